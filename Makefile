@@ -1,0 +1,34 @@
+# make demo | test | lint | bench: each sets up .venv first, from the pinned versions in constraints.txt
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export NUMBA_NUM_THREADS ?= 2
+export OMP_NUM_THREADS ?= 2
+
+.PHONY: demo test lint bench native clean
+.DEFAULT_GOAL := demo
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: $(VENV)/.ready
+	$(BIN)/distcondense demo --out demo-run --force
+
+test: $(VENV)/.ready
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.ready
+	$(BIN)/distcondense bench --quick
+
+native: $(VENV)/.ready
+	$(BIN)/python -m distcondense.kernels.native build
+
+clean:
+	rm -rf $(VENV) demo-run build dist *.egg-info

@@ -1,0 +1,35 @@
+"""distcondense: condense a patient table into a small synthetic one, and say what privacy it has."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distcondense.codec import design as design
+    from distcondense.cohort import Cohort as Cohort
+    from distcondense.jacobian import jacobian as jacobian
+    from distcondense.pipeline import condense as condense
+    from distcondense.result import Result as Result
+    from distcondense.schema import Column as Column
+    from distcondense.schema import Schema as Schema
+    from distcondense.settings import Settings as Settings
+
+__version__ = "0.1.0"
+
+# name → module, loaded on first use: `distcondense --help` must not wait for XGBoost
+_HOMES = {
+    "Cohort": "cohort", "Column": "schema", "Schema": "schema", "Settings": "settings", "Result": "result",
+    "condense": "pipeline", "design": "codec", "jacobian": "jacobian",
+}  # fmt: skip
+__all__ = ["Cohort", "Column", "Result", "Schema", "Settings", "condense", "design", "jacobian"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'distcondense' has no attribute {name!r}")
+    return getattr(import_module(f"distcondense.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
