@@ -1,0 +1,73 @@
+"""Shared by all tests: seeded Hypothesis without deadlines (a first call compiles), explicit threads, small cohorts."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("NUMBA_NUM_THREADS", "2")
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, settings
+
+from distcondense import Cohort, Column, Schema
+
+settings.register_profile(
+    "house", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("house")
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def real_data(name: str) -> Path:
+    """A real data set beside the project, or a skip that says what is missing."""
+    path = DATA / name
+    if not path.exists():
+        pytest.skip(f"real data set {name} is not beside the project")
+    return path
+
+
+def small_frame(rows: int = 300, seed: int = 0) -> pd.DataFrame:
+    """Four features with signal, a binary outcome and a survival outcome."""
+    rng = np.random.default_rng(seed)
+    age = rng.integers(20, 90, rows)
+    crp = np.round(rng.gamma(2, 10, rows).clip(0, 200), 1)
+    smoker = rng.integers(0, 2, rows)
+    stage = rng.choice(["I", "II", "III"], rows, p=[0.5, 0.3, 0.2])
+    risk = (
+        0.05 * (age - 55)
+        + 0.04 * (crp - 20)
+        + 0.8 * smoker
+        + np.select([stage == "II", stage == "III"], [0.5, 1.2], 0.0)
+    )
+    died = (rng.random(rows) < 1 / (1 + np.exp(-risk))).astype(int)
+    time = rng.exponential(np.exp(-risk / 2) * 30) + 0.1
+    return pd.DataFrame(
+        {"age": age, "crp": crp, "smoker": smoker, "stage": stage, "died": died,
+         "months": np.minimum(time, 60.0), "event": (time <= 60).astype(int)}
+    )  # fmt: skip
+
+
+SMALL_SCHEMA = Schema(
+    (
+        Column("age", "integer", low=0, high=120, unit="years"),
+        Column("crp", "continuous", low=0, high=400, unit="mg/L"),
+        Column("smoker", "binary", categories=(0, 1)),
+        Column("stage", "categorical", categories=("I", "II", "III")),
+    )
+)
+
+
+@pytest.fixture
+def binary() -> Cohort:
+    return Cohort.from_frame(small_frame(), target="died", ignore=["months", "event"], schema=SMALL_SCHEMA)
+
+
+@pytest.fixture
+def survival() -> Cohort:
+    return Cohort.from_frame(small_frame(), time="months", event="event", ignore=["died"], schema=SMALL_SCHEMA)
