@@ -1,0 +1,62 @@
+"""Perturbation batches for models without structure: copies of X, each with one column moved by ±ε.
+
+The copies are made once. From one block of columns to the next only the moved columns are put back and others moved,
+so building a batch costs O(rows) per column, not O(rows · d).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distcondense.kernels.jit import kernel
+
+
+@kernel()
+def _move(out: Any, X: Any, steps: Any, columns: Any) -> None:
+    """Copies 2c and 2c + 1 take column columns[c] moved by +ε and −ε; the sum is float32 whatever `out` is."""
+    for c in range(columns.size):
+        j = columns[c]
+        for i in range(X.shape[0]):
+            out[2 * c, i, j] = X[i, j] + steps[j]
+            out[2 * c + 1, i, j] = X[i, j] - steps[j]
+
+
+@kernel()
+def _put_back(out: Any, X: Any, columns: Any) -> None:
+    for c in range(columns.size):
+        j = columns[c]
+        for i in range(X.shape[0]):
+            out[2 * c, i, j] = X[i, j]
+            out[2 * c + 1, i, j] = X[i, j]
+
+
+def plan(rows: int, d: int, columns: int, itemsize: int, memory_budget: int) -> tuple[int, int]:
+    """(rows, columns) of one batch, so that 2 · rows · columns · d items stay within the budget, if one row does."""
+    row_pair = 2 * d * itemsize
+    rows = max(1, min(rows, memory_budget // row_pair))
+    return rows, max(1, min(columns, memory_budget // (row_pair * rows)))
+
+
+def perturbed(
+    X: NDArray[np.float32], steps: NDArray[np.float32], columns: NDArray[np.int64], *, memory_budget: int, dtype: Any
+) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[Any]]]:
+    """Yield (row slice, columns, batch): batch[2c] and batch[2c + 1] are those rows with columns[c] at +ε and −ε.
+
+    The batch, (2·columns, rows, d), is read-only and holds until the next one is asked for.
+    """
+    height, width = plan(len(X), X.shape[1], len(columns), np.dtype(dtype).itemsize, memory_budget)
+    for top in range(0, len(X), height):
+        part = X[top : top + height]
+        copies = np.empty((2 * width, *part.shape), dtype)
+        copies[:] = part
+        for at in range(0, len(columns), width):
+            block = columns[at : at + width]
+            _move(copies, part, steps, block)
+            view = copies[: 2 * len(block)].view()
+            view.flags.writeable = False
+            yield slice(top, top + len(part)), block, view
+            _put_back(copies, part, block)

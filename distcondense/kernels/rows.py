@@ -1,0 +1,85 @@
+"""What every kernel's Python front shares: the checks of its arrays, and threads over rows.
+
+Threads are plain Python threads over row ranges; the kernels release the GIL. Unlike Numba's `prange` this changes no
+global setting, so several callers in one process do not disturb each other, and as each row is computed by the same
+code wherever it lands, any number of threads gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distcondense.errors import SettingsError
+
+
+def over_rows(kernel: Callable[[int, int], None], rows: int, threads: int) -> None:
+    """Call kernel(first, last) on ranges that together cover `rows` rows, on `threads` threads."""
+    threads = min(check_threads(threads), max(rows, 1))
+    if threads == 1:
+        kernel(0, rows)
+        return
+    cuts = [rows * k // threads for k in range(threads + 1)]
+    with ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(kernel, cuts[k], cuts[k + 1]) for k in range(1, threads)]
+        kernel(cuts[0], cuts[1])
+        for other in others:
+            other.result()
+
+
+def check_threads(threads: int) -> int:
+    if threads < 1:
+        raise SettingsError("threads", "must be at least 1", found=str(threads))
+    return int(threads)
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A read-only view: to Numba a read-only array is another type, and each type is compiled anew.
+
+    Arrays from Ray's store are read-only, unpickled ensembles are not; as views all of them meet the same code.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def as_rows(X: Any, n_features: int | None = None, name: str = "X") -> NDArray[np.float32]:
+    """X as a read-only C-contiguous (m, d) float32 array; copied only if it is not one."""
+    rows = np.ascontiguousarray(X, dtype=np.float32)
+    if np.ndim(X) != 2:
+        raise SettingsError(name, "must have two dimensions, rows × features", found=f"{np.ndim(X)}")
+    if n_features is not None and rows.shape[1] != n_features:
+        raise SettingsError(name, f"must have the model's {n_features} features", found=f"{rows.shape[1]} columns")
+    return read_only(rows)
+
+
+def as_steps(steps: Any, d: int) -> NDArray[np.float32]:
+    """Finite-difference steps as read-only (d,) float32, all finite and above zero."""
+    out = np.ascontiguousarray(steps, dtype=np.float32)
+    if out.shape != (d,):
+        raise SettingsError("steps", f"must have one step per feature, shape ({d},)", found=f"shape {out.shape}")
+    wrong = ~(np.isfinite(out) & (out > 0))
+    if wrong.any():
+        raise SettingsError(
+            "steps",
+            "must be finite and above 0 in float32",
+            found=f"{np.count_nonzero(wrong)} that are not, the first at feature {int(np.argmax(wrong))}",
+            fix="draw steps from U(0.025, 2) or set them to a fraction of each feature's spread",
+        )
+    return read_only(out)
+
+
+def check_in_place(array: NDArray[np.float32], shape: tuple[int, ...], name: str) -> None:
+    """Refuse what a kernel could not change in place."""
+    good = isinstance(array, np.ndarray) and array.dtype == np.float32 and array.flags.c_contiguous
+    if not good or array.shape != shape or not array.flags.writeable:
+        raise SettingsError(
+            name,
+            f"must be a writeable C-contiguous float32 array of shape {shape}",
+            found=f"{getattr(array, 'dtype', type(array).__name__)} of shape {np.shape(array)}",
+            fix="np.ascontiguousarray(array, dtype=np.float32), copied if it is read-only",
+        )

@@ -1,0 +1,192 @@
+"""The sparse walk: exact scores and finite-difference Jacobians of a tree ensemble (SPEC §5, eq. 7 of paper 000).
+
+Perturbing feature j changes only the trees whose path tests j. For each row and tree: walk to the leaf; at a node on j
+only one direction can flip the test (x + ε where x is below the threshold, x − ε where it is not). The first node that
+flips in a direction decides where the perturbed row goes: walk its other subtree with the perturbed value and add the
+difference of the leaves to Δ⁺ or Δ⁻ of j. The cost is O(m · trees · depth²), whatever d is.
+
+x ± ε is float32, as a black box would see it. A missing value (NaN) stays missing, so its derivative is 0. Sums are
+float64: differences of leaves that cancel then leave 10⁻¹⁷, which Adam ignores, and not 10⁻⁸, which it does not.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from distcondense.kernels.ensemble import TreeEnsemble
+from distcondense.kernels.jit import kernel
+from distcondense.kernels.rows import as_rows, as_steps, over_rows, read_only
+
+
+@kernel()
+def depth_of(left: Any, roots: Any) -> int:
+    """The longest path of any tree, in tests; the size of `flips` below."""
+    level, deepest = np.zeros(left.size, np.int32), 0
+    stack = np.empty(left.size + 1, np.int32)
+    for t in range(roots.size):
+        stack[0], n = roots[t], 1
+        level[roots[t]] = 0
+        while n > 0:
+            n -= 1
+            v = stack[n]
+            deepest = max(deepest, level[v])
+            if left[v] >= 0:
+                for w in range(left[v], left[v] + 2):
+                    level[w] = level[v] + 1
+                    stack[n] = w
+                    n += 1
+    return deepest
+
+
+@kernel()
+def leaf_of(x: Any, v: Any, trees: Any) -> Any:
+    """The leaf that row x reaches from node v."""
+    feature, threshold, left, default_left, _ = trees
+    j = feature[v]
+    while j >= 0:
+        z = x[j]
+        below = z < threshold[v] or (z != z and default_left[v] == 1)
+        v = left[v] + (0 if below else 1)
+        j = feature[v]
+    return v
+
+
+@kernel()
+def walk_row(x: Any, steps: Any, trees: Any, base: Any, delta: Any, touched: Any, mark: Any, flips: Any) -> Any:
+    """Δ⁺ and Δ⁻ of one row into delta[j, 0] and delta[j, 1]; the number of touched features, and the margin.
+
+    `touched` lists the features with an entry. `mark` must be all zero before, and the caller zeroes it after.
+    """
+    feature, threshold, left, default_left, roots = trees
+    count, margin = 0, base
+    for t in range(roots.size):
+        v, n = roots[t], 0
+        j = feature[v]
+        while j >= 0:
+            z, cut = x[j], threshold[v]
+            below = z < cut
+            moved = z + steps[j] if below else z - steps[j]
+            flips[n] = v
+            n += 1 if (moved < cut) != below else 0  # kept without a branch; never where z is NaN
+            goes_left = below or (z != z and default_left[v] == 1)
+            v = left[v] + (0 if goes_left else 1)
+            j = feature[v]
+        leaf = np.float64(threshold[v])
+        margin += leaf
+        for k in range(n):
+            u = flips[k]
+            j = feature[u]
+            below = x[j] < threshold[u]
+            earlier = False  # a node above has already sent the perturbed row elsewhere
+            for q in range(k):
+                earlier |= feature[flips[q]] == j and (x[j] < threshold[flips[q]]) == below
+            if earlier:
+                continue
+            moved = x[j] + steps[j] if below else x[j] - steps[j]
+            w = left[u] + (1 if below else 0)
+            i = feature[w]
+            while i >= 0:
+                z = moved if i == j else x[i]
+                goes_left = z < threshold[w] or (z != z and default_left[w] == 1)
+                w = left[w] + (0 if goes_left else 1)
+                i = feature[w]
+            if mark[j] == 0:
+                mark[j] = 1
+                touched[count] = j
+                count += 1
+                delta[j, 0] = 0.0
+                delta[j, 1] = 0.0
+            delta[j, 0 if below else 1] += np.float64(threshold[w]) - leaf
+    return count, margin
+
+
+@kernel(error_model="numpy")
+def link(margin: Any, sigmoid: Any) -> Any:
+    return 1.0 / (1.0 + math.exp(-margin)) if sigmoid else margin
+
+
+@kernel(error_model="numpy")
+def gradient_row(x: Any, dldf: Any, steps: Any, trees: Any, base: Any, sigmoid: Any, scratch: Any, g: Any) -> None:
+    """dldf · J of one row into g (d,) float32, which must be zero before; `scratch` is what `scratch_of` gives."""
+    delta, touched, mark, flips = scratch
+    count, margin = walk_row(x, steps, trees, base, delta, touched, mark, flips)
+    here = link(margin, sigmoid)
+    for k in range(count):
+        j = touched[k]
+        mark[j] = 0
+        above = link(margin + delta[j, 0], sigmoid) if delta[j, 0] != 0 else here
+        under = link(margin + delta[j, 1], sigmoid) if delta[j, 1] != 0 else here
+        g[j] = dldf * np.float32((above - under) / (2.0 * np.float64(steps[j])))
+
+
+@kernel()
+def scratch_of(d: Any, depth: Any) -> Any:
+    return np.empty((d, 2)), np.empty(d, np.int32), np.zeros(d, np.uint8), np.empty(depth + 1, np.int32)
+
+
+@kernel()
+def _jacobian(
+    X: Any, steps: Any, trees: Any, base: Any, sigmoid: Any, depth: Any, J: Any, first: Any, last: Any
+) -> None:
+    scratch, one = scratch_of(X.shape[1], depth), np.float32(1)
+    for i in range(first, last):
+        gradient_row(X[i], one, steps, trees, base, sigmoid, scratch, J[i])
+
+
+@kernel()
+def _margins(X: Any, trees: Any, base: Any, sigmoid: Any, out: Any, first: Any, last: Any) -> None:
+    roots = trees[4]
+    for i in range(first, last):
+        margin = base
+        for t in range(roots.size):
+            margin += np.float64(trees[1][leaf_of(X[i], roots[t], trees)])
+        out[i] = np.float32(link(margin, sigmoid))
+
+
+Trees = tuple[
+    NDArray[np.int32], NDArray[np.float32], NDArray[np.int32], NDArray[np.uint8], NDArray[np.int32]
+]  # fmt: skip
+
+
+def trees_of(ensemble: TreeEnsemble) -> Trees:
+    """The arrays of an ensemble, in the order the kernels take them."""
+    return (
+        read_only(ensemble.feature),
+        read_only(ensemble.threshold),
+        read_only(ensemble.left),
+        read_only(ensemble.default_left),
+        read_only(ensemble.roots),
+    )
+
+
+def _scores(ensemble: TreeEnsemble, X: ArrayLike, sigmoid: bool, threads: int) -> NDArray[np.float32]:
+    rows = as_rows(X, ensemble.n_features)
+    out = np.empty(len(rows), np.float32)
+    trees, base = trees_of(ensemble), float(ensemble.base)
+    over_rows(lambda first, last: _margins(rows, trees, base, sigmoid, out, first, last), len(rows), threads)
+    return out
+
+
+def margins(ensemble: TreeEnsemble, X: ArrayLike, threads: int = 1) -> NDArray[np.float32]:
+    """base + Σ leaves for each row of X (m, d); (m,) float32."""
+    return _scores(ensemble, X, False, threads)
+
+
+def scores(ensemble: TreeEnsemble, X: ArrayLike, threads: int = 1) -> NDArray[np.float32]:
+    """link(margin) for each row of X (m, d); (m,) float32."""
+    return _scores(ensemble, X, ensemble.link == "sigmoid", threads)
+
+
+def jacobian(ensemble: TreeEnsemble, X: ArrayLike, steps: ArrayLike, threads: int = 1) -> NDArray[np.float32]:
+    """J_ij = [f(x_i + ε_j e_j) − f(x_i − ε_j e_j)] / 2ε_j for every entry of X (m, d); (m, d) float32."""
+    rows = as_rows(X, ensemble.n_features)
+    step = as_steps(steps, ensemble.n_features)
+    J = np.zeros(rows.shape, np.float32)
+    trees, base, sigmoid = trees_of(ensemble), float(ensemble.base), ensemble.link == "sigmoid"
+    depth = depth_of(trees[2], trees[4])
+    over_rows(lambda a, b: _jacobian(rows, step, trees, base, sigmoid, depth, J, a, b), len(rows), threads)
+    return J
