@@ -1,0 +1,154 @@
+"""Utility on held-out patients: AUROC and what follows at the validation-chosen threshold, or the C-index.
+
+Intervals are 95% percentile bootstrap over test patients (persons together where rows share a person). These numbers
+are computed on patients outside any guarantee: they belong in `internal/`, never in `release/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distcondense.cohort import Cohort, Outcome, Split
+from distcondense.errors import ModelError
+from distcondense.methods.base import Condensed
+from distcondense.methods.published import in_unit
+from distcondense.metrics import AurocSample, CIndexSample
+from distcondense.references.base import Link, Reference
+
+RESAMPLES = 1000
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        if np.isnan(self.value):
+            return "—"
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+    def to_dict(self) -> dict[str, float | None]:
+        return {k: (None if np.isnan(v) else float(v)) for k, v in vars(self).items()}
+
+
+def bootstrap(
+    measures: dict[str, Callable[[Floats | None], float]],
+    rows: int,
+    *,
+    seed: int,
+    person: NDArray[np.int64] | None = None,
+    resamples: int = RESAMPLES,
+) -> dict[str, Estimate]:
+    """Each measure on the sample and its percentile interval; a measure takes counts per row (None: all ones)."""
+    rng = np.random.default_rng([seed, 0xB007])
+    unit = np.arange(rows) if person is None else np.unique(person, return_inverse=True)[1]
+    units = int(unit.max()) + 1
+    drawn: dict[str, list[float]] = {name: [] for name in measures}
+    for _ in range(resamples):
+        counts = np.bincount(rng.integers(0, units, units), minlength=units).astype(np.float64)[unit]
+        for name, measure in measures.items():
+            drawn[name].append(measure(counts))
+    out = {}
+    for name, measure in measures.items():
+        values = np.array(drawn[name])
+        values = values[np.isfinite(values)]  # a resample without cases has no AUROC
+        low, high = np.percentile(values, [2.5, 97.5]) if len(values) else (np.nan, np.nan)
+        out[name] = Estimate(measure(None), float(low), float(high))
+    return out
+
+
+def best_threshold(label: NDArray[np.int8], score: NDArray[np.floating]) -> float:
+    """The cut with the largest sensitivity + specificity (Youden), to be chosen on validation rows only."""
+    order = np.argsort(-score, kind="stable")
+    ranked, cases = score[order], label[order] == 1
+    sensitivity = np.cumsum(cases) / max(cases.sum(), 1)
+    fall_out = np.cumsum(~cases) / max((~cases).sum(), 1)
+    last_of_tie = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)  # a cut must not split equal scores
+    return float(ranked[last_of_tie[np.argmax((sensitivity - fall_out)[last_of_tie])]])
+
+
+def measures_of(
+    link: Link, score: NDArray[np.floating], outcome: Outcome, threshold: float | None
+) -> dict[str, Callable[[Floats | None], float]]:
+    """What can be said about scores on these rows."""
+    if outcome.time is not None:
+        return {"c_index": CIndexSample(outcome.time, outcome.label, -score if link == "log-time" else score)}
+    case, flagged = outcome.label == 1, score >= (np.inf if threshold is None else threshold)
+
+    def share(of: NDArray[np.bool_], among: NDArray[np.bool_]) -> Callable[[Floats | None], float]:
+        def measure(weight: Floats | None) -> float:
+            w = np.ones(len(of)) if weight is None else weight
+            total = w[among].sum()
+            return float(w[of & among].sum() / total) if total else float("nan")
+
+        return measure
+
+    return {
+        "auroc": AurocSample(outcome.label, score),
+        "sensitivity": share(flagged, case),
+        "specificity": share(~flagged, ~case),
+        "ppv": share(case, flagged),
+        "npv": share(~case, ~flagged),
+    }
+
+
+def evaluate(cohort: Cohort, split: Split, condensed: Condensed, *, seed: int, threads: int) -> dict[str, Any]:
+    """Full data, condensed, and as many random real rows of the same class balance, on the test part."""
+    unit = condensed.time_unit
+    rows = {
+        name: condensed.codec.encode(cohort.features.iloc[getattr(split, name)])
+        for name in ("train", "validation", "test")
+    }
+    real = {name: in_unit(cohort.outcome.take(getattr(split, name)), unit) for name in rows}
+    person = None if cohort.person is None else cohort.person[split.test]
+    learner, labels = condensed.learner, in_unit(condensed.outcome, unit)
+
+    def fit_rows(chosen: NDArray[np.int64]) -> Reference:
+        return learner.fit(rows["train"][chosen], real["train"].take(chosen), seed=seed, threads=threads)
+
+    def measured(fit: Callable[[], Reference]) -> dict[str, Any]:
+        try:
+            model = fit()
+        except ModelError as error:
+            return {"failed": str(error)}
+        threshold = None
+        if cohort.task == "binary":
+            threshold = best_threshold(real["validation"].label, model.scores(rows["validation"]))
+        measures = measures_of(model.link, model.scores(rows["test"]), real["test"], threshold)
+        found = bootstrap(measures, len(split.test), seed=seed, person=person)
+        return {"threshold": threshold, **{name: estimate.to_dict() for name, estimate in found.items()}}
+
+    alike = _random_rows(real["train"], labels, seed)
+    return {
+        "full": measured(lambda: condensed.reference),
+        "condensed": measured(lambda: learner.fit(condensed.rows, labels, seed=seed, threads=threads)),
+        "random_real": measured(lambda: fit_rows(alike)),
+        "rows": {
+            "full": len(split.train),
+            "condensed": len(labels),
+            "random_real": len(alike),
+            "test": len(split.test),
+        },
+        "interval": f"95% percentile bootstrap, {RESAMPLES} resamples of test "
+        + ("rows" if person is None else "persons"),
+    }
+
+
+def _random_rows(train: Outcome, labels: Outcome, seed: int) -> NDArray[np.int64]:
+    """Random training rows, as many of each class (event status) as the condensed set has, or all there are."""
+    rng = np.random.default_rng([seed, 0x4EA1])
+    chosen = []
+    for value in (0, 1):
+        there = np.flatnonzero(train.label == value)
+        chosen.append(rng.permutation(there)[: int((labels.label == value).sum())])
+    return np.concatenate(chosen)
