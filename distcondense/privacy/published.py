@@ -1,0 +1,152 @@
+"""Accounting of paper 000 §4.4, and what the same noise is worth end to end.
+
+*As published*: RDP of a Poisson-subsampled Gaussian at rate q = m/n with the smallest σ_i of each step. It would be
+sound if the reference model were public and one patient could change a step's gradient by at most C.
+
+*Worst case*: neither holds. The reference model was fitted to the patients without noise and is used at every step, so
+nothing is subsampled; and one patient can move all m clipped rows at once, each by up to 2C: sensitivity 2C√m. Steps
+with noise σ_t·C then compose to a Gaussian mechanism with μ² = Σ_t (2√m/σ_t)². Even this does not count the choice of
+σ_i, the stopping step, the scaling and the labels' range, all of which also read patients.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import dp_accounting
+import numpy as np
+from absl import logging
+from dp_accounting import rdp
+
+from distcondense.errors import BudgetError, SettingsError
+
+WORST_CASE_SHOWN = 100.0  # above this a digit would only pretend to mean something
+# dp-accounting logs each RDP order it leaves out of a minimum; leaving one out can only raise ε, so it is no news
+logging.set_verbosity(logging.ERROR)
+LOWEST_RUNG = 0.25  # σ_i ≥ 0.25·σ_base (eq. 13)
+
+
+@dataclass
+class PublishedAccountant:
+    """Counts noisy steps and says what they cost, in both ways."""
+
+    sampling_rate: float  # q = m/n, at most 1
+    delta: float
+    rows: int  # m
+    ledger: list[tuple[float, int]] = field(default_factory=list)  # (noise multiplier, steps), in order
+    _rdp: Any = field(default=None, repr=False)
+    _composed: int = 0  # steps already inside _rdp
+
+    @property
+    def steps(self) -> int:
+        return sum(count for _, count in self.ledger)
+
+    def spend(self, multiplier: float) -> None:
+        """Enter one step, before its result is used."""
+        if self.ledger and self.ledger[-1][0] == multiplier:
+            self.ledger[-1] = (multiplier, self.ledger[-1][1] + 1)
+        else:
+            self.ledger.append((multiplier, 1))
+
+    def epsilon(self) -> float:
+        """ε as published, of all steps so far."""
+        return _up(float(self._accountant().get_epsilon(self.delta)))
+
+    def worst_case(self) -> float:
+        """End-to-end ε of the same noise; inf where no noise was added."""
+        if self.steps == 0:
+            return 0.0
+        if any(multiplier <= 0 for multiplier, _ in self.ledger):
+            return math.inf
+        mu = math.sqrt(sum(count * 4 * self.rows / multiplier**2 for multiplier, count in self.ledger))
+        if mu > 15:  # ε > μ²/2 here: far over what is ever shown, and the root finder below would overflow
+            return math.inf
+        return _up(float(dp_accounting.get_epsilon_gaussian(1 / mu, self.delta)))
+
+    def affordable(self, multiplier: float, budget: float, most: int) -> int:
+        """How many more steps at this noise the budget pays for, at most `most`."""
+        accountant = self._accountant()
+
+        def cost(steps: int) -> float:
+            trial = copy.deepcopy(accountant)
+            trial.compose(self._event(multiplier), steps)
+            return _up(float(trial.get_epsilon(self.delta)))
+
+        if cost(most) <= budget:
+            return most
+        low, high = 0, most  # low is affordable, high is not
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if cost(middle) <= budget else (low, middle)
+        return low
+
+    def _event(self, multiplier: float) -> Any:
+        return dp_accounting.PoissonSampledDpEvent(self.sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
+
+    def _accountant(self) -> Any:
+        """The RDP accountant, brought up to date with what the ledger holds."""
+        if self._rdp is None:
+            self._rdp = rdp.RdpAccountant()
+        behind = self.steps - self._composed
+        for multiplier, count in reversed(self.ledger):
+            if behind == 0:
+                break
+            fresh = min(count, behind)
+            self._rdp.compose(self._event(multiplier), fresh)
+            behind -= fresh
+        self._composed = self.steps
+        return self._rdp
+
+
+def calibrate(*, epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
+    """The smallest σ_base whose lowest rung keeps `steps` steps within ε as published, rounded to the safe side."""
+    check_budget(epsilon=epsilon, delta=delta)
+
+    def event(multiplier: float) -> Any:
+        gaussian = dp_accounting.GaussianDpEvent(multiplier)
+        return dp_accounting.SelfComposedDpEvent(dp_accounting.PoissonSampledDpEvent(sampling_rate, gaussian), steps)
+
+    def cost(multiplier: float) -> float:
+        return _up(float(rdp.RdpAccountant().compose(event(multiplier)).get_epsilon(delta)))
+
+    guess = max(1.0, sampling_rate * math.sqrt(steps) / epsilon)
+    try:
+        multiplier = dp_accounting.calibrate_dp_mechanism(
+            rdp.RdpAccountant, event, epsilon, delta, dp_accounting.LowerEndpointAndGuess(0.01, guess), tol=1e-4
+        )
+    except Exception as error:
+        raise BudgetError(
+            "epsilon",
+            "must be reachable with some noise",
+            found=f"{epsilon} for {steps} steps ({type(error).__name__})",
+            fix="ask for fewer steps or a larger epsilon",
+        ) from None
+    while cost(multiplier) > epsilon:  # the search stops within a tolerance: step to the safe side of it
+        multiplier *= 1.0005
+    # the kernel holds σ in float32: round up to one, so that the noise drawn is never below the noise paid for
+    return float(np.nextafter(np.float32(multiplier), np.float32(np.inf))) / LOWEST_RUNG
+
+
+def check_budget(*, epsilon: float | None = None, delta: float | None = None) -> None:
+    """ε > 0 and 0 < δ < 1, or one clear error."""
+    if epsilon is not None and not (0 < epsilon < math.inf):
+        raise SettingsError("epsilon", "must be above 0 and finite", found=f"{epsilon}", fix="typical values: 0.5 to 5")
+    if delta is not None and not (0 < delta < 1):
+        raise SettingsError(
+            "delta", "must be in (0, 1)", found=f"{delta}", fix="typical: 1e-5, below 1/number of patients"
+        )
+
+
+def in_words(epsilon: float) -> str:
+    """An end-to-end worst case, without digits that mean nothing."""
+    if epsilon > WORST_CASE_SHOWN:
+        return f"over {WORST_CASE_SHOWN:.0f}"
+    return f"{epsilon:.3g}"
+
+
+def _up(epsilon: float) -> float:
+    """Rounded up in the fourth decimal: a stated ε is never below the computed one."""
+    return math.ceil(epsilon * 1e4) / 1e4
