@@ -1,0 +1,165 @@
+"""Run folders: two rooms, atomic writes, one owner.
+
+`release/` holds only what the stated guarantee covers. `internal/` holds what was computed from patients outside it.
+A folder remembers which settings and data it belongs to; a finished one is replaced only with `force`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distcondense.cluster.checkpoint import Checkpoint
+from distcondense.errors import RunFolderError
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder."""
+
+    path: Path
+
+    @property
+    def release(self) -> Path:
+        return self.path / "release"
+
+    @property
+    def internal(self) -> Path:
+        return self.path / "internal"
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(self.internal / "checkpoint.npz")
+
+    @property
+    def finished(self) -> bool:
+        return (self.internal / "run.json").exists()
+
+    def claim(self, identity: dict[str, Any], *, resume: bool, force: bool) -> None:
+        """Make the folder this run's, or say why not. Nothing is written if it cannot be."""
+        what = f"run folder {self.path}"
+        if resume and force:
+            raise RunFolderError(
+                what, "takes --resume or --force", found="both", fix="--resume to go on, --force to start again"
+            )
+        if self.path.exists() and not self.path.is_dir():
+            raise RunFolderError(what, "must be a folder", found="a file", fix="choose another --out")
+        mine = _digest(identity)
+        owner = self._owner()
+        if (
+            owner is None and self.path.exists() and any(self.path.iterdir())
+        ):  # not ours: --force must not clear it either
+            raise RunFolderError(
+                what, "must be new, empty or a run's", found="other files in it", fix="choose another --out"
+            )
+        if force:
+            self._set_aside()
+        elif owner is not None and owner != mine:
+            raise RunFolderError(what, "belongs to a run with other settings or data", found="a different run in it",
+                                 fix="choose another --out, or --force to replace it")  # fmt: skip
+        elif owner is not None and self.finished:
+            raise RunFolderError(
+                what, "holds a finished run", found="run.json", fix="choose another --out, or --force to replace it"
+            )
+        elif owner is not None and not resume:
+            raise RunFolderError(
+                what, "holds an unfinished run", found="no run.json", fix="--resume to go on, or --force to start again"
+            )
+        try:
+            self.internal.mkdir(parents=True, exist_ok=True)
+            write_json(self.internal / "owner.json", {"identity": mine})
+        except OSError as error:
+            raise RunFolderError(
+                what, "must be writable", found=type(error).__name__, fix="choose another --out"
+            ) from None
+
+    def abandon(self) -> None:
+        """Undo a claim whose run failed before there was anything to resume: the folder is as it was."""
+        if self.checkpoint.load() is None and not self.finished:
+            self._clear()
+            if self._replaced.exists():
+                for room in self._replaced.iterdir():
+                    os.replace(room, self.path / room.name)
+                self._replaced.rmdir()
+            with contextlib.suppress(OSError):
+                self.path.rmdir()  # only if it is empty
+
+    def finish(self, record: Any) -> None:
+        """run.json marks the run as finished; its checkpoint (with the noise key) and what it replaced go."""
+        write_json(self.internal / "run.json", record)
+        self.checkpoint.erase()
+        shutil.rmtree(self._replaced, ignore_errors=True)
+
+    def log(self, line: str) -> None:
+        with open(self.internal / "log.txt", "a", encoding="utf-8") as out:
+            out.write(line + "\n")
+
+    def write_release(self, fill: Callable[[Path], None]) -> None:
+        """Write all of `release/` aside and move it into place at once."""
+        draft = Path(tempfile.mkdtemp(prefix="release.draft-", dir=self.path))
+        try:
+            fill(draft)
+            os.chmod(draft, 0o755)
+            if self.release.exists():
+                shutil.rmtree(self.release)
+            os.replace(draft, self.release)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def _owner(self) -> str | None:
+        try:
+            return str(json.loads((self.internal / "owner.json").read_text())["identity"])
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, KeyError):
+            return "unreadable"
+
+    @property
+    def _replaced(self) -> Path:
+        return self.path / "replaced"
+
+    def _set_aside(self) -> None:
+        """A finished run that is to be replaced is kept until its successor is finished; an unfinished one is not."""
+        if self.finished:
+            shutil.rmtree(self._replaced, ignore_errors=True)
+            self._replaced.mkdir()
+            for room in (self.release, self.internal):
+                if room.exists():
+                    os.replace(room, self._replaced / room.name)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Remove what a run wrote, and nothing else that may lie in the folder."""
+        for room in (self.release, self.internal, *self.path.glob("release.draft-*")):
+            shutil.rmtree(room, ignore_errors=True)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Atomic, with NaN as null so that every JSON reader can read it."""
+    draft = path.with_name(path.name + ".draft")
+    draft.write_text(json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(draft, path)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
+
+
+def _digest(identity: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(_plain(identity), sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,129 @@
+"""Every knob of a condensation, checked all at once. Names are full; defaults are the paper's where it gives them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from distcondense.errors import SettingsError
+
+Mechanism = Literal["published", "none"]
+TYPICAL = {  # fixes for what has no default
+    "mechanism": "say --mechanism published, and read its statement",
+    "epsilon": "typical values are 0.5 to 5",
+    "sigma_base": "typical values are 2 to 20, or say --epsilon instead",
+    "clip": "leave it out: it is then chosen from the first gradient",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run is made of; two runs with equal settings on equal data are the same run.
+
+    Exactly one of `epsilon` (σ_base is chosen for the planned steps) and `sigma_base` starts the noise; both together
+    mean: this noise, and stop at the last step the budget pays for.
+    """
+
+    mechanism: Mechanism
+    ipc: int = 100  # synthetic records per class (survival: per event status)
+    positive_share: float = 0.5  # of the synthetic rows
+    epsilon: float | None = None
+    delta: float = 1e-5
+    sigma_base: float | None = None
+    clip: float | None = None  # C; None: a quarter of the median row norm of the first gradient (the paper gives no C)
+    steps: int = 1000
+    # The paper's 0.001 moves a row by less than one standard deviation in 1,000 steps; under noise nothing is learned
+    # (benchmarks/ablation.py measures both), so the default is larger.
+    learning_rate: float = 0.05
+    beta1: float = 0.9
+    beta2: float = 0.999
+    rho: float = 0.1  # the match loss's share; 0 switches it off
+    perturbation: tuple[float, float] = (0.025, 2.0)
+    strata: int = 4  # quantile strata of the event times, plus one for the censored
+    evaluate_every: int = 50
+    early_stopping: bool = True
+    patience: int = 0  # evaluations without a better score before the run stops; 0: never stop early
+    soft: bool = False  # release raw numbers instead of legal values
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if len(problems) == 1:
+            raise problems[0]
+        if problems:
+            raise SettingsError("settings", "must be legal", found="".join(f"\n  - {p}" for p in problems))
+
+    def _problems(self) -> list[SettingsError]:
+        found: list[SettingsError] = []
+
+        def need(good: bool, name: str, rule: str, value: Any) -> None:
+            if not good:
+                default = getattr(type(self), name, None)
+                fix = TYPICAL.get(name) or (f"leave it out for the default, {default}" if default is not None else "")
+                found.append(SettingsError(name, rule, found=str(value), fix=fix))
+
+        need(
+            self.mechanism in get_args(Mechanism),
+            "mechanism",
+            f"must be one of {', '.join(get_args(Mechanism))}",
+            repr(self.mechanism),
+        )
+        need(self.ipc >= 1, "ipc", "must be at least 1", self.ipc)
+        need(0 < self.positive_share < 1, "positive_share", "must be in (0, 1)", self.positive_share)
+        need(
+            self.epsilon is None or 0 < self.epsilon < float("inf"),
+            "epsilon",
+            "must be above 0 and finite",
+            self.epsilon,
+        )
+        need(0 < self.delta < 1, "delta", "must be in (0, 1)", self.delta)
+        need(
+            self.sigma_base is None or 0 < self.sigma_base < float("inf"),
+            "sigma_base",
+            "must be above 0 and finite",
+            self.sigma_base,
+        )
+        need(self.clip is None or 0 < self.clip < float("inf"), "clip", "must be above 0 and finite", self.clip)
+        need(1 <= self.steps < 2**32, "steps", "must be at least 1", self.steps)
+        need(0 < self.learning_rate < float("inf"), "learning_rate", "must be above 0 and finite", self.learning_rate)
+        need(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, "beta1, beta2", "must be in [0, 1)", (self.beta1, self.beta2))
+        need(0 <= self.rho < 1, "rho", "must be in [0, 1)", self.rho)
+        low, high = self.perturbation
+        need(0 < low <= high < float("inf"), "perturbation", "must be a finite range above 0", self.perturbation)
+        need(self.strata >= 1, "strata", "must be at least 1", self.strata)
+        need(self.evaluate_every >= 1, "evaluate_every", "must be at least 1", self.evaluate_every)
+        need(self.patience >= 0, "patience", "must be at least 0", self.patience)
+        need(0 <= self.seed < 2**63, "seed", "must be in [0, 2**63)", self.seed)
+        if self.mechanism == "published" and self.epsilon is None and self.sigma_base is None:
+            found.append(
+                SettingsError(
+                    "mechanism published",
+                    "needs a budget or a noise level",
+                    found="neither",
+                    fix="say --epsilon 2.5 (as-published) or --sigma-base 8",
+                )
+            )
+        if self.mechanism == "none" and (self.epsilon is not None or self.sigma_base is not None):
+            found.append(
+                SettingsError(
+                    "mechanism none",
+                    "adds no noise, so it takes neither epsilon nor sigma_base",
+                    found="one of them",
+                    fix="use mechanism published",
+                )
+            )
+        return found
+
+    @property
+    def rows(self) -> int:
+        """m = 2·IPC."""
+        return 2 * self.ipc
+
+    @property
+    def positives(self) -> int:
+        return min(max(round(self.rows * self.positive_share), 1), self.rows - 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For run.json, where ε stands beside its guarantee like everywhere."""
+        fields = {**asdict(self), "perturbation": list(self.perturbation)}
+        return {"epsilon_as_published" if name == "epsilon" else name: value for name, value in fields.items()}
