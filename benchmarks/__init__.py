@@ -1,0 +1,1 @@
+"""Measurements, not tests: each module prints one table and says how it was made. Run from the repository's root."""
