@@ -147,6 +147,7 @@ def optimise(
     epsilon = state.history[-1]["epsilon_as_published"] if state.history else None
     score = state.history[-1]["score"] if state.history else None
     saved = time.monotonic()
+    every = settings.every(problem.start.shape[1])
 
     while state.step < settings.steps and not state.stopped:
         if noisy and credit == 0:
@@ -162,7 +163,7 @@ def optimise(
         last = state.step == settings.steps or (
             noisy and credit == 0 and _credit(problem, settings, accountant, state.step) == 0
         )
-        if state.step % settings.evaluate_every == 0 or last:
+        if state.step % every == 0 or last:
             score = validate(state.X)
             epsilon = accountant.epsilon() if noisy else None
             _remember(state, settings, loss, score, epsilon)

@@ -24,6 +24,7 @@ from distcondense.errors import DistcondenseWarning, SettingsError, UserError
 from distcondense.evaluate.utility import evaluate
 from distcondense.methods.base import Condensed
 from distcondense.methods.published import condense_published
+from distcondense.plots import plot_history
 from distcondense.result import RISK, WEIGHT, Result, check_outcome_names
 from distcondense.runfolder import RunFolder
 from distcondense.schema import Column, Schema
@@ -117,6 +118,7 @@ def condense(
             folder.abandon()
         raise
     if folder:
+        plot_history(result.internal["history"], folder.internal / "history.png")
         result.write(folder)
         tell(f"written: {folder.path}")
     return result

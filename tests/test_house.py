@@ -17,7 +17,7 @@ ROOT = PACKAGE.parent
 ORDER = [
     {"errors"}, {"schema"}, {"tables"}, {"cohort"}, {"codec", "populations", "kernels", "privacy"}, {"datasets"},
     {"metrics"}, {"references", "objectives", "settings"}, {"jacobian"}, {"cluster"}, {"engine"}, {"methods"},
-    {"evaluate"}, {"runfolder"}, {"result"}, {"pipeline"}, {"bench"}, {"terminal"}, {"cli"}, {"__main__"},
+    {"evaluate"}, {"plots"}, {"runfolder"}, {"result"}, {"pipeline"}, {"bench"}, {"terminal"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 

@@ -43,9 +43,9 @@ class Privacy:
             f"ε = {self.epsilon:.4g} at δ = {self.delta:g} (ε = {self.epsilon_at_last_step:.4g} at the last step, both "
             "as-published). That accounting holds only if the reference model is public and one patient changes each "
             "step's gradient by at most the clipping norm; neither is true here. End to end, the worst case of the "
-            f"same noise is ε = {self.worst_case_epsilon}. Not counted in either: the choice of noise levels and "
-            "of the clipping norm, the stopping step, scaling by training means, and the range of the labels. This is a "
-            "reproduction of a paper, not a theorem about patients."
+            f"same noise is an ε of {self.worst_case_epsilon}. Not counted in either: the choice of noise levels and "
+            "of the clipping norm, the stopping step, scaling by training means, and the range of the labels. This "
+            "is a reproduction of a paper, not a theorem about patients."
         )
         if self.schema_origin == "inferred":
             text += " The schema was inferred from the patients: bounds and categories are not public knowledge."

@@ -1,0 +1,11 @@
+"""`distcondense bench`: what one step costs, ways × problems in one run, beside controls (SPEC §5).
+
+Every way of computing the Jacobian is timed on the same problems, interleaved with all others, so that ratios are taken
+within one run on one machine. What is too slow is measured on a sample of features and scaled, and marked so.
+"""
+
+from __future__ import annotations
+
+from distcondense.bench.run import run_bench
+
+__all__ = ["run_bench"]
