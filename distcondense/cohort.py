@@ -377,6 +377,8 @@ def _labels(series: pd.Series[Any], column: Column) -> pd.Categorical:
 
 
 def _numbers(series: pd.Series[Any], name: str) -> Floats:
+    if series.dtype == np.float32:  # as it is: a wide omics table twice as large would be the peak of a run's memory
+        return series.to_numpy()  # type: ignore[return-value]
     if pd.api.types.is_numeric_dtype(series):
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
     numbers = pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 
-import naive
 import numpy as np
 import pytest
 import xgboost
@@ -18,6 +17,7 @@ from distcondense.jacobian import jacobian
 from distcondense.references import compiled
 from distcondense.references.base import BlackBox
 from distcondense.references.trees import tree_reference
+from tests import naive
 
 
 @pytest.fixture(autouse=True)

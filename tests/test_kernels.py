@@ -6,7 +6,6 @@ import pickle
 import subprocess
 import sys
 
-import naive
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -16,6 +15,7 @@ from distcondense.errors import SettingsError
 from distcondense.kernels import batches, fused, update, walk
 from distcondense.kernels.fused import fused_step
 from distcondense.kernels.update import AdamState, NoiseRule
+from tests import naive
 
 SEEDS = st.integers(0, 2**32 - 1)
 KEY = 0xFEDC_BA98_7654_3210

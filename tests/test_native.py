@@ -22,7 +22,7 @@ from distcondense.kernels import native, native_build
 from distcondense.kernels.ensemble import TreeEnsemble
 
 sys.path.insert(0, str(Path(__file__).parent))
-import naive
+from tests import naive
 
 ROOT = Path(__file__).resolve().parents[1]
 needs_native = pytest.mark.skipif(native.why_not() is not None, reason=f"no native kernels: {native.why_not()}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import naive
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +13,7 @@ from scipy import special, stats
 
 from distcondense.errors import SettingsError
 from distcondense.kernels import random
+from tests import naive
 
 KEY = 0x0123_4567_89AB_CDEF
 WORDS = st.integers(0, 2**32 - 1)

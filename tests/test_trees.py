@@ -6,7 +6,6 @@ import pickle
 import warnings
 
 import lightgbm
-import naive
 import numpy as np
 import pytest
 import treelite
@@ -21,6 +20,7 @@ from distcondense.errors import ModelError
 from distcondense.kernels import walk
 from distcondense.references.base import Reference
 from distcondense.references.trees import below_or_equal, flatten, strictly_below, tree_reference
+from tests import naive
 
 TOLERANCE = 1e-6  # of float32 scores near 1: the libraries add the same leaves in other orders and widths
 
