@@ -81,7 +81,7 @@ class Cohort:
     @classmethod
     def from_file(cls, path: str | Path, *, missing_markers: Sequence[str] = MISSING_MARKERS, **how: Any) -> Cohort:
         """A cohort from CSV, CSV.gz, Parquet or Arrow; `how` as in `from_frame`."""
-        return cls.from_frame(read_table(path, missing_markers=missing_markers), **how)
+        return cls.from_frame(read_table(path, missing_markers=missing_markers), owned=True, **how)
 
     @classmethod
     def from_frame(
@@ -95,14 +95,17 @@ class Cohort:
         person_id: str | None = None,
         schema: Schema | None = None,
         ignore: Iterable[str] = (),
+        owned: bool = False,
     ) -> Cohort:
         """Check a table and take it in.
 
         Either `target` (binary outcome) or `time` and `event` (survival). `positive` says which value of the target or
         event column means "yes" where it is not 0/1 and the schema does not say. Columns in `ignore` are not features.
-        Without a `schema` one is inferred, and marked so.
+        Without a `schema` one is inferred, and marked so. `owned` says that nobody will change the table any more.
         """
-        frame = as_frame(table).rename(columns=str)
+        frame = as_frame(table)
+        if not all(isinstance(name, str) for name in frame.columns):
+            frame = frame.rename(columns=str)
         if frame.columns.has_duplicates:
             twice = sorted({str(c) for c in frame.columns[frame.columns.duplicated()]})
             raise CohortError(
@@ -128,16 +131,17 @@ class Cohort:
             _no_holes(frame[person_id], person_id)
             person = pd.factorize(frame[person_id])[0].astype(np.int64)
         aside = {*outcome_names, *drop, *([person_id] if person_id else [])}
-        features = frame.loc[:, [c for c in frame.columns if c not in aside]]
-        if features.shape[1] == 0:
+        names = [c for c in frame.columns if c not in aside]
+        if not names:
             raise CohortError(
                 "table",
                 "must have at least one feature column",
                 found="only the outcome",
                 fix="add features, or ignore fewer columns",
             )
-        schema = _inferred(features) if schema is None else schema.without(aside)
-        missing = [c for c in schema.names if c not in features]
+        schema = _inferred(frame, names) if schema is None else schema.without(aside)
+        known = set(schema.names)
+        missing = [c for c in schema.names if c not in frame]
         if missing:
             raise CohortError(
                 "table",
@@ -145,15 +149,16 @@ class Cohort:
                 found=f"{len(missing)} missing: {_names(missing)}",
                 fix="add the columns or take them out of the schema",
             )
-        extra = tuple(c for c in features.columns if c not in schema)
+        extra = tuple(c for c in names if c not in known)
         if extra:
             warnings.warn(
                 f"{len(extra)} columns are not in the schema and are left out: {_names(extra)}",
                 DistcondenseWarning,
                 stacklevel=2,
             )
-        features = check_features(features, schema)
-        return cls(features.reset_index(drop=True), schema, outcome, person, extra)
+        features = check_features(frame, schema)
+        # the caller's table may change later; one we read ourselves is nobody else's, and may be too large to copy
+        return cls(features if owned else features.copy(), schema, outcome, person, extra)
 
     def fingerprint(self) -> str:
         """Which data this is, for telling run folders apart. Kept in `internal/` only."""
@@ -184,9 +189,9 @@ class Cohort:
         return split
 
 
-def _inferred(features: pd.DataFrame) -> Schema:
+def _inferred(frame: pd.DataFrame, names: list[str]) -> Schema:
     """A draft that may be used as it is; one with a column of names or codes would release them as categories."""
-    schema = Schema.infer(features)
+    schema = Schema.infer(frame, names)
     if schema.notes:
         raise CohortError(
             "table",
@@ -313,7 +318,10 @@ def _read_label(
 
 
 def check_features(features: pd.DataFrame, schema: Schema) -> pd.DataFrame:
-    """The schema's columns in its order, with legal dtypes; every problem of every column in one error."""
+    """The schema's columns in its order, with legal dtypes (uncopied where they are so already).
+
+    Every problem of every column is in one error.
+    """
     out: dict[str, Any] = {}
     problems: list[str] = []
     for column in schema.columns:

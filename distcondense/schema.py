@@ -276,10 +276,10 @@ class Schema:
     # -- drafting -------------------------------------------------------------------------------------------------
 
     @classmethod
-    def infer(cls, frame: pd.DataFrame) -> Schema:
-        """A draft read off the data, marked as inferred. Bounds are rounded outwards; categories are as seen."""
+    def infer(cls, frame: pd.DataFrame, names: Iterable[str] | None = None) -> Schema:
+        """A draft read off the data (of these columns), marked as inferred. Bounds are rounded outwards."""
         columns, notes = [], []
-        for name in frame.columns:
+        for name in frame.columns if names is None else names:
             series = frame[name]
             missing = bool(series.isna().any())
             column = _infer_column(str(name), series.dropna(), missing)

@@ -30,7 +30,7 @@ def read_table(path: str | Path, *, missing_markers: Sequence[str] = MISSING_MAR
         if suffixes.endswith((".csv", ".csv.gz")):
             frame = _read_csv(path, tuple(missing_markers), what)
         elif suffixes.endswith((".parquet", ".pq")):
-            frame = pd.read_parquet(path)
+            frame = _read_parquet(path)
         elif suffixes.endswith((".feather", ".arrow")):
             frame = pd.read_feather(path)
         else:
@@ -57,6 +57,18 @@ def read_table(path: str | Path, *, missing_markers: Sequence[str] = MISSING_MAR
         raise CohortError(
             what, "must have at least one row and one column", found=f"{frame.shape[0]} rows", fix="check the export"
         )
+    return frame
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    """As pandas reads it, but column by column, so that a wide table is never in memory twice."""
+    import pyarrow
+    import pyarrow.parquet
+
+    frame: pd.DataFrame = pyarrow.parquet.read_table(path, memory_map=True).to_pandas(
+        split_blocks=True, self_destruct=True
+    )
+    pyarrow.default_memory_pool().release_unused()
     return frame
 
 

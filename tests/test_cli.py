@@ -136,7 +136,7 @@ def test_a_run_writes_two_rooms_and_a_table_to_read(call: Call, cohort: Path, tm
     assert "release: " in answer.err.splitlines()[-1]
     assert "step 20/20" in answer.err
     assert sorted(files(tmp_path / "run")) == [
-        "internal/log.txt", "internal/owner.json", "internal/run.json",
+        "internal/history.png", "internal/log.txt", "internal/owner.json", "internal/run.json",
         "release/condensed.csv", "release/condensed.parquet", "release/privacy.json", "release/schema.toml",
     ]  # fmt: skip
     made = pd.read_csv(tmp_path / "run/release/condensed.csv")

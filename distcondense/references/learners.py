@@ -66,14 +66,12 @@ def fit_xgb(
     threads: int = 1,
 ) -> Reference:
     """XGBoost classifier; f(x) = P(y=1)."""
-    import xgboost as xgb
-
     positives = float(outcome.label.mean())
     params: dict[str, Any] = {"objective": "binary:logistic", "eval_metric": "auc"}
     if min(positives, 1 - positives) < RARE and 0 < positives < 1:
         params["scale_pos_weight"] = (1 - positives) / positives
-    data = xgb.DMatrix(rows, label=outcome.label, weight=weight, nthread=threads)
-    return _boost(params, data, validation, "probability", "xgb", seed, threads)
+    labels = {"label": outcome.label, "weight": weight}
+    return _boost(params, rows, labels, validation, "probability", "xgb", seed, threads)
 
 
 def fit_aft(
@@ -86,31 +84,37 @@ def fit_aft(
     threads: int = 1,
 ) -> Reference:
     """XGBoost accelerated failure time; f(x) = log-time, in the unit of the times given."""
-    import xgboost as xgb
-
     if outcome.time is None:
         raise ModelError("reference 'aft'", "needs a survival outcome", found="a binary target")
-    data = xgb.DMatrix(rows, weight=weight, nthread=threads)
-    data.set_float_info("label_lower_bound", outcome.time)
-    data.set_float_info("label_upper_bound", np.where(outcome.label == 1, outcome.time, np.inf))
+    upper = np.where(outcome.label == 1, outcome.time, np.inf)
+    labels = {"label_lower_bound": outcome.time, "label_upper_bound": upper, "weight": weight}
     params = {
         "objective": "survival:aft",
         "aft_loss_distribution": "normal",
         "aft_loss_distribution_scale": 1.0,
     }
-    return _boost(params, data, validation, "log-time", "aft", seed, threads)
+    return _boost(params, rows, labels, validation, "log-time", "aft", seed, threads)
 
 
 def _boost(
-    params: dict[str, Any], data: Any, validation: Validation | None, link: Link, name: str, seed: int, threads: int
+    params: dict[str, Any],
+    rows: Rows,
+    labels: dict[str, Any],
+    validation: Validation | None,
+    link: Link,
+    name: str,
+    seed: int,
+    threads: int,
 ) -> Reference:
     import xgboost as xgb
 
     from distcondense.references.trees import tree_reference
 
     settings = {**TREES, **params, "seed": seed, "nthread": threads, "verbosity": 0}
-    if data.num_col() > WIDE:
+    if rows.shape[1] > WIDE:
         settings["max_bin"] = WIDE_BINS
+    # binned straight from the array: a DMatrix would first hold a sparse copy of twice its size
+    data = xgb.QuantileDMatrix(rows, nthread=threads, max_bin=settings.get("max_bin", 256), **labels)
     booster = xgb.train(settings, data, ROUNDS)
     if validation is not None:
         booster = booster[: _best_rounds(booster, validation, link, threads)]
