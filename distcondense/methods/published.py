@@ -61,7 +61,7 @@ def condense_published(
 ) -> Condensed:
     """Condense by the published method; `settings.mechanism` "none" is the same without noise.
 
-    `reference` is a learner's name ("xgb", "aft", "cox") or a fitted model or callable over `Cohort.design` rows.
+    `reference` is a learner's name ("xgb", "aft", "cox") or a fitted model or callable over `dc.design` rows.
     `noise_key` makes the noise repeatable, for tests and studies; whoever knows it can subtract the noise.
     """
     timings: dict[str, float] = {}
@@ -82,7 +82,8 @@ def condense_published(
         student = learner(reference, cohort.task)
         model = student.fit(train_rows, train, validation=(valid_rows, valid), seed=settings.seed, threads=threads)
     timings["reference"] = clock.perf_counter() - started
-    say(f"reference {model.name}: fitted on {len(train)} rows × {train_rows.shape[1]} encoded columns")
+    how = "given, scored" if given else "fitted"
+    say(f"reference {model.name}: {how} on {len(train)} rows × {train_rows.shape[1]} encoded columns")
 
     labels = synthetic_outcome(settings, train)
     problem = _problem(settings, model, train_rows, train, labels, threads)
