@@ -13,6 +13,7 @@ from scipy import special, stats
 
 from distcondense.errors import SettingsError
 from distcondense.kernels import random
+from distcondense.kernels.rows import NOISE_STREAM
 from tests import naive
 
 KEY = 0x0123_4567_89AB_CDEF
@@ -32,7 +33,7 @@ KNOWN = [
 
 @pytest.fixture(scope="module")
 def sample() -> np.ndarray:
-    return random.normals(KEY, random.NOISE_STREAM, 3, 0, (1500, 4000)).astype(np.float64)
+    return random.normals(KEY, NOISE_STREAM, 3, 0, (1500, 4000)).astype(np.float64)
 
 
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)
@@ -155,7 +156,7 @@ def test_extreme_words_give_the_formula(ra, rb):
 
 
 def test_neighbours_are_not_correlated(sample):
-    later = random.normals(KEY, random.NOISE_STREAM, 4, 0, sample.shape).astype(np.float64)
+    later = random.normals(KEY, NOISE_STREAM, 4, 0, sample.shape).astype(np.float64)
     pairs = {
         "cosine and sine": (sample[:, 0::2], sample[:, 1::2]),
         "two pairs of a block": (sample[:, 0::4], sample[:, 2::4]),

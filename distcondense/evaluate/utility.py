@@ -32,11 +32,6 @@ class Estimate:
     low: float
     high: float
 
-    def __str__(self) -> str:
-        if np.isnan(self.value):
-            return "—"
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
     def to_dict(self) -> dict[str, float | None]:
         return {k: (None if np.isnan(v) else float(v)) for k, v in vars(self).items()}
 
@@ -105,16 +100,14 @@ def measures_of(
 def evaluate(cohort: Cohort, split: Split, condensed: Condensed, *, seed: int, threads: int) -> dict[str, Any]:
     """Full data, condensed, and as many random real rows of the same class balance, on the test part."""
     unit = condensed.time_unit
-    rows = {
-        name: condensed.codec.encode(cohort.features.iloc[getattr(split, name)])
-        for name in ("train", "validation", "test")
-    }
-    real = {name: in_unit(cohort.outcome.take(getattr(split, name)), unit) for name in rows}
+    rows = {name: condensed.codec.encode(cohort.features.iloc[getattr(split, name)]) for name in ("validation", "test")}
+    real = {name: in_unit(cohort.outcome.take(getattr(split, name)), unit) for name in ("train", *rows)}
     person = None if cohort.person is None else cohort.person[split.test]
     learner, labels = condensed.learner, in_unit(condensed.outcome, unit)
 
     def fit_rows(chosen: NDArray[np.int64]) -> Reference:
-        return learner.fit(rows["train"][chosen], real["train"].take(chosen), seed=seed, threads=threads)
+        few = condensed.codec.encode(cohort.features.iloc[split.train[chosen]])
+        return learner.fit(few, real["train"].take(chosen), seed=seed, threads=threads)
 
     def measured(fit: Callable[[], Reference]) -> dict[str, Any]:
         try:

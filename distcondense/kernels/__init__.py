@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from distcondense.kernels.ensemble import TreeEnsemble
     from distcondense.kernels.fused import fused_step
     from distcondense.kernels.native import backend
-    from distcondense.kernels.random import NOISE_STREAM, bits, normals, uniforms
+    from distcondense.kernels.random import bits, normals, uniforms
+    from distcondense.kernels.rows import NOISE_STREAM
     from distcondense.kernels.update import AdamState, NoiseRule, adam, clip_and_noise, row_norms
     from distcondense.kernels.walk import jacobian, margins, scores
 
@@ -22,7 +23,7 @@ _HOMES = {
     "backend": "native",
     "TreeEnsemble": "ensemble",
     "fused_step": "fused",
-    "NOISE_STREAM": "random",
+    "NOISE_STREAM": "rows",
     "bits": "random",
     "normals": "random",
     "uniforms": "random",

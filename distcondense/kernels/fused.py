@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from distcondense.errors import SettingsError
 from distcondense.kernels.ensemble import TreeEnsemble
 from distcondense.kernels.jit import kernel
-from distcondense.kernels.random import BLOCKS, NOISE_STREAM, check_counter, key_words
-from distcondense.kernels.rows import as_steps, check_in_place, over_rows, read_only
+from distcondense.kernels.random import BLOCKS, key_words
+from distcondense.kernels.rows import NOISE_STREAM, as_steps, check_counter, check_in_place, over_rows, read_only
 from distcondense.kernels.update import (
     AdamState,
     NoiseRule,

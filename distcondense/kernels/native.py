@@ -22,12 +22,19 @@ from numpy.typing import ArrayLike, NDArray
 from distcondense.errors import ModelError, SettingsError
 from distcondense.kernels.ensemble import TreeEnsemble
 from distcondense.kernels.native_build import NativeBuildError, build
-from distcondense.kernels.rows import as_rows, as_steps, check_in_place, check_threads
+from distcondense.kernels.rows import (
+    NOISE_STREAM,
+    as_rows,
+    as_steps,
+    check_counter,
+    check_in_place,
+    check_key,
+    check_threads,
+)
 
 Backend = Literal["numba", "native"]
 F32 = NDArray[np.float32]
 
-NOISE_STREAM = 7
 ADAM_EPSILON = 1e-8
 _ABI = 1
 _WAYS = {"auto": 0, "lanes": 1, "walk": 2}
@@ -288,12 +295,8 @@ def _check_clip(clip: float, legal: bool, noisy: bool) -> None:
 
 
 def _check_counter(key: int, stream: int, step: int, row0: int, rows: int) -> None:
-    """Refuse a counter that would wrap round, for a wrapped counter repeats noise."""
-    for name, value, width in (("key", key, 64), ("stream", stream, 32), ("step", step, 32), ("row0", row0, 32)):
-        if not 0 <= value < 2**width:
-            raise SettingsError(name, f"must be a whole number in [0, 2**{width})", found=str(value))
-    if row0 + rows > 2**32:
-        raise SettingsError("row0", "row0 + rows must be at most 2**32", found=f"{row0} + {rows}")
+    check_key(key)
+    check_counter(stream=stream, step=step, row0=row0, rows=rows)
 
 
 def main(arguments: list[str]) -> int:

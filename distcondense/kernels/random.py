@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from distcondense.errors import SettingsError
 from distcondense.kernels.jit import kernel
+from distcondense.kernels.rows import check_counter, check_key
 
-NOISE_STREAM = 7  # the stream of clip-and-noise; other users of a key take other streams
 BLOCKS = 512  # Philox blocks made at a time: 8 KB of words, which stay in the first cache
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -172,17 +172,8 @@ def _normals(out: Any, key0: Any, key1: Any, stream: Any, step: Any, row0: Any) 
 
 def key_words(key: int) -> tuple[np.uint32, np.uint32]:
     """The two words (low, high) of a 64-bit key."""
-    _check_range("key", key, 64)
+    check_key(key)
     return np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32)
-
-
-def check_counter(*, stream: int, step: int, row0: int, rows: int) -> None:
-    """Refuse a counter that would wrap round, for a wrapped counter repeats noise."""
-    _check_range("stream", stream, 32)
-    _check_range("step", step, 32)
-    _check_range("row0", row0, 32)
-    if row0 + rows > 2**32:
-        raise SettingsError("row0", "row0 + rows must be at most 2**32", found=f"{row0} + {rows}")
 
 
 def bits(key: int, stream: int, step: int, row0: int, shape: tuple[int, int]) -> NDArray[np.uint32]:
@@ -207,11 +198,6 @@ def normals(key: int, stream: int, step: int, row0: int, shape: tuple[int, int])
     check_counter(stream=stream, step=step, row0=row0, rows=shape[0])
     _normals(out, key0, key1, np.uint32(stream), np.uint32(step), np.uint32(row0))
     return out
-
-
-def _check_range(name: str, value: int, width: int) -> None:
-    if not 0 <= value < 2**width:
-        raise SettingsError(name, f"must be a whole number in [0, 2**{width})", found=str(value))
 
 
 def _check_shape(shape: tuple[int, int]) -> tuple[int, int]:

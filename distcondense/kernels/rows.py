@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from distcondense.errors import SettingsError
 
+NOISE_STREAM = 7  # the stream of clip-and-noise; other users of a key take other streams
+
 
 def over_rows(kernel: Callable[[int, int], None], rows: int, threads: int) -> None:
     """Call kernel(first, last) on ranges that together cover `rows` rows, on `threads` threads."""
@@ -83,3 +85,22 @@ def check_in_place(array: NDArray[np.float32], shape: tuple[int, ...], name: str
             found=f"{getattr(array, 'dtype', type(array).__name__)} of shape {np.shape(array)}",
             fix="np.ascontiguousarray(array, dtype=np.float32), copied if it is read-only",
         )
+
+
+def check_key(key: int) -> None:
+    """Refuse what is not a 64-bit key."""
+    _check_range("key", key, 64)
+
+
+def check_counter(*, stream: int, step: int, row0: int, rows: int) -> None:
+    """Refuse a counter that would wrap round, for a wrapped counter repeats noise."""
+    _check_range("stream", stream, 32)
+    _check_range("step", step, 32)
+    _check_range("row0", row0, 32)
+    if row0 + rows > 2**32:
+        raise SettingsError("row0", "row0 + rows must be at most 2**32", found=f"{row0} + {rows}")
+
+
+def _check_range(name: str, value: int, width: int) -> None:
+    if not 0 <= value < 2**width:
+        raise SettingsError(name, f"must be a whole number in [0, 2**{width})", found=str(value))

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from distcondense.errors import SettingsError
 from distcondense.kernels.jit import kernel
-from distcondense.kernels.random import BLOCKS, NOISE_STREAM, check_counter, key_words, normals_row
-from distcondense.kernels.rows import check_in_place, over_rows, read_only
+from distcondense.kernels.random import BLOCKS, key_words, normals_row
+from distcondense.kernels.rows import NOISE_STREAM, check_counter, check_in_place, over_rows, read_only
 
 ADAM_EPSILON = 1e-8
 RUNGS = 8  # the ladder of eq. (14): RUNGS multiples of σ_base/4
