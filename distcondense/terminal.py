@@ -57,13 +57,14 @@ class Console:
             yield self._lines()
 
     def _lines(self) -> Callable[..., None]:
-        started = last = time.monotonic()
+        started = last = 0.0
         first: int | None = None
 
         def line(*, step: int, steps: int, **facts: Any) -> None:
-            nonlocal last, first
-            first = step - 1 if first is None else first  # a resumed run starts further on
+            nonlocal started, last, first
             now = time.monotonic()
+            if first is None:  # the clock starts with the loop, which a resumed run enters further on
+                first, started, last = step, now, now
             if now - last >= LINES_EVERY or step == steps:
                 last = now
                 left = (now - started) / max(step - first, 1) * (steps - step)
