@@ -6,6 +6,7 @@ where the contract says float32: x ± ε, and the uniform numbers that Box–Mul
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -258,3 +259,187 @@ def slope(loss, f, step=1e-5):
         down[i] -= step
         out.append((loss(up) - loss(down)) / (2 * step))
     return out
+
+
+# ---- the gate: one person at a time ------------------------------------------------------------------------
+
+
+def people(person, cap):
+    """The kept rows of each person: the first `cap` in table order."""
+    kept: dict[Any, list[int]] = {}
+    for row, who in enumerate(person):
+        if len(kept.setdefault(who, [])) < cap:
+            kept[who].append(row)
+    return list(kept.values())
+
+
+def clipped_sum(parts, owners, size, limit, margin):
+    """Σ_person trunc(clip(Σ_rows trunc(v·limit·margin))), in Python integers; parts[row] = [(coordinate, value), …]."""
+    total = [0] * size
+    for rows in owners:
+        own = [0] * size
+        for row in rows:
+            for coordinate, value in parts[row]:
+                own[coordinate] += math.trunc(value * (limit * margin))
+        norm = math.sqrt(sum(value * value for value in own))
+        if norm > limit * margin:
+            own = [math.trunc(value * (limit * margin / norm)) for value in own]
+        total = [a + b for a, b in zip(total, own, strict=True)]
+    return total
+
+
+def logistic_pair(score, label):
+    p = 1 / (1 + math.exp(-max(-30.0, min(30.0, score))))
+    return p - label, p * (1 - p)
+
+
+def time_lived(time, edges):
+    """Time at risk inside each interval."""
+    return [max(0.0, min(time, b) - a) for a, b in itertools.pairwise(edges)]
+
+
+def interval(time, edges):
+    """k with edge_k ≤ time < edge_k+1; the horizon belongs to the last."""
+    return max(k for k in range(len(edges) - 1) if k == 0 or edges[k] <= time)
+
+
+def survival_pair(score, time, event, edges, hazard, most):
+    lived = time_lived(time, edges)
+    a = sum(h * w for h, w in zip(hazard, lived, strict=True)) * math.exp(max(-30.0, min(30.0, score)))
+    a = min(a, most)
+    return a - event, a
+
+
+def choice_scores(codes, g, owners, limit, margin):
+    """Σ_cells |Σ_people g|, a person's gradients scaled down to Σ_rows |g| ≤ limit."""
+    scores = []
+    for column in range(len(codes[0])):
+        cells: dict[int, int] = {}
+        for rows in owners:
+            own = {row: math.trunc(max(-1.0, min(1.0, g[row])) * (limit * margin)) for row in rows}
+            length = sum(abs(value) for value in own.values())
+            for row, value in own.items():
+                if length > limit * margin:
+                    value = math.trunc(value * (limit * margin / length))
+                cells[codes[row][column]] = cells.get(codes[row][column], 0) + value
+        scores.append(sum(abs(value) for value in cells.values()))
+    return scores
+
+
+def hockey_stick(p, q, epsilon):
+    """Σ [p − e^ε q]₊."""
+    return sum(max(0.0, a - math.exp(epsilon) * b) for a, b in zip(p, q, strict=True))
+
+
+def peeled(scores, picks):
+    """Law of `picks` exponential mechanisms one after the other, without replacement; P(j) ∝ e^score."""
+    law = {(): 1.0}
+    for _ in range(picks):
+        longer = {}
+        for taken, chance in law.items():
+            left = [j for j in range(len(scores)) if j not in taken]
+            top = max(scores[j] for j in left)
+            weight = {j: math.exp(scores[j] - top) for j in left}
+            for j in left:
+                longer[(*taken, j)] = chance * weight[j] / sum(weight.values())
+        law = longer
+    return law
+
+
+# ---- audits: how many right guesses a guarantee allows
+
+
+def binomial_pmf(k, n, p):
+    return math.comb(n, k) * p**k * (1 - p) ** (n - k)
+
+
+def one_run_p_value(canaries, guesses, right, epsilon, delta):
+    """Steinke, Nasr, Jagielski 2023, corollary 5.4, term by term."""
+    p = 1 / (1 + math.exp(-epsilon))
+    chance = [binomial_pmf(k, guesses, p) for k in range(guesses + 1)]
+    tail = math.fsum(chance[right:])
+    slack = max((math.fsum(chance[right - i : right]) / i for i in range(1, right + 1)), default=0.0)
+    return min(1.0, tail + 2 * canaries * delta * slack)
+
+
+def rate_above(errors, trials, confidence):
+    """The largest rate at which so few errors, or fewer, still happen with chance 1 − confidence: by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        seen = math.fsum(binomial_pmf(k, trials, middle) for k in range(errors + 1))
+        low, high = (middle, high) if seen > 1 - confidence else (low, middle)
+    return high
+
+
+def best_cut(statistic, member, value):
+    """The largest value(false positives, false negatives) of any threshold, in either direction."""
+    best = -math.inf
+    for sign in (1, -1):
+        for threshold in [-math.inf, *(sign * x for x in statistic)]:
+            said = [sign * x > threshold for x in statistic]
+            fp = sum(s and not m for s, m in zip(said, member, strict=True))
+            fn = sum(m and not s for s, m in zip(said, member, strict=True))
+            best = max(best, value(fp, fn))
+    return best
+
+
+# ---- the private additive model: cells, tables, smoothing
+
+
+def cell_of(value, cuts):
+    """b with cuts[b − 1] ≤ value < cuts[b]; beyond the outermost cuts the outermost cells."""
+    return sum(1 for cut in cuts if cut <= value)
+
+
+def additive_margin(intercept, tables, rows):
+    """intercept + Σ_j table_j[cell_j] of each row of cells."""
+    return [intercept + sum(float(table[cell]) for table, cell in zip(tables, row, strict=True)) for row in rows]
+
+
+def log_normal(x, covariance):
+    """log density of N(0, covariance) at x."""
+    _, log_det = np.linalg.slogdet(2 * math.pi * covariance)
+    return -0.5 * log_det - 0.5 * float(x @ np.linalg.inv(covariance) @ x)
+
+
+def smooth(precision, information, kernels, spreads):
+    """Posterior mean under the kernel with the most evidence, from the densities themselves; all precisions above 0.
+
+    b = Λ⁻¹η is what was seen; evidence of a kernel: log N(b; 0, K + Λ⁻¹) − log N(b; 0, Λ⁻¹). A table that is the same
+    in every cell has the kernel spread²·11ᵀ.
+    """
+    noise = np.diag([1 / p for p in precision])
+    seen = np.array([i / p for i, p in zip(information, precision, strict=True)])
+    nothing = log_normal(seen, noise)
+    best, table = 0.0, np.zeros(len(seen))
+    for kernel in kernels:
+        evidence = log_normal(seen, kernel + noise) - nothing
+        if evidence > best:
+            best, table = evidence, kernel @ np.linalg.inv(kernel + noise) @ seen
+    ones = np.ones((len(seen), len(seen)))
+    constant = max(log_normal(seen, spread**2 * ones + noise) - nothing for spread in spreads)
+    return table, max(0.0, best - max(0.0, constant))
+
+
+def merge_cells(counts, sigma, ordered, hole, most, least):
+    """Groups of fine cells, written down one by one; then the group of each fine cell."""
+    share = max(sum(counts), 1.0) / (2 * most)
+    groups: list[list[int]] = []
+    if ordered:
+        inner = len(counts) - hole
+        groups = [[]]
+        for fine in range(inner):
+            if groups[-1] and counts[fine] >= share and counts[fine] >= (least + 2) * sigma:
+                groups.append([])
+            groups[-1].append(fine)
+            held = sum(counts[k] for k in groups[-1])
+            full = held >= share and held >= least * sigma * math.sqrt(len(groups[-1]))
+            if full and fine < inner - 1:
+                groups.append([])
+        if hole:
+            groups.append([len(counts) - 1])
+    else:
+        groups = [[fine] for fine, count in enumerate(counts) if count >= least * sigma]
+        groups.append([fine for fine, count in enumerate(counts) if count < least * sigma])
+    return [next(k for k, group in enumerate(groups) if fine in group) for fine in range(len(counts))]

@@ -1,0 +1,154 @@
+"""`Ledger`: the append-only record of every access to patients, on disk before the access is made.
+
+With a path each event is one JSON line, flushed and synced before `enter` returns, and the gate enters before it
+computes. So a run killed at any moment has paid for everything it may have seen. Beside it lies a second file with the
+noisy answers (already private: they are what the guarantee covers), so that a killed run resumes without asking again.
+An event whose answer was not kept stays spent: it is lost with the crash and is never asked a second time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distcondense.errors import RunFolderError, SettingsError
+from distcondense.privacy.accountant import Event
+
+
+class Ledger:
+    """Append-only. `earlier` events (of other runs on the same patients) count as spent and are not answered again."""
+
+    def __init__(self, path: Path | None = None, earlier: Sequence[Event] = ()) -> None:
+        self.path = path
+        self._earlier = tuple(earlier)
+        self._own: list[Event] = []
+        self._answers: dict[int, NDArray[Any]] = {}
+        self._size = 0  # of the file as this ledger knows it
+        if path is not None and path.exists():
+            self._load(path)
+        self._loaded = len(self._own)  # these were entered by a run that ended, and are replayed before anything new
+        self._cursor = 0
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All that is spent: earlier runs, this run's file, this run."""
+        return (*self._earlier, *self._own)
+
+    @property
+    def resuming(self) -> bool:
+        """True while events of the run that ended are still to be replayed."""
+        return self._cursor < self._loaded
+
+    def enter(self, event: Event) -> int:
+        """Write the event; its number. On disk when this returns."""
+        if self.resuming:
+            raise RunFolderError(
+                "ledger", "must be replayed to its end before anything new is asked",
+                found=f"{self._loaded - self._cursor} events still to come", fix="resume with the settings of the run",
+            )  # fmt: skip
+        if self.path is not None:
+            self._append(self.path, event)
+        self._own.append(event)
+        self._loaded = self._cursor = len(self._own)
+        return len(self._own) - 1
+
+    def resume(self, event: Event) -> int | None:
+        """The number under which a run that ended already entered this event; None where there is nothing to replay."""
+        if not self.resuming:
+            return None
+        if (there := self._own[self._cursor]) != event:
+            raise RunFolderError(
+                "ledger", "must hold the same questions in the same order when a run is resumed",
+                found=f"{there.query!r} on {len(there.columns)} columns as event {self._cursor}, asked {event.query!r}",
+                fix="resume with the settings of the run, or start a new run folder (its cost adds up)",
+            )  # fmt: skip
+        self._cursor += 1
+        return self._cursor - 1
+
+    def keep(self, number: int, answer: NDArray[Any]) -> None:
+        """Store a noisy answer, so that a resumed run need not ask again."""
+        if number in self._answers or not 0 <= number < len(self._own):
+            raise SettingsError("answer", "must belong to one event and be kept once", found=f"event {number}")
+        self._answers[number] = np.array(answer)
+        if self.path is not None:
+            body = io.BytesIO()
+            np.save(body, self._answers[number], allow_pickle=False)
+            record = io.BytesIO()
+            np.save(record, np.array([number, zlib.crc32(body.getvalue())], np.int64), allow_pickle=False)
+            with self._beside(self.path).open("ab") as file:
+                file.write(record.getvalue() + body.getvalue())
+
+    def kept(self, number: int) -> NDArray[Any] | None:
+        """The noisy answer of an event, None where it was lost."""
+        answer = self._answers.get(number)
+        return None if answer is None else answer.copy()
+
+    @staticmethod
+    def _beside(path: Path) -> Path:
+        return path.with_suffix(".answers")
+
+    def _append(self, path: Path, event: Event) -> None:
+        line = json.dumps(event.to_dict(), ensure_ascii=False).encode() + b"\n"
+        fresh = not path.exists()
+        with path.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # held until the file closes: two runs must not share what is left
+            if file.seek(0, os.SEEK_END) != self._size:
+                raise RunFolderError(
+                    "ledger", "must be written by one run at a time", found="lines this run did not write",
+                    fix="wait for the other run, then resume",
+                )  # fmt: skip
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        self._size += len(line)
+        if fresh:  # the file's name must survive a power cut too
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def _load(self, path: Path) -> None:
+        text = path.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if len(whole) < len(text):  # torn by a kill inside `enter`: its answer was never computed
+            os.truncate(path, len(whole))
+        self._size = len(whole)
+        for number, line in enumerate(whole.splitlines()):
+            try:
+                self._own.append(Event.from_dict(json.loads(line)))
+            except ValueError:
+                raise RunFolderError(
+                    "ledger", "must hold one event on each line", found=f"line {number + 1} unreadable",
+                    fix="restore the file from a backup: what was spent is not known without it",
+                ) from None  # fmt: skip
+        answers = self._beside(path)
+        if answers.exists():
+            self._load_answers(answers)
+
+    def _load_answers(self, path: Path) -> None:
+        content = path.read_bytes()
+        file, good = io.BytesIO(content), 0
+        while good < len(content):
+            try:
+                number, check = (int(value) for value in np.load(file, allow_pickle=False))
+                start = file.tell()
+                answer = np.load(file, allow_pickle=False)
+            except (ValueError, EOFError, OSError, TypeError):
+                break  # torn: this answer, the last, is lost
+            if zlib.crc32(content[start : file.tell()]) != check:
+                break
+            if 0 <= number < len(self._own):
+                self._answers[number] = answer
+            good = file.tell()
+        if good < len(content):
+            os.truncate(path, good)

@@ -1,0 +1,81 @@
+"""The only place in the package that draws privacy noise: opendp's samplers, seeded by the operating system.
+
+Sums arrive as integers on a grid and leave as integers: no floating-point number touches the noise, so none of its
+rounding can leak (Mironov 2012). With per-person L2 sensitivity Δ and cost μ a query's noise has σ = Δ/μ and its grid
+is γ = σ/GRID; in grid units every query has the same noise scale s = GRID and sensitivity at most GRID·μ.
+
+How far the discrete Gaussian N_Z(0, s²) is from the *rounded* continuous one, round(s·Z), in total variation, per
+coordinate. Write φ for the normal density, h = 1/s. The rounded one gives k the mass ∫φ over a cell of width h around
+kh; the discrete one gives hφ(kh)/c with c = Σ hφ(kh) = 1 + 2e^{−2π²s²} + … . The midpoint rule errs by h³φ''(ξ)/24
+with ξ in the cell, and Σ h·sup_cell|φ''| ≤ ∫|φ''| + h·∫|φ'''|. With ∫|φ''| = E|Z²−1| = 4φ(1) = 0.968 and
+∫|φ'''| = E|Z³−3Z| ≤ √6, half the L1 distance is
+
+    τ(s) ≤ (4φ(1) + √6/s) / (48 s²) + 2e^{−2π²s²},        leading term E|Z²−1|/(48 s²) = 0.0202/s².
+
+The rounded continuous mechanism is post-processing of a Gaussian mechanism, hence exactly μ-GDP; a transcript of N
+adaptively chosen coordinates of discrete noise is within N·τ of its transcript. So (ε, δ) becomes
+(ε, δ + (1 + e^ε)·N·τ), which the accountant reserves out of δ before anything is spent.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian, make_noisy_top_k
+from opendp.measures import zero_concentrated_divergence
+from opendp.metrics import l2_distance, linf_distance
+from opendp.mod import enable_features
+
+enable_features("contrib")
+
+# noise scale in grid units, a power of two: fine enough that 2²² coordinates cost 5e-15·(1+e^ε) of δ (ε ≤ 20 at 1e-5)
+GRID = 2.0**32
+SOURCE = "opendp discrete Gaussian and Gumbel, operating-system entropy"
+
+
+def distance_to_rounded(scale: float) -> float:
+    """τ(s): total variation between one discrete Gaussian and the rounded continuous one, at most; s ≥ 1."""
+    bell = 4 * math.exp(-0.5) / math.sqrt(2 * math.pi)
+    return (bell + math.sqrt(6) / scale) / (48 * scale**2) + 2 * math.exp(-2 * math.pi**2 * scale**2)
+
+
+def discrete_gaussian(sums: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+    """`sums` plus independent discrete Gaussian noise of standard deviation `scale` on each coordinate."""
+    noisy = _gaussian(scale)([int(value) for value in sums.ravel()])
+    return np.array(noisy, np.int64).reshape(sums.shape)
+
+
+def gaussian_rho(distance: float, scale: float) -> float:
+    """opendp's own account of `discrete_gaussian`: zCDP ρ of one answer with L2 sensitivity `distance`."""
+    return float(_gaussian(scale).map(distance))
+
+
+def noisy_top(scores: NDArray[np.int64], count: int, scale: float) -> NDArray[np.int64]:
+    """Indices of the `count` highest scores under Gumbel(`scale`) noise, best first.
+
+    The same law as `count` exponential mechanisms one after the other, P(j) ∝ exp(score_j/scale) among what is left:
+    with scores of sensitivity D in sup norm each pick is (2D/scale)-bounded-range.
+    """
+    picked = _top(count, scale)([int(value) for value in scores])
+    return np.array(picked, np.int64)
+
+
+def choice_rho(distance: int, count: int, scale: float) -> float:
+    """opendp's own account of `noisy_top`: zCDP ρ of all picks together, count·ε₀²/8 with ε₀ = 2·distance/scale."""
+    return float(_top(count, scale).map(distance))
+
+
+@lru_cache(maxsize=8)
+def _gaussian(scale: float) -> Any:
+    return make_gaussian(vector_domain(atom_domain(T="i64")), l2_distance(T="f64"), scale=scale)
+
+
+@lru_cache(maxsize=8)
+def _top(count: int, scale: float) -> Any:
+    domain, metric = vector_domain(atom_domain(T="i64")), linf_distance(T="i64")
+    return make_noisy_top_k(domain, metric, zero_concentrated_divergence(), k=count, scale=scale)

@@ -1,0 +1,899 @@
+"""The gate: what it answers, what it refuses, what one person can move, and that rows stay behind it."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import gc
+import itertools
+import json
+import math
+import os
+import pickle
+import random
+import secrets
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+import distcondense
+from distcondense.errors import BudgetError, CohortError, RunFolderError, SettingsError
+from distcondense.privacy import gate, noise
+from distcondense.privacy.accountant import CELLS_MAX, Budget, Event, replay
+from distcondense.privacy.gate import Logistic, PiecewiseExponential, PrivateTable
+from distcondense.privacy.ledger import Ledger
+from tests import naive
+from tests.conftest import real_data
+
+LAVISH = Budget(15.0, 1e-3, mu=4.0, picks=1000, pick_epsilon=0.5)
+SURVIVAL = PiecewiseExponential((2.0, 5.0), 9.0, hazard=(0.05, 0.1, 0.02))
+EDGES = [0.0, 2.0, 5.0, 9.0]
+MU = 0.25
+LIMIT = noise.GRID * MU
+
+
+def table(codes, label, *, sizes=None, objective=None, budget=LAVISH, ledger=None, **more):
+    codes = np.asarray(codes)
+    sizes = [3] * codes.shape[1] if sizes is None else sizes
+    return PrivateTable(
+        codes, sizes, np.asarray(label), names=[f"x{j}" for j in range(codes.shape[1])],
+        objective=objective or Logistic(), budget=budget, ledger=ledger or Ledger(), **more,
+    )  # fmt: skip
+
+
+def random_rows(n=60, people=None, seed=0):
+    """codes (n, 2) below (3, 4), label, time, person."""
+    rng = np.random.default_rng(seed)
+    codes = np.column_stack([rng.integers(0, 3, n), rng.integers(0, 4, n)])
+    person = np.arange(n) if people is None else rng.integers(0, people, n)
+    return codes, rng.integers(0, 2, n), rng.uniform(0, 12, n), person
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """Noise taken away, for tests only: the integer sums as they go in are kept here."""
+    seen: list[np.ndarray] = []
+
+    def nothing(sums, scale):
+        seen.append(sums.copy())
+        return sums.copy()
+
+    def top(scores, count, scale):
+        seen.append(scores.copy())
+        return np.argsort(-scores, kind="stable")[:count]
+
+    monkeypatch.setattr(noise, "discrete_gaussian", nothing)
+    monkeypatch.setattr(noise, "noisy_top", top)
+    return seen
+
+
+def explode(*_, **__):
+    raise AssertionError("this must not be called")
+
+
+# ---- refusing
+
+
+QUESTIONS = {
+    "histogram": lambda t, mu: t.histogram((0,), mu=mu),
+    "sums": lambda t, mu: t.sums((0, 1), mu=mu),
+    "hazard": lambda t, mu: t.hazard(mu=mu),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_refused_query_computes_nothing_and_enters_nothing(question, monkeypatch, tmp_path):
+    codes, label, time, _ = random_rows()
+    path = tmp_path / "ledger.jsonl"
+    t = table(
+        codes, label, sizes=[3, 4], objective=SURVIVAL, time=time, ledger=Ledger(path), budget=Budget(1, 1e-5, 0.5)
+    )
+    QUESTIONS[question](t, 0.3)
+    before = path.read_bytes()
+    for name in ("histogram", "gradient_sums", "hazard", "choice_scores"):
+        monkeypatch.setattr(gate._Rows, name, explode)
+    monkeypatch.setattr(noise, "discrete_gaussian", explode)
+    with pytest.raises(BudgetError, match=r"0\.4 of 0\.5 left"):
+        QUESTIONS[question](t, 0.41)
+    assert len(t.ledger.events) == 1
+    assert path.read_bytes() == before
+    with pytest.raises(AssertionError, match="must not be called"):  # what still fits goes through to the rows
+        QUESTIONS[question](t, 0.39)
+
+
+def test_shares_that_add_up_to_the_budget_but_for_the_last_bit_are_answered(bare):
+    codes, label, _, _ = random_rows(5)
+    budget = Budget.calibrate(epsilon=1.0, delta=1e-5)
+    t = table(codes, label, sizes=[3, 4], budget=budget)
+    for _ in range(300):
+        t.sums((0,), mu=budget.mu * math.sqrt(1 / 300))
+    assert replay(t.ledger.events, 1e-5).epsilon <= 1.0
+    with pytest.raises(BudgetError):
+        t.sums((0,), mu=1e-4 * budget.mu)
+
+
+def test_picks_beyond_the_plan_are_refused(monkeypatch):
+    codes, label, _, _ = random_rows()
+    t = table(codes, label, sizes=[3, 4], budget=Budget(1, 1e-5, 0.1, picks=3, pick_epsilon=0.1))
+    t.choose(2)
+    monkeypatch.setattr(gate._Rows, "choice_scores", explode)
+    with pytest.raises(BudgetError, match="2 asked, 1 left"):
+        t.choose(2)
+    assert len(t.ledger.events) == 1
+    with pytest.raises(BudgetError, match="without picks"):
+        table(codes, label, sizes=[3, 4], budget=Budget(1, 1e-5, 0.1)).choose(1)
+
+
+def test_more_cells_than_the_grid_reserve_covers_are_refused():
+    spent = [Event("gaussian", "histogram by none", ("x0",), CELLS_MAX - 5, 0.1)]
+    t = table([[0], [1]], [0, 1], ledger=Ledger(earlier=spent))
+    with pytest.raises(BudgetError, match="6 asked, 5 left"):
+        t.histogram((0,), mu=0.1)
+    t.histogram((0,), by="none", mu=0.1)
+
+
+def test_a_question_with_more_cells_than_memory_is_refused_before_anything_is_made():
+    t = table([[0, 0]], [0], sizes=[10**9, 10**9])
+    for ask in (t.histogram, t.sums):
+        with pytest.raises(BudgetError, match="released cells"):
+            ask((0, 1), mu=0.1)
+
+
+def test_a_score_can_never_become_something_that_is_no_number(bare):
+    t = table([[0], [1]], [0, 1], objective=SURVIVAL.with_hazard((1e100,) * 3), time=np.array([9.0, 0.0]))
+    with pytest.raises(SettingsError, match="1e"):
+        t.shift((0,), np.array([1e308, 0.0, 0.0]))
+    for step in (1e6, -1e6, -1e6):
+        t.shift((0,), np.full(3, step))
+        with np.errstate(all="raise", under="ignore"):
+            assert np.all(np.isfinite(t.sums((0,), mu=MU)))
+    with pytest.raises(SettingsError, match="hazard"):
+        SURVIVAL.with_hazard((1e308,) * 3)
+    with pytest.raises(SettingsError, match="most"):
+        PiecewiseExponential((), 1.0, most=1e300)
+
+
+def test_what_earlier_runs_spent_counts():
+    earlier = [Event("gaussian", "gradient sums", ("x0",), 6, 0.4)]
+    t = table([[0], [1]], [0, 1], budget=Budget(1, 1e-5, 0.5), ledger=Ledger(earlier=earlier))
+    assert t.spent().mu_left == pytest.approx(0.3)
+    with pytest.raises(BudgetError):
+        t.sums((0,), mu=0.31)
+    with pytest.raises(BudgetError, match="no more than the budget"):
+        table([[0]], [0], budget=Budget(1, 1e-5, 0.3), ledger=Ledger(earlier=earlier))
+    dear = [Event("choice", "choice of columns", (), 1, 0.9)]
+    with pytest.raises(BudgetError, match="no more than the budget"):
+        table([[0]], [0], ledger=Ledger(earlier=dear))
+
+
+@pytest.mark.parametrize("mu", [0.0, -1.0, math.nan, math.inf, 8.5])
+def test_a_cost_without_meaning_is_refused(mu):
+    t = table([[0], [1]], [0, 1])
+    for ask in (t.histogram, t.sums):
+        with pytest.raises(SettingsError, match="mu"):
+            ask((0,), mu=mu)
+    assert t.ledger.events == ()
+
+
+def test_public_mistakes_are_named():
+    t = table([[0], [1]], [0, 1])
+    for wrong in (
+        lambda: t.sums((1,), mu=0.1), lambda: t.sums((0, 0), mu=0.1), lambda: t.hazard(mu=0.1),
+        lambda: t.histogram((0,), by="stratum", mu=0.1), lambda: t.shift((0,), np.zeros(2)),
+        lambda: t.shift((0,), np.array([0.0, math.nan, 0.0])), lambda: t.choose(2), lambda: t.choose(0),
+        lambda: t.bins(0, np.array([0, 1])), lambda: t.bins(0, np.array([0.0, 1.0, 1.0])),
+        lambda: setattr(t, "objective", SURVIVAL),
+    ):  # fmt: skip
+        with pytest.raises(SettingsError):
+            wrong()
+    assert t.ledger.events == ()
+    unset = table([[0]], [1], objective=PiecewiseExponential((), 5.0), time=np.array([1.0]))
+    for ask in (lambda: unset.sums((0,), mu=0.1), lambda: unset.choose(1)):
+        with pytest.raises(SettingsError, match="with_hazard"):
+            ask()
+    with pytest.raises(CohortError):
+        table([[0.5]], [1])
+    with pytest.raises(CohortError):
+        table([[0]], [1, 0])
+    with pytest.raises(CohortError, match="time"):
+        table([[0]], [1], objective=SURVIVAL)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize("label", [0, 1])
+def test_an_empty_table_or_class_is_answered_like_any_other(n, label):
+    """No exception may tell that a class, or the whole table, has no rows."""
+    codes, person = np.zeros((n, 2), int), np.arange(n)
+    t = table(codes, np.full(n, label), sizes=[3, 4], objective=SURVIVAL, time=np.ones(n), person=person)
+    assert t.histogram((0,), by="stratum", mu=MU).shape == (6, 3)
+    assert t.histogram((0, 1), by="label", mu=MU).shape == (2, 12)
+    assert [part.shape for part in t.sums((), mu=MU)] == [(1,), (1,)]
+    assert [part.shape for part in t.hazard(mu=MU)] == [(3,), (3,)]
+    t.shift((0,), np.ones(3))
+    t.bins(1, np.array([0, 0, 1, 1]))
+    assert sorted(t.choose(2)) == [0, 1]
+
+
+def test_values_outside_the_public_bounds_raise_nothing(bare):
+    times = np.array([math.nan, math.inf, -5.0, 1e300])
+    t = table([[-7], [99], [1], [2]], [1, 1, 1, 1], objective=SURVIVAL, time=times)
+    assert np.rint(t.histogram((0,), by="none", mu=MU)[0]).tolist() == [1, 1, 2]  # nearest bin
+    events, exposure = t.hazard(mu=MU)
+    assert np.rint(events).tolist() == [2, 0, 0]  # past the horizon: censored
+    assert exposure == pytest.approx([4, 6, 8], abs=1e-6)
+    big = table(np.array([[250], [3]], np.uint8), [0, 1], sizes=[1000])
+    assert np.flatnonzero(np.rint(big.histogram((0,), by="none", mu=MU)[0])).tolist() == [3, 250]
+
+
+# ---- the same as the slow twin
+
+
+def parts_of(codes, sizes, columns, pairs, weight):
+    """[(coordinate, value)] of each row for gradient sums."""
+    cells = math.prod(sizes[j] for j in columns)
+    out = []
+    for row, (g, h) in zip(codes, pairs, strict=True):
+        cell = 0
+        for j in columns:
+            cell = cell * sizes[j] + int(row[j])
+        out.append([(cell, g), (cells + cell, weight * h)])
+    return out, 2 * cells
+
+
+@pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 1), (25, 2), (6, 40)])
+@pytest.mark.parametrize("columns", [(), (1,), (1, 0)])
+def test_gradient_sums_are_those_of_the_slow_twin(people, cap, columns, bare):
+    codes, label, time, person = random_rows(80, people)
+    sizes, step = [3, 4], np.array([1.5, -2.0, 0.3, 4.0])
+    owners = naive.people(person, cap)
+    t = table(codes, label, sizes=sizes, person=person, rows_per_person=cap)
+    t.shift((1,), step)
+    pairs = [naive.logistic_pair(step[row[1]], y) for row, y in zip(codes, label, strict=True)]
+    parts, size = parts_of(codes, sizes, columns, pairs, 3.3)
+    G, H = t.sums(columns, mu=MU)
+    slow = np.array(naive.clipped_sum(parts, owners, size, LIMIT, gate.MARGIN))
+    assert np.max(np.abs(bare[-1] - slow)) <= len(owners)  # of 2³⁰: a last bit of a float for each person
+    assert np.concatenate([G, H * 3.3]) == pytest.approx(slow / LIMIT, rel=1e-8, abs=1e-6)
+
+    t = table(codes, label, sizes=sizes, person=person, rows_per_person=cap, objective=SURVIVAL, time=time)
+    t.shift((0,), step[:3])
+    pairs = []
+    for row, y, when in zip(codes, label, time, strict=True):
+        g, h = naive.survival_pair(step[row[0]], min(when, 9.0), int(y and when <= 9), EDGES, SURVIVAL.hazard, 1.0)
+        norm = max(1.0, math.hypot(g, h))
+        pairs.append((g / norm, h / norm))
+    parts, size = parts_of(codes, sizes, columns, pairs, 1.0)
+    t.sums(columns, mu=MU)
+    slow = np.array(naive.clipped_sum(parts, owners, size, LIMIT, gate.MARGIN))
+    assert np.max(np.abs(bare[-1] - slow)) <= 2 * len(owners)
+
+
+@pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
+@pytest.mark.parametrize("by", ["none", "label", "stratum"])
+def test_histograms_are_those_of_the_slow_twin(people, cap, by, bare):
+    codes, label, time, person = random_rows(80, people)
+    owners = naive.people(person, cap)
+    t = table(
+        codes, label, sizes=[3, 4], person=person, rows_per_person=cap, objective=SURVIVAL, time=time
+    )  # fmt: skip
+    parts = []
+    for row, y, when in zip(codes, label, time, strict=True):
+        event = int(y and when <= 9)
+        group = {"none": 0, "label": event, "stratum": 3 * event + naive.interval(min(when, 9.0), EDGES)}[by]
+        parts.append([(12 * group + 4 * int(row[0]) + int(row[1]), 1.0)])
+    size = 12 * t.groups(by)
+    counts = t.histogram((0, 1), by=by, mu=MU)
+    slow = np.array(naive.clipped_sum(parts, owners, size, LIMIT, gate.MARGIN))
+    assert counts.shape == (t.groups(by), 12)
+    assert np.max(np.abs(bare[-1] - slow)) <= len(owners)
+    if people is None:
+        assert np.rint(counts).sum() == 80
+
+
+@pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
+def test_choice_scores_are_those_of_the_slow_twin(people, cap, bare):
+    codes, label, _, person = random_rows(80, people)
+    step = np.array([1.5, -2.0, 0.3])
+    t = table(codes, label, sizes=[3, 4], person=person, rows_per_person=cap)
+    t.shift((0,), step)
+    g = [naive.logistic_pair(step[row[0]], y)[0] for row, y in zip(codes, label, strict=True)]
+    slow = naive.choice_scores(codes.tolist(), g, naive.people(person, cap), noise.GRID, gate.MARGIN)
+    picked = t.choose(1, columns=[1, 0])
+    assert np.max(np.abs(bare[-1] - np.array(slow)[[1, 0]])) <= 80
+    assert picked.tolist() == [int(np.argmax(slow))]
+
+
+@pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
+def test_events_and_time_at_risk_are_those_of_the_slow_twin(people, cap, bare):
+    codes, label, time, person = random_rows(80, people)
+    t = table(codes, label, sizes=[3, 4], person=person, rows_per_person=cap, objective=SURVIVAL, time=time)
+    whole = math.sqrt(1.25)
+    parts, true_events, true_time = [], np.zeros(3), np.zeros(3)
+    for y, when in zip(label, time, strict=True):
+        event, when = int(y and when <= 9), min(when, 9.0)
+        lived = naive.time_lived(when, EDGES)
+        at = naive.interval(when, EDGES)
+        shares = [time / width for time, width in zip(lived, (2.0, 3.0, 4.0), strict=True)]
+        parts.append([(at, event / whole)] + [(3 + k, 0.5 / math.sqrt(3) / whole * s) for k, s in enumerate(shares)])
+        true_events[at] += event
+        true_time += lived
+    events, exposure = t.hazard(mu=MU)
+    slow = np.array(naive.clipped_sum(parts, naive.people(person, cap), 6, LIMIT, gate.MARGIN))
+    assert np.max(np.abs(bare[-1] - slow)) <= 2 * 80
+    if people is None:  # nobody is clipped: the truth comes back, in units of time
+        assert events == pytest.approx(true_events, rel=1e-6, abs=1e-6)
+        assert exposure == pytest.approx(true_time, rel=1e-6)
+
+
+# ---- what one person can move
+
+
+def norm_of_change(bare, ask, with_person, without):
+    ask(with_person)
+    ask(without)
+    a, b = (part.astype(object) for part in bare[-2:])  # Python integers: exact
+    return math.sqrt(sum(int(x) ** 2 for x in (a - b)))
+
+
+@pytest.mark.parametrize("objective", ["logistic", "survival"])
+@pytest.mark.parametrize("cap", [1, 2])
+def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective, cap, bare):
+    """Exhaustive: every person of one to three rows with any code, label and time, added to a fixed table."""
+    times = (0.0, 2.0, 8.9, 50.0) if objective == "survival" else (1.0,)
+    kinds = list(itertools.product((0, 1, 2), (0, 1), times))
+    base = [(0, 1, 1.0), (2, 0, 7.0), (1, 1, 3.0)]
+    base_person = [10, 30, 10]
+    step = {"logistic": [-40.0, 0.485, 3.0], "survival": [-30.0, 1.0, 30.0]}[objective]
+    furthest = dict.fromkeys(("sums", "histogram", "stratum", "choose", "hazard"), 0.0)
+    settings_ = SURVIVAL if objective == "survival" else Logistic()
+
+    def make(rows, person):
+        t = table(
+            [[code, (code + y) % 3] for code, y, _ in rows], [y for _, y, _ in rows], objective=settings_,
+            time=np.array([when for *_, when in rows]), person=np.array(person), rows_per_person=cap,
+        )  # fmt: skip
+        t.shift((0,), np.array(step))
+        return t
+
+    persons = [rows for count in (1, 2) for rows in itertools.product(kinds, repeat=count)]
+    persons += [(a, b, a) for a, b in itertools.product(kinds[:4], repeat=2)]  # the third is beyond the cap
+    for number, rows in enumerate(persons):
+        # first, last or between the others, by row and by name
+        name, at = (5, 20, 99)[number % 3], number % 4
+        without = make(base, base_person)
+        joined = make(base[:at] + list(rows) + base[at:], base_person[:at] + [name] * len(rows) + base_person[at:])
+        asked = {
+            "sums": lambda t: t.sums((0, 1), mu=MU / 100),
+            "histogram": lambda t: t.histogram((0,), mu=MU / 100),
+        }
+        if objective == "survival":
+            asked["stratum"] = lambda t: t.histogram((1,), by="stratum", mu=MU / 100)
+            asked["hazard"] = lambda t: t.hazard(mu=MU / 100)
+        for what, ask in asked.items():
+            moved = norm_of_change(bare, ask, joined, without) / (LIMIT / 100)
+            assert moved <= 1.0, (what, number)
+            furthest[what] = max(furthest[what], moved)
+        joined.choose(1)
+        without.choose(1)
+        change = np.max(np.abs(bare[-2] - bare[-1])) / noise.GRID
+        assert change <= 1.0, number
+        furthest["choose"] = max(furthest["choose"], change)
+    needed = {"sums", "histogram", "choose"} | ({"stratum", "hazard"} if objective == "survival" else set())
+    assert all(furthest[what] > 0.95 for what in needed), furthest  # the bound is used, not just kept
+
+
+def test_without_clipping_the_exhaustive_test_would_fail(bare, monkeypatch):
+    monkeypatch.setattr(gate, "_shrink", lambda length, limit: np.ones_like(length))
+    joined = table([[0], [1], [1]], [0, 1, 1], person=np.array([1, 2, 2]), rows_per_person=2)
+    moved = norm_of_change(bare, lambda t: t.sums((0,), mu=MU), joined, table([[0]], [0]))
+    assert moved > LIMIT
+
+
+@given(st.floats(0, 1), st.booleans())
+def test_a_logistic_contribution_has_norm_at_most_one(p, label):
+    score = np.array([math.log(p / (1 - p)) if 0 < p < 1 else (2 * p - 1) * 1e9])
+    g, h = Logistic().gradients(score, np.array([label]), None)
+    assert math.hypot(g[0], h[0]) <= 1 + 1e-15
+
+
+def test_the_weight_of_the_hessian_is_almost_the_largest_that_needs_no_clipping():
+    p = np.linspace(0, 1, 200_001)
+    longest = {c: np.max(p**2 + (c * p * (1 - p)) ** 2) for c in (3.3, 3.34)}
+    assert longest[3.3] <= 1 < longest[3.34]
+    with pytest.raises(SettingsError):
+        Logistic(3.34)
+
+
+@given(st.floats(-100, 100), st.floats(0, 1e6), st.booleans(), st.floats(0.01, 50), st.floats(0.1, 5))
+def test_a_survival_contribution_has_norm_at_most_one(score, cumulative, event, most, weight):
+    objective = PiecewiseExponential((), 1.0, most=most, hessian_weight=weight)
+    g, h = objective.gradients(np.array([score]), np.array([event]), np.array([cumulative]))
+    assert math.hypot(g[0], h[0]) <= 1 + 1e-15
+
+
+def test_the_cumulative_hazard_is_the_sum_over_intervals():
+    for when in (0.0, 1.0, 2.0, 4.9, 5.0, 9.0):
+        slow = sum(h * t for h, t in zip(SURVIVAL.hazard, naive.time_lived(when, EDGES), strict=True))
+        assert SURVIVAL.cumulative([when])[0] == pytest.approx(slow)
+        assert SURVIVAL.interval([when])[0] == naive.interval(when, EDGES)
+
+
+# ---- people with many rows
+
+
+def test_rows_beyond_the_cap_change_nothing(bare):
+    codes, label = [[0], [1], [2], [2]], [1, 0, 1, 1]
+    person = np.array(["a", "b", "a", "a"])
+    for cap, kept in ((1, [0, 1]), (2, [0, 1, 2])):
+        capped = table(codes, label, person=person, rows_per_person=cap)
+        only = table(np.array(codes)[kept], np.array(label)[kept], person=person[kept], rows_per_person=cap)
+        for t in (capped, only):
+            t.sums((0,), mu=MU)
+        assert bare[-1].tolist() == bare[-2].tolist()
+
+
+@given(st.permutations(list(range(40))))
+def test_the_order_of_rows_changes_no_bit(order):
+    codes, label, time, person = random_rows(40, 9, seed=3)
+    answers = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise, "discrete_gaussian", lambda sums, scale: sums)
+        patch.setattr(noise, "noisy_top", lambda scores, count, scale: answers.append(scores) or np.arange(count))
+        for rows in (np.arange(40), np.array(order)):
+            t = table(
+                codes[rows], label[rows], sizes=[3, 4], person=person[rows], rows_per_person=40, objective=SURVIVAL,
+                time=time[rows],
+            )  # fmt: skip
+            t.shift((0,), np.array([0.1, 0.7, -0.4]))
+            t.choose(1)
+            answers.append(np.concatenate([*t.sums((0, 1), mu=MU), *t.hazard(mu=MU), t.histogram((1,), mu=MU).ravel()]))
+    # row by row sums of time lived are integers on the grid before anybody is clipped, hence the same in any order
+    assert answers[0].tolist() == answers[2].tolist()
+    assert answers[1].tolist() == answers[3].tolist()
+
+
+def test_a_person_with_many_rows_counts_as_one():
+    """Ten thousand rows of one person, all in one cell: the answer is one person's worth."""
+    n = 10_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise, "discrete_gaussian", lambda sums, scale: sums)
+        t = table(np.zeros((n, 1), int), np.ones(n), person=np.zeros(n), rows_per_person=n)
+        G, H = t.sums((0,), mu=MU)
+        assert math.hypot(G[0], H[0] * 3.3) == pytest.approx(1.0)
+        assert t.histogram((0,), mu=MU)[1, 0] == pytest.approx(1.0)
+
+
+def test_people_of_diabetes_130_count_once_however_often_they_came(bare):
+    columns = ["patient_nbr", "time_in_hospital", "readmitted"]
+    frame = pd.read_csv(real_data("diabetes130_readmission.csv.gz"), usecols=columns)
+    person, codes = frame["patient_nbr"].to_numpy(), frame[["time_in_hospital"]].to_numpy() - 1
+    label = (frame["readmitted"] == "<30").to_numpy()
+    assert (len(frame), len(np.unique(person))) == (101_766, 71_518)
+    busiest = frame["patient_nbr"].value_counts().index[0]
+    for cap in (1, 3, 50):
+        answers = []
+        for rows in (np.full(len(frame), True), person != busiest):
+            t = table(codes[rows], label[rows], sizes=[14], person=person[rows], rows_per_person=cap)
+            t.histogram((0,), mu=MU)
+            t.sums((0,), mu=MU)
+            answers.append(bare[-2:])
+        for a, b in zip(*answers, strict=True):
+            assert 0.6 * LIMIT < math.sqrt(sum(int(x) ** 2 for x in a - b)) <= LIMIT
+        owners = naive.people(person, cap)
+        parts = [[(14 * int(y) + int(code), 1.0)] for y, (code,) in zip(label, codes, strict=True)]
+        slow = np.array(naive.clipped_sum(parts, owners, 28, LIMIT, gate.MARGIN))
+        assert np.max(np.abs(answers[0][0] - slow)) <= len(owners)
+
+
+# ---- public steps
+
+
+def test_a_re_binned_table_is_the_table_of_the_new_bins(bare):
+    codes, label, _, person = random_rows(50, 20)
+    merge = np.array([0, 1, 1, 0])
+    t = table(codes, label, sizes=[3, 4], person=person, rows_per_person=5)
+    t.sums((1,), mu=MU)  # fills what is remembered about the old bins
+    t.bins((1,), merge)
+    assert t.sizes == (3, 2)
+    merged = np.column_stack([codes[:, 0], merge[codes[:, 1]]])
+    fresh = table(merged, label, sizes=[3, 2], person=person, rows_per_person=5)
+    for each in (t, fresh):
+        each.sums((1,), mu=MU)
+    assert bare[-1].tolist() == bare[-2].tolist()
+
+
+def test_public_steps_cost_nothing_and_say_nothing():
+    codes, label, _, _ = random_rows()
+    t = table(codes, label, sizes=[3, 4])
+    assert t.shift((0,), np.ones(3)) is None
+    assert t.bins(1, np.array([0, 0, 1, 1])) is None
+    assert t.ledger.events == ()
+
+
+def test_each_shift_is_seen_by_the_next_sums(bare):
+    t = table([[0], [1]], [0, 1])
+    total = 0.0
+    for step in (0.0, 1.0, -3.0):
+        t.shift((), np.array([step]))
+        total += step
+        G, H = t.sums((0,), mu=MU)
+        for row, label in enumerate((0, 1)):
+            assert (G[row], H[row]) == pytest.approx(naive.logistic_pair(total, label), abs=1e-6)
+
+
+def test_a_new_hazard_is_used_and_a_new_time_grid_refused(bare):
+    t = table([[0]], [0], objective=PiecewiseExponential((2.0,), 4.0), time=np.array([3.0]))
+    for hazard, expected in (((0.1, 0.2), 0.4), ((0.1, 0.0), 0.2)):
+        t.objective = t.objective.with_hazard(hazard)
+        assert t.sums((0,), mu=MU)[0][0] == pytest.approx(expected)
+    with pytest.raises(SettingsError, match="keep"):
+        t.objective = PiecewiseExponential((3.0,), 4.0)
+
+
+# ---- noise
+
+
+def test_noise_is_drawn_by_opendp_alone(monkeypatch):
+    for module, names in (
+        (random, ("random", "gauss", "getrandbits", "SystemRandom")),
+        (secrets, ("token_bytes", "randbits", "randbelow", "SystemRandom")),
+        (np.random, ("default_rng", "normal", "standard_normal", "seed", "RandomState", "Generator", "random")),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, explode)
+    rng = np.arange(60)
+    t = table(
+        np.column_stack([rng % 3, rng % 4]), rng % 2, sizes=[3, 4], objective=SURVIVAL, time=rng / 6.0,
+        person=rng // 2, rows_per_person=2,
+    )  # fmt: skip
+    first, second = t.histogram((0,), mu=MU), t.histogram((0,), mu=MU)
+    assert np.all(first != second)
+    t.sums((0, 1), mu=MU)
+    t.hazard(mu=MU)
+    t.choose(2)
+
+
+def test_nothing_in_the_room_imports_another_source_of_noise():
+    room = Path(distcondense.__file__).parent / "privacy"
+    drawn = []
+    for path in room.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            elif isinstance(node, ast.Attribute) and node.attr == "random":
+                names = ["numpy.random"]
+            roots = {name.split(".")[0] for name in names} | set(names)
+            if roots & {"random", "secrets", "numpy.random"} or ("opendp" in roots and path.name != "noise.py"):
+                drawn.append((path.name, names))
+    assert drawn == []
+
+
+def test_gaussian_noise_has_the_stated_spread_and_tails():
+    draws = noise.discrete_gaussian(np.full(20_000, 7_000, np.int64), noise.GRID) - 7_000
+    z = draws / noise.GRID
+    assert z.std() == pytest.approx(1.0, abs=0.03)  # six standard errors
+    assert abs(z.mean()) < 0.05
+    for far in (1, 2, 3):
+        share, expected = np.mean(np.abs(z) > far), 2 * stats.norm.sf(far)
+        assert abs(share - expected) < 6 * math.sqrt(expected / 20_000)
+    assert abs(np.corrcoef(z[:-1], z[1:])[0, 1]) < 0.05
+    assert len(np.unique(draws % 1024)) == 1024  # the low bits are noise too
+
+
+def test_an_answer_carries_the_noise_it_was_charged_for():
+    t = table([[0]] * 5, [0, 1, 0, 1, 1], sizes=[2000])
+    for mu in (0.05, 0.5):
+        counts = t.histogram((0,), mu=mu)
+        assert counts[:, 1:].std() * mu == pytest.approx(1.0, abs=0.1)
+        G, H = t.sums((0,), mu=mu)
+        assert G[1:].std() * mu == pytest.approx(1.0, abs=0.12)
+        assert H[1:].std() * mu * 3.3 == pytest.approx(1.0, abs=0.12)
+        assert t.ledger.events[-1].noise == 1 / mu
+
+
+def test_a_choice_follows_the_exponential_mechanism():
+    pick, scores = 1.0, np.array([0.0, 1.0, 3.0])
+    law = naive.peeled([score * pick / 2 for score in scores], 2)
+    grid = (scores * noise.GRID).astype(np.int64)
+    draws = 8_000
+    seen = dict.fromkeys(law, 0)
+    for _ in range(draws):
+        seen[tuple(noise.noisy_top(grid, 2, 2 * noise.GRID / pick).tolist())] += 1
+    for outcome, chance in law.items():
+        assert abs(seen[outcome] / draws - chance) < 6 * math.sqrt(chance * (1 - chance) / draws)
+
+
+# ---- the ledger
+
+
+def test_the_entry_is_on_disk_before_the_answer_exists(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.jsonl"
+    codes, label, _, _ = random_rows()
+    t = table(codes, label, sizes=[3, 4], ledger=Ledger(path))
+    at_call, synced = [], []
+    sync = os.fsync
+
+    def watched(descriptor):
+        sync(descriptor)
+        synced.append(os.fstat(descriptor).st_ino)
+
+    def failing(*_):
+        assert path.stat().st_ino in synced  # on the disk, not only in the system's memory
+        at_call.append(path.read_text())
+        raise OSError("no entropy")
+
+    monkeypatch.setattr(os, "fsync", watched)
+    monkeypatch.setattr(gate._Rows, "gradient_sums", failing)
+    with pytest.raises(OSError, match="no entropy"):
+        t.sums((0,), mu=0.125)
+    assert json.loads(at_call[0]) == {
+        "kind": "gaussian", "query": "gradient sums", "columns": ["x0"], "cells": 6, "cost": 0.125, "picks": 1,
+        "sensitivity": 1.0, "noise": 8.0,
+    }  # fmt: skip
+    assert t.spent().mu == 0.125
+
+
+def test_a_run_killed_inside_an_answer_has_paid_for_it(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    code = f"""
+import os, signal, numpy as np
+from pathlib import Path
+from distcondense.privacy import noise
+from distcondense.privacy.accountant import Budget
+from distcondense.privacy.gate import Logistic, PrivateTable
+from distcondense.privacy.ledger import Ledger
+t = PrivateTable(np.array([[0], [1]]), [2], np.array([0, 1]), names=["x0"], objective=Logistic(),
+                 budget=Budget(1, 1e-5, 0.5), ledger=Ledger(Path({str(path)!r})))
+t.sums((0,), mu=0.1)
+noise.discrete_gaussian = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+t.histogram((0,), mu=0.2)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -signal.SIGKILL
+    ledger = Ledger(path)
+    assert [event.cost for event in ledger.events] == [0.1, 0.2]
+    assert ledger.kept(0).shape == (4,)
+    assert ledger.kept(1) is None
+
+
+def ask_everything(t):
+    answers = [*t.sums((0,), mu=0.1), t.histogram((1,), mu=0.2), t.choose(1)]
+    t.shift((0,), np.ones(3))
+    return [*answers, *t.sums((0, 1), mu=0.1)]
+
+
+def test_a_resumed_run_answers_from_what_was_kept_and_touches_no_row(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.jsonl"
+    codes, label, _, _ = random_rows()
+    first = ask_everything(table(codes, label, sizes=[3, 4], ledger=Ledger(path)))
+    text = path.read_bytes()
+    resumed = table(codes, label, sizes=[3, 4], ledger=Ledger(path))
+    with monkeypatch.context() as patch:
+        for name in ("histogram", "gradient_sums", "choice_scores"):
+            patch.setattr(gate._Rows, name, explode)
+        patch.setattr(noise, "discrete_gaussian", explode)
+        patch.setattr(noise, "noisy_top", explode)
+        again = ask_everything(resumed)
+    for a, b in zip(first, again, strict=True):
+        assert a.tolist() == b.tolist()
+    assert path.read_bytes() == text
+    resumed.sums((1,), mu=0.1)  # and goes on from there
+    assert len(resumed.ledger.events) == 5
+    assert len(path.read_bytes().splitlines()) == 5
+    assert resumed.ledger.kept(4) is not None
+
+
+def test_a_resumed_run_that_asks_something_else_is_refused(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    codes, label, _, _ = random_rows()
+    ask_everything(table(codes, label, sizes=[3, 4], ledger=Ledger(path)))
+    for other in (
+        lambda t: t.sums((1,), mu=0.1), lambda t: t.sums((0,), mu=0.1000001), lambda t: t.histogram((0,), mu=0.1),
+        lambda t: t.choose(1),
+    ):  # fmt: skip
+        t = table(codes, label, sizes=[3, 4], ledger=Ledger(path))
+        with pytest.raises(RunFolderError, match="same questions"):
+            other(t)
+        assert len(t.ledger.events) == 4
+    with pytest.raises(RunFolderError, match="replayed to its end"):
+        Ledger(path).enter(Event("gaussian", "gradient sums", (), 1, 0.1))
+
+
+def test_an_answer_lost_in_a_crash_stays_spent_and_is_zero(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    codes, label, _, _ = random_rows()
+    first = ask_everything(table(codes, label, sizes=[3, 4], ledger=Ledger(path)))
+    answers = path.with_suffix(".answers")
+    answers.write_bytes(answers.read_bytes()[:-5])  # the last answer, torn
+    t = table(codes, label, sizes=[3, 4], ledger=Ledger(path))
+    again = ask_everything(t)
+    for a, b in zip(first[:4], again[:4], strict=True):
+        assert a.tolist() == b.tolist()
+    assert not np.any(again[4])
+    assert not np.any(again[5])
+    assert t.spent().mu == pytest.approx(math.sqrt(0.06))
+    t.sums((1,), mu=0.1)  # written after the torn end was cut off: readable the next time
+    assert [Ledger(path).kept(number) is None for number in range(5)] == [False, False, False, True, False]
+
+
+def test_a_damaged_answer_is_lost_and_not_believed(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    codes, label, _, _ = random_rows()
+    table(codes, label, sizes=[3, 4], ledger=Ledger(path)).sums((0,), mu=0.1)
+    answers = path.with_suffix(".answers")
+    content = bytearray(answers.read_bytes())
+    content[-3] ^= 1
+    answers.write_bytes(bytes(content))
+    assert Ledger(path).kept(0) is None
+
+
+def test_a_choice_lost_in_a_crash_is_the_first_candidates(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    codes, label, _, _ = random_rows()
+    table(codes, label, sizes=[3, 4], ledger=Ledger(path)).choose(1, columns=[1, 0])
+    path.with_suffix(".answers").unlink()
+    assert table(codes, label, sizes=[3, 4], ledger=Ledger(path)).choose(1, columns=[1, 0]).tolist() == [1]
+
+
+def test_a_line_torn_by_a_kill_was_never_answered_and_is_cut_off(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.enter(Event("gaussian", "gradient sums", ("x0",), 6, 0.1))
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:30])
+    again = Ledger(path)
+    assert len(again.events) == 1
+    assert again.resume(again.events[0]) == 0
+    again.enter(Event("gaussian", "gradient sums", ("x1",), 6, 0.2))
+    assert [event.cost for event in Ledger(path).events] == [0.1, 0.2]
+
+
+def test_a_damaged_line_inside_the_ledger_is_an_error(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    for cost in (0.1, 0.2):
+        ledger.enter(Event("gaussian", "gradient sums", ("x0",), 6, cost))
+    path.write_bytes(b"{" + path.read_bytes())
+    with pytest.raises(RunFolderError, match="line 1"):
+        Ledger(path)
+
+
+def test_two_runs_cannot_share_one_ledger(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    event = Event("gaussian", "gradient sums", ("x0",), 6, 0.1)
+    first, second = Ledger(path), Ledger(path)
+    first.enter(event)
+    with pytest.raises(RunFolderError, match="one run at a time"):
+        second.enter(event)
+    assert len(Ledger(path).events) == 1
+    assert second.events == ()
+
+
+def test_a_ledger_hands_out_copies():
+    ledger = Ledger()
+    number = ledger.enter(Event("gaussian", "gradient sums", ("x0",), 2, 0.1))
+    ledger.keep(number, np.array([1, 2]))
+    ledger.kept(number)[0] = 99
+    assert ledger.kept(number).tolist() == [1, 2]
+    with pytest.raises(SettingsError):
+        ledger.keep(number, np.array([3, 4]))
+    with pytest.raises(AttributeError):
+        ledger.events = ()
+
+
+def test_the_ledger_replays_to_what_the_budget_promised():
+    codes, label, _, _ = random_rows()
+    budget = Budget.calibrate(epsilon=1.0, delta=1e-5, picks=2, pick_share=0.1)
+    t = table(codes, label, sizes=[3, 4], budget=budget)
+    t.choose(2)
+    for _ in range(10):
+        t.sums((0,), mu=budget.mu / math.sqrt(10))
+    found = replay(t.ledger.events, 1e-5)
+    assert 0.995 <= found.epsilon <= 1.0
+    assert found.epsilon == pytest.approx(budget.total_epsilon(), rel=1e-6)
+    assert (t.spent().picks_left, t.spent().cells) == (0, 60)
+    assert t.spent().mu_left < 1e-4 * budget.mu
+
+
+# ---- rows stay behind the gate
+
+
+def reachable(thing, depth=3):
+    """Everything found through attributes, slots, closures and bound methods, as a careless caller would."""
+    seen, todo = [], [(thing, 0)]
+    known = set()
+    while todo:
+        item, level = todo.pop()
+        if id(item) in known or isinstance(item, (str, bytes, int, float, type, type(np))):
+            continue
+        known.add(id(item))
+        seen.append(item)
+        if level == depth:
+            continue
+        found = []
+        for name in dir(item):
+            if name in ("__globals__", "__builtins__"):
+                continue  # a module's own names are no attribute of the table
+            try:
+                found.append(getattr(item, name))
+            except Exception:
+                continue
+        if isinstance(item, (list, tuple, set)):
+            found += list(item)
+        if isinstance(item, dict):
+            found += list(item.values())
+        todo += [(other, level + 1) for other in found]
+    return seen
+
+
+def test_no_attribute_leads_to_rows():
+    n = 1237  # a length nothing else has
+    rng = np.random.default_rng(0)
+    codes, label = rng.integers(0, 3, (n, 2)), rng.integers(0, 2, n)
+    t = table(codes, label)
+    t.sums((0,), mu=0.1)
+    t.shift((0,), np.ones(3))
+    arrays = [item for item in reachable(t) if isinstance(item, np.ndarray)]
+    assert all(n not in array.shape and array.size < n for array in arrays)
+    holder = type("Holder", (), {})()
+    holder.rows = np.zeros(n)  # the walk would have found them
+    assert any(isinstance(item, np.ndarray) and n in item.shape for item in reachable(holder))
+
+
+def test_a_table_cannot_be_looked_into():
+    t = table([[0], [1]], [0, 1])
+    assert repr(t) == str(t) == "PrivateTable(1 columns)"
+    assert not hasattr(t, "__dict__")
+    for peek in (len, list, iter, vars, pickle.dumps, copy.copy, copy.deepcopy, lambda t: t[0]):
+        with pytest.raises(TypeError):
+            peek(t)
+    assert np.asarray(t, dtype=object).shape == ()  # NumPy does not unpack it either
+    for name in ("rows", "codes", "label", "_rows", "__rows", "_PrivateTable__rows"):
+        assert not hasattr(t, name)
+    for name in ("budget", "ledger", "names", "sizes"):
+        with pytest.raises(AttributeError):
+            setattr(t, name, None)
+    with pytest.raises(AttributeError):
+        t.anything = 1
+    assert t  # a table is true, and says nothing by it
+
+
+def test_the_caller_may_change_its_arrays_afterwards(bare):
+    codes, label = np.array([[0], [1]]), np.array([0, 1])
+    t = table(codes, label)
+    t.histogram((0,), mu=MU)
+    codes[:], label[:] = 2, 0
+    t.histogram((0,), mu=MU)
+    assert bare[-1].tolist() == bare[-2].tolist()
+
+
+def test_rows_go_when_the_table_goes():
+    t = table([[0], [1]], [0, 1])
+    before = len(gate._ROOMS)
+    del t
+    gc.collect()
+    assert len(gate._ROOMS) == before - 1
+
+
+def test_no_error_holds_a_value():
+    secret = 8675309
+    for wrong in (
+        lambda: table([[secret], [0.5]], [0, 1]),
+        lambda: table(np.full((2, 1), secret), [secret]),
+        lambda: table(np.full((2, 1), secret), [0, 1], time=np.array([float(secret)])),
+        lambda: table(np.full((2, 1), secret), [0, 1], person=np.array([secret])),
+    ):
+        with pytest.raises(CohortError) as caught:
+            wrong()
+        assert str(secret) not in str(caught.value)
