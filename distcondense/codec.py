@@ -89,6 +89,19 @@ class Codec:
         return cls(tuple(blocks), np.concatenate(centres), np.concatenate(scales), tuple(dropped))
 
     @classmethod
+    def public(cls, schema: Schema) -> Codec:
+        """Scaled by the schema alone: a number by the middle and the spread of its public bounds, a category by ½."""
+        blocks = tuple(_block(column) for column in schema.columns)
+        centre, scale = [], []
+        for block in blocks:
+            for k in range(block.width):
+                bounded = block.column.numeric and k == 0 and block.column.high is not None
+                centre.append(block.column.middle if bounded else 0.5)
+                width = (block.column.high or 0.0) - (block.column.low or 0.0)
+                scale.append(width / np.sqrt(12) if bounded else 0.5)
+        return cls(blocks, np.array(centre), np.array(scale))
+
+    @classmethod
     def plain(cls, schema: Schema) -> Codec:
         """No scaling: original units, one-hot categories, every column of the schema."""
         blocks = tuple(_block(column) for column in schema.columns)
@@ -127,7 +140,7 @@ class Codec:
             if block.values:
                 raw[:, here] = np.eye(block.width)[np.argmax(raw[:, here], axis=1)]
             elif block.width == 2:  # a missing value's number is the public fill, whatever the optimiser did to it
-                raw[raw[:, at + 1] > 0.5, at] = _fill(block.column)
+                raw[raw[:, at + 1] > 0.5, at] = fill_value(block.column)
             at += block.width
         return raw
 
@@ -228,15 +241,15 @@ def _raw(series: pd.Series, block: Block) -> Floats:  # type: ignore[type-arg]
     if column.numeric:
         values = series.to_numpy(dtype=np.float64, na_value=np.nan)
         holes = np.isnan(values)
-        filled = np.where(holes, _fill(column), values)
+        filled = np.where(holes, fill_value(column), values)
         return np.stack([filled, holes], axis=1) if block.width == 2 else filled[:, None]
-    codes = _codes(series, column)
+    codes = category_codes(series, column)
     if column.kind == "binary":
         return (codes == 1).astype(np.float64)[:, None]
     return (codes[:, None] == np.asarray(block.values)).astype(np.float64)
 
 
-def _codes(series: pd.Series, column: Column) -> NDArray[np.int64]:  # type: ignore[type-arg]
+def category_codes(series: pd.Series, column: Column) -> NDArray[np.int64]:  # type: ignore[type-arg]
     if isinstance(series.dtype, pd.CategoricalDtype) and list(series.cat.categories) == list(column.categories):
         codes = series.cat.codes.to_numpy(dtype=np.int64)
     else:
@@ -245,7 +258,7 @@ def _codes(series: pd.Series, column: Column) -> NDArray[np.int64]:  # type: ign
     return np.where(codes < 0, fill, codes)
 
 
-def _fill(column: Column) -> float:
+def fill_value(column: Column) -> float:
     return float(column.fill) if isinstance(column.fill, int | float) else column.middle
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +34,7 @@ class Outcome:
     time: Floats | None  # (n,) > 0
     names: tuple[str, ...]  # (target,) or (time, event)
     labels: tuple[Label, Label] = (0, 1)  # how negative and positive are written in the table
+    labels_public: bool = True  # 0/1 or declared in the schema, not read off the rows
 
     @property
     def task(self) -> Task:
@@ -43,7 +44,7 @@ class Outcome:
         return f"Outcome({self.task}, {len(self)} rows)"
 
     def take(self, rows: Index) -> Outcome:
-        return Outcome(self.label[rows], None if self.time is None else self.time[rows], self.names, self.labels)
+        return replace(self, label=self.label[rows], time=None if self.time is None else self.time[rows])
 
     def __len__(self) -> int:
         return len(self.label)
@@ -67,6 +68,7 @@ class Cohort:
     outcome: Outcome
     person: Index | None = None  # (n,) codes
     ignored: tuple[str, ...] = ()  # columns of the table that are not in the schema
+    horizon: float | None = None  # survival: the schema's upper bound of the time column, where it is declared
 
     def __len__(self) -> int:
         return len(self.features)
@@ -139,6 +141,9 @@ class Cohort:
                 found="only the outcome",
                 fix="add features, or ignore fewer columns",
             )
+        horizon = None
+        if time is not None and schema is not None and schema.origin == "declared" and time in schema:
+            horizon = schema[time].high
         schema = _inferred(frame, names) if schema is None else schema.without(aside)
         known = set(schema.names)
         missing = [c for c in schema.names if c not in frame]
@@ -158,7 +163,7 @@ class Cohort:
             )
         features = check_features(frame, schema)
         # the caller's table may change later; one we read ourselves is nobody else's, and may be too large to copy
-        return cls(features if owned else features.copy(), schema, outcome, person, extra)
+        return cls(features if owned else features.copy(), schema, outcome, person, extra, horizon)
 
     def fingerprint(self) -> str:
         """Which data this is, for telling run folders apart. Kept in `internal/` only."""
@@ -169,10 +174,51 @@ class Cohort:
             digest.update(b"none" if part is None else part.tobytes())
         return digest.hexdigest()
 
+    def take(self, rows: Index) -> Cohort:
+        """These rows only."""
+        person = None if self.person is None else self.person[rows]
+        features = self.features.iloc[rows].reset_index(drop=True)
+        return replace(self, features=features, outcome=self.outcome.take(rows), person=person)
+
+    def holdout(self, share: float, entropy: int) -> Split:
+        """Each person is left out by a coin of their own: who else is in the table changes nobody's part."""
+        person = np.arange(len(self)) if self.person is None else self.person
+        out = (np.random.default_rng(entropy).random(int(person.max()) + 1) < share)[person]
+        return Split(np.flatnonzero(~out), np.empty(0, np.int64), np.flatnonzero(out))
+
+    def check_outcome(self) -> None:
+        """Both classes, or events at two times at least: what a model without privacy needs.
+
+        Not asked on the private path, where such an error would tell something about patients.
+        """
+        label, names = self.outcome.label, self.outcome.names
+        if len(names) == 1 and label.min() == label.max():
+            raise CohortError(
+                f"target {names[-1]!r}",
+                "must have both classes",
+                found="one class only",
+                fix="check the column, and which value means yes (--positive)",
+            )
+        if len(names) == 2 and not label.any():
+            raise CohortError(
+                f"event {names[-1]!r}",
+                "must have at least one event",
+                found="all rows censored",
+                fix="check which value means an event (--positive)",
+            )
+        if self.outcome.time is not None and len(np.unique(self.outcome.time[label == 1])) < 2:
+            raise CohortError(
+                f"time {names[0]!r}",
+                "events must happen at two times at least",
+                found="one event time",
+                fix="use a finer unit of time, or a binary target",
+            )
+
     def split(self, *, seed: int, fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)) -> Split:
         """70/10/20 train/validation/test, stratified by outcome, seeded; rows of one person stay together."""
         if min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-9:
             raise SettingsError("split fractions", "must be positive and sum to 1", found=str(fractions))
+        self.check_outcome()
         rng = np.random.default_rng([seed, 0x5917])
         person = np.arange(len(self)) if self.person is None else self.person
         who = np.unique(person)
@@ -186,6 +232,13 @@ class Cohort:
         of_row = part[person]
         split = Split(*(np.flatnonzero(of_row == k) for k in range(3)))
         _usable(split, self.outcome)
+        if self.outcome.label.sum() < 10:
+            kind = "class" if self.task == "binary" else "event"
+            warnings.warn(
+                f"{self.outcome.names[-1]!r}: fewer than 10 rows of the positive {kind}",
+                DistcondenseWarning,
+                stacklevel=2,
+            )
         return split
 
 
@@ -233,45 +286,22 @@ def _read_outcome(
     label_name = names[-1]
     series = frame[label_name]
     _no_holes(series, label_name)
-    label, labels = _read_label(series, label_name, positive, schema)
-    kind = "class" if len(names) == 1 else "event"
-    if len(names) == 1 and label.min() == label.max():
-        raise CohortError(
-            f"target {label_name!r}",
-            "must have both classes",
-            found="one class only",
-            fix="check the column, and which value means yes (--positive)",
-        )
-    if len(names) == 2 and not label.any():
-        raise CohortError(
-            f"event {label_name!r}",
-            "must have at least one event",
-            found="all rows censored",
-            fix="check which value means an event (--positive)",
-        )
-    if label.sum() < 10:
-        warnings.warn(f"{label_name!r}: fewer than 10 rows of the positive {kind}", DistcondenseWarning, stacklevel=3)
+    label, labels, public = _read_label(series, label_name, positive, schema)
     if len(names) == 1:
-        return Outcome(label, None, names, labels)
+        return Outcome(label, None, names, labels, public)
     times = _numbers(frame[names[0]], names[0])
     _no_holes(frame[names[0]], names[0])
     _refuse(~np.isfinite(times), names[0], "must be finite")
     _refuse(times <= 0, names[0], "times must be above 0", "drop these rows or add the length of one time unit")
     if schema is not None and names[0] in schema:
         check_features(frame[[names[0]]], Schema((schema[names[0]],)))
-    if len(np.unique(times[label == 1])) < 2:
-        raise CohortError(
-            f"time {names[0]!r}",
-            "events must happen at two times at least",
-            found="one event time",
-            fix="use a finer unit of time, or a binary target",
-        )
-    return Outcome(label, times, names, labels)
+    return Outcome(label, times, names, labels, public)
 
 
 def _read_label(
     series: pd.Series[Any], name: str, positive: Label | None, schema: Schema | None
-) -> tuple[NDArray[np.int8], tuple[Label, Label]]:
+) -> tuple[NDArray[np.int8], tuple[Label, Label], bool]:
+    """0/1, how the two are written, and whether that is public knowledge (declared, or 0/1)."""
     _hashable(series, name)
     values = [_plain(v) for v in series.unique()]
     if len(values) > 2:
@@ -281,7 +311,28 @@ def _read_label(
             found=f"{len(values)} distinct values",
             fix="make it 0/1 first, e.g. df[name] = (df[name] == 'yes').astype(int)",
         )
-    if positive is not None:
+    declared = schema is not None and name in schema and schema[name].kind == "binary"
+    if declared:
+        assert schema is not None
+        labels = (schema[name].categories[0], schema[name].categories[1])
+        unknown = [v for v in values if v not in labels]
+        if unknown:
+            raise CohortError(
+                f"column {name!r}",
+                "must hold the schema's two categories only",
+                found=f"{len(unknown)} other value(s)",
+                fix="edit the schema or the table",
+            )
+        if positive is not None:
+            if str(positive) not in map(str, labels):
+                raise CohortError(
+                    f"column {name!r}",
+                    "must have the positive value that was named among the schema's two categories",
+                    found="another value",
+                    fix="check --positive and the schema",
+                )
+            labels = labels if str(positive) == str(labels[1]) else (labels[1], labels[0])
+    elif positive is not None:
         wanted = [v for v in values if str(v) == str(positive)]
         if not wanted:
             raise CohortError(
@@ -292,16 +343,6 @@ def _read_label(
             )
         others = [v for v in values if v != wanted[0]]
         labels = (others[0] if others else f"not {wanted[0]}", wanted[0])
-    elif schema is not None and name in schema and schema[name].kind == "binary":
-        labels = (schema[name].categories[0], schema[name].categories[1])
-        unknown = [v for v in values if v not in labels]
-        if unknown:
-            raise CohortError(
-                f"column {name!r}",
-                "must hold the schema's two categories only",
-                found=f"{len(unknown)} other value(s)",
-                fix="edit the schema or the table",
-            )
     elif set(values) <= {0, 1}:
         labels = (False, True) if pd.api.types.is_bool_dtype(series) else (0, 1)
     else:
@@ -311,7 +352,8 @@ def _read_label(
             found=f"{len(values)} text or number values",
             fix="say --positive VALUE",
         )
-    return (series == labels[1]).to_numpy(dtype=np.int8), labels
+    public = (declared and schema is not None and schema.origin == "declared") or set(labels) == {0, 1}
+    return (series == labels[1]).to_numpy().astype(np.int8), labels, public
 
 
 # -- the features -----------------------------------------------------------------------------------------------------

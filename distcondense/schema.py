@@ -35,6 +35,7 @@ from distcondense.errors import SchemaError
 
 Kind = Literal["continuous", "integer", "binary", "categorical"]
 Missing = Literal["refuse", "constant", "category", "indicator"]
+Spacing = Literal["linear", "log"]
 Label = str | int | float | bool
 FORMAT = 1
 MAX_WHOLE = 2**53  # beyond it a float is always whole, and not every whole number is a float
@@ -54,7 +55,9 @@ class Column:
 
     `missing`: "refuse" (default), "constant" (missing values become the public `fill`), "category" (missing is a
     category of its own) or "indicator" (numbers: a 0/1 column beside it, the value itself set to `fill`, which
-    defaults to the middle of the bounds).
+    defaults to the middle of the bounds). `spacing`: "log" for a skewed number (money, counts, concentrations), most of
+    whose values lie near `low`; the private mechanism then cuts its public cells finer there.
+    `ordered`: the categories are listed in their natural order (stages, grades), which the private mechanism uses.
     """
 
     name: str
@@ -65,6 +68,8 @@ class Column:
     unit: str = ""
     missing: Missing = "refuse"
     fill: Label | None = None
+    spacing: Spacing = "linear"
+    ordered: bool = False
 
     @property
     def numeric(self) -> bool:
@@ -94,6 +99,12 @@ class Column:
             return found
         if self.missing not in get_args(Missing):
             found.append(f"missing must be one of {', '.join(get_args(Missing))}. Found {self.missing!r}")
+        if self.spacing not in get_args(Spacing):
+            found.append(f"spacing must be one of {', '.join(get_args(Spacing))}. Found {self.spacing!r}")
+        if not isinstance(self.ordered, bool):
+            found.append(f"ordered must be true or false. Found {self.ordered!r}")
+        elif self.ordered and self.kind != "categorical":
+            found.append("ordered belongs to categorical columns")
         if self.numeric:
             found += self._numeric_problems()
         else:
@@ -111,6 +122,8 @@ class Column:
                 found.append(f"low must be below high. Found low = {self.low}, high = {self.high}")
             elif self.kind == "integer" and math.ceil(self.low) > math.floor(self.high):
                 found.append(f"no whole number lies within the bounds. Found low = {self.low}, high = {self.high}")
+        if self.spacing == "log" and self.low is None:
+            found.append('spacing = "log" needs low and high')
         if self.missing == "category":
             found.append('missing = "category" is for categorical columns; use "indicator"')
         number = _is_number(self.fill)
@@ -129,6 +142,8 @@ class Column:
         found = []
         if self.low is not None or self.high is not None:
             found.append("low and high belong to continuous and integer columns")
+        if self.spacing != "linear":
+            found.append("spacing belongs to continuous and integer columns")
         if len(set(self.categories)) != len(self.categories):
             found.append("categories must not repeat")
         if self.kind == "binary" and len(self.categories) != 2:
@@ -235,7 +250,7 @@ class Schema:
         notes = data.get("notes", [])
         if not isinstance(notes, list | tuple) or not all(isinstance(note, str) for note in notes):
             raise SchemaError(where, "notes must be a list of texts", found="another type", fix='write notes = ["…"]')
-        keys = {"kind", "low", "high", "categories", "unit", "missing", "fill"}
+        keys = {"kind", "low", "high", "categories", "unit", "missing", "fill", "spacing", "ordered"}
         columns = []
         for name, entry in data.get("columns", {}).items():
             section = f"[columns.{name}] "

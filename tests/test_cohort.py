@@ -147,7 +147,27 @@ def test_an_outcome_is_a_target_or_a_time_and_an_event(how: dict, says: str) -> 
 def test_few_positives_are_a_warning() -> None:
     frame = patients().assign(died=np.arange(240) < 9)
     with pytest.warns(DistcondenseWarning, match="fewer than 10 rows"):
-        Cohort.from_frame(frame, schema=SCHEMA.without(["died"]), **BINARY)
+        Cohort.from_frame(frame, schema=SCHEMA.without(["died"]), **BINARY).split(seed=0)
+
+
+def test_a_table_with_one_class_is_read_and_only_splitting_it_says_so() -> None:
+    """Reading must not raise: on the private path the error itself would tell something about patients."""
+    for value in (0, 1):
+        cohort = Cohort.from_frame(patients().assign(died=value), schema=SCHEMA, **BINARY)
+        assert set(cohort.outcome.label) == {value}
+        with pytest.raises(CohortError, match="both classes"):
+            cohort.split(seed=0)
+
+
+def test_a_holdout_is_a_coin_for_each_person() -> None:
+    frame = patients().assign(who=np.arange(240) // 2)
+    cohort = Cohort.from_frame(frame, schema=SCHEMA, person_id="who", **BINARY)
+    split = cohort.holdout(0.3, entropy=7)
+    assert sorted([*split.train, *split.test]) == list(range(240))
+    assert not len(split.validation)
+    assert not set(cohort.person[split.train]) & set(cohort.person[split.test])
+    assert 0.15 < len(split.test) / 240 < 0.45
+    assert len(cohort.holdout(0.0, entropy=7).test) == 0
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
@@ -165,7 +185,7 @@ def test_a_spoiled_table_is_refused_without_showing_a_value(case: Spoiled, sourc
         frame.astype(dict.fromkeys(mixed, str)).to_parquet(path)
     table = frame if source == "frame" else read_table(path)
     with pytest.raises(UserError) as error:
-        Cohort.from_frame(table, schema=SCHEMA, **case.how)
+        Cohort.from_frame(table, schema=SCHEMA, **case.how).split(seed=0)
     message = str(error.value)
     for part in case.says:
         assert part in message

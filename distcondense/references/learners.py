@@ -39,7 +39,7 @@ class Learner:
     name: str
     task: Task
     link: Link
-    fit: Callable[..., Reference]  # (rows, outcome, *, weight, validation, seed, threads)
+    fit: Callable[..., Reference]  # (rows, outcome, *, weight, risk, validation, seed, threads)
 
 
 def outcome_score(link: Link, scores: NDArray[np.floating], outcome: Outcome) -> float:
@@ -62,16 +62,17 @@ def fit_xgb(
     outcome: Outcome,
     *,
     weight: NDArray[np.floating] | None = None,
+    risk: NDArray[np.floating] | None = None,
     validation: Validation | None = None,
     seed: int = 0,
     threads: int = 1,
 ) -> Reference:
-    """XGBoost classifier; f(x) = P(y=1)."""
+    """XGBoost classifier; f(x) = P(y=1). With soft labels `risk` it learns these, without class weights."""
     positives = float(outcome.label.mean())
     params: dict[str, Any] = {"objective": "binary:logistic", "eval_metric": "auc"}
-    if min(positives, 1 - positives) < RARE and 0 < positives < 1:
+    if risk is None and min(positives, 1 - positives) < RARE and 0 < positives < 1:
         params["scale_pos_weight"] = (1 - positives) / positives
-    labels = {"label": outcome.label, "weight": weight}
+    labels = {"label": outcome.label if risk is None else risk, "weight": weight}
     return _boost(params, rows, labels, validation, "probability", "xgb", seed, threads)
 
 
@@ -80,6 +81,7 @@ def fit_aft(
     outcome: Outcome,
     *,
     weight: NDArray[np.floating] | None = None,
+    risk: NDArray[np.floating] | None = None,
     validation: Validation | None = None,
     seed: int = 0,
     threads: int = 1,
@@ -140,6 +142,7 @@ def fit_cox(
     outcome: Outcome,
     *,
     weight: NDArray[np.floating] | None = None,
+    risk: NDArray[np.floating] | None = None,
     validation: Validation | None = None,
     seed: int = 0,
     threads: int = 1,

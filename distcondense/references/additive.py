@@ -1,0 +1,142 @@
+"""`AdditiveModel`: margin(x) = intercept + Σ_j table_j[cell_j(x)], over public cells; and the same model as trees.
+
+As a `TreeEnsemble` it runs through every fast path (the sparse Jacobian, the fused step, Treelite): a number's table is
+one balanced tree over the cuts where it changes, a category's table one stump per category.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from distcondense.bins import Cells
+from distcondense.codec import Codec, fill_value
+from distcondense.kernels.ensemble import TreeEnsemble
+from distcondense.references.base import Link, Rows, Scores
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class AdditiveModel:
+    """A fitted additive model; `tables` has one entry per public cell of each column."""
+
+    cells: tuple[Cells, ...]
+    intercept: float
+    tables: tuple[Floats, ...]
+    link: Link = "probability"  # or "log-risk"
+    name: str = "private additive model"
+
+    @property
+    def n_features(self) -> int:
+        return len(self.cells)
+
+    def codes(self, features: pd.DataFrame) -> Codes:
+        """(n, d) public cells of a table's rows."""
+        return np.stack([cells.codes(features[cells.column.name]) for cells in self.cells], axis=1)
+
+    def margin(self, codes: Codes) -> Floats:
+        """(n, d) cells → (n,) log odds, or log hazard ratio."""
+        out = np.full(len(codes), self.intercept)
+        for j, table in enumerate(self.tables):
+            out += table[codes[:, j]]
+        return out
+
+    def predict(self, features: pd.DataFrame) -> Floats:
+        """Probabilities (binary) or log hazard ratios (survival) of rows in original units."""
+        margin = self.margin(self.codes(features))
+        return 1 / (1 + np.exp(-margin)) if self.link == "probability" else margin
+
+    def reference(self, codec: Codec) -> AdditiveReference:
+        """The model over a codec's encoded rows, as trees."""
+        return AdditiveReference(self.name, self.link, ensemble_of(self, codec))
+
+
+@dataclass(frozen=True)
+class AdditiveReference:
+    """The additive model as the engine sees it: encoded rows in, scores out, through its flat trees."""
+
+    name: str
+    link: Link
+    ensemble: TreeEnsemble
+
+    @property
+    def n_features(self) -> int:
+        return self.ensemble.n_features
+
+    def scores(self, rows: Rows) -> Scores:
+        from distcondense import kernels
+
+        return np.asarray(kernels.scores(self.ensemble, np.ascontiguousarray(rows, np.float32), 1), np.float32)
+
+
+class _Forest:
+    """Grows trees in the flat layout: siblings adjacent, leaves hold their value in `threshold`."""
+
+    def __init__(self) -> None:
+        self.feature: list[int] = []
+        self.threshold: list[float] = []
+        self.left: list[int] = []
+        self.roots: list[int] = []
+
+    def tree(self, feature: int, cuts: Floats, values: Floats) -> None:
+        """One balanced tree on one feature: values[b] where cuts[b − 1] ≤ x < cuts[b]."""
+        self.roots.append(self._node())
+        self._grow(self.roots[-1], feature, cuts, values)
+
+    def _node(self) -> int:
+        self.feature.append(-1)
+        self.threshold.append(0.0)
+        self.left.append(-1)
+        return len(self.feature) - 1
+
+    def _grow(self, node: int, feature: int, cuts: Floats, values: Floats) -> None:
+        if not len(cuts):
+            self.threshold[node] = float(values[0])
+            return
+        middle = len(cuts) // 2
+        left = self._node()
+        right = self._node()
+        self.feature[node], self.threshold[node], self.left[node] = feature, float(cuts[middle]), left
+        self._grow(left, feature, cuts[:middle], values[: middle + 1])
+        self._grow(right, feature, cuts[middle + 1 :], values[middle + 1 :])
+
+
+def ensemble_of(model: AdditiveModel, codec: Codec) -> TreeEnsemble:
+    """The model's tables as trees over the codec's encoded columns; columns the model ignores get no tree."""
+    tables = {cells.column.name: (cells, table) for cells, table in zip(model.cells, model.tables, strict=True)}
+    forest, base, at = _Forest(), model.intercept, 0
+    for block in codec.blocks:
+        here = slice(at, at + block.width)
+        centre, scale = codec.centre[here], codec.scale[here]
+        if block.column.name in tables:
+            cells, table = tables[block.column.name]
+            if cells.numeric:
+                inner = table[: cells.size - cells.hole]
+                changes = np.flatnonzero(np.diff(inner))
+                forest.tree(at, (cells.cuts[changes] - centre[0]) / scale[0], inner[[*changes, len(inner) - 1]])
+                if cells.hole:  # the number of a hole is the public fill: what its cell adds there is taken back
+                    fill = fill_value(block.column)
+                    own = inner[np.searchsorted(cells.cuts, fill, side="right")]
+                    forest.tree(at + 1, (np.array([0.5]) - centre[1]) / scale[1], np.array([0.0, table[-1] - own]))
+            elif block.column.kind == "binary":
+                forest.tree(at, (np.array([0.5]) - centre) / scale, table[:2])
+            else:
+                for k, code in enumerate(block.values):
+                    forest.tree(at + k, (np.array([0.5]) - centre[k : k + 1]) / scale[k], np.array([0.0, table[code]]))
+        at += block.width
+    return TreeEnsemble(
+        feature=np.array(forest.feature, np.int32),
+        threshold=np.array(forest.threshold, np.float32),
+        left=np.array(forest.left, np.int32),
+        default_left=np.zeros(len(forest.left), np.uint8),
+        roots=np.array(forest.roots, np.int32),
+        base=base,
+        link="sigmoid" if model.link == "probability" else "identity",
+        n_features=at,
+    )

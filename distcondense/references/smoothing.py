@@ -1,0 +1,91 @@
+"""Empirical-Bayes smoothing of noisy tables: how much of a noisy answer is signal, decided by the answer itself.
+
+A column's table w has a Gaussian-process prior N(0, K). What is known about it are noisy linearised observations
+b = H w + N(0, σ²), gathered as precision Λ = ΣH²/σ² and information η = ΣH b/σ². The posterior mean is K(I + ΛK)⁻¹η and
+the log evidence of K against "no effect" is −½ log det(I + ΛK) + ½ ηᵀK(I + ΛK)⁻¹η. The kernel with the most evidence
+wins; K = 0 is among them, so a column of pure noise gets an empty table. Everything here is post-processing: it reads
+noisy answers and public shapes only.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+SPREADS = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0)  # prior standard deviations of a table's entries, on the logit scale
+REACHES = (0.3, 1.0, 3.0)  # correlation lengths, in shares of an ordered column's cells
+DRIFT = 0.02  # variance by which a table's target may move while the other columns are refitted
+
+
+@lru_cache(maxsize=512)
+def prior_kernels(size: int, ordered: bool, hole: bool) -> Floats:
+    """(kernels, size, size): independent cells, or for ordered ones a line and three smoothnesses; a hole stands alone.
+
+    Without the zero kernel, whose evidence is 0 and whose table is empty.
+    """
+    inner = size - hole
+    at = np.arange(inner)
+    shapes = [np.eye(inner)]
+    if ordered and inner > 1:
+        apart = np.abs(at[:, None] - at)
+        line = (at - (inner - 1) / 2) / ((inner - 1) / 2)
+        shapes = [np.exp(-apart / max(1.0, reach * inner)) for reach in REACHES] + [np.outer(line, line)]
+    kernels = np.zeros((len(shapes) * len(SPREADS), size, size))
+    for k, (spread, shape) in enumerate((spread, shape) for spread in SPREADS for shape in shapes):
+        kernels[k, :inner, :inner] = spread**2 * shape
+        if hole:
+            kernels[k, inner, inner] = spread**2
+    kernels.setflags(write=False)
+    return kernels
+
+
+def smooth(precision: Floats, information: Floats, kernels: Floats) -> tuple[Floats, float]:
+    """(table, its log evidence beyond a constant): (s,), (s,), (k, s, s) → (s,), ≥ 0.
+
+    The evidence is counted against tables that are the same in every cell, so that a shift of all rows, which says
+    nothing about the column, does not pass for signal.
+    """
+    system = np.eye(len(precision)) + precision[:, None] * kernels
+    known = np.broadcast_to(information[:, None], (*kernels.shape[:2], 1))
+    tables = np.einsum("kij,kj->ki", kernels, np.linalg.solve(system, known)[..., 0])
+    evidence = -0.5 * np.linalg.slogdet(system)[1] + 0.5 * tables @ information
+    best = int(np.argmax(evidence))
+    if not evidence[best] > 0:
+        return np.zeros(len(precision)), 0.0
+    spread = np.square(SPREADS)
+    held = 1 + spread * precision.sum()
+    constant = np.max(-0.5 * np.log(held) + 0.5 * spread * information.sum() ** 2 / held)
+    return tables[best], float(max(evidence[best] - max(constant, 0.0), 0.0))
+
+
+def merge_cells(
+    counts: Floats, sigma: float, *, ordered: bool, hole: bool, most: int, least: float
+) -> NDArray[np.int64]:
+    """(s,) → the merged cell of each fine cell, from noisy counts alone.
+
+    Ordered: neighbours are joined until a cell holds a share of 1/(2·most) of the rows and `least` standard deviations
+    of its own noise; a fine cell that is heavy by itself is never joined to what came before it. Categories: all that
+    are lighter than `least` standard deviations share one cell.
+    """
+    inner = len(counts) - hole
+    share = max(float(counts.sum()), 1.0) / (2 * most)
+    merged = np.zeros(len(counts), np.int64)
+    if not ordered:
+        heavy = np.flatnonzero(counts >= least * sigma)
+        merged[:] = len(heavy)
+        merged[heavy] = np.arange(len(heavy))
+        return merged
+    cell, held, joined = 0, 0.0, 0
+    for fine in range(inner):
+        if joined and counts[fine] >= max(share, (least + 2) * sigma):
+            cell, held, joined = cell + 1, 0.0, 0
+        merged[fine] = cell
+        held, joined = held + counts[fine], joined + 1
+        if held >= max(share, least * sigma * np.sqrt(joined)) and fine < inner - 1:
+            cell, held, joined = cell + 1, 0.0, 0
+    if hole:
+        merged[-1] = cell + 1
+    return merged
