@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from distcondense.cohort import Cohort as Cohort
     from distcondense.jacobian import jacobian as jacobian
     from distcondense.pipeline import condense as condense
+    from distcondense.private_model import PrivateModel as PrivateModel
     from distcondense.result import Result as Result
     from distcondense.schema import Column as Column
     from distcondense.schema import Schema as Schema
@@ -20,9 +21,9 @@ __version__ = "0.1.0"
 # name → module, loaded on first use: `distcondense --help` must not wait for XGBoost
 _HOMES = {
     "Cohort": "cohort", "Column": "schema", "Schema": "schema", "Settings": "settings", "Result": "result",
-    "condense": "pipeline", "design": "codec", "jacobian": "jacobian",
+    "PrivateModel": "private_model", "condense": "pipeline", "design": "codec", "jacobian": "jacobian",
 }  # fmt: skip
-__all__ = ["Cohort", "Column", "Result", "Schema", "Settings", "condense", "design", "jacobian"]
+__all__ = ["Cohort", "Column", "PrivateModel", "Result", "Schema", "Settings", "condense", "design", "jacobian"]
 
 
 def __getattr__(name: str) -> Any:

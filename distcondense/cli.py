@@ -24,7 +24,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 schema_app = typer.Typer(help="Describe what is public about a table.", no_args_is_help=True)
+privacy_app = typer.Typer(help="Read and check what a release promises.", no_args_is_help=True)
+attack_app = typer.Typer(help="Try to break the promise.", no_args_is_help=True)
 app.add_typer(schema_app, name="schema")
+app.add_typer(privacy_app, name="privacy")
+app.add_typer(attack_app, name="attack")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end instead of tables.")]
@@ -62,20 +66,32 @@ def condense(
         str | None, typer.Option(help="The value of the target or event column that means yes.")
     ] = None,
     person_id: Annotated[
-        str | None, typer.Option(help="Column that says whose row it is; persons stay together in splits.")
+        str | None, typer.Option(help="Column that says whose row it is: the guarantee is then about persons.")
+    ] = None,
+    rows_per_person: Annotated[
+        int | None, typer.Option(help="Private: rows of one person beyond this many are not read (5).")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Column that is not a feature. May be repeated.")] = None,
     schema: Annotated[
-        Path | None, typer.Option(help="The table's schema (TOML). Inferred, and marked so, if not given.")
+        Path | None, typer.Option(help="The table's public schema (TOML); mechanism private needs one.")
+    ] = None,
+    trust_inferred_schema: Annotated[
+        bool, typer.Option("--trust-inferred-schema", help="Private: take bounds and categories off the patients.")
+    ] = False,
+    horizon: Annotated[
+        float | None, typer.Option(help="Private, survival: public end of follow-up, if the schema does not say.")
+    ] = None,
+    holdout: Annotated[
+        float | None, typer.Option(help="Private: share of persons left out of the fit, to measure on (0.2).")
     ] = None,
     missing_marker: Marker = None,
     reference: Annotated[str | None, typer.Option(help="xgb (binary); cox or aft (survival).")] = None,
     mechanism: Annotated[
-        str | None, typer.Option(help="published (ε as published, not a theorem) or none. Must be said.")
-    ] = None,
+        str, typer.Option(help="private (ε end-to-end, a theorem), published (ε as published, not a theorem) or none.")
+    ] = "private",
     ipc: Annotated[int, typer.Option(help="Synthetic records per class (survival: per event status).")] = 100,
     epsilon: Annotated[
-        float | None, typer.Option(help="Budget, as-published: picks the noise for the planned steps.")
+        float | None, typer.Option(help="Budget. Private: end-to-end, 1 if not said. Published: as-published.")
     ] = None,
     delta: Annotated[float, typer.Option(help="δ of the budget.")] = 1e-5,
     sigma_base: Annotated[
@@ -116,12 +132,10 @@ def condense(
         warnings.simplefilter("ignore", DistcondenseWarning)
     knobs: dict[str, Any] = {
         "steps": steps, "learning_rate": learning_rate, "clip": clip, "rho": rho, "sigma_base": sigma_base,
-        "evaluate_every": evaluate_every, "patience": patience, "perturbation": perturbation,
+        "evaluate_every": evaluate_every, "patience": patience, "perturbation": perturbation, "horizon": horizon,
+        "rows_per_person": rows_per_person, "holdout": holdout,
+        "trust_inferred_schema": trust_inferred_schema or None,
     }  # fmt: skip
-    if mechanism == "private":
-        raise SettingsError(
-            "mechanism", "private is not in this version", found="private", fix="use published, and read its statement"
-        )
     _check_cheap(mechanism, ipc, epsilon, delta, seed, early_stopping, soft, knobs)
     cohort = Cohort.from_file(
         table, target=target, time=time, event=event, positive=positive, person_id=person_id, ignore=ignore or (),
@@ -145,15 +159,12 @@ def condense(
 
 
 def _check_cheap(
-    mechanism: str | None, ipc: int, epsilon: float | None, delta: float, seed: int, early_stopping: bool, soft: bool,
+    mechanism: str, ipc: int, epsilon: float | None, delta: float, seed: int, early_stopping: bool, soft: bool,
     knobs: dict[str, Any],
 ) -> None:  # fmt: skip
     """Refuse impossible settings before reading a large table."""
     from distcondense.settings import Settings
 
-    if mechanism is None:
-        raise SettingsError("--mechanism", "must be said: published or none", found="nothing",
-                            fix="--mechanism published --epsilon 2.5 (as-published, not a theorem)")  # fmt: skip
     given = {k: v for k, v in knobs.items() if v is not None}
     Settings(mechanism=mechanism, ipc=ipc, epsilon=epsilon, delta=delta, seed=seed, early_stopping=early_stopping,  # type: ignore[arg-type]
              soft=soft, **given)  # fmt: skip
@@ -181,8 +192,8 @@ def demo(
         cohort = Cohort.from_frame(data.frame, **data.how)
         with console.progress() as progress:
             result = run(
-                cohort, mechanism="published", reference=reference, ipc=50, epsilon=epsilon, steps=1000,
-                threads=threads, out=out / name, force=force, progress=progress, say=console.say,
+                cohort, reference=reference, ipc=50, epsilon=epsilon, threads=threads,
+                out=out / name, force=force, progress=progress, say=console.say,
             )  # fmt: skip
         records[name] = {"privacy": result.privacy.to_dict(), "metrics": result.internal["metrics"]}
         console.table(name, result.internal)
@@ -259,6 +270,20 @@ def schema_check(
                               fix="add the columns or take them out of the schema")  # fmt: skip
         check_features(frame, known)
     typer.echo(f"{schema}: {len(known.columns)} columns, {known.origin}" + (f"; {table} fits" if table else ""))
+
+
+@privacy_app.command("verify")
+def privacy_verify(
+    run: Annotated[Path, typer.Argument(help="A run folder, its release folder or a privacy.json.")],
+    as_json: Json = False,
+) -> None:
+    """Replay a release's ledger with two accountants and compare the ε with the one it states."""
+    from distcondense.privacy.verify import verify
+
+    found = verify(run)
+    typer.echo(json.dumps(found.to_dict()) if as_json else "\n".join(found.lines()))
+    if not found.holds:
+        raise typer.Exit(2)
 
 
 def _markers(said: list[str] | None) -> dict[str, Any]:

@@ -112,9 +112,11 @@ class State:
 
 
 class Progress(Protocol):
-    """Who is told how a run is going. Called once a step; `score` and `epsilon` are the newest known."""
+    """Who is told how a run is going, once a step (private: an answer). `score` and `epsilon` are the newest known."""
 
-    def __call__(self, *, step: int, steps: int, loss: float, score: float | None, epsilon: float | None) -> None: ...
+    def __call__(
+        self, *, step: int, steps: int, loss: float | None, score: float | None, epsilon: float | None
+    ) -> None: ...
 
 
 def optimise(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import sys
 import time
 import warnings
@@ -23,8 +24,10 @@ from distcondense.engine import Progress
 from distcondense.errors import DistcondenseWarning, SettingsError, UserError
 from distcondense.evaluate.utility import evaluate
 from distcondense.methods.base import Condensed
+from distcondense.methods.private import condense_private, public_side
 from distcondense.methods.published import condense_published
 from distcondense.plots import plot_history
+from distcondense.privacy.ledger import Ledger
 from distcondense.result import RISK, WEIGHT, Result, check_outcome_names
 from distcondense.runfolder import RunFolder
 from distcondense.schema import Column, Schema
@@ -39,12 +42,17 @@ PACKAGES = (
     "lifelines",
     "treelite",
     "dp-accounting",
+    "opendp",
     "scikit-learn",
 )
-SEEDS = (
-    "seed: split, start, labels, perturbations, real draws, students and bootstrap. "
-    "noise: a key from the operating system, kept only in the checkpoint of an unfinished run."
-)
+SEEDS = {
+    "private": "seed: placement, students and bootstrap. noise: the operating system, never kept. holdout: coins from "
+    "the operating system, kept in internal/.",
+    "published": "seed: split, start, labels, perturbations, real draws, students and bootstrap. "
+    "noise: a key from the operating system, kept only in the checkpoint of an unfinished run.",
+    "none": "seed: split, start, labels, perturbations, real draws, students and bootstrap.",
+}
+LARGE_EPSILON = 10.0
 
 
 def available_threads() -> int:
@@ -55,7 +63,7 @@ def available_threads() -> int:
 def condense(
     cohort: Cohort,
     *,
-    mechanism: str | None = None,
+    mechanism: str = "private",
     reference: Any = None,
     link: str | None = None,
     ipc: int = 100,
@@ -71,22 +79,23 @@ def condense(
     noise_key: int | None = None,
     **more: Any,
 ) -> Result:
-    """Condense a cohort against a reference model.
+    """Condense a cohort.
 
-    reference: "xgb" (binary), "cox" or "aft" (survival), a fitted XGBoost, LightGBM or scikit-learn tree model, or a
-        callable rows → scores, the latter two over the columns of `dc.design(cohort)`; `link` says what its scores are.
-    mechanism: "published" (paper 000; its ε is as-published, not a theorem) or "none". There is no default: the
-        mechanism that deserves to be one is not in this version.
-    epsilon, delta: the as-published budget; `sigma_base=` fixes the noise instead.
+    mechanism: "private" (the default: ε is end-to-end, a theorem), "published" (paper 000; its ε is as-published, not
+        a theorem) or "none".
+    reference: "xgb" (binary), "cox" or "aft" (survival). Published also takes a fitted XGBoost, LightGBM or
+        scikit-learn tree model, or a callable rows → scores, both over the columns of `dc.design(cohort)`; `link` says
+        what its scores are. Private fits a model of its own, and the name only says what students the rows are for.
+    epsilon, delta: the budget; private: 1 if not said. Published: `sigma_base=` fixes the noise instead.
     out: a run folder, written as the run goes; with `resume` an interrupted run goes on to the same result.
-    more: the other fields of `Settings` (steps, learning_rate, clip, rho, early_stopping, soft, …).
+    more: the other fields of `Settings`: rows_per_person, holdout, horizon, trust_inferred_schema for private; steps,
+        learning_rate, clip, rho, early_stopping, soft, … for published.
     """
-    if mechanism is None:
-        raise SettingsError("mechanism", "must be said: published or none", found="nothing",
-                            fix='mechanism="published" (on the command line: --mechanism published)')  # fmt: skip
     unknown = sorted(set(more) - set(Settings.__dataclass_fields__))
     if unknown:
         raise SettingsError("settings", "must be known", found=", ".join(unknown), fix="see help(dc.Settings)")
+    if cohort.horizon is not None and mechanism == "private":
+        more.setdefault("horizon", cohort.horizon)
     settings = Settings(mechanism=mechanism, ipc=ipc, epsilon=epsilon, delta=delta, seed=seed, **more)  # type: ignore[arg-type]
     if reference is None:
         reference = "xgb" if cohort.task == "binary" else "cox"
@@ -94,7 +103,10 @@ def condense(
     if threads < 1:
         raise SettingsError("threads", "must be at least 1", found=str(threads), fix="leave it out for all cores")
     check_outcome_names(cohort.outcome.names, cohort.schema.names)
-    split = cohort.split(seed=settings.seed)
+    private = settings.mechanism == "private"
+    if private:
+        _check_private(cohort, settings, reference, link, noise_key)
+    split = None if private else cohort.split(seed=settings.seed)
     identity = {
         "settings": settings.to_dict(), "data": cohort.fingerprint(), "link": link, "backend": kernels.backend(),
         "reference": reference if isinstance(reference, str) else type(reference).__name__,
@@ -109,30 +121,78 @@ def condense(
         if say:
             say(line)
 
-    try:
+    def run() -> tuple[Condensed, Split]:
+        if split is None:
+            return _private(cohort, settings, reference, folder, threads, tell, progress)
+        _say_sizes(cohort, split, settings, tell)
         checkpoint = folder.checkpoint if folder else None
-        result = _run(cohort, split, settings, identity, reference=reference, link=link, threads=threads, say=tell,
-                      progress=progress, checkpoint=checkpoint, noise_key=noise_key)  # fmt: skip
+        return condense_published(cohort, split, settings, reference=reference, link=link, threads=threads, say=tell,
+                                  progress=progress, checkpoint=checkpoint, noise_key=noise_key), split  # fmt: skip
+
+    try:
+        result = _run(run, cohort, settings, identity, threads, noise_key)
     except UserError:
         if folder:
             folder.abandon()
         raise
     if folder:
-        plot_history(result.internal["history"], folder.internal / "history.png")
+        if result.internal["history"]:
+            plot_history(result.internal["history"], folder.internal / "history.png")
         result.write(folder)
         tell(f"written: {folder.path}")
     return result
 
 
+def _check_private(cohort: Cohort, settings: Settings, reference: Any, link: str | None, noise_key: int | None) -> None:
+    """Refuse what the guarantee would not cover, before a patient is read."""
+    if not isinstance(reference, str) or link is not None:
+        raise SettingsError(
+            "reference", "must be a name in mechanism private: a model fitted elsewhere on patients is not covered",
+            found=f"a {type(reference).__name__}", fix="leave it out, or say mechanism='published'",
+        )  # fmt: skip
+    if noise_key is not None:
+        raise SettingsError("noise_key", "must not be given: private noise cannot be repeated", fix="leave it out")
+    if not cohort.outcome.labels_public and not settings.trust_inferred_schema:
+        raise SettingsError(
+            f"outcome {cohort.outcome.names[-1]!r}", "must have two publicly known values",
+            found="values read off the rows",
+            fix='declare it in the schema: kind = "binary", categories = ["no", "yes"]; or make it 0/1',
+        )  # fmt: skip
+    assert settings.epsilon is not None
+    if settings.epsilon > LARGE_EPSILON:
+        warnings.warn(
+            f"ε = {settings.epsilon:g} (end-to-end) is more than {LARGE_EPSILON:g}: it promises patients very little",
+            DistcondenseWarning, stacklevel=3,
+        )  # fmt: skip
+    public_side(cohort.schema, settings, cohort.task, cohort.outcome.names)
+
+
+def _private(
+    cohort: Cohort, settings: Settings, reference: str, folder: RunFolder | None, threads: int,
+    say: Callable[[str], None], progress: Progress | None,
+) -> tuple[Condensed, Split]:  # fmt: skip
+    entropy = folder.holdout_entropy(secrets.randbits(128)) if folder else secrets.randbits(128)
+    split = cohort.holdout(settings.holdout, entropy)
+
+    def told(done: int, of: int) -> None:
+        if progress:
+            progress(step=done, steps=of, loss=None, score=None, epsilon=None)
+
+    condensed = condense_private(
+        cohort, split.train, settings, reference=reference, ledger=Ledger(folder.ledger if folder else None),
+        earlier=folder.earlier_events() if folder else (), threads=threads, say=say, progress=told,
+    )  # fmt: skip
+    return condensed, split
+
+
 def _run(
-    cohort: Cohort, split: Split, settings: Settings, identity: dict[str, Any], *, threads: int, noise_key: int | None,
-    say: Callable[[str], None], **how: Any,
+    run: Callable[[], tuple[Condensed, Split]], cohort: Cohort, settings: Settings, identity: dict[str, Any],
+    threads: int, noise_key: int | None,
 ) -> Result:  # fmt: skip
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DistcondenseWarning)
-        _say_sizes(cohort, split, settings, say)
-        condensed = condense_published(cohort, split, settings, threads=threads, say=say, noise_key=noise_key, **how)
+        condensed, split = run()
         before = time.perf_counter()
         metrics = evaluate(cohort, split, condensed, seed=settings.seed, threads=threads)
         condensed.timings["evaluate"] = time.perf_counter() - before
@@ -168,8 +228,8 @@ def _frame(condensed: Condensed, settings: Settings) -> pd.DataFrame:
         frame[outcome.names[0]] = outcome.time
     frame[outcome.names[-1]] = pd.Series(written[outcome.label.astype(int)]).infer_objects()
     if outcome.time is None:
-        frame[RISK] = outcome.label.astype(np.float64)
-    frame[WEIGHT] = 1.0
+        frame[RISK] = outcome.label.astype(np.float64) if condensed.risk is None else condensed.risk
+    frame[WEIGHT] = 1.0 if condensed.weight is None else condensed.weight
     return frame
 
 
@@ -190,7 +250,8 @@ def _run_record(
         "settings": settings.to_dict(),
         "reference": condensed.reference.name,
         "student": condensed.learner.name,
-        "seeds_policy": SEEDS if noise_key is None else SEEDS + " This run's noise key was given by the caller.",
+        "seeds_policy": SEEDS[settings.mechanism]
+        + ("" if noise_key is None else " This run's noise key was given by the caller."),
         "backend": kernels.backend(),
         "threads": threads,
         "data": {

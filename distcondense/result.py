@@ -23,7 +23,8 @@ class Result:
     """What `condense` gives back.
 
     `frame` has the features in original units and categories, the outcome in the table's own labels, `risk` (binary
-    outcomes: the soft label; the published method's labels are hard, so it is 0 or 1) and `weight`.
+    outcomes: the soft label; the published method's labels are hard, so it is 0 or 1) and `weight` (private: how many
+    persons a row stands for). Where a private run found no answer it has no rows, and `privacy.answer` says why.
     """
 
     frame: pd.DataFrame
@@ -36,24 +37,45 @@ class Result:
     identity: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def training_data(self) -> tuple[pd.DataFrame, Any, np.ndarray]:
-        """X, y, sample_weight for scikit-learn, XGBoost or lifelines.
+        """X, y, sample_weight for scikit-learn or lifelines; weights have mean 1.
 
         X is numeric, in original units, categories one-hot. Binary: y is 0/1 and a row with a soft label appears as a
         weighted pair. Survival: y is a frame with the time and the event (0/1).
         """
-        aside = [*self.outcome, WEIGHT, *([RISK] if RISK in self.frame else [])]
-        features = self.frame.drop(columns=aside)
-        X = features.astype(np.float64) if self.soft else design_of(features, self.schema)
-        weight = self.frame[WEIGHT].to_numpy(np.float64)
-        label = (self.frame[self.outcome[-1]] == self.labels[1]).to_numpy(np.int64)
+        X, weight = self._features(), self._weight()
         if len(self.outcome) == 2:
-            return X, pd.DataFrame({self.outcome[0]: self.frame[self.outcome[0]], self.outcome[1]: label}), weight
+            return (
+                X,
+                pd.DataFrame({self.outcome[0]: self.frame[self.outcome[0]], self.outcome[1]: self._label()}),
+                weight,
+            )
         risk = self.frame[RISK].to_numpy(np.float64)
         both = pd.concat([X, X], ignore_index=True)
         y = np.repeat([0, 1], len(X))
         weights = np.concatenate([weight * (1 - risk), weight * risk])
         used = weights > 0
         return both[used].reset_index(drop=True), y[used], weights[used]
+
+    def soft_data(self) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+        """X, risk, weight for models that take probabilities as labels (XGBoost, LightGBM), in persons as released.
+
+        Better than pairs there: a booster that subsamples rows would tear a pair apart.
+        """
+        if len(self.outcome) == 2:
+            raise SettingsError("soft_data", "is for binary outcomes", found="survival", fix="use training_data()")
+        return self._features(), self.frame[RISK].to_numpy(np.float64), self.frame[WEIGHT].to_numpy(np.float64)
+
+    def _features(self) -> pd.DataFrame:
+        aside = [*self.outcome, WEIGHT, *([RISK] if RISK in self.frame else [])]
+        features = self.frame.drop(columns=aside)
+        return features.astype(np.float64) if self.soft else design_of(features, self.schema)
+
+    def _weight(self) -> np.ndarray:
+        weight = self.frame[WEIGHT].to_numpy(np.float64)
+        return weight / weight.mean() if len(weight) else weight
+
+    def _label(self) -> np.ndarray:
+        return np.asarray((self.frame[self.outcome[-1]] == self.labels[1]).to_numpy(np.int64))
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the run folder: `release/` to hand over, `internal/` for the custodian only."""

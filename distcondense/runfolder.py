@@ -19,6 +19,8 @@ from typing import Any
 
 from distcondense.cluster.checkpoint import Checkpoint
 from distcondense.errors import RunFolderError
+from distcondense.privacy.accountant import Event
+from distcondense.privacy.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,27 @@ class RunFolder:
     @property
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(self.internal / "checkpoint.npz")
+
+    @property
+    def ledger(self) -> Path:
+        """Every access of a private run to patients, on disk before it is made."""
+        return self.internal / "ledger.jsonl"
+
+    @property
+    def _earlier(self) -> Path:
+        """Ledgers of the private runs this folder held before: their patients were read all the same."""
+        return self.internal / "earlier.jsonl"
+
+    def earlier_events(self) -> tuple[Event, ...]:
+        return tuple(Ledger(self._earlier).events)
+
+    def holdout_entropy(self, fresh: int) -> int:
+        """The coins that decide who is left out: drawn once, kept so that a resumed run leaves out the same persons."""
+        path = self.internal / "holdout.json"
+        if path.exists():
+            return int(json.loads(path.read_text())["entropy"])
+        write_json(path, {"entropy": str(fresh)})
+        return fresh
 
     @property
     def finished(self) -> bool:
@@ -60,6 +83,7 @@ class RunFolder:
             raise RunFolderError(
                 what, "must be new, empty or a run's", found="other files in it", fix="choose another --out"
             )
+        spent = self._spent() if force else b""
         if force:
             self._set_aside()
         elif owner is not None and owner != mine:
@@ -76,14 +100,19 @@ class RunFolder:
         try:
             self.internal.mkdir(parents=True, exist_ok=True)
             write_json(self.internal / "owner.json", {"identity": mine})
+            if spent:
+                self._earlier.write_bytes(spent)
         except OSError as error:
             raise RunFolderError(
                 what, "must be writable", found=type(error).__name__, fix="choose another --out"
             ) from None
 
     def abandon(self) -> None:
-        """Undo a claim whose run failed before there was anything to resume: the folder is as it was."""
-        if self.checkpoint.load() is None and not self.finished:
+        """Undo a claim whose run failed before there was anything to resume: the folder is as it was.
+
+        A run that has read patients through the gate is not undone: its ledger must stay.
+        """
+        if self.checkpoint.load() is None and not self.finished and not self.ledger.exists():
             self._clear()
             if self._replaced.exists():
                 for room in self._replaced.iterdir():
@@ -135,6 +164,10 @@ class RunFolder:
                 if room.exists():
                     os.replace(room, self._replaced / room.name)
         self._clear()
+
+    def _spent(self) -> bytes:
+        """The lines of all ledgers in the folder."""
+        return b"".join(path.read_bytes() for path in (self._earlier, self.ledger) if path.exists())
 
     def _clear(self) -> None:
         """Remove what a run wrote, and nothing else that may lie in the folder."""

@@ -7,12 +7,18 @@ from typing import Any, Literal, get_args
 
 from distcondense.errors import SettingsError
 
-Mechanism = Literal["published", "none"]
+Mechanism = Literal["private", "published", "none"]
+DEFAULT_EPSILON = 1.0  # of `private`, end to end
+PUBLISHED_ONLY = (
+    "positive_share", "sigma_base", "clip", "steps", "learning_rate", "beta1", "beta2", "rho", "perturbation", "strata",
+    "evaluate_every", "early_stopping", "patience", "soft",
+)  # fmt: skip
 TYPICAL = {  # fixes for what has no default
-    "mechanism": "say --mechanism published, and read its statement",
+    "mechanism": "leave it out for the default, private",
     "epsilon": "typical values are 0.5 to 5",
     "sigma_base": "typical values are 2 to 20, or say --epsilon instead",
     "clip": "leave it out: it is then chosen from the first gradient",
+    "horizon": "the length of follow-up by design, in the unit of the time column",
 }
 
 
@@ -20,15 +26,21 @@ TYPICAL = {  # fixes for what has no default
 class Settings:
     """What a run is made of; two runs with equal settings on equal data are the same run.
 
-    Exactly one of `epsilon` (σ_base is chosen for the planned steps) and `sigma_base` starts the noise; both together
+    `private` takes the fields up to `trust_inferred_schema`; `published` and `none` those after them. In `published`
+    exactly one of `epsilon` (σ_base is chosen for the planned steps) and `sigma_base` starts the noise; both together
     mean: this noise, and stop at the last step the budget pays for.
     """
 
-    mechanism: Mechanism
+    mechanism: Mechanism = "private"
     ipc: int = 100  # synthetic records per class (survival: per event status)
-    positive_share: float = 0.5  # of the synthetic rows
-    epsilon: float | None = None
+    epsilon: float | None = None  # private: end-to-end, 1 if not said; published: as-published
     delta: float = 1e-5
+    seed: int = 0  # of everything but the privacy noise
+    rows_per_person: int = 5  # private, where rows name their person: rows beyond this many are not read
+    holdout: float = 0.2  # private: share of persons left out of the fit, to measure on; 0: nobody
+    horizon: float | None = None  # private, survival: the public end of follow-up; None: the schema's bound of the time
+    trust_inferred_schema: bool = False  # private: take bounds and categories read off patients as public
+    positive_share: float = 0.5  # of the synthetic rows
     sigma_base: float | None = None
     clip: float | None = None  # C; None: a quarter of the median row norm of the first gradient (the paper gives no C)
     steps: int = 1000
@@ -44,9 +56,10 @@ class Settings:
     early_stopping: bool = True
     patience: int = 0  # evaluations without a better score before the run stops; 0: never stop early
     soft: bool = False  # release raw numbers instead of legal values
-    seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.mechanism == "private" and self.epsilon is None:
+            object.__setattr__(self, "epsilon", DEFAULT_EPSILON)
         problems = list(self._problems())
         if len(problems) == 1:
             raise problems[0]
@@ -99,6 +112,25 @@ class Settings:
         )
         need(self.patience >= 0, "patience", "must be at least 0", self.patience)
         need(0 <= self.seed < 2**63, "seed", "must be in [0, 2**63)", self.seed)
+        need(self.rows_per_person >= 1, "rows_per_person", "must be at least 1", self.rows_per_person)
+        need(0 <= self.holdout < 1, "holdout", "must be in [0, 1)", self.holdout)
+        need(
+            self.horizon is None or 0 < self.horizon < float("inf"),
+            "horizon",
+            "must be above 0 and finite",
+            self.horizon,
+        )
+        if self.mechanism == "private":
+            foreign = [n for n in PUBLISHED_ONLY if getattr(self, n) != getattr(type(self), n)]
+            if foreign:
+                found.append(
+                    SettingsError(
+                        "mechanism private",
+                        "takes no settings of the published loop",
+                        found=", ".join(foreign),
+                        fix="leave them out, or say --mechanism published",
+                    )
+                )
         if self.mechanism == "published" and self.epsilon is None and self.sigma_base is None:
             found.append(
                 SettingsError(
@@ -135,4 +167,5 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """For run.json, where ε stands beside its guarantee like everywhere."""
         fields = {**asdict(self), "perturbation": list(self.perturbation)}
-        return {"epsilon_as_published" if name == "epsilon" else name: value for name, value in fields.items()}
+        epsilon = "epsilon_end_to_end" if self.mechanism == "private" else "epsilon_as_published"
+        return {epsilon if name == "epsilon" else name: value for name, value in fields.items()}

@@ -20,6 +20,7 @@ NAMES = {
 }  # fmt: skip
 ROWS = {
     "full": "All real training rows",
+    "private_model": "Private model itself",
     "condensed": "Condensed (synthetic)",
     "random_real": "Random real rows, same number",
 }
@@ -75,16 +76,21 @@ class Console:
     def table(self, name: str, record: dict[str, Any]) -> None:
         """Full data, condensed and random real rows side by side, each number with its 95% interval."""
         metrics = record["metrics"]
+        if "note" in metrics:
+            self.say(metrics["note"])
+            return
         table = Table(
             title=f"{escape(name)}: trained on …, tested on {metrics['rows']['test']} real patients "
             "never used in training"
         )
         table.add_column("trained on", overflow="fold")
         table.add_column("rows", justify="right")
-        shown = [key for key in NAMES if any(key in metrics[row] for row in ROWS)]
+        shown = [key for key in NAMES if any(key in metrics.get(row, {}) for row in ROWS)]
         for key in shown:
             table.add_column(NAMES[key], justify="right", overflow="fold")
         for row, label in ROWS.items():
+            if row not in metrics:
+                continue
             cells = [estimate(metrics[row].get(key)) for key in shown]
             table.add_row(label, str(metrics["rows"][row]), *cells)
         table.caption = f"[95% intervals]; internal use: these numbers are computed on patients. {record['privacy']}"
@@ -102,8 +108,8 @@ def estimate(found: dict[str, float | None] | None) -> str:
     return f"{found['value']:.3f} [{low}, {high}]"
 
 
-def _facts(*, loss: float, score: float | None, epsilon: float | None) -> str:
-    text = f"loss {loss:.3f}"
+def _facts(*, loss: float | None, score: float | None, epsilon: float | None) -> str:
+    text = "noisy answers" if loss is None else f"loss {loss:.3f}"
     if score is not None:
         text += f"  validation {score:.3f}"
     if epsilon is not None:

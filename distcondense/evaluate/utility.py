@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from distcondense.cohort import Cohort, Outcome, Split
 from distcondense.errors import ModelError
-from distcondense.methods.base import Condensed
-from distcondense.methods.published import in_unit
+from distcondense.methods.base import Condensed, in_unit
 from distcondense.metrics import AurocSample, CIndexSample
 from distcondense.references.base import Link, Reference
 
@@ -98,12 +97,24 @@ def measures_of(
 
 
 def evaluate(cohort: Cohort, split: Split, condensed: Condensed, *, seed: int, threads: int) -> dict[str, Any]:
-    """Full data, condensed, and as many random real rows of the same class balance, on the test part."""
-    unit = condensed.time_unit
-    rows = {name: condensed.codec.encode(cohort.features.iloc[getattr(split, name)]) for name in ("validation", "test")}
-    real = {name: in_unit(cohort.outcome.take(getattr(split, name)), unit) for name in ("train", *rows)}
+    """Full data, condensed, and as many random real rows of the same class balance, on the test part.
+
+    Published: the reference is the model of the full data. Private: the reference is the private model, a row of its
+    own, and the full-data model is fitted here, for the custodian's eyes only. The private mechanism has no validation
+    part; there the threshold is chosen on training rows.
+    """
+    private = condensed.privacy.guarantee == "end-to-end"
+    if private and (why := _nothing_to_measure(cohort, split)):
+        return {"rows": {"condensed": len(condensed.outcome), "test": len(split.test)}, "note": why}
+    unit, choosing = condensed.time_unit, split.train if private else split.validation
+    rows = {
+        name: condensed.codec.encode(cohort.features.iloc[part])
+        for name, part in (("choose", choosing), ("test", split.test))
+    }
+    real = {name: in_unit(cohort.outcome.take(part), unit)
+            for name, part in (("train", split.train), ("choose", choosing), ("test", split.test))}  # fmt: skip
     person = None if cohort.person is None else cohort.person[split.test]
-    learner, labels = condensed.learner, in_unit(condensed.outcome, unit)
+    learner = condensed.learner
 
     def fit_rows(chosen: NDArray[np.int64]) -> Reference:
         few = condensed.codec.encode(cohort.features.iloc[split.train[chosen]])
@@ -116,25 +127,45 @@ def evaluate(cohort: Cohort, split: Split, condensed: Condensed, *, seed: int, t
             return {"failed": str(error)}
         threshold = None
         if cohort.task == "binary":
-            threshold = best_threshold(real["validation"].label, model.scores(rows["validation"]))
+            threshold = best_threshold(real["choose"].label, model.scores(rows["choose"]))
         measures = measures_of(model.link, model.scores(rows["test"]), real["test"], threshold)
         found = bootstrap(measures, len(split.test), seed=seed, person=person)
         return {"threshold": threshold, **{name: estimate.to_dict() for name, estimate in found.items()}}
 
-    alike = _random_rows(real["train"], labels, seed)
+    if not len(condensed.outcome):  # a private run without an answer
+        return {
+            "full": measured(lambda: fit_rows(np.arange(len(split.train)))),
+            "private_model": measured(lambda: condensed.reference),
+            "rows": {"full": len(split.train), "private_model": len(split.train), "test": len(split.test)},
+        }
+    alike = _random_rows(real["train"], condensed.outcome, seed)
+    full = (lambda: fit_rows(np.arange(len(split.train)))) if private else (lambda: condensed.reference)
     return {
-        "full": measured(lambda: condensed.reference),
-        "condensed": measured(lambda: learner.fit(condensed.rows, labels, seed=seed, threads=threads)),
+        "full": measured(full),
+        **({"private_model": measured(lambda: condensed.reference)} if private else {}),
+        "condensed": measured(lambda: condensed.student(seed=seed, threads=threads)),
         "random_real": measured(lambda: fit_rows(alike)),
         "rows": {
             "full": len(split.train),
-            "condensed": len(labels),
+            **({"private_model": len(split.train)} if private else {}),
+            "condensed": len(condensed.outcome),
             "random_real": len(alike),
             "test": len(split.test),
         },
         "interval": f"95% percentile bootstrap, {RESAMPLES} resamples of test "
         + ("rows" if person is None else "persons"),
     }
+
+
+def _nothing_to_measure(cohort: Cohort, split: Split) -> str:
+    """Why a private run's release cannot be measured on patients; a run must not fail for that."""
+    if not len(split.test):
+        return "nobody was held out, so nothing was measured on patients"
+    for part in (split.train, split.test):
+        label = cohort.outcome.label[part]
+        if not len(label) or label.max() == 0 or (cohort.task == "binary" and label.min() == 1):
+            return "too few rows of one class to measure on patients"
+    return ""
 
 
 def _random_rows(train: Outcome, labels: Outcome, seed: int) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from distcondense.references.base import Reference
 from distcondense.references.learners import Learner
 
 Matrix = NDArray[np.float32]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -30,5 +31,19 @@ class Condensed:
     privacy: Privacy
     best_step: int
     stopped: str
+    risk: Floats | None = None  # (m,) soft labels, binary outcomes; None: the hard ones
+    weight: Floats | None = None  # (m,); None: all 1
     history: list[dict[str, Any]] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
+
+    def student(self, *, seed: int, threads: int) -> Reference:
+        """A fresh model of these rows."""
+        outcome = in_unit(self.outcome, self.time_unit)
+        return self.learner.fit(
+            self.rows, outcome, weight=self.weight, risk=self.risk, seed=seed, threads=threads
+        )  # fmt: skip
+
+
+def in_unit(outcome: Outcome, unit: float) -> Outcome:
+    """The outcome with its times divided by `unit`."""
+    return outcome if outcome.time is None else replace(outcome, time=outcome.time / unit)

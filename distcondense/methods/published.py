@@ -33,7 +33,7 @@ from distcondense.engine import (
 from distcondense.errors import ModelError, SettingsError
 from distcondense.kernels.random import normals, uniforms
 from distcondense.kernels.update import NoiseRule, row_norms
-from distcondense.methods.base import Condensed
+from distcondense.methods.base import Condensed, in_unit
 from distcondense.objectives import Composite, aft, bce, cox
 from distcondense.privacy.published import PublishedAccountant, calibrate, in_words
 from distcondense.privacy.statement import Privacy
@@ -135,11 +135,6 @@ def condense_published(
     )
 
 
-def in_unit(outcome: Outcome, unit: float) -> Outcome:
-    """The outcome with its times divided by `unit`."""
-    return outcome if outcome.time is None else replace(outcome, time=outcome.time / unit)
-
-
 def student_score(
     student: Learner, rows: Matrix, labels: Outcome, test_rows: Matrix, test: Outcome, *, seed: int, threads: int
 ) -> float:
@@ -225,7 +220,7 @@ def _privacy(
     repeatable: bool,
 ) -> Privacy:
     if settings.mechanism == "none":
-        return Privacy("none", "none", None, None, None, "none", "none", "none", schema_origin=cohort.schema.origin)
+        return Privacy("none", "none", None, None, "none", "none", schema_origin=cohort.schema.origin)
     released = state.best_epsilon
     if released is None:
         raise SettingsError("run", "must have been evaluated at least once", found="no evaluation")

@@ -1,0 +1,238 @@
+"""The private mechanism beside its baselines: `python -m benchmarks.private adult|brfss|diabetes130|seer|proteomics`.
+
+Every cell is the mean ± standard deviation over seeds of the AUROC (survival: C-index) on real test rows that nothing
+was fitted on: a fifth of the persons, drawn anew for each seed, together with fresh privacy noise. All ε are
+end-to-end at δ = 1e-5 except that of `published`, which is as-published. At the same total ε stand: the private model
+itself, and a naive-Bayes sampler that spends everything on private marginals per class and gives hard labels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import distcondense as dc
+from benchmarks import cohorts
+from distcondense.bins import public_cells
+from distcondense.codec import Codec, design_of
+from distcondense.cohort import Cohort
+from distcondense.errors import UserError
+from distcondense.metrics import auroc, c_index
+from distcondense.privacy.accountant import Budget
+from distcondense.privacy.gate import Logistic, PrivateTable
+from distcondense.privacy.ledger import Ledger
+from distcondense.references.learners import fit_aft, fit_cox, fit_xgb
+
+RESULTS = Path(__file__).parent / "results"
+DELTA = 1e-5
+PLANS: dict[str, dict[str, Any]] = {
+    "adult": {"epsilons": (0.5, 1.0), "ipcs": (50, 100, 500)},
+    "brfss": {"epsilons": (1.0,), "ipcs": (100, 1000)},
+    "diabetes130": {"epsilons": (1.0,), "ipcs": (100, 500)},
+    "seer": {"epsilons": (1.0, 2.5), "ipcs": (50, 100, 500)},
+    "proteomics": {"epsilons": (1.0, 2.5), "ipcs": (100,)},
+}
+TARGETS = {
+    ("adult", 1.0, 50): 0.900, ("adult", 1.0, 100): 0.907, ("adult", 0.5, 100): 0.900, ("brfss", 1.0, 100): 0.815,
+    ("brfss", 1.0, 1000): 0.821, ("diabetes130", 1.0, 500): 0.635,
+}  # fmt: skip
+
+
+def load(name: str, prevalence: float, rows: int) -> Cohort:
+    if name == "proteomics":
+        from distcondense.datasets import load as simulated
+
+        made = simulated("proteomics_like", rows=rows, prevalence=prevalence, seed=1)
+        return Cohort.from_frame(made.frame, owned=True, **made.how)
+    return getattr(cohorts, name)(declared=True)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("data", choices=PLANS)
+    options.add_argument("--seeds", type=int, default=5)
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--prevalence", type=float, default=0.05, help="proteomics: share of cases")
+    options.add_argument("--rows", type=int, default=25_000, help="proteomics: rows, a fifth of them for the test")
+    options.add_argument(
+        "--published", type=int, default=0, metavar="IPC", help="also the published method at this IPC"
+    )
+    options.add_argument("--epsilons", type=float, nargs="*", help="other ε (end-to-end) than the plan's")
+    said = options.parse_args()
+    warnings.simplefilter("ignore")
+    plan = PLANS[said.data]
+    cohort = load(said.data, said.prevalence, said.rows)
+    records = []
+    for seed in range(said.seeds):
+        split = cohort.holdout(0.2, entropy=seed)
+        train, test = cohort.take(split.train), cohort.take(split.test)
+        for record in run(said.data, train, test, said.epsilons or plan["epsilons"], plan["ipcs"], seed, said):
+            records.append({"seed": seed, **record})
+    text = table(said.data, records)
+    print(f"# {said.data}: {cohort!r}, {said.seeds} seeds, δ = {DELTA:g}, ε end-to-end unless said otherwise\n\n{text}")
+    RESULTS.mkdir(exist_ok=True)
+    name = f"private-{said.data}" + (f"-{said.prevalence:g}" if said.data == "proteomics" else "")
+    (RESULTS / f"{name}.json").write_text(json.dumps({"options": vars(said), "cells": records}, indent=1) + "\n")
+    (RESULTS / f"{name}.md").write_text(text + "\n")
+
+
+def run(
+    data: str, train: Cohort, test: Cohort, epsilons: tuple[float, ...], ipcs: tuple[int, ...], seed: int, said: Any
+) -> Iterator[dict[str, Any]]:
+    threads = said.threads
+    for name, score in full(train, test, seed, threads).items():
+        yield {"what": "full data", "student": name, "score": score}
+    for epsilon in epsilons:
+        started = time.perf_counter()
+        model = dc.PrivateModel(epsilon=epsilon, delta=DELTA).fit(train)
+        seconds = time.perf_counter() - started
+        margin = model.decision_function(test.features)
+        yield {"what": "private model", "epsilon": epsilon, "score": scored(test, margin), "seconds": seconds,
+               "no_answer": bool(model.privacy_.answer)}  # fmt: skip
+        for ipc in ipcs:
+            started = time.perf_counter()
+            result = dc.condense(train, ipc=ipc, epsilon=epsilon, delta=DELTA, seed=seed, holdout=0.0, threads=threads)
+            seconds = time.perf_counter() - started
+            if result.privacy.answer:
+                yield {"what": "condensed", "epsilon": epsilon, "ipc": ipc, "student": "xgb", "score": None,
+                       "no_answer": True, "seconds": seconds}  # fmt: skip
+                continue
+            for name, score in students(result, test, seed, threads).items():
+                yield {"what": "condensed", "epsilon": epsilon, "ipc": ipc, "student": name, "score": score,
+                       "seconds": seconds}  # fmt: skip
+            if train.task == "binary" and len(train.schema.columns) <= 128:
+                yield {"what": "naive Bayes sampler", "epsilon": epsilon, "ipc": ipc, "student": "xgb",
+                       "score": naive_bayes(train, test, epsilon, ipc, seed, threads)}  # fmt: skip
+    for ipc in ipcs:
+        rows = random_rows(train, ipc, seed)
+        for name, score in full(train.take(rows), test, seed, threads).items():
+            yield {"what": "random real rows", "ipc": ipc, "student": name, "score": score}
+    if said.published:
+        result = dc.condense(train, mechanism="published", ipc=said.published, epsilon=2.5, seed=seed, threads=threads)
+        for name, score in students(result, test, seed, threads).items():
+            yield {"what": "published, ε = 2.5 as-published", "ipc": said.published, "student": name, "score": score}
+
+
+def scored(test: Cohort, score: np.ndarray) -> float:
+    if test.outcome.time is None:
+        return auroc(test.outcome.label, score)
+    return c_index(test.outcome.time, test.outcome.label, score)
+
+
+def full(train: Cohort, test: Cohort, seed: int, threads: int) -> dict[str, float]:
+    """Models of real rows, all or a few."""
+    try:
+        codec = Codec.fit(train.features, train.schema)
+        X, X_test = codec.encode(train.features), codec.encode(test.features)
+        if train.task == "binary":
+            return {"xgb": scored(test, fit_xgb(X, train.outcome, seed=seed, threads=threads).scores(X_test))}
+        return {
+            "cox": scored(test, fit_cox(X, train.outcome).scores(X_test)),
+            "aft": scored(test, -fit_aft(X, train.outcome, seed=seed, threads=threads).scores(X_test)),
+        }
+    except UserError:  # a few rows may hold one class only
+        return {}
+
+
+def students(result: dc.Result, test: Cohort, seed: int, threads: int) -> dict[str, float]:
+    """Fresh models of the released rows, scored on real test rows."""
+    names = [c.name for c in result.schema.columns]
+    X_test = design_of(test.features[names], result.schema)
+    X, y, weight = result.training_data()
+    if test.task == "survival":
+        from distcondense.cohort import Outcome
+
+        centre, scale = X.mean(), X.std().replace(0, 1)
+        time_name, event_name = result.outcome
+        unit = float(np.median(y[time_name]))
+        outcome = Outcome(y[event_name].to_numpy(np.int8), y[time_name].to_numpy() / unit, result.outcome)
+        rows, real = (((part - centre) / scale).to_numpy(np.float32) for part in (X, X_test))
+        return {
+            "cox": scored(test, fit_cox(rows, outcome, weight=weight).scores(real)),
+            "aft": scored(test, -fit_aft(rows, outcome, weight=weight, seed=seed, threads=threads).scores(real)),
+        }
+    import xgboost as xgb
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
+
+    soft, risk, persons = result.soft_data()
+    settings = {
+        "objective": "binary:logistic",
+        "max_depth": 5,
+        "eta": 0.1,
+        "subsample": 0.7,
+        "seed": seed,
+        "nthread": threads,
+    }
+    booster = xgb.train(settings, xgb.DMatrix(soft.to_numpy(), label=risk, weight=persons, nthread=threads), 100)
+    out = {"xgb": auroc(test.outcome.label, booster.inplace_predict(X_test.to_numpy()))}
+    for name, model in (
+        ("logistic", LogisticRegression(max_iter=2000)),
+        ("forest", RandomForestClassifier(300, min_samples_leaf=2, random_state=seed, n_jobs=threads)),
+        ("svm", SVC(probability=False, random_state=seed)),
+    ):
+        chain = make_pipeline(StandardScaler(), model)
+        chain.fit(X, y, **{f"{chain.steps[-1][0]}__sample_weight": weight})
+        score = chain.decision_function(X_test) if name != "forest" else chain.predict_proba(X_test)[:, 1]
+        out[name] = auroc(test.outcome.label, score)
+    return out
+
+
+def naive_bayes(train: Cohort, test: Cohort, epsilon: float, ipc: int, seed: int, threads: int) -> float:
+    """The low-tech bar: private marginals per class with all of the budget, i.i.d. draws, hard labels."""
+    cells = public_cells(train.schema, fine=16)
+    budget = Budget.calibrate(epsilon=epsilon, delta=DELTA)
+    codes = np.stack([c.codes(train.features[c.column.name]) for c in cells], axis=1)
+    gate = PrivateTable(codes, [c.size for c in cells], train.outcome.label, names=train.schema.names,
+                        objective=Logistic(), budget=budget, ledger=Ledger(), person=train.person,
+                        rows_per_person=5)  # fmt: skip
+    rng = np.random.default_rng([seed, ipc])
+    drawn = []
+    for j in range(len(cells)):
+        counts = np.maximum(gate.histogram((j,), mu=budget.mu / np.sqrt(len(cells))), 0) + 1e-9
+        drawn.append(np.concatenate([rng.choice(counts.shape[1], ipc, p=row / row.sum()) for row in counts]))
+    X = np.stack(drawn, axis=1).astype(np.float32)
+    from distcondense.cohort import Outcome
+
+    outcome = Outcome(np.repeat([0, 1], ipc).astype(np.int8), None, train.outcome.names)
+    model = fit_xgb(X, outcome, seed=seed, threads=threads)
+    X_test = np.stack([c.codes(test.features[c.column.name]) for c in cells], axis=1).astype(np.float32)
+    return auroc(test.outcome.label, model.scores(X_test))
+
+
+def random_rows(train: Cohort, ipc: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng([seed, 0x4EA1])
+    return np.concatenate([rng.permutation(np.flatnonzero(train.outcome.label == c))[:ipc] for c in (0, 1)])
+
+
+def table(data: str, records: list[dict[str, Any]]) -> str:
+    """Markdown, one row per way and student."""
+    keys: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for r in records:
+        keys.setdefault((r["what"], r.get("epsilon"), r.get("ipc"), r.get("student", "—")), []).append(r)
+    lines = ["| what | ε end-to-end | IPC | student | score, mean ± sd | target | seconds |", "| --- " * 7 + "|"]
+    for (what, epsilon, ipc, student), found in keys.items():
+        values = np.array([r["score"] for r in found if r["score"] is not None], float)
+        none = sum(bool(r.get("no_answer")) for r in found)
+        score = f"{values.mean():.4f} ± {values.std(ddof=1) if len(values) > 1 else 0:.4f}" if len(values) else "—"
+        score += f" (no answer in {none} of {len(found)} runs)" if none else ""
+        target = TARGETS.get((data, epsilon, ipc)) if what == "condensed" and student == "xgb" else None
+        seconds = [r["seconds"] for r in found if "seconds" in r]
+        cells = [what, epsilon or "—", ipc or "—", student, score, f"≥ {target:.3f}" if target else "",
+                 f"{np.mean(seconds):.1f}" if seconds else ""]  # fmt: skip
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
