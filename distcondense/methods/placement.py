@@ -10,7 +10,7 @@ model. `risk` is the private model's probability; a row stands for `weight` pers
 
 Survival. Events and censored rows are drawn from marginals tilted by the model's probability of either; columns are
 made uncorrelated by swaps; times are stratified quantiles of the private survival curve (or of follow-up); weights give
-the private event share, and are moved as little as needed for the model's own score equations to hold on the rows.
+the private event share; of several sets the one is kept whose Cox student follows the private model best over a pool.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from numpy.typing import NDArray
 
 from distcondense.bins import Cells
 from distcondense.codec import Codec
+from distcondense.cohort import Outcome
+from distcondense.errors import ModelError
 from distcondense.kernels.exchange import exchange_decorrelate, exchange_mmd
 from distcondense.privacy.gate import PiecewiseExponential
+from distcondense.references.learners import fit_cox
 from distcondense.references.private import Learned
 from distcondense.schema import Schema
 
@@ -47,7 +50,8 @@ SURVIVAL_POOL = 20_000
 SWEEPS = 3
 FEW = 8  # cells up to which a student is taken to see a column one-hot
 RARE = 0.15  # smallest standard deviation a feature is divided by
-CALIBRATION_STEPS, CALIBRATION_RIDGE, CALIBRATION_RANGE = 10, 0.1, (0.5, 2.0)
+SURVIVAL_CANDIDATES = 16
+SURVIVAL_WORK = 3200  # rows over all candidates: bounds the time of large sets
 
 
 @dataclass(frozen=True)
@@ -207,16 +211,51 @@ def _place_survival(learned: Learned, ipc: int, seed: int) -> Placed:
     pool = _stratified(overall, SURVIVAL_POOL, rng)
     curve = _Curve.of(learned, pool)
     dies = curve.ends(learned.model.margin(pool))[0].sum(1)
-    parts: list[tuple[Ints, Floats]] = []
-    for event, chance in ((0, 1 - dies), (1, dies)):
-        tilted = [np.bincount(pool[:, j], chance, minlength=len(p)) / chance.sum() for j, p in enumerate(overall)]
-        codes, at = _uncorrelated(tilted, ipc, rng)
-        seen, left = curve.ends(learned.model.margin(codes))
-        parts.append((codes, curve.quantile(np.pad(seen, ((0, 0), (0, 1))) if event else left, at)))
-    codes, time = (np.concatenate(both) for both in zip(*parts, strict=True))
+    tilted = [
+        [np.bincount(pool[:, j], chance, minlength=len(p)) / chance.sum() for j, p in enumerate(overall)]
+        for chance in (1 - dies, dies)
+    ]
+    judge = _CoxJudge(learned, pool[:POOL], rng)
     label = np.repeat(np.array([0, 1], np.int8), ipc)
-    weight = _calibrated(learned, curve, codes, time, label)
-    return Placed(codes, rng.random(codes.shape), label, weight * learned.rows / len(label), time=time)
+    weight = np.where(label == 1, share, 1 - share) * learned.rows / ipc
+
+    def candidate(number: int) -> Placed:
+        own = np.random.default_rng([seed, 0x9004, number])
+        parts: list[tuple[Ints, Floats]] = []
+        for event in (0, 1):
+            codes, at = _uncorrelated(tilted[event], ipc, own)
+            seen, left = curve.ends(learned.model.margin(codes))
+            parts.append((codes, curve.quantile(np.pad(seen, ((0, 0), (0, 1))) if event else left, at)))
+        codes, time = (np.concatenate(both) for both in zip(*parts, strict=True))
+        return Placed(codes, own.random(codes.shape), label, weight, time=time)
+
+    count = int(np.clip(SURVIVAL_WORK // (2 * ipc), 1, SURVIVAL_CANDIDATES))
+    found = [candidate(number) for number in range(count)]
+    return max(found, key=judge) if count > 1 else found[0]
+
+
+class _CoxJudge:
+    """How closely a Cox student of a candidate set follows the private model's log hazard over a pool."""
+
+    def __init__(self, learned: Learned, pool: Ints, rng: Rng) -> None:
+        self.cells = learned.model.cells
+        self.codec = Codec.public(Schema(tuple(cells.column for cells in self.cells)))
+        self.truth = learned.model.margin(pool)
+        empty = np.empty(0)
+        rows = Placed(pool, rng.random(pool.shape), empty.astype(np.int8), empty).features(self.cells)
+        self.pool = self.codec.encode(rows)
+
+    def __call__(self, placed: Placed) -> float:
+        rows = self.codec.encode(placed.features(self.cells))
+        centre, scale = rows.mean(0), np.maximum(rows.std(0), 1e-6)
+        outcome = Outcome(placed.label, placed.time, ("time", "event"))
+        try:
+            student = fit_cox((rows - centre) / scale, outcome, weight=placed.weight / placed.weight.mean())
+        except ModelError:  # some sets of few rows have no Cox model
+            return -1.0
+        answer = student.scores(((self.pool - centre) / scale).astype(np.float32))
+        spread = float(answer.std() * self.truth.std())
+        return float(np.mean((answer - answer.mean()) * (self.truth - self.truth.mean()))) / spread if spread else -1.0
 
 
 @dataclass(frozen=True)
@@ -260,9 +299,6 @@ class _Curve:
         edges = np.append(self.edges, self.edges[-1])
         return np.asarray(edges[k] + part * (edges[k + 1] - edges[k]), np.float64)
 
-    def cumulative(self, time: Floats) -> Floats:
-        return np.asarray(np.clip(time[:, None] - self.edges[:-1], 0, np.diff(self.edges)) @ self.hazard, np.float64)
-
 
 def _uncorrelated(marginals: list[Floats], rows: int, rng: Rng) -> tuple[Ints, Floats]:
     """Rows whose columns are uncorrelated as a student sees them, and a stratified u unrelated to all of them."""
@@ -287,23 +323,3 @@ def _seen(codes: Ints, marginals: list[Floats]) -> list[Floats]:
     return [
         np.eye(s)[codes[:, j]] if s <= FEW else np.linspace(-1.7, 1.7, s)[codes[:, [j]]] for j, s in enumerate(sizes)
     ]
-
-
-def _calibrated(learned: Learned, curve: _Curve, codes: Ints, time: Floats, event: NDArray[np.int8]) -> Floats:
-    """(m,) weights of mean 1 with the private event share, at which the model's own score equations nearly hold:
-    Σ w (E − Λ) x ≈ 0 for what a student sees, so that a student fitted to the rows finds the model."""
-    m, share = len(time), learned.positive
-    weight = np.where(event == 1, 2 * share, 2 * (1 - share))
-    x = np.concatenate([np.ones((m, 1)), *_seen(codes, [p[0] for p in learned.marginals])], axis=1)
-    x[:, 1:] -= np.average(x[:, 1:], axis=0, weights=weight)
-    expected = curve.cumulative(time) * np.exp(learned.model.margin(codes) + curve.shift)
-    terms = (event - expected)[:, None] * x * weight[:, None]
-    gram = terms.T @ terms
-    ridge = gram + CALIBRATION_RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
-    ratio = np.ones(m)
-    for _ in range(CALIBRATION_STEPS):  # clipped, then projected again
-        ratio = np.clip(ratio - terms @ np.linalg.solve(ridge, terms.T @ ratio), *CALIBRATION_RANGE)
-    weight = weight * ratio
-    for status, total in ((0, (1 - share) * m), (1, share * m)):
-        weight[event == status] *= total / weight[event == status].sum()
-    return weight

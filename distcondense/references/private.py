@@ -28,7 +28,7 @@ from distcondense.errors import BudgetError
 from distcondense.privacy.accountant import Budget
 from distcondense.privacy.gate import Logistic, Objective, PiecewiseExponential, PrivateTable
 from distcondense.references.additive import AdditiveModel
-from distcondense.references.smoothing import DRIFT, merge_cells, prior_kernels, smooth
+from distcondense.references.smoothing import DRIFT, merge_cells, prior_kernels, smooth, spread_out
 
 Floats = NDArray[np.float64]
 EPOCHS = 3
@@ -184,7 +184,9 @@ def fit_private(
         intercept = _logit(positive)
 
     tables, evidence = _boost(table, columns, used, plan, told)
-    marginals = tuple(_probabilities(count, merge, sigma) for count, merge in zip(counts, merges, strict=True))
+    marginals = tuple(
+        _probabilities(count, merge, sigma, cell) for count, merge, cell in zip(counts, merges, used, strict=True)
+    )
     model = AdditiveModel(used, intercept, tuple(t[m] for t, m in zip(tables, merges, strict=True)), link)  # type: ignore[arg-type]
     model = _centred(model, marginals, positive)
     learned = Learned(model, columns, marginals, rows, positive, evidence, table.objective, leaving)
@@ -262,17 +264,15 @@ def _logit(share: float) -> float:
     return float(np.log(share / (1 - share)))
 
 
-def _probabilities(count: Floats, merge: NDArray[np.int64], sigma: float) -> Floats:
+def _probabilities(count: Floats, merge: NDArray[np.int64], sigma: float, cells: Cells) -> Floats:
     """(2, s) noisy counts → cell probabilities of each class, without the mass that clipping noise at 0 would invent.
 
-    Merged cells keep their (non-negative) totals; inside one, fine cells share it by what stands out of the noise.
+    Merged cells keep their (non-negative) totals; how each is spread over its fine cells both classes say together.
     """
+    inside = spread_out(count.sum(0), merge, sigma * np.sqrt(2), ordered=cells.ordered, hole=cells.hole)
     out = np.empty_like(count)
     for row, fine in enumerate(count):
-        total = np.maximum(np.bincount(merge, fine), 0.0)
-        seen = np.maximum(count.sum(0) - sigma, 0.0) + 1e-6  # both classes together say best where rows are
-        inside = seen / np.bincount(merge, seen)[merge]
-        mass = total[merge] * inside
+        mass = np.maximum(np.bincount(merge, fine), 0.0)[merge] * inside
         out[row] = mass / mass.sum() if mass.sum() > 0 else inside / inside.sum()
     return out
 

@@ -61,6 +61,32 @@ def smooth(precision: Floats, information: Floats, kernels: Floats) -> tuple[Flo
     return tables[best], float(max(evidence[best] - max(constant, 0.0), 0.0))
 
 
+def spread_out(counts: Floats, merged: NDArray[np.int64], sigma: float, *, ordered: bool, hole: bool) -> Floats:
+    """(s,) noisy counts → how a merged cell's mass is shared among its fine cells, summing to 1 in each.
+
+    Fine cells that stand out of the noise keep what they show; the rest of an ordered column follows the logarithm of
+    the density, interpolated between the middles of merged cells, so that a long thin tail does not become a flat one.
+    """
+    inner = len(counts) - hole
+    total, width = np.bincount(merged, counts), np.bincount(merged)
+    profile = np.ones(len(counts))
+    if ordered and inner > 1 and merged[inner - 1] > 0:
+        last = merged[inner - 1] + 1
+        middle = np.bincount(merged[:inner], np.arange(inner))[:last] / width[:last]
+        density = np.log(np.maximum(total[:last], 0.1 * sigma) / width[:last])
+        slope = np.diff(density) / np.diff(middle)
+        at = np.arange(inner)
+        line = np.interp(at, middle, density)
+        line = np.where(at > middle[-1], density[-1] + min(slope[-1], 0.0) * (at - middle[-1]), line)
+        line = np.where(at < middle[0], density[0] + max(slope[0], 0.0) * (at - middle[0]), line)
+        profile[:inner] = np.exp(line - line.max())
+    heavy = np.where(counts > 3 * sigma, counts, 0.0)
+    rest = np.maximum(total - np.bincount(merged, heavy), 0.0)
+    thin = np.where(heavy > 0, 0.0, profile) + 1e-12
+    share = heavy + rest[merged] * thin / np.bincount(merged, thin)[merged] + 1e-9 * thin
+    return np.asarray(share / np.bincount(merged, share)[merged], np.float64)
+
+
 def merge_cells(
     counts: Floats, sigma: float, *, ordered: bool, hole: bool, most: int, least: float
 ) -> NDArray[np.int64]:
@@ -86,6 +112,9 @@ def merge_cells(
         held, joined = held + counts[fine], joined + 1
         if held >= max(share, least * sigma * np.sqrt(joined)) and fine < inner - 1:
             cell, held, joined = cell + 1, 0.0, 0
+    if cell and held < max(share, least * sigma * np.sqrt(joined)):  # what is left at the end is too thin on its own
+        merged[:inner][merged[:inner] == cell] -= 1
+        cell -= 1
     if hole:
         merged[-1] = cell + 1
     return merged

@@ -1,0 +1,340 @@
+"""The audit: its bounds are bounds, it has power, the intact build passes it and broken builds do not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as strategy
+from scipy import stats
+
+from distcondense.errors import SettingsError
+from distcondense.evaluate import audit
+from distcondense.evaluate import audit_stats as st
+from distcondense.evaluate.audit import ALONE, CHOICE, EARLY, MANY, OUTLIER, UNSEEN, run_audit
+from distcondense.privacy import gate, noise
+from distcondense.privacy.accountant import gaussian_epsilon, gaussian_mu
+from distcondense.privacy.gate import Logistic, PrivateTable
+from distcondense.privacy.ledger import Ledger
+from distcondense.references import private
+from tests import naive
+
+# ---- from guesses to a bound
+
+
+@given(
+    strategy.integers(1, 40), strategy.integers(0, 40), strategy.integers(0, 20),
+    strategy.floats(0, 6), strategy.sampled_from([0.0, 1e-5, 1e-3]),
+)  # fmt: skip
+def test_the_one_run_p_value_is_the_theorems(guesses, right, abstained, epsilon, delta):
+    right = min(right, guesses)
+    asked = {"guesses": guesses, "right": right, "epsilon": epsilon, "delta": delta}
+    fast = st.one_run_p_value(canaries=guesses + abstained, **asked)
+    assert fast == pytest.approx(naive.one_run_p_value(guesses + abstained, **asked), rel=1e-9, abs=1e-14)
+
+
+def test_the_one_run_bound_is_the_one_printed_in_the_paper():
+    found = st.one_run_bound(canaries=1000, guesses=100, right=75, delta=1e-4, confidence=0.95)
+    assert found == pytest.approx(0.673, abs=1e-3)  # appendix D
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+def test_randomised_response_is_never_bounded_above_its_epsilon_more_often_than_said(epsilon):
+    """Right guesses of ε-randomised response are Binomial(k, e^ε/(1 + e^ε)): coverage is a sum, not a simulation."""
+    k, chance = 200, 1 / (1 + math.exp(-epsilon))
+    over = [
+        v for v in range(k + 1)
+        if st.one_run_bound(canaries=k, guesses=k, right=v, delta=0.0, confidence=0.95) > epsilon
+    ]  # fmt: skip
+    assert over
+    assert 0.02 < stats.binom.pmf(over, k, chance).sum() <= 0.05
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+def test_with_many_canaries_the_bound_comes_close_to_randomised_responses_epsilon(epsilon):
+    k = 20_000
+    right = math.floor(k / (1 + math.exp(-epsilon)))
+    found = st.one_run_bound(canaries=k, guesses=k, right=right, delta=1e-7, confidence=0.95)
+    assert 0.9 * epsilon < found < epsilon
+
+
+@pytest.mark.parametrize(("errors", "trials"), [(0, 7), (3, 30), (15, 30), (29, 30), (30, 30)])
+def test_clopper_pearson_limits_are_where_the_binomial_says(errors, trials):
+    if errors < trials:
+        assert float(st.rate_above(errors, trials, 0.975)) == pytest.approx(naive.rate_above(errors, trials, 0.975))
+    else:
+        assert float(st.rate_above(errors, trials, 0.975)) == 1.0
+    assert float(st.rate_below(errors, trials, 0.975)) == pytest.approx(
+        1 - float(st.rate_above(trials - errors, trials, 0.975)), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("bound", [st.by_rates, st.by_gaussian_rates, st.by_coin_game, st.by_gaussian_game])
+def test_more_right_guesses_prove_more_and_coin_tosses_prove_nothing(bound):
+    found = [bound(st.Counts(wrong, 500, wrong, 500), 1e-5, 0.95) for wrong in (250, 150, 50, 0)]
+    assert found[0] == 0.0
+    assert 0 < found[1] < found[2] < found[3] < st.EPSILON_MAX
+
+
+def test_bounds_of_a_gaussian_mechanisms_best_test_stay_below_its_epsilon_and_come_close():
+    mu, n = 1.0, 10**6
+    wrong = round(n * stats.norm.cdf(-mu / 2))
+    counts, truth = st.Counts(wrong, n, wrong, n), gaussian_epsilon(mu, 1e-5)
+    for bound in (st.by_gaussian_rates, st.by_gaussian_game):
+        assert 0.98 * truth < bound(counts, 1e-5, 0.95) < truth
+    for bound in (st.by_rates, st.by_coin_game):  # true, but far: the claim at δ is about rarer events
+        assert 0.5 < bound(counts, 1e-5, 0.95) < truth / 2
+
+
+@given(strategy.lists(strategy.tuples(strategy.integers(-4, 4), strategy.booleans()), min_size=4, max_size=25))
+def test_the_chosen_threshold_is_the_best_there_is(runs):
+    statistic, member = np.array([x for x, _ in runs], float), np.array([m for _, m in runs])
+    if member.all() or not member.any():
+        return
+    negatives, positives = int((~member).sum()), int(member.sum())
+
+    def value(fp, fn):
+        above = (float(st.rate_above(k, n, 0.975)) for k, n in ((fp, negatives), (fn, positives)))
+        return float(st.mu_of_rates(*map(np.asarray, above)))
+
+    cut = st.best_cut(statistic, member, st.mu_of_rates, 0.95)
+    counts = cut.count(statistic, member)
+    best = naive.best_cut(statistic.tolist(), member.tolist(), value)
+    assert value(counts.false_positives, counts.false_negatives) == pytest.approx(best)
+
+
+# ---- the attacker
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """One round of boosting instead of three: half the questions, the same budget."""
+    usual = private.Plan.of
+    monkeypatch.setattr(private.Plan, "of", lambda *args, **how: dataclasses.replace(usual(*args, **how), epochs=1))
+
+
+class Replayed(PrivateTable):
+    """Answers what a ledger kept, and notes what the exact sums would have been."""
+
+    def _gaussian(self, query, columns, cells, mu, spread, sums):
+        exact = self.__dict__.setdefault("exact", [])
+        exact.append(sums(noise.GRID * mu))
+        return self.kept[len(exact) - 1] / (noise.GRID * mu * gate.MARGIN)
+
+
+def test_the_privacy_loss_can_be_recomputed_from_the_ledger_and_the_other_rows_alone(tmp_path):
+    others, canary = audit.neighbouring(OUTLIER, seed=3)
+    worlds = (others, others.plus(canary))
+    setting = audit.Setting.of(audit.SCHEMA, Logistic(), 4.0, 1e-5)
+    table = audit.Witness(worlds[1], worlds, setting, Ledger(tmp_path / "ledger.jsonl"))
+    private.fit_private(table, setting.cells, setting.plan)
+
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    kept = [ledger.kept(number) for number in range(len(ledger.events))]
+    exact = []
+    for world in worlds:
+        replayed = Replayed(**setting.arguments(world), ledger=Ledger())
+        replayed.kept = kept
+        private.fit_private(replayed, setting.cells, setting.plan)
+        exact.append(replayed.exact)
+    loss = 0.0
+    for answer, without, with_ in zip(kept, *exact, strict=True):
+        far, near = ((answer - world).astype(float) / noise.GRID for world in (without, with_))
+        loss += (far @ far - near @ near) / 2
+    assert len(kept) == setting.plan.answers
+    assert sum(seen.losses().sum() for seen in table.seen) == pytest.approx(loss, rel=1e-6, abs=1e-6)
+    assert table.unrecorded() == 0
+
+
+@pytest.mark.parametrize("name", [OUTLIER, UNSEEN, ALONE, MANY, EARLY])
+def test_neighbours_differ_by_one_person_who_moves_the_sums_nearly_as_far_as_is_paid_for(name):
+    others, canary = audit.neighbouring(name, seed=0)
+    assert len(np.unique(canary.person)) == 1
+    assert not np.isin(canary.person, others.person).any()
+    if name == UNSEEN:
+        assert canary.codes[0, 1] not in others.codes[:, 1]
+    if name == ALONE:
+        assert (others.label.any(), canary.label.all()) == (False, True)
+    if name == MANY:
+        assert len(canary.label) > audit.CAP
+    objective = audit.FOLLOW_UP if name == EARLY else Logistic()
+    setting = audit.Setting.of(audit.SCHEMA, objective, 4.0, 1e-5)
+    worlds = (others, others.plus(canary))
+    table = audit.Witness(others, worlds, setting, Ledger())
+    private.fit_private(table, setting.cells, setting.plan)
+    moved = math.sqrt(sum(seen.moved @ seen.moved for seen in table.seen)) / noise.GRID
+    paid = math.sqrt(sum(seen.cost**2 for seen in table.seen))
+    assert 0.9 * paid < moved <= paid
+
+
+# ---- the intact build. The audit raises a false alarm with probability at most ALARM = 1e-4: F findings, each compared
+# with its claim at confidence 1 − ALARM/F by a bound that holds for every mechanism that keeps its claim.
+
+
+def test_the_intact_build_passes_an_audit_that_could_see(short):
+    told = []
+    found = run_audit(epsilon=8.0, runs=60, canaries=200, progress=lambda done, total: told.append((done, total)))
+    assert found.passed, found.lines()
+    assert found.problems == ()
+    assert {f.neighbour for f in found.findings} == {OUTLIER, UNSEEN, ALONE, MANY, EARLY, CHOICE, "200 canaries"}
+    assert all(7.9 < f.claim <= 8.0 for f in found.findings if f.neighbour != CHOICE)
+    assert all(f.guarantee == "end-to-end" for f in found.findings)
+    assert all(f.reach >= 0.9 * f.claim for f in found.findings if f.reach is not None)
+    # a coin game at μ = 1.5 proves less than 1.6 of 8.0 in 60 runs with probability 0.04, all five with 1e-7
+    assert found.power > 0.2
+    assert told[-1] == (362, 362)
+    assert len(told) == 362
+
+
+def test_a_result_can_be_written_and_read(short):
+    found = run_audit(epsilon=4.0, runs=20, canaries=20, neighbours=[OUTLIER])
+    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert data["guarantee"] == "end-to-end"
+    assert [f["attack"] for f in data["findings"]][:3] == [
+        "threshold, (ε, δ)", "threshold, Gaussian", "coin game, Gaussian",
+    ]  # fmt: skip
+    lines = found.lines()
+    assert lines[0] == "private at ε = 4 (end-to-end, δ = 1e-05)"
+    assert len(lines) == 2 + 4 + 1
+    assert "Attacks can show" in lines[-1] or "IN DOUBT" in lines[-1]
+
+
+def test_the_alarm_level_is_shared_by_all_findings():
+    asked = []
+    finding = audit.Finding("x", "y", 10, 0.5, 0.95, 1.0, "end-to-end", False, 0.0)
+
+    def bound_at(confidence):
+        asked.append(confidence)
+        return 1.01 if len(asked) == 2 else 0.99
+
+    found = audit._settled([audit._Draft(finding, bound_at)] * 4)
+    assert asked == [1 - audit.ALARM / 4] * 4
+    assert [f.exceeded for f in found] == [False, True, False, False]
+
+
+def test_the_verdict_tells_a_chance_excess_from_a_doubt_and_from_a_refutation():
+    def finding(bound, sure):
+        return audit.Finding("x", "y", 10, bound, 0.95, 1.0, "end-to-end", sure > 1, sure)
+
+    calm, high, broken = finding(0.5, 0.1), finding(1.2, 0.9), finding(1.5, 1.2)
+    cases = {
+        (calm,) * 10: "PASSED: no attack refuted the claim; the best one proved 50%",
+        (calm,) * 9 + (high,): "PASSED: no attack refuted the claim; the best one proved 120% of its claim (1 of 10",
+        (calm,) * 6 + (high,) * 4: "IN DOUBT: 4 of 10 bounds",
+        (calm, high, broken): "FAILED: ε is at least 1.50",
+    }
+    for findings, words in cases.items():
+        found = audit.Audit("private", 1.0, 1e-5, findings)
+        assert found.verdict().startswith(words)
+        assert found.passed == (broken not in findings)
+    books = audit.Audit("private", 1.0, 1e-5, (calm,), ("LEDGER: 3 answers …",))
+    assert (books.passed, books.verdict()) == (False, "FAILED: the mechanism does not keep its own account.")
+
+
+def test_wrong_questions_are_refused_before_any_run():
+    with pytest.raises(SettingsError, match="private or published"):
+        run_audit(mechanism="none")
+    with pytest.raises(SettingsError, match="20 or more"):
+        run_audit(runs=5)
+    with pytest.raises(SettingsError, match="must be among"):
+        run_audit(neighbours=["a friend"])
+    with pytest.raises(SettingsError, match="epsilon"):
+        run_audit(epsilon=0.0)
+
+
+# ---- broken builds. Runs are chosen so that each is caught with probability over 0.9999: the coin game's right guesses
+# are Binomial(runs, Φ(μ/2)) at the μ of the broken build, and the alarm's threshold on them is far below their mean.
+
+
+def exceeded(found):
+    return [f.attack for f in found.findings if f.exceeded]
+
+
+def test_halved_noise_is_caught(short, monkeypatch):
+    honest = noise.discrete_gaussian
+    monkeypatch.setattr(noise, "discrete_gaussian", lambda sums, scale: honest(sums, scale / 2))
+    found = run_audit(epsilon=8.0, runs=300, canaries=0, neighbours=[MANY])
+    assert exceeded(found), found.lines()
+    assert not found.passed
+    assert found.problems == ()  # the account looks perfect: only statistics see this
+    assert found.verdict().startswith("FAILED: ε is at least")
+
+
+def test_a_skipped_ledger_is_caught_by_the_books_and_by_statistics(short, monkeypatch):
+    """After its first answer the gate forgets to enter; the reported ε is that of one histogram."""
+    honest = PrivateTable._ask
+
+    def forgetful(self, event, answer, lost):
+        return answer() if self.ledger.events else honest(self, event, answer, lost)
+
+    monkeypatch.setattr(PrivateTable, "_ask", forgetful)
+    found = run_audit(epsilon=8.0, runs=420, canaries=0, neighbours=[MANY])
+    assert found.findings[0].claim < 3.0
+    assert exceeded(found), found.lines()
+    assert any(problem.startswith("LEDGER: 1260 answers") for problem in found.problems)
+
+
+def test_missing_clipping_of_a_person_with_many_rows_is_caught(short, monkeypatch):
+    monkeypatch.setattr(gate, "_shrink", lambda length, limit: np.ones_like(length))
+    found = run_audit(epsilon=4.0, runs=150, canaries=0, neighbours=[MANY])
+    assert exceeded(found), found.lines()
+    assert any("moved a sum by 4 times" in problem for problem in found.problems)
+
+
+def test_noise_left_out_where_nobody_is_gives_an_unseen_category_away(short, monkeypatch):
+    """A sparse release: cells whose true sum is 0 stay 0."""
+    honest = noise.discrete_gaussian
+    monkeypatch.setattr(
+        noise, "discrete_gaussian", lambda sums, scale: np.where(sums == 0, 0, honest(sums, scale))
+    )  # fmt: skip
+    found = run_audit(epsilon=2.0, runs=200, canaries=0, neighbours=[UNSEEN])
+    assert exceeded(found), found.lines()
+
+
+def test_a_column_choice_with_a_third_of_its_noise_is_caught(monkeypatch):
+    honest = noise.noisy_top
+    monkeypatch.setattr(noise, "noisy_top", lambda scores, count, scale: honest(scores, count, scale / 3))
+    found = run_audit(epsilon=8.0, runs=800, canaries=0, neighbours=[CHOICE])
+    assert exceeded(found), found.lines()
+
+
+def test_an_honest_column_choice_comes_as_near_its_cost_as_its_runs_allow():
+    found = run_audit(epsilon=8.0, runs=800, canaries=0, neighbours=[CHOICE]).findings[0]
+    assert not found.exceeded
+    assert found.power > 0.25  # its error rates are known to a tenth: two logits, 0.5 of 1.4 in all
+
+
+def test_the_one_run_audit_sees_missing_noise(short, monkeypatch):
+    honest = noise.discrete_gaussian
+    monkeypatch.setattr(noise, "discrete_gaussian", lambda sums, scale: honest(sums, scale / 16))
+    found = run_audit(epsilon=1.0, delta=1e-6, runs=20, canaries=200, neighbours=[])
+    assert exceeded(found), found.lines()
+
+
+# ---- published
+
+
+def test_one_run_of_the_published_method_refutes_its_nominal_epsilon():
+    """Two hundred canaries with a site of their own: a released row from there gives each away."""
+    found = run_audit(mechanism="published", epsilon=1.0, delta=1e-6, runs=20, canaries=200, neighbours=[])
+    assert len(exceeded(found)) == 1, found.lines()
+    assert not found.passed
+    assert found.findings[0].guarantee == "as-published"
+    assert "as-published" in found.verdict()
+
+
+def test_an_outlier_is_read_off_the_published_release():
+    others, canary = audit._patients(OUTLIER, seed=0)
+    worlds = [
+        audit._PublishedWorld.of(t, 2.5, 1e-5, 0, 1, audit.IPC) for t in (others, audit.pd.concat([others, canary]))
+    ]
+    noiseless = [world.release(noise=False) for world in worlds]
+    assert audit._nearer(worlds[0].release(), *noiseless) < 0 < audit._nearer(worlds[1].release(), *noiseless)
+
+
+def test_the_budget_a_gaussian_claim_means_is_the_accountants():
+    assert st.epsilon_of_mu(gaussian_mu(2.0, 1e-5), 1e-5) == pytest.approx(2.0, abs=1e-9)
