@@ -1,0 +1,466 @@
+"""The private path from table to release: what it reads, what it spends, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import ast
+import json
+import random
+import secrets
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import distcondense as dc
+from distcondense.cohort import Cohort, Outcome
+from distcondense.errors import (
+    BudgetError,
+    DistcondenseWarning,
+    RunFolderError,
+    SchemaError,
+    SettingsError,
+)
+from distcondense.methods import placement, private
+from distcondense.privacy import noise
+from distcondense.privacy.accountant import replay
+from distcondense.privacy.gate import PrivateTable
+from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.verify import verify
+from distcondense.schema import Column, Schema
+from tests.conftest import SMALL_SCHEMA, real_data, small_frame
+
+PACKAGE = Path(dc.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def quick_placement(monkeypatch):
+    for name, value in (("CANDIDATES", 2), ("SWAPS_PER_ROW", 30), ("POOL", 400), ("SURVIVAL_CANDIDATES", 2),
+                        ("SURVIVAL_POOL", 1000), ("ROUNDS", 10)):  # fmt: skip
+        monkeypatch.setattr(placement, name, value)
+
+
+def cohort_of(rows: int = 1500, **assigned) -> Cohort:
+    frame = small_frame(rows).assign(**assigned)
+    return Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=SMALL_SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def large() -> Cohort:
+    return cohort_of()
+
+
+@pytest.fixture(scope="module")
+def large_survival() -> Cohort:
+    return Cohort.from_frame(
+        small_frame(1500), time="months", event="event", ignore=["died"], schema=SMALL_SCHEMA
+    )  # fmt: skip
+
+
+def quick(cohort: Cohort, **more) -> dc.Result:
+    return dc.condense(cohort, **{"ipc": 20, "epsilon": 4.0, "threads": 1, **more})
+
+
+# -- what is read -----------------------------------------------------------------------------------------------------
+
+
+class Armed:
+    """Stands where patients were: any use of it fails the test."""
+
+    def __getattribute__(self, name):
+        raise AssertionError(f"patients were touched after the gate was built: {name}")
+
+    __len__ = __iter__ = __getitem__ = __array__ = lambda self, *_: pytest.fail("patients were touched")
+
+
+class OutcomeInWords:
+    """The public half of an outcome."""
+
+    def __init__(self, real: Outcome) -> None:
+        self.names, self.labels, self.task = real.names, real.labels, real.task
+
+    def __getattr__(self, name):
+        raise AssertionError(f"the outcome was touched after the gate was built: {name}")
+
+
+@pytest.mark.parametrize("task", ["binary", "survival"])
+def test_the_whole_private_path_runs_on_a_booby_trapped_table(task, large, large_survival, monkeypatch):
+    """Once the gate is built the cohort is mined, and every row inside the gate explodes outside the gate's answers."""
+    cohort, more = (large, {}) if task == "binary" else (large_survival, {"horizon": 60.0})
+    built = private.open_gate
+    answering = {"depth": 0}
+
+    class Trapped(PrivateTable):
+        def __getattribute__(self, name):
+            allowed = {"names", "sizes", "objective", "budget", "ledger", "spent", "groups", "histogram", "sums",
+                       "shift", "bins", "choose", "hazard"}  # fmt: skip
+            if not name.startswith("_") and name not in allowed:
+                raise AssertionError(f"not an answer of the gate: {name}")
+            return super().__getattribute__(name)
+
+    monkeypatch.setattr(private, "PrivateTable", Trapped)
+
+    def open_and_arm(own, *rest):
+        table = built(own, *rest)
+        object.__setattr__(own, "features", Armed())
+        object.__setattr__(own, "person", None)
+        object.__setattr__(own, "outcome", OutcomeInWords(own.outcome))
+        answering["depth"] += 1
+        return table
+
+    monkeypatch.setattr(private, "open_gate", open_and_arm)
+    mined = Cohort(cohort.features, cohort.schema, cohort.outcome)
+    settings = dc.Settings(ipc=10, epsilon=4.0, **more)
+    made = private.condense_private(
+        mined, np.arange(len(cohort)), settings, reference="xgb" if task == "binary" else "cox"
+    )
+    assert answering["depth"] == 1
+    assert len(made.rows) == 20
+    with pytest.raises(AssertionError, match="touched"):
+        _ = mined.features.iloc  # the trap works
+
+
+def test_only_open_gate_names_the_cohorts_rows_in_the_private_method():
+    tree = ast.parse((PACKAGE / "methods" / "private.py").read_text())
+    reading = {
+        function.name
+        for function in tree.body
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("features", "label", "time")
+        and "cohort" in ast.unparse(node)
+    }
+    assert reading == {"open_gate"}
+    for name in ("placement.py", "private.py"):
+        text = (PACKAGE / ("methods" if name == "placement.py" else "references") / name).read_text()
+        assert "import Cohort" not in text
+        assert "Cohort," not in text
+
+
+def test_no_noise_but_opendps_is_drawn_on_the_path(large, monkeypatch):
+    """With NumPy's, the standard library's and the kernels' generators broken, the gate still answers; without opendp
+    it does not."""
+
+    def broken(*_, **__):
+        raise AssertionError("noise from elsewhere")
+
+    public = private.public_side(large.schema, dc.Settings(epsilon=4.0), "binary", ("died",))
+    for module, names in (
+        (np.random, ("default_rng", "normal", "standard_normal", "randn", "laplace", "random")),
+        (random, ("random", "gauss", "getrandbits")),
+        (secrets, ("randbits", "token_bytes")),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, broken)
+    table = private.open_gate(large, np.arange(len(large)), dc.Settings(epsilon=4.0), public, Ledger())
+    learned = private.fit_private(table, public.cells, public.plan)
+    assert learned.informative
+    monkeypatch.setattr(noise, "discrete_gaussian", broken)
+    table = private.open_gate(large, np.arange(len(large)), dc.Settings(epsilon=4.0), public, Ledger())
+    with pytest.raises(AssertionError, match="elsewhere"):
+        private.fit_private(table, public.cells, public.plan)
+
+
+def test_privacy_noise_is_drawn_in_one_file_only():
+    drawing = [
+        path.name
+        for path in (PACKAGE / "privacy").glob("*.py")
+        if any(
+            word in path.read_text() for word in ("make_gaussian", "make_noisy_top_k", "np.random", "import secrets")
+        )
+    ]
+    assert drawing == ["noise.py"]
+
+
+def test_a_seed_moves_the_placement_and_never_the_noise(large):
+    one, two = (quick(large, seed=3, holdout=0.0) for _ in range(2))
+    assert not one.frame.equals(two.frame)  # fresh noise
+    assert (
+        one.privacy.parameters["rows_noisy_estimate"] != two.privacy.parameters["rows_noisy_estimate"]
+        or (one.frame["risk"].to_numpy() != two.frame["risk"].to_numpy()).any()
+    )
+    learned = dc.PrivateModel(epsilon=4.0).fit(large).learned_
+    same = [placement.place(learned, 10, seed=seed) for seed in (1, 1, 2)]
+    assert np.array_equal(same[0].codes, same[1].codes)
+    assert not np.array_equal(same[0].codes, same[2].codes)
+
+
+# -- what is spent ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (1.0, 1e-6), (4.0, 1e-5)])
+def test_the_reported_epsilon_is_what_the_ledger_replays_to_and_never_above_the_asked_one(large, epsilon, delta):
+    privacy = quick(large, epsilon=epsilon, delta=delta).privacy
+    assert privacy.guarantee == "end-to-end"
+    assert privacy.delta == delta
+    assert epsilon * 0.99 < privacy.epsilon <= epsilon
+    found = replay(privacy.events, delta)
+    assert found.agree
+    assert found.epsilon <= privacy.epsilon + 1e-9
+
+
+def test_verify_reads_a_run_a_release_or_a_file_and_notices_a_ledger_that_was_touched(large, tmp_path):
+    quick(large, out=tmp_path / "run")
+    file = tmp_path / "run" / "release" / "privacy.json"
+    for path in (tmp_path / "run", tmp_path / "run" / "release", file):
+        found = verify(path)
+        assert found.holds
+        assert len(found.accountants) == 2
+        assert all("end-to-end" in line for line in found.lines())
+    said = json.loads(file.read_text())
+    said["ledger"].append(said["ledger"][-1])
+    file.write_text(json.dumps(said))
+    assert not verify(file).holds
+    said["ledger"], said["epsilon"] = said["ledger"][:-1], said["epsilon"] * 0.9
+    file.write_text(json.dumps(said))
+    assert not verify(file).holds
+    file.write_text("{}")
+    with pytest.raises(RunFolderError, match=r"must be a privacy\.json"):
+        verify(file)
+    with pytest.raises(RunFolderError, match="must be a run folder"):
+        verify(tmp_path / "nothing")
+
+
+def test_verify_replays_the_published_accounting_too(binary, tmp_path):
+    dc.condense(binary, mechanism="published", ipc=20, steps=40, epsilon=2.5, evaluate_every=20, out=tmp_path / "run")
+    found = verify(tmp_path / "run")
+    assert found.holds
+    assert found.guarantee == "as-published"
+    dc.condense(binary, mechanism="none", ipc=20, steps=20, evaluate_every=20, out=tmp_path / "bare")
+    with pytest.raises(RunFolderError, match="must state a guarantee"):
+        verify(tmp_path / "bare")
+
+
+def test_a_killed_run_resumes_from_its_answers_without_asking_again(large, tmp_path, monkeypatch):
+    real = PrivateTable.sums
+    calls = {"left": 5}
+
+    def dies(self, *args, **kwargs):
+        if calls["left"] == 0:
+            raise KeyboardInterrupt
+        calls["left"] -= 1
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(PrivateTable, "sums", dies)
+    with pytest.raises(KeyboardInterrupt):
+        quick(large, out=tmp_path / "run")
+    before = (tmp_path / "run" / "internal" / "ledger.jsonl").read_text().splitlines()
+    monkeypatch.setattr(PrivateTable, "sums", real)
+    drawn = []
+    gaussian = noise.discrete_gaussian
+    monkeypatch.setattr(noise, "discrete_gaussian", lambda *a: drawn.append(1) or gaussian(*a))
+    result = quick(large, out=tmp_path / "run", resume=True)
+    after = (tmp_path / "run" / "internal" / "ledger.jsonl").read_text().splitlines()
+    assert after[: len(before)] == before
+    assert len(drawn) == len(after) - len(before)  # what was answered is not asked, and not paid for, twice
+    assert result.privacy.epsilon <= 4.0
+    assert verify(tmp_path / "run").holds
+
+
+def test_two_resumed_copies_of_a_finished_ledger_give_the_same_release(large, tmp_path):
+    quick(large, out=tmp_path / "run", holdout=0.0)
+    first = pd.read_parquet(tmp_path / "run" / "release" / "condensed.parquet")
+    (tmp_path / "run" / "internal" / "run.json").unlink()  # as if killed before the last file
+    second = quick(large, out=tmp_path / "run", resume=True, holdout=0.0).frame
+    pd.testing.assert_frame_equal(first, second.reset_index(drop=True), check_dtype=False)
+
+
+def test_a_forced_re_run_adds_up_with_the_run_it_replaces(large, tmp_path):
+    alone = quick(large, out=tmp_path / "run").privacy
+    assert alone.epsilon_with_earlier_runs is None
+    again = quick(large, out=tmp_path / "run", force=True).privacy
+    assert again.epsilon_with_earlier_runs > 1.3 * again.epsilon
+    assert "together with them" in again.paragraph()
+    third = quick(large, out=tmp_path / "run", force=True).privacy
+    assert third.epsilon_with_earlier_runs > again.epsilon_with_earlier_runs
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+
+
+def test_the_release_holds_legal_rows_soft_labels_and_weights_in_persons(large, tmp_path):
+    result = quick(large, out=tmp_path / "run", ipc=25)
+    frame = result.frame
+    assert list(frame) == ["age", "crp", "smoker", "stage", "died", "risk", "weight"]
+    assert len(frame) == 50
+    assert frame["died"].sum() == 25
+    assert frame["age"].between(0, 120).all()
+    assert pd.api.types.is_integer_dtype(frame["age"])
+    assert set(frame["stage"]) <= {"I", "II", "III"}
+    assert frame["risk"].between(0, 1).all()
+    assert frame["risk"].nunique() > 10
+    assert frame["weight"].sum() == pytest.approx(result.privacy.parameters["rows_noisy_estimate"], abs=1)
+    X, y, weight = result.training_data()
+    assert weight.mean() == pytest.approx(0.5, rel=0.05)  # pairs of rows whose weights have mean 1
+    assert set(y) == {0, 1}
+    soft, risk, persons = result.soft_data()
+    assert len(soft) == len(risk) == len(persons) == 50
+    assert list(X) == list(soft)
+
+
+def test_a_survival_release_has_times_within_the_public_horizon_and_the_private_event_share(large_survival):
+    result = quick(large_survival, horizon=60.0, ipc=25)
+    frame = result.frame
+    assert frame["months"].between(0, 60, inclusive="right").all()
+    assert frame["event"].sum() == 25
+    share = frame.loc[frame["event"] == 1, "weight"].sum() / frame["weight"].sum()
+    assert share == pytest.approx(result.privacy.parameters["positive_share_noisy_estimate"], abs=1e-3)
+    assert result.internal["metrics"]["condensed"]["c_index"]["value"] > 0.6
+
+
+def test_nothing_in_the_release_depends_on_the_number_of_rows_but_through_the_gate(large, tmp_path):
+    quick(large, out=tmp_path / "run", holdout=0.0)
+    said = json.loads((tmp_path / "run" / "release" / "privacy.json").read_text())
+    said.pop("statement")
+    text = json.dumps(said)
+    assert "sampling_rate" not in text
+    numbers = {value for value in said["parameters"].values() if isinstance(value, int)}
+    assert len(large) not in numbers
+    assert sorted(path.name for path in (tmp_path / "run" / "release").iterdir()) == [
+        "condensed.csv", "condensed.parquet", "privacy.json", "schema.toml",
+    ]  # fmt: skip
+
+
+def test_the_statement_says_who_is_protected_how_much_and_what_is_not_covered(large):
+    privacy = quick(large, epsilon=1.0).privacy
+    text = privacy.paragraph()
+    for words in ("end-to-end", "ε = 1", "δ = 1e-05", "add or remove one row", "Taken as public", "Not covered",
+                  "sensitivity plus specificity"):  # fmt: skip
+        assert words in text
+    assert privacy.short() == "ε = 1 (end-to-end, δ = 1e-05)"
+    curve = np.array(privacy.trade_off)
+    assert (np.diff(curve[:, 0]) > 0).all()
+    assert (np.diff(curve[:, 1]) <= 1e-12).all()
+    assert (1 - curve.sum(1)).max() <= privacy.membership_advantage + 1e-9
+    assert 0 < privacy.membership_advantage < (np.e - 1) / (np.e + 1) + 1e-4  # of any (1, δ) mechanism
+
+
+def test_internal_numbers_stay_internal_and_the_demo_of_a_run_is_measured_on_people_left_out(large, tmp_path):
+    result = quick(large, out=tmp_path / "run")
+    metrics = result.internal["metrics"]
+    assert set(metrics) >= {"full", "private_model", "condensed", "random_real"}
+    assert metrics["rows"]["test"] + metrics["rows"]["full"] == len(large)
+    assert metrics["private_model"]["auroc"]["value"] > 0.75
+    released = (tmp_path / "run" / "release" / "privacy.json").read_text()
+    assert f"{metrics['full']['auroc']['value']:.6f}"[:7] not in released
+    assert "auroc" not in released
+
+
+# -- persons ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_person_with_many_rows_is_one_person(tmp_path):
+    frame = small_frame(900).assign(who=np.arange(900) // 3)
+    cohort = Cohort.from_frame(frame, target="died", person_id="who", ignore=["months", "event"], schema=SMALL_SCHEMA)
+    privacy = quick(cohort, rows_per_person=2).privacy
+    assert "one person with all their rows, of which at most 2 are read" in privacy.neighbouring
+    assert privacy.parameters["rows_noisy_estimate"] < 700  # a third of the rows is not read, and persons are clipped
+
+
+def test_diabetes_130_is_protected_by_person():
+    real_data("diabetes130_readmission.csv.gz")
+    from benchmarks import cohorts
+
+    cohort = cohorts.diabetes130()
+    assert len(np.unique(cohort.person)) == 71_518
+    assert len(cohort) == 101_766
+    assert len(cohort.schema.columns) == 45
+    model = dc.PrivateModel(epsilon=1.0, rows_per_person=3).fit(cohort)
+    assert "one person" in model.privacy_.neighbouring
+    assert model.learned_.informative
+    assert model.learned_.rows < 90_000  # rows beyond three are dropped, several rows of one person are clipped
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_a_budget_too_small_for_any_answer_is_refused_before_a_patient_is_read(large, monkeypatch, tmp_path):
+    monkeypatch.setattr(Cohort, "fingerprint", lambda self: pytest.fail("patients were read"))
+    monkeypatch.setattr(private, "open_gate", lambda *_: pytest.fail("patients were read"))
+    with pytest.raises(BudgetError, match="no patient was read"):
+        quick(large, epsilon=0.001, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_inferred_schema_is_refused_unless_trusted_and_then_told():
+    cohort = Cohort.from_frame(small_frame(600), target="died", ignore=["months", "event"])
+    with pytest.raises(SchemaError, match="must be declared"):
+        quick(cohort)
+    privacy = quick(cohort, trust_inferred_schema=True).privacy
+    assert "inferred from the patients" in privacy.paragraph()
+
+
+def test_unbounded_numbers_unknown_horizons_and_labels_off_the_rows_are_refused(large):
+    bare = Schema(tuple(Column(c.name, c.kind, categories=c.categories) for c in SMALL_SCHEMA.columns))
+    frame = small_frame(400)
+    with pytest.raises(SchemaError, match="needs public bounds"):
+        quick(Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=bare))
+    timed = Cohort.from_frame(frame, time="months", event="event", ignore=["died"], schema=SMALL_SCHEMA)
+    with pytest.raises(SettingsError, match="end of follow-up"):
+        quick(timed)
+    words = frame.assign(died=np.where(frame["died"] == 1, "yes", "no"))
+    texts = Cohort.from_frame(words, target="died", positive="yes", ignore=["months", "event"], schema=SMALL_SCHEMA)
+    with pytest.raises(SettingsError, match="publicly known values"):
+        quick(texts)
+    declared = Schema((*SMALL_SCHEMA.columns, Column("died", "binary", categories=("no", "yes"))))
+    result = quick(Cohort.from_frame(words, target="died", ignore=["months", "event"], schema=declared))
+    assert set(result.frame["died"]) == {"no", "yes"}
+
+
+def test_a_model_from_elsewhere_a_noise_key_and_published_knobs_are_refused(large):
+    with pytest.raises(SettingsError, match="is not covered"):
+        quick(large, reference=lambda rows: rows[:, 0])
+    with pytest.raises(SettingsError, match="cannot be repeated"):
+        quick(large, noise_key=7)
+    with pytest.raises(SettingsError, match="published loop"):
+        quick(large, steps=10)
+
+
+def test_a_large_epsilon_is_a_warning(large):
+    with pytest.warns(DistcondenseWarning, match="promises patients very little"):
+        quick(large, epsilon=12.0)
+
+
+def test_the_schemas_bound_of_the_time_is_the_horizon():
+    schema = Schema((*SMALL_SCHEMA.columns, Column("months", "continuous", low=0, high=72)))
+    cohort = Cohort.from_frame(small_frame(600), time="months", event="event", ignore=["died"], schema=schema)
+    assert cohort.horizon == 72
+    assert quick(cohort).frame["months"].max() <= 72
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_a_class_with_no_rows_raises_nothing_and_ends_without_an_answer(value, tmp_path):
+    """Decided: an error would tell that the class is empty, so the run goes through and releases no rows."""
+    result = quick(cohort_of(400, died=value), out=tmp_path / "run")
+    assert len(result.frame) == 0
+    assert "NO ANSWER" in result.privacy.paragraph()
+    assert result.privacy.epsilon <= 4.0
+    assert len(pd.read_parquet(tmp_path / "run" / "release" / "condensed.parquet")) == 0
+    assert verify(tmp_path / "run").holds
+
+
+def test_an_outcome_unrelated_to_the_features_has_no_answer():
+    shuffled = np.random.default_rng(5).integers(0, 2, 1500)
+    result = quick(cohort_of(1500, died=shuffled), epsilon=0.5)
+    assert result.privacy.answer.startswith("NO ANSWER")
+    assert len(result.frame) == 0
+
+
+def test_columns_with_one_category_and_columns_nobody_varies_in_are_fine():
+    frame = small_frame(1200).assign(country="DE", dose=5)
+    schema = Schema(
+        (*SMALL_SCHEMA.columns, Column("country", "categorical", categories=("DE",)), Column("dose", "integer", 0, 10))
+    )
+    result = quick(Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=schema))
+    assert set(result.frame["country"]) == {"DE"}
+    assert result.frame["dose"].between(0, 10).all()
+
+
+def test_an_unseen_category_may_or_may_not_appear_but_is_never_dropped_from_the_schema(large):
+    schema = Schema(tuple(
+        Column(c.name, c.kind, categories=("I", "II", "III", "IV")) if c.name == "stage" else c
+        for c in SMALL_SCHEMA.columns
+    ))  # fmt: skip
+    cohort = Cohort.from_frame(small_frame(1500), target="died", ignore=["months", "event"], schema=schema)
+    assert quick(cohort).schema["stage"].categories == ("I", "II", "III", "IV")
