@@ -26,7 +26,7 @@ from distcondense.evaluate.utility import evaluate
 from distcondense.methods.base import Condensed
 from distcondense.methods.private import condense_private, public_side
 from distcondense.methods.published import condense_published
-from distcondense.plots import plot_history
+from distcondense.plots import plot_history, plot_private
 from distcondense.privacy.ledger import Ledger
 from distcondense.result import RISK, WEIGHT, Result, check_outcome_names
 from distcondense.runfolder import RunFolder
@@ -130,14 +130,17 @@ def condense(
                                   progress=progress, checkpoint=checkpoint, noise_key=noise_key), split  # fmt: skip
 
     try:
-        result = _run(run, cohort, settings, identity, threads, noise_key)
+        result, condensed = _run(run, cohort, settings, identity, threads, noise_key)
     except UserError:
         if folder:
             folder.abandon()
         raise
     if folder:
-        if result.internal["history"]:
-            plot_history(result.internal["history"], folder.internal / "history.png")
+        if condensed.private_model is None:
+            plot_history(condensed.history, folder.internal / "history.png")
+        else:
+            curve, title = condensed.privacy.trade_off, condensed.privacy.short()
+            plot_private(condensed.private_model, curve, folder.internal / "model.png", title)
         result.write(folder)
         tell(f"written: {folder.path}")
     return result
@@ -188,7 +191,7 @@ def _private(
 def _run(
     run: Callable[[], tuple[Condensed, Split]], cohort: Cohort, settings: Settings, identity: dict[str, Any],
     threads: int, noise_key: int | None,
-) -> Result:  # fmt: skip
+) -> tuple[Result, Condensed]:  # fmt: skip
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DistcondenseWarning)
@@ -200,11 +203,12 @@ def _run(
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     said = [str(w.message) for w in caught if issubclass(w.category, DistcondenseWarning)]
     condensed.timings["total"] = time.perf_counter() - started
-    return Result(
+    result = Result(
         frame=_frame(condensed, settings), schema=_release_schema(cohort, condensed), outcome=cohort.outcome.names,
         labels=cohort.outcome.labels, privacy=condensed.privacy, soft=settings.soft, identity=identity,
         internal=_run_record(cohort, split, settings, condensed, metrics, threads, said, noise_key),
     )  # fmt: skip
+    return result, condensed
 
 
 def _say_sizes(cohort: Cohort, split: Split, settings: Settings, tell: Callable[[str], None]) -> None:

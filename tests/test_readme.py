@@ -52,7 +52,7 @@ def test_the_demo_condenses_a_classification_and_a_survival_cohort(tmp_path: Pat
     assert "auroc" in runs["breast_cancer"]["metrics"]["condensed"]
     assert "c_index" in runs["gbsg2"]["metrics"]["condensed"]
     for name, run in runs.items():
-        assert run["privacy"]["guarantee"] == "as-published"
+        assert run["privacy"]["guarantee"] == "end-to-end"
         internal = tmp_path / "demo" / name / "internal"
-        assert (internal / "history.png").read_bytes().startswith(b"\x89PNG")
+        assert (internal / "model.png").read_bytes().startswith(b"\x89PNG")
         assert (tmp_path / "demo" / name / "release/condensed.csv").exists()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from distcondense.codec import Codec
 from distcondense.cohort import Outcome
 from distcondense.privacy.statement import Privacy
+from distcondense.references.additive import AdditiveModel
 from distcondense.references.base import Reference
 from distcondense.references.learners import Learner
 
@@ -31,6 +32,7 @@ class Condensed:
     privacy: Privacy
     best_step: int
     stopped: str
+    private_model: AdditiveModel | None = None  # the reference before it became trees
     risk: Floats | None = None  # (m,) soft labels, binary outcomes; None: the hard ones
     weight: Floats | None = None  # (m,); None: all 1
     history: list[dict[str, Any]] = field(default_factory=list)

@@ -70,6 +70,7 @@ def condense_private(
     del table
     timings["private model"] = clock.perf_counter() - started
 
+    say(f"learned from {len(ledger.events)} noisy answers; placing {settings.rows} rows")
     started = clock.perf_counter()
     placed = place(learned, settings.ipc, seed=settings.seed, threads=threads)
     timings["condense"] = clock.perf_counter() - started
@@ -153,6 +154,7 @@ def _condensed(
         privacy=statement_of(settings, public, learned, ledger, earlier, by_person=cohort.person is not None),
         best_step=0,
         stopped="budget spent",
+        private_model=learned.model,
         risk=placed.risk,
         weight=placed.weight,
         timings=timings,
