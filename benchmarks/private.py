@@ -179,7 +179,7 @@ def students(result: dc.Result, test: Cohort, seed: int, threads: int) -> dict[s
     for name, model in (
         ("logistic", LogisticRegression(max_iter=2000)),
         ("forest", RandomForestClassifier(300, min_samples_leaf=2, random_state=seed, n_jobs=threads)),
-        ("svm", SVC(probability=False, random_state=seed)),
+        ("svm", SVC(class_weight="balanced", random_state=seed)),
     ):
         chain = make_pipeline(StandardScaler(), model)
         chain.fit(X, y, **{f"{chain.steps[-1][0]}__sample_weight": weight})

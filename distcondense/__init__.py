@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ __version__ = "0.1.0"
 # name → module, loaded on first use: `distcondense --help` must not wait for XGBoost
 _HOMES = {
     "Cohort": "cohort", "Column": "schema", "Schema": "schema", "Settings": "settings", "Result": "result",
-    "PrivateModel": "private_model", "condense": "pipeline", "design": "codec", "jacobian": "jacobian",
+    "PrivateModel": "private_model", "condense": "pipeline", "design": "codec",
 }  # fmt: skip
 __all__ = ["Cohort", "Column", "PrivateModel", "Result", "Schema", "Settings", "condense", "design", "jacobian"]
 
@@ -30,6 +32,21 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'distcondense' has no attribute {name!r}")
     return getattr(import_module(f"distcondense.{_HOMES[name]}"), name)
+
+
+class _Package(ModuleType):
+    """Where a submodule and a public function share a name, the name stays the function's."""
+
+    @property
+    def jacobian(self) -> Any:
+        return import_module("distcondense.jacobian").jacobian
+
+    @jacobian.setter
+    def jacobian(self, module: ModuleType) -> None:
+        """The import system would put the submodule here."""
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -9,12 +9,16 @@ import json
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from distcondense import __version__
 from distcondense.errors import DistcondenseWarning, SettingsError, UserError
+
+if TYPE_CHECKING:
+    from distcondense.schema import Schema
+    from distcondense.settings import Settings
 
 app = typer.Typer(
     name="distcondense",
@@ -136,10 +140,13 @@ def condense(
         "rows_per_person": rows_per_person, "holdout": holdout,
         "trust_inferred_schema": trust_inferred_schema or None,
     }  # fmt: skip
-    _check_cheap(mechanism, ipc, epsilon, delta, seed, early_stopping, soft, knobs)
+    settings = _check_cheap(mechanism, ipc, epsilon, delta, seed, early_stopping, soft, knobs)
+    known = Schema.from_toml(schema) if schema else None
+    if settings.mechanism == "private":
+        _check_public(settings, known, target, time, event, [*(ignore or ()), *([person_id] if person_id else [])])
     cohort = Cohort.from_file(
         table, target=target, time=time, event=event, positive=positive, person_id=person_id, ignore=ignore or (),
-        schema=Schema.from_toml(schema) if schema else None, **_markers(missing_marker),
+        schema=known, **_markers(missing_marker),
     )  # fmt: skip
     console = Console(quiet=quiet or as_json)
     with console.progress() as progress:
@@ -161,13 +168,37 @@ def condense(
 def _check_cheap(
     mechanism: str, ipc: int, epsilon: float | None, delta: float, seed: int, early_stopping: bool, soft: bool,
     knobs: dict[str, Any],
-) -> None:  # fmt: skip
+) -> Settings:  # fmt: skip
     """Refuse impossible settings before reading a large table."""
     from distcondense.settings import Settings
 
     given = {k: v for k, v in knobs.items() if v is not None}
-    Settings(mechanism=mechanism, ipc=ipc, epsilon=epsilon, delta=delta, seed=seed, early_stopping=early_stopping,  # type: ignore[arg-type]
-             soft=soft, **given)  # fmt: skip
+    return Settings(mechanism=mechanism, ipc=ipc, epsilon=epsilon, delta=delta, seed=seed,  # type: ignore[arg-type]
+                    early_stopping=early_stopping, soft=soft, **given)  # fmt: skip
+
+
+def _check_public(
+    settings: Settings, schema: Schema | None, target: str | None, time: str | None, event: str | None, aside: list[str]
+) -> None:
+    """Refuse a private run that public knowledge alone rules out, before the table is opened."""
+    from dataclasses import replace
+
+    from distcondense.errors import SchemaError
+    from distcondense.methods.private import public_side
+
+    if schema is None:
+        if settings.trust_inferred_schema:
+            return
+        raise SchemaError(
+            "schema", "must be given: the private mechanism takes bounds and categories as public", found="none",
+            fix="draft one (distcondense schema infer TABLE -o schema.toml), check it, set origin = \"declared\" and "
+            "pass --schema; or say --trust-inferred-schema, which the statement will tell",
+        )  # fmt: skip
+    names = (target,) if time is None else (time, event)
+    if settings.horizon is None and time is not None and time in schema:
+        settings = replace(settings, horizon=schema[time].high)
+    features = schema.without([*(name for name in names if name), *aside])
+    public_side(features, settings, "binary" if time is None else "survival", tuple(name or "" for name in names))
 
 
 @app.command()

@@ -332,6 +332,17 @@ def _read_label(
                     fix="check --positive and the schema",
                 )
             labels = labels if str(positive) == str(labels[1]) else (labels[1], labels[0])
+    elif set(values) <= {0, 1}:  # whichever of the two is there: a missing one must not show
+        labels = (False, True) if pd.api.types.is_bool_dtype(series) else (0, 1)
+        if positive is not None and str(_plain(positive)) not in map(str, labels):
+            raise CohortError(
+                f"column {name!r}",
+                "must contain the positive value that was named",
+                found="a column of 0 and 1",
+                fix="check --positive",
+            )
+        if positive is not None and str(_plain(positive)) == str(labels[0]):
+            labels = (labels[1], labels[0])
     elif positive is not None:
         wanted = [v for v in values if str(v) == str(positive)]
         if not wanted:
@@ -343,8 +354,6 @@ def _read_label(
             )
         others = [v for v in values if v != wanted[0]]
         labels = (others[0] if others else f"not {wanted[0]}", wanted[0])
-    elif set(values) <= {0, 1}:
-        labels = (False, True) if pd.api.types.is_bool_dtype(series) else (0, 1)
     else:
         raise CohortError(
             f"column {name!r}",

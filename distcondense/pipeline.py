@@ -24,10 +24,11 @@ from distcondense.engine import Progress
 from distcondense.errors import DistcondenseWarning, SettingsError, UserError
 from distcondense.evaluate.utility import evaluate
 from distcondense.methods.base import Condensed
-from distcondense.methods.private import condense_private, public_side
+from distcondense.methods.private import check_private, condense_private
 from distcondense.methods.published import condense_published
 from distcondense.plots import plot_history, plot_private
 from distcondense.privacy.ledger import Ledger
+from distcondense.references.learners import learner
 from distcondense.result import RISK, WEIGHT, Result, check_outcome_names
 from distcondense.runfolder import RunFolder
 from distcondense.schema import Column, Schema
@@ -52,7 +53,6 @@ SEEDS = {
     "noise: a key from the operating system, kept only in the checkpoint of an unfinished run.",
     "none": "seed: split, start, labels, perturbations, real draws, students and bootstrap.",
 }
-LARGE_EPSILON = 10.0
 
 
 def available_threads() -> int:
@@ -155,19 +155,8 @@ def _check_private(cohort: Cohort, settings: Settings, reference: Any, link: str
         )  # fmt: skip
     if noise_key is not None:
         raise SettingsError("noise_key", "must not be given: private noise cannot be repeated", fix="leave it out")
-    if not cohort.outcome.labels_public and not settings.trust_inferred_schema:
-        raise SettingsError(
-            f"outcome {cohort.outcome.names[-1]!r}", "must have two publicly known values",
-            found="values read off the rows",
-            fix='declare it in the schema: kind = "binary", categories = ["no", "yes"]; or make it 0/1',
-        )  # fmt: skip
-    assert settings.epsilon is not None
-    if settings.epsilon > LARGE_EPSILON:
-        warnings.warn(
-            f"ε = {settings.epsilon:g} (end-to-end) is more than {LARGE_EPSILON:g}: it promises patients very little",
-            DistcondenseWarning, stacklevel=3,
-        )  # fmt: skip
-    public_side(cohort.schema, settings, cohort.task, cohort.outcome.names)
+    learner(reference, cohort.task)
+    check_private(cohort, settings)
 
 
 def _private(

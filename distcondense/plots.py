@@ -1,4 +1,4 @@
-"""The picture of a run, for `internal/`. Published: score, loss and ε as-published over the steps. Private: the model."""
+"""The picture of a run, for `internal/`. Published: score, loss, ε as-published over the steps. Private: the model."""
 
 from __future__ import annotations
 

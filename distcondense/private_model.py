@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from distcondense.cohort import Cohort, check_features
 from distcondense.errors import ModelError, SettingsError
-from distcondense.methods.private import open_gate, public_side, statement_of
+from distcondense.methods.private import check_private, open_gate, statement_of
 from distcondense.privacy.gate import PiecewiseExponential
 from distcondense.privacy.ledger import Ledger
 from distcondense.references.additive import AdditiveModel
@@ -68,7 +68,7 @@ class PrivateModel:
             trust_inferred_schema=self.trust_inferred_schema,
             horizon=self.horizon if self.horizon is not None else cohort.horizon,
         )  # fmt: skip
-        public = public_side(cohort.schema, settings, cohort.task, cohort.outcome.names)
+        public = check_private(cohort, settings)
         ledger = Ledger()
         learned = fit_private(
             open_gate(cohort, np.arange(len(cohort)), settings, public, ledger), public.cells, public.plan
@@ -144,7 +144,7 @@ def _cohort(X: pd.DataFrame, y: Any, schema: Schema | None, person: Any, classes
     frame[_TARGET] = outcome.iloc[:, -1].to_numpy()
     how: dict[str, Any] = {"target": _TARGET}
     if outcome.shape[1] == 2:
-        frame[_TIME] = pd.to_numeric(outcome.iloc[:, 0]).to_numpy()
+        frame[_TIME] = outcome.iloc[:, 0].to_numpy()  # checked with the cohort, whose errors show no value
         how = {"time": _TIME, "event": _TARGET}
     if person is not None:
         frame[_PERSON] = np.asarray(person)

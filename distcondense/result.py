@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ import pandas as pd
 
 from distcondense.codec import design_of
 from distcondense.errors import SettingsError
+from distcondense.privacy.accountant import replay
+from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.statement import Privacy
 from distcondense.runfolder import RunFolder, write_json
 from distcondense.schema import Schema
@@ -86,7 +88,18 @@ class Result:
 
     def write(self, folder: RunFolder) -> None:
         """Fill a folder that is already this run's; run.json comes last and marks it finished."""
-        folder.write_release(self._fill)
+        privacy = self.privacy
+        if privacy.guarantee == "end-to-end":
+            if not folder.ledger.exists():  # a run that was made in memory: its account belongs to the folder now
+                ledger = Ledger(folder.ledger)
+                for event in privacy.events:
+                    ledger.enter(event)
+            earlier = folder.earlier_events()
+            if earlier:
+                assert privacy.delta is not None
+                both = replay((*earlier, *privacy.events), privacy.delta).epsilon
+                privacy = replace(privacy, epsilon_with_earlier_runs=both)
+        folder.write_release(replace(self, privacy=privacy)._fill)
         folder.finish(self.internal)
 
     def _fill(self, room: Path) -> None:

@@ -76,6 +76,7 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(what, "must be a folder", found="a file", fix="choose another --out")
         mine = _digest(identity)
+        self._finish_replacing()
         owner = self._owner()
         if (
             owner is None and self.path.exists() and any(self.path.iterdir())
@@ -83,8 +84,7 @@ class RunFolder:
             raise RunFolderError(
                 what, "must be new, empty or a run's", found="other files in it", fix="choose another --out"
             )
-        spent = self._spent() if force else b""
-        if force:
+        if force and owner is not None:
             self._set_aside()
         elif owner is not None and owner != mine:
             raise RunFolderError(what, "belongs to a run with other settings or data", found="a different run in it",
@@ -100,8 +100,6 @@ class RunFolder:
         try:
             self.internal.mkdir(parents=True, exist_ok=True)
             write_json(self.internal / "owner.json", {"identity": mine})
-            if spent:
-                self._earlier.write_bytes(spent)
         except OSError as error:
             raise RunFolderError(
                 what, "must be writable", found=type(error).__name__, fix="choose another --out"
@@ -113,6 +111,10 @@ class RunFolder:
         A run that has read patients through the gate is not undone: its ledger must stay.
         """
         if self.checkpoint.load() is None and not self.finished and not self.ledger.exists():
+            spent = self._spent()
+            if spent and not self._replaced.exists():  # of an unfinished run that is gone: its account stays
+                write_json(self.internal / "owner.json", {"identity": "abandoned"})
+                return
             self._clear()
             if self._replaced.exists():
                 for room in self._replaced.iterdir():
@@ -156,14 +158,33 @@ class RunFolder:
         return self.path / "replaced"
 
     def _set_aside(self) -> None:
-        """A finished run that is to be replaced is kept until its successor is finished; an unfinished one is not."""
+        """A finished run that is to be replaced is kept until its successor is finished; an unfinished one is not.
+
+        What was spent on patients goes first into the room that will take the place of `internal/`: killed at any
+        moment, `_finish_replacing` finds it.
+        """
+        shutil.rmtree(self._coming, ignore_errors=True)
+        draft = Path(tempfile.mkdtemp(prefix="internal.draft-", dir=self.path))
+        if spent := self._spent():
+            (draft / self._earlier.name).write_bytes(spent)
+        write_json(draft / "owner.json", {"identity": "replacing"})
+        os.replace(draft, self._coming)
         if self.finished:
             shutil.rmtree(self._replaced, ignore_errors=True)
             self._replaced.mkdir()
             for room in (self.release, self.internal):
                 if room.exists():
                     os.replace(room, self._replaced / room.name)
-        self._clear()
+        self._finish_replacing()
+
+    def _finish_replacing(self) -> None:
+        if self._coming.exists():
+            self._clear()
+            os.replace(self._coming, self.internal)
+
+    @property
+    def _coming(self) -> Path:
+        return self.path / "internal.coming"
 
     def _spent(self) -> bytes:
         """The lines of all ledgers in the folder."""
@@ -171,7 +192,8 @@ class RunFolder:
 
     def _clear(self) -> None:
         """Remove what a run wrote, and nothing else that may lie in the folder."""
-        for room in (self.release, self.internal, *self.path.glob("release.draft-*")):
+        drafts = (*self.path.glob("release.draft-*"), *self.path.glob("internal.draft-*"))
+        for room in (self.release, self.internal, *drafts):
             shutil.rmtree(room, ignore_errors=True)
 
 

@@ -387,23 +387,23 @@ def best_cut(statistic, member, value):
 # ---- the private additive model: cells, tables, smoothing
 
 
-def cell_of(value, cuts):
+def cell_of(value: float, cuts: Any) -> int:
     """b with cuts[b − 1] ≤ value < cuts[b]; beyond the outermost cuts the outermost cells."""
     return sum(1 for cut in cuts if cut <= value)
 
 
-def additive_margin(intercept, tables, rows):
+def additive_margin(intercept: float, tables: Any, rows: Any) -> list[float]:
     """intercept + Σ_j table_j[cell_j] of each row of cells."""
     return [intercept + sum(float(table[cell]) for table, cell in zip(tables, row, strict=True)) for row in rows]
 
 
-def log_normal(x, covariance):
+def log_normal(x: NDArray[Any], covariance: NDArray[Any]) -> float:
     """log density of N(0, covariance) at x."""
     _, log_det = np.linalg.slogdet(2 * math.pi * covariance)
     return -0.5 * log_det - 0.5 * float(x @ np.linalg.inv(covariance) @ x)
 
 
-def smooth(precision, information, kernels, spreads):
+def smooth(precision: Any, information: Any, kernels: Any, spreads: Any) -> tuple[NDArray[np.float64], float]:
     """Posterior mean under the kernel with the most evidence, from the densities themselves; all precisions above 0.
 
     b = Λ⁻¹η is what was seen; evidence of a kernel: log N(b; 0, K + Λ⁻¹) − log N(b; 0, Λ⁻¹). A table that is the same
@@ -422,24 +422,90 @@ def smooth(precision, information, kernels, spreads):
     return table, max(0.0, best - max(0.0, constant))
 
 
-def merge_cells(counts, sigma, ordered, hole, most, least):
+def merge_cells(counts: list[float], sigma: float, ordered: bool, hole: bool, most: int, least: float) -> list[int]:
     """Groups of fine cells, written down one by one; then the group of each fine cell."""
     share = max(sum(counts), 1.0) / (2 * most)
     groups: list[list[int]] = []
     if ordered:
         inner = len(counts) - hole
+
+        def full(group: list[int]) -> bool:
+            held = sum(counts[fine] for fine in group)
+            return held >= share and held >= least * sigma * math.sqrt(len(group))
+
         groups = [[]]
         for fine in range(inner):
             if groups[-1] and counts[fine] >= share and counts[fine] >= (least + 2) * sigma:
                 groups.append([])
             groups[-1].append(fine)
-            held = sum(counts[k] for k in groups[-1])
-            full = held >= share and held >= least * sigma * math.sqrt(len(groups[-1]))
-            if full and fine < inner - 1:
+            if full(groups[-1]) and fine < inner - 1:
                 groups.append([])
+        if len(groups) > 1 and not full(groups[-1]):
+            thin = groups.pop()
+            groups[-1] += thin
         if hole:
             groups.append([len(counts) - 1])
     else:
         groups = [[fine] for fine, count in enumerate(counts) if count >= least * sigma]
         groups.append([fine for fine, count in enumerate(counts) if count < least * sigma])
     return [next(k for k, group in enumerate(groups) if fine in group) for fine in range(len(counts))]
+
+
+# ---- exchange: swaps of one column's cells between two rows
+
+
+def squared_mmd(x: NDArray[Any], values: NDArray[Any], mean: NDArray[Any]) -> float:
+    """Of (d, m) cells to the mixture of two equally likely product distributions, without its constant."""
+    d, m = x.shape
+    own = math.fsum(math.prod(float(values[j, x[j, i], x[j, k]]) for j in range(d)) for i in range(m) for k in range(m))
+    cross = math.fsum(math.prod(float(mean[c, j, x[j, i]]) for j in range(d)) / 2 for i in range(m) for c in (0, 1))
+    return own / m**2 - 2 * cross / m
+
+
+def exchange_mmd(
+    x: NDArray[Any], payload: NDArray[Any], values: NDArray[Any], mean: NDArray[Any], proposals: list[Any]
+) -> tuple[NDArray[Any], NDArray[Any], int]:
+    """Every proposal (column, row, row) tried on a copy; kept where the MMD, computed anew, is lower."""
+    accepted = 0
+    for j, a, b in proposals:
+        trial, carried = x.copy(), payload.copy()
+        trial[j, a], trial[j, b] = x[j, b], x[j, a]
+        carried[j, a], carried[j, b] = payload[j, b], payload[j, a]
+        fall = squared_mmd(x, values, mean) - squared_mmd(trial, values, mean)
+        if fall * x.shape[1] / 2 > 1e-13:  # a swap that changes nothing is not made
+            x, payload, accepted = trial, carried, accepted + 1
+    return x, payload, accepted
+
+
+def cross_products(z: NDArray[Any], ends: NDArray[Any]) -> float:
+    """Σ (zᵀz)² over all pairs of features that belong to different columns."""
+    owner = [j for j in range(len(ends) - 1) for _ in range(ends[j], ends[j + 1])]
+    pairs = ((k, c) for k in range(len(owner)) for c in range(k) if owner[k] != owner[c])
+    return math.fsum(math.fsum(float(row[k]) * float(row[c]) for row in z) ** 2 for k, c in pairs)
+
+
+def exchange_decorrelate(
+    z: NDArray[Any], index: NDArray[Any], ends: NDArray[Any], proposals: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any], int]:
+    """Every proposed swap tried on a copy; kept where the squared cross products, computed anew, are fewer."""
+    accepted = 0
+    for sweep in proposals:
+        for j, pairs in enumerate(sweep):
+            here = slice(ends[j], ends[j + 1])
+            for a, b in pairs:
+                trial, carried = z.copy(), index.copy()
+                trial[a, here], trial[b, here] = z[b, here], z[a, here]
+                carried[a, j], carried[b, j] = index[b, j], index[a, j]
+                if cross_products(trial, ends) < cross_products(z, ends):
+                    z, index, accepted = trial, carried, accepted + 1
+    return z, index, accepted
+
+
+def expected_auroc(score: list[float], probability: list[float]) -> float:
+    """Over all pairs of different and of equal rows: P(one is positive, one negative) · (ranked right, ties half)."""
+    right = total = 0.0
+    for s, p in zip(score, probability, strict=True):
+        for t, q in zip(score, probability, strict=True):
+            total += p * (1 - q)
+            right += p * (1 - q) * (1.0 if s > t else 0.5 if s == t else 0.0)
+    return right / total

@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 
 import distcondense as dc
+from distcondense import pipeline
 from distcondense.cohort import Cohort, Outcome
 from distcondense.errors import (
     BudgetError,
+    CohortError,
     DistcondenseWarning,
     RunFolderError,
     SchemaError,
@@ -27,6 +29,7 @@ from distcondense.privacy.accountant import replay
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.verify import verify
+from distcondense.runfolder import RunFolder
 from distcondense.schema import Column, Schema
 from tests.conftest import SMALL_SCHEMA, real_data, small_frame
 
@@ -464,3 +467,68 @@ def test_an_unseen_category_may_or_may_not_appear_but_is_never_dropped_from_the_
     ))  # fmt: skip
     cohort = Cohort.from_frame(small_frame(1500), target="died", ignore=["months", "event"], schema=schema)
     assert quick(cohort).schema["stage"].categories == ("I", "II", "III", "IV")
+
+
+# -- the account survives ---------------------------------------------------------------------------------------------
+
+
+def test_a_forced_run_that_is_refused_does_not_forget_what_a_killed_run_spent(large, tmp_path, monkeypatch):
+    real = PrivateTable.sums
+    monkeypatch.setattr(PrivateTable, "sums", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        quick(large, out=tmp_path / "run")
+    monkeypatch.setattr(PrivateTable, "sums", real)
+    monkeypatch.setattr(pipeline, "condense_private", lambda *_, **__: (_ for _ in ()).throw(SettingsError("x", "y")))
+    with pytest.raises(SettingsError):
+        quick(large, out=tmp_path / "run", force=True)
+    monkeypatch.undo()
+    assert quick(large, out=tmp_path / "run", force=True).privacy.epsilon_with_earlier_runs is not None
+
+
+def test_a_kill_while_a_run_is_being_replaced_loses_no_account(large, tmp_path, monkeypatch):
+    quick(large, out=tmp_path / "run")
+    monkeypatch.setattr(RunFolder, "_finish_replacing", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        folder._set_aside()
+    monkeypatch.undo()
+    assert quick(large, out=tmp_path / "run", force=True).privacy.epsilon_with_earlier_runs is not None
+
+
+def test_a_result_saved_later_brings_its_ledger_along(large, tmp_path):
+    quick(large).save(tmp_path / "run")
+    assert len(Ledger(RunFolder(tmp_path / "run").ledger).events) == 16
+    quick(large).save(tmp_path / "run", force=True)
+    said = json.loads((tmp_path / "run" / "release" / "privacy.json").read_text())
+    assert said["epsilon_with_earlier_runs"] > 4.0
+
+
+def test_the_private_model_refuses_what_the_run_refuses_and_shows_no_value():
+    words = small_frame(400).assign(died=lambda f: np.where(f["died"] == 1, "yes", "no"))
+    texts = Cohort.from_frame(words, target="died", positive="yes", ignore=["months", "event"], schema=SMALL_SCHEMA)
+    with pytest.raises(SettingsError, match="publicly known values"):
+        dc.PrivateModel().fit(texts)
+    frame = small_frame(50)
+    times = frame["months"].astype(object)
+    times.iloc[3] = "PATIENTVALUE"
+    with pytest.raises(CohortError) as error:
+        dc.PrivateModel(horizon=60).fit(
+            frame[SMALL_SCHEMA.names], pd.DataFrame({"t": times, "e": frame["event"]}), schema=SMALL_SCHEMA
+        )
+    assert "PATIENTVALUE" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_naming_the_positive_value_of_a_0_1_outcome_does_not_show_an_empty_class(value):
+    frame = small_frame(400).assign(died=value)
+    cohort = Cohort.from_frame(frame, target="died", positive=1, ignore=["months", "event"], schema=SMALL_SCHEMA)
+    assert cohort.outcome.labels == (0, 1)
+    assert cohort.outcome.labels_public
+    assert quick(cohort).privacy.answer
+
+
+def test_a_public_function_keeps_its_name_however_often_and_early_its_module_is_loaded():
+    import distcondense.engine  # noqa: F401  (loads the submodule first)
+
+    assert callable(dc.jacobian)
+    assert dc.jacobian is dc.jacobian

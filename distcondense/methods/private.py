@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time as clock
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from distcondense.bins import Cells, public_cells
 from distcondense.codec import Codec
 from distcondense.cohort import Cohort, Outcome
-from distcondense.errors import SchemaError, SettingsError
+from distcondense.errors import DistcondenseWarning, SchemaError, SettingsError
 from distcondense.methods.base import Condensed
 from distcondense.methods.placement import Placed, place
 from distcondense.privacy.accountant import Budget, Event, membership_advantage, replay, trade_off
@@ -34,6 +35,7 @@ from distcondense.settings import Settings
 Say = Callable[[str], None]
 Told = Callable[[int, int], None]
 Index = NDArray[np.int64]
+LARGE_EPSILON = 10.0
 PUBLIC = (
     "the schema (columns, kinds, bounds, categories, missing-value policies)",
     "which columns are the outcome",
@@ -97,6 +99,23 @@ class Public:
     def plan_words(self) -> str:
         chosen = f"{self.plan.picks} columns chosen privately, " if self.plan.picks else ""
         return f"{chosen}{self.plan.used} histograms, {self.plan.epochs} rounds of gradient sums"
+
+
+def check_private(cohort: Cohort, settings: Settings) -> Public:
+    """Refuse what the guarantee would not cover, before a patient is read."""
+    if not cohort.outcome.labels_public and not settings.trust_inferred_schema:
+        raise SettingsError(
+            f"outcome {cohort.outcome.names[-1]!r}", "must have two publicly known values",
+            found="values read off the rows",
+            fix='declare it in the schema: kind = "binary", categories = ["no", "yes"]; or make it 0/1',
+        )  # fmt: skip
+    assert settings.epsilon is not None
+    if settings.epsilon > LARGE_EPSILON:
+        warnings.warn(
+            f"ε = {settings.epsilon:g} (end-to-end) is more than {LARGE_EPSILON:g}: it promises patients very little",
+            DistcondenseWarning, stacklevel=4,
+        )  # fmt: skip
+    return public_side(cohort.schema, settings, cohort.task, cohort.outcome.names)
 
 
 def public_side(schema: Schema, settings: Settings, task: str, outcome: tuple[str, ...]) -> Public:

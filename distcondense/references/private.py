@@ -208,8 +208,9 @@ def _boost(
             G, H = table.sums((j,), mu=cost)
             H = np.maximum(H, 0.0)
             kept = 1 / (1 + DRIFT * precision[k])
-            precision[k] = kept * precision[k] + (H / sigma) ** 2
-            information[k] = kept * information[k] + H * H * (tables[k] + _newton(G, H, table.objective)) / sigma**2
+            told_by = H * H / (sigma**2 + H)  # a gradient sum of n patients varies by about H even without noise
+            precision[k] = kept * precision[k] + told_by
+            information[k] = kept * information[k] + told_by * (tables[k] + _newton(G, H, table.objective))
             # a merged hole is its own last cell; one that was merged away (categories) is a cell like any other
             kernels = prior_kernels(sizes[k], cells[k].ordered, cells[k].ordered and cells[k].hole)
             fresh, evidence[k] = smooth(precision[k], information[k], kernels)

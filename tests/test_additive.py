@@ -1,0 +1,613 @@
+"""The private additive model: public cells, tables as trees, smoothing, and the fit through a real gate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import distcondense as dc
+from distcondense.bins import FINE, Cells, public_cells
+from distcondense.codec import Codec
+from distcondense.cohort import Cohort, Outcome
+from distcondense.errors import BudgetError, CohortError, ModelError, SchemaError, SettingsError
+from distcondense.jacobian import jacobian
+from distcondense.methods import placement
+from distcondense.methods import private as method
+from distcondense.metrics import AurocSample, CIndexSample
+from distcondense.privacy.accountant import replay
+from distcondense.privacy.gate import Logistic, PiecewiseExponential, PrivateTable
+from distcondense.privacy.ledger import Ledger
+from distcondense.references.additive import AdditiveModel
+from distcondense.references.private import Plan, fit_private
+from distcondense.references.smoothing import SPREADS, merge_cells, prior_kernels, smooth, spread_out
+from distcondense.schema import Column, Schema
+from distcondense.settings import Settings
+from tests import naive
+
+# ---- public cells
+
+
+@st.composite
+def numbers(draw: st.DrawFn, name: str = "x") -> Column:
+    """A bounded number of either kind, spacing and hole policy."""
+    kind = draw(st.sampled_from(["continuous", "integer"]))
+    low = float(draw(st.integers(-1000, 1000)))
+    width = float(draw(st.sampled_from([1, 2, 7, 40, 127, 128, 129, 1000, 123_456])))
+    if kind == "continuous":
+        width *= draw(st.sampled_from([0.25, 1.0, 3.7]))
+    missing = draw(st.sampled_from(["refuse", "constant", "indicator"]))
+    fill = None if missing == "refuse" else low
+    if missing == "indicator":
+        fill = draw(st.sampled_from([None, low, low + width, low - 5]))
+    return Column(
+        name, kind, low=low, high=low + width, missing=missing, fill=fill,  # type: ignore[arg-type]
+        spacing=draw(st.sampled_from(["linear", "log"])),
+    )  # fmt: skip
+
+
+@st.composite
+def labels(draw: st.DrawFn, name: str = "x") -> Column:
+    if draw(st.booleans()):
+        fill = draw(st.sampled_from([None, "no"]))
+        return Column(name, "binary", categories=("no", "yes"), missing="constant" if fill else "refuse", fill=fill)
+    categories = tuple("abcdefgh"[: draw(st.integers(1, 8))])
+    missing = draw(st.sampled_from(["refuse", "constant", "category"]))
+    return Column(
+        name, "categorical", categories=categories, missing=missing, ordered=draw(st.booleans()),  # type: ignore[arg-type]
+        fill=categories[-1] if missing == "constant" else None,
+    )  # fmt: skip
+
+
+def columns(name: str = "x") -> st.SearchStrategy[Column]:
+    return numbers(name) | labels(name)
+
+
+def cells_of(column: Column) -> Cells:
+    return public_cells(Schema((column,)))[0]
+
+
+@given(numbers(), st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_every_legal_number_has_exactly_one_cell(column: Column, shares: list[float]) -> None:
+    cells = cells_of(column)
+    inner = cells.size - cells.hole
+    assert 1 <= inner <= FINE
+    assert np.all(np.diff(cells.cuts) > 0)
+    assert column.low is not None
+    assert column.high is not None
+    values = np.array([column.low + share * (column.high - column.low) for share in shares] + [column.low, column.high])
+    if column.kind == "integer":
+        values = np.round(values)
+    codes = cells.codes(pd.Series(values))
+    assert codes.tolist() == [naive.cell_of(value, cells.cuts) for value in values]
+    assert codes.max() < inner
+    assert (codes[-2], codes[-1]) == (0, inner - 1)
+    outside = cells.codes(pd.Series([column.low - 1e-9, column.low - 1e12, column.high + 1e-9, column.high + 1e12]))
+    assert outside.tolist() == [0, 0, inner - 1, inner - 1]
+
+
+@given(columns(), st.data())
+def test_a_value_made_for_a_cell_is_legal_and_comes_back_to_it(column: Column, data: st.DataObject) -> None:
+    cells = cells_of(column)
+    every = np.arange(cells.size)
+    inside = np.array(data.draw(st.lists(st.integers(0, 63), min_size=cells.size, max_size=cells.size))) / 64
+    made = pd.Series(cells.values(every, inside))
+    assert cells.codes(made).tolist() == every.tolist()
+    present = made.dropna()
+    assert len(made) - len(present) == cells.hole
+    if column.numeric:
+        assert present.between(column.low, column.high).all()  # type: ignore[arg-type]
+        assert column.kind == "continuous" or np.all(present == present.round())
+    else:
+        assert set(present) == set(column.categories)
+
+
+@given(columns())
+def test_a_hole_has_the_cell_its_policy_gives_it(column: Column) -> None:
+    cells = cells_of(column)
+    hole = cells.codes(pd.Series([np.nan] if column.numeric else [None], dtype=float if column.numeric else object))[0]
+    if column.missing in ("indicator", "category"):
+        assert cells.hole
+        assert hole == cells.size - 1
+    elif column.missing == "constant":
+        assert not cells.hole
+        assert hole == cells.codes(pd.Series([column.fill]))[0]
+
+
+def test_few_whole_numbers_have_a_cell_each_and_many_share() -> None:
+    ages = cells_of(Column("age", "integer", low=18, high=110))
+    assert ages.size == 93
+    assert ages.codes(pd.Series(range(18, 111))).tolist() == list(range(93))
+    many = cells_of(Column("platelets", "integer", low=0, high=2000))
+    assert many.size == FINE
+    held = np.bincount(many.codes(pd.Series(range(2001))))
+    assert held.min() >= 15
+    assert held.max() <= 17
+
+
+def test_linear_cells_are_of_equal_width_and_logarithmic_ones_of_equal_ratio() -> None:
+    linear = cells_of(Column("x", "continuous", low=-2, high=6))
+    assert np.diff([-2, *linear.cuts, 6]) == pytest.approx(np.full(FINE, 8 / FINE))
+    skewed = cells_of(Column("x", "continuous", low=5, high=1005, spacing="log"))
+    away = np.array([5, *skewed.cuts, 1005]) - 5 + 0.1  # the unit is a ten-thousandth of the range
+    assert away[1:] / away[:-1] == pytest.approx(np.full(FINE, 10_001 ** (1 / FINE)))
+    counts = cells_of(Column("visits", "integer", low=0, high=5000, spacing="log"))
+    assert counts.codes(pd.Series([0, 1, 2, 3])).tolist() == [0, 1, 2, 3]
+
+
+def test_cells_know_whether_their_neighbours_are_alike() -> None:
+    stages = ("I", "II", "III")
+    assert cells_of(Column("stage", "categorical", categories=stages, ordered=True)).ordered
+    assert not cells_of(Column("stage", "categorical", categories=stages)).ordered
+    assert cells_of(Column("age", "integer", low=0, high=9)).ordered
+
+
+def test_a_number_without_public_bounds_has_no_cells() -> None:
+    schema = Schema((Column("age", "integer", low=0, high=9), Column("crp", "continuous"), Column("bmi", "continuous")))
+    with pytest.raises(SchemaError, match=r"'crp' and 1 more.*public bounds"):
+        public_cells(schema)
+
+
+# ---- tables as trees
+
+
+@st.composite
+def models(draw: st.DrawFn) -> tuple[AdditiveModel, Codec, pd.DataFrame, Any]:
+    """A random model over a random schema, and rows in the middle third of random cells, holes included."""
+    schema = Schema(tuple(draw(columns(f"c{j}")) for j in range(draw(st.integers(1, 4)))))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    cells = public_cells(schema)
+    tables = []
+    for each in cells:
+        table = rng.normal(size=each.size)
+        tables.append(np.repeat(table[::3], 3)[: each.size])  # with steps of several cells, as merging leaves them
+    link = draw(st.sampled_from(["probability", "log-risk"]))
+    model = AdditiveModel(cells, float(rng.normal()), tuple(tables), link)  # type: ignore[arg-type]
+    codes = np.stack([rng.integers(0, each.size, 12) for each in cells], axis=1)
+    inside = rng.uniform(1 / 3, 2 / 3, codes.shape)
+    frame = pd.DataFrame({c.column.name: c.values(codes[:, j], inside[:, j]) for j, c in enumerate(cells)})
+    return model, Codec.public(schema), frame, codes
+
+
+@given(models())
+def test_the_model_as_trees_scores_like_its_tables(drawn: Any) -> None:
+    model, codec, frame, codes = drawn
+    assert model.codes(frame).tolist() == codes.tolist()
+    slow = np.array(naive.additive_margin(model.intercept, model.tables, codes))
+    assert model.margin(codes) == pytest.approx(slow)
+    expected = 1 / (1 + np.exp(-slow)) if model.link == "probability" else slow
+    assert model.predict(frame) == pytest.approx(expected)
+    reference = model.reference(codec)
+    assert reference.n_features == len(codec.names)
+    assert reference.scores(codec.encode(frame)) == pytest.approx(expected, abs=2e-5)
+
+
+@given(models(), st.integers(0, 2**32))
+def test_its_sparse_jacobian_is_the_difference_of_its_tables(drawn: Any, seed: int) -> None:
+    model, codec, frame, codes = drawn
+    model = replace(model, link="log-risk")
+    rows = codec.encode(frame)
+    steps = np.random.default_rng(seed).uniform(0.025, 2, rows.shape[1]).astype(np.float32)
+    found = jacobian(model.reference(codec), rows, steps, path="structured")
+    assert found == pytest.approx(jacobian(model.reference(codec), rows, steps, path="naive"), abs=5e-4)
+    at = 0
+    for j, block in enumerate(codec.blocks):
+        cells, table = model.cells[j], model.tables[j]
+        if block.column.numeric:  # the oracle of numbers: look both moved values up in the table
+            there = codes[:, j] != cells.size - 1 if cells.hole else np.full(len(rows), True)
+            moved = []
+            for sign in (1, -1):
+                x = (rows[:, at] + np.float32(sign) * steps[at]).astype(np.float64) * codec.scale[at] + codec.centre[at]
+                near = np.min(np.abs(x[:, None] - [*cells.cuts, math.inf]), axis=1) < 1e-5 * codec.scale[at]
+                assume(not near.any())  # float32 decides those
+                moved.append(np.array([table[naive.cell_of(value, cells.cuts)] for value in x]))
+            expected = (moved[0] - moved[1]) / (2 * steps[at])
+            assert found[there, at] == pytest.approx(expected[there], abs=5e-4)
+        at += block.width
+
+
+# ---- smoothing
+
+
+@given(
+    st.integers(1, 12), st.booleans(), st.booleans(), st.floats(0.01, 100), st.floats(0, 3), st.integers(0, 2**32)
+)  # fmt: skip
+def test_smoothing_is_that_of_the_slow_twin(
+    size: int, ordered: bool, hole: bool, sharpness: float, effect: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    size += hole
+    precision = sharpness * rng.uniform(0.2, 2, size)
+    truth = effect * np.sort(rng.normal(size=size))
+    information = precision * (truth + rng.normal(size=size) / np.sqrt(precision))
+    kernels = prior_kernels(size, ordered, hole)
+    table, evidence = smooth(precision, information, kernels)
+    slow_table, slow_evidence = naive.smooth(precision, information, kernels, SPREADS)
+    assert table == pytest.approx(slow_table, abs=1e-6)
+    assert evidence == pytest.approx(slow_evidence, abs=1e-6)
+    assert evidence >= 0
+
+
+def test_noise_alone_gives_an_empty_or_a_very_small_table_and_a_signal_does_not() -> None:
+    rng = np.random.default_rng(4)
+    kernels = prior_kernels(16, True, False)
+    precision = np.full(16, 25.0)
+    noise = [rng.normal(size=16) * 5 for _ in range(200)]
+    found = [smooth(precision, each, kernels) for each in noise]
+    assert np.mean([evidence == 0 for _, evidence in found]) > 0.5
+    assert np.mean([not table.any() for table, _ in found]) > 0.35
+    kept = np.mean([np.mean(table**2) for table, _ in found]) * 25  # share of the noise's variance; 1 without smoothing
+    assert kept < 0.1
+    table, evidence = smooth(precision, precision * np.linspace(-1, 1, 16), kernels)
+    assert np.corrcoef(table, np.linspace(-1, 1, 16))[0, 1] > 0.99
+    assert evidence > 20
+    silent, none = smooth(np.zeros(16), np.zeros(16), kernels)  # a lost answer: nothing is known
+    assert not silent.any()
+    assert none == 0
+
+
+def test_a_shift_of_every_row_is_no_evidence_about_the_column() -> None:
+    precision = np.full(8, 50.0)
+    _, shifted = smooth(precision, precision * 1.0, prior_kernels(8, True, False))
+    _, sloped = smooth(precision, precision * np.linspace(-1, 1, 8), prior_kernels(8, True, False))
+    assert shifted < 1 < sloped
+
+
+def test_a_kernel_leaves_the_hole_to_itself() -> None:
+    kernels = prior_kernels(6, True, True)
+    assert not kernels[:, :5, 5].any()
+    assert np.all(kernels[:, 5, 5] > 0)
+    for kernel in kernels:
+        assert np.linalg.eigvalsh(kernel).min() > -1e-9
+
+
+counts = st.lists(st.floats(-50, 400), min_size=2, max_size=30)
+
+
+@given(counts, st.floats(0.5, 30), st.booleans(), st.booleans(), st.sampled_from([4, 8, 64]))
+def test_merged_cells_are_those_of_the_slow_twin(
+    drawn: list[float], sigma: float, ordered: bool, hole: bool, most: int
+) -> None:
+    found = merge_cells(np.array(drawn), sigma, ordered=ordered, hole=hole, most=most, least=2.0)
+    assert found.tolist() == naive.merge_cells(drawn, sigma, ordered, hole, most, 2.0)
+
+
+@given(counts, st.floats(0.5, 30), st.booleans(), st.booleans())
+def test_merging_loses_no_cell_and_keeps_order(drawn: list[float], sigma: float, ordered: bool, hole: bool) -> None:
+    merged = merge_cells(np.array(drawn), sigma, ordered=ordered, hole=hole, most=8, least=2.0)
+    assert sorted(set(merged)) == list(range(merged.max() + 1))
+    if ordered:
+        assert set(np.diff(merged)) <= {0, 1}
+        assert not hole or np.count_nonzero(merged == merged[-1]) == 1
+    else:
+        light = np.array(drawn) < 2.0 * sigma
+        assert len(set(merged[light])) <= 1
+        assert len(set(merged[~light])) == np.count_nonzero(~light)
+
+
+def test_a_heavy_cell_is_not_joined_to_what_came_before_it() -> None:
+    merged = merge_cells(np.array([1.0, 1.0, 500.0, 1.0]), 5.0, ordered=True, hole=False, most=8, least=2.0)
+    assert merged.tolist() == [0, 0, 1, 1]  # what is left at the end has nothing after it to be joined to
+
+
+@given(counts, st.floats(0.5, 30), st.booleans(), st.booleans())
+def test_a_merged_cell_is_shared_out_whole_among_its_fine_cells(
+    drawn: list[float], sigma: float, ordered: bool, hole: bool
+) -> None:
+    fine = np.array(drawn)
+    merged = merge_cells(fine, sigma, ordered=ordered, hole=hole, most=8, least=2.0)
+    inside = spread_out(fine, merged, sigma, ordered=ordered, hole=hole)
+    assert np.all(inside > 0)
+    assert np.bincount(merged, inside) == pytest.approx(np.ones(merged.max() + 1))
+    for cell in range(merged.max() + 1):  # of cells that stand out of the noise the heavier has the larger share
+        seen = np.flatnonzero((merged == cell) & (fine > 3 * sigma))
+        assert np.all(np.diff(inside[seen][np.argsort(fine[seen])]) >= -1e-12)
+
+
+def test_a_thin_tail_is_not_spread_out_flat() -> None:
+    counts_of = np.array([400.0, 200, 100, 50, 12, 6, 3, 2, 1, 1])
+    merged = np.array([0, 1, 2, 3, 4, 4, 4, 4, 4, 4])
+    inside = spread_out(counts_of, merged, 10.0, ordered=True, hole=False)
+    assert np.all(np.diff(inside[4:]) < 0)
+
+
+# ---- the fit, through a real gate
+
+
+FEATURES = Schema(
+    (
+        Column("age", "integer", low=18, high=100),
+        Column("crp", "continuous", low=0, high=300, spacing="log", missing="indicator"),
+        Column("sex", "binary", categories=("f", "m")),
+        Column("stage", "categorical", categories=("I", "II", "III", "IV"), ordered=True),
+        Column("ward", "categorical", categories=("a", "b", "c"), missing="category"),
+    )
+)
+HORIZON = 10.0
+OBJECTIVE = PiecewiseExponential(tuple(HORIZON * np.arange(1, 5) / 5), HORIZON)
+
+
+def simulated(rows: int, seed: int = 0) -> tuple[pd.DataFrame, Any, Any, Any]:
+    """Features, binary outcome, time, event: a clear signal in age, stage and crp."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(18, 101, rows),
+            "crp": np.where(rng.random(rows) < 0.1, np.nan, np.minimum(rng.lognormal(2.5, 1, rows), 300)),
+            "sex": rng.choice(["f", "m"], rows),
+            "stage": rng.choice(["I", "II", "III", "IV"], rows),
+            "ward": np.array(["a", "b", "c", None])[rng.integers(0, 4, rows)],
+        }
+    )
+    stage = frame["stage"].map({"I": -1.0, "II": -0.3, "III": 0.3, "IV": 1.0}).to_numpy()
+    risk = (frame["age"].to_numpy() - 59) / 15 + stage + 0.5 * (np.log1p(frame["crp"].fillna(12)) - 2.5).to_numpy()
+    label = (rng.random(rows) < 1 / (1 + np.exp(-risk))).astype(int)
+    failure = rng.exponential(12 * np.exp(-risk))
+    leaving = rng.uniform(0.5, 20, rows)
+    time = np.maximum(np.minimum(np.minimum(failure, leaving), HORIZON), 1e-3)
+    return frame, label, time, ((failure <= leaving) & (failure <= HORIZON)).astype(int)
+
+
+def gate_of(
+    frame: pd.DataFrame, schema: Schema, label: Any, plan: Plan, epsilon: float, time: Any = None
+) -> PrivateTable:
+    cells = public_cells(schema)
+    codes = np.stack([each.codes(frame[each.column.name]) for each in cells], axis=1)
+    return PrivateTable(
+        codes, [each.size for each in cells], np.asarray(label), names=schema.names,
+        objective=Logistic() if time is None else OBJECTIVE, budget=plan.budget(epsilon, 1e-5), ledger=Ledger(),
+        time=time,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("survival", [False, True], ids=["binary", "survival"])
+def test_the_private_model_learns_and_spends_exactly_its_plan(survival: bool) -> None:
+    frame, label, time, event = simulated(4000)
+    plan = Plan.of(5, survival=survival)
+    table = gate_of(frame, FEATURES, event if survival else label, plan, 8.0, time if survival else None)
+    heard: list[tuple[int, int]] = []
+    learned = fit_private(table, public_cells(FEATURES), plan, lambda done, of: heard.append((done, of)))
+
+    fresh, truth, when, died = simulated(3000, seed=1)
+    score = learned.model.predict(fresh)
+    found = CIndexSample(when, died.astype(np.int8), score)(None) if survival else AurocSample(truth, score)(None)
+    assert found > 0.75
+    assert learned.informative
+    assert learned.rows == pytest.approx(4000, rel=0.05)
+    assert learned.positive == pytest.approx(np.mean(event if survival else label), abs=0.03)
+    for marginal, cells in zip(learned.marginals, learned.model.cells, strict=True):
+        assert marginal.shape == (2, cells.size)
+        assert marginal.min() >= 0
+        assert marginal.sum(1) == pytest.approx([1, 1])
+
+    events = table.ledger.events
+    assert len(events) == plan.answers
+    assert heard == [(k + 1, plan.answers) for k in range(plan.answers)]
+    assert table.spent().mu == pytest.approx(table.budget.mu, rel=1e-9)
+    spent = replay(events, 1e-5)
+    assert 7.9 < spent.epsilon <= 8.0
+    assert spent.agree
+
+
+def test_outcomes_that_have_nothing_to_do_with_the_features_give_no_answer() -> None:
+    frame, label, _, _ = simulated(20_000)
+    shuffled = np.random.default_rng(1).permutation(label)
+    plan = Plan.of(5, survival=False)
+    learned = fit_private(gate_of(frame, FEATURES, shuffled, plan, 1.0), public_cells(FEATURES), plan)
+    assert not learned.informative
+    assert "no relation" in learned.doubt
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_a_class_nobody_is_in_gives_no_answer_and_no_exception(value: int) -> None:
+    frame, _, time, _ = simulated(300)
+    for when in (None, time):
+        plan = Plan.of(5, survival=when is not None)
+        table = gate_of(frame, FEATURES, np.full(300, value), plan, 2.0, when)
+        learned = fit_private(table, public_cells(FEATURES), plan)
+        assert len(table.ledger.events) == plan.answers
+        assert learned.doubt or (when is not None and value == 1)  # events only: times and features may be related
+        assert np.all(np.isfinite(learned.model.predict(frame)))
+
+
+@pytest.mark.parametrize("survival", [False, True], ids=["binary", "survival"])
+@pytest.mark.parametrize("d", [1, 2, 13, 129, 300])
+def test_no_plan_asks_for_more_than_its_budget(d: int, survival: bool) -> None:
+    schema = Schema(tuple(Column(f"c{j}", "binary", categories=(0, 1)) for j in range(d)))
+    rng = np.random.default_rng(d)
+    frame = pd.DataFrame(rng.integers(0, 2, (40, d)), columns=schema.names)
+    plan = Plan.of(d, survival=survival)
+    time = rng.uniform(0.1, HORIZON, 40) if survival else None
+    table = gate_of(frame, schema, rng.integers(0, 2, 40), plan, 1.0, time)
+    learned = fit_private(table, public_cells(schema), plan)  # a question too many would raise
+    assert len(learned.columns) == len(set(learned.columns)) == plan.used == (16 if d > 128 else d)
+    assert len(table.ledger.events) == plan.answers
+    assert (table.spent().picks, table.spent().picks_left) == (plan.picks, 0)
+    assert table.spent().mu == pytest.approx(table.budget.mu, rel=1e-9)
+    spent = replay(table.ledger.events, 1e-5)
+    assert 0.99 < spent.epsilon <= 1.0
+    assert spent.agree
+
+
+def test_the_columns_that_matter_are_chosen_from_a_wide_table() -> None:
+    d, rows = 200, 4000
+    rng = np.random.default_rng(3)
+    schema = Schema(tuple(Column(f"c{j}", "binary", categories=(0, 1)) for j in range(d)))
+    x = rng.integers(0, 2, (rows, d))
+    label = rng.random(rows) < 1 / (1 + np.exp(-2 * (x[:, 7] + x[:, 150] - 1)))
+    plan = Plan.of(d, survival=False)
+    table = gate_of(pd.DataFrame(x, columns=schema.names), schema, label, plan, 4.0)
+    learned = fit_private(table, public_cells(schema), plan)
+    assert {7, 150} <= set(learned.columns)
+    assert learned.informative
+
+
+# ---- who reads patients
+
+
+class Trap:
+    """Stands where patients are; whoever looks is caught."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"patients were read: {name}")
+
+    def _caught(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("patients were read")
+
+    __getitem__ = __len__ = __iter__ = __array__ = __bool__ = __eq__ = __lt__ = __add__ = _caught
+    __hash__ = None  # type: ignore[assignment]
+
+
+def cohorts(rows: int, *, survival: bool) -> tuple[Cohort, Cohort]:
+    """A cohort, and the same with a trap in place of everything that belongs to patients."""
+    frame, label, time, event = simulated(rows)
+    names = ("months", "died") if survival else ("died",)
+    outcome = Outcome((event if survival else label).astype(np.int8), time if survival else None, names)
+    cohort = Cohort(frame, FEATURES, outcome, person=np.arange(rows) // 2)
+    trap: Any = Trap()
+    return cohort, Cohort(
+        trap, FEATURES, Outcome(trap, trap if survival else None, names), person=trap, horizon=HORIZON
+    )
+
+
+@pytest.mark.parametrize("survival", [False, True], ids=["binary", "survival"])
+def test_only_opening_the_gate_reads_patients(survival: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole private path on a booby-trapped cohort; the real one is known to `open_gate` alone."""
+    real, trapped = cohorts(1500, survival=survival)
+    monkeypatch.setattr(placement, "CANDIDATES", 2, raising=False)  # fewer candidate sets: only to save time
+    settings = Settings(epsilon=8.0, ipc=5, horizon=HORIZON if survival else None, rows_per_person=2)
+    reference = "cox" if survival else "xgb"
+    with pytest.raises(AssertionError, match="patients were read"):  # the trap works
+        method.condense_private(trapped, np.arange(1500), settings, reference=reference)
+    opened = []
+    gate = method.open_gate
+
+    def open_real(cohort: Cohort, *more: Any) -> PrivateTable:
+        opened.append(cohort is trapped)
+        return gate(real, *more)
+
+    monkeypatch.setattr(method, "open_gate", open_real)
+    condensed = method.condense_private(trapped, np.arange(1500), settings, reference=reference)
+    assert opened == [True]
+    assert len(condensed.outcome) == 10
+    assert condensed.privacy.epsilon is not None
+    assert condensed.privacy.epsilon <= 8.0
+
+
+@pytest.mark.parametrize("survival", [False, True], ids=["binary", "survival"])
+def test_a_budget_too_small_is_refused_before_a_patient_is_read(survival: bool) -> None:
+    _, trapped = cohorts(10, survival=survival)
+    with pytest.raises(BudgetError, match="no patient was read"):
+        dc.condense(trapped, epsilon=1e-4, threads=1)
+    with pytest.raises(BudgetError, match="no patient was read"):
+        dc.PrivateModel(epsilon=1e-4).fit(trapped)
+    with pytest.raises(BudgetError, match=r"persons for 13 columns"):
+        Plan.of(13, survival=survival).budget(0.001, 1e-5)
+    Plan.of(13, survival=survival).budget(0.1, 1e-5)
+
+
+def test_an_inferred_schema_or_an_unknown_horizon_is_refused_before_a_patient_is_read() -> None:
+    _, trapped = cohorts(10, survival=True)
+    inferred = replace(trapped, schema=Schema(FEATURES.columns, "inferred"))
+    for run in (lambda c: dc.condense(c, threads=1), lambda c: dc.PrivateModel().fit(c)):
+        with pytest.raises(SchemaError, match="declared"):
+            run(inferred)
+        with pytest.raises(SettingsError, match="follow-up"):
+            run(replace(trapped, horizon=None))
+
+
+# ---- PrivateModel
+
+
+@pytest.fixture(scope="module")
+def fitted() -> dc.PrivateModel:
+    frame, label, _, _ = simulated(3000)
+    y = np.where(label == 1, "ill", "well")
+    return dc.PrivateModel(epsilon=5.0).fit(frame, y, schema=FEATURES, classes=("well", "ill"))
+
+
+def test_a_private_model_answers_in_the_classes_it_was_given(fitted: dc.PrivateModel) -> None:
+    fresh, label, _, _ = simulated(2000, seed=1)
+    chance = fitted.predict_proba(fresh)
+    assert chance.shape == (2000, 2)
+    assert chance.sum(1) == pytest.approx(np.ones(2000))
+    assert AurocSample(label, chance[:, 1])(None) > 0.75
+    assert fitted.classes_.tolist() == ["well", "ill"]
+    said = fitted.predict(fresh)
+    assert set(said) == {"well", "ill"}
+    assert np.array_equal(said == "ill", chance[:, 1] >= 0.5)
+    assert fitted.decision_function(fresh) == pytest.approx(np.log(chance[:, 1] / chance[:, 0]))
+    with pytest.raises(ModelError, match="kind of outcome"):
+        fitted.survival_function(fresh, [1.0])
+
+
+def test_a_private_model_states_what_it_guarantees(fitted: dc.PrivateModel) -> None:
+    privacy = fitted.privacy_
+    assert (privacy.guarantee, privacy.delta) == ("end-to-end", 1e-5)
+    assert privacy.epsilon is not None
+    assert 4.9 < replay(privacy.events, 1e-5).epsilon <= privacy.epsilon <= 5.0
+    assert "every row is taken as one person" in privacy.paragraph()
+    assert list(fitted.tables_["sex"].index) == ["f", "m"]
+    assert fitted.tables_["ward"].index[-1] == fitted.tables_["crp"].index[-1] == "missing"
+    older = fitted.tables_["age"]
+    assert older.loc[80:].mean() > older.loc[:40].mean()
+
+
+def test_a_private_model_checks_the_rows_it_is_asked_about(fitted: dc.PrivateModel) -> None:
+    fresh, *_ = simulated(5)
+    with pytest.raises(CohortError, match="'age'"):
+        fitted.predict_proba(fresh.assign(age=1000))
+
+
+def test_a_private_survival_curve_starts_at_one_and_only_falls() -> None:
+    frame, _, time, event = simulated(3000)
+    y = pd.DataFrame({"time": time, "event": event})
+    who = np.arange(3000) // 2
+    model = dc.PrivateModel(epsilon=8.0, horizon=HORIZON, rows_per_person=2).fit(frame, y, schema=FEATURES, person=who)
+    fresh, _, when, died = simulated(1000, seed=1)
+    times = np.linspace(0, 12, 25)
+    curves = model.survival_function(fresh, times)
+    assert curves.shape == (1000, 25)
+    assert np.all(curves[:, 0] == 1)
+    assert np.all(np.diff(curves, axis=1) <= 0)
+    assert curves.min() >= 0
+    assert np.all(curves[:, times >= HORIZON] == curves[:, [-1]])  # nothing is known beyond the horizon
+    assert CIndexSample(when, died.astype(np.int8), model.predict(fresh))(None) > 0.7
+    alive = np.mean(when[died == 1] > 2) * np.mean(died) + np.mean(died == 0)  # a bound from above
+    assert curves[:, times == 2.0].mean() < alive + 0.05
+    assert "at most 2 are read" in model.privacy_.paragraph()
+    with pytest.raises(ModelError, match="kind of outcome"):
+        model.predict_proba(fresh)
+
+
+def test_parameters_are_kept_copied_and_checked() -> None:
+    from sklearn.base import clone
+
+    model = dc.PrivateModel(epsilon=2.0, horizon=5.0)
+    assert model.get_params() == {
+        "epsilon": 2.0, "delta": 1e-5, "rows_per_person": 5, "horizon": 5.0, "trust_inferred_schema": False,
+    }  # fmt: skip
+    assert model.set_params(epsilon=3.0, delta=1e-6) is model
+    assert clone(model).get_params() == model.get_params()
+    with pytest.raises(SettingsError, match="colour"):
+        model.set_params(colour="red")
+
+
+def test_a_model_that_was_not_fitted_says_so() -> None:
+    frame, *_ = simulated(3)
+    for ask in (lambda m: m.predict(frame), lambda m: m.tables_, lambda m: m.survival_function(frame, [1.0])):
+        with pytest.raises(ModelError, match="fitted first"):
+            ask(dc.PrivateModel())
+
+
+def test_rows_and_outcomes_that_do_not_belong_together_are_refused() -> None:
+    frame, label, _, _ = simulated(30)
+    for wrong in (label[:-1], np.zeros((30, 3)), None):
+        with pytest.raises(SettingsError, match="one entry per row"):
+            dc.PrivateModel().fit(frame, wrong, schema=FEATURES)
