@@ -7,14 +7,18 @@ import os
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
+import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, settings
 
-from distcondense import Cohort, Column, Schema
+from distcondense import Cohort, Column, Schema, cli
+from tests.shell import Answer, Call
 
 settings.register_profile(
     "house", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
@@ -71,3 +75,22 @@ def binary() -> Cohort:
 @pytest.fixture
 def survival() -> Cohort:
     return Cohort.from_frame(small_frame(), time="months", event="event", ignore=["died"], schema=SMALL_SCHEMA)
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """`call("condense", …)` as a shell would, in this process, with `tmp_path` as the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: Any) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["distcondense", *map(str, arguments)])
+        capsys.readouterr()
+        with warnings.catch_warnings():  # main sets its own filters
+            try:
+                cli.main()
+                code: Any = 0
+            except SystemExit as done:
+                code = done.code or 0
+        return Answer(code, *capsys.readouterr())
+
+    return run

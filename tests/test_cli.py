@@ -10,9 +10,7 @@ import os
 import re
 import subprocess
 import sys
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distcondense import cli
 from distcondense.schema import Schema
-from tests.tiny import BINARY, CANARIES, NUMBER, SCHEMA, SPOILED, SURVIVAL, TEXT, Spoiled, patients
+from tests.shell import FOLLOWED, TARGET, Answer, Call, files, options, refused, write
+from tests.tiny import BINARY, NUMBER, SCHEMA, SPOILED, TEXT, Spoiled, patients
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["--ipc", "10", "--steps", "20", "--evaluate-every", "10", "--threads", "1"]
@@ -30,77 +28,9 @@ NOISY = ["--mechanism", "published", "--sigma-base", "8"]
 BARE = ["--mechanism", "none"]
 
 
-@dataclass(frozen=True)
-class Answer:
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Answer]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
-    """`call("condense", …)` as a shell would, in this process, with `tmp_path` as the working directory."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: Any) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["distcondense", *map(str, arguments)])
-        capsys.readouterr()
-        with warnings.catch_warnings():  # main sets its own filters
-            try:
-                cli.main()
-                code: Any = 0
-            except SystemExit as done:
-                code = done.code or 0
-        return Answer(code, *capsys.readouterr())
-
-    return run
-
-
 @pytest.fixture
 def cohort(tmp_path: Path) -> Path:
     return write(patients(), tmp_path)
-
-
-def write(frame: pd.DataFrame, folder: Path) -> Path:
-    """The table and its schema in a folder; the table's path."""
-    frame.to_csv(folder / "cohort.csv", index=False)
-    (folder / "schema.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
-    return folder / "cohort.csv"
-
-
-def options(how: dict[str, Any]) -> list[str]:
-    found = []
-    for name, value in how.items():
-        for one in value if isinstance(value, tuple) else (value,):
-            found += [f"--{name.replace('_', '-')}", str(one)]
-    return found
-
-
-TARGET = [*options(BINARY), "--schema", "schema.toml"]
-FOLLOWED = [*options(SURVIVAL), "--schema", "schema.toml"]
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def refused(answer: Answer, *says: str) -> None:
-    """Exit 2, one message with what, found and fix; no traceback, no patient."""
-    assert answer.code == 2
-    assert answer.out == ""
-    errors = [line for line in answer.err.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1
-    message = answer.err[answer.err.index("error: ") :]
-    assert "Found " in message
-    assert re.search("Fix: |must be one of|must be at least", message)  # the last two are fixes themselves
-    assert "Traceback" not in answer.err
-    for canary in CANARIES:
-        assert canary not in answer.err
-    for part in says:
-        assert part in message
 
 
 def bare_epsilons(text: str) -> list[str]:

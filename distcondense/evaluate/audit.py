@@ -201,7 +201,7 @@ def run_audit(
     runs in all).
     """
     if mechanism not in get_args(Mechanism):
-        raise SettingsError("mechanism", "must be private or published", found=repr(mechanism))
+        raise SettingsError("mechanism", "must be one of private, published", found=repr(mechanism))
     check_budget(epsilon=epsilon, delta=delta)
     if runs < 20 or (canaries != 0 and canaries < 20):
         raise SettingsError(

@@ -247,6 +247,8 @@ class _CoxJudge:
 
     def __call__(self, placed: Placed) -> float:
         rows = self.codec.encode(placed.features(self.cells))
+        if not (rows != rows[0]).any():
+            return -1.0
         centre, scale = rows.mean(0), np.maximum(rows.std(0), 1e-6)
         outcome = Outcome(placed.label, placed.time, ("time", "event"))
         try:
