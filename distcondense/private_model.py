@@ -3,6 +3,7 @@
     model = dc.PrivateModel(epsilon=1.0).fit(X, y, schema=schema)
     model.predict_proba(X_new)        binary outcomes
     model.survival_function(X_new, times)   survival: y is a table of time and event
+    model.explain(X_new)              what each column adds to a row (Shapley values)
     model.privacy_.paragraph()        what is guaranteed, for whom
     model.tables_["age"]              what the model says about each cell of a column
 
@@ -124,6 +125,19 @@ class PrivateModel:
         assert isinstance(objective, PiecewiseExponential)
         at = np.clip(np.asarray(times, np.float64), 0.0, objective.horizon)
         return np.exp(-np.exp(self.decision_function(X))[:, None] * objective.cumulative(at)[None, :])
+
+    def explain(self, X: pd.DataFrame) -> pd.DataFrame:
+        """What each used column adds to a row's log odds (log hazard), against the average person: Shapley values.
+
+        Together with `base_` they add up to `decision_function`.
+        """
+        model = self.model_
+        return pd.DataFrame(model.contributions(self._codes(X)), columns=[cells.column.name for cells in model.cells])
+
+    @property
+    def base_(self) -> float:
+        """The margin of the average person."""
+        return self.model_.intercept
 
     def _need(self, link: str) -> None:
         if self.model_.link != link:

@@ -30,6 +30,7 @@ from distcondense.references.smoothing import SPREADS, merge_cells, prior_kernel
 from distcondense.schema import Column, Schema
 from distcondense.settings import Settings
 from tests import naive
+from tests.conftest import SMALL_SCHEMA, small_frame
 
 # ---- public cells
 
@@ -611,3 +612,33 @@ def test_rows_and_outcomes_that_do_not_belong_together_are_refused() -> None:
     for wrong in (label[:-1], np.zeros((30, 3)), None):
         with pytest.raises(SettingsError, match="one entry per row"):
             dc.PrivateModel().fit(frame, wrong, schema=FEATURES)
+
+
+def test_the_model_goes_to_treelite_and_comes_back_the_same():
+    """GTIL scores Treelite's copy as the kernels score ours, and our own reader takes it back."""
+    import treelite
+
+    from distcondense.references.additive import to_treelite
+    from distcondense.references.trees import flatten
+
+    frame = small_frame(200)
+    model = dc.PrivateModel(epsilon=8.0).fit(frame[SMALL_SCHEMA.names], frame["died"], schema=SMALL_SCHEMA).model_
+    codec = Codec.public(SMALL_SCHEMA)
+    reference = model.reference(codec)
+    rows = codec.encode(frame[SMALL_SCHEMA.names])
+    copy = to_treelite(reference.ensemble)
+    scored = treelite.gtil.predict(copy, rows, nthread=1).ravel()
+    np.testing.assert_allclose(scored, reference.scores(rows), atol=1e-6)
+    back = flatten(copy, name="private")
+    assert back.n_trees == reference.ensemble.n_trees
+    assert set(back.threshold[back.feature >= 0]) == set(reference.ensemble.threshold[reference.ensemble.feature >= 0])
+
+
+def test_explanations_add_up_to_the_decision_and_average_to_nothing():
+    frame = small_frame(600)
+    model = dc.PrivateModel(epsilon=8.0).fit(frame[SMALL_SCHEMA.names], frame["died"], schema=SMALL_SCHEMA)
+    shares = model.explain(frame[SMALL_SCHEMA.names])
+    np.testing.assert_allclose(
+        shares.sum(axis=1) + model.base_, model.decision_function(frame[SMALL_SCHEMA.names]), atol=1e-9
+    )
+    assert abs(shares.mean()).max() < 0.25  # centred on the private marginals, which are near the real ones

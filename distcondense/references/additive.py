@@ -52,6 +52,10 @@ class AdditiveModel:
         margin = self.margin(self.codes(features))
         return 1 / (1 + np.exp(-margin)) if self.link == "probability" else margin
 
+    def contributions(self, codes: Codes) -> Floats:
+        """(n, d) what each column adds to a row's margin: for an additive model these are its Shapley values."""
+        return np.stack([table[codes[:, j]] for j, table in enumerate(self.tables)], axis=1)
+
     def reference(self, codec: Codec) -> AdditiveReference:
         """The model over a codec's encoded rows, as trees."""
         return AdditiveReference(self.name, self.link, ensemble_of(self, codec))
@@ -73,6 +77,40 @@ class AdditiveReference:
         from distcondense import kernels
 
         return np.asarray(kernels.scores(self.ensemble, np.ascontiguousarray(rows, np.float32), 1), np.float32)
+
+
+def to_treelite(ensemble: TreeEnsemble) -> Any:
+    """The same trees as a `treelite.Model`, for GTIL, tl2cgen and whatever else reads Treelite."""
+    from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
+
+    trees = ensemble.n_trees
+    builder = ModelBuilder(
+        threshold_type="float32",
+        leaf_output_type="float32",
+        metadata=Metadata(ensemble.n_features, "kRegressor", False, 1, [1], (1, 1)),
+        tree_annotation=TreeAnnotation(trees, [0] * trees, [0] * trees),
+        postprocessor=PostProcessorFunc("sigmoid" if ensemble.link == "sigmoid" else "identity"),
+        base_scores=[ensemble.base],
+    )
+    for root in ensemble.roots:
+        builder.start_tree()
+        todo = [int(root)]
+        while todo:
+            node = todo.pop()
+            builder.start_node(node - int(root))
+            if ensemble.feature[node] < 0:
+                builder.leaf(float(ensemble.threshold[node]))
+            else:
+                left = int(ensemble.left[node])
+                builder.numerical_test(
+                    int(ensemble.feature[node]), float(ensemble.threshold[node]), opname="<",
+                    default_left=bool(ensemble.default_left[node]),
+                    left_child_key=left - int(root), right_child_key=left + 1 - int(root),
+                )  # fmt: skip
+                todo += [left + 1, left]
+            builder.end_node()
+        builder.end_tree()
+    return builder.commit()
 
 
 class _Forest:
