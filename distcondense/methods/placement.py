@@ -6,7 +6,7 @@ by `python -m benchmarks.placement`; the winners:
 Binary. Half the rows are drawn from each class's marginals, every column stratified; cells are swapped between rows
 while the rows come closer to the population that the marginals describe (exact MMD, Laplace kernel on the columns'
 contributions to the score); of several such sets the one is kept whose students rank a pool most like the private
-model. `risk` is the private model's probability; a row stands for `weight` persons.
+model. `risk` is the private model's probability; weights are equal and add up to the noisy number of rows.
 
 Survival. Events and censored rows are drawn from marginals tilted by the model's probability of either; columns are
 made uncorrelated by swaps; times are stratified quantiles of the private survival curve (or of follow-up); weights give
@@ -38,8 +38,8 @@ Ints = NDArray[np.int64]
 Rng = np.random.Generator
 
 SWAPS_PER_ROW = 1500  # about where the discrepancy stops falling
-MAX_WORK = 3.0e9  # swaps × rows over all candidates: bounds the time of large sets
-CANDIDATES = 32
+MAX_WORK = 4.0e9  # swaps × rows over all candidates: bounds the time of large sets
+CANDIDATES = 64
 BANDWIDTH = 1.0  # of the kernel, in standard deviations of the score
 POOL = 4000
 STUDENT_SEEDS = (1001, 1002)  # two, and neither a user's default, so that no one student's luck is chosen
@@ -61,7 +61,7 @@ class Placed:
     codes: Ints  # (m, d)
     inside: Floats  # (m, d) in [0, 1): where within its cell a number lies
     label: NDArray[np.int8]  # (m,) class, or event
-    weight: Floats  # (m,) persons a row stands for
+    weight: Floats  # (m,) adding up to the noisy number of rows
     risk: Floats | None = None  # (m,) soft label, binary
     time: Floats | None = None  # (m,) survival
 
