@@ -25,8 +25,8 @@ class Result:
     """What `condense` gives back.
 
     `frame` has the features in original units and categories, the outcome in the table's own labels, `risk` (binary
-    outcomes: the soft label; the published method's labels are hard, so it is 0 or 1) and `weight` (private: they add up
-    to the noisy number of patients). Where a private run found no answer it has no rows; `privacy.answer` says why.
+    outcomes: the soft label; the published method's labels are hard: 0 or 1) and `weight` (private: they add up to the
+    noisy number of patients). Where a private run found no answer it has no rows; `privacy.answer` says why.
     """
 
     frame: pd.DataFrame
