@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -131,6 +131,8 @@ def condense(
 
     try:
         result, condensed = _run(run, cohort, settings, identity, threads, noise_key)
+        if private and folder:
+            result = replace(result, earlier=folder.earlier_events())
     except UserError:
         if folder:
             folder.abandon()
@@ -138,12 +140,31 @@ def condense(
     if folder:
         if condensed.private_model is None:
             plot_history(condensed.history, folder.internal / "history.png")
-        else:
-            curve, title = condensed.privacy.trade_off, condensed.privacy.short()
-            plot_private(condensed.private_model, curve, folder.internal / "model.png", title)
         result.write(folder)
+        if condensed.private_model is not None:
+            _draw(condensed, folder.internal / "model.png", tell)
         tell(f"written: {folder.path}")
     return result
+
+
+def _draw(condensed: Condensed, path: Path, tell: Callable[[str], None]) -> None:
+    """The picture of a private run comes last and may fail: what was paid for is already on disk."""
+    assert condensed.private_model is not None
+    try:
+        plot_private(condensed.private_model, condensed.privacy.trade_off, path, condensed.privacy.short())
+    except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
+        tell(f"no picture: {type(error).__name__}")
+
+
+def _measured(cohort: Cohort, split: Split, condensed: Condensed, settings: Settings, threads: int) -> dict[str, Any]:
+    """Metrics on patients; on the private path a failure is a note, because the budget is already spent."""
+    try:
+        return evaluate(cohort, split, condensed, seed=settings.seed, threads=threads)
+    except Exception as error:
+        if settings.mechanism != "private":
+            raise
+        return {"rows": {"condensed": len(condensed.outcome), "test": len(split.test)},
+                "note": f"could not be measured on patients: {type(error).__name__}"}  # fmt: skip
 
 
 def _check_private(cohort: Cohort, settings: Settings, reference: Any, link: str | None, noise_key: int | None) -> None:
@@ -186,7 +207,7 @@ def _run(
         warnings.simplefilter("always", DistcondenseWarning)
         condensed, split = run()
         before = time.perf_counter()
-        metrics = evaluate(cohort, split, condensed, seed=settings.seed, threads=threads)
+        metrics = _measured(cohort, split, condensed, settings, threads)
         condensed.timings["evaluate"] = time.perf_counter() - before
     for warning in caught:  # seen once by the caller, and kept in run.json
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

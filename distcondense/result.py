@@ -11,7 +11,7 @@ import pandas as pd
 
 from distcondense.codec import design_of
 from distcondense.errors import SettingsError
-from distcondense.privacy.accountant import replay
+from distcondense.privacy.accountant import Event, unite, with_earlier
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.statement import Privacy
 from distcondense.runfolder import RunFolder, write_json
@@ -37,6 +37,7 @@ class Result:
     soft: bool = False  # frame holds raw numbers, one column per category
     internal: dict[str, Any] = field(default_factory=dict, repr=False)  # run.json
     identity: dict[str, Any] = field(default_factory=dict, repr=False)
+    earlier: tuple[Event, ...] = field(default=(), repr=False)  # what private runs before this one spent
 
     def training_data(self) -> tuple[pd.DataFrame, Any, np.ndarray]:
         """X, y, sample_weight for scikit-learn or lifelines; weights have mean 1.
@@ -88,19 +89,21 @@ class Result:
 
     def write(self, folder: RunFolder) -> None:
         """Fill a folder that is already this run's; run.json comes last and marks it finished."""
-        privacy = self.privacy
-        if privacy.guarantee == "end-to-end":
-            if not folder.ledger.exists():  # a run that was made in memory: its account belongs to the folder now
-                ledger = Ledger(folder.ledger)
-                for event in privacy.events:
-                    ledger.enter(event)
-            earlier = folder.earlier_events()
-            if earlier:
-                assert privacy.delta is not None
-                both = replay((*earlier, *privacy.events), privacy.delta).epsilon
-                privacy = replace(privacy, epsilon_with_earlier_runs=both)
-        folder.write_release(replace(self, privacy=privacy)._fill)
+        if self.privacy.guarantee == "end-to-end":
+            self._bring_the_account(folder)
+        folder.write_release(self._fill)
         folder.finish(self.internal)
+
+    def _bring_the_account(self, folder: RunFolder) -> None:
+        """The folder's ledger becomes this run's; what other runs spent, here or where it was made, stays counted."""
+        own, there = self.privacy.events, Ledger(folder.ledger).events
+        others = unite(self.earlier, folder.earlier_events(), there)
+        if {event.run for event in there} != {event.run for event in own}:
+            folder.replace_ledger(own)
+        folder.account(others)
+        assert self.privacy.delta is not None
+        both = with_earlier(own, folder.earlier_events(), self.privacy.delta)
+        object.__setattr__(self, "privacy", replace(self.privacy, epsilon_with_earlier_runs=both))
 
     def _fill(self, room: Path) -> None:
         parquet = self.frame.copy()

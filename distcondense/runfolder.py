@@ -12,14 +12,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distcondense.cluster.checkpoint import Checkpoint
 from distcondense.errors import RunFolderError
-from distcondense.privacy.accountant import Event
+from distcondense.privacy.accountant import Event, unite
 from distcondense.privacy.ledger import Ledger
 
 
@@ -53,6 +53,23 @@ class RunFolder:
 
     def earlier_events(self) -> tuple[Event, ...]:
         return tuple(Ledger(self._earlier).events)
+
+    def replace_ledger(self, events: Sequence[Event]) -> None:
+        """Another run's result is saved here: its ledger takes the place of the one that lies here."""
+        for path in (self.ledger, self.ledger.with_suffix(".answers")):
+            path.unlink(missing_ok=True)
+        draft = self.ledger.with_name(self.ledger.name + ".draft")
+        draft.write_text("".join(json.dumps(event.to_dict(), ensure_ascii=False) + "\n" for event in events), "utf-8")
+        os.replace(draft, self.ledger)
+
+    def account(self, events: Sequence[Event]) -> None:
+        """Note these as spent by earlier runs, but for those of the run whose ledger lies here."""
+        here = {event.run for event in Ledger(self.ledger).events}
+        rest = [event for event in unite(events) if event.run not in here or not event.run]
+        if rest or self._earlier.exists():
+            draft = self._earlier.with_name(self._earlier.name + ".draft")
+            draft.write_text("".join(json.dumps(event.to_dict(), ensure_ascii=False) + "\n" for event in rest), "utf-8")
+            os.replace(draft, self._earlier)
 
     def holdout_entropy(self, fresh: int) -> int:
         """The coins that decide who is left out: drawn once, kept so that a resumed run leaves out the same persons."""
@@ -111,7 +128,7 @@ class RunFolder:
         A run that has read patients through the gate is not undone: its ledger must stay.
         """
         if self.checkpoint.load() is None and not self.finished and not self.ledger.exists():
-            spent = self._spent()
+            spent = self.earlier_events()
             if spent and not self._replaced.exists():  # of an unfinished run that is gone: its account stays
                 write_json(self.internal / "owner.json", {"identity": "abandoned"})
                 return
@@ -120,6 +137,7 @@ class RunFolder:
                 for room in self._replaced.iterdir():
                     os.replace(room, self.path / room.name)
                 self._replaced.rmdir()
+                self.account(spent)
             with contextlib.suppress(OSError):
                 self.path.rmdir()  # only if it is empty
 

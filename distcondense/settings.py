@@ -112,7 +112,7 @@ class Settings:
         )
         need(self.patience >= 0, "patience", "must be at least 0", self.patience)
         need(0 <= self.seed < 2**63, "seed", "must be in [0, 2**63)", self.seed)
-        need(self.rows_per_person >= 1, "rows_per_person", "must be at least 1", self.rows_per_person)
+        need(1 <= self.rows_per_person <= 2**16, "rows_per_person", "must be in [1, 65536]", self.rows_per_person)
         need(0 <= self.holdout < 1, "holdout", "must be in [0, 1)", self.holdout)
         need(
             self.horizon is None or 0 < self.horizon < float("inf"),
@@ -121,6 +121,7 @@ class Settings:
             self.horizon,
         )
         if self.mechanism == "private":
+            need(not self.delta > 0.01, "delta", "of an end-to-end guarantee must be at most 0.01", self.delta)
             foreign = [n for n in PUBLISHED_ONLY if getattr(self, n) != getattr(type(self), n)]
             if foreign:
                 found.append(

@@ -639,7 +639,7 @@ def test_the_entry_is_on_disk_before_the_answer_exists(tmp_path, monkeypatch):
         t.sums((0,), mu=0.125)
     assert json.loads(at_call[0]) == {
         "kind": "gaussian", "query": "gradient sums", "columns": ["x0"], "cells": 6, "cost": 0.125, "picks": 1,
-        "sensitivity": 1.0, "noise": 8.0,
+        "sensitivity": 1.0, "noise": 8.0, "unit": "row", "run": t.ledger.run,
     }  # fmt: skip
     assert t.spent().mu == 0.125
 
@@ -879,6 +879,7 @@ def test_the_caller_may_change_its_arrays_afterwards(bare):
 
 
 def test_rows_go_when_the_table_goes():
+    gc.collect()  # what earlier tests left
     t = table([[0], [1]], [0, 1])
     before = len(gate._ROOMS)
     del t

@@ -6,6 +6,7 @@ import ast
 import json
 import random
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,7 @@ class OutcomeInWords:
 
     def __init__(self, real: Outcome) -> None:
         self.names, self.labels, self.task = real.names, real.labels, real.task
+        self.labels_public = real.labels_public
 
     def __getattr__(self, name):
         raise AssertionError(f"the outcome was touched after the gate was built: {name}")
@@ -532,3 +534,125 @@ def test_a_public_function_keeps_its_name_however_often_and_early_its_module_is_
 
     assert callable(dc.jacobian)
     assert dc.jacobian is dc.jacobian
+
+
+def test_rows_and_persons_are_never_added_up(tmp_path):
+    frame = small_frame(900).assign(who=np.arange(900) // 3)
+    how = {"target": "died", "schema": SMALL_SCHEMA}
+    quick(Cohort.from_frame(frame, ignore=["months", "event", "who"], **how), out=tmp_path / "run")
+    again = quick(
+        Cohort.from_frame(frame, ignore=["months", "event"], person_id="who", **how), out=tmp_path / "run", force=True
+    )
+    assert "different units" in again.privacy.epsilon_with_earlier_runs
+    assert "different units" in again.privacy.paragraph()
+
+
+def test_a_killed_replacement_stays_counted_when_the_next_one_is_refused(large, tmp_path, monkeypatch):
+    quick(large, out=tmp_path / "run")
+    real = PrivateTable.sums
+    monkeypatch.setattr(PrivateTable, "sums", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        quick(large, out=tmp_path / "run", force=True)
+    monkeypatch.setattr(PrivateTable, "sums", real)
+    monkeypatch.setattr(pipeline, "condense_private", lambda *_, **__: (_ for _ in ()).throw(SettingsError("x", "y")))
+    with pytest.raises(SettingsError):
+        quick(large, out=tmp_path / "run", force=True)
+    monkeypatch.undo()
+    folder = RunFolder(tmp_path / "run")
+    runs = {event.run for event in (*folder.earlier_events(), *Ledger(folder.ledger).events)}
+    assert len(runs) == 2  # the finished one and the killed one
+    quick(large, out=tmp_path / "run", force=True)
+    assert len({event.run for event in folder.earlier_events()}) == 2
+
+
+def test_a_result_saved_twice_is_one_run_and_one_saved_elsewhere_keeps_its_past(large, tmp_path):
+    result = quick(large)
+    result.save(tmp_path / "run")
+    result.save(tmp_path / "run", force=True)
+    assert json.loads((tmp_path / "run/release/privacy.json").read_text())["epsilon_with_earlier_runs"] is None
+    quick(large, out=tmp_path / "two")
+    third = quick(large, out=tmp_path / "two", force=True)
+    known = third.privacy.epsilon_with_earlier_runs
+    quick(large, out=tmp_path / "three")
+    third.save(tmp_path / "three", force=True)
+    said = json.loads((tmp_path / "three/release/privacy.json").read_text())
+    assert said["epsilon_with_earlier_runs"] > known
+
+
+def test_a_shortened_ledger_is_noticed_by_the_answers_beside_it(large, tmp_path, monkeypatch):
+    calls = {"left": 3}
+    real = PrivateTable.sums
+
+    def dies(self, *args, **kwargs):
+        calls["left"] -= 1
+        if calls["left"] < 0:
+            raise KeyboardInterrupt
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(PrivateTable, "sums", dies)
+    with pytest.raises(KeyboardInterrupt):
+        quick(large, out=tmp_path / "run")
+    monkeypatch.setattr(PrivateTable, "sums", real)
+    file = tmp_path / "run/internal/ledger.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:2]))
+    with pytest.raises(RunFolderError, match="every event that was answered"):
+        quick(large, out=tmp_path / "run", resume=True)
+    file.unlink()
+    with pytest.raises(RunFolderError, match="every event that was answered"):
+        quick(large, out=tmp_path / "run", resume=True)
+
+
+def test_threads_that_ask_at_once_cannot_overspend(large):
+    settings = dc.Settings(epsilon=4.0)
+    public = private.public_side(large.schema, settings, "binary", ("died",))
+    table = private.open_gate(large, np.arange(len(large)), settings, public, Ledger())
+    answered = []
+
+    def ask(_):
+        try:
+            table.histogram((0,), mu=0.9 * public.budget.mu)
+            answered.append(1)
+        except BudgetError:
+            pass
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(16)))
+    assert len(answered) == len(table.ledger.events) == 1
+
+
+def test_what_comes_after_the_gate_may_fail_but_the_release_is_written(tmp_path):
+    """A column whose name breaks the picture, and a patient whose time breaks the Cox model of the evaluation."""
+    schema = Schema((*SMALL_SCHEMA.columns, Column("$\\foo$", "continuous", low=0, high=1)))
+    frame = small_frame(900).assign(**{"$\\foo$": 0.5})
+    quick(Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=schema), out=tmp_path / "a")
+    assert (tmp_path / "a/release/privacy.json").exists()
+    assert not (tmp_path / "a/internal/model.png").exists()
+    late = small_frame(900)
+    late.loc[5, "months"] = 1.7e308
+    cohort = Cohort.from_frame(late, time="months", event="event", ignore=["died"], schema=SMALL_SCHEMA)
+    result = quick(cohort, horizon=1.0, out=tmp_path / "b")
+    assert (tmp_path / "b/release/privacy.json").exists()
+    assert set(result.internal["metrics"]) >= {"rows"}
+
+
+def test_what_would_fail_half_way_is_refused_before_a_patient_is_read(large):
+    with pytest.raises(SettingsError, match=r"at most 0\.01"):
+        quick(large, delta=0.5)
+    many = Column("code", "categorical", categories=tuple(range(600_000)))
+    schema = Schema((*SMALL_SCHEMA.columns, many))
+    with pytest.raises(SchemaError, match="noisy answers in all"):
+        private.public_side(schema, dc.Settings(epsilon=4.0), "binary", ("died",))
+
+
+def test_a_cohort_without_a_censored_row_has_an_answer():
+    frame = small_frame(1500).assign(event=1)
+    cohort = Cohort.from_frame(frame, time="months", event="event", ignore=["died"], schema=SMALL_SCHEMA)
+    assert not quick(cohort, horizon=60.0).privacy.answer
+
+
+def test_labels_read_off_the_rows_are_told(large):
+    words = small_frame(900).assign(died=lambda f: np.where(f["died"] == 1, "yes", "no"))
+    cohort = Cohort.from_frame(words, target="died", positive="yes", ignore=["months", "event"], schema=SMALL_SCHEMA)
+    privacy = quick(cohort, trust_inferred_schema=True).privacy
+    assert privacy.parameters["outcome_labels"] == "read off the rows"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distcondense.codec import Codec
 from distcondense.cohort import Cohort, Outcome, Split
 from distcondense.errors import ModelError
 from distcondense.methods.base import Condensed, in_unit
@@ -120,28 +121,38 @@ def evaluate(cohort: Cohort, split: Split, condensed: Condensed, *, seed: int, t
         few = condensed.codec.encode(cohort.features.iloc[split.train[chosen]])
         return learner.fit(few, real["train"].take(chosen), seed=seed, threads=threads)
 
-    def measured(fit: Callable[[], Reference]) -> dict[str, Any]:
+    def measured(fit: Callable[[], Reference], seen: dict[str, Any] = rows) -> dict[str, Any]:
         try:
             model = fit()
         except ModelError as error:
             return {"failed": str(error)}
         threshold = None
         if cohort.task == "binary":
-            threshold = best_threshold(real["choose"].label, model.scores(rows["choose"]))
-        measures = measures_of(model.link, model.scores(rows["test"]), real["test"], threshold)
+            threshold = best_threshold(real["choose"].label, model.scores(seen["choose"]))
+        measures = measures_of(model.link, model.scores(seen["test"]), real["test"], threshold)
         found = bootstrap(measures, len(split.test), seed=seed, person=person)
         return {"threshold": threshold, **{name: estimate.to_dict() for name, estimate in found.items()}}
 
+    def measured_full() -> dict[str, Any]:
+        """All patients and, where the private model used a few columns only, all columns."""
+        if not private:
+            return measured(lambda: condensed.reference)
+        codec = Codec.public(cohort.schema)
+        every = {
+            name: codec.encode(cohort.features.iloc[part])
+            for name, part in (("choose", choosing), ("test", split.test))
+        }
+        return measured(lambda: learner.fit(every["choose"], real["train"], seed=seed, threads=threads), every)
+
     if not len(condensed.outcome):  # a private run without an answer
         return {
-            "full": measured(lambda: fit_rows(np.arange(len(split.train)))),
+            "full": measured_full(),
             "private_model": measured(lambda: condensed.reference),
             "rows": {"full": len(split.train), "private_model": len(split.train), "test": len(split.test)},
         }
     alike = _random_rows(real["train"], condensed.outcome, seed)
-    full = (lambda: fit_rows(np.arange(len(split.train)))) if private else (lambda: condensed.reference)
     return {
-        "full": measured(full),
+        "full": measured_full(),
         **({"private_model": measured(lambda: condensed.reference)} if private else {}),
         "condensed": measured(lambda: condensed.student(seed=seed, threads=threads)),
         "random_real": measured(lambda: fit_rows(alike)),

@@ -22,7 +22,15 @@ from distcondense.cohort import Cohort, Outcome
 from distcondense.errors import DistcondenseWarning, SchemaError, SettingsError
 from distcondense.methods.base import Condensed
 from distcondense.methods.placement import Placed, place
-from distcondense.privacy.accountant import Budget, Event, membership_advantage, replay, trade_off
+from distcondense.privacy.accountant import (
+    CELLS_MAX,
+    Budget,
+    Event,
+    membership_advantage,
+    replay,
+    trade_off,
+    with_earlier,
+)
 from distcondense.privacy.gate import Logistic, Objective, PiecewiseExponential, PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.noise import SOURCE
@@ -90,6 +98,13 @@ class Public:
         self.cells: tuple[Cells, ...] = public_cells(schema)
         self.plan = Plan.of(len(self.cells), survival=isinstance(objective, PiecewiseExponential))
         self.budget: Budget = self.plan.budget(settings.epsilon, settings.delta)
+        largest = sorted((cells.size for cells in self.cells), reverse=True)[: self.plan.used]
+        if 2 * (1 + self.plan.epochs) * sum(largest) > CELLS_MAX:
+            raise SchemaError(
+                "schema", f"must not need more than {CELLS_MAX:,} noisy answers in all",
+                found=f"{sum(largest):,} categories and cells in {len(largest)} columns",
+                fix="leave out columns with very many categories, or group them",
+            )  # fmt: skip
 
     @property
     def budget_words(self) -> str:
@@ -170,7 +185,15 @@ def _condensed(
         reference=learned.model.reference(codec),
         learner=student,
         time_unit=1.0 if horizon is None else horizon / 2,
-        privacy=statement_of(settings, public, learned, ledger, earlier, by_person=cohort.person is not None),
+        privacy=statement_of(
+            settings,
+            public,
+            learned,
+            ledger,
+            earlier,
+            by_person=cohort.person is not None,
+            labels_public=cohort.outcome.labels_public,
+        ),
         best_step=0,
         stopped="budget spent",
         private_model=learned.model,
@@ -181,20 +204,14 @@ def _condensed(
 
 
 def statement_of(
-    settings: Settings,
-    public: Public,
-    learned: Learned,
-    ledger: Ledger,
-    earlier: Sequence[Event] = (),
-    *,
-    by_person: bool,
-) -> Privacy:
+    settings: Settings, public: Public, learned: Learned, ledger: Ledger, earlier: Sequence[Event] = (), *,
+    by_person: bool, labels_public: bool = True,
+) -> Privacy:  # fmt: skip
     """What the ledger pays for, in numbers and words."""
     total = replay(ledger.events, settings.delta)
     assert settings.epsilon is not None
     if not (total.agree and total.epsilon <= settings.epsilon):  # never seen; a statement must not be wrong
         raise AssertionError("the ledger does not add up to the budget")
-    both = replay((*earlier, *ledger.events), settings.delta).epsilon if earlier else None
     persons = (
         f"add or remove one person with all their rows, of which at most {settings.rows_per_person} are read"
         if by_person
@@ -213,6 +230,7 @@ def statement_of(
             "accounting": "exact composition of Gaussian mechanisms"
             + ("; column choices by PLD of the dominating logistic pair" if public.plan.picks else ""),
             "epsilon_by_second_accountant": total.exact_or_rdp if public.plan.picks else total.pld,
+            "outcome_labels": "public" if labels_public else "read off the rows",
             "mu": total.mu,
             "picks": total.picks,
             "delta_reserved_for_discrete_noise": total.delta_grid,
@@ -227,5 +245,5 @@ def statement_of(
         answer=NO_ANSWER.format(doubt=learned.doubt) if learned.doubt else "",
         trade_off=tuple(trade_off(ledger.events)),
         membership_advantage=membership_advantage(ledger.events),
-        epsilon_with_earlier_runs=both,
+        epsilon_with_earlier_runs=with_earlier(ledger.events, earlier, settings.delta),
     )

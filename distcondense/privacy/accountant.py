@@ -58,6 +58,8 @@ class Event:
     picks: int = 1  # choice: number of picks
     sensitivity: float = 1.0  # Δ, for the reader
     noise: float = 0.0  # σ in the query's own units, for the reader
+    unit: str = "row"  # whose presence is protected: "row" or "person"
+    run: str = ""  # a random name of the run that asked; stamped by the ledger
 
     def __post_init__(self) -> None:
         if self.kind not in ("gaussian", "choice"):
@@ -378,3 +380,30 @@ def membership_advantage(events: Sequence[Event]) -> float:
     far = max(CELLS_MAX, cells) * distance_to_rounded(GRID) if mu > 0 else 0.0
     at_zero = float(_composed(mu, picks).get_delta_for_epsilon(0.0)) if picks else gaussian_delta(mu, 0.0)
     return min(1.0, at_zero + 2 * far)
+
+
+# ---- several runs on the same patients -----------------------------------------------------------------------
+
+
+def unite(*accounts: Sequence[Event]) -> tuple[Event, ...]:
+    """All events of all accounts, each run once: where two accounts know the same run, the longer record counts."""
+    runs: dict[str, list[Event]] = {}
+    nameless: list[Event] = []
+    for account in accounts:
+        found: dict[str, list[Event]] = {}
+        for event in account:
+            (found.setdefault(event.run, []) if event.run else nameless).append(event)
+        for run, events in found.items():
+            if len(events) > len(runs.get(run, [])):
+                runs[run] = events
+    return (*nameless, *(event for events in runs.values() for event in events))
+
+
+def with_earlier(own: Sequence[Event], earlier: Sequence[Event], delta: float) -> float | str | None:
+    """ε at δ of this run and those before it; words where there is no such number, None where there were none."""
+    if not earlier:
+        return None
+    if len({event.unit for event in (*own, *earlier)}) > 1:
+        return "without a common bound: the runs protect different units, rows and persons"
+    total = replay((*earlier, *own), delta).epsilon
+    return total if math.isfinite(total) else "unbounded"

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any, Literal, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -90,7 +91,8 @@ class PrivateTable:
         _check_objective(objective, time)
         _check_ledger(ledger, budget)
         rows = _Rows(codes, sizes, label, objective, time, person, rows_per_person)
-        _ROOMS[self] = _Room(rows, tuple(str(name) for name in names), budget, ledger)
+        unit = "row" if person is None else "person"
+        _ROOMS[self] = _Room(rows, tuple(str(name) for name in names), budget, ledger, unit)
 
     # ---- public knowledge
 
@@ -277,16 +279,18 @@ class PrivateTable:
     def _ask(
         self, event: Event, answer: Callable[[], NDArray[np.int64]], lost: Callable[[], NDArray[np.int64]]
     ) -> NDArray[np.int64]:
-        """Replay, or: check, enter, compute, keep. In that order."""
-        ledger = self.ledger
-        if (number := ledger.resume(event)) is not None:
-            kept = ledger.kept(number)
-            return lost() if kept is None else kept
-        self._afford(event)
-        number = ledger.enter(event)
-        noisy = answer()
-        ledger.keep(number, noisy)
-        return noisy
+        """Replay, or: check, enter, compute, keep. In that order, one question at a time."""
+        room, ledger = _ROOMS[self], self.ledger
+        event = replace(event, unit=room.unit)
+        with room.lock:
+            if (number := ledger.resume(event)) is not None:
+                kept = ledger.kept(number)
+                return lost() if kept is None else kept
+            self._afford(event)
+            number = ledger.enter(event)
+            noisy = answer()
+            ledger.keep(number, noisy)
+            return noisy
 
     def _afford(self, event: Event) -> None:
         spent, budget = self.spent(), self.budget
@@ -486,6 +490,8 @@ class _Room:
     names: tuple[str, ...]
     budget: Budget
     ledger: Ledger
+    unit: str  # "person" where rows name theirs, else "row"
+    lock: Lock = field(default_factory=Lock)
 
 
 _ROOMS: WeakKeyDictionary[PrivateTable, _Room] = WeakKeyDictionary()

@@ -12,10 +12,12 @@ import fcntl
 import io
 import json
 import os
+import uuid
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,9 @@ class Ledger:
         self._size = 0  # of the file as this ledger knows it
         if path is not None and path.exists():
             self._load(path)
+        elif path is not None and self._beside(path).exists():
+            self._refuse_shortened()
+        self.run = self._own[0].run if self._own else uuid.uuid4().hex  # a name, not noise
         self._loaded = len(self._own)  # these were entered by a run that ended, and are replayed before anything new
         self._cursor = 0
 
@@ -55,6 +60,7 @@ class Ledger:
                 "ledger", "must be replayed to its end before anything new is asked",
                 found=f"{self._loaded - self._cursor} events still to come", fix="resume with the settings of the run",
             )  # fmt: skip
+        event = replace(event, run=self.run)
         if self.path is not None:
             self._append(self.path, event)
         self._own.append(event)
@@ -65,7 +71,7 @@ class Ledger:
         """The number under which a run that ended already entered this event; None where there is nothing to replay."""
         if not self.resuming:
             return None
-        if (there := self._own[self._cursor]) != event:
+        if (there := self._own[self._cursor]) != replace(event, run=self.run):
             raise RunFolderError(
                 "ledger", "must hold the same questions in the same order when a run is resumed",
                 found=f"{there.query!r} on {len(there.columns)} columns as event {self._cursor}, asked {event.query!r}",
@@ -118,10 +124,12 @@ class Ledger:
                 os.close(folder)
 
     def _load(self, path: Path) -> None:
-        text = path.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if len(whole) < len(text):  # torn by a kill inside `enter`: its answer was never computed
-            os.truncate(path, len(whole))
+        with path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # a line that another run is writing must not look torn
+            text = file.read()
+            whole = text[: text.rfind(b"\n") + 1]
+            if len(whole) < len(text):  # torn by a kill inside `enter`: its answer was never computed
+                file.truncate(len(whole))
         self._size = len(whole)
         for number, line in enumerate(whole.splitlines()):
             try:
@@ -135,6 +143,13 @@ class Ledger:
         if answers.exists():
             self._load_answers(answers)
 
+    @staticmethod
+    def _refuse_shortened() -> NoReturn:
+        raise RunFolderError(
+            "ledger", "must hold every event that was answered", found="answers to events it does not list",
+            fix="restore the file from a backup: what was spent is not known without it",
+        )  # fmt: skip
+
     def _load_answers(self, path: Path) -> None:
         content = path.read_bytes()
         file, good = io.BytesIO(content), 0
@@ -147,8 +162,9 @@ class Ledger:
                 break  # torn: this answer, the last, is lost
             if zlib.crc32(content[start : file.tell()]) != check:
                 break
-            if 0 <= number < len(self._own):
-                self._answers[number] = answer
+            if not 0 <= number < len(self._own):
+                self._refuse_shortened()
+            self._answers[number] = answer
             good = file.tell()
         if good < len(content):
             os.truncate(path, good)

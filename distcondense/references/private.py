@@ -220,7 +220,8 @@ def _boost(
 
 def _doubt(learned: Learned, plan: Plan, sigma: float) -> str:
     """Why what was learned is no answer, in words; empty where it is one."""
-    rarer = learned.rows * min(learned.positive, 1 - learned.positive)
+    survival = isinstance(learned.objective, PiecewiseExponential)  # needs events; that nobody is censored is no fault
+    rarer = learned.rows * (learned.positive if survival else min(learned.positive, 1 - learned.positive))
     # the precision-weighted mean of `_sizes`: each histogram's total has variance cells·σ²
     noise = sigma / np.sqrt(sum(1 / cells.size for cells in learned.model.cells))
     if rarer < CASES * noise:
