@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -114,11 +115,14 @@ void scatter(const Packed& p, const Scratch& s, int64_t count, int width, int64_
     }
 }
 
-void wipe(const Packed& p, const Scratch& s, int64_t count, int64_t rows, float* out, int64_t d) {
-    for (int64_t k = 0; k < count; ++k) {
-        float* const column = out + p.columns[s.touched[k]];
-        for (int64_t r = 0; r < rows; ++r) column[r * d] = 0.0f;
-    }
+// Row r of the block's gradient into a line that is zero elsewhere, and zeros again: the line stays in the first cache.
+// Here `touched` lists columns of X.
+void scatter_row(const Scratch& s, int64_t count, int width, int64_t r, float* line) {
+    for (int64_t k = 0; k < count; ++k) line[s.touched[k]] = s.delta[k * width + r];
+}
+
+void wipe_row(const Scratch& s, int64_t count, float* line) {
+    for (int64_t k = 0; k < count; ++k) line[s.touched[k]] = 0.0f;
 }
 
 // The steps of the used columns, in compact order.
@@ -153,6 +157,44 @@ float adaptive_sigma(float norm, double clip, double sigma_base) {
         if (sigma > 0 && clipped >= double(sigma) * clip) return sigma;
     }
     return float(0.25 * sigma_base);
+}
+
+// The block of `width` rows that begins at row i, to be fetched ahead; none where i is −1, and none where the used
+// columns lie so close that the processor does it unasked.
+dck::Ahead ahead(const Packed& p, const float* X, int64_t i, int64_t rows, int64_t d, int64_t width) {
+    return i < 0 || 8 * p.n_lines > d ? dck::Ahead{nullptr, 0} : dck::Ahead{X + i * d, std::min(width, rows - i)};
+}
+
+}  // namespace
+
+// The entries of one block of rows each.
+struct dck_entries {
+    struct Piece {
+        std::vector<int32_t> indices;
+        std::vector<float> data;
+    };
+    std::vector<Piece> pieces;
+};
+
+namespace {
+
+// The block's gradient without its zeros, row by row; counts[r] is how many row r has.
+void append(const Packed& p, const Scratch& s, int64_t count, int width, int64_t rows, dck_entries::Piece& out,
+            int64_t* counts) {
+    int64_t n = 0;
+    std::vector<int32_t> indices(rows * count + 1);
+    std::vector<float> data(rows * count + 1);
+    for (int64_t r = 0; r < rows; ++r) {
+        const int64_t before = n;
+        for (int64_t k = 0; k < count; ++k) {  // without a branch: what is zero is written over
+            const float g = s.delta[k * width + r];
+            indices[n] = p.columns[s.touched[k]], data[n] = g;
+            n += g != 0.0f;
+        }
+        counts[r] = n - before;
+    }
+    out.indices.assign(indices.begin(), indices.begin() + n);
+    out.data.assign(data.begin(), data.begin() + n);
 }
 
 }  // namespace
@@ -195,13 +237,54 @@ int32_t dck_jacobian(const dck_ensemble* ensemble, const float* X, int64_t rows,
         float ones[dck::kMaxWidth];
         double squares[dck::kSums * dck::kMaxWidth];
         std::fill(ones, ones + dck::kMaxWidth, 1.0f);
-        for (int64_t i = next(); i >= 0; i = next()) {
+        for (int64_t i = next(), then; i >= 0; i = then) {
             const int64_t n = std::min<int64_t>(k.width, rows - i);
-            const int64_t count = k.gradient(p, X + i * d, n, d, step.data(), ones, work.scratch, squares);
+            then = next();
+            const int64_t count = k.gradient(p, X + i * d, n, d, step.data(), ones, ahead(p, X, then, rows, d, k.width),
+                                             work.scratch, squares);
             std::memset(out + i * d, 0, n * d * sizeof(float));
             scatter(p, work.scratch, count, k.width, n, out + i * d, d);
         }
     });
+}
+
+dck_entries* dck_jacobian_csr(const dck_ensemble* ensemble, const float* X, int64_t rows, int64_t d, const float* steps,
+                              int64_t* indptr, int32_t threads) {
+    const Kernels& k = isa();
+    const Packed& p = ensemble->packed;
+    std::unique_ptr<dck_entries> out;
+    try {
+        out = std::make_unique<dck_entries>();
+        out->pieces.resize((rows + k.width - 1) / k.width);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+    const int32_t status = over_blocks(rows, k.width, threads, [&](const auto& next) {
+        Workspace work(p, k.width);
+        const std::vector<float> step = compact(p, steps);
+        float ones[dck::kMaxWidth];
+        double squares[dck::kSums * dck::kMaxWidth];
+        std::fill(ones, ones + dck::kMaxWidth, 1.0f);
+        for (int64_t i = next(), then; i >= 0; i = then) {
+            const int64_t n = std::min<int64_t>(k.width, rows - i);
+            then = next();
+            const int64_t count = k.gradient(p, X + i * d, n, d, step.data(), ones, ahead(p, X, then, rows, d, k.width),
+                                             work.scratch, squares);
+            append(p, work.scratch, count, k.width, n, out->pieces[i / k.width], indptr + i + 1);
+        }
+    });
+    if (status != DCK_OK) return nullptr;
+    indptr[0] = 0;
+    for (int64_t i = 0; i < rows; ++i) indptr[i + 1] += indptr[i];
+    return out.release();
+}
+
+void dck_take(dck_entries* entries, int32_t* indices, float* data) {
+    const std::unique_ptr<dck_entries> owned(entries);
+    for (const dck_entries::Piece& piece : owned->pieces) {
+        indices = std::copy(piece.indices.begin(), piece.indices.end(), indices);
+        data = std::copy(piece.data.begin(), piece.data.end(), data);
+    }
 }
 
 void dck_bits(uint64_t key, uint32_t stream, uint32_t step, uint32_t row0, int64_t rows, int64_t d, uint32_t* out) {
@@ -254,22 +337,25 @@ int32_t dck_fused_step(const dck_ensemble* ensemble, float* X, const float* dldf
     return over_blocks(rows, k.width, threads, [&](const auto& next) {
         Workspace work(p, k.width);
         const std::vector<float> step_of = compact(p, steps);
-        std::vector<float> g(size_t(k.width) * d);  // zero outside the touched columns, always
+        std::vector<float> g(d);  // zero outside the touched columns, always
         double squares[dck::kSums * dck::kMaxWidth];
-        for (int64_t block = next(); block >= 0; block = next()) {
+        for (int64_t block = next(), then; block >= 0; block = then) {
             const int64_t n = std::min<int64_t>(k.width, rows - block);
-            const int64_t count =
-                k.gradient(p, X + block * d, n, d, step_of.data(), dldf + block, work.scratch, squares);
-            scatter(p, work.scratch, count, k.width, n, g.data(), d);
+            then = next();
+            const int64_t count = k.gradient(p, X + block * d, n, d, step_of.data(), dldf + block,
+                                             ahead(p, X, then, rows, d, k.width), work.scratch, squares);
+            // From here on `touched` lists columns of X.
+            for (int64_t q = 0; q < count; ++q) work.scratch.touched[q] = p.columns[work.scratch.touched[q]];
             for (int64_t r = 0; r < n; ++r) {
+                scatter_row(work.scratch, count, k.width, r, g.data());
                 const int64_t i = block + r, at = i * d;
                 norms[i] = norm_of(squares + r, k.width);
                 sigmas[i] = adaptive_sigma(norms[i], clip, sigma_base);
-                k.update(X + at, g.data() + r * d, m + at, v + at, d, clip_scale(norms[i], float(clip)),
+                k.update(X + at, g.data(), m + at, v + at, d, clip_scale(norms[i], float(clip)),
                          {key, DCK_NOISE_STREAM, step, uint32_t(row0 + i), noise_amount(sigmas[i], float(clip))},
                          constants);
             }
-            wipe(p, work.scratch, count, n, g.data(), d);
+            wipe_row(work.scratch, count, g.data());
         }
     });
 }

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define DCK_ABI 1
+#define DCK_ABI 2
 #define DCK_OK 0
 #define DCK_NO_MEMORY 1
 #define DCK_NOT_A_FOREST 2
@@ -33,6 +33,13 @@ void dck_free(dck_ensemble* ensemble);
 int32_t dck_margins(const dck_ensemble* ensemble, const float* X, int64_t rows, int64_t d, float* out, int32_t threads);
 int32_t dck_jacobian(const dck_ensemble* ensemble, const float* X, int64_t rows, int64_t d, const float* steps,
                      float* out, int32_t threads);
+
+// The same without its zeros, row by row with ascending columns: indptr (rows + 1) is filled, and dck_take copies
+// indices and data (indptr[rows] each) and frees them. Null where there is no memory.
+typedef struct dck_entries dck_entries;
+dck_entries* dck_jacobian_csr(const dck_ensemble* ensemble, const float* X, int64_t rows, int64_t d, const float* steps,
+                              int64_t* indptr, int32_t threads);
+void dck_take(dck_entries* entries, int32_t* indices, float* data);
 
 void dck_bits(uint64_t key, uint32_t stream, uint32_t step, uint32_t row0, int64_t rows, int64_t d, uint32_t* out);
 void dck_normals(uint64_t key, uint32_t stream, uint32_t step, uint32_t row0, int64_t rows, int64_t d, float* out);
@@ -105,7 +112,8 @@ struct Packed {
     const Nested* nested;
     const WalkNode* walk;
     const int32_t* columns;  // (features,) the columns that any tree tests, ascending
-    int64_t n_trees, features;
+    const int32_t* lines;    // (n_lines,) of these, one for about every line of cache, to be fetched ahead
+    int64_t n_trees, features, n_lines;
     int32_t max_slots, max_inner, max_path;
     float base;
     bool sigmoid;
@@ -132,6 +140,12 @@ struct Adam {
     float beta1, rest1, beta2, rest2, rate, correction2, eps;
 };
 
+// The rows of the block after this one, fetched into the cache while this one is walked; none: rows == 0.
+struct Ahead {
+    const float* X;
+    int64_t rows;
+};
+
 // One instruction set's kernels. A block is `rows` ≤ width rows of X.
 struct Kernels {
     const char* name;
@@ -139,7 +153,7 @@ struct Kernels {
     void (*margins)(const Packed&, const float* X, int64_t rows, int64_t d, Scratch&, float* margins);
     // delta[k] becomes dldf·J for the k-th entry of `touched`, whose length is returned; squares is (kSums, width).
     int64_t (*gradient)(const Packed&, const float* X, int64_t rows, int64_t d, const float* steps, const float* dldf,
-                        Scratch&, double* squares);
+                        const Ahead&, Scratch&, double* squares);
     void (*bits)(const Noise&, int64_t d, uint32_t* out);
     void (*normals)(const Noise&, int64_t d, float* out);
     void (*noise)(float* g, int64_t d, float scale, const Noise&);

@@ -54,6 +54,16 @@ Floats run(const Forest& forest, const Floats& X0, int64_t rows, int64_t d, cons
     std::vector<uint32_t> words(rows * d);
     status |= dck_margins(ensemble.get(), X.data(), rows, d, margins.data(), threads);
     status |= dck_jacobian(ensemble.get(), X.data(), rows, d, steps.data(), J.data(), threads);
+    std::vector<int64_t> indptr(rows + 1);
+    dck_entries* const entries =
+        dck_jacobian_csr(ensemble.get(), X.data(), rows, d, steps.data(), indptr.data(), threads);
+    std::vector<int32_t> columns(indptr[rows]);
+    Floats sparse(indptr[rows]), again(rows * d);
+    dck_take(entries, columns.data(), sparse.data());
+    for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t k = indptr[i]; k < indptr[i + 1]; ++k) again[i * d + columns[k]] = sparse[k];
+    }
+    status |= again != J;
     dck_bits(77, 1, 2, 3, rows, d, words.data());
     dck_normals(77, 1, 2, 3, rows, d, z.data());
     status |= dck_clip_and_noise(G.data(), rows, d, 1.0, sigma.data(), 99, 4, 5, norms.data(), threads);

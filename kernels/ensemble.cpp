@@ -19,7 +19,7 @@ struct Storage : dck_ensemble {
     std::vector<Again> again;
     std::vector<Nested> nested;
     std::vector<WalkNode> walk;
-    std::vector<int32_t> columns;
+    std::vector<int32_t> columns, lines;
 };
 
 struct Source {
@@ -170,6 +170,8 @@ bool pack(const Source& in, const int32_t* roots, int64_t trees, int32_t way, St
         if (!used[j]) continue;
         compact_of[j] = int32_t(out.columns.size());
         out.columns.push_back(int32_t(j));
+        // Nearer ones are on the same line, as good as always.
+        if (out.lines.empty() || j - out.lines.back() >= 4) out.lines.push_back(int32_t(j));
     }
     std::fill(seen.begin(), seen.end(), 0);
     for (int64_t t = 0; t < trees; ++t) {
@@ -197,7 +199,7 @@ extern "C" dck_ensemble* dck_pack(const int32_t* feature, const float* threshold
         dck::Packed& p = out->packed;
         p.trees = out->trees.data(), p.nodes = out->nodes.data(), p.leaves = out->leaves.data();
         p.again = out->again.data(), p.nested = out->nested.data(), p.walk = out->walk.data();
-        p.columns = out->columns.data();
+        p.columns = out->columns.data(), p.lines = out->lines.data(), p.n_lines = int64_t(out->lines.size());
         p.n_trees = trees, p.features = int64_t(out->columns.size());
         p.base = base, p.sigmoid = sigmoid != 0;
         *status = DCK_OK;

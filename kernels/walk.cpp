@@ -150,14 +150,26 @@ float walk(const Packed& p, const Tree& tree, int lane, const float* steps, Scra
     return leaf;
 }
 
+// The t-th tree's share of the next block's cache lines: its gather finds them there, however far apart they lie.
+inline int64_t fetch(const Packed& p, const Ahead& ahead, int64_t d, int64_t line, int64_t t) {
+    if (!ahead.rows) return line;
+    for (const int64_t end = (t + 1) * p.n_lines / (2 * p.n_trees); line < end; ++line) {
+        const float* at = ahead.X + p.lines[line];
+        for (int64_t r = 0; r < ahead.rows; ++r, at += d) fetch_line(at);
+    }
+    return line;
+}
+
 // Margins of the block; with steps also Δ⁺ and Δ⁻ of every used feature.
 template <bool kMissing>
-vf run(const Packed& p, int64_t rows, const float* steps, Scratch& given) {
+vf run(const Packed& p, int64_t rows, int64_t d, const float* steps, const Ahead ahead, Scratch& given) {
     Scratch s = given;  // a local copy stays in registers; through the reference every store might change it
     const Tree* const trees = p.trees;
+    int64_t fetched = 0;
     vf margin = all(p.base);
     for (int64_t t = 0; t < p.n_trees; ++t) {
         const Tree tree = trees[t];
+        fetched = fetch(p, ahead, d, fetched, 2 * t);
         if (tree.inner < 0) {
             for (int r = 0; r < W; ++r) margin[r] += walk(p, tree, r < rows ? r : 0, r < rows ? steps : nullptr, given);
             continue;
@@ -166,6 +178,7 @@ vf run(const Packed& p, int64_t rows, const float* steps, Scratch& given) {
         const vf leaf = at(s.value, 0);
         margin = margin + leaf;
         if (!steps) continue;
+        fetched = fetch(p, ahead, d, fetched, 2 * t + 1);
         flips(p, tree, steps, s);
         for (int32_t k = tree.nested_first; k < tree.nested_last; ++k) {
             const Nested& nested = p.nested[k];
@@ -221,14 +234,17 @@ inline vf rise(const Packed& p, vf margin, vu flip, vf score, vf up, vf down) {
 }  // namespace
 
 void margins(const Packed& p, const float* X, int64_t rows, int64_t d, Scratch& s, float* out) {
-    const vf margin = gather(p, X, rows, d, s) ? run<true>(p, rows, nullptr, s) : run<false>(p, rows, nullptr, s);
+    const Ahead none = {nullptr, 0};
+    const vf margin =
+        gather(p, X, rows, d, s) ? run<true>(p, rows, d, nullptr, none, s) : run<false>(p, rows, d, nullptr, none, s);
     for (int64_t r = 0; r < rows; ++r) out[r] = margin[r];
 }
 
 int64_t gradient(const Packed& p, const float* X, int64_t rows, int64_t d, const float* steps, const float* dldf,
-                 Scratch& s, double* squares) {
+                 const Ahead& ahead, Scratch& s, double* squares) {
     __builtin_memset(s.delta, 0, 2 * p.features * W * sizeof(float));
-    const vf margin = gather(p, X, rows, d, s) ? run<true>(p, rows, steps, s) : run<false>(p, rows, steps, s);
+    const vf margin =
+        gather(p, X, rows, d, s) ? run<true>(p, rows, d, steps, ahead, s) : run<false>(p, rows, d, steps, ahead, s);
     int64_t count = 0;
     for (int64_t f = 0; f < p.features; ++f) {
         s.touched[count] = int32_t(f);

@@ -1,9 +1,13 @@
-"""Two backends, one contract: a process has one of them, a run records it, and both give the same table."""
+"""Two backends, one contract: a process has one of them, a run records it, and both give the same table.
+
+Also what surrounds them: a second process compiles nothing, and the kernels are plain Python with the JIT off.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,3 +65,66 @@ def test_native_scores_are_numbas(binary) -> None:
     model = fit_xgb(rows, binary.outcome, threads=1)
     assert native.scores(model.ensemble, rows) == pytest.approx(walk.scores(model.ensemble, rows), abs=1e-6)
     assert native.scores(model.ensemble, rows) == pytest.approx(model.scores(rows), abs=1e-6)
+
+
+ONCE_EACH = """
+import json
+import numpy as np
+from numba.core.registry import CPUDispatcher
+from distcondense.jacobian import jacobian
+from distcondense.kernels import batches, exchange, fused, native, native_build, random, update, walk
+from tests import naive
+
+built, really = [], native_build.compile_to
+native_build.compile_to = lambda target, **more: (built.append(target.name), really(target, **more))
+rng = np.random.default_rng(0)
+trees = naive.random_ensemble(rng, d=5, trees=3, depth=3)
+X, steps, slopes = naive.grid_rows(rng, 4, 5), naive.grid_steps(rng, 5), np.ones(4, np.float32)
+for backend in (walk, native) if native.why_not() is None else (walk,):
+    backend.scores(trees, X)
+    backend.jacobian(trees, X, steps)
+    backend.jacobian_csr(trees, X, steps)
+    step, state = (fused if backend is walk else native).fused_step, update.AdamState.zeros(X.shape)
+    step(trees, X.copy(), slopes, steps, state, update.NoiseRule(1.0, 0.5), 0.1, (0.9, 0.99), 1, 0)
+jacobian(lambda rows: rows[:, 0], X, steps, "blocked")
+update.clip_and_noise(X.copy(), 1.0, 0.5, 1, 0)
+update.adam(X.copy(), X, update.AdamState.zeros(X.shape), 0.1)
+random.bits(1, 2, 3, 4, (2, 5))
+modules = (batches, exchange, fused, random, update, walk)
+kernels = {k.py_func.__name__: k.stats for m in modules for k in vars(m).values() if isinstance(k, CPUDispatcher)}
+hits = [name for name, stats in kernels.items() if stats.cache_hits]
+misses = [name for name, stats in kernels.items() if stats.cache_misses]
+print(json.dumps({"built": built, "hits": hits, "misses": misses}))
+"""
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    native.why_not()  # builds the library if this is its first use; tests/test_native.py has a fresh cache for that
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "DISTCONDENSE_BACKEND": "", "NUMBA_DISABLE_JIT": "0"}
+    said = []
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", ONCE_EACH], capture_output=True, text=True, cwd=ROOT, env=env)
+        assert done.returncode == 0, done.stderr
+        said.append(json.loads(done.stdout))
+    first, second = said
+    assert {"_jacobian", "_fused", "_move", "_adam"} <= set(first["misses"])
+    assert first["built"] == second["built"] == []
+    assert second["misses"] == []
+    assert {"_jacobian", "_fused", "_move", "_adam"} <= set(second["hits"])
+
+
+def test_the_kernels_are_right_with_the_jit_off() -> None:
+    """Numba can hide a wrong index or a narrow type that plain Python shows; small cases, so that it takes seconds."""
+    env = os.environ | {"NUMBA_DISABLE_JIT": "1", "DISTCONDENSE_BACKEND": "numba"}
+    which = [
+        "tests/test_kernels.py",
+        "tests/test_jacobian.py",
+        "-k",
+        "test_kernels or every_depth or any_model or linear",
+    ]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error::RuntimeWarning", *which]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, timeout=120)
+    assert done.returncode == 0, done.stdout[-4000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) > 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import dataclass
 
@@ -152,6 +153,39 @@ def test_a_linear_score_takes_its_closed_form():
         np.testing.assert_allclose(jacobian(line, X, steps, path), J, atol=1e-5)
 
 
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 10_000), m=st.integers(1, 20), d=st.integers(1, 30), depth=st.integers(1, 6),
+    missing=st.sampled_from([0.0, 0.3]), path=st.sampled_from(["auto", "structured", "blocked", "naive"]),
+)  # fmt: skip
+def test_the_sparse_form_is_the_dense_one_on_any_model(seed, m, d, depth, missing, path):
+    A, y, X, steps = problem(seed, m=m, d=d, missing=missing)
+    reference = tree_reference(boosted(A, y, max_depth=depth, rounds=3, min_child_weight=0))
+    sparse, dense = jacobian(reference, X, steps, path, form="csr"), jacobian(reference, X, steps, path)
+    assert (sparse.format, sparse.shape, sparse.dtype) == ("csr", dense.shape, np.float32)
+    assert sparse.nnz == np.count_nonzero(dense)
+    assert sparse.has_canonical_format
+    np.testing.assert_array_equal(sparse.toarray(), dense)
+
+
+def test_the_sparse_form_makes_no_dense_array(monkeypatch):
+    A, y, X, steps = problem()
+    reference = tree_reference(boosted(A, y))
+    expected = jacobian(reference, X, steps)
+
+    def never(*_args, **_kwargs):
+        raise AssertionError("a dense Jacobian was made")
+
+    monkeypatch.setattr(sys.modules[jacobian.__module__], "_dense", never)  # the name on the package is the function
+    np.testing.assert_array_equal(jacobian(reference, X, steps, form="csr").toarray(), expected)
+
+
+def test_a_linear_score_and_a_black_box_have_a_sparse_form_too():
+    X, steps = np.random.default_rng(0).normal(size=(4, 3)), np.array([0.1, 1, 2])
+    assert jacobian(Line(np.array([0.5, -2.0, 0.0])), X, steps, form="csr").nnz == 8
+    assert jacobian(lambda rows: rows[:, 0], X, steps, form="csr").nnz == 4
+
+
 def test_a_black_box_is_asked_in_batches_within_the_budget():
     sizes = []
 
@@ -242,6 +276,7 @@ def test_steps_must_be_finite_and_above_zero(steps):
         ({"path": "fast"}, "path"),
         ({"path": "structured"}, "path"),
         ({"path": "compiled"}, "path"),
+        ({"form": "coo"}, "form"),
         ({"threads": 0}, "threads"),
         ({"memory_budget": 0}, "memory_budget"),
     ],

@@ -6,10 +6,12 @@ import pickle
 import subprocess
 import sys
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from distcondense.errors import SettingsError
 from distcondense.kernels import batches, fused, update, walk
@@ -222,6 +224,7 @@ def test_arrays_that_cannot_be_changed_in_place_are_refused(broken):
         update.adam(X, np.zeros((6, 4), np.float32), AdamState.zeros((6, 4)), 0.1)
 
 
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is set: nothing is compiled")
 def test_read_only_and_unpickled_arrays_meet_the_same_compiled_code():
     rng = np.random.default_rng(0)
     ensemble = naive.random_ensemble(rng, d=4, trees=2, depth=2)
@@ -269,3 +272,29 @@ def test_batches_are_copies_with_one_column_moved_and_stay_in_the_budget(seed, m
 def test_importing_the_kernels_package_does_not_import_numba():
     code = "import sys, distcondense.kernels, distcondense.jacobian; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@FAST
+@given(
+    seed=SEEDS, m=st.integers(0, 7), d=st.integers(1, 40), trees=st.integers(0, 5), depth=st.integers(0, 8),
+    link=st.sampled_from(["sigmoid", "identity"]), missing=st.sampled_from([0.0, 0.3]), threads=st.integers(1, 3),
+)  # fmt: skip
+@example(seed=3, m=7, d=3000, trees=5, depth=5, link="sigmoid", missing=0.0, threads=2)  # few columns of many
+def test_the_sparse_answer_is_the_dense_one_without_its_zeros(seed, m, d, trees, depth, link, missing, threads):
+    rng = np.random.default_rng(seed)
+    ensemble = naive.random_ensemble(rng, d=d, trees=trees, depth=depth, link=link)
+    X, steps = naive.grid_rows(rng, m, d, missing=missing), naive.grid_steps(rng, d)
+    indptr, indices, data = walk.jacobian_csr(ensemble, X, steps, threads)
+    sparse, dense = csr_array((data, indices, indptr), shape=X.shape), walk.jacobian(ensemble, X, steps)
+    assert sparse.has_canonical_format  # columns ascending, none twice
+    assert (data != 0).all()
+    np.testing.assert_array_equal(sparse.toarray(), dense)
+
+
+def test_compact_trees_give_the_same_scores_from_their_own_columns_and_are_not_pickled():
+    rng = np.random.default_rng(8)
+    ensemble = naive.random_ensemble(rng, d=50, trees=4, depth=3)
+    X = naive.grid_rows(rng, 6, 50)
+    assert len(ensemble.used) == ensemble.compact.n_features < 50
+    np.testing.assert_array_equal(walk.scores(ensemble.compact, X[:, ensemble.used]), walk.scores(ensemble, X))
+    assert "compact" not in vars(pickle.loads(pickle.dumps(ensemble)))

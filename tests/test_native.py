@@ -14,8 +14,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from distcondense.errors import ModelError, SettingsError
 from distcondense.kernels import native, native_build
@@ -88,6 +89,24 @@ def test_the_lanes_and_the_walk_are_the_finite_difference(seed, m, d, trees, dep
     np.testing.assert_allclose(lanes, naive.jacobian(ensemble, X, steps), rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(lanes, jacobian_by("walk", ensemble, X, steps))
     np.testing.assert_array_equal(lanes, native.jacobian(ensemble, X, steps))
+
+
+@needs_native
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=seeds, m=st.integers(0, 40), d=st.integers(1, 60), trees=st.integers(0, 5), depth=st.integers(0, 12),
+    missing=st.sampled_from([0.0, 0.2]), threads=st.integers(1, 3),
+)  # fmt: skip
+@example(seed=3, m=37, d=3000, trees=5, depth=5, missing=0.0, threads=2)  # columns so far apart that they are fetched
+def test_the_sparse_answer_is_the_dense_one_without_its_zeros(seed, m, d, trees, depth, missing, threads):
+    rng = np.random.default_rng(seed)
+    ensemble = naive.random_ensemble(rng, d=d, trees=trees, depth=depth)
+    X, steps = naive.grid_rows(rng, m, d, missing=missing), naive.grid_steps(rng, d)
+    indptr, indices, data = native.jacobian_csr(ensemble, X, steps, threads)
+    sparse, dense = csr_array((data, indices, indptr), shape=X.shape), native.jacobian(ensemble, X, steps)
+    assert sparse.has_canonical_format  # columns ascending, none twice
+    assert (data != 0).all()
+    np.testing.assert_array_equal(sparse.toarray(), dense)
 
 
 @needs_native
@@ -339,7 +358,7 @@ def test_the_contract_table_names_things_that_exist():
     rows, tests = contract(), Path(__file__).read_text(encoding="utf-8")
     header = (ROOT / "kernels/distcondense.h").read_text(encoding="utf-8")
     exported = set(re.findall(r"\bdck_(\w+)\(", header))
-    infrastructure = {"abi", "isa", "use_isa", "pack", "free", "copy_control"}
+    infrastructure = {"abi", "isa", "use_isa", "pack", "free", "take", "copy_control"}
     assert {row["kernel"] for row in rows} == exported - infrastructure
     for row in rows:
         name = row["kernel"]

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from io import StringIO
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from distcondense.bench.problems import F32, Problem, loaded
 from distcondense.kernels import native, walk
-from distcondense.kernels.ensemble import TreeEnsemble
 from distcondense.kernels.fused import fused_step
 from distcondense.kernels.jit import kernel
 from distcondense.kernels.rows import over_rows
@@ -162,20 +161,30 @@ def _structured(jacobian: Callable[..., F32]) -> Callable[[Problem, int], Run]:
     return prepare
 
 
-def compact(ensemble: TreeEnsemble, used: NDArray[np.int64]) -> TreeEnsemble:
-    """The same trees over their own features only, numbered from 0."""
-    inner = ensemble.feature >= 0
-    feature = np.where(inner, np.searchsorted(used, ensemble.feature), -1).astype(np.int32)
-    return replace(ensemble, feature=feature, n_features=len(used))
-
-
 def _used_columns(jacobian: Callable[..., F32]) -> Callable[[Problem, int], Run]:
     """Reads the used columns of X, gives those columns of J: no dense (m, d) output, as in the fused step."""
 
     def prepare(problem: Problem, threads: int) -> Run:
-        few, used, X = compact(problem.reference.ensemble, problem.used), problem.used, problem.X
+        few, used, X = problem.reference.ensemble.compact, problem.used, problem.X
         steps = problem.steps[used]
         return lambda columns: jacobian(few, np.take(X, used, axis=1), steps, threads)
+
+    return prepare
+
+
+def _sparse(jacobian_csr: Callable[..., Any]) -> Callable[[Problem, int], Run]:
+    """What `dc.jacobian(form="csr")` gives: X as it is in, the entries that are not zero out."""
+
+    def prepare(problem: Problem, threads: int) -> Run:
+        from scipy.sparse import csr_array
+
+        ensemble, X, steps = problem.reference.ensemble, problem.X, problem.steps
+
+        def run(columns: Columns) -> Any:
+            indptr, indices, data = jacobian_csr(ensemble, X, steps, threads)
+            return csr_array((data, indices, indptr), shape=X.shape)
+
+        return run
 
     return prepare
 
@@ -238,6 +247,13 @@ ADAPTERS = (
     Adapter(
         "structured/C++, used columns", "jacobian", "the same, native",
         _used_columns(native.jacobian), "used", _no_native,
+    ),
+    Adapter(
+        "structured/Numba, sparse", "jacobian", "the sparse walk, answer by rows without its zeros (CSR)",
+        _sparse(walk.jacobian_csr), "all",
+    ),
+    Adapter(
+        "structured/C++, sparse", "jacobian", "the same, native", _sparse(native.jacobian_csr), "all", _no_native,
     ),
     Adapter("fused/Numba", "step", "walk, clip, noise and Adam in one pass", _fused(fused_step)),
     Adapter("fused/C++", "step", "the same, native", _fused(native.fused_step), "nothing", _no_native),

@@ -103,7 +103,7 @@ class Plan:
 
 
 _MEMORY = ("copy", "naive XGBoost", "inplace_predict", "GTIL", "tl2cgen", "structured/Numba", "structured/C++",
-           "fused/Numba", "fused/C++")  # fmt: skip
+           "structured/Numba, sparse", "structured/C++, sparse", "fused/Numba", "fused/C++")  # fmt: skip
 QUICK = Plan(
     name="quick",
     vary={"rows": (500, 2000), "features": (500, 2932, 20_000), "trees": (25, 100), "depth": (3, 5)},

@@ -20,6 +20,7 @@ CLAIMS = (
     ("copy", False, False, "≤ 6"),
 )
 STEPS = ("fused/Numba", "fused/C++")
+STYLES = {"used columns": "--", "sparse": "-.", "copy": ":"}  # of the plot's lines
 
 
 def _seconds(results: Sequence[Record], problem: str, adapter: str) -> dict[str, float] | None:
@@ -181,7 +182,7 @@ def plot(record: Record, path: Path) -> None:
             name = entry["adapter"]
             colour = "black" if name == "copy" else f"C{names.index(name) % 10}"
             panel.plot(entry["sizes"], entry["median"], marker="o", color=colour, label=name,
-                       linestyle="--" if "used columns" in name else ":" if name == "copy" else "-",
+                       linestyle=next((style for part, style in STYLES.items() if part in name), "-"),
                        markerfacecolor="white" if name in slow else None)  # fmt: skip
         panel.set(xscale="log", yscale="log", xlabel=size, ylabel="seconds per step, median")
         ticks = sorted({value for entry in record["growth"] if entry["series"] == size for value in entry["sizes"]})

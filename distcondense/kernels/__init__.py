@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from distcondense.kernels.random import bits, normals, uniforms
     from distcondense.kernels.rows import NOISE_STREAM
     from distcondense.kernels.update import AdamState, NoiseRule, adam, clip_and_noise, row_norms
-    from distcondense.kernels.walk import jacobian, margins, scores
+    from distcondense.kernels.walk import jacobian, jacobian_csr, margins, scores
 
 _HOMES = {
     "backend": "native",
@@ -33,11 +33,20 @@ _HOMES = {
     "clip_and_noise": "update",
     "row_norms": "update",
     "jacobian": "walk",
+    "jacobian_csr": "walk",
     "margins": "walk",
     "scores": "walk",
 }
 
-_TWINS = {"adam", "clip_and_noise", "fused_step", "jacobian", "margins", "scores"}  # native has these too
+_TWINS = {
+    "adam",
+    "clip_and_noise",
+    "fused_step",
+    "jacobian",
+    "jacobian_csr",
+    "margins",
+    "scores",
+}  # native too
 
 __all__ = [
     "NOISE_STREAM",
@@ -50,6 +59,7 @@ __all__ = [
     "clip_and_noise",
     "fused_step",
     "jacobian",
+    "jacobian_csr",
     "margins",
     "normals",
     "row_norms",

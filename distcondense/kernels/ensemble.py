@@ -6,8 +6,9 @@ node without a branch; at a leaf `feature` is −1 and `threshold` holds the lea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,23 @@ class TreeEnsemble:
         for array in (self.feature, self.threshold, self.left, self.default_left, self.roots):
             array.setflags(write=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # what is derived stays here
+
     @property
     def n_trees(self) -> int:
         return int(self.roots.size)
+
+    @cached_property
+    def used(self) -> NDArray[np.int32]:
+        """The features that some tree tests, ascending."""
+        used: NDArray[np.int32] = np.unique(self.feature[self.feature >= 0]).astype(np.int32)
+        used.setflags(write=False)
+        return used
+
+    @cached_property
+    def compact(self) -> TreeEnsemble:
+        """The same trees over the columns `used` alone, numbered from 0."""
+        inner = self.feature >= 0
+        feature = np.where(inner, np.searchsorted(self.used, self.feature), -1).astype(np.int32)
+        return replace(self, feature=feature, n_features=len(self.used))

@@ -36,7 +36,7 @@ Backend = Literal["numba", "native"]
 F32 = NDArray[np.float32]
 
 ADAM_EPSILON = 1e-8
-_ABI = 1
+_ABI = 2
 _WAYS = {"auto": 0, "lanes": 1, "walk": 2}
 
 _P, _I32, _I64, _U32, _U64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64
@@ -50,6 +50,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dck_free": (None, [_P]),
     "dck_margins": (_I32, [_P, _P, _I64, _I64, _P, _I32]),
     "dck_jacobian": (_I32, [_P, _P, _I64, _I64, _P, _P, _I32]),
+    "dck_jacobian_csr": (_P, [_P, _P, _I64, _I64, _P, _P, _I32]),
+    "dck_take": (None, [_P, _P, _P]),
     "dck_bits": (None, _RANDOM),
     "dck_normals": (None, _RANDOM),
     "dck_clip_and_noise": (_I32, [_P, _I64, _I64, _F64, _P, _U64, _U32, _U32, _P, _I32]),
@@ -192,6 +194,20 @@ def jacobian(ensemble: TreeEnsemble, X: ArrayLike, steps: ArrayLike, threads: in
     handle = _pack(ensemble)
     _done(_library().dck_jacobian(handle, _at(rows), *rows.shape, _at(eps), _at(out), check_threads(threads)))
     return out
+
+
+def jacobian_csr(
+    ensemble: TreeEnsemble, X: ArrayLike, steps: ArrayLike, threads: int = 1
+) -> tuple[NDArray[np.int64], NDArray[np.int32], F32]:
+    """The entries of `jacobian` that are not zero: (indptr, indices, data), columns ascending; flat in d."""
+    rows = as_rows(X, ensemble.n_features)
+    eps, indptr = as_steps(steps, rows.shape[1]), np.empty(len(rows) + 1, np.int64)
+    call, handle = _library().dck_jacobian_csr, _pack(ensemble)
+    entries = call(handle, _at(rows), *rows.shape, _at(eps), _at(indptr), check_threads(threads))
+    _done(entries is None)
+    indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    _library().dck_take(entries, _at(indices), _at(data))
+    return indptr, indices, data
 
 
 def bits(key: int, stream: int, step: int, row0: int, shape: tuple[int, int]) -> NDArray[np.uint32]:

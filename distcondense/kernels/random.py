@@ -24,7 +24,7 @@ from distcondense.kernels.rows import check_counter, check_key
 BLOCKS = 512  # Philox blocks made at a time: 8 KB of words, which stay in the first cache
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
+_W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)  # wide, so that a sum wraps only where it is cut
 _8, _32 = np.uint32(8), np.uint64(32)
 _2_32, _2_33 = np.float32(2.0**-32), np.float32(2.0**-33)
 
@@ -69,7 +69,7 @@ def _philox(words: Any, count: Any, first: Any, key0: Any, key1: Any, stream: An
             w1[b] = np.uint32(p1)
             w2[b] = np.uint32(np.uint32(p0 >> _32) ^ w3[b] ^ key1)
             w3[b] = np.uint32(p0)
-        key0, key1 = np.uint32(key0 + _W0), np.uint32(key1 + _W1)
+        key0, key1 = np.uint32(np.uint64(key0) + _W0), np.uint32(np.uint64(key1) + _W1)
 
 
 @kernel(inline="always")

@@ -3,7 +3,8 @@
 Perturbing feature j changes only the trees whose path tests j. For each row and tree: walk to the leaf; at a node on j
 only one direction can flip the test (x + ε where x is below the threshold, x − ε where it is not). The first node that
 flips in a direction decides where the perturbed row goes: walk its other subtree with the perturbed value and add the
-difference of the leaves to Δ⁺ or Δ⁻ of j. The cost is O(m · trees · depth²), whatever d is.
+difference of the leaves to Δ⁺ or Δ⁻ of j. The cost is O(m · trees · depth²), whatever d is; a dense answer costs the
+wiping of m · d zeros besides, `jacobian_csr` does not.
 
 x ± ε is float32, as a black box would see it. A missing value (NaN) stays missing, so its derivative is 0. Sums are
 float64: differences of leaves that cancel then leave 10⁻¹⁷, which Adam ignores, and not 10⁻⁸, which it does not.
@@ -138,6 +139,38 @@ def _jacobian(
 
 
 @kernel()
+def _jacobian_csr(
+    X: Any, columns: Any, steps: Any, trees: Any, base: Any, sigmoid: Any, depth: Any, counts: Any, first: Any,
+    last: Any,
+) -> Any:  # fmt: skip
+    """The columns and values of rows first … last − 1, end to end; counts[i] is how many of them row i has.
+
+    `trees` and `steps` know the used columns only. A row's are gathered first: a line of cache holds 16 of them then,
+    and not one of them, however far apart they lie in X.
+    """
+    width, one, n = columns.size, np.float32(1), 0
+    scratch = scratch_of(width, depth)
+    x, g = np.empty(width, np.float32), np.zeros(width, np.float32)
+    found, values = np.empty(2 * width + 1, np.int32), np.empty(2 * width + 1, np.float32)
+    for i in range(first, last):
+        row = X[i]
+        for k in range(width):
+            x[k] = row[columns[k]]
+        gradient_row(x, one, steps, trees, base, sigmoid, scratch, g)
+        if n + width >= found.size:
+            more_found, more_values = np.empty(2 * found.size, np.int32), np.empty(2 * found.size, np.float32)
+            more_found[:n], more_values[:n] = found[:n], values[:n]
+            found, values = more_found, more_values
+        before = n
+        for k in range(width):  # without a branch: what is zero is written over
+            found[n], values[n] = columns[k], g[k]
+            n += 1 if g[k] != 0 else 0
+            g[k] = 0
+        counts[i] = n - before
+    return found[:n], values[:n]
+
+
+@kernel()
 def _margins(X: Any, trees: Any, base: Any, sigmoid: Any, out: Any, first: Any, last: Any) -> None:
     roots = trees[4]
     for i in range(first, last):
@@ -147,6 +180,8 @@ def _margins(X: Any, trees: Any, base: Any, sigmoid: Any, out: Any, first: Any, 
         out[i] = np.float32(link(margin, sigmoid))
 
 
+# (indptr, indices, data) of a sparse matrix by rows: (m + 1,) int64, (entries,) int32, (entries,) float32
+CSR = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 Trees = tuple[
     NDArray[np.int32], NDArray[np.float32], NDArray[np.int32], NDArray[np.uint8], NDArray[np.int32]
 ]  # fmt: skip
@@ -190,3 +225,27 @@ def jacobian(ensemble: TreeEnsemble, X: ArrayLike, steps: ArrayLike, threads: in
     depth = depth_of(trees[2], trees[4])
     over_rows(lambda a, b: _jacobian(rows, step, trees, base, sigmoid, depth, J, a, b), len(rows), threads)
     return J
+
+
+def jacobian_csr(ensemble: TreeEnsemble, X: ArrayLike, steps: ArrayLike, threads: int = 1) -> CSR:
+    """The entries of `jacobian` that are not zero, row by row with ascending columns; the cost does not grow with d."""
+    rows = as_rows(X, ensemble.n_features)
+    few, used = ensemble.compact, read_only(ensemble.used)
+    step = read_only(as_steps(steps, ensemble.n_features)[used])
+    trees, base, sigmoid = trees_of(few), float(few.base), few.link == "sigmoid"
+    depth, counts = depth_of(trees[2], trees[4]), np.empty(len(rows), np.int64)
+    parts: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
+
+    def part(first: int, last: int) -> None:
+        parts[first] = _jacobian_csr(rows, used, step, trees, base, sigmoid, depth, counts, first, last)
+
+    over_rows(part, len(rows), threads)
+    found, values = zip(*(parts[first] for first in sorted(parts)), strict=True)
+    return indptr_of(counts), np.concatenate(found), np.concatenate(values)
+
+
+def indptr_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each row's entries begin, and where the last one's end."""
+    indptr = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=indptr[1:])
+    return indptr
