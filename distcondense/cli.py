@@ -286,14 +286,17 @@ def schema_check(
     missing_marker: Marker = None,
 ) -> None:
     """Check a schema, and a table against it."""
-    from distcondense.cohort import check_features
+    from functools import partial
+
+    from distcondense.cohort import check_features, read_csv_cells
     from distcondense.errors import CohortError
     from distcondense.schema import Schema
-    from distcondense.tables import read_table
+    from distcondense.tables import is_csv, read_table
 
     known = Schema.from_toml(schema)
     if table is not None:
-        frame = read_table(table, **_markers(missing_marker))
+        read = partial(read_csv_cells, table, known) if is_csv(table) else partial(read_table, table)
+        frame = read(**_markers(missing_marker))
         absent = [n for n in known.names if n not in frame]
         if absent:
             raise CohortError(f"table {table.name}", "must have every column of the schema",

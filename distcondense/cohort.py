@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from distcondense.errors import CohortError, DistcondenseWarning, SettingsError
 from distcondense.schema import MAX_INFERRED_CATEGORIES, Column, Label, Schema, _plain, nearest
-from distcondense.tables import MISSING_MARKERS, as_frame, read_table
+from distcondense.tables import MISSING_MARKERS, as_frame, is_csv, read_cell, read_table
 
 Task = Literal["binary", "survival"]
 Floats = NDArray[np.float64]
@@ -82,8 +82,27 @@ class Cohort:
 
     @classmethod
     def from_file(cls, path: str | Path, *, missing_markers: Sequence[str] = MISSING_MARKERS, **how: Any) -> Cohort:
-        """A cohort from CSV, CSV.gz, Parquet or Arrow; `how` as in `from_frame`."""
-        return cls.from_frame(read_table(path, missing_markers=missing_markers), owned=True, **how)
+        """A cohort from CSV, CSV.gz, Parquet or Arrow; `how` as in `from_frame`.
+
+        A CSV is read cell by cell: what a row says depends on its own text and the schema, not on the other rows.
+        """
+        how["ignore"] = tuple(how.get("ignore", ()))
+        if not is_csv(path):
+            return cls.from_frame(read_table(path, missing_markers=missing_markers), owned=True, **how)
+        event = how.get("event")
+        label = event if how.get("target") is None else how["target"]
+        frame = read_csv_cells(
+            path,
+            how.get("schema"),
+            label=label,
+            time=how.get("time"),
+            person_id=how.get("person_id"),
+            ignore=how["ignore"],
+            missing_markers=missing_markers,
+        )
+        if isinstance(how.get("positive"), str) and not _declares(how.get("schema"), label):
+            how["positive"] = read_cell(how["positive"])  # as the column's own cells are read
+        return cls.from_frame(frame, owned=True, **how)
 
     @classmethod
     def from_frame(
@@ -255,6 +274,78 @@ def _inferred(frame: pd.DataFrame, names: list[str]) -> Schema:
     return schema
 
 
+# -- CSV, cell by cell ------------------------------------------------------------------------------------------------
+
+
+def read_csv_cells(
+    path: str | Path,
+    schema: Schema | None,
+    *,
+    label: str | None = None,
+    time: str | None = None,
+    person_id: str | None = None,
+    ignore: Iterable[str] = (),
+    missing_markers: Sequence[str] = MISSING_MARKERS,
+) -> pd.DataFrame:
+    """A CSV with the schema's labels and numbers, every cell read from its own text and the schema alone.
+
+    A label is the one written exactly so, else the one that is the number (or true, false) the text stands for; any
+    other text stays, and is refused by the checks. Person ids stay as they are written. Columns that neither the
+    schema nor an argument names are read as pandas reads them.
+    """
+    aside = {label, person_id, *ignore}
+    features = () if schema is None else tuple(c for c in schema.columns if c.name not in {*aside, time})
+    labelled = [c for c in features if not c.numeric]
+    text = {c.name for c in labelled} | {name for name in (label, person_id) if name is not None}
+    numbers = {c.name for c in features if c.numeric} | ({time} if time is not None else set())
+    frame = read_table(path, missing_markers=missing_markers, text=text, numbers=numbers)
+    for column in labelled:
+        if column.name in frame:
+            frame[column.name] = _each_text(frame[column.name], _label_of(column))
+    if label is not None and label in frame and label != person_id:
+        if schema is not None and _declares(schema, label):
+            frame[label] = _each_text(frame[label], _label_of(schema[label]))
+        else:
+            frame[label] = _undeclared_label(frame[label], label)
+    return frame
+
+
+def _declares(schema: Schema | None, label: str | None) -> bool:
+    return schema is not None and label is not None and label in schema and schema[label].kind == "binary"
+
+
+def _label_of(column: Column) -> Callable[[str], Label]:
+    """From a cell's text to the column's label, or to the same text where there is none."""
+    known = _known(column)
+
+    def read(text: str) -> Label:
+        code = known.get(text)
+        if code is None:
+            said = read_cell(text)
+            code = None if isinstance(said, str) else known.get(said)
+        return text if code is None else column.categories[code]
+
+    return read
+
+
+def _undeclared_label(series: pd.Series[Any], name: str) -> pd.Series[Any]:
+    read = _each_text(series, read_cell)
+    words = read.map(lambda v: isinstance(v, bool)).to_numpy(dtype=bool)
+    numbers = read.map(lambda v: isinstance(v, int | float) and not isinstance(v, bool) and v == v).to_numpy(dtype=bool)
+    if words.any():  # else one row would decide whether everybody's outcome is released as true/false or as 0/1
+        _refuse(numbers, name, "must be all true/false or all numbers", found="both")
+    return read.infer_objects()
+
+
+def _each_text(series: pd.Series[Any], read: Callable[[str], Label]) -> pd.Series[Any]:
+    """`read` of every cell, holes left; each distinct text is read once."""
+    codes, uniques = pd.factorize(series)
+    values = np.empty(len(uniques) + 1, dtype=object)  # the last one is for holes, whose code is -1
+    values[:-1] = [read(str(text)) for text in uniques]
+    values[-1] = np.nan
+    return pd.Series(values[codes], index=series.index, name=series.name, dtype=object)
+
+
 # -- the outcome ------------------------------------------------------------------------------------------------------
 
 
@@ -311,7 +402,7 @@ def _read_label(
             found=f"{len(values)} distinct values",
             fix="make it 0/1 first, e.g. df[name] = (df[name] == 'yes').astype(int)",
         )
-    declared = schema is not None and name in schema and schema[name].kind == "binary"
+    declared = _declares(schema, name)
     if declared:
         assert schema is not None
         labels = (schema[name].categories[0], schema[name].categories[1])
@@ -419,10 +510,7 @@ def _labels(series: pd.Series[Any], column: Column) -> pd.Categorical:
     """The column as a Categorical over the schema's categories; text and numbers that read the same are the same."""
     _hashable(series, column.name)
     holes = series.isna().to_numpy()
-    known: dict[Any, int] = {}
-    for code, category in enumerate(column.categories):
-        known[category] = code
-        known.setdefault(str(category), code)
+    known = _known(column)
     codes, uniques = pd.factorize(series)
     lookup = np.array([known.get(_plain(u), known.get(str(_plain(u)), -1)) for u in uniques] + [-1], dtype=np.int64)
     coded = lookup[codes]
@@ -433,6 +521,15 @@ def _labels(series: pd.Series[Any], column: Column) -> pd.Categorical:
         "add the category to the schema, or correct the rows",
     )
     return pd.Categorical.from_codes(coded, categories=list(column.categories))  # type: ignore[call-overload]
+
+
+def _known(column: Column) -> dict[Any, int]:
+    """Category codes by label, and by the label's text."""
+    known: dict[Any, int] = {}
+    for code, category in enumerate(column.categories):
+        known[category] = code
+        known.setdefault(str(category), code)
+    return known
 
 
 def _numbers(series: pd.Series[Any], name: str) -> Floats:

@@ -7,11 +7,15 @@
     model.privacy_.paragraph()        what is guaranteed, for whom
     model.tables_["age"]              what the model says about each cell of a column
 
-Its ε is end-to-end: everything that can be read off the fitted model is covered.
+Its ε is end-to-end: everything that can be read off the fitted model is covered. Fits of one instance add up, and
+`privacy_.epsilon_with_earlier_runs` is their sum; fits of other instances (a clone, another process, a grid search) are
+not seen, and only the custodian knows of them.
 """
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +23,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from distcondense.cohort import Cohort, check_features
-from distcondense.errors import ModelError, SettingsError
+from distcondense.errors import DistcondenseWarning, ModelError, SettingsError
 from distcondense.methods.private import check_private, open_gate, statement_of
+from distcondense.privacy.accountant import Event
 from distcondense.privacy.gate import PiecewiseExponential
 from distcondense.privacy.ledger import Ledger
 from distcondense.references.additive import AdditiveModel
@@ -30,6 +35,10 @@ from distcondense.settings import Settings
 
 Floats = NDArray[np.float64]
 _TARGET, _TIME, _PERSON = "outcome_", "time_", "person_"
+_CLASSES = (0, 1)
+NOISE = (
+    "the model is noise: what the budget could pay for shows {doubt} (too few cases, too small an ε, or nothing there)"
+)
 
 
 class PrivateModel:
@@ -41,6 +50,7 @@ class PrivateModel:
     ) -> None:  # fmt: skip
         self.epsilon, self.delta, self.rows_per_person = epsilon, delta, rows_per_person
         self.horizon, self.trust_inferred_schema = horizon, trust_inferred_schema
+        self._spent: tuple[Event, ...] = ()  # by all fits of this instance
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         names = ("epsilon", "delta", "rows_per_person", "horizon", "trust_inferred_schema")
@@ -56,13 +66,16 @@ class PrivateModel:
 
     def fit(
         self, X: pd.DataFrame | Cohort, y: Any = None, *, schema: Schema | None = None, person: ArrayLike | None = None,
-        classes: tuple[Any, Any] = (0, 1),
+        classes: tuple[Any, Any] = _CLASSES,
     ) -> PrivateModel:  # fmt: skip
         """Fit to a cohort, or to features `X` and `y`: two classes, or a table of two columns, time and event.
 
         `classes` are the two publicly known values of `y` (of the event), the negative first; `person` says whose row
-        each is.
+        each is. A cohort brings all of these along. Every fit of this instance reads patients, so their costs add up in
+        `privacy_.epsilon_with_earlier_runs`, as if all had read the same patients; other instances are not seen.
         """
+        if isinstance(X, Cohort):
+            _check_alone(y, schema, person, classes)
         cohort = X if isinstance(X, Cohort) else _cohort(X, y, schema, person, classes)
         settings = Settings(
             epsilon=self.epsilon, delta=self.delta, rows_per_person=self.rows_per_person, holdout=0.0,
@@ -70,15 +83,27 @@ class PrivateModel:
             horizon=self.horizon if self.horizon is not None else cohort.horizon,
         )  # fmt: skip
         public = check_private(cohort, settings)
-        ledger = Ledger()
-        learned = fit_private(
-            open_gate(cohort, np.arange(len(cohort)), settings, public, ledger), public.cells, public.plan
-        )
+        ledger, earlier = Ledger(), self._spent
+        try:
+            table = open_gate(cohort, np.arange(len(cohort)), settings, public, ledger)
+            learned = fit_private(table, public.cells, public.plan)
+        finally:  # a fit that is interrupted has read patients too
+            self._spent = (*earlier, *ledger.events)
         self._learned = learned
         self.classes_ = np.array(cohort.outcome.labels, dtype=object)
         self.feature_names_in_ = np.array(cohort.schema.names, dtype=object)
         self.schema_ = cohort.schema
-        self.privacy_ = statement_of(settings, public, learned, ledger, by_person=cohort.person is not None)
+        said = statement_of(
+            settings, public, learned, ledger, earlier, by_person=cohort.person is not None,
+            labels_public=cohort.outcome.labels_public,
+        )  # fmt: skip
+        noise = NOISE.format(doubt=learned.doubt)
+        self.privacy_ = replace(
+            said, made="the model was made", earlier_runs="Earlier fits of this model",
+            answer=f"NO ANSWER: {noise}. The budget is spent all the same." if learned.doubt else "",
+        )  # fmt: skip
+        if learned.doubt:
+            warnings.warn(noise, DistcondenseWarning, stacklevel=2)
         return self
 
     @property
@@ -148,8 +173,25 @@ class PrivateModel:
         return self.model_.codes(check_features(X, self.schema_))
 
 
+def _check_alone(y: Any, schema: Schema | None, person: Any, classes: tuple[Any, Any]) -> None:
+    """A cohort has its own outcome, schema and persons; others beside it would be ignored."""
+    given = [name for name, value in (("y", y), ("schema", schema), ("person", person)) if value is not None]
+    given += ["classes"] if tuple(classes) != _CLASSES else []
+    if given:
+        raise SettingsError(
+            "fit", "takes a cohort alone: it has its own outcome, schema and persons", found=", ".join(given),
+            fix="make the cohort with them (Cohort.from_frame), or pass features and y",
+        )  # fmt: skip
+
+
 def _cohort(X: pd.DataFrame, y: Any, schema: Schema | None, person: Any, classes: tuple[Any, Any]) -> Cohort:
     frame = pd.DataFrame(X).reset_index(drop=True)
+    names = {*frame.columns, *(schema.names if schema is not None else ())}
+    if taken := [name for name in (_TARGET, _TIME, _PERSON) if name in names]:
+        raise SettingsError(
+            "X", f"must not have columns named {_TARGET}, {_TIME} or {_PERSON}, which stand for y and person",
+            found=", ".join(taken), fix="rename the column",
+        )  # fmt: skip
     outcome = pd.DataFrame(np.asarray(y)) if y is not None else pd.DataFrame()
     if len(outcome) != len(frame) or outcome.shape[1] not in (1, 2):
         raise SettingsError(

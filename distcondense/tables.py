@@ -1,11 +1,19 @@
-"""Reading a table from disk: CSV, CSV.gz, Parquet, Feather/Arrow IPC. Errors name the file and a fix, never a value."""
+"""Reading a table from disk: CSV, CSV.gz, Parquet, Feather/Arrow IPC. Errors name the file and a fix, never a value.
+
+A CSV cell has no type. Left alone, pandas gives a column the type that all its cells allow, so that one person's row
+changes how everybody else's is read ("01" is 1 unless some other row holds a text). Columns named in `text` and
+`numbers` are read cell by cell instead, which the privacy argument needs.
+"""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from distcondense.errors import CohortError
@@ -13,10 +21,43 @@ from distcondense.errors import CohortError
 # "None" is not here: in hospital extracts it is often an answer ("None" = test not done), not a hole.
 MISSING_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 READABLE = ".csv, .csv.gz, .parquet, .feather, .arrow"
+NOT_A_NUMBER = "text"  # stands for a cell that is refused; no reader takes it for a number
+_FINITE = re.compile(r"[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[ \t]*")
+_INFINITE = re.compile(r"[ \t]*[+-]?inf(inity)?[ \t]*", re.IGNORECASE)
+_WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,400}[ \t]*")
+_YES_NO = {word: value for value in (True, False) for word in (str(value), str(value).lower(), str(value).upper())}
 
 
-def read_table(path: str | Path, *, missing_markers: Sequence[str] = MISSING_MARKERS) -> pd.DataFrame:
-    """The table in a file, with text that marks a hole turned into missing values."""
+def is_csv(path: str | Path) -> bool:
+    """Whether the file's cells are texts without a type."""
+    return str(path).lower().endswith((".csv", ".csv.gz"))
+
+
+def read_cell(text: str) -> str | int | float | bool:
+    """What one CSV cell says, from its text alone: a finite number, true or false, or else the text itself."""
+    if text in _YES_NO:
+        return _YES_NO[text]
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    if _FINITE.fullmatch(text):
+        number = float(text)
+        if np.isfinite(number):
+            return int(number) if number.is_integer() else number
+    return text
+
+
+def read_table(
+    path: str | Path,
+    *,
+    missing_markers: Sequence[str] = MISSING_MARKERS,
+    text: Collection[str] = (),
+    numbers: Collection[str] = (),
+) -> pd.DataFrame:
+    """The table in a file, with text that marks a hole turned into missing values.
+
+    Of a CSV, the columns `text` come as they are written and the columns `numbers` as float64; a column of `numbers`
+    with anything else in it comes as text that `pd.to_numeric` refuses in those rows. Other formats have types.
+    """
     path = Path(path)
     what = f"table {path.name}"
     if not path.exists():
@@ -27,8 +68,8 @@ def read_table(path: str | Path, *, missing_markers: Sequence[str] = MISSING_MAR
         raise CohortError(what, "must have a header and rows", found="an empty file", fix="check the export")
     suffixes = "".join(path.suffixes[-2:]).lower()
     try:
-        if suffixes.endswith((".csv", ".csv.gz")):
-            frame = _read_csv(path, tuple(missing_markers), what)
+        if is_csv(path):
+            frame = _read_csv(path, tuple(missing_markers), what, text, numbers)
         elif suffixes.endswith((".parquet", ".pq")):
             frame = _read_parquet(path)
         elif suffixes.endswith((".feather", ".arrow")):
@@ -72,7 +113,9 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _read_csv(path: Path, markers: tuple[str, ...], what: str) -> pd.DataFrame:
+def _read_csv(
+    path: Path, markers: tuple[str, ...], what: str, text: Collection[str], numbers: Collection[str]
+) -> pd.DataFrame:
     opener = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rt", encoding="utf-8-sig") as lines:
         header = lines.readline().rstrip("\r\n")
@@ -86,11 +129,40 @@ def _read_csv(path: Path, markers: tuple[str, ...], what: str) -> pd.DataFrame:
             found=f"repeated: {', '.join(map(repr, twice))}",
             fix="rename or drop one of each",
         )
-    frame = pd.read_csv(path, keep_default_na=False, na_values=list(markers), encoding="utf-8-sig", low_memory=False)
+    how: dict[str, Any] = {"keep_default_na": False, "na_values": list(markers), "encoding": "utf-8-sig",
+                           "low_memory": False, "float_precision": "round_trip"}  # fmt: skip
+    as_text = dict.fromkeys(set(names).intersection(text), str)
+    as_number = set(names).intersection(numbers).difference(text)
+    refused = False
+    try:
+        frame = pd.read_csv(path, dtype=as_text | dict.fromkeys(as_number, np.float64), **how)
+        # pandas reads a column of nothing but true and false as 1 and 0, and refuses it with a number in it
+        doubtful = [name for name in as_number if frame[name].isin((0, 1, np.nan)).all()]
+        if doubtful:
+            words = pd.read_csv(path, dtype=str, usecols=doubtful, **how)
+            refused = bool(words.isin(list(_YES_NO)).any(axis=None))
+    except ValueError:  # a number column holds text (or the file is broken, which the second reading then says)
+        refused = True
+    if refused:
+        frame = pd.read_csv(path, dtype=as_text | dict.fromkeys(as_number, str), **how)
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes the first column for row names: every column shifts
         raise CohortError(what, "rows must have as many fields as the header", found=f"more fields than {len(names)}",
                           fix="remove the comma at the end of the lines, or name the first column")  # fmt: skip
+    if refused:
+        _mark_text(frame, as_number, what)
     return frame
+
+
+def _mark_text(frame: pd.DataFrame, names: Collection[str], what: str) -> None:
+    """Put `NOT_A_NUMBER` where a cell is no number, so that the whole column's check refuses and counts the rows."""
+    found = False
+    for name in names:
+        bad = [isinstance(c, str) and not (_FINITE.fullmatch(c) or _INFINITE.fullmatch(c)) for c in frame[name]]
+        if any(bad):
+            frame.loc[bad, name] = NOT_A_NUMBER
+            found = True
+    if not found:  # pandas and we disagree about a cell: never go on with a column read in another way
+        raise CohortError(what, "number columns must hold numbers", found="text", fix="correct the rows")
 
 
 def _text(line: str):  # type: ignore[no-untyped-def]

@@ -423,3 +423,26 @@ def test_the_patients_of_diabetes_130_stay_together() -> None:
     parts = [np.unique(cohort.person[rows]) for rows in vars(cohort.split(seed=0)).values()]
     assert sum(map(len, parts)) == len(np.unique(np.concatenate(parts))) == 71_518
     assert [len(p) / 71_518 for p in parts] == pytest.approx([0.7, 0.1, 0.2], abs=1e-3)
+
+
+# -- CSV, cell by cell ------------------------------------------------------------------------------------------------
+
+
+def test_categories_that_are_one_number_stay_apart(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("code,x,y\n" + "01,1,0\n1,2,1\n1.0,3,1\n" * 5)
+    apart = Schema((Column("code", "categorical", categories=("01", 1)), Column("x", "continuous")))
+    assert list(Cohort.from_file(path, target="y", schema=apart).features["code"][:3]) == ["01", 1, 1]
+    text = Schema((Column("code", "categorical", categories=("01", "1")), Column("x", "continuous")))
+    with pytest.raises(CohortError, match=r"'code': .*categories only. Found 5 rows, first at row 3"):
+        Cohort.from_file(path, target="y", schema=text)
+
+
+def test_a_callers_frame_keeps_its_types() -> None:
+    schema = Schema((Column("code", "categorical", categories=("1", 2)), Column("x", "continuous")))
+    frame = pd.DataFrame({"code": [1, 2.0], "x": [1.0, 2.0], "y": [0, 1], "who": [1, 1.0]})
+    cohort = Cohort.from_frame(frame, target="y", schema=schema, person_id="who")
+    assert list(cohort.features["code"]) == ["1", 2]
+    assert list(cohort.person) == [0, 0]
+    with pytest.raises(CohortError, match="categories only"):
+        Cohort.from_frame(frame.assign(code=["1", "2.0"]), target="y", schema=schema, ignore=["who"])

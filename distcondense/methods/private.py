@@ -34,7 +34,7 @@ from distcondense.privacy.accountant import (
 from distcondense.privacy.gate import Logistic, Objective, PiecewiseExponential, PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.noise import SOURCE
-from distcondense.privacy.statement import Privacy
+from distcondense.privacy.statement import LARGE_EPSILON, Privacy
 from distcondense.references.learners import learner
 from distcondense.references.private import INTERVALS, Learned, Plan, fit_private
 from distcondense.schema import Schema
@@ -43,7 +43,6 @@ from distcondense.settings import Settings
 Say = Callable[[str], None]
 Told = Callable[[int, int], None]
 Index = NDArray[np.int64]
-LARGE_EPSILON = 10.0
 PUBLIC = (
     "the schema (columns, kinds, bounds, categories, missing-value policies)",
     "which columns are the outcome",

@@ -1,0 +1,314 @@
+"""The statement in words and its verification: what is said at which ε, rounded which way, and what is caught."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import distcondense as dc
+from distcondense.errors import DistcondenseWarning, RunFolderError, SettingsError
+from distcondense.privacy.accountant import Event, gaussian_mu, membership_advantage, replay, trade_off
+from distcondense.privacy.gate import PrivateTable
+from distcondense.privacy.statement import Privacy, shown
+from distcondense.privacy.verify import verify
+from distcondense.runfolder import write_json
+from distcondense.schema import Column, Schema
+from tests.conftest import SMALL_SCHEMA, small_frame
+
+PERSON = "add or remove one person with all their rows, of which at most 5 are read"
+ROW = "add or remove one row; every row is taken as one person"
+
+
+def privacy(epsilon: float = 1.0, delta: float = 1e-5, **more: Any) -> Privacy:
+    """A statement whose ledger, curve and words belong together."""
+    mu = gaussian_mu(epsilon, delta) * 0.999 / math.sqrt(3)
+    whole = math.sqrt(1.25)
+    events = [
+        Event("gaussian", "histogram by label", ("age",), 8, mu, noise=1 / mu, unit="person"),
+        Event("gaussian", "gradient sums", ("age",), 8, mu, noise=1 / mu, unit="person"),
+        Event("gaussian", "events and time at risk by interval", (), 10, mu, noise=whole / mu, unit="person"),
+    ]
+    fields: dict[str, Any] = {
+        "neighbouring": PERSON, "noise_source": "os", "ledger": [event.to_dict() for event in events],
+        "trade_off": tuple(trade_off(events)), "membership_advantage": membership_advantage(events),
+    }  # fmt: skip
+    return Privacy("end-to-end", "private", epsilon, delta, **{**fields, **more})
+
+
+# ---- rounding
+
+
+@given(st.floats(1e-6, 1e6), st.integers(2, 6))
+def test_a_shown_number_is_never_below_the_real_one_and_hardly_above(value: float, digits: int) -> None:
+    assert value <= float(shown(value, digits)) * (1 + 1e-15)
+    assert float(shown(value, digits)) <= value * (1 + 10.0 ** (1 - digits)) * (1 + 1e-12)
+    assert len(shown(value, digits).split("e")[0].replace(".", "").lstrip("0")) <= max(digits, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [(1.0, 3, "1"), (0.3, 3, "0.3"), (0.99999, 3, "1"), (1.0000001, 3, "1.01"), (2.6751, 4, "2.676"),
+     (math.inf, 3, "unbounded"), (math.nan, 3, "unknown"), (np.float64(4.0), 4, "4")],
+)  # fmt: skip
+def test_numbers_are_shown_rounded_up(value: float, digits: int, text: str) -> None:
+    assert shown(value, digits) == text
+
+
+def test_every_printed_epsilon_and_advantage_is_rounded_up() -> None:
+    said = privacy(1.23001, membership_advantage=0.1230001)
+    assert "ε = 1.24 (end-to-end" in said.short()
+    assert "ε = 1.231 at" in said.paragraph()
+    assert "at most 1.124, where guessing has 1" in said.paragraph()
+    published = Privacy("as-published", "published", 1.23001, 1e-5, "row", "os", epsilon_at_last_step=2.00001)
+    assert "ε = 1.231 at" in published.paragraph()
+    assert "ε = 2.001 at the last step" in published.paragraph()
+
+
+# ---- words
+
+
+@pytest.mark.parametrize(
+    ("advantage", "says"),
+    [(0.1, "is almost the same as"), (0.3, "is almost the same as"), (0.31, "is similar to"), (0.6, "is similar to"),
+     (0.61, "this ε promises little")],
+)  # fmt: skip
+def test_the_words_get_weaker_as_the_advantage_grows(advantage: float, says: str) -> None:
+    text = privacy(membership_advantage=advantage).paragraph()
+    every = ("is almost the same as", "is similar to", "this ε promises little")
+    assert [words for words in every if words in text] == [says]
+
+
+def test_without_a_stated_advantage_the_words_follow_the_worst_that_epsilon_allows() -> None:
+    assert "almost the same" in privacy(0.5, membership_advantage=None).paragraph()
+    assert "similar to" in privacy(1.0, membership_advantage=None).paragraph()  # tanh(1/2) = 0.46
+    assert "promises little" in privacy(3.0, membership_advantage=None).paragraph()
+
+
+def test_the_statement_says_what_delta_is_and_warns_where_it_or_epsilon_is_large() -> None:
+    modest = privacy(10.0, 1e-3).paragraph()
+    assert "may fail altogether with a probability of about δ" in modest
+    assert "well below 1 over the number of patients" in modest
+    assert "WARNING" not in modest
+    assert "WARNING: an ε above 10" in privacy(10.1).paragraph()
+    assert "WARNING: δ is above 0.001: publishing one patient in 500" in privacy(1.0, 2e-3).paragraph()
+    assert "WARNING: an ε above 10" in privacy(6.0, epsilon_with_earlier_runs=12.0).paragraph()
+
+
+def test_persons_are_promised_something_only_where_persons_are_the_unit() -> None:
+    assert "for every person in the table" in privacy().paragraph()
+    text = privacy(neighbouring=ROW).paragraph()
+    assert "person in the table" not in text
+    assert "for every row; a person with k rows is protected about k times less" in text
+    assert "what they can find out about one row" in text
+
+
+def test_a_statement_without_an_answer_speaks_of_no_synthetic_rows() -> None:
+    assert "the synthetic rows were made from these answers alone" in privacy().paragraph()
+    text = privacy(answer="NO ANSWER: nothing there.").paragraph()
+    assert "synthetic" not in text
+    assert "3 noisy answers, each entered in the ledger before it was given. NO ANSWER" in text
+
+
+def test_outcome_values_read_off_patients_are_told() -> None:
+    assert "read off patients" not in privacy(parameters={"outcome_labels": "public"}).paragraph()
+    assert "two values were read off patients" in privacy(
+        parameters={"outcome_labels": "read off the rows"}
+    ).paragraph()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("both", "short", "long"),
+    [
+        (2.34501, "; with earlier runs ε = 2.35 (end-to-end)", "the end-to-end guarantee is ε = 2.346 at δ = 1e-05."),
+        (math.inf, "; with earlier runs ε = unbounded (end-to-end)", "no end-to-end guarantee: ε is unbounded."),
+        ("unbounded", "; with earlier runs ε = unbounded (end-to-end)", "no end-to-end guarantee: ε is unbounded."),
+        ("not known", "; with earlier runs not known (end-to-end)", "the end-to-end guarantee is not known."),
+    ],
+)
+def test_earlier_runs_are_told_whether_their_sum_is_a_number_or_not(both: float | str, short: str, long: str) -> None:
+    said = privacy(epsilon_with_earlier_runs=both)
+    assert said.short().endswith(short)
+    assert f"together with them {long}" in said.paragraph() or f"together with them there is {long}" in said.paragraph()
+    assert "earlier" not in privacy().short()
+    assert "Earlier" not in privacy().paragraph()
+
+
+# ---- verification
+
+
+def written(said: Privacy, path: Path, **changed: Any) -> Path:
+    """As a run writes it; `changed` afterwards, by hand."""
+    write_json(path, {**said.to_dict(), **changed})
+    return path
+
+
+@pytest.mark.parametrize("both", [None, 2.0, math.inf, "not known"])
+def test_an_honest_file_holds_and_the_verdict_says_what_it_cannot_see(both: float | str | None, tmp_path: Path) -> None:
+    found = verify(written(privacy(epsilon_with_earlier_runs=both), tmp_path / "privacy.json"))
+    assert found.contradictions == ()
+    assert found.holds
+    assert found.lines()[-1].startswith("the ledger pays for the stated ε")
+    assert "entries listed add up to the stated ε (end-to-end); entries that were left out cannot be" in found.verdict
+
+
+def test_an_empty_ledger_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="an empty ledger"):
+        verify(written(privacy(), tmp_path / "privacy.json", ledger=[]))
+
+
+def entry(number: int, **changed: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda said: {
+        "ledger": [{**one, **(changed if k == number else {})} for k, one in enumerate(said["ledger"])]
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (entry(0, noise=1.0), "entry 1, histogram by label: noise"),
+        (entry(1, noise=1e6), "entry 2, gradient sums: noise"),
+        (entry(2, noise=0.1), "entry 3, events and time at risk"),
+        (entry(1, unit="row"), "1 entries protect rows"),
+        (lambda said: {"membership_advantage": said["membership_advantage"] - 1e-6}, "membership advantage"),
+        (lambda said: {"membership_advantage": None}, "membership advantage"),
+        (lambda said: {"trade_off": [[a, min(1.0, b + 1e-6)] for a, b in said["trade_off"]]}, "trade-off curve"),
+        (lambda said: {"trade_off": []}, "trade-off curve"),
+        (lambda said: {"statement": said["statement"].replace("5 are read", "1 are read")}, "statement in words"),
+        (lambda said: {"not_covered": ["rain"]}, "statement in words"),
+    ],
+)
+def test_a_file_that_contradicts_its_ledger_is_caught(
+    change: Callable[[dict[str, Any]], dict[str, Any]], says: str, tmp_path: Path
+) -> None:
+    said = privacy()
+    found = verify(written(said, tmp_path / "privacy.json", **change(json.loads(json.dumps(said.to_dict())))))
+    assert found.pays
+    assert not found.holds
+    assert any(says in line for line in found.contradictions)
+    assert all("end-to-end" in line for line in found.lines())
+    assert "pays for" not in found.verdict
+
+
+def test_noise_that_an_entry_does_not_mention_is_no_contradiction(tmp_path: Path) -> None:
+    silent = [{**one, "noise": 0.0} for one in privacy().ledger]
+    assert verify(written(privacy(ledger=silent), tmp_path / "privacy.json")).holds
+
+
+def test_a_pick_must_carry_the_gumbel_noise_of_its_cost(tmp_path: Path) -> None:
+    pick = Event("choice", "choice of columns", (), 2, 0.1, 2, noise=20.0, unit="person")
+    curve = {"trade_off": tuple(trade_off([pick])), "membership_advantage": membership_advantage([pick])}
+    said = privacy(ledger=[pick.to_dict()], **curve)
+    assert verify(written(said, tmp_path / "a.json")).holds
+    said = privacy(ledger=[replace(pick, noise=10.0).to_dict()], **curve)
+    assert "choice of columns: noise 10" in " ".join(verify(written(said, tmp_path / "b.json")).contradictions)
+
+
+def run_folder(said: Privacy, path: Path) -> Path:
+    for room in ("release", "internal"):
+        (path / room).mkdir(parents=True)
+    written(said, path / "release" / "privacy.json")
+    (path / "internal" / "ledger.jsonl").write_text("".join(json.dumps(one) + "\n" for one in said.ledger))
+    return path
+
+
+def test_a_run_folders_ledger_is_compared_with_its_release(tmp_path: Path) -> None:
+    run = run_folder(privacy(), tmp_path / "run")
+    ledger = run / "internal" / "ledger.jsonl"
+    assert verify(run).holds
+    assert "the same 3 entries" in " ".join(verify(run).notes)
+    lines = ledger.read_text()
+    ledger.write_text(lines + lines.splitlines(keepends=True)[0])  # one more answer than the release admits
+    assert not verify(run).holds
+    assert "4 entries that are not the 3" in " ".join(verify(run).contradictions)
+    assert verify(run / "release").holds  # from the file alone it cannot be seen
+    ledger.write_text(lines + '{"kind": "gaus')  # torn by a kill: it was never answered
+    assert verify(run).holds
+    assert ledger.read_text().endswith('{"kind": "gaus')  # read, not mended
+    ledger.write_text("no event\n")
+    with pytest.raises(RunFolderError, match="one event on each line"):
+        verify(run)
+    ledger.unlink()
+    assert "missing" in " ".join(verify(run).notes)
+
+
+def test_earlier_runs_of_a_folder_are_reported_and_must_be_counted(tmp_path: Path) -> None:
+    alone = privacy()
+    both = replay((*alone.events, *alone.events), 1e-5).epsilon
+    for name, said, holds in (("none", None, False), ("low", both - 0.01, False), ("right", both, True)):
+        run = run_folder(replace(alone, epsilon_with_earlier_runs=said), tmp_path / name)
+        (run / "internal" / "earlier.jsonl").write_text((run / "internal" / "ledger.jsonl").read_text())
+        found = verify(run)
+        assert found.holds is holds
+        assert f"3 entries of earlier runs, together ε = {shown(both, 6)}" in " ".join(found.notes)
+
+
+# ---- PrivateModel
+
+
+def fitted(epsilon: float = 4.0) -> dc.PrivateModel:
+    frame = small_frame(600)
+    return dc.PrivateModel(epsilon=epsilon).fit(frame[SMALL_SCHEMA.names], frame["died"], schema=SMALL_SCHEMA)
+
+
+def test_a_cohort_is_fitted_alone_and_nothing_beside_it_is_ignored() -> None:
+    frame = small_frame(30)
+    cohort = dc.Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=SMALL_SCHEMA)
+    for name, value in (("y", frame["died"]), ("schema", SMALL_SCHEMA), ("person", np.arange(30)), ("classes", "ab")):
+        model = dc.PrivateModel()
+        with pytest.raises(SettingsError, match=rf"takes a cohort alone.*Found {name}\."):
+            model.fit(cohort, **{name: value})
+        assert not hasattr(model, "privacy_")
+
+
+def test_fits_of_one_model_add_up() -> None:
+    frame = small_frame(600)
+    model = fitted()
+    first = model.privacy_
+    assert first.epsilon_with_earlier_runs is None
+    assert "the model was made from these answers alone" in first.paragraph()
+    model.fit(frame[SMALL_SCHEMA.names], frame["died"], schema=SMALL_SCHEMA)
+    both = replay((*first.events, *model.privacy_.events), 1e-5).epsilon
+    assert model.privacy_.epsilon_with_earlier_runs == pytest.approx(both)
+    assert both > 5.5
+    assert "Earlier fits of this model read the same patients; together with them" in model.privacy_.paragraph()
+
+
+def test_an_interrupted_fit_is_counted_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = small_frame(600)
+    model = dc.PrivateModel(epsilon=4.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(PrivateTable, "sums", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(frame[SMALL_SCHEMA.names], frame["died"], schema=SMALL_SCHEMA)
+    model.fit(frame[SMALL_SCHEMA.names], frame["died"], schema=SMALL_SCHEMA)
+    both = model.privacy_.epsilon_with_earlier_runs
+    assert isinstance(both, float)
+    assert both > model.privacy_.epsilon + 0.1
+
+
+def test_a_model_without_an_answer_warns_that_it_is_noise() -> None:
+    frame = small_frame(400)
+    with pytest.warns(DistcondenseWarning, match="the model is noise"):
+        model = dc.PrivateModel().fit(frame[SMALL_SCHEMA.names], np.zeros(400, int), schema=SMALL_SCHEMA)
+    text = model.privacy_.paragraph()
+    assert "NO ANSWER: the model is noise" in text
+    assert "synthetic" not in text
+    assert "was made" not in text
+
+
+@pytest.mark.parametrize("name", ["outcome_", "time_", "person_"])
+def test_features_with_the_names_of_outcome_time_and_person_are_refused(name: str) -> None:
+    schema = Schema((Column("age", "integer", 0, 100), Column(name, "integer", 0, 1)))
+    frame = pd.DataFrame({"age": np.arange(20), name: np.arange(20) % 2})
+    with pytest.raises(SettingsError, match=f"must not have columns named.*Found {name}"):
+        dc.PrivateModel().fit(frame, np.arange(20) % 2, schema=schema)
