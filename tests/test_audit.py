@@ -236,7 +236,7 @@ def test_the_verdict_tells_a_chance_excess_from_a_doubt_and_from_a_refutation():
 
 
 def test_wrong_questions_are_refused_before_any_run():
-    with pytest.raises(SettingsError, match="private or published"):
+    with pytest.raises(SettingsError, match="one of private, published"):
         run_audit(mechanism="none")
     with pytest.raises(SettingsError, match="20 or more"):
         run_audit(runs=5)
