@@ -263,8 +263,8 @@ def test_soft_labels_become_weighted_pairs(binary):
     soft = replace(result, frame=result.frame.assign(risk=0.25, weight=2.0))
     X, y, weight = soft.training_data()
     assert len(X) == 80
-    assert weight[y == 1].sum() == pytest.approx(40 * 2 * 0.25)
-    assert weight.sum() == pytest.approx(80)
+    assert weight[y == 1].sum() == pytest.approx(40 * 0.25)  # whatever their scale, weights come with mean 1 a row
+    assert weight.sum() == pytest.approx(40)
 
 
 def test_a_soft_release_keeps_the_raw_numbers(binary, tmp_path):
