@@ -102,21 +102,21 @@ def run(
         model = dc.PrivateModel(epsilon=epsilon, delta=DELTA).fit(train)
         seconds = time.perf_counter() - started
         margin = model.decision_function(test.features)
-        yield {"what": "private model", "epsilon": epsilon, "score": scored(test, margin), "seconds": seconds,
-               "no_answer": bool(model.privacy_.answer)}  # fmt: skip
+        yield {"what": "private model", "epsilon_end_to_end": epsilon, "score": scored(test, margin),
+               "seconds": seconds, "no_answer": bool(model.privacy_.answer)}  # fmt: skip
         for ipc in ipcs:
             started = time.perf_counter()
             result = dc.condense(train, ipc=ipc, epsilon=epsilon, delta=DELTA, seed=seed, holdout=0.0, threads=threads)
             seconds = time.perf_counter() - started
             if result.privacy.answer:
-                yield {"what": "condensed", "epsilon": epsilon, "ipc": ipc, "student": "xgb", "score": None,
+                yield {"what": "condensed", "epsilon_end_to_end": epsilon, "ipc": ipc, "student": "xgb", "score": None,
                        "no_answer": True, "seconds": seconds}  # fmt: skip
                 continue
             for name, score in students(result, test, seed, threads).items():
-                yield {"what": "condensed", "epsilon": epsilon, "ipc": ipc, "student": name, "score": score,
+                yield {"what": "condensed", "epsilon_end_to_end": epsilon, "ipc": ipc, "student": name, "score": score,
                        "seconds": seconds}  # fmt: skip
             if train.task == "binary" and len(train.schema.columns) <= 128:
-                yield {"what": "naive Bayes sampler", "epsilon": epsilon, "ipc": ipc, "student": "xgb",
+                yield {"what": "naive Bayes sampler", "epsilon_end_to_end": epsilon, "ipc": ipc, "student": "xgb",
                        "score": naive_bayes(train, test, epsilon, ipc, seed, threads)}  # fmt: skip
     for ipc in ipcs:
         rows = random_rows(train, ipc, seed)
@@ -223,7 +223,7 @@ def table(data: str, records: list[dict[str, Any]]) -> str:
     """Markdown, one row per way and student."""
     keys: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for r in records:
-        keys.setdefault((r["what"], r.get("epsilon"), r.get("ipc"), r.get("student", "—")), []).append(r)
+        keys.setdefault((r["what"], r.get("epsilon_end_to_end"), r.get("ipc"), r.get("student", "—")), []).append(r)
     lines = ["| what | ε end-to-end | IPC | student | score, mean ± sd | target | seconds |", "| --- " * 7 + "|"]
     for (what, epsilon, ipc, student), found in keys.items():
         values = np.array([r["score"] for r in found if r["score"] is not None], float)
