@@ -621,7 +621,7 @@ def test_the_model_goes_to_treelite_and_comes_back_the_same():
     from distcondense.references.additive import to_treelite
     from distcondense.references.trees import flatten
 
-    frame = small_frame(200)
+    frame = small_frame(600)
     model = dc.PrivateModel(epsilon=8.0).fit(frame[SMALL_SCHEMA.names], frame["died"], schema=SMALL_SCHEMA).model_
     codec = Codec.public(SMALL_SCHEMA)
     reference = model.reference(codec)
