@@ -92,7 +92,7 @@ class Lab:
     ) -> Placed:
         m = len(codes)
         label = np.repeat(np.array([0, 1], np.int8), m // 2)
-        risk = label.astype(float) if hard else placement._probability(self.learned.model.margin(codes))
+        risk = label.astype(float) if hard else self.learned.model.probability(codes)
         share = np.ones(m) if weight is None else weight / weight.mean()
         inside = rng.random(codes.shape) if inside is None else inside
         return Placed(codes, inside, label, share * self.learned.rows / m, risk=risk)
@@ -100,7 +100,7 @@ class Lab:
 
 def agreement(judge: placement._Judge, placed: Placed) -> float:
     """The product's judgement, for rows that may differ in weight."""
-    rows = xgb.DMatrix(judge._rows(placed.codes, placed.inside), label=placed.risk, weight=placed.weight, nthread=1)
+    rows = xgb.DMatrix(judge.encode(placed.codes, placed.inside), label=placed.risk, weight=placed.weight, nthread=1)
     students = [
         xgb.train({**placement.STUDENT, "seed": seed, "nthread": 1}, rows, placement.ROUNDS)
         for seed in placement.STUDENT_SEEDS
@@ -275,7 +275,7 @@ def boundary(lab: Lab, *, count: int) -> Placed:
 
 
 def undecided(learned: Learned, codes: Ints) -> Floats:
-    p = placement._probability(learned.model.margin(codes))
+    p = learned.model.probability(codes)
     return BOUNDARY_FLOOR + (1 - BOUNDARY_FLOOR) * 4 * p * (1 - p)
 
 

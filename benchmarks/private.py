@@ -22,7 +22,7 @@ import distcondense as dc
 from benchmarks import cohorts
 from distcondense.bins import public_cells
 from distcondense.codec import Codec, design_of
-from distcondense.cohort import Cohort
+from distcondense.cohort import Cohort, Outcome
 from distcondense.errors import UserError
 from distcondense.metrics import auroc, c_index
 from distcondense.privacy.accountant import Budget
@@ -151,8 +151,6 @@ def students(result: dc.Result, test: Cohort, seed: int, threads: int) -> dict[s
     X_test = design_of(test.features[names], result.schema)
     X, y, weight = result.training_data()
     if test.task == "survival":
-        from distcondense.cohort import Outcome
-
         centre, scale = X.mean(), X.std().replace(0, 1)
         time_name, event_name = result.outcome
         unit = float(np.median(y[time_name]))
@@ -206,8 +204,6 @@ def naive_bayes(train: Cohort, test: Cohort, epsilon: float, ipc: int, seed: int
         counts = np.maximum(gate.histogram((j,), mu=budget.mu / np.sqrt(len(cells))), 0) + 1e-9
         drawn.append(np.concatenate([rng.choice(counts.shape[1], ipc, p=row / row.sum()) for row in counts]))
     X = np.stack(drawn, axis=1).astype(np.float32)
-    from distcondense.cohort import Outcome
-
     outcome = Outcome(np.repeat([0, 1], ipc).astype(np.int8), None, train.outcome.names)
     model = fit_xgb(X, outcome, seed=seed, threads=threads)
     X_test = np.stack([c.codes(test.features[c.column.name]) for c in cells], axis=1).astype(np.float32)

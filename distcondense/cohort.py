@@ -40,6 +40,12 @@ class Outcome:
     def task(self) -> Task:
         return "binary" if self.time is None else "survival"
 
+    @property
+    def lacks_a_class(self) -> bool:
+        """Without both classes (survival: without an event) no model can be fitted or measured."""
+        label = self.label
+        return len(label) == 0 or label.max() == 0 or (self.task == "binary" and label.min() == 1)
+
     def __repr__(self) -> str:
         return f"Outcome({self.task}, {len(self)} rows)"
 
@@ -582,8 +588,7 @@ def _refuse(
 
 def _usable(split: Split, outcome: Outcome) -> None:
     for name in ("train", "validation", "test"):
-        label = outcome.label[getattr(split, name)]
-        if len(label) == 0 or label.max() == 0 or (outcome.task == "binary" and label.min() == 1):
+        if outcome.take(getattr(split, name)).lacks_a_class:
             need = "both classes" if outcome.task == "binary" else "at least one event"
             raise CohortError(
                 "table",

@@ -134,7 +134,7 @@ class PrivateModel:
     def predict_proba(self, X: pd.DataFrame) -> Floats:
         """(n, 2) probabilities of the two classes."""
         self._need("probability")
-        positive = 1 / (1 + np.exp(-self.decision_function(X)))
+        positive = self.model_.probability(self._codes(X))
         return np.stack([1 - positive, positive], axis=1)
 
     def predict(self, X: pd.DataFrame) -> NDArray[Any]:

@@ -12,7 +12,7 @@ import pandas as pd
 from distcondense.codec import design_of
 from distcondense.errors import SettingsError
 from distcondense.privacy.accountant import Event, unite, with_earlier
-from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import Privacy
 from distcondense.runfolder import RunFolder, write_json
 from distcondense.schema import Schema
@@ -96,7 +96,7 @@ class Result:
 
     def _bring_the_account(self, folder: RunFolder) -> None:
         """The folder's ledger becomes this run's; what other runs spent, here or where it was made, stays counted."""
-        own, there = self.privacy.events, Ledger(folder.ledger).events
+        own, there = self.privacy.events, read_events(folder.ledger)
         others = unite(self.earlier, folder.earlier_events(), there)
         if {event.run for event in there} != {event.run for event in own}:
             folder.replace_ledger(own)

@@ -20,7 +20,7 @@ from typing import Any
 from distcondense.cluster.checkpoint import Checkpoint
 from distcondense.errors import RunFolderError
 from distcondense.privacy.accountant import Event, unite
-from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.ledger import read_events, write_events
 
 
 @dataclass(frozen=True)
@@ -52,24 +52,20 @@ class RunFolder:
         return self.internal / "earlier.jsonl"
 
     def earlier_events(self) -> tuple[Event, ...]:
-        return tuple(Ledger(self._earlier).events)
+        return read_events(self._earlier)
 
     def replace_ledger(self, events: Sequence[Event]) -> None:
         """Another run's result is saved here: its ledger takes the place of the one that lies here."""
         for path in (self.ledger, self.ledger.with_suffix(".answers")):
             path.unlink(missing_ok=True)
-        draft = self.ledger.with_name(self.ledger.name + ".draft")
-        draft.write_text("".join(json.dumps(event.to_dict(), ensure_ascii=False) + "\n" for event in events), "utf-8")
-        os.replace(draft, self.ledger)
+        write_events(self.ledger, events)
 
     def account(self, events: Sequence[Event]) -> None:
         """Note these as spent by earlier runs, but for those of the run whose ledger lies here."""
-        here = {event.run for event in Ledger(self.ledger).events}
+        here = {event.run for event in read_events(self.ledger)}
         rest = [event for event in unite(events) if event.run not in here or not event.run]
         if rest or self._earlier.exists():
-            draft = self._earlier.with_name(self._earlier.name + ".draft")
-            draft.write_text("".join(json.dumps(event.to_dict(), ensure_ascii=False) + "\n" for event in rest), "utf-8")
-            os.replace(draft, self._earlier)
+            write_events(self._earlier, rest)
 
     def holdout_entropy(self, fresh: int) -> int:
         """The coins that decide who is left out: drawn once, kept so that a resumed run leaves out the same persons."""
@@ -183,8 +179,8 @@ class RunFolder:
         """
         shutil.rmtree(self._coming, ignore_errors=True)
         draft = Path(tempfile.mkdtemp(prefix="internal.draft-", dir=self.path))
-        if spent := self._spent():
-            (draft / self._earlier.name).write_bytes(spent)
+        if spent := unite(self.earlier_events(), read_events(self.ledger)):
+            write_events(draft / self._earlier.name, spent)
         write_json(draft / "owner.json", {"identity": "replacing"})
         os.replace(draft, self._coming)
         if self.finished:
@@ -203,10 +199,6 @@ class RunFolder:
     @property
     def _coming(self) -> Path:
         return self.path / "internal.coming"
-
-    def _spent(self) -> bytes:
-        """The lines of all ledgers in the folder."""
-        return b"".join(path.read_bytes() for path in (self._earlier, self.ledger) if path.exists())
 
     def _clear(self) -> None:
         """Remove what a run wrote, and nothing else that may lie in the folder."""

@@ -165,6 +165,26 @@ dck::Ahead ahead(const Packed& p, const float* X, int64_t i, int64_t rows, int64
     return i < 0 || 8 * p.n_lines > d ? dck::Ahead{nullptr, 0} : dck::Ahead{X + i * d, std::min(width, rows - i)};
 }
 
+// take(scratch, count, i, n) with the gradient of every block of n rows from row i on.
+template <typename Take>
+int32_t over_gradients(const Kernels& k, const Packed& p, const float* X, int64_t rows, int64_t d, const float* steps,
+                       int32_t threads, const Take& take) {
+    return over_blocks(rows, k.width, threads, [&](const auto& next) {
+        Workspace work(p, k.width);
+        const std::vector<float> step = compact(p, steps);
+        float ones[dck::kMaxWidth];
+        double squares[dck::kSums * dck::kMaxWidth];
+        std::fill(ones, ones + dck::kMaxWidth, 1.0f);
+        for (int64_t i = next(), then; i >= 0; i = then) {
+            const int64_t n = std::min<int64_t>(k.width, rows - i);
+            then = next();
+            const int64_t count = k.gradient(p, X + i * d, n, d, step.data(), ones, ahead(p, X, then, rows, d, k.width),
+                                             work.scratch, squares);
+            take(work.scratch, count, i, n);
+        }
+    });
+}
+
 }  // namespace
 
 // The entries of one block of rows each.
@@ -231,20 +251,9 @@ int32_t dck_jacobian(const dck_ensemble* ensemble, const float* X, int64_t rows,
                      float* out, int32_t threads) {
     const Kernels& k = isa();
     const Packed& p = ensemble->packed;
-    return over_blocks(rows, k.width, threads, [&](const auto& next) {
-        Workspace work(p, k.width);
-        const std::vector<float> step = compact(p, steps);
-        float ones[dck::kMaxWidth];
-        double squares[dck::kSums * dck::kMaxWidth];
-        std::fill(ones, ones + dck::kMaxWidth, 1.0f);
-        for (int64_t i = next(), then; i >= 0; i = then) {
-            const int64_t n = std::min<int64_t>(k.width, rows - i);
-            then = next();
-            const int64_t count = k.gradient(p, X + i * d, n, d, step.data(), ones, ahead(p, X, then, rows, d, k.width),
-                                             work.scratch, squares);
-            std::memset(out + i * d, 0, n * d * sizeof(float));
-            scatter(p, work.scratch, count, k.width, n, out + i * d, d);
-        }
+    return over_gradients(k, p, X, rows, d, steps, threads, [&](const Scratch& s, int64_t count, int64_t i, int64_t n) {
+        std::memset(out + i * d, 0, n * d * sizeof(float));
+        scatter(p, s, count, k.width, n, out + i * d, d);
     });
 }
 
@@ -259,20 +268,10 @@ dck_entries* dck_jacobian_csr(const dck_ensemble* ensemble, const float* X, int6
     } catch (const std::bad_alloc&) {
         return nullptr;
     }
-    const int32_t status = over_blocks(rows, k.width, threads, [&](const auto& next) {
-        Workspace work(p, k.width);
-        const std::vector<float> step = compact(p, steps);
-        float ones[dck::kMaxWidth];
-        double squares[dck::kSums * dck::kMaxWidth];
-        std::fill(ones, ones + dck::kMaxWidth, 1.0f);
-        for (int64_t i = next(), then; i >= 0; i = then) {
-            const int64_t n = std::min<int64_t>(k.width, rows - i);
-            then = next();
-            const int64_t count = k.gradient(p, X + i * d, n, d, step.data(), ones, ahead(p, X, then, rows, d, k.width),
-                                             work.scratch, squares);
-            append(p, work.scratch, count, k.width, n, out->pieces[i / k.width], indptr + i + 1);
-        }
-    });
+    const auto keep = [&](const Scratch& s, int64_t count, int64_t i, int64_t n) {
+        append(p, s, count, k.width, n, out->pieces[i / k.width], indptr + i + 1);
+    };
+    const int32_t status = over_gradients(k, p, X, rows, d, steps, threads, keep);
     if (status != DCK_OK) return nullptr;
     indptr[0] = 0;
     for (int64_t i = 0; i < rows; ++i) indptr[i + 1] += indptr[i];

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from distcondense.kernels.ensemble import TreeEnsemble
 
@@ -509,3 +510,12 @@ def expected_auroc(score: list[float], probability: list[float]) -> float:
             total += p * (1 - q)
             right += p * (1 - q) * (1.0 if s > t else 0.5 if s == t else 0.0)
     return right / total
+
+
+def assert_sparse_is_dense(sparse, dense):
+    """(indptr, indices, data) is the dense answer without its zeros, columns ascending and none twice."""
+    indptr, indices, data = sparse
+    found = csr_array((data, indices, indptr), shape=dense.shape)
+    assert found.has_canonical_format
+    assert (data != 0).all()
+    np.testing.assert_array_equal(found.toarray(), dense)

@@ -108,18 +108,16 @@ def evaluate(cohort: Cohort, split: Split, condensed: Condensed, *, seed: int, t
     if private and (why := _nothing_to_measure(cohort, split)):
         return {"rows": {"condensed": len(condensed.outcome), "test": len(split.test)}, "note": why}
     unit, choosing = condensed.time_unit, split.train if private else split.validation
-    rows = {
-        name: condensed.codec.encode(cohort.features.iloc[part])
-        for name, part in (("choose", choosing), ("test", split.test))
-    }
     real = {name: in_unit(cohort.outcome.take(part), unit)
             for name, part in (("train", split.train), ("choose", choosing), ("test", split.test))}  # fmt: skip
     person = None if cohort.person is None else cohort.person[split.test]
     learner = condensed.learner
 
-    def fit_rows(chosen: NDArray[np.int64]) -> Reference:
-        few = condensed.codec.encode(cohort.features.iloc[split.train[chosen]])
-        return learner.fit(few, real["train"].take(chosen), seed=seed, threads=threads)
+    def encoded(codec: Codec) -> dict[str, Any]:
+        return {name: codec.encode(cohort.features.iloc[part])
+                for name, part in (("choose", choosing), ("test", split.test))}  # fmt: skip
+
+    rows = encoded(condensed.codec)
 
     def measured(fit: Callable[[], Reference], seen: dict[str, Any] = rows) -> dict[str, Any]:
         try:
@@ -133,36 +131,29 @@ def evaluate(cohort: Cohort, split: Split, condensed: Condensed, *, seed: int, t
         found = bootstrap(measures, len(split.test), seed=seed, person=person)
         return {"threshold": threshold, **{name: estimate.to_dict() for name, estimate in found.items()}}
 
-    def measured_full() -> dict[str, Any]:
+    def full() -> dict[str, Any]:
         """All patients and, where the private model used a few columns only, all columns."""
         if not private:
             return measured(lambda: condensed.reference)
-        codec = Codec.public(cohort.schema)
-        every = {
-            name: codec.encode(cohort.features.iloc[part])
-            for name, part in (("choose", choosing), ("test", split.test))
-        }
+        some = condensed.codec.columns != cohort.schema.names
+        every = encoded(Codec.public(cohort.schema)) if some else rows
         return measured(lambda: learner.fit(every["choose"], real["train"], seed=seed, threads=threads), every)
 
-    if not len(condensed.outcome):  # a private run without an answer
-        return {
-            "full": measured_full(),
-            "private_model": measured(lambda: condensed.reference),
-            "rows": {"full": len(split.train), "private_model": len(split.train), "test": len(split.test)},
-        }
-    alike = _random_rows(real["train"], condensed.outcome, seed)
+    def alike() -> dict[str, Any]:
+        few = condensed.codec.encode(cohort.features.iloc[split.train[chosen]])
+        return measured(lambda: learner.fit(few, real["train"].take(chosen), seed=seed, threads=threads))
+
+    ways: dict[str, tuple[int, Callable[[], dict[str, Any]]]] = {"full": (len(split.train), full)}
+    if private:
+        ways["private_model"] = (len(split.train), lambda: measured(lambda: condensed.reference))
+    if len(condensed.outcome):  # a private run without an answer has no rows
+        chosen = _random_rows(real["train"], condensed.outcome, seed)
+        student = lambda: condensed.student(seed=seed, threads=threads)  # noqa: E731
+        ways["condensed"] = (len(condensed.outcome), lambda: measured(student))
+        ways["random_real"] = (len(chosen), alike)
     return {
-        "full": measured_full(),
-        **({"private_model": measured(lambda: condensed.reference)} if private else {}),
-        "condensed": measured(lambda: condensed.student(seed=seed, threads=threads)),
-        "random_real": measured(lambda: fit_rows(alike)),
-        "rows": {
-            "full": len(split.train),
-            **({"private_model": len(split.train)} if private else {}),
-            "condensed": len(condensed.outcome),
-            "random_real": len(alike),
-            "test": len(split.test),
-        },
+        **{name: measure() for name, (_, measure) in ways.items()},
+        "rows": {**{name: count for name, (count, _) in ways.items()}, "test": len(split.test)},
         "interval": f"95% percentile bootstrap, {RESAMPLES} resamples of test "
         + ("rows" if person is None else "persons"),
     }
@@ -172,10 +163,8 @@ def _nothing_to_measure(cohort: Cohort, split: Split) -> str:
     """Why a private run's release cannot be measured on patients; a run must not fail for that."""
     if not len(split.test):
         return "nobody was held out, so nothing was measured on patients"
-    for part in (split.train, split.test):
-        label = cohort.outcome.label[part]
-        if not len(label) or label.max() == 0 or (cohort.task == "binary" and label.min() == 1):
-            return "too few rows of one class to measure on patients"
+    if any(cohort.outcome.take(part).lacks_a_class for part in (split.train, split.test)):
+        return "too few rows of one class to measure on patients"
     return ""
 
 

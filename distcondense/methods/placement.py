@@ -67,14 +67,28 @@ class Placed:
 
     def features(self, cells: tuple[Cells, ...]) -> pd.DataFrame:
         """Legal values in original units."""
-        return pd.DataFrame({c.column.name: c.values(self.codes[:, j], self.inside[:, j]) for j, c in enumerate(cells)})
+        return _values(cells, self.codes, self.inside)
+
+
+def _values(cells: tuple[Cells, ...], codes: Ints, inside: Floats) -> pd.DataFrame:
+    return pd.DataFrame({c.column.name: c.values(codes[:, j], inside[:, j]) for j, c in enumerate(cells)})
+
+
+class _Encoder:
+    """Cells as the numbers students see: the codec's rows of legal values."""
+
+    def __init__(self, cells: tuple[Cells, ...]) -> None:
+        self.cells = cells
+        self.codec = Codec.public(Schema(tuple(c.column for c in cells)))
+
+    def __call__(self, codes: Ints, inside: Floats) -> NDArray[np.float32]:
+        return self.codec.encode(_values(self.cells, codes, inside))
 
 
 def place(learned: Learned, ipc: int, *, seed: int, threads: int = 1) -> Placed:
     """2·IPC rows, IPC of each class (event status); none where nothing was learned."""
-    rows = 0 if not learned.informative else ipc
     survival = isinstance(learned.objective, PiecewiseExponential)
-    if rows == 0:
+    if not learned.informative:
         empty = np.empty(0)
         codes = np.empty((0, len(learned.marginals)), np.int64)
         return Placed(codes, codes.astype(float), empty.astype(np.int8), empty,
@@ -129,7 +143,7 @@ def _place_binary(learned: Learned, ipc: int, seed: int, threads: int) -> Placed
         found = list(pool.map(candidate, range(count)))
     _, codes, inside = max(found, key=lambda one: one[0])
     label = np.repeat(np.array([0, 1], np.int8), ipc)
-    return Placed(codes, inside, label, np.full(m, learned.rows / m), risk=_probability(learned.model.margin(codes)))
+    return Placed(codes, inside, label, np.full(m, learned.rows / m), risk=learned.model.probability(codes))
 
 
 def _closer(codes: Ints, mixture: _Mixture, swaps: int, rng: Rng) -> Ints:
@@ -150,27 +164,23 @@ class _Judge:
         import xgboost as xgb
 
         self.learned = learned
-        self.codec = Codec.public(Schema(tuple(cells.column for cells in learned.model.cells)))
+        self.encode = _Encoder(learned.model.cells)
         positives = int(np.clip(round(POOL * learned.positive), 1, POOL - 1))
         pool = np.concatenate([_independent(learned, c, n, rng) for c, n in ((0, POOL - positives), (1, positives))])
-        self.truth = _probability(learned.model.margin(pool))
-        self.pool = xgb.DMatrix(self._rows(pool, rng.random(pool.shape)), nthread=1)
+        self.truth = learned.model.probability(pool)
+        self.pool = xgb.DMatrix(self.encode(pool, rng.random(pool.shape)), nthread=1)
 
     def __call__(self, codes: Ints, inside: Floats) -> float:
         import xgboost as xgb
 
-        label = _probability(self.learned.model.margin(codes))
+        label = self.learned.model.probability(codes)
         weight = np.full(len(codes), self.learned.rows / len(codes))
-        rows = xgb.DMatrix(self._rows(codes, inside), label=label, weight=weight, nthread=1)
+        rows = xgb.DMatrix(self.encode(codes, inside), label=label, weight=weight, nthread=1)
         total = 0.0
         for seed in STUDENT_SEEDS:
             student = xgb.train({**STUDENT, "seed": seed, "nthread": 1}, rows, ROUNDS)
             total += expected_auroc(student.predict(self.pool, output_margin=True), self.truth)
         return total / len(STUDENT_SEEDS)
-
-    def _rows(self, codes: Ints, inside: Floats) -> NDArray[np.float32]:
-        empty = np.empty(0)
-        return self.codec.encode(Placed(codes, inside, empty.astype(np.int8), empty).features(self.learned.model.cells))
 
 
 def expected_auroc(score: NDArray[Any], probability: Floats) -> float:
@@ -180,10 +190,6 @@ def expected_auroc(score: NDArray[Any], probability: Floats) -> float:
     start = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))
     positive, negative = np.add.reduceat(p, start), np.add.reduceat(1 - p, start)
     return float((positive * (negative.cumsum() - negative / 2)).sum() / (positive.sum() * negative.sum()))
-
-
-def _probability(margin: Floats) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-margin)), np.float64)
 
 
 def _independent(learned: Learned, group: int, rows: int, rng: Rng) -> Ints:
@@ -206,8 +212,7 @@ def _stratified(marginals: list[Floats], rows: int, rng: Rng) -> Ints:
 
 def _place_survival(learned: Learned, ipc: int, seed: int) -> Placed:
     rng = np.random.default_rng([seed, 0x9003])
-    share = learned.positive
-    overall = [(1 - share) * p[0] + share * p[1] for p in learned.marginals]
+    share, overall = learned.positive, learned.overall
     pool = _stratified(overall, SURVIVAL_POOL, rng)
     curve = _Curve.of(learned, pool)
     dies = curve.ends(learned.model.margin(pool))[0].sum(1)
@@ -238,15 +243,12 @@ class _CoxJudge:
     """How closely a Cox student of a candidate set follows the private model's log hazard over a pool."""
 
     def __init__(self, learned: Learned, pool: Ints, rng: Rng) -> None:
-        self.cells = learned.model.cells
-        self.codec = Codec.public(Schema(tuple(cells.column for cells in self.cells)))
+        self.encode = _Encoder(learned.model.cells)
         self.truth = learned.model.margin(pool)
-        empty = np.empty(0)
-        rows = Placed(pool, rng.random(pool.shape), empty.astype(np.int8), empty).features(self.cells)
-        self.pool = self.codec.encode(rows)
+        self.pool = self.encode(pool, rng.random(pool.shape))
 
     def __call__(self, placed: Placed) -> float:
-        rows = self.codec.encode(placed.features(self.cells))
+        rows = self.encode(placed.codes, placed.inside)
         if not (rows != rows[0]).any():
             return -1.0
         centre, scale = rows.mean(0), np.maximum(rows.std(0), 1e-6)

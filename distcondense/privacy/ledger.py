@@ -103,7 +103,7 @@ class Ledger:
         return path.with_suffix(".answers")
 
     def _append(self, path: Path, event: Event) -> None:
-        line = json.dumps(event.to_dict(), ensure_ascii=False).encode() + b"\n"
+        line = _line(event)
         fresh = not path.exists()
         with path.open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # held until the file closes: two runs must not share what is left
@@ -131,14 +131,7 @@ class Ledger:
             if len(whole) < len(text):  # torn by a kill inside `enter`: its answer was never computed
                 file.truncate(len(whole))
         self._size = len(whole)
-        for number, line in enumerate(whole.splitlines()):
-            try:
-                self._own.append(Event.from_dict(json.loads(line)))
-            except ValueError:
-                raise RunFolderError(
-                    "ledger", "must hold one event on each line", found=f"line {number + 1} unreadable",
-                    fix="restore the file from a backup: what was spent is not known without it",
-                ) from None  # fmt: skip
+        self._own += _events(whole)
         answers = self._beside(path)
         if answers.exists():
             self._load_answers(answers)
@@ -168,3 +161,35 @@ class Ledger:
             good = file.tell()
         if good < len(content):
             os.truncate(path, good)
+
+
+def read_events(path: Path) -> tuple[Event, ...]:
+    """The events of a ledger on disk, which is left as it is: a line torn by a kill is not one. None where no file."""
+    if not path.is_file():
+        return ()
+    text = path.read_bytes()
+    return tuple(_events(text[: text.rfind(b"\n") + 1]))
+
+
+def write_events(path: Path, events: Sequence[Event]) -> None:
+    """A whole account at once, atomically; a run's own ledger grows by `Ledger.enter` only."""
+    draft = path.with_name(path.name + ".draft")
+    draft.write_bytes(b"".join(map(_line, events)))
+    os.replace(draft, path)
+
+
+def _line(event: Event) -> bytes:
+    return json.dumps(event.to_dict(), ensure_ascii=False).encode() + b"\n"
+
+
+def _events(lines: bytes) -> list[Event]:
+    found = []
+    for number, line in enumerate(lines.splitlines()):
+        try:
+            found.append(Event.from_dict(json.loads(line)))
+        except (ValueError, AttributeError):
+            raise RunFolderError(
+                "ledger", "must hold one event on each line", found=f"line {number + 1} unreadable",
+                fix="restore the file from a backup: what was spent is not known without it",
+            ) from None  # fmt: skip
+    return found

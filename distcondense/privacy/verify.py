@@ -16,6 +16,7 @@ from typing import Any
 
 from distcondense.errors import RunFolderError, UserError
 from distcondense.privacy.accountant import Event, membership_advantage, replay, trade_off, with_earlier
+from distcondense.privacy.ledger import read_events
 from distcondense.privacy.published import PublishedAccountant
 from distcondense.privacy.statement import PERSONS, Privacy, shown
 
@@ -162,9 +163,9 @@ def _wrong_words(stated: dict[str, Any]) -> list[str]:
 def _with_folder(found: Verified, stated: dict[str, Any], room: Path) -> Verified:
     """What lies beside the release: the ledger on disk, and what earlier runs in the folder spent."""
     wrong, notes = [], []
-    events = [Event.from_dict(entry) for entry in stated["ledger"]]
-    on_disk, earlier = (_read(room / name) for name in ("ledger.jsonl", "earlier.jsonl"))
-    if on_disk is None:
+    events = tuple(Event.from_dict(entry) for entry in stated["ledger"])
+    on_disk, earlier = (read_events(room / name) for name in ("ledger.jsonl", "earlier.jsonl"))
+    if not (room / "ledger.jsonl").is_file():
         notes.append("internal/ledger.jsonl is missing, nothing to compare the entries with")
     elif on_disk != events:
         wrong.append(f"internal/ledger.jsonl holds {len(on_disk)} entries that are not the {len(events)} of the file")
@@ -178,20 +179,6 @@ def _with_folder(found: Verified, stated: dict[str, Any], room: Path) -> Verifie
         if low or said is None or (isinstance(both, str) and said != both):
             wrong.append("the statement does not count the earlier runs of this folder")
     return replace(found, contradictions=(*found.contradictions, *wrong), notes=tuple(notes))
-
-
-def _read(path: Path) -> list[Event] | None:
-    """The whole lines of a ledger, which is left as it is; None where there is none."""
-    if not path.is_file():
-        return None
-    try:
-        text = path.read_bytes()
-        return [Event.from_dict(json.loads(line)) for line in text[: text.rfind(b"\n") + 1].splitlines()]
-    except (ValueError, AttributeError):
-        raise RunFolderError(
-            f"internal/{path.name}", "must hold one event on each line", found="a line that is none",
-            fix="restore the file from a backup: what was spent is not known without it",
-        ) from None  # fmt: skip
 
 
 def _as_published(stated: dict[str, Any], epsilon: float, delta: float) -> Verified:

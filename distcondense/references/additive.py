@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from distcondense.bins import Cells
 from distcondense.codec import Codec, fill_value
 from distcondense.kernels.ensemble import TreeEnsemble
-from distcondense.references.base import Link, Rows, Scores
+from distcondense.references.base import Link
+from distcondense.references.flat import EnsembleReference
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.integer[Any]]
@@ -47,36 +48,22 @@ class AdditiveModel:
             out += table[codes[:, j]]
         return out
 
+    def probability(self, codes: Codes) -> Floats:
+        """(n, d) cells → (n,) probabilities of the positive class."""
+        return np.asarray(1 / (1 + np.exp(-self.margin(codes))), np.float64)
+
     def predict(self, features: pd.DataFrame) -> Floats:
         """Probabilities (binary) or log hazard ratios (survival) of rows in original units."""
-        margin = self.margin(self.codes(features))
-        return 1 / (1 + np.exp(-margin)) if self.link == "probability" else margin
+        codes = self.codes(features)
+        return self.probability(codes) if self.link == "probability" else self.margin(codes)
 
     def contributions(self, codes: Codes) -> Floats:
         """(n, d) what each column adds to a row's margin: for an additive model these are its Shapley values."""
         return np.stack([table[codes[:, j]] for j, table in enumerate(self.tables)], axis=1)
 
-    def reference(self, codec: Codec) -> AdditiveReference:
+    def reference(self, codec: Codec) -> EnsembleReference:
         """The model over a codec's encoded rows, as trees."""
-        return AdditiveReference(self.name, self.link, ensemble_of(self, codec))
-
-
-@dataclass(frozen=True)
-class AdditiveReference:
-    """The additive model as the engine sees it: encoded rows in, scores out, through its flat trees."""
-
-    name: str
-    link: Link
-    ensemble: TreeEnsemble
-
-    @property
-    def n_features(self) -> int:
-        return self.ensemble.n_features
-
-    def scores(self, rows: Rows) -> Scores:
-        from distcondense import kernels
-
-        return np.asarray(kernels.scores(self.ensemble, np.ascontiguousarray(rows, np.float32), 1), np.float32)
+        return EnsembleReference(self.name, self.link, ensemble_of(self, codec))
 
 
 def to_treelite(ensemble: TreeEnsemble) -> Any:

@@ -8,35 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 
-from distcondense import kernels
 from distcondense.codec import Codec
 from distcondense.cohort import Task
 from distcondense.errors import ModelError
 from distcondense.kernels.ensemble import TreeEnsemble
-from distcondense.references.base import BlackBox, Link, Reference, Rows, Scores
+from distcondense.references.base import BlackBox, Link, Reference, Rows
+from distcondense.references.flat import EnsembleReference
 from distcondense.references.trees import library_of, tree_reference
-
-
-@dataclass(frozen=True)
-class EnsembleReference:
-    """A flat ensemble scored by our own walk, because its thresholds no longer belong to any library."""
-
-    name: str
-    link: Link
-    ensemble: TreeEnsemble
-    threads: int = 1
-
-    @property
-    def n_features(self) -> int:
-        return self.ensemble.n_features
-
-    def scores(self, rows: Rows) -> Scores:
-        return kernels.scores(self.ensemble, rows, self.threads)
 
 
 def in_model_space(

@@ -125,6 +125,11 @@ class Learned:
     doubt: str = ""  # why there is no answer in this, if there is none
 
     @property
+    def overall(self) -> list[Floats]:
+        """Per used column (cells,): cell probabilities of both classes together."""
+        return _pooled(self.marginals, self.positive)
+
+    @property
     def informative(self) -> bool:
         return not self.doubt
 
@@ -226,8 +231,8 @@ def _doubt(learned: Learned, plan: Plan, sigma: float) -> str:
     noise = sigma / np.sqrt(sum(1 / cells.size for cells in learned.model.cells))
     if rarer < CASES * noise:
         return "too few rows of the rarer class to tell from noise"
-    overall = [(1 - learned.positive) * m[0] + learned.positive * m[1] for m in learned.marginals]
-    variance = sum(float(p @ t**2) for p, t in zip(overall, learned.model.tables, strict=True))  # tables have mean 0
+    pairs = zip(learned.overall, learned.model.tables, strict=True)
+    variance = sum(float(p @ t**2) for p, t in pairs)  # tables have mean 0
     if learned.evidence < (EVIDENCE_CHOSEN if plan.picks else EVIDENCE) or variance < SPREAD**2:
         return "no relation between the features and the outcome that stands out of the noise"
     return ""
@@ -277,8 +282,12 @@ def _probabilities(count: Floats, merge: NDArray[np.int64], sigma: float, cells:
     return out
 
 
+def _pooled(marginals: tuple[Floats, ...], positive: float) -> list[Floats]:
+    return [(1 - positive) * m[0] + positive * m[1] for m in marginals]
+
+
 def _centred(model: AdditiveModel, marginals: tuple[Floats, ...], positive: float) -> AdditiveModel:
     """The same model with every table's mean moved into the intercept, as a reader of the tables expects."""
-    means = [float(((1 - positive) * m[0] + positive * m[1]) @ t) for m, t in zip(marginals, model.tables, strict=True)]
+    means = [float(p @ t) for p, t in zip(_pooled(marginals, positive), model.tables, strict=True)]
     tables = tuple(t - mean for t, mean in zip(model.tables, means, strict=True))
     return replace(model, intercept=model.intercept + float(np.sum(means)), tables=tables)
