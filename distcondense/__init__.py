@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from distcondense.cluster.config import Cluster as Cluster
     from distcondense.codec import design as design
     from distcondense.cohort import Cohort as Cohort
     from distcondense.jacobian import jacobian as jacobian
@@ -22,10 +23,12 @@ __version__ = "0.1.0"
 
 # name → module, loaded on first use: `distcondense --help` must not wait for XGBoost
 _HOMES = {
-    "Cohort": "cohort", "Column": "schema", "Schema": "schema", "Settings": "settings", "Result": "result",
-    "PrivateModel": "private_model", "condense": "pipeline", "design": "codec",
+    "Cluster": "cluster.config", "Cohort": "cohort", "Column": "schema", "Schema": "schema", "Settings": "settings",
+    "Result": "result", "PrivateModel": "private_model", "condense": "pipeline", "design": "codec",
 }  # fmt: skip
-__all__ = ["Cohort", "Column", "PrivateModel", "Result", "Schema", "Settings", "condense", "design", "jacobian"]
+__all__ = [
+    "Cluster", "Cohort", "Column", "PrivateModel", "Result", "Schema", "Settings", "condense", "design", "jacobian",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

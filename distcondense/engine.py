@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from distcondense import kernels
 from distcondense.cluster.checkpoint import Checkpoint
+from distcondense.cluster.executors import Executor
 from distcondense.errors import BudgetError
-from distcondense.jacobian import jacobian
 from distcondense.kernels.random import bits, uniforms
 from distcondense.kernels.update import AdamState, NoiseRule, row_norms
 from distcondense.objectives import Composite, Floats
@@ -32,7 +32,8 @@ from distcondense.settings import Settings
 
 Matrix = NDArray[np.float32]
 PERTURB_STREAM, START_STREAM, DRAW_STREAM, LABEL_STREAM = 1, 2, 3, 4
-CHECKPOINT_SECONDS = 5.0  # at most this much work is lost; writing more often would slow small runs down
+CHECKPOINT_SECONDS = 5.0  # at most this much work is lost, and a step; the first step is always kept
+CHECKPOINT_SHARE = 20  # seconds of work to each second of writing, where a state is large
 
 
 def seed_key(seed: int) -> int:
@@ -88,6 +89,7 @@ class State:
     history: list[dict[str, Any]] = field(default_factory=list)
     stale: int = 0  # evaluations since the best one
     stopped: str = ""
+    begun_at: int = 0  # the step this process began with
 
     def save(self, checkpoint: Checkpoint, ledger: list[tuple[float, int]]) -> None:
         arrays = {"X": self.X, "m": self.adam.m, "v": self.adam.v}
@@ -126,17 +128,18 @@ def optimise(
     noise_key: int,
     accountant: PublishedAccountant,
     validate: Callable[[Matrix], float],
+    executor: Executor,
     threads: int = 1,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
-    path: str = "auto",
 ) -> State:
-    """Run the loop to its end, from the checkpoint if it holds one."""
+    """Run the loop to its end, from the checkpoint if it holds one. `executor` is open for this problem."""
     noisy = problem.noise.sigma_base > 0
     state = State(problem.start.copy(), AdamState.zeros(problem.start.shape), noise_key)
     restored = State.load(checkpoint) if checkpoint else None
     if restored:
         state, accountant.ledger[:] = restored
+        state.begun_at = state.step
     key = seed_key(settings.seed)
     credit = _credit(problem, settings, accountant, state.step) if noisy else settings.steps
     if noisy and credit == 0 and state.step == 0:
@@ -148,7 +151,8 @@ def optimise(
         )
     epsilon = state.history[-1]["epsilon_as_published"] if state.history else None
     score = state.history[-1]["score"] if state.history else None
-    saved = time.monotonic()
+    next_save = 0.0
+    began = time.monotonic()
     every = settings.every(problem.start.shape[1])
 
     while state.step < settings.steps and not state.stopped:
@@ -157,7 +161,7 @@ def optimise(
             if credit == 0:
                 state.stopped = "budget"
                 break
-        loss, lowest = _step(problem, settings, state, key, threads, path)
+        loss, lowest = _step(problem, settings, state, key, threads, executor)
         if noisy:
             accountant.spend(lowest)
             credit -= 1
@@ -169,23 +173,37 @@ def optimise(
             score = validate(state.X)
             epsilon = accountant.epsilon() if noisy else None
             _remember(state, settings, loss, score, epsilon)
-            if checkpoint and time.monotonic() - saved >= CHECKPOINT_SECONDS:
-                state.save(checkpoint, accountant.ledger)
-                saved = time.monotonic()
+        if checkpoint and time.monotonic() >= next_save:
+            before = time.monotonic()
+            if accountant.record is not None:  # first: a state must never be known without its cost
+                accountant.record.write()
+            state.save(checkpoint, accountant.ledger)
+            took = time.monotonic() - before
+            next_save = before + took + max(CHECKPOINT_SECONDS, CHECKPOINT_SHARE * took)
+        executor.tell(steps_per_second=(state.step - state.begun_at) / (time.monotonic() - began), epsilon=epsilon)
         if progress:
             progress(step=state.step, steps=settings.steps, loss=loss, score=score, epsilon=epsilon)
     state.stopped = state.stopped or "planned steps done"
+    if accountant.record is not None:
+        accountant.record.write()
     return state
 
 
 def gradient(
-    problem: Problem, settings: Settings, X: Matrix, key: int, step: int, threads: int, path: str
+    problem: Problem, settings: Settings, X: Matrix, key: int, step: int, threads: int, executor: Executor
 ) -> tuple[Matrix, float]:
     """(6, 7) ∂ℓ/∂X at one step, before clipping, and the loss."""
     loss, slope, widths = _slope(problem, settings, X, key, step, threads)
-    G = jacobian(problem.reference, X, widths, path=path, threads=threads)  # type: ignore[arg-type]
+    G = executor.jacobian(X, widths)
     G *= slope[:, None]
     return G, loss
+
+
+def widths_of(settings: Settings, key: int, step: int, columns: int) -> Matrix:
+    """This step's finite-difference widths ε_j, (d,) float32."""
+    low, high = settings.perturbation
+    widths = low + (high - low) * uniforms(key, PERTURB_STREAM, step, 0, (1, columns))[0]
+    return widths.astype(np.float32)
 
 
 def _slope(
@@ -195,22 +213,22 @@ def _slope(
     trees = getattr(problem.reference, "ensemble", None)
     scores = problem.reference.scores(X) if trees is None else kernels.scores(trees, X, threads)
     loss, slope = problem.objective(scores.astype(np.float64), problem.real.means(key, step))
-    low, high = settings.perturbation
-    widths = low + (high - low) * uniforms(key, PERTURB_STREAM, step, 0, (1, X.shape[1]))[0]
-    return loss, slope.astype(np.float32), widths.astype(np.float32)
+    return loss, slope.astype(np.float32), widths_of(settings, key, step, X.shape[1])
 
 
-def _step(problem: Problem, settings: Settings, state: State, key: int, threads: int, path: str) -> tuple[float, float]:
+def _step(
+    problem: Problem, settings: Settings, state: State, key: int, threads: int, executor: Executor
+) -> tuple[float, float]:
     """One update in place; the loss before it, and the smallest noise multiplier of its rows."""
     X, step, noise, betas = state.X, state.step, problem.noise, (settings.beta1, settings.beta2)
     trees = getattr(problem.reference, "ensemble", None)
-    if trees is not None and path in ("auto", "structured"):
+    if trees is not None and executor.fuses:
         loss, slope, widths = _slope(problem, settings, X, key, step, threads)
         _, sigma = kernels.fused_step(
             trees, X, slope, widths, state.adam, noise, settings.learning_rate, betas, state.noise_key, step, 0, threads
         )
     else:
-        G, loss = gradient(problem, settings, X, key, step, threads, path)
+        G, loss = gradient(problem, settings, X, key, step, threads, executor)
         sigma = noise.sigmas(row_norms(G))
         kernels.clip_and_noise(G, noise.clip, sigma, state.noise_key, step, 0, threads)
         kernels.adam(X, G, state.adam, settings.learning_rate, *betas, threads)

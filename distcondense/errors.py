@@ -7,6 +7,8 @@ hold a patient's value: say the column, the count of rows, the first line number
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class DistcondenseError(Exception):
     """Anything this package raises on purpose."""
@@ -23,6 +25,13 @@ class UserError(DistcondenseError, ValueError):
         if fix:
             text += f" Fix: {fix.rstrip('.')}."
         super().__init__(text)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # errors travel back from workers
+        return _again, (type(self), self.what, self.rule, self.found, self.fix)
+
+
+def _again(kind: type[UserError], what: str, rule: str, found: str, fix: str) -> UserError:
+    return kind(what, rule, found=found, fix=fix)
 
 
 class SchemaError(UserError):
@@ -47,6 +56,10 @@ class RunFolderError(UserError):
 
 class BudgetError(UserError):
     """The privacy budget does not pay for what was asked."""
+
+
+class ClusterError(UserError):
+    """A cluster that cannot be reached, does not fit this program, or keeps losing its workers."""
 
 
 class DistcondenseWarning(UserWarning):

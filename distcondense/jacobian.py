@@ -16,6 +16,8 @@ structured path then never makes, nor even wipes, a dense (m, d) array, and its 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -28,10 +30,14 @@ from distcondense.references.base import BlackBox, Reference
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from distcondense.kernels.ensemble import TreeEnsemble
+    from distcondense.kernels.walk import CSR
+
 Path = Literal["auto", "structured", "compiled", "blocked", "naive"]
 PATHS = ("auto", "structured", "compiled", "blocked", "naive")
 FORMS = ("dense", "csr")
 MEMORY_BUDGET = 256 * 2**20
+TILE_BYTES, TILE_ROWS = 32 * 2**20, 1024  # of a batch in tiles: small enough to spread, large enough to pay for a call
 
 
 def jacobian(
@@ -83,12 +89,10 @@ def _dense(
 ) -> NDArray[np.float32]:
     if path == "structured":
         return _structured(model, X, steps, threads)
-    if path == "compiled":
-        return _compiled(model, X, steps, memory_budget, threads)
-    if path == "blocked":
-        every = np.arange(X.shape[1], dtype=np.int64)
-        return _by_batches(model.scores, X, steps, every, memory_budget, np.float32)
-    return _naive(model, X, steps)
+    way = Batches(model, path, threads, memory_budget)
+    J, whole = np.zeros(X.shape, np.float32), Tile(0, len(X), 0, len(way.columns))
+    way.place(J, whole, way.tile(X, steps, whole))
+    return J
 
 
 def as_reference(model: Any, n_features: int, *, threads: int = 1) -> Reference:
@@ -136,50 +140,141 @@ def _structured(
     return np.tile(line, (len(X), 1))
 
 
-def _compiled(
-    model: Reference, X: NDArray[np.float32], steps: NDArray[np.float32], memory_budget: int, threads: int
-) -> NDArray[np.float32]:
-    from distcondense.references.compiled import compiled_predictor
+@dataclass(frozen=True)
+class Tile:
+    """A part of a Jacobian: rows top … bottom − 1, and of a way's `columns` those at first … last − 1."""
+
+    top: int
+    bottom: int
+    first: int
+    last: int
+
+
+class Batches:
+    """Any black box: perturbed copies of rows through a scoring function, a batch at a time.
+
+    The shape of a batch depends on the table only, and tiles are made of whole ones: a BLAS may round a row otherwise
+    in a batch of another shape, and who computes a tile must not show in its bits.
+    """
+
+    def __init__(
+        self, model: Reference, path: Path, threads: int = 1, memory_budget: int = MEMORY_BUDGET,
+        batch_rows: int | None = None,
+    ) -> None:  # fmt: skip
+        from distcondense.references.trees import TreeReference
+
+        if path == "compiled" and not isinstance(model, TreeReference):
+            raise SettingsError(
+                "path",
+                "'compiled' needs a tree model that Treelite can read",
+                found=f"model {model.name!r}",
+                fix="path='blocked', or 'auto'",
+            )
+        self.model, self.path, self.threads = model, path, threads
+        self.memory_budget, self.batch_rows = memory_budget, batch_rows
+        # features that no compiled tree tests cannot change a score
+        columns = model.ensemble.used if isinstance(model, TreeReference) and path == "compiled" else model.n_features
+        self.columns = np.arange(columns, dtype=np.int64) if isinstance(columns, int) else columns.astype(np.int64)
+
+    def grid(self, rows: int) -> tuple[int, int]:
+        """(rows, columns) of one batch; a tile starts at multiples of them."""
+        from distcondense.kernels.batches import plan
+
+        if self.path == "naive":
+            return rows, 1
+        itemsize = self._dtype.itemsize
+        return plan(rows, self.model.n_features, len(self.columns), itemsize, self.memory_budget, self.batch_rows)
+
+    def tile(self, X: NDArray[np.float32], steps: NDArray[np.float32], tile: Tile) -> NDArray[np.float32]:
+        """The quotients of one tile, (rows, columns) float32."""
+        from distcondense.kernels.batches import perturbed
+
+        columns = self.columns[tile.first : tile.last]
+        part = np.empty((tile.bottom - tile.top, len(columns)), np.float32)
+        rows = X[tile.top : tile.bottom]
+        if self.path == "naive":
+            for at, j in enumerate(columns):
+                up, down = rows.copy(), rows.copy()
+                up[:, j] += steps[j]
+                down[:, j] -= steps[j]
+                part[:, at] = _quotient(self.model.scores(up), self.model.scores(down), steps[j])
+            return part
+        shape = self.grid(len(X))
+        for which, first, block, batch in perturbed(rows, steps, columns, shape=shape, dtype=self._dtype):
+            f = self._scores(batch.reshape(-1, X.shape[1])).reshape(len(block), 2, -1)
+            part[which, first : first + len(block)] = _quotient(f[:, 0], f[:, 1], steps[block, None]).T
+        return part
+
+    def place(self, J: NDArray[np.float32], tile: Tile, part: NDArray[np.float32]) -> None:
+        """Put a tile's quotients where they belong; J is zero elsewhere."""
+        J[tile.top : tile.bottom, self.columns[tile.first : tile.last]] = part
+
+    @cached_property
+    def _dtype(self) -> np.dtype[Any]:
+        if self.path != "compiled":
+            return np.dtype(np.float32)
+        from distcondense.references.compiled import input_type
+
+        return input_type(self.model)  # type: ignore[arg-type]
+
+    @cached_property
+    def _scores(self) -> Callable[[Any], NDArray[np.float32]]:
+        """Made on first use: who only plans tiles compiles nothing."""
+        if self.path != "compiled":
+            return self.model.scores
+        from distcondense.references.compiled import compiled_predictor
+
+        return compiled_predictor(self.model, threads=self.threads)  # type: ignore[arg-type]
+
+
+class Walk:
+    """The sparse walk over a model's trees, by rows; `gpu` takes the CUDA twin of the kernel."""
+
+    UNIT = 64  # rows: below this a call costs more than its work
+
+    def __init__(self, model: Reference, threads: int = 1, gpu: bool = False) -> None:
+        self.ensemble: TreeEnsemble = model.ensemble  # type: ignore[attr-defined]
+        self.columns = self.ensemble.used.astype(np.int64)
+        self.threads, self.gpu = threads, gpu
+
+    def grid(self, rows: int) -> tuple[int, int]:
+        return min(self.UNIT, rows), max(len(self.columns), 1)
+
+    def tile(self, X: NDArray[np.float32], steps: NDArray[np.float32], tile: Tile) -> CSR:
+        rows = X[tile.top : tile.bottom]
+        if self.gpu:
+            from distcondense.kernels import cuda
+
+            return cuda.jacobian_csr(self.ensemble, rows, steps)
+        from distcondense import kernels
+
+        return kernels.jacobian_csr(self.ensemble, rows, steps, self.threads)
+
+    def place(self, J: NDArray[np.float32], tile: Tile, part: CSR) -> None:
+        indptr, indices, data = part
+        rows = np.repeat(np.arange(tile.top, tile.bottom), np.diff(indptr))
+        J[rows, indices] = data
+
+
+def way_of(model: Reference, path: Path, *, threads: int = 1, gpu: bool = False) -> Batches | Walk:
+    """How tiles of this model's Jacobian are computed along `path`, by whoever computes them."""
+    if path == "auto":
+        path = "structured" if _structure(model) else "blocked"
+    if path == "structured":
+        if getattr(model, "ensemble", None) is None:
+            raise SettingsError(
+                "path", "'structured' in tiles needs a tree ensemble", found=f"model {model.name!r}",
+                fix="path='blocked', or run in process",
+            )  # fmt: skip
+        return Walk(model, threads, gpu)
+    return Batches(on_gpu(model) if gpu else model, path, threads, TILE_BYTES, TILE_ROWS)
+
+
+def on_gpu(model: Reference) -> Reference:
+    """An XGBoost model that predicts on the GPU; any other model as it is."""
     from distcondense.references.trees import TreeReference
 
-    if not isinstance(model, TreeReference):
-        raise SettingsError(
-            "path",
-            "'compiled' needs a tree model that Treelite can read",
-            found=f"model {model.name!r}",
-            fix="path='blocked', or 'auto'",
-        )
-    predict = compiled_predictor(model, threads=threads)
-    feature = model.ensemble.feature
-    used = np.unique(feature[feature >= 0]).astype(np.int64)  # the others cannot change a score
-    return _by_batches(predict, X, steps, used, memory_budget, predict.dtype)
-
-
-def _by_batches(
-    scores: Callable[[Any], NDArray[np.float32]],
-    X: NDArray[np.float32],
-    steps: NDArray[np.float32],
-    columns: NDArray[np.int64],
-    memory_budget: int,
-    dtype: Any,
-) -> NDArray[np.float32]:
-    from distcondense.kernels.batches import perturbed
-
-    J = np.zeros(X.shape, np.float32)
-    for rows, block, batch in perturbed(X, steps, columns, memory_budget=memory_budget, dtype=dtype):
-        f = scores(batch.reshape(-1, X.shape[1])).reshape(len(block), 2, -1)
-        J[rows, block] = _quotient(f[:, 0], f[:, 1], steps[block, None]).T
-    return J
-
-
-def _naive(model: Reference, X: NDArray[np.float32], steps: NDArray[np.float32]) -> NDArray[np.float32]:
-    J = np.empty(X.shape, np.float32)
-    for j in range(X.shape[1]):
-        up, down = X.copy(), X.copy()
-        up[:, j] += steps[j]
-        down[:, j] -= steps[j]
-        J[:, j] = _quotient(model.scores(up), model.scores(down), steps[j])
-    return J
+    return model.on_gpu() if isinstance(model, TreeReference) else model
 
 
 def _quotient(up: NDArray[np.float32], down: NDArray[np.float32], steps: Any) -> NDArray[np.float32]:

@@ -19,15 +19,19 @@ import numpy as np
 import pandas as pd
 
 from distcondense import kernels
+from distcondense.cluster.config import Cluster
+from distcondense.cluster.executors import executor_of
 from distcondense.cohort import Cohort, Split
 from distcondense.engine import Progress
 from distcondense.errors import DistcondenseWarning, SettingsError, UserError
 from distcondense.evaluate.utility import evaluate
+from distcondense.jacobian import PATHS
 from distcondense.methods.base import Condensed
 from distcondense.methods.private import check_private, condense_private
 from distcondense.methods.published import condense_published
 from distcondense.plots import plot_history, plot_private
 from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.published import StepRecord
 from distcondense.references.learners import learner
 from distcondense.result import RISK, WEIGHT, Result, check_outcome_names
 from distcondense.runfolder import RunFolder
@@ -45,6 +49,7 @@ PACKAGES = (
     "dp-accounting",
     "opendp",
     "scikit-learn",
+    "ray",
 )
 SEEDS = {
     "private": "seed: placement, students and bootstrap. noise: the operating system, never kept. holdout: coins from "
@@ -77,6 +82,8 @@ def condense(
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
     noise_key: int | None = None,
+    cluster: Cluster | None = None,
+    path: str = "auto",
     **more: Any,
 ) -> Result:
     """Condense a cohort.
@@ -87,6 +94,9 @@ def condense(
         scikit-learn tree model, or a callable rows → scores, both over the columns of `dc.design(cohort)`; `link` says
         what its scores are. Private fits a model of its own, and the name only says what students the rows are for.
     epsilon, delta: the budget; private: 1 if not said. Published: `sigma_base=` fixes the noise instead.
+    cluster: published: spread the Jacobian over Ray (`dc.Cluster()` starts one here); same result to the bit.
+        A callable is called from several threads at once in process; say threads=1 if it cannot stand that.
+    path: published: how the Jacobian is computed, see `dc.jacobian`.
     out: a run folder, written as the run goes; with `resume` an interrupted run goes on to the same result.
     more: the other fields of `Settings`: rows_per_person, holdout, horizon, trust_inferred_schema for private; steps,
         learning_rate, clip, rho, early_stopping, soft, … for published.
@@ -107,9 +117,12 @@ def condense(
     if private:
         _check_private(cohort, settings, reference, link, noise_key)
     split = None if private else cohort.split(seed=settings.seed)
+    if path not in PATHS:
+        raise SettingsError("path", f"must be one of {', '.join(PATHS)}", found=repr(path))
     identity = {
         "settings": settings.to_dict(), "data": cohort.fingerprint(), "link": link, "backend": kernels.backend(),
-        "reference": reference if isinstance(reference, str) else type(reference).__name__,
+        "reference": reference if isinstance(reference, str) else type(reference).__name__, "path": path,
+        "gpu": cluster is not None and cluster.num_gpus > 0,  # its rounding is its own
     }  # fmt: skip
     folder = RunFolder(Path(out)) if out is not None else None
     if folder:
@@ -123,11 +136,16 @@ def condense(
 
     def run() -> tuple[Condensed, Split]:
         if split is None:
+            if cluster is not None:
+                tell("the private path has no Jacobian to spread: it runs in process; a study runs many of them on Ray")
             return _private(cohort, settings, reference, folder, threads, tell, progress)
         _say_sizes(cohort, split, settings, tell)
-        checkpoint = folder.checkpoint if folder else None
-        return condense_published(cohort, split, settings, reference=reference, link=link, threads=threads, say=tell,
-                                  progress=progress, checkpoint=checkpoint, noise_key=noise_key), split  # fmt: skip
+        with executor_of(cluster, threads=threads, say=tell) as executor:
+            return condense_published(
+                cohort, split, settings, reference=reference, link=link, threads=threads, say=tell, progress=progress,
+                checkpoint=folder.checkpoint if folder else None, record=StepRecord(folder.steps) if folder else None,
+                noise_key=noise_key, executor=executor, path=path,  # type: ignore[arg-type]
+            ), split  # fmt: skip
 
     try:
         result, condensed = _run(run, cohort, settings, identity, threads, noise_key)
@@ -268,6 +286,7 @@ def _run_record(
         + ("" if noise_key is None else " This run's noise key was given by the caller."),
         "backend": kernels.backend(),
         "threads": threads,
+        "execution": condensed.execution or {"executor": "in-process", "threads": threads},
         "data": {
             "rows": len(cohort), "columns": len(cohort.schema.columns), "encoded_columns": len(condensed.codec.names),
             "positive": int(cohort.outcome.label.sum()), "task": cohort.task,

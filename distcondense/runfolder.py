@@ -47,6 +47,11 @@ class RunFolder:
         return self.internal / "ledger.jsonl"
 
     @property
+    def steps(self) -> Path:
+        """The noise of every step of a published run, on disk before the state that came of it."""
+        return self.internal / "steps.jsonl"
+
+    @property
     def _earlier(self) -> Path:
         """Ledgers of the private runs this folder held before: their patients were read all the same."""
         return self.internal / "earlier.jsonl"

@@ -7,7 +7,9 @@ import os
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
+import secrets
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,14 @@ from hypothesis import HealthCheck, settings
 
 from distcondense import Cohort, Column, Schema, cli
 from tests.shell import Answer, Call
+
+# Ray reads these when it is first imported: loopback only, and a token of this test run that touches nobody's home
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+os.environ["RAY_AUTH_MODE"] = "token"
+os.environ["RAY_AUTH_TOKEN_PATH"] = str(Path(tempfile.mkdtemp(prefix="distcondense-tests-")) / "token")
+Path(os.environ["RAY_AUTH_TOKEN_PATH"]).write_text(secrets.token_hex(32))
+for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN"):
+    os.environ.pop(name, None)
 
 settings.register_profile(
     "house", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -519,3 +520,26 @@ def assert_sparse_is_dense(sparse, dense):
     assert found.has_canonical_format
     assert (data != 0).all()
     np.testing.assert_array_equal(found.toarray(), dense)
+
+
+# ---- plans: who computes which part of a Jacobian
+
+
+def units(rows: int, columns: int, height: int, width: int) -> list[list[tuple[int, int]]]:
+    """The cells (row, column) of each unit: stripes from the top, in each its blocks from the left."""
+    return [
+        [(i, j) for i in range(rows) if i // height == stripe for j in range(columns) if j // width == block]
+        for stripe in sorted({i // height for i in range(rows)})
+        for block in sorted({j // width for j in range(columns)})
+    ]
+
+
+def shares(count: int, speeds: list[float]) -> list[int]:
+    """Largest remainders in exact arithmetic; of equal ones the first. All alike where nobody has a speed."""
+    exact = [Fraction(speed) for speed in speeds] if any(speeds) else [Fraction(1)] * len(speeds)
+    due = [count * speed / sum(exact) for speed in exact]
+    given = [math.floor(share) for share in due]
+    while sum(given) < count:
+        neediest = max(range(len(due)), key=lambda k: (due[k] - given[k], -k))
+        given[neediest] += 1
+    return given

@@ -7,6 +7,7 @@ import pytest
 
 from distcondense import Settings, engine
 from distcondense.cluster.checkpoint import Checkpoint
+from distcondense.cluster.executors import LocalExecutor
 from distcondense.engine import Problem, RealScores, State, optimise, seed_key
 from distcondense.errors import RunFolderError
 from distcondense.kernels.random import normals, uniforms
@@ -39,10 +40,12 @@ def settings(**more):
     return Settings(**{"mechanism": "none", "ipc": 3, "steps": 12, "evaluate_every": 4, "learning_rate": 0.01, **more})
 
 
-def run(said, sigma_base=0.0, **more):
-    accountant = PublishedAccountant(0.1, 1e-5, ROWS)
+def run(said, sigma_base=0.0, record=None, **more):
+    accountant, setup = PublishedAccountant(0.1, 1e-5, ROWS, record=record), problem(sigma_base)
     how = {"noise_key": 5, "accountant": accountant, "validate": lambda X: float(-np.abs(X).sum()), **more}
-    return optimise(problem(sigma_base), said, **how), accountant
+    with LocalExecutor(more.get("threads", 1)) as executor:
+        executor.open(setup.reference, "auto", setup.start, np.ones(COLUMNS, np.float32))
+        return optimise(setup, said, executor=executor, **how), accountant
 
 
 def test_the_loop_is_the_algorithm_box_computed_by_hand():

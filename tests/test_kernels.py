@@ -256,7 +256,9 @@ def test_batches_are_copies_with_one_column_moved_and_stay_in_the_budget(seed, m
     X, steps = rng.normal(size=(m, d)).astype(np.float32), rng.uniform(0.1, 2, d).astype(np.float32)
     columns = np.flatnonzero(rng.random(d) < 0.7)
     seen = np.zeros((m, d), int)
-    for rows, block, batch in batches.perturbed(X, steps, columns, memory_budget=budget, dtype=np.float32):
+    shape = batches.plan(m, d, len(columns), 4, budget)
+    for rows, at, block, batch in batches.perturbed(X, steps, columns, shape=shape, dtype=np.float32):
+        np.testing.assert_array_equal(block, columns[at : at + len(block)])
         assert batch.nbytes <= max(budget, 2 * d * 4)
         for c, j in enumerate(block):
             up, down = X[rows].copy(), X[rows].copy()

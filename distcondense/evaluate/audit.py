@@ -31,6 +31,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from distcondense.bins import Cells, public_cells
+from distcondense.cluster.executors import LocalExecutor
 from distcondense.cohort import Cohort, Split
 from distcondense.errors import SettingsError
 from distcondense.evaluate import audit_stats as st
@@ -681,7 +682,10 @@ class _PublishedWorld:
 
     def release(self, *, noise: bool = True) -> pd.DataFrame:
         settings = self.settings if noise else replace(self.settings, mechanism="none", sigma_base=None)
-        made = condense_published(self.cohort, self.split, settings, reference="xgb", threads=self.threads)
+        with LocalExecutor(self.threads) as executor:
+            made = condense_published(
+                self.cohort, self.split, settings, reference="xgb", threads=self.threads, executor=executor
+            )
         return made.codec.decode(made.rows).assign(case=made.outcome.label)
 
 

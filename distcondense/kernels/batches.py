@@ -34,29 +34,41 @@ def _put_back(out: Any, X: Any, columns: Any) -> None:
             out[2 * c + 1, i, j] = X[i, j]
 
 
-def plan(rows: int, d: int, columns: int, itemsize: int, memory_budget: int) -> tuple[int, int]:
-    """(rows, columns) of one batch, so that 2 · rows · columns · d items stay within the budget, if one row does."""
+def plan(
+    rows: int, d: int, columns: int, itemsize: int, memory_budget: int, batch_rows: int | None = None
+) -> tuple[int, int]:
+    """(rows, columns) of one batch: 2 · rows · columns · d items stay within the budget, if one row does.
+
+    Stripes of rows are even; a batch takes no more columns than it needs for about `batch_rows` perturbed rows.
+    """
     row_pair = 2 * d * itemsize
-    rows = max(1, min(rows, memory_budget // row_pair))
-    return rows, max(1, min(columns, memory_budget // (row_pair * rows)))
+    most = max(1, min(rows, memory_budget // row_pair))
+    height = -(-rows // -(-rows // most)) if rows else 1
+    width = max(1, min(columns, memory_budget // (row_pair * height)))
+    return height, width if batch_rows is None else min(width, max(1, -(-batch_rows // (2 * height))))
 
 
 def perturbed(
-    X: NDArray[np.float32], steps: NDArray[np.float32], columns: NDArray[np.int64], *, memory_budget: int, dtype: Any
-) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[Any]]]:
-    """Yield (row slice, columns, batch): batch[2c] and batch[2c + 1] are those rows with columns[c] at +ε and −ε.
+    X: NDArray[np.float32],
+    steps: NDArray[np.float32],
+    columns: NDArray[np.int64],
+    *,
+    shape: tuple[int, int],
+    dtype: Any,
+) -> Iterator[tuple[slice, int, NDArray[np.int64], NDArray[Any]]]:  # fmt: skip
+    """Yield (rows, at, block, batch): batch[2c] and batch[2c + 1] are those rows with block[c] moved by +ε and −ε.
 
-    The batch, (2·columns, rows, d), is read-only and holds until the next one is asked for.
+    `block` is columns[at : at + width]. The batch, (2·columns, rows, d), is read-only and holds until the next.
     """
-    height, width = plan(len(X), X.shape[1], len(columns), np.dtype(dtype).itemsize, memory_budget)
+    height, width = shape
     for top in range(0, len(X), height):
         part = X[top : top + height]
-        copies = np.empty((2 * width, *part.shape), dtype)
+        copies = np.empty((2 * min(width, len(columns)), *part.shape), dtype)
         copies[:] = part
         for at in range(0, len(columns), width):
             block = columns[at : at + width]
             _move(copies, part, steps, block)
             view = copies[: 2 * len(block)].view()
             view.flags.writeable = False
-            yield slice(top, top + len(part)), block, view
+            yield slice(top, top + len(part)), at, block, view
             _put_back(copies, part, block)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.cluster.checkpoint import Checkpoint
+from distcondense.cluster.executors import Executor
 from distcondense.codec import Codec
 from distcondense.cohort import Cohort, Outcome, Split
 from distcondense.engine import (
@@ -29,13 +30,15 @@ from distcondense.engine import (
     gradient,
     optimise,
     seed_key,
+    widths_of,
 )
 from distcondense.errors import ModelError, SettingsError
+from distcondense.jacobian import Path
 from distcondense.kernels.random import normals, uniforms
 from distcondense.kernels.update import NoiseRule, row_norms
 from distcondense.methods.base import Condensed, in_unit
 from distcondense.objectives import Composite, aft, bce, cox
-from distcondense.privacy.published import PublishedAccountant, calibrate, in_words
+from distcondense.privacy.published import PublishedAccountant, StepRecord, calibrate, in_words
 from distcondense.privacy.statement import Privacy
 from distcondense.references.base import Reference
 from distcondense.references.given import in_model_space
@@ -57,11 +60,15 @@ def condense_published(
     progress: Progress | None = None,
     say: Say = lambda line: None,
     checkpoint: Checkpoint | None = None,
+    record: StepRecord | None = None,
     noise_key: int | None = None,
+    executor: Executor,
+    path: Path = "auto",
 ) -> Condensed:
     """Condense by the published method; `settings.mechanism` "none" is the same without noise.
 
     `reference` is a learner's name ("xgb", "aft", "cox") or a fitted model or callable over `dc.design` rows.
+    `executor` computes the Jacobian along `path`, here or elsewhere; patients stay in this process.
     `noise_key` makes the noise repeatable, for tests and studies; whoever knows it can subtract the noise.
     """
     timings: dict[str, float] = {}
@@ -86,8 +93,8 @@ def condense_published(
     say(f"reference {model.name}: {how} on {len(train)} rows × {train_rows.shape[1]} encoded columns")
 
     labels = synthetic_outcome(settings, train)
-    problem = _problem(settings, model, train_rows, train, labels, threads)
-    accountant = PublishedAccountant(min(1.0, settings.rows / len(train)), settings.delta, settings.rows)
+    problem = _problem(settings, model, train_rows, train, labels)
+    accountant = PublishedAccountant(min(1.0, settings.rows / len(train)), settings.delta, settings.rows, record=record)
     if settings.mechanism == "published":
         sigma = settings.sigma_base or calibrate(
             epsilon=settings.epsilon or 0.0,
@@ -107,12 +114,18 @@ def condense_published(
             return float("nan")
 
     started = clock.perf_counter()
+    widths = widths_of(settings, seed_key(settings.seed), 0, problem.start.shape[1])
+    executor.open(model, path, problem.start, widths)
+    if not settings.clip:
+        clip = _first_clip(problem, settings, threads, executor)
+        problem = replace(problem, noise=NoiseRule(clip, problem.noise.sigma_base))
     state = optimise(
         problem,
         settings,
         noise_key=secrets.randbits(64) if noise_key is None else noise_key,
         accountant=accountant,
         validate=validate,
+        executor=executor,
         threads=threads,
         progress=progress,
         checkpoint=checkpoint,
@@ -132,6 +145,11 @@ def condense_published(
         stopped=state.stopped,
         history=state.history,
         timings=timings,
+        execution={
+            **executor.facts(),
+            "path": path,
+            "steps_per_second": (state.step - state.begun_at) / timings["condense"],
+        },
     )
 
 
@@ -175,9 +193,7 @@ def strata(settings: Settings, train: Outcome, outcome: Outcome) -> NDArray[np.i
     )
 
 
-def _problem(
-    settings: Settings, model: Reference, train_rows: Matrix, train: Outcome, labels: Outcome, threads: int
-) -> Problem:
+def _problem(settings: Settings, model: Reference, train_rows: Matrix, train: Outcome, labels: Outcome) -> Problem:
     supervise: Callable[[Any], Any]
     if model.link == "probability":
         supervise = lambda f: bce(f, labels.label)  # noqa: E731
@@ -198,13 +214,12 @@ def _problem(
     shape = (settings.rows, train_rows.shape[1])
     start = normals(seed_key(settings.seed), START_STREAM, 0, 0, shape)
     objective = Composite(supervise, of_synthetic, train.time is not None, settings.rho)
-    problem = Problem(model, start, objective, real, NoiseRule(settings.clip or 1.0))
-    return problem if settings.clip else replace(problem, noise=NoiseRule(_first_clip(problem, settings, threads)))
+    return Problem(model, start, objective, real, NoiseRule(settings.clip or 1.0))
 
 
-def _first_clip(problem: Problem, settings: Settings, threads: int) -> float:
+def _first_clip(problem: Problem, settings: Settings, threads: int, executor: Executor) -> float:
     """C: CLIP_SHARE of the median row norm of the first gradient, so that the signal fills its clip."""
-    G, _ = gradient(problem, settings, problem.start, seed_key(settings.seed), 0, threads, "auto")
+    G, _ = gradient(problem, settings, problem.start, seed_key(settings.seed), 0, threads, executor)
     norms = row_norms(G)
     moved = norms[norms > 0]
     return CLIP_SHARE * float(np.median(moved)) if len(moved) else 1.0

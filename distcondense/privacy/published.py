@@ -11,9 +11,13 @@ with noise σ_t·C then compose to a Gaussian mechanism with μ² = Σ_t (2√m/
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import json
 import math
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import dp_accounting
@@ -29,6 +33,47 @@ logging.set_verbosity(logging.ERROR)
 LOWEST_RUNG = 0.25  # σ_i ≥ 0.25·σ_base (eq. 13)
 
 
+class StepRecord:
+    """The noise multiplier of every step, on disk before any state that came of it.
+
+    Append-only. A run killed after the record was written and before its checkpoint was does those steps again, with
+    the same key and hence the same noise; should one come out otherwise, it costs what it cost at its dearest.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known: dict[int, float] = {}
+        self._fresh: list[str] = []
+        self._torn = False
+        if path.exists():
+            text = path.read_text(encoding="utf-8")
+            self._torn = bool(text) and not text.endswith("\n")  # killed while writing: nothing came of that line
+            for line in text.split("\n")[:-1]:
+                with contextlib.suppress(ValueError):  # a torn line that a later one was written behind
+                    entry = json.loads(line)
+                    self._keep(int(entry["step"]), float(entry["noise_multiplier"]))
+
+    def enter(self, step: int, multiplier: float) -> float:
+        """Note a step; the multiplier it is to be accounted with. On disk after the next `write`."""
+        if self._known.get(step) != multiplier:
+            self._fresh.append(json.dumps({"step": step, "noise_multiplier": multiplier}))
+        return self._keep(step, multiplier)
+
+    def write(self) -> None:
+        if not self._fresh:
+            return
+        with open(self.path, "a", encoding="utf-8") as out:
+            out.write("\n" * self._torn + "".join(f"{line}\n" for line in self._fresh))
+            out.flush()
+            os.fsync(out.fileno())
+        self._fresh.clear()
+        self._torn = False
+
+    def _keep(self, step: int, multiplier: float) -> float:
+        self._known[step] = min(multiplier, self._known.get(step, math.inf))
+        return self._known[step]
+
+
 @dataclass
 class PublishedAccountant:
     """Counts noisy steps and says what they cost, in both ways."""
@@ -37,6 +82,7 @@ class PublishedAccountant:
     delta: float
     rows: int  # m
     ledger: list[tuple[float, int]] = field(default_factory=list)  # (noise multiplier, steps), in order
+    record: StepRecord | None = None  # the same on disk
     _rdp: Any = field(default=None, repr=False)
     _composed: int = 0  # steps already inside _rdp
 
@@ -46,6 +92,8 @@ class PublishedAccountant:
 
     def spend(self, multiplier: float) -> None:
         """Enter one step, before its result is used."""
+        if self.record is not None:
+            multiplier = self.record.enter(self.steps, multiplier)
         if self.ledger and self.ledger[-1][0] == multiplier:
             self.ledger[-1] = (multiplier, self.ledger[-1][1] + 1)
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 import warnings
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from numpy.typing import NDArray
 
 from distcondense.errors import DistcondenseWarning
 from distcondense.references.trees import TreeReference
+
+_COMPILING = threading.Lock()  # several threads may want one model at once, and stdout is everybody's
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,13 @@ def compiled_predictor(model: TreeReference, *, threads: int = 1) -> CompiledPre
     return CompiledPredictor(engine, forest, np.dtype(forest.input_type), model.raw_margin, threads)
 
 
+def input_type(model: TreeReference) -> np.dtype[Any]:
+    """The float type in which the model's own library compares."""
+    import treelite
+
+    return np.dtype(treelite.Model.deserialize_bytes(model.treelite_bytes).input_type)
+
+
 def find_toolchain() -> str | None:
     return next((name for name in ("gcc", "clang") if shutil.which(name)), None)
 
@@ -88,12 +98,13 @@ def library_path(model: TreeReference) -> Path:
 def _load(forest: Any, library: Path, toolchain: str | None, threads: int) -> Any:
     import tl2cgen
 
-    if not library.exists():
-        library.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-            made = Path(folder) / "model.so"
-            files = min(forest.num_tree, 16)  # one huge C file takes gcc far longer than several
-            with redirect_stdout(StringIO()):  # it reports its progress by print
-                tl2cgen.export_lib(forest, toolchain, made, params={"parallel_comp": files}, nthread=threads)
-            os.replace(made, library)
+    with _COMPILING:
+        if not library.exists():
+            library.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+                made = Path(folder) / "model.so"
+                files = min(forest.num_tree, 16)  # one huge C file takes gcc far longer than several
+                with redirect_stdout(StringIO()):  # it reports its progress by print
+                    tl2cgen.export_lib(forest, toolchain, made, params={"parallel_comp": files}, nthread=threads)
+                os.replace(made, library)
     return tl2cgen.Predictor(library, nthread=threads)

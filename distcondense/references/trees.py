@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -43,6 +43,14 @@ class TreeReference:
 
     def scores(self, rows: Rows) -> Scores:
         return np.asarray(self.predictor(rows), dtype=np.float32)
+
+    def on_gpu(self) -> TreeReference:
+        """The same model with its own library's GPU prediction, where that library is XGBoost; else itself."""
+        if not isinstance(self.predictor, _XGBoost):
+            return self
+        booster = self.predictor.booster.copy()
+        booster.set_param({"device": "cuda"})
+        return replace(self, predictor=_XGBoost(booster, self.predictor.margin))
 
     @property
     def fingerprint(self) -> str:

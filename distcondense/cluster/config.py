@@ -1,0 +1,49 @@
+"""`Cluster`: every knob of a run on Ray, in one checked object."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from distcondense.errors import SettingsError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where a run is spread, and how patient it is with machines that die."""
+
+    address: str = ""  # host:port to join; "local": start one here; "": the one RAY_ADDRESS names, else start one here
+    actors: int | None = None  # None: as many as the cluster's cores (GPUs, where num_gpus is said) allow
+    num_cpus: float = 1  # of each actor; its models use this many threads
+    num_gpus: float = 0  # of each actor; above 0 the structured path runs on the GPU
+    max_restarts: int = 3  # of each actor in a row, before the run gives up
+    backoff: float = 0.5  # seconds before an actor's first restart; doubles with each further one
+    start_timeout: float = 60  # seconds without a single actor that is up, before the run gives up
+    object_store_memory: int | None = None  # bytes, of a cluster that is started here
+
+    def __post_init__(self) -> None:
+        for good, name, rule in (
+            (self.actors is None or self.actors >= 1, "actors", "must be at least 1"),
+            (self.num_cpus > 0, "num_cpus", "must be above 0"),
+            (self.num_gpus >= 0, "num_gpus", "must be at least 0"),
+            (self.max_restarts >= 0, "max_restarts", "must be at least 0"),
+            (self.backoff >= 0, "backoff", "must be at least 0 seconds"),
+            (self.start_timeout > 0, "start_timeout", "must be above 0 seconds"),
+        ):
+            if not good:
+                raise SettingsError(f"cluster: {name}", rule, found=str(getattr(self, name)), fix="leave it out")
+
+    @property
+    def starts_here(self) -> bool:
+        """A cluster of this machine is to be started; else there is one to join."""
+        return (self.address or os.environ.get("RAY_ADDRESS") or "local") == "local"
+
+    @property
+    def joins(self) -> str:
+        """The address to join."""
+        return self.address or os.environ["RAY_ADDRESS"]
+
+    @property
+    def threads(self) -> int:
+        """What one actor's models may use."""
+        return max(1, int(self.num_cpus))

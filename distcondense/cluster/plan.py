@@ -1,0 +1,87 @@
+"""Which tile goes to whom: shares of a step's work by each worker's measured speed.
+
+A table's Jacobian is a grid of units (batches of a black box, stripes of rows of the sparse walk). Units are never
+cut, so a plan decides who computes what, and nothing else: any plan gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distcondense.jacobian import Tile
+
+TILE_SECONDS = 0.5  # long enough that messages and copies cost little, short against a step that is worth a cluster
+TILES_EACH = 4  # at least, per worker and step, so that a slow one can be relieved
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The units of a Jacobian: stripes of `height` rows × blocks of `width` columns, counted stripe by stripe."""
+
+    rows: int
+    columns: int
+    height: int
+    width: int
+
+    @property
+    def stripes(self) -> int:
+        return -(-self.rows // self.height)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.columns // self.width)
+
+    @property
+    def units(self) -> int:
+        return self.stripes * self.blocks
+
+    def tiles(self, first: int, last: int) -> list[tuple[int, Tile]]:
+        """Units first … last − 1 as (number of units, tile): a tile may cover whole stripes, or part of one."""
+        found = []
+        while first < last:
+            stripe, block = divmod(first, self.blocks)
+            whole = (last - first) // self.blocks if block == 0 else 0
+            end = (stripe + whole) * self.blocks if whole else min(last, (stripe + 1) * self.blocks)
+            bottom = min(self.rows, (stripe + max(whole, 1)) * self.height)
+            left = block * self.width
+            right = self.columns if whole else min(self.columns, (block + end - first) * self.width)
+            found.append((end - first, Tile(stripe * self.height, bottom, left, right)))
+            first = end
+        return found
+
+
+@dataclass(frozen=True)
+class Job:
+    """A tile, how many units it has, and for whom it is meant."""
+
+    tile: Tile
+    units: int
+    worker: int
+
+
+def shares(units: int, speeds: Sequence[float]) -> list[int]:
+    """`units` divided in proportion to the speeds; whole numbers that add up, the larger remainders first."""
+    total = sum(speeds)
+    if total <= 0:
+        speeds, total = [1.0] * len(speeds), float(len(speeds))
+    exact = [units * speed / total for speed in speeds]
+    counts = [int(share) for share in exact]
+    order = sorted(range(len(counts)), key=lambda k: (counts[k] - exact[k], k))
+    for k in order[: units - sum(counts)]:
+        counts[k] += 1
+    return counts
+
+
+def plan(grid: Grid, speeds: Sequence[float]) -> list[Job]:
+    """Jobs in the order of the table, each worker's a run of it; `speeds` in units per second, 0 for who is away."""
+    jobs, first = [], 0
+    for worker, count in enumerate(shares(grid.units, speeds)):
+        if not count:
+            continue
+        size = max(1, min(-(-count // TILES_EACH), int(speeds[worker] * TILE_SECONDS)))
+        for start in range(first, first + count, size):
+            for units, tile in grid.tiles(start, min(start + size, first + count)):
+                jobs.append(Job(tile, units, worker))
+        first += count
+    return jobs

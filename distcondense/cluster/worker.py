@@ -1,0 +1,98 @@
+"""`Worker`: holds the model and computes tiles of its Jacobian. A plain class: it knows neither Ray nor noise.
+
+It is given synthetic rows and the model, never a patient's row, and it draws no random number.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distcondense import kernels
+from distcondense.errors import ClusterError
+from distcondense.jacobian import Path, Tile, way_of
+from distcondense.references.base import Reference
+
+ALIKE = ("distcondense", "numpy", "numba", "xgboost", "scikit-learn", "treelite")  # whose version can move a bit
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What every tile of a step needs."""
+
+    X: NDArray[np.float32]  # (m, d)
+    widths: NDArray[np.float32]  # (d,)
+
+    @property
+    def nbytes(self) -> int:
+        return self.X.nbytes + self.widths.nbytes
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Who a worker is; the driver refuses one that would compute other bits."""
+
+    host: str
+    pid: int
+    node: str  # of a cluster; "" in process
+    alike: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tile's answer, and the seconds it took."""
+
+    value: Any
+    seconds: float
+
+    @property
+    def nbytes(self) -> int:
+        arrays = self.value if isinstance(self.value, tuple) else (self.value,)
+        return sum(array.nbytes for array in arrays)
+
+
+def likeness() -> dict[str, str]:
+    """What must be the same wherever tiles of one run are computed."""
+    found = {"python": ".".join(platform.python_version_tuple()[:2]), "machine": platform.machine()}
+    for name in ALIKE:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # run from a checkout
+            found[name] = "not installed"
+    return {**found, "backend": kernels.backend()}
+
+
+class Worker:
+    """Computes tiles; the same object serves threads and Ray actors."""
+
+    def __init__(self, model: Reference, path: Path, threads: int = 1, gpu: bool = False) -> None:
+        if gpu:
+            from distcondense.kernels import cuda
+
+            if (problem := cuda.why_not()) is not None:
+                raise ClusterError(
+                    f"GPU of {socket.gethostname()}", "must be usable", found=problem, fix="leave out num_gpus"
+                )
+        self.way = way_of(model, path, threads=threads, gpu=gpu)
+
+    def hello(self) -> Hello:
+        return Hello(socket.gethostname(), os.getpid(), "", likeness())
+
+    def tile(self, shared: Shared, tile: Tile) -> Part:
+        """The quotients of a tile."""
+        started = time.perf_counter()
+        value = self.way.tile(shared.X, shared.widths, tile)
+        return Part(value, time.perf_counter() - started)
+
+    def calibrate(self, shared: Shared, tile: Tile) -> float:
+        """Seconds this tile takes here once everything is compiled and loaded."""
+        self.tile(shared, tile)
+        return self.tile(shared, tile).seconds
