@@ -1,4 +1,4 @@
-"""Reading a table from disk: CSV, CSV.gz, Parquet, Feather/Arrow IPC. Errors name the file and a fix, never a value.
+"""Reading a table from disk or a URI: CSV, CSV.gz, Parquet, Feather/Arrow IPC. Errors name the file, never a value.
 
 A CSV cell has no type. Left alone, pandas gives a column the type that all its cells allow, so that one person's row
 changes how everybody else's is read ("01" is 1 unless some other row holds a text). Columns named in `text` and
@@ -7,7 +7,7 @@ changes how everybody else's is read ("01" is 1 unless some other row holds a te
 
 from __future__ import annotations
 
-import gzip
+import io
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -53,27 +53,23 @@ def read_table(
     text: Collection[str] = (),
     numbers: Collection[str] = (),
 ) -> pd.DataFrame:
-    """The table in a file, with text that marks a hole turned into missing values.
+    """The table in a file or at a URI (s3://, gs://, …), with text that marks a hole turned into missing values.
 
     Of a CSV, the columns `text` come as they are written and the columns `numbers` as float64; a column of `numbers`
     with anything else in it comes as text that `pd.to_numeric` refuses in those rows. Other formats have types.
     """
-    path = Path(path)
-    what = f"table {path.name}"
-    if not path.exists():
-        raise CohortError(what, "must exist", found="no such file", fix="check the path")
-    if path.is_dir():
-        raise CohortError(what, "must be a file", found="a folder", fix="name the file inside it")
-    if path.stat().st_size == 0:
-        raise CohortError(what, "must have a header and rows", found="an empty file", fix="check the export")
-    suffixes = "".join(path.suffixes[-2:]).lower()
+    name = table_name(path)
+    what, suffixes = f"table {name}", "".join(Path(name).suffixes[-2:]).lower()
+    source = _at_uri(str(path), what) if is_uri(path) else Path(path)
+    if isinstance(source, Path):
+        _check_file(source, what)
     try:
-        if is_csv(path):
-            frame = _read_csv(path, tuple(missing_markers), what, text, numbers)
+        if is_csv(name):
+            frame = _read_csv(source, tuple(missing_markers), what, text, numbers)
         elif suffixes.endswith((".parquet", ".pq")):
-            frame = _read_parquet(path)
+            frame = _read_parquet(source)
         elif suffixes.endswith((".feather", ".arrow")):
-            frame = pd.read_feather(path)
+            frame = pd.read_feather(source if isinstance(source, Path) else io.BytesIO(source))
         else:
             raise CohortError(
                 what,
@@ -101,12 +97,51 @@ def read_table(
     return frame
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
+def is_uri(path: str | Path) -> bool:
+    return "://" in str(path)
+
+
+def table_name(path: str | Path) -> str:
+    """The file's name, without its folders."""
+    return str(path).rstrip("/").rsplit("/", 1)[-1] if is_uri(path) else Path(path).name
+
+
+def _check_file(path: Path, what: str) -> None:
+    if not path.exists():
+        raise CohortError(what, "must exist", found="no such file", fix="check the path")
+    if path.is_dir():
+        raise CohortError(what, "must be a file", found="a folder", fix="name the file inside it")
+    if path.stat().st_size == 0:
+        raise CohortError(what, "must have a header and rows", found="an empty file", fix="check the export")
+
+
+def _at_uri(uri: str, what: str) -> Path | bytes:
+    """What lies at a URI, in memory: patients are not copied to this machine's disk."""
+    from pyarrow import fs
+
+    try:
+        system, path = fs.FileSystem.from_uri(uri)
+        if isinstance(system, fs.LocalFileSystem):
+            return Path(path)
+        with system.open_input_stream(path, compression=None) as stream:
+            data = bytes(stream.read())
+    except Exception as error:  # each store has its own errors, and their texts may hold credentials
+        raise CohortError(
+            what, "must be readable at its URI", found=type(error).__name__,
+            fix="check the URI and this machine's credentials; file://, s3://, gs://, abfs:// and hdfs:// are known",
+        ) from None  # fmt: skip
+    if not data:
+        raise CohortError(what, "must have a header and rows", found="an empty file", fix="check the export")
+    return data
+
+
+def _read_parquet(source: Path | bytes) -> pd.DataFrame:
     """As pandas reads it, but column by column, so that a wide table is never in memory twice."""
     import pyarrow
     import pyarrow.parquet
 
-    frame: pd.DataFrame = pyarrow.parquet.read_table(path, memory_map=True).to_pandas(
+    where, mapped = (source, True) if isinstance(source, Path) else (pyarrow.BufferReader(source), False)
+    frame: pd.DataFrame = pyarrow.parquet.read_table(where, memory_map=mapped).to_pandas(
         split_blocks=True, self_destruct=True
     )
     pyarrow.default_memory_pool().release_unused()
@@ -114,12 +149,17 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _read_csv(
-    path: Path, markers: tuple[str, ...], what: str, text: Collection[str], numbers: Collection[str]
+    source: Path | bytes, markers: tuple[str, ...], what: str, text: Collection[str], numbers: Collection[str]
 ) -> pd.DataFrame:
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    with opener(path, "rt", encoding="utf-8-sig") as lines:
-        header = lines.readline().rstrip("\r\n")
-    names = [str(n) for n in pd.read_csv(_text(header), header=None, dtype=str, keep_default_na=False).iloc[0]]
+    packed = what.lower().endswith(".gz")
+
+    def read(**how: Any) -> pd.DataFrame:
+        again = source if isinstance(source, Path) else io.BytesIO(source)
+        frame: pd.DataFrame = pd.read_csv(again, compression="gzip" if packed else None, **how)
+        return frame
+
+    header = read(header=None, nrows=1, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    names = [str(name) for name in header.iloc[0]]
     # pandas would rename the second "age" to "age.1" in silence
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice:
@@ -135,16 +175,16 @@ def _read_csv(
     as_number = set(names).intersection(numbers).difference(text)
     refused = False
     try:
-        frame = pd.read_csv(path, dtype=as_text | dict.fromkeys(as_number, np.float64), **how)
+        frame = read(dtype=as_text | dict.fromkeys(as_number, np.float64), **how)
         # pandas reads a column of nothing but true and false as 1 and 0, and refuses it with a number in it
         doubtful = [name for name in as_number if frame[name].isin((0, 1, np.nan)).all()]
         if doubtful:
-            words = pd.read_csv(path, dtype=str, usecols=doubtful, **how)
+            words = read(dtype=str, usecols=doubtful, **how)
             refused = bool(words.isin(list(_YES_NO)).any(axis=None))
     except ValueError:  # a number column holds text (or the file is broken, which the second reading then says)
         refused = True
     if refused:
-        frame = pd.read_csv(path, dtype=as_text | dict.fromkeys(as_number, str), **how)
+        frame = read(dtype=as_text | dict.fromkeys(as_number, str), **how)
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes the first column for row names: every column shifts
         raise CohortError(what, "rows must have as many fields as the header", found=f"more fields than {len(names)}",
                           fix="remove the comma at the end of the lines, or name the first column")  # fmt: skip
@@ -163,12 +203,6 @@ def _mark_text(frame: pd.DataFrame, names: Collection[str], what: str) -> None:
             found = True
     if not found:  # pandas and we disagree about a cell: never go on with a column read in another way
         raise CohortError(what, "number columns must hold numbers", found="text", fix="correct the rows")
-
-
-def _text(line: str):  # type: ignore[no-untyped-def]
-    import io
-
-    return io.StringIO(line + "\n")
 
 
 def as_frame(table: object) -> pd.DataFrame:

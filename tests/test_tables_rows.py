@@ -7,6 +7,7 @@ import gzip
 import io
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from distcondense.cohort import Cohort, read_csv_cells
 from distcondense.errors import CohortError
 from distcondense.schema import Column, Schema
 from distcondense.tables import MISSING_MARKERS, read_cell, read_table
-from tests.tiny import CANARIES
+from tests.tiny import CANARIES, patients
 
 HEADER = ("who", "crp", "age", "code", "flag", "died")
 SCHEMA = Schema(
@@ -240,3 +241,25 @@ def test_a_written_number_is_read_as_itself(value: float) -> None:
 )
 def test_a_text_that_is_no_finite_number_stays_a_text(text: str) -> None:
     assert read_cell(text) == text
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet", "feather"])
+def test_a_table_at_a_uri_is_the_table_on_disk(tmp_path, monkeypatch, ending):
+    """pyarrow's in-memory store stands for S3; file:// is read in place."""
+    from pyarrow import fs
+
+    frame, path = patients(20), tmp_path / f"cohort.{ending}"
+    {"parquet": frame.to_parquet, "feather": frame.to_feather}.get(ending, partial(frame.to_csv, index=False))(path)
+    here = read_table(path)
+    pd.testing.assert_frame_equal(read_table(f"file://{path}"), here)
+    store = fs._MockFileSystem()
+    with store.open_output_stream(path.name, compression=None) as out:
+        out.write(path.read_bytes())
+    from_uri = fs.FileSystem.from_uri
+    monkeypatch.setattr(fs, "FileSystem", type("Any", (), {"from_uri": staticmethod(lambda uri: (store, path.name))}))
+    pd.testing.assert_frame_equal(read_table(f"s3://bucket/{path.name}"), here)
+    monkeypatch.setattr(fs, "FileSystem", type("Any", (), {"from_uri": staticmethod(from_uri)}))
+    for uri in (f"nowhere://user:secret@host/{path.name}", "file:///no/such/file.csv"):
+        with pytest.raises(CohortError) as refusal:
+            read_table(uri)
+        assert "secret" not in str(refusal.value)
