@@ -17,6 +17,7 @@ from distcondense import __version__
 from distcondense.errors import DistcondenseWarning, SettingsError, UserError
 
 if TYPE_CHECKING:
+    from distcondense.cluster.config import Cluster
     from distcondense.schema import Schema
     from distcondense.settings import Settings
 
@@ -61,7 +62,7 @@ def _root(
 
 @app.command()
 def condense(
-    table: Annotated[Path, typer.Argument(help="The cohort: .csv, .csv.gz, .parquet, .feather or .arrow.")],
+    table: Annotated[str, typer.Argument(help="The cohort, a path or URI: .csv, .csv.gz, .parquet, .feather, .arrow.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The run folder to write.")] = Path("run"),
     target: Annotated[str | None, typer.Option(help="Binary outcome column.")] = None,
     time: Annotated[str | None, typer.Option(help="Survival: the follow-up time column.")] = None,
@@ -117,6 +118,16 @@ def condense(
     ] = None,
     early_stopping: Annotated[bool, typer.Option(help="Release the best step on validation, not the last.")] = True,
     soft: Annotated[bool, typer.Option("--soft", help="Release raw numbers instead of legal values.")] = False,
+    path: Annotated[
+        str, typer.Option(help="Way of the Jacobian: auto, structured, compiled, blocked or naive.")
+    ] = "auto",
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="[ADDRESS]", help="Spread the Jacobian over Ray: start a cluster here, or join one."),
+    ] = None,
+    actors: Annotated[int | None, typer.Option(help="Ray actors; as many as fit if not said.")] = None,
+    num_cpus: Annotated[float | None, typer.Option(help="Cores of each actor (1).")] = None,
+    num_gpus: Annotated[float | None, typer.Option(help="GPUs of each actor (0).")] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything but the privacy noise.")] = 0,
     threads: Threads = None,
     resume: Annotated[
@@ -130,6 +141,7 @@ def condense(
     from distcondense.cohort import Cohort
     from distcondense.pipeline import condense as run
     from distcondense.schema import Schema
+    from distcondense.tables import table_name
     from distcondense.terminal import Console
 
     if quiet:  # they are in run.json
@@ -141,6 +153,7 @@ def condense(
         "trust_inferred_schema": trust_inferred_schema or None,
     }  # fmt: skip
     settings = _check_cheap(mechanism, ipc, epsilon, delta, seed, early_stopping, soft, knobs)
+    cluster = _cluster(ray, actors=actors, num_cpus=num_cpus, num_gpus=num_gpus)
     known = Schema.from_toml(schema) if schema else None
     if settings.mechanism == "private":
         _check_public(settings, known, target, time, event, [*(ignore or ()), *([person_id] if person_id else [])])
@@ -153,14 +166,15 @@ def condense(
         result = run(
             cohort, mechanism=mechanism, reference=reference, ipc=ipc, epsilon=epsilon, delta=delta, seed=seed,
             threads=threads, out=out, resume=resume, force=force, progress=progress, say=console.say, soft=soft,
-            early_stopping=early_stopping, **{k: v for k, v in knobs.items() if v is not None},
+            early_stopping=early_stopping, cluster=cluster, path=path,
+            **{k: v for k, v in knobs.items() if v is not None},
         )  # fmt: skip
     if as_json:
         typer.echo(
             json.dumps({"out": str(out), "privacy": result.privacy.to_dict(), "metrics": result.internal["metrics"]})
         )
         return
-    console.table(table.name, result.internal)
+    console.table(table_name(table), result.internal)
     console.statement(result.privacy)
     console.say(f"release: {out / 'release'} (to hand over)   internal: {out / 'internal'} (for you only)")
 
@@ -175,6 +189,24 @@ def _check_cheap(
     given = {k: v for k, v in knobs.items() if v is not None}
     return Settings(mechanism=mechanism, ipc=ipc, epsilon=epsilon, delta=delta, seed=seed,  # type: ignore[arg-type]
                     early_stopping=early_stopping, soft=soft, **given)  # fmt: skip
+
+
+def _cluster(ray: str | None, **knobs: Any) -> Cluster | None:
+    """The cluster asked for; one that is to be joined is tried now, before a large table is read."""
+    from distcondense.cluster.config import Cluster
+
+    said = {name: value for name, value in knobs.items() if value is not None}
+    if ray is not None:
+        cluster = Cluster(address=ray, **said)
+        if not cluster.starts_here:
+            from distcondense.cluster.on_ray import probe
+
+            probe(cluster)
+        return cluster
+    if said:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in said)
+        raise SettingsError(names, "is about Ray", found="no --ray", fix="add --ray, or leave it out")
+    return None
 
 
 def _check_public(
@@ -232,6 +264,61 @@ def demo(
     if as_json:
         typer.echo(json.dumps({"out": str(out), "runs": records}))
     console.say(f"run folders: {', '.join(str(out / name) for name in records)}")
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def submit(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="-- COMMAND…", help="What to run there, e.g. python -m distcondense demo --out /data/demo."
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar=["RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"],
+            help="The head node's dashboard; http://127.0.0.1:8265 if not said.",
+        ),
+    ] = None,
+    working_dir: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Folder (or an archive's URI) to run in; the checkout or this package if not said."
+        ),
+    ] = None,
+    runtime_env: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Ray runtime environment, e.g. cluster/runtime_env.yaml.")
+    ] = None,
+    entrypoint_num_cpus: Annotated[float, typer.Option(min=0, help="Cores to reserve for COMMAND itself.")] = 0,
+    follow: Annotated[bool, typer.Option(help="Show the job's log and exit with its code.")] = True,
+    quiet: Quiet = False,
+) -> None:
+    """Run a command on a Ray cluster, as a job. Tables are never sent: COMMAND names data by path there or URI."""
+    from distcondense.cluster.submit import DEFAULT_ADDRESS
+    from distcondense.cluster.submit import follow as watch
+    from distcondense.cluster.submit import submit as start
+    from distcondense.terminal import Console
+
+    console = Console(quiet=quiet)
+    job = start(
+        command or [], address=address or DEFAULT_ADDRESS, working_dir=working_dir, runtime_env=runtime_env,
+        cpus=entrypoint_num_cpus, say=console.say,
+    )  # fmt: skip
+    if not follow:
+        typer.echo(job.name)
+        console.say(job.how_to_go_on)
+        return
+    console.say(f"job {job.name} at {job.address}; its log follows, Ctrl-C leaves it running")
+    try:
+        state = watch(job, show=lambda text: None if quiet else typer.echo(text, nl=False), say=console.say)
+    except KeyboardInterrupt:
+        typer.echo(f"job {job.name} goes on; {job.how_to_go_on}", err=True)
+        raise typer.Exit(1) from None
+    console.say(f"job {job.name} {state}")
+    if state.exit_code:
+        raise typer.Exit(state.exit_code)
 
 
 @app.command()
@@ -355,14 +442,80 @@ def attack_audit(
         raise typer.Exit(2)
 
 
+@app.command()
+def study(
+    file: Annotated[Path, typer.Argument(help="The study: a TOML file (benchmarks/studies/ has examples).")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The study folder; the file's name with -study if not said."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT of a Ray cluster to join; RAY_ADDRESS, or one started here, if not said."),
+    ] = None,
+    in_process: Annotated[bool, typer.Option("--in-process", help="One cell after another, without Ray.")] = False,
+    at_once: Annotated[
+        int | None, typer.Option(help="Cells at the same time; as many as cores and memory_gb allow if not said.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of each cell; the file's if not said.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file and list its cells; run nothing.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run a grid of condensations: data × outcome × method × reference × IPC × ε × seeds.
+
+    Stopped at any time, the same command goes on: finished cells are kept. Exit 0 when all cells are done, 2 when some
+    have failed (they are listed, the others are done all the same).
+    """
+    from distcondense.study import Study, plan, run_tasks
+    from distcondense.terminal import Console
+
+    for name, value in (("at-once", at_once), ("threads", threads)):
+        if value is not None and value < 1:
+            raise SettingsError(f"--{name}", "must be at least 1", found=str(value), fix="leave it out")
+    if in_process and (ray is not None or at_once is not None):
+        raise SettingsError("--in-process", "runs one cell after another here", found="--ray or --at-once",
+                            fix="leave one of them out")  # fmt: skip
+    console = Console(quiet=quiet or as_json)
+    design = Study.from_toml(file)
+    out = Path(f"{file.stem}-study") if out is None else out
+    if dry_run:
+        board = plan(design, out)
+    else:
+        board = run_tasks(
+            design, out, console, ray=ray, in_process=in_process, at_once=at_once, threads=threads or design.threads
+        )
+    if as_json:
+        typer.echo(json.dumps({"study": design.name, "out": str(out), **board.to_dict()}))
+    elif dry_run:
+        for line in board.lines:
+            typer.echo(f"{'done   ' if line.state == 'kept' else 'waiting'} {line.cell.name}")
+    for line in board.failed:
+        console.say(f"failed: {line.cell.name}: {line.reason}")
+    console.say(f"{board.words()}" + ("" if dry_run else f"; for you only: {out / 'internal' / 'tables.md'}"))
+    if board.failed:
+        raise typer.Exit(2)
+
+
 def _markers(said: list[str] | None) -> dict[str, Any]:
     from distcondense.tables import MISSING_MARKERS
 
     return {"missing_markers": (*MISSING_MARKERS, *said)} if said else {}
 
 
+def _with_address(arguments: list[str]) -> list[str]:
+    """`--ray` takes an address or nothing: what follows is none if it is an option or a file."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)  # what is behind it is not ours
+    found = []
+    for this, after in zip(arguments[:end], [*arguments[1:end], "-"], strict=False):
+        none = after.startswith("-") or (after != "" and Path(after).exists())
+        found.append("--ray=" if this == "--ray" and none else this)
+    return found + arguments[end:]
+
+
 def main() -> None:
     """Run the command line; the user's mistakes become one message and exit code 2."""
+    sys.argv[1:] = _with_address(sys.argv[1:])
     warnings.simplefilter("ignore")
     warnings.simplefilter("always", DistcondenseWarning)
     warnings.showwarning = lambda message, *_, **__: typer.echo(f"warning: {message}", err=True)  # type: ignore[assignment]
@@ -373,5 +526,5 @@ def main() -> None:
         sys.exit(2)
     except SystemExit as done:
         if done.code == 130:  # typer's own answer to Ctrl-C
-            typer.echo("interrupted; go on with --resume", err=True)
+            typer.echo("interrupted; go on with --resume (a study: by the same command)", err=True)
         raise

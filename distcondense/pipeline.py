@@ -154,6 +154,8 @@ def condense(
     except UserError:
         if folder:
             folder.abandon()
+            if folder.checkpoint.path.exists():
+                tell("what was done is kept: --resume goes on from there")
         raise
     if folder:
         if condensed.private_model is None:

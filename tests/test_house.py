@@ -18,7 +18,7 @@ ORDER = [
     {"errors"}, {"schema"}, {"tables"}, {"cohort"}, {"codec", "populations", "kernels", "privacy"},
     {"bins", "datasets"}, {"metrics"}, {"references", "objectives", "settings"}, {"jacobian"}, {"cluster"}, {"engine"},
     {"methods"}, {"private_model"}, {"evaluate"}, {"plots"}, {"runfolder"}, {"result"}, {"pipeline"}, {"bench"},
-    {"terminal"}, {"cli"}, {"__main__"},
+    {"terminal"}, {"study"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 
@@ -101,3 +101,20 @@ def test_public_names_are_all_there_and_lazy():
     for name in distcondense.__all__:
         assert getattr(distcondense, name) is not None
     assert set(distcondense.__all__) <= set(dir(distcondense))
+
+
+def test_only_one_module_imports_ray():
+    found = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in ([a.name for a in node.names] if isinstance(node, ast.Import) else
+                     [node.module or ""] if isinstance(node, ast.ImportFrom) else [])
+        if name.split(".")[0] == "ray"
+    }  # fmt: skip
+    assert found == {"cluster/on_ray.py"}
+
+
+def test_a_run_in_process_does_not_import_ray():
+    code = "import sys, distcondense.pipeline, distcondense.cluster.executors; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0

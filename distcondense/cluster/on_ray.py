@@ -234,9 +234,15 @@ class _Actor(Worker):
     """
 
     def __init__(self, packed: bytes, *arguments: Any) -> None:
-        super().__init__(pickle.loads(packed), *arguments)
+        self._refused: UserError | None = None
+        try:
+            super().__init__(pickle.loads(packed), *arguments)
+        except UserError as error:  # raised here, Ray would only say that the actor died
+            self._refused = error
 
     def hello(self) -> Hello:
+        if self._refused is not None:
+            raise self._refused
         return replace(super().hello(), node=_ray().get_runtime_context().get_node_id())
 
 

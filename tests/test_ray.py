@@ -1,0 +1,401 @@
+"""Ray: the same bits on any number of actors and nodes, and when actors, nodes and drivers are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import ray
+import xgboost
+from ray.cluster_utils import Cluster as RayCluster
+from sklearn.neural_network import MLPClassifier
+
+import distcondense as dc
+from distcondense.cluster.checkpoint import Checkpoint
+from distcondense.cluster.executors import LocalExecutor, RayExecutor
+from distcondense.engine import State
+from distcondense.errors import ClusterError, ModelError
+from distcondense.references.base import BlackBox
+from distcondense.references.trees import tree_reference
+from tests import loops
+from tests.conftest import SMALL_SCHEMA, small_frame
+from tests.shell import refused
+
+ROOT = Path(__file__).resolve().parents[1]
+NODE = {"node_ip_address": "127.0.0.1", "object_store_memory": 80 * 2**20, "dashboard_agent_listen_port": 0}
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[RayCluster]:
+    """Two nodes of two cores each, on loopback; tests join and leave it."""
+    cluster = RayCluster(
+        initialize_head=True,
+        head_node_args={**NODE, "num_cpus": 2, "include_dashboard": False,
+                        "_system_config": {"metrics_report_interval_ms": 500}},
+    )  # fmt: skip
+    cluster.add_node(**NODE, num_cpus=2)
+    yield cluster
+    cluster.shutdown()
+
+
+def on(nodes: RayCluster, actors: int, **more: Any) -> RayExecutor:
+    return RayExecutor(dc.Cluster(address=nodes.address, actors=actors, backoff=0.0, **more))
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> loops.Ran:
+    return loops.run(LocalExecutor(1), loops.smooth())
+
+
+@pytest.fixture(scope="module")
+def boosted() -> Any:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, loops.COLUMNS)).astype(np.float32)
+    model = xgboost.XGBClassifier(n_estimators=20, max_depth=3, n_jobs=1, random_state=0)
+    return tree_reference(model.fit(rows, rows[:, 0] + rows[:, 1] * rows[:, 2] > 0))
+
+
+@pytest.fixture(scope="module")
+def perceptron() -> BlackBox:
+    """Products of matrices: a BLAS rounds a row by the shape of its batch and the number of its threads."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, loops.COLUMNS))
+    model = MLPClassifier((50,), max_iter=20, random_state=0, early_stopping=True).fit(rows, rows[:, 0] > 0)
+    return BlackBox(lambda some: model.predict_proba(some)[:, 1], "probability", loops.COLUMNS)
+
+
+# ---------------------------------------------------------------------------------------------- the same bits
+
+
+@pytest.mark.parametrize("actors", [1, 2, 3])
+def test_any_number_of_actors_on_two_nodes_gives_the_bits_of_one_thread(nodes, undisturbed, actors):
+    assert loops.run(LocalExecutor(2), loops.smooth()) == undisturbed
+    executor = on(nodes, actors)
+    assert loops.run(executor, loops.smooth()) == undisturbed
+    facts = executor.facts()
+    assert (facts["executor"], facts["actors"], facts["nodes"], facts["restarts"]) == ("ray", actors, 2, 0)
+    assert facts["tiles"] >= loops.STEPS
+    assert facts["bytes_moved"] > loops.STEPS * loops.ROWS * loops.COLUMNS * 4
+
+
+@pytest.mark.parametrize("path", ["compiled", "blocked", "structured", "naive"])
+def test_every_path_of_a_tree_model_gives_the_same_bits_through_ray(nodes, boosted, path):
+    assert loops.run(on(nodes, 2), boosted, path) == loops.run(LocalExecutor(1), boosted, path)
+
+
+def test_a_model_made_of_matrix_products_gives_the_same_bits_too(nodes, perceptron):
+    one = loops.run(LocalExecutor(1), perceptron)
+    assert loops.run(LocalExecutor(2), perceptron) == one
+    assert loops.run(on(nodes, 3), perceptron) == one
+
+
+def test_the_planner_measures_that_small_trees_stay_in_process_and_says_so(nodes, boosted):
+    said: list[str] = []
+    executor = RayExecutor(dc.Cluster(address=nodes.address, actors=1), say=said.append)
+    assert loops.run(executor, boosted) == loops.run(LocalExecutor(1), boosted)
+    planner = executor.facts()["planner"]
+    assert planner["in_process"] == (planner["in_process_seconds"] <= planner["through_ray_seconds"])
+    assert executor.facts()["executor"] == ("in-process" if planner["in_process"] else "ray")
+    assert any("the structured Jacobian takes" in line for line in said)
+
+
+def test_the_command_line_starts_a_cluster_of_its_own_and_gives_the_result_of_a_run_without(call, tmp_path):
+    small_frame().to_csv("cohort.csv", index=False)
+    Path("schema.toml").write_text(SMALL_SCHEMA.to_toml())
+    how = ["condense", "cohort.csv", "--schema", "schema.toml", "--target", "died", "--ignore", "months", "--ignore",
+           "event", "--mechanism", "none", "--ipc", 10, "--steps", 4, "--path", "blocked"]  # fmt: skip
+    assert call(*how, "--out", "here").code == 0
+    answer = call(*how, "--out", "there", "--ray", "--actors", 2)
+    assert answer.code == 0, answer.err
+    assert "Ray cluster started here at 127.0.0.1" in answer.err
+    assert not ray.is_initialized()
+    here, there = (Path(run, "release/condensed.csv").read_bytes() for run in ("here", "there"))
+    assert here == there
+    execution = json.loads(Path("there/internal/run.json").read_text())["execution"]
+    assert execution["executor"] == "ray"
+    assert {"steps_per_second", "tiles_per_second", "bytes_moved", "restarts"} <= set(execution)
+
+
+# ---------------------------------------------------------------------------------------------- who dies, who stalls
+
+
+def test_an_actor_killed_in_the_middle_of_a_step_changes_nothing(nodes, undisturbed, tmp_path):
+    fuse, executor = tmp_path / "fuse", on(nodes, 2)
+    ran = loops.run(executor, loops.smooth(fuse), at_step=lambda step: fuse.touch() if step == 2 else None)
+    assert not fuse.exists()
+    assert ran == undisturbed
+    facts = executor.facts()
+    assert facts["workers_lost"] == ["its process died (killed, out of memory, or a crash in native code)"]
+
+
+def test_an_actor_killed_between_two_steps_comes_back(nodes, undisturbed):
+    executor = on(nodes, 1)  # the only one: without it nothing goes on
+
+    def kill(step: int) -> None:
+        if step in (2, 3):
+            os.kill(executor._dispatcher.members[0].pid, signal.SIGKILL)
+
+    assert loops.run(executor, loops.smooth(), at_step=kill) == undisturbed
+    assert executor.facts()["restarts"] == 2
+
+
+def test_a_whole_node_killed_changes_nothing(nodes, undisturbed):
+    victim = nodes.add_node(**NODE, num_cpus=1, resources={"victim": 1})
+    executor, before = on(nodes, 5), []
+
+    def kill(step: int) -> None:
+        if step == 2:
+            before.extend(who.node for who in executor._dispatcher.members if who)
+            nodes.remove_node(victim, allow_graceful=False)
+
+    assert loops.run(executor, loops.smooth(), at_step=kill) == undisturbed
+    assert victim.node_id in before  # it had work
+    facts = executor.facts()  # the others may be done before Ray knows that the node is gone
+    assert facts["workers_lost"] or facts["tiles_computed_twice"]
+
+
+def test_a_stalled_actor_is_relieved_and_the_step_finishes(nodes, undisturbed):
+    executor, stopped = on(nodes, 2), []
+
+    def stop(step: int) -> None:
+        if step == 2:
+            stopped.append(executor._dispatcher.members[0].pid)
+            os.kill(stopped[0], signal.SIGSTOP)
+
+    try:
+        assert loops.run(executor, loops.smooth(), at_step=stop) == undisturbed
+    finally:
+        os.kill(stopped[0], signal.SIGKILL)
+    assert executor.facts()["tiles_computed_twice"] >= 1
+
+
+def test_an_actor_that_dies_for_ever_ends_the_run_with_its_cause(nodes):
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(ClusterError, match=r"lost 3 times in a row: its process died"):
+        loops.run(on(nodes, 1, max_restarts=2), always(die))
+
+
+def test_a_worker_out_of_memory_is_named_as_that(nodes):
+    def fill() -> None:
+        raise MemoryError
+
+    with pytest.raises(ClusterError, match=r"lost 2 times in a row: out of memory.*more memory"):
+        loops.run(on(nodes, 1, max_restarts=1), always(fill))
+
+
+def test_a_package_missing_on_a_worker_is_named_at_once(nodes, tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text("def scores(rows):\n    return rows[:, 0] * 0 + 0.5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import only_here
+
+    with on(nodes, 1) as executor:
+        (tmp_path / "only_here.py").unlink()  # workers are told where the driver looks for modules
+        rows = np.zeros((loops.ROWS, loops.COLUMNS), np.float32)
+        with pytest.raises(ClusterError, match=r"package 'only_here' is not installed.*runtime_env"):
+            executor.open(BlackBox(only_here.scores, "probability", loops.COLUMNS), "auto", rows, rows[0] + 1)
+
+
+def test_an_error_of_the_model_is_the_error_of_the_run(nodes):
+    def half(rows: Any) -> Any:
+        return rows[: len(rows) // 2, 0]
+
+    with pytest.raises(ModelError, match="one score per row"):
+        loops.run(on(nodes, 1), BlackBox(half, "probability", loops.COLUMNS))
+
+
+def always(blow: Any) -> BlackBox:
+    """A black box that blows up on every worker, always."""
+    driver = os.getpid()
+
+    def scores(rows: Any) -> Any:
+        if os.getpid() != driver:
+            blow()
+        return 1 / (1 + np.exp(-rows[:, 0]))
+
+    return BlackBox(scores, "probability", loops.COLUMNS)
+
+
+# ---------------------------------------------------------------------------------------------- the driver dies
+
+DRIVER = """
+import os, signal, sys
+import distcondense as dc
+from distcondense import engine
+from distcondense.cluster.checkpoint import Checkpoint
+
+out, address, when, resume = sys.argv[1:]
+engine.CHECKPOINT_SECONDS = engine.CHECKPOINT_SHARE = 0.0
+save, saves = Checkpoint.save, []
+
+def save_or_die(self, *what):
+    saves.append(1)
+    if when == "between ledger and checkpoint" and len(saves) == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    save(self, *what)
+
+def progress(*, step, **_):
+    if when == "after a step" and step == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Checkpoint.save = save_or_die
+cohort = dc.Cohort.from_file("cohort.csv", target="died", ignore=["months", "event"],
+                             schema=dc.Schema.from_toml("schema.toml"))
+result = dc.condense(
+    cohort, mechanism="published", epsilon=2.5, ipc=10, steps=8, evaluate_every=4, out=out, progress=progress,
+    threads=1, path="blocked", cluster=dc.Cluster(address=address, actors=2), resume=resume == "resume",
+)
+"""
+
+
+def drive(folder: Path, *arguments: str) -> int:
+    how = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "timeout": 120}
+    return subprocess.run([sys.executable, "-c", DRIVER, *arguments], check=False, **how).returncode
+
+
+@pytest.mark.parametrize("when", ["after a step", "between ledger and checkpoint"])
+def test_a_killed_driver_resumes_to_the_undisturbed_result(nodes, tmp_path, when):
+    out = tmp_path / "run"
+    small_frame().to_csv(tmp_path / "cohort.csv", index=False)
+    (tmp_path / "schema.toml").write_text(SMALL_SCHEMA.to_toml())
+    assert drive(tmp_path, "run", nodes.address, when, "fresh") == -signal.SIGKILL
+    checkpoint = Checkpoint(out / "internal/checkpoint.npz")
+    state, _ = State.load(checkpoint)
+    recorded = [json.loads(line) for line in (out / "internal/steps.jsonl").read_text().splitlines()]
+    assert state.step == (4 if "between" in when else 5)
+    assert len(recorded) == 5  # never behind the state
+    assert drive(tmp_path, "run", nodes.address, "never", "resume") == 0
+    assert not checkpoint.path.exists()  # and with it the noise key
+    assert str(state.noise_key).encode() not in b"".join(p.read_bytes() for p in out.rglob("*") if p.is_file())
+
+    cohort = dc.Cohort.from_file(
+        tmp_path / "cohort.csv", target="died", ignore=["months", "event"], schema=SMALL_SCHEMA
+    )
+    whole = dc.condense(cohort, mechanism="published", epsilon=2.5, ipc=10, steps=8, evaluate_every=4, threads=1,
+                        path="blocked", noise_key=state.noise_key)  # fmt: skip
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(out / "release/condensed.parquet"), whole.frame, check_exact=True, check_dtype=False
+    )
+    released = json.loads((out / "release/privacy.json").read_text())
+    assert released["ledger"] == whole.privacy.to_dict()["ledger"]
+    steps = [json.loads(line) for line in (out / "internal/steps.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in steps] == list(range(8))
+    assert sum(entry["count"] for entry in released["ledger"]) == 8
+
+
+# ---------------------------------------------------------------------------------------------- what cannot work
+
+
+def condense(call, *more):
+    small_frame().to_csv("cohort.csv", index=False)
+    Path("schema.toml").write_text(SMALL_SCHEMA.to_toml())
+    return call("condense", "cohort.csv", "--schema", "schema.toml", "--target", "died", "--ignore", "months",
+                "--ignore", "event", "--mechanism", "none", "--ipc", 10, "--steps", 2, "--path", "blocked",
+                *more)  # fmt: skip
+
+
+def test_an_address_where_nobody_listens_is_refused(call):
+    refused(condense(call, "--ray", "127.0.0.1:1"), "cluster 127.0.0.1:1", "nobody who listens there")
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("address", ["nonsense", "ray://127.0.0.1:10001", "127.0.0.1"])
+def test_what_is_no_address_is_refused(call, address):
+    refused(condense(call, "--ray", address), "must be HOST:PORT", repr(address))
+
+
+def test_a_port_of_something_else_is_refused(call, monkeypatch):
+    monkeypatch.setattr("distcondense.cluster.on_ray.HANDSHAKE_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = "{}:{}".format(*server.getsockname())
+        refused(condense(call, "--ray", address), "does not answer as Ray does")
+
+
+def test_options_of_actors_without_ray_are_refused(call):
+    refused(condense(call, "--actors", 2), "--actors", "no --ray")
+
+
+def shell(tmp_path: Path, before: str, *arguments: str, **variables: str) -> Any:
+    """The command line in a process of its own: Ray reads a token, and its own version, only once."""
+    code = f"import sys; {before}; from distcondense import cli; sys.argv = ['distcondense', *sys.argv[1:]]; cli.main()"
+    (tmp_path / "cohort.csv").write_text(small_frame().to_csv(index=False))
+    how = ["condense", "cohort.csv", "--target", "died", "--mechanism", "none", "--steps", "2", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run([sys.executable, "-c", code, *how], cwd=tmp_path, env=environment, capture_output=True,
+                          text=True, check=False, timeout=60)  # fmt: skip
+
+
+@pytest.mark.parametrize(("token", "found"), [("f" * 64, "a token it does not accept"), (None, "no token")])
+def test_a_wrong_or_missing_token_is_refused_with_the_way_to_get_one(nodes, tmp_path, token, found):
+    path = tmp_path / "token"
+    if token:
+        path.write_text(token)
+    answer = shell(tmp_path, "pass", "--ray", nodes.address, RAY_AUTH_TOKEN_PATH=str(path))
+    assert answer.returncode == 2, answer.stderr
+    assert f"Found {found}" in answer.stderr
+    assert "RAY_AUTH_TOKEN_PATH" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_cluster_of_another_version_is_refused_with_both_versions(nodes, tmp_path):
+    answer = shell(tmp_path, "import ray; ray.__version__ = '2.1.0'", "--ray", nodes.address)
+    assert answer.returncode == 2, answer.stderr
+    assert f"Found Ray {ray.__version__}" in answer.stderr
+    assert "this program: Ray 2.1.0" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_an_object_store_too_small_for_a_step_is_refused_before_the_first_one(nodes):
+    rows = np.zeros((4000, 3000), np.float32)  # 46 MiB, twice, and as much again of answers: 80 MiB are too few
+    with on(nodes, 1) as executor, pytest.raises(ClusterError, match=r"object store: must hold 137 MiB"):
+        executor.open(BlackBox(lambda some: some[:, 0], "probability", 3000), "auto", rows, rows[0] + 1)
+
+
+def test_more_per_actor_than_the_cluster_has_is_refused(nodes):
+    rows = np.zeros((10, 3), np.float32)
+    with RayExecutor(dc.Cluster(address=nodes.address, num_gpus=1)) as executor:  # noqa: SIM117
+        with pytest.raises(ClusterError, match=r"1 GPUs for one actor.*0 GPUs in all"):
+            executor.open(BlackBox(lambda some: some[:, 0], "probability", 3), "auto", rows, rows[0] + 1)
+
+
+# ---------------------------------------------------------------------------------------------- what is seen
+
+
+def read(address: str) -> str:
+    with urllib.request.urlopen(address) as answer:
+        return str(answer.read().decode())
+
+
+def test_the_run_is_on_rays_metrics_with_the_name_of_its_guarantee(nodes):
+    executor, pages = on(nodes, 1), []
+
+    def look(step: int) -> None:
+        executor.tell(steps_per_second=3.0, epsilon=1.25)
+        if step == loops.STEPS:
+            ports = [node["MetricsExportPort"] for node in ray.nodes() if node["alive"]]
+            for _ in range(200):  # until the agent has got them: it collects twice a second
+                pages[:] = [
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode() for port in ports
+                ]
+                if any("distcondense_epsilon" in page for page in pages):
+                    break
+
+    loops.run(executor, loops.smooth(), at_step=look)
+    lines = [line for page in pages for line in page.splitlines() if "distcondense_" in line and line[0] != "#"]
+    for name in ("steps_per_second", "tiles_per_second", "bytes_moved", "actor_restarts", "epsilon"):
+        assert any(name in line for line in lines), name
+    epsilon = [line for line in lines if "distcondense_epsilon" in line]
+    assert all('guarantee="as-published"' in line for line in epsilon)
+    assert any(line.endswith(" 1.25") for line in epsilon)

@@ -1,0 +1,826 @@
+"""Studies: a file's mistakes are told at once, a killed study goes on, one failed cell stops nobody, numbers add up."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from distcondense.cluster.config import Cluster
+from distcondense.errors import ClusterError, RunFolderError, SettingsError
+from distcondense.evaluate.utility import bootstrap
+from distcondense.metrics import auroc
+from distcondense.privacy.accountant import replay
+from distcondense.privacy.ledger import read_events
+from distcondense.runfolder import RunFolder
+from distcondense.schema import Column, Schema
+from distcondense.study import LocalTasks, Study, Tasks, plan, run_study
+from distcondense.study import cell as cells_module
+from distcondense.study.cell import Finished, StudyFolder, _home, load, run_cell
+from distcondense.study.report import COLUMNS, spent
+from distcondense.study.run import Board, Line, _logged, live_table, watching
+from distcondense.terminal import Console
+from tests.conftest import SMALL_SCHEMA, real_data, small_frame
+from tests.shell import Call, files, refused
+from tests.tiny import NUMBER, TEXT
+
+ROOT = Path(__file__).resolve().parents[1]
+SCHEMA = Schema(
+    (
+        *SMALL_SCHEMA.columns,
+        Column("died", "binary", categories=(0, 1)),
+        Column("months", "continuous", low=0, high=60),
+        Column("event", "binary", categories=(0, 1)),
+    )
+)
+HEAD = """
+[study]
+name = "small"
+seeds = [0, 1]
+ipc = [6]
+"""
+BINARY = """
+[[data]]
+name = "ward"
+path = "ward.csv"
+schema = "schema.toml"
+target = "died"
+ignore = ["months", "event"]
+"""
+SURVIVAL = """
+[[data]]
+name = "trial"
+path = "ward.csv"
+schema = "schema.toml"
+time = "months"
+event = "event"
+ignore = ["died"]
+"""
+NONE = """
+[[method]]
+mechanism = "none"
+settings = { steps = 6, evaluate_every = 2 }
+"""
+PRIVATE = """
+[[method]]
+mechanism = "private"
+epsilon = 8
+"""
+BOTH = (SURVIVAL, BINARY, NONE, 'data = ["ward"]\n', PRIVATE, 'data = ["trial"]\n')
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a table and its schema, where study files are written."""
+    small_frame(240).to_csv(tmp_path / "ward.csv", index=False)
+    (tmp_path / "schema.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
+    return tmp_path
+
+
+def study_of(folder: Path, *parts: str) -> Study:
+    (folder / "study.toml").write_text("".join(parts), encoding="utf-8")
+    return Study.from_toml(folder / "study.toml")
+
+
+def run(study: Study, out: Path, tasks: Any = None) -> Board:
+    return run_study(study, out, tasks or LocalTasks(), threads=1)
+
+
+def stamps(path: Path) -> dict[str, tuple[bytes, int]]:
+    """Contents and time of the last change of every file."""
+    found = {}
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            found[str(file.relative_to(path))] = (file.read_bytes(), file.stat().st_mtime_ns)
+    return found
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (HEAD.replace("seeds", "seed") + BINARY + NONE, ("[study]", "no 'seed'; the nearest is 'seeds'")),
+        (HEAD + BINARY.replace("target", "traget") + NONE, ("[[data]] 1:", "'traget'; the nearest is 'target'")),
+        (HEAD + BINARY + NONE.replace("mechanism", "mechanisn"), ("[[method]] 1:", "nearest is 'mechanism'")),
+        (HEAD + BINARY + NONE.replace("steps", "stpes"), ("settings:", "no 'stpes'; the nearest is 'steps'")),
+        (HEAD + BINARY + NONE.replace('"none"', '"nome"'), ("private, published, none", "'nome'")),
+        (HEAD + BINARY.replace('"died"', '"dide"') + NONE, ("column 'dide'", "the nearest is 'died'")),
+        (HEAD + BINARY + NONE + 'data = ["wrad"]\n', ("no 'wrad'; the nearest is 'ward'",)),
+        (HEAD + BINARY + NONE + 'reference = "xbg"\n', ("no 'xbg'; the nearest is 'xgb'",)),
+        (HEAD + BINARY + '[[metod]]\nmechanism = "none"\n', ("the nearest is 'method'", "must have a [[method]]")),
+        (HEAD + '[[data]]\nname = "s"\nsimulated = "seer_lik"\n' + NONE, ("the nearest is 'seer_like'",)),
+        (
+            HEAD + '[[data]]\nname = "s"\nsimulated = "seer_like"\noptions = { row = 9 }\n' + NONE,
+            ("no 'row'; the nearest is 'rows'",),
+        ),
+    ],
+)
+def test_a_typing_error_names_the_key_and_the_nearest_legal_one(folder: Path, wrong: str, says: tuple[str]) -> None:
+    with pytest.raises(SettingsError) as error:
+        study_of(folder, wrong)
+    for part in says:
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (HEAD + BINARY + NONE + 'reference = "cox"\n', "reference 'cox' does not fit data 'ward', which has a binary"),
+        (HEAD + SURVIVAL + NONE + 'reference = "xgb"\n', "which has a survival outcome: say aft or cox"),
+        (HEAD + BINARY.replace('schema = "schema.toml"\n', "") + PRIVATE, "[[data]] ward: needs a schema"),
+        (HEAD + BINARY + NONE + "epsilon = 1\n", "mechanism none: adds no noise"),
+        (HEAD + BINARY + PRIVATE + "settings = { steps = 5 }\n", "takes no settings of the published loop"),
+        (HEAD + BINARY + NONE.replace("steps = 6", 'steps = "6"'), "steps must be a whole number"),
+        (HEAD + BINARY + NONE.replace("steps = 6", "perturbation = 3"), "perturbation must be two numbers"),
+        (HEAD.replace("[6]", "[6, 6]") + BINARY + NONE, "ipc must not repeat. Found 6 twice"),
+        (HEAD.replace("[6]", '["6"]') + BINARY + NONE, "ipc must be whole numbers"),
+        (HEAD.replace("ipc = [6]", "") + BINARY + NONE, "must have an ipc"),
+        (HEAD.replace("[0, 1]", "[-1]") + BINARY + NONE, "seed: must be in [0, 2**63)"),
+        (HEAD + "memory_gb = 0\n" + BINARY + NONE, "memory_gb must be above 0"),
+        (HEAD + "threads = [1, 2]\n" + BINARY + NONE, "threads must be one number"),
+        (HEAD + BINARY + BINARY + NONE, "names must differ. Found 'ward' 2 times"),
+        (HEAD + BINARY + NONE + NONE, "names must differ. Found 'none' 2 times"),
+        (HEAD + BINARY.replace('"ward"', '"../ward"') + NONE, "it names folders"),
+        (HEAD + BINARY.replace("ward.csv", "no.csv") + NONE, "no such file, no.csv"),
+        (HEAD + BINARY.replace("ward.csv", "nowhere://ward.csv") + NONE, "must be readable at its URI"),
+        (HEAD + BINARY.replace("ward.csv", ".") + NONE, "path must be a readable table. Found IsADirectoryError"),
+        (HEAD + BINARY.replace("schema.toml", "no.toml") + NONE, "schema file"),
+        (HEAD + BINARY + 'time = "months"\n' + NONE, "needs a target (binary outcome), or a time and an event"),
+        (HEAD + BINARY.replace('path = "ward.csv"', "") + NONE, "a path or simulated, one of the two"),
+        (HEAD + BINARY + 'test_on = ["ward"]\n' + NONE, "test_on must name other [[data]]. Found the table itself"),
+        (HEAD + BINARY + 'test_on = ["trial"]\n' + SURVIVAL + NONE, "both must have the same outcomes"),
+        (HEAD + BINARY + SURVIVAL + NONE + 'data = ["ward"]\n', "[[data]] trial: is used by no method"),
+        (HEAD + '[[data]]\nname = "s"\nsimulated = "gbsg2"\ntarget = "x"\n' + NONE, "bring their own schema"),
+        (HEAD + '[[data]]\nname = "s"\nsimulated = "seer_like"\noptions = { rows = 0 }\n' + NONE, "rows: must be"),
+        (HEAD + "[[data]\n", "must be valid TOML"),
+        ("data = 3\nmethod = 4\nstudy = 5\n", "[study] must be a table"),
+    ],
+)
+def test_a_contradiction_is_refused_before_anything_runs(folder: Path, wrong: str, says: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(says)):
+        study_of(folder, wrong)
+
+
+def test_every_problem_is_in_one_message(folder: Path) -> None:
+    wrong = HEAD.replace("seeds", "seed") + BINARY.replace("target", "traget") + NONE.replace("steps", "stpes")
+    with pytest.raises(SettingsError) as error:
+        study_of(folder, wrong)
+    for part in ("4 problems:", "'seeds'", "'target'", "'steps'", "needs a target"):
+        assert part in str(error.value)
+
+
+def test_the_command_refuses_a_typing_error_in_one_message(call: Call, folder: Path) -> None:
+    (folder / "study.toml").write_text(HEAD.replace("seeds", "seed") + BINARY + NONE, encoding="utf-8")
+    refused(call("study", "study.toml"), "study file study.toml", "the nearest is 'seeds'", "edit the study file")
+    refused(call("study", "no.toml"), "must exist")
+    assert not (folder / "study-study").exists()
+
+
+def test_the_grid_is_the_product_of_everything_asked(folder: Path) -> None:
+    method = '[[method]]\nmechanism = "private"\nreference = ["cox", "aft"]\nepsilon = [1, 2.5]\ndata = ["trial"]\n'
+    study = study_of(folder, HEAD.replace("[6]", "[6, 7, 8]"), BINARY, SURVIVAL, NONE, method)
+    # none: two tables × 3 IPC × 2 seeds; private: one table × 2 references × 3 IPC × 2 ε × 2 seeds
+    assert len(study.cells) == 2 * 3 * 2 + 2 * 3 * 2 * 2
+    assert len({cell.name for cell in study.cells}) == len(study.cells)
+    private = [c for c in study.cells if c.mechanism == "private"]
+    asked = {(c.data, c.reference, c.ipc, c.epsilon, c.seed) for c in private}
+    assert asked == {("trial", r, i, e, s) for r in ("cox", "aft") for i in (6, 7, 8) for e in (1, 2.5) for s in (0, 1)}
+    assert {c.reference for c in study.cells if c.data == "ward"} == {"xgb"}
+    assert private[0].name.startswith("trial-private-cox-ipc6-eps1-end-to-end-seed0-")
+
+
+def test_a_table_may_have_several_outcomes(folder: Path) -> None:
+    outcomes = """
+[[data]]
+name = "both"
+path = "ward.csv"
+schema = "schema.toml"
+
+[[data.outcome]]
+name = "death"
+target = "died"
+ignore = ["months", "event"]
+
+[[data.outcome]]
+name = "relapse"
+time = "months"
+event = "event"
+ignore = ["died"]
+"""
+    study = study_of(folder, HEAD, outcomes, NONE)
+    assert [(c.data, c.goal.task, c.reference) for c in study.cells[::2]] == [
+        ("both:death", "binary", "xgb"), ("both:relapse", "survival", "cox")]  # fmt: skip
+    assert load(study.cells[0].source, study.cells[0].goal).outcome.names == ("died",)
+    assert load(study.cells[2].source, study.cells[2].goal).outcome.names == ("months", "event")
+
+
+def test_a_cell_is_named_after_what_it_is_and_not_after_where_it_lies(folder: Path) -> None:
+    def names(*parts: str) -> list[str]:
+        return [cell.name for cell in study_of(folder, *parts).cells]
+
+    first = names(HEAD, BINARY, NONE)
+    assert names("# a remark\n", HEAD, SURVIVAL, BINARY, NONE, "epsilon = []\n")[2:] == first
+    os.rename(folder / "ward.csv", folder / "moved.csv")
+    moved = BINARY.replace("ward.csv", "moved.csv")
+    assert names(HEAD, moved, NONE) == first
+    assert names(HEAD, BINARY.replace("ward.csv", (folder / "moved.csv").as_uri()), NONE) == first
+    assert not set(names(HEAD, moved, NONE.replace("steps = 6", "steps = 7"))) & set(first)
+    small_frame(240, seed=1).to_csv(folder / "moved.csv", index=False)  # other patients under the same name
+    assert not set(names(HEAD, moved, NONE)) & set(first)
+
+
+@pytest.mark.parametrize("name", ["curial-simulated", "proteomics-simulated", "seer", "adult"])
+def test_the_example_studies_are_legal(name: str) -> None:
+    if name in ("seer", "adult"):
+        real_data({"seer": "seer_breast_4024.csv", "adult": "adult_48842.csv.gz"}[name])
+    folder = ROOT / "benchmarks" / "studies"
+    study = Study.from_toml(folder / f"{name}.toml")
+    assert study.name == name
+    table = (folder / "README.md").read_text(encoding="utf-8").splitlines()
+    (line,) = (line for line in table if line.startswith(f"| `{name}.toml`"))
+    assert line.endswith(f"| {len(study.cells)} |")
+    assert {c.mechanism for c in study.cells} == {"private", "published"}
+    if name in ("seer", "adult"):  # their tables are read as the benchmarks read them
+        cohort = load(study.cells[0].source, study.cells[0].goal)
+        rows, positive = {"seer": (4024, 616), "adult": (48842, 11687)}[name]
+        assert (len(cohort), int(cohort.outcome.label.sum())) == (rows, positive)
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_renamed_and_rows_chosen_before_the_schema_is_applied(folder: Path) -> None:
+    frame = small_frame(240).rename(columns={"crp": "crp "})
+    frame["site"] = np.where(np.arange(240) % 3 == 0, "01", "02")
+    frame["crp "] = frame["crp "].astype(str)
+    frame.loc[[0, 3], "crp "] = "?"
+    frame.to_csv(folder / "ward.csv", index=False)
+    holes = SCHEMA.to_toml().replace('high = 400\nunit = "mg/L"', 'high = 400\nunit = "mg/L"\nmissing = "indicator"')
+    (folder / "schema.toml").write_text(holes, encoding="utf-8")
+    data = BINARY + 'rename = { "crp " = "crp" }\nwhere = { site = "1" }\nmissing_markers = ["?"]\n'
+    cell = study_of(folder, HEAD, data, NONE).cells[0]
+    cohort = load(cell.source, cell.goal)
+    assert len(cohort) == 80
+    packed = gzip.compress((folder / "ward.csv").read_bytes())
+    (folder / "ward.csv.gz").write_bytes(packed)
+    elsewhere = data.replace("ward.csv", (folder / "ward.csv.gz").as_uri())
+    same = study_of(folder, HEAD, elsewhere, NONE).cells[0]
+    assert load(same.source, same.goal).fingerprint() == cohort.fingerprint()
+    assert list(cohort.schema.names) == [c.name for c in SMALL_SCHEMA.columns]
+    assert int(cohort.features["crp"].isna().sum()) == 2
+    assert cohort.outcome.label.tolist() == frame.loc[::3, "died"].tolist()
+
+
+def test_persons_known_at_home_are_not_tested_elsewhere(folder: Path) -> None:
+    frame = small_frame(240)
+    frame["site"] = np.repeat(["A", "B"], 120)
+    frame["who"] = np.concatenate([np.arange(120), np.arange(100, 220)])  # 20 persons were at both
+    frame.to_csv(folder / "ward.csv", index=False)
+    site = BINARY + 'person_id = "who"\n'
+    home = site.replace('ward"\n', 'A"\n', 1) + 'where = { site = "A" }\ntest_on = ["B"]\n'
+    other = site.replace('ward"\n', 'B"\n', 1) + 'where = { site = "B" }\n'
+    cell = study_of(folder, HEAD, home, other, NONE).cells[0]
+    ((source, goal),) = cell.test_on
+    assert len(load(source, goal)) == 120
+    assert len(load(source, goal, apart_from=cell.source)) == 100
+
+
+# -- running ----------------------------------------------------------------------------------------------------------
+
+
+class Scripted:
+    """Tasks whose answers a test decides; it notes how many were handed out at once."""
+
+    def __init__(self, at_once: int, answers: dict[int, Any] | None = None) -> None:
+        self.at_once, self.answers = at_once, answers or {}
+        self.open: dict[int, tuple[Any, ...]] = {}
+        self.most, self.cancelled = 0, False
+
+    def start(self, number: int, function: Any, *arguments: Any) -> None:
+        self.open[number] = (function, *arguments)
+        self.most = max(self.most, len(self.open))
+
+    def wait(self, seconds: float) -> list[tuple[int, Any]]:
+        number = max(self.open)  # the last one started is done first: the order must not matter
+        function, *arguments = self.open.pop(number)
+        if number in self.answers:
+            value = self.answers[number]
+            if isinstance(value, KeyboardInterrupt):
+                raise value
+            return [(number, value)]
+        return [(number, function(*arguments))]
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def test_one_failed_cell_stops_nobody_and_its_reason_is_told(folder: Path) -> None:
+    study = study_of(folder, HEAD.replace("[0, 1]", "[0, 1, 2]"), BINARY, NONE)
+    tasks = Scripted(2, {1: ConnectionError("its process died (killed)")})
+    board = run(study, folder / "out", tasks)
+    assert tasks.most == 2
+    assert [line.state for line in board.lines] == ["done", "failed", "done"]
+    assert board.failed[0].reason == "its process died (killed)"
+    page = (folder / "out/internal/tables.md").read_text(encoding="utf-8")
+    assert "2 of 3 cells" in page
+    assert f"`{study.cells[1].name}`: its process died (killed)" in page
+    again = run(study, folder / "out")
+    assert [line.state for line in again.lines] == ["kept", "done", "kept"]
+    assert "failed" not in (folder / "out/internal/tables.md").read_text(encoding="utf-8")
+
+
+def test_the_command_ends_with_2_where_a_cell_failed_and_with_0_otherwise(
+    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_of(folder, HEAD, BINARY, NONE)
+    real = cells_module.condense
+
+    def fails(*arguments: Any, seed: int, **options: Any) -> Any:
+        if seed == 1:
+            raise SettingsError("the second seed", "must not be", found="it")
+        return real(*arguments, seed=seed, **options)
+
+    command = ["study", "study.toml", "--out", "out", "--in-process"]
+    with monkeypatch.context() as patched:
+        patched.setattr(cells_module, "condense", fails)
+        answer = call(*command)
+        assert answer.code == 2
+        assert f"failed: {study.cells[1].name}: the second seed: must not be" in answer.err
+        said = json.loads(call(*command, "--json").out)
+    assert said["counts"] == {"done": 1, "failed": 1}
+    answer = call(*command)
+    assert (answer.code, answer.out) == (0, "")
+    assert re.search(rf"{study.cells[1].name}: done in .* \(2 of 2 cells done, 1 of them before\)", answer.err)
+    assert call(*command, "--quiet").err == ""
+
+
+def test_a_dry_run_lists_the_cells_and_runs_nothing(call: Call, folder: Path) -> None:
+    study = study_of(folder, HEAD, BINARY, NONE)
+    answer = call("study", "study.toml", "--dry-run", "--out", "out")
+    assert answer.code == 0
+    assert answer.out.splitlines() == [f"waiting {cell.name}" for cell in study.cells]
+    assert not (folder / "out").exists()
+
+
+def test_ctrl_c_leaves_a_study_that_goes_on_by_the_same_command(
+    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_of(folder, HEAD, BINARY, NONE)
+    tasks = Scripted(1, {1: KeyboardInterrupt()})
+    with pytest.raises(KeyboardInterrupt):
+        run(study, folder / "out", tasks)
+    assert tasks.cancelled
+    assert [line.state for line in plan(study, folder / "out").lines] == ["kept", "waiting"]
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    command = ["study", "study.toml", "--out", "out", "--in-process"]
+    with monkeypatch.context() as patched:
+        patched.setattr(cells_module, "condense", interrupted)
+        answer = call(*command)
+    assert answer.code == 130
+    assert "by the same command" in answer.err
+    assert call(*command).code == 0
+
+
+def test_what_a_library_says_about_a_cell_of_the_table_is_not_repeated(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = study_of(folder, HEAD, BINARY, NONE).cells[0]
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError(f"cannot convert {NUMBER} of {TEXT}")
+
+    monkeypatch.setattr(cells_module, "condense", fails)
+    reason = run_cell(cell, folder / "out", 1).reason
+    assert re.fullmatch(r"ValueError in cell\.py, line \d+", reason)
+
+
+def test_a_cell_made_on_a_machine_with_another_folder_is_not_taken_for_done(folder: Path) -> None:
+    study = study_of(folder, HEAD, BINARY, NONE)
+    board = run(study, folder / "out", Scripted(2, {0: Finished(1.0), 1: Finished(1.0)}))
+    assert [line.state for line in board.lines] == ["failed", "failed"]
+    assert "an --out that all machines share" in board.failed[0].reason
+
+
+def test_two_runs_of_one_study_do_not_meet(folder: Path) -> None:
+    study = study_of(folder, HEAD, BINARY, NONE)
+    lock = StudyFolder(folder / "out").lock("study", 0.0, "", "")
+    with lock, pytest.raises(RunFolderError, match="must be run once at a time"):
+        run(study, folder / "out")
+    assert run(study, folder / "out").failed == []
+
+
+def test_a_cell_somebody_else_is_at_work_on_is_not_touched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = study_of(folder, HEAD, BINARY, NONE).cells[0]
+    monkeypatch.setattr(cells_module, "PATIENCE", 0.0)
+    with StudyFolder(folder / "out").lock(cell.name, 0.0, "", ""):
+        assert "another process at work on it" in run_cell(cell, folder / "out", 1).reason
+    assert not StudyFolder(folder / "out").run(cell).path.exists()
+
+
+def test_a_folder_that_is_not_a_studys_is_left_alone(folder: Path) -> None:
+    study = study_of(folder, HEAD, BINARY, NONE)
+    before = files(folder)
+    with pytest.raises(RunFolderError, match="other files in it"):
+        run(study, folder)
+    assert files(folder) == before
+
+
+def test_a_changed_study_keeps_the_cells_that_did_not_change(folder: Path) -> None:
+    out = folder / "out"
+    first = study_of(folder, HEAD, BINARY, NONE)
+    run(first, out)
+    before = {cell.name: stamps(out / "cells" / cell.name) for cell in first.cells}
+    second = study_of(folder, HEAD.replace("[6]", "[6, 9]"), BINARY, NONE)
+    board = run(second, out)
+    assert [line.state for line in board.lines] == ["kept", "kept", "done", "done"]
+    assert {name: stamps(out / "cells" / name) for name in before} == before
+    results = pd.read_parquet(out / "internal/results.parquet")
+    assert set(results["ipc"]) == {6, 9}
+    run(study_of(folder, HEAD.replace("[6]", "[9]"), BINARY, NONE), out)
+    assert set(pd.read_parquet(out / "internal/results.parquet")["ipc"]) == {9}
+
+
+# where a study can be killed: (module, function, which call), and how many of its four cells are finished by then
+KILLS = {
+    "before the second cell": ("distcondense.study.run", "run_cell", 2, 1),
+    "between making a cell's folder and signing it": ("distcondense.runfolder", "write_json", 1, 0),
+    "inside the loop of a cell": ("distcondense.methods.published", "student_score", 2, 2),
+    "between the ledger and the answer": ("distcondense.privacy.ledger", "Ledger.keep", 3, 0),
+    "before the report": ("distcondense.study.run", "write_report", 1, 4),
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same study, run through: mechanism none gives the same bits each time, private the same questions."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    small_frame(240).to_csv(folder / "ward.csv", index=False)
+    (folder / "schema.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
+    run(study_of(folder, HEAD, *BOTH), folder / "out")
+    return folder / "out"
+
+
+@pytest.mark.parametrize("where", KILLS)
+def test_a_study_killed_anywhere_goes_on_and_loses_nothing(folder: Path, undisturbed: Path, where: str) -> None:
+    module, name, call, finished = KILLS[where]
+    study = study_of(folder, HEAD, *BOTH)
+    out = folder / "out"
+    driver = [sys.executable, "-m", "tests.killed", folder / "study.toml", out, module, name, str(call)]
+    killed = subprocess.run(driver, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    states = [line.state for line in plan(study, out).lines]
+    assert states == ["kept"] * finished + ["waiting"] * (4 - finished)
+    kept, private = [cell.name for cell in study.cells[:finished]], study.cells[0].name
+    before = {name: stamps(out / "cells" / name) for name in kept}
+    asked = read_events(RunFolder(out / "cells" / private).ledger)
+
+    board = run(study, out)
+    assert board.failed == []
+    assert {name: stamps(out / "cells" / name) for name in kept} == before
+    for cell in study.cells:
+        here, there = (RunFolder(place / "cells" / cell.name) for place in (out, undisturbed))
+        if cell.mechanism == "none":
+            assert files(here.release) == files(there.release)
+        else:  # never asked twice: the same questions, as many as in a run nobody disturbed
+            own, theirs = read_events(here.ledger), read_events(there.ledger)
+            assert [(e.query, e.columns, e.cost) for e in own] == [(e.query, e.columns, e.cost) for e in theirs]
+            assert len({e.run for e in own}) == 1
+            assert here.earlier_events() == ()
+            assert json.loads((here.release / "privacy.json").read_text())["epsilon"] <= 8
+    assert read_events(RunFolder(out / "cells" / private).ledger)[: len(asked)] == asked
+    ours, other = (pd.read_parquet(place / "internal/results.parquet") for place in (out, undisturbed))
+    assert set(ours["cell"]) == {cell.name for cell in study.cells}
+    bits = [
+        frame[frame["mechanism"] == "none"].drop(columns="seconds").reset_index(drop=True) for frame in (ours, other)
+    ]
+    assert len(bits[0]) > 20
+    pd.testing.assert_frame_equal(bits[0], bits[1])
+
+
+def test_a_cluster_that_is_not_there_is_told_before_anything_runs(call: Call, folder: Path) -> None:
+    pytest.importorskip("ray")
+    study_of(folder, HEAD, BINARY, NONE)
+    refused(call("study", "study.toml", "--out", "out", "--ray", "127.0.0.1:1"), "cluster 127.0.0.1:1", "reachable")
+    refused(
+        call("study", "study.toml", "--in-process", "--ray", "127.0.0.1:1"), "--in-process", "leave one of them out"
+    )
+    refused(call("study", "study.toml", "--at-once", "0"), "--at-once", "must be at least 1")
+    assert not (folder / "out").exists()
+
+
+class Murderous:
+    """Tasks on Ray; one of them kills its own process instead of doing what it was asked."""
+
+    def __init__(self, tasks: Tasks, victim: int) -> None:
+        self.tasks, self.victim = tasks, victim
+        self.at_once = tasks.at_once
+
+    def start(self, number: int, function: Any, *arguments: Any) -> None:
+        def killed(*_: Any) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        self.tasks.start(number, killed if number == self.victim else function, *arguments)
+
+    def wait(self, seconds: float) -> list[tuple[int, Any]]:
+        return self.tasks.wait(seconds)
+
+    def cancel(self) -> None:
+        self.tasks.cancel()
+
+
+def test_on_ray_a_killed_worker_costs_its_own_cell_and_the_others_have_the_same_bits(call: Call, folder: Path) -> None:
+    pytest.importorskip("ray")
+    from distcondense.cluster import on_ray
+
+    study = study_of(folder, HEAD.replace("[0, 1]", "[0, 1, 2]"), BINARY, NONE)
+    run(study, folder / "here")
+    with on_ray.connected(Cluster(address="local", object_store_memory=80 * 2**20), cpus=2) as session:
+        with pytest.raises(ClusterError, match="GiB for one task"):
+            on_ray.TaskPool(session, memory=2**50)
+        tasks = on_ray.TaskPool(session, num_cpus=1, memory=2**28)
+        assert tasks.at_once == 2
+        board = run(study, folder / "there", Murderous(tasks, victim=1))
+        assert [line.state for line in board.lines] == ["done", "failed", "done"]
+        assert "its process died" in board.failed[0].reason
+        answer = call("study", "study.toml", "--out", "there", "--at-once", "2", "--json")
+    assert (answer.code, json.loads(answer.out)["counts"]) == (0, {"done": 3})
+    for cell in study.cells:
+        here, there = (RunFolder(folder / place / "cells" / cell.name) for place in ("here", "there"))
+        assert files(here.release) == files(there.release)
+
+
+# -- what people see --------------------------------------------------------------------------------------------------
+
+
+def board_of(study: Study) -> Board:
+    cells = study.cells
+    return Board([Line(cells[0], "done", 10.0), Line(cells[1], "failed", reason="too few rows of a class"),
+                  Line(cells[2], "running", started=float("-inf")), Line(cells[3])], at_once=2)  # fmt: skip
+
+
+def test_the_live_table_shows_counts_time_left_and_reasons(folder: Path) -> None:
+    study = study_of(folder, HEAD.replace("[0, 1]", "[0, 1, 2, 3]"), BINARY, NONE)
+    board = board_of(study)
+    # one cell alike takes 10 s and one is overdue; two at once
+    assert board.seconds_left() == 5.0
+    assert board.words() == "1 of 4 cells done, 1 running, 1 failed, 1 waiting, about 5 s left"
+    board.lines[2].started = 0.0
+    console = Console()
+    with console.out.capture() as shown:
+        console.out.print(live_table(board))
+    text = shown.get()
+    assert re.search(r"│\s+1 │\s+1 │\s+1 │\s+1 │", text)
+    assert "too few rows of a class" in text
+    assert study.cells[2].name in text
+
+
+def test_before_anything_is_done_nothing_is_said_about_time(folder: Path) -> None:
+    board = plan(study_of(folder, HEAD, BINARY, NONE), folder / "out")
+    assert board.seconds_left() is None
+    assert board.words() == "0 of 2 cells done, 2 waiting"
+
+
+def test_a_log_has_one_line_per_cell(folder: Path) -> None:
+    study = study_of(folder, HEAD.replace("[0, 1]", "[0, 1, 2, 3]"), BINARY, NONE)
+    said: list[str] = []
+    watch = _logged(said.append)
+    board = board_of(study)
+    for _ in range(3):
+        watch(board)
+    assert len(said) == 2
+    assert said[1].startswith(f"{study.cells[1].name}: failed: too few rows of a class (")
+
+
+def test_a_terminal_gets_a_live_table_and_quiet_gets_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    board = board_of(study_of(folder, HEAD.replace("[0, 1]", "[0, 1, 2, 3]"), BINARY, NONE))
+    shown = {}
+    for quiet in (False, True):
+        with redirect_stderr(StringIO()) as err:
+            console = Console(quiet=quiet)
+            with watching(console) as watch:
+                watch(board)
+        shown[quiet] = err.getvalue()
+    assert "too few rows of a class" in shown[False]
+    assert shown[True] == ""
+
+
+# -- the report -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Path]:
+    """A study with both kinds of outcome, three mechanisms and two sites that are tested on each other."""
+    folder = tmp_path_factory.mktemp("reported")
+    small_frame(2000).to_csv(folder / "ward.csv", index=False)  # enough for an answer at any noise
+    small_frame(200, seed=5).to_csv(folder / "clinic.csv", index=False)
+    (folder / "schema.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
+    ward = BINARY + 'test_on = ["clinic"]\n'
+    clinic = BINARY.replace("ward", "clinic") + 'test_on = ["ward"]\n'
+    published = NONE.replace('"none"', '"published"\nepsilon = 2\ndata = ["ward", "clinic"]')
+    private = PRIVATE.replace("epsilon = 8", 'epsilon = 4\ndata = ["ward", "trial"]')
+    study = study_of(folder, HEAD, ward, clinic, SURVIVAL, NONE, 'data = ["trial"]\n', published, private)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(bootstrap.__kwdefaults__, "resamples", 40)  # the numbers are compared with themselves
+        board = run(study, folder / "out")
+    assert board.failed == []
+    return study, folder / "out"
+
+
+def naive_rows(study: Study, out: Path) -> Iterator[tuple[Any, ...]]:
+    """(cell, tested on, trained on, metric, value, low, high), by hand from the JSON files."""
+    for cell in study.cells:
+        room = out / "cells" / cell.name / "internal"
+        places = {cell.source.name: json.loads((room / "run.json").read_text())["metrics"]}
+        if (room / "elsewhere.json").exists():
+            places |= {k: v["metrics"] for k, v in json.loads((room / "elsewhere.json").read_text()).items()}
+        for place, metrics in places.items():
+            for way in ("full", "private_model", "condensed", "random_real"):
+                for metric, found in metrics.get(way, {}).items():
+                    if isinstance(found, dict):
+                        yield cell.name, place, way, metric, found["value"], found["low"], found["high"]
+
+
+def test_the_tidy_table_holds_every_number_of_every_cell_and_no_other(reported: tuple[Study, Path]) -> None:
+    study, out = reported
+    results = pd.read_parquet(out / "internal/results.parquet")
+    assert tuple(results.columns) == COLUMNS
+    columns = ["cell", "tested_on", "trained_on", "metric", "value", "low", "high"]
+    measured = results[results["note"].isna()]
+    plain = measured[columns].astype(object).where(measured[columns].notna(), None)
+    found = sorted(map(str, plain.to_numpy().tolist()))
+    assert found == sorted(str(list(row)) for row in naive_rows(study, out))
+    assert len(found) > 150
+    written = pd.read_csv(out / "internal/results.csv")
+    np.testing.assert_allclose(written["value"], results["value"])
+    for cell in study.cells:
+        privacy = json.loads((out / "cells" / cell.name / "release/privacy.json").read_text())
+        own = results[results["cell"] == cell.name]
+        claimed = own[own["trained_on"].isin(["condensed", "private_model"])]
+        if privacy["epsilon"] is None:
+            assert claimed["epsilon"].isna().all()
+        else:
+            assert set(claimed["epsilon"]) == {privacy["epsilon"]}
+        assert set(claimed["guarantee"]) == {privacy["guarantee"]}
+        patients = own[own["trained_on"].isin(["full", "random_real"])]
+        assert patients["epsilon"].isna().all()
+        assert set(patients["guarantee"]) == {"none"}
+
+
+def cells_of(page: str, title: str, *starts: str) -> list[list[str]]:
+    """The cells of the rows below a heading that begin with these texts."""
+    part = page[page.index(title) + len(title) :]
+    part = part[: match.start()] if (match := re.search("^##", part, re.MULTILINE)) else part
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line[:1] == "|"]
+    return [row for row in rows if tuple(row[: len(starts)]) == starts]
+
+
+def test_the_page_shows_mean_spread_and_interval_as_recomputed_by_hand(reported: tuple[Study, Path]) -> None:
+    study, out = reported
+    page = (out / "internal/tables.md").read_text(encoding="utf-8")
+    rows = list(naive_rows(study, out))
+
+    def by_hand(data: str, place: str, mechanism: str, way: str, metric: str) -> str:
+        wanted = {c.name for c in study.cells if (c.data, c.mechanism) == (data, mechanism)}
+        numbers = [r[4:] for r in rows if r[0] in wanted and r[1:4] == (place, way, metric) and r[4] is not None]
+        assert len(numbers) == 2  # one per seed
+        value, low, high = (np.array(column) for column in zip(*numbers, strict=True))
+        sd = np.sqrt(((value - value.mean()) ** 2).sum())  # of two
+        return f"{value.mean():.3f} ± {sd:.3f} [{low.mean():.3f}, {high.mean():.3f}]"
+
+    survival = cells_of(page, "## Table 3. Survival outcomes: C-index by IPC", "trial", "none, cox")
+    assert survival == [["trial", "none, cox", by_hand("trial", "trial", "none", "full", "c_index"),
+                         by_hand("trial", "trial", "none", "condensed", "c_index")]]  # fmt: skip
+    name = "published, xgb, ε ≤ 2 as-published"
+    (binary,) = cells_of(page, "### (b) clinic", name)
+    metrics = ("auroc", "sensitivity", "specificity", "ppv", "npv")
+    assert binary[1:7] == ["6", *(by_hand("clinic", "clinic", "published", "condensed", m) for m in metrics)]
+    (cross,) = cells_of(page, "### (a) ward → clinic", name)
+    assert cross[1:7] == ["6", *(by_hand("ward", "clinic", "published", "condensed", m) for m in metrics)]
+    overview = cells_of(page, "## Overview. Binary outcomes: AUROC by IPC", "ward", "private, xgb, ε ≤ 4 end-to-end")
+    assert overview[0][2] == by_hand("ward", "ward", "private", "full", "auroc")
+
+
+def test_the_page_says_whose_it_is_and_no_epsilon_stands_without_its_guarantee(reported: tuple[Study, Path]) -> None:
+    _, out = reported
+    page = (out / "internal/tables.md").read_text(encoding="utf-8")
+    assert page.startswith("# Study small: for the custodian, not for release")
+    numbers = re.findall(r"ε (?:=|≤) [\d.]+[^|\n]{0,14}", page)
+    assert len(numbers) > 10
+    for number in numbers:
+        assert re.search("end-to-end|as-published", number), number
+    for line in page.splitlines():
+        if re.match(r"\|  \| ε \|", line):
+            for cell in line.strip("|").split("|")[3:]:
+                assert re.fullmatch(r" ([\d.]+ (end-to-end|as-published)|no privacy) ", cell), line
+    drawn = sorted(path.name for path in (out / "internal").glob("*.png"))
+    assert drawn == [f"utility-vs-{x}-{task}.png" for x in ("epsilon", "ipc") for task in ("binary", "survival")]
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in (out / "internal").glob("*.png"))
+    assert sorted(path.name for path in out.iterdir()) == ["cells", "internal"]
+
+
+def test_the_page_adds_up_what_all_private_cells_read_of_the_same_patients(reported: tuple[Study, Path]) -> None:
+    study, out = reported
+    private = [c for c in study.cells if c.mechanism == "private"]
+    events = [e for c in private for e in read_events(RunFolder(out / "cells" / c.name).ledger)]
+    together = replay(events, 1e-5).epsilon
+    # "ward" and "trial" are two outcomes of one file: the same patients
+    ((names, (cells, words)),) = spent(StudyFolder(out)).items()
+    assert (names, cells) == ("trial, ward", len(private))
+    said = float(re.search(r"ε = ([\d.]+) \(end-to-end", words)[1])  # type: ignore[index]
+    assert together <= said <= together * 1.01 + 0.1
+    assert said > 4
+    assert words in (out / "internal/tables.md").read_text(encoding="utf-8")
+
+
+# -- other sites ------------------------------------------------------------------------------------------------------
+
+
+def test_a_site_that_is_home_itself_gives_homes_own_numbers(folder: Path) -> None:
+    """The strongest check there is: same rows, same split, so the same metrics to the last digit."""
+    (folder / "twin.csv").write_bytes((folder / "ward.csv").read_bytes())
+    soft = NONE.replace('"none"', '"none"\nname = "soft"').replace("steps = 6", "soft = true, steps = 6")
+    parts = []
+    for data, name in ((BINARY, "ward"), (SURVIVAL, "trial")):
+        twin = data.replace(f'"{name}"', f'"{name}2"', 1).replace("ward.csv", "twin.csv")
+        parts += [data, f'test_on = ["{name}2"]\n', twin]
+    only = 'data = ["ward", "trial"]\n'
+    study = study_of(folder, HEAD.replace("[0, 1]", "[3]"), *parts, NONE, only, soft, only)
+    run(study, folder / "out")
+    results = pd.read_parquet(folder / "out/internal/results.parquet")
+    compared = 0
+    for _, part in results[results["data"].isin(["ward", "trial"])].groupby(["cell", "trained_on", "metric"]):
+        home, away = part.to_dict("records")
+        assert home["tested_on"] != away["tested_on"]
+        assert (home["value"], home["low"], home["high"]) == (away["value"], away["low"], away["high"])
+        compared += 1
+    assert compared == 2 * 3 * 5 + 2 * 3 * 1  # two methods × three ways × metrics
+
+
+def test_a_private_release_is_tested_elsewhere_as_its_receiver_would(reported: tuple[Study, Path]) -> None:
+    study, out = reported
+    cell = next(c for c in study.cells if c.mechanism == "private" and c.data == "ward")
+    folder = StudyFolder(out)
+    home = _home(cell, folder.run(cell), load(cell.source, cell.goal))
+    ((source, goal),) = cell.test_on
+    site = load(source, goal)
+    test = site.split(seed=cell.seed).test
+    released = pd.read_parquet(folder.run(cell).release / "condensed.parquet")
+    outcome = replace(home.outcome, label=(released["died"] == 1).to_numpy().astype(np.int8))
+    student = home.learner.fit(home.codec.encode(released), outcome, risk=released["risk"].to_numpy(),
+                               weight=released["weight"].to_numpy(), seed=cell.seed, threads=1)  # fmt: skip
+    score = student.scores(home.codec.encode(site.features.iloc[test]))
+    found = folder.elsewhere(cell)["clinic"]["metrics"]
+    assert found["condensed"]["auroc"]["value"] == auroc(site.outcome.label[test], score)
+    assert found["rows"]["test"] == len(test)
+    assert "private_model" not in found  # it is not in the release
+
+
+def test_a_site_added_later_is_tested_without_condensing_again(folder: Path) -> None:
+    small_frame(200, seed=5).to_csv(folder / "clinic.csv", index=False)
+    only = PRIVATE + 'data = ["trial"]\n'
+    out = folder / "out"
+    first = study_of(folder, HEAD, SURVIVAL, only)
+    run(first, out)
+    before = {cell.name: stamps(out / "cells" / cell.name) for cell in first.cells}
+    clinic = SURVIVAL.replace('"trial"', '"clinic"').replace("ward", "clinic")
+    board = run(study_of(folder, HEAD, SURVIVAL, 'test_on = ["clinic"]\n', clinic, only), out)
+    assert [line.state for line in board.lines] == ["done", "done"]
+    for name, then in before.items():
+        now = stamps(out / "cells" / name)
+        assert set(now) - set(then) == {"internal/elsewhere.json"}
+        assert {path: now[path] for path in then} == then
+    small_frame(200, seed=6).to_csv(folder / "clinic.csv", index=False)  # other patients there: tested again
+    again = study_of(folder, HEAD, SURVIVAL, 'test_on = ["clinic"]\n', clinic, only)
+    assert [line.state for line in plan(again, out).lines] == ["waiting", "waiting"]
+
+
+def test_a_site_without_both_classes_is_noted_and_nothing_fails(folder: Path) -> None:
+    small_frame(60, seed=5).assign(died=0).to_csv(folder / "clinic.csv", index=False)
+    clinic = BINARY.replace("ward", "clinic")
+    study = study_of(folder, HEAD, BINARY, 'test_on = ["clinic"]\n', clinic, NONE, 'data = ["ward"]\n')
+    assert run(study, folder / "out").failed == []
+    results = pd.read_parquet(folder / "out/internal/results.parquet")
+    away = results[results["tested_on"] == "clinic"]
+    assert away["value"].isna().all()
+    assert away["note"].str.contains("both classes").all()
