@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from distcondense.errors import CohortError, DistcondenseWarning, SettingsError
-from distcondense.schema import MAX_INFERRED_CATEGORIES, Column, Label, Schema, _plain, nearest
+from distcondense.schema import MAX_INFERRED_CATEGORIES, Column, Label, Schema, nearest, plain_value
 from distcondense.tables import MISSING_MARKERS, as_frame, is_csv, read_cell, read_table
 
 Task = Literal["binary", "survival"]
@@ -106,7 +106,7 @@ class Cohort:
             ignore=how["ignore"],
             missing_markers=missing_markers,
         )
-        if isinstance(how.get("positive"), str) and not _declares(how.get("schema"), label):
+        if isinstance(how.get("positive"), str) and not declares(how.get("schema"), label):
             how["positive"] = read_cell(how["positive"])  # as the column's own cells are read
         return cls.from_frame(frame, owned=True, **how)
 
@@ -309,14 +309,14 @@ def read_csv_cells(
         if column.name in frame:
             frame[column.name] = _each_text(frame[column.name], _label_of(column))
     if label is not None and label in frame and label != person_id:
-        if schema is not None and _declares(schema, label):
+        if schema is not None and declares(schema, label):
             frame[label] = _each_text(frame[label], _label_of(schema[label]))
         else:
             frame[label] = _undeclared_label(frame[label], label)
     return frame
 
 
-def _declares(schema: Schema | None, label: str | None) -> bool:
+def declares(schema: Schema | None, label: str | None) -> bool:
     return schema is not None and label is not None and label in schema and schema[label].kind == "binary"
 
 
@@ -400,7 +400,7 @@ def _read_label(
 ) -> tuple[NDArray[np.int8], tuple[Label, Label], bool]:
     """0/1, how the two are written, and whether that is public knowledge (declared, or 0/1)."""
     _hashable(series, name)
-    values = [_plain(v) for v in series.unique()]
+    values = [plain_value(v) for v in series.unique()]
     if len(values) > 2:
         raise CohortError(
             f"column {name!r}",
@@ -408,7 +408,7 @@ def _read_label(
             found=f"{len(values)} distinct values",
             fix="make it 0/1 first, e.g. df[name] = (df[name] == 'yes').astype(int)",
         )
-    declared = _declares(schema, name)
+    declared = declares(schema, name)
     if declared:
         assert schema is not None
         labels = (schema[name].categories[0], schema[name].categories[1])
@@ -431,14 +431,14 @@ def _read_label(
             labels = labels if str(positive) == str(labels[1]) else (labels[1], labels[0])
     elif set(values) <= {0, 1}:  # whichever of the two is there: a missing one must not show
         labels = (False, True) if pd.api.types.is_bool_dtype(series) else (0, 1)
-        if positive is not None and str(_plain(positive)) not in map(str, labels):
+        if positive is not None and str(plain_value(positive)) not in map(str, labels):
             raise CohortError(
                 f"column {name!r}",
                 "must contain the positive value that was named",
                 found="a column of 0 and 1",
                 fix="check --positive",
             )
-        if positive is not None and str(_plain(positive)) == str(labels[0]):
+        if positive is not None and str(plain_value(positive)) == str(labels[0]):
             labels = (labels[1], labels[0])
     elif positive is not None:
         wanted = [v for v in values if str(v) == str(positive)]
@@ -518,7 +518,9 @@ def _labels(series: pd.Series[Any], column: Column) -> pd.Categorical:
     holes = series.isna().to_numpy()
     known = _known(column)
     codes, uniques = pd.factorize(series)
-    lookup = np.array([known.get(_plain(u), known.get(str(_plain(u)), -1)) for u in uniques] + [-1], dtype=np.int64)
+    lookup = np.array(
+        [known.get(plain_value(u), known.get(str(plain_value(u)), -1)) for u in uniques] + [-1], dtype=np.int64
+    )
     coded = lookup[codes]
     _refuse(
         (coded < 0) & ~holes,

@@ -42,7 +42,7 @@ MAX_WHOLE = 2**53  # beyond it a float is always whole, and not every whole numb
 MAX_INFERRED_CATEGORIES = 100  # more distinct texts than this look like identifiers or free text
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """NumPy scalars as Python ones; whole floats as int, so that 1.0 and 1 are one label."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -164,7 +164,7 @@ class Column:
         out = {k: v for k, v in asdict(self).items() if k not in ("name", "fill") and v != plain[k]}
         if self.fill is not None:  # not compared with ==: the text "refuse" or "" is a legal fill
             out["fill"] = self.fill
-        return {k: [_plain(x) for x in v] if isinstance(v, tuple) else v for k, v in out.items()}
+        return {k: [plain_value(x) for x in v] if isinstance(v, tuple) else v for k, v in out.items()}
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class Schema:
                 found.append(f"{section}categories must be a list")
                 continue
             values = {key: value for key, value in entry.items() if key in keys}
-            values["categories"] = tuple(_plain(v) for v in entry.get("categories", ()))
+            values["categories"] = tuple(plain_value(v) for v in entry.get("categories", ()))
             columns.append(Column(name=str(name), **values))
         if found:  # together with what the columns themselves say
             _refuse_all([*found, *(f"[columns.{c.name}] {p}" for c in columns for p in c.problems())], where)
@@ -306,7 +306,7 @@ class Schema:
 
 def _label(value: Any) -> Label:
     """A value as TOML can hold it: dates and the like as text."""
-    value = _plain(value)
+    value = plain_value(value)
     return value if isinstance(value, str | int | float) else str(value)
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from distcondense.cluster.config import Cluster
 from distcondense.cluster.dispatch import AHEAD, Came, Dispatcher, Failed, Lost
 from distcondense.cluster.plan import TILE_SECONDS, TILES_EACH, Grid, plan, shares
-from distcondense.cluster.worker import Hello, Part, Shared, likeness
+from distcondense.cluster.worker import Hello, Part, Shared, blas, likeness
 from distcondense.errors import ClusterError, ModelError
 from distcondense.jacobian import Batches, Tile
 from distcondense.references.base import BlackBox
@@ -118,6 +118,7 @@ class Life:
     error: BaseException = field(default_factory=lambda: ModelError("model", "must work", found="a fault"))
     lost: Lost = field(default_factory=lambda: Lost("its process died"))
     alike: dict[str, str] = field(default_factory=dict)
+    blas: str = field(default_factory=blas)
 
 
 @dataclass
@@ -150,7 +151,7 @@ class PlayedCrew:
         up_at = self.clock.now + life.boot
         self._alive[worker] = _Alive(life, up_at, up_at)
         self.raised.append((self.clock.now, worker))
-        hello = Hello(f"host{worker}", worker, "", {**likeness(), **life.alike})
+        hello = Hello(f"host{worker}", worker, "", {**likeness(), **life.alike}, life.blas)
         return self._settle(worker, up_at, life.lost if life.dies_at == -1 else hello)
 
     def share(self, shared: Shared) -> Any:
@@ -575,6 +576,16 @@ def test_a_worker_with_other_versions_is_refused(late: bool) -> None:
     ours = likeness()
     assert caught.value.what == "worker on host0"
     assert caught.value.found == f"numpy 1.0 (here {ours['numpy']}), backend other (here {ours['backend']})"
+
+
+def test_a_worker_on_another_kind_of_processor_is_spoken_of_once_and_works() -> None:
+    played = scene(Life(blas="Z80"), Life())
+    played.step()
+    played.step()
+    spoken = [line for line in played.said if "another processor" in line]
+    assert len(spoken) == 1
+    assert "host0" in spoken[0]
+    assert "Z80" in spoken[0]
 
 
 # ---- anything at all

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from distcondense.cluster.config import Cluster
 from distcondense.cluster.plan import Grid, Job, plan
-from distcondense.cluster.worker import Hello, Part, Shared, likeness
+from distcondense.cluster.worker import Hello, Part, Shared, blas, likeness
 from distcondense.errors import ClusterError
 from distcondense.jacobian import Batches, Tile, Walk
 
@@ -116,7 +116,8 @@ class Dispatcher:
         self._clock = clock
         self._members = [_Member() for _ in range(crew.size)]
         self._errands: dict[Hashable, _Errand] = {}
-        self._alike = likeness()
+        self._alike, self._blas = likeness(), blas()
+        self._odd: set[str] = set()  # hosts that were spoken of
         self._nobody_since: float | None = None
         self._begun = 0  # steps
         for worker in range(crew.size):
@@ -272,6 +273,12 @@ class Dispatcher:
                 found=", ".join(f"{name} {theirs} (here {self._alike.get(name)})" for name, theirs in other.items()),
                 fix="install constraints.txt's versions on every node; DISTCONDENSE_BACKEND=numba needs no compiler",
             )  # fmt: skip
+        if who.blas != self._blas and who.host not in self._odd:
+            self._odd.add(who.host)
+            self.say(
+                f"worker on {who.host} has another processor (BLAS {who.blas}, here {self._blas}): a model made of "
+                "matrix products may differ in its last bits there; trees do not"
+            )
         member = self._members[worker]
         member.up, member.who = True, who
 

@@ -252,7 +252,9 @@ class RayCrew:
     def __init__(self, session: Session, config: Cluster, model: Any, path: str, backend: str) -> None:
         self._ray = _ray()
         self.session, self.config, self.path, self.backend = session, config, path, backend
-        self.size = config.actors or self._room(session, config)
+        # a cluster that is joined may grow to what was said; one started here does not
+        room = self._room(session, config) if config.actors is None or session.started_here else 0
+        self.size = config.actors or room
         from ray import cloudpickle
 
         self._model = self._ray.put(cloudpickle.dumps(model))  # once; restarted actors read it from there, too

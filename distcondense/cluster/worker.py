@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_info
 
 from distcondense import kernels
 from distcondense.errors import ClusterError
@@ -44,6 +45,7 @@ class Hello:
     pid: int
     node: str  # of a cluster; "" in process
     alike: dict[str, str]
+    blas: str = ""  # which kernels its BLAS took for its processor; another may round a product otherwise
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,13 @@ def likeness() -> dict[str, str]:
     return {**found, "backend": kernels.backend()}
 
 
+def blas() -> str:
+    """The kernels that this machine's BLAS libraries chose."""
+    return ", ".join(
+        sorted({str(found.get("architecture")) for found in threadpool_info() if found["user_api"] == "blas"})
+    )
+
+
 class Worker:
     """Computes tiles; the same object serves threads and Ray actors."""
 
@@ -84,7 +93,7 @@ class Worker:
         self.way = way_of(model, path, threads=threads, gpu=gpu)
 
     def hello(self) -> Hello:
-        return Hello(socket.gethostname(), os.getpid(), "", likeness())
+        return Hello(socket.gethostname(), os.getpid(), "", likeness(), blas())
 
     def tile(self, shared: Shared, tile: Tile) -> Part:
         """The quotients of a tile."""

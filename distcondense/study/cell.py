@@ -1,4 +1,4 @@
-"""One cell: a run folder, made or finished by a plain function in whatever process it is called.
+"""One cell: a run folder, made or finished by a plain_value function in whatever process it is called.
 
     OUT/cells/NAME/release    what may be handed over, under the guarantee its privacy.json states
     OUT/cells/NAME/internal   run.json, ledger, checkpoint; elsewhere.json: the tests at other sites
@@ -28,14 +28,14 @@ import pandas as pd
 
 from distcondense import datasets
 from distcondense.codec import Codec
-from distcondense.cohort import Cohort, Outcome, _declares, check_features, read_csv_cells
+from distcondense.cohort import Cohort, Outcome, check_features, declares, read_csv_cells
 from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError, UserError
 from distcondense.evaluate.elsewhere import Home, evaluate_elsewhere
 from distcondense.pipeline import condense
 from distcondense.references.learners import learner, time_scale
 from distcondense.result import RISK, WEIGHT
 from distcondense.runfolder import RunFolder, write_json
-from distcondense.schema import Column, Schema, _plain
+from distcondense.schema import Column, Schema, plain_value
 from distcondense.study.design import Cell, Goal, Source, digest
 from distcondense.tables import is_csv, read_cell, read_table
 
@@ -164,7 +164,7 @@ def load(source: Source, goal: Goal, *, apart_from: Source | None = None) -> Coh
         frame = frame[~frame[person].isin(_rows(apart_from, goal)[person])].reset_index(drop=True)
     positive, label = goal.positive, goal.event if goal.target is None else goal.target
     assert source.path is not None
-    if is_csv(source.path) and isinstance(positive, str) and not _declares(source.schema, label):
+    if is_csv(source.path) and isinstance(positive, str) and not declares(source.schema, label):
         positive = read_cell(positive)  # as the column's own cells are read
     aside = [source.rename.get(name, name) for name in source.where]
     return Cohort.from_frame(
@@ -195,7 +195,7 @@ def _rows(source: Source, goal: Goal) -> pd.DataFrame:
     else:
         frame = read_table(source.path, missing_markers=source.missing_markers)
     for column, value in source.where.items():
-        frame = frame[frame[column].map(lambda v: str(_plain(v))) == str(_plain(value))]
+        frame = frame[frame[column].map(lambda v: str(plain_value(v))) == str(plain_value(value))]
         if frame.empty:
             raise CohortError(f"data {source.name!r}", f"must have rows where {column!r} is as asked", found="none",
                               fix="check where = {…} in the study file")  # fmt: skip

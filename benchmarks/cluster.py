@@ -1,0 +1,229 @@
+"""What Ray buys for a black box, and where more workers stop helping: `python -m benchmarks.cluster speed|scaling`.
+
+speed: one step's Jacobian of the 2,932-feature problem, in process (1 and 2 threads) and on Ray (1 and 2 actors), for
+tl2cgen and a scikit-learn SVM; the structured path in process and through Ray. Each round runs all of them, one after
+the other; ratios are of medians over the rounds.
+
+scaling: step time against the number of workers, from a stated model whose terms are measured here,
+
+    T(w) = driver + put + (nodes − 1)·bytes(X)/network + max(work/w + tile, tiles·message + bytes(J)/store)
+
+and beside it measured steps with up to 32 actors on this machine whose black box *waits* for as long as the work would
+take: what is left of a step when cores are not the limit is Ray and the driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distcondense import Cluster, kernels
+from distcondense.bench.problems import FULL, Problem, problems
+from distcondense.cluster.executors import Executor, LocalExecutor, RayExecutor
+from distcondense.cluster.plan import TILE_SECONDS, TILES_EACH
+from distcondense.cluster.worker import Shared
+from distcondense.kernels.update import AdamState, NoiseRule
+from distcondense.references.base import BlackBox, Reference
+
+RESULTS = Path(__file__).parent / "results"
+NETWORK = 1.25e9  # bytes per second of a 10 Gbit/s network: stated, not measured
+PER_NODE = 16  # workers a node, in the model
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def base() -> Problem:
+    """The problem of SPEC §5: 2,000 rows × 2,932 features, 100 trees of depth 5."""
+    (problem,) = problems(replace(FULL, vary={}), print)
+    return problem
+
+
+def svm(features: int) -> BlackBox:
+    """A scikit-learn SVM with an RBF kernel on 400 simulated patients."""
+    from sklearn.svm import SVC
+
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((400, features))
+    model = SVC(gamma="scale").fit(rows, rows[:, :60].sum(axis=1) > 0)
+    return BlackBox(lambda some: 1 / (1 + np.exp(-model.decision_function(some))), "probability", features, "svm")
+
+
+def speed(said: argparse.Namespace) -> dict[str, Any]:
+    problem = base()
+    found: dict[str, Any] = {}
+    for name, reference, path, rows in (
+        ("tl2cgen", problem.reference, "compiled", said.rows),
+        ("SVM", svm(problem.features), "blocked", said.svm_rows),
+        ("structured", problem.reference, "structured", problem.rows),
+    ):
+        ways: dict[str, Callable[[], Executor]] = {
+            "in process, 1 thread": lambda: LocalExecutor(1),
+            "in process, 2 threads": lambda: LocalExecutor(2),
+            "Ray, 1 actor": lambda: RayExecutor(Cluster(address="local", actors=1)),
+            "Ray, 2 actors": lambda: RayExecutor(Cluster(address="local", actors=2)),
+        }
+        times: dict[str, list[float]] = {way: [] for way in ways}
+        X, widths = problem.X[:rows], problem.steps
+        first: bytes | None = None
+        for _ in range(said.rounds):
+            for way, make_executor in ways.items():
+                with make_executor() as executor:
+                    executor.open(reference, path, X, widths)  # type: ignore[arg-type]
+                    executor.jacobian(X if name == "structured" else X[:1], widths)  # compiled, loaded, warm
+                    J: list[Any] = []
+                    times[way].append(seconds(lambda e=executor, X=X, w=widths, J=J: J.append(e.jacobian(X, w))))  # type: ignore[misc]
+                    answer = J[0].tobytes()
+                    first = first or answer
+                    assert answer == first, "the bits differ"
+                print(f"{name} {rows} × {problem.features}: {way}: {times[way][-1]:.3f} s", flush=True)
+        medians = {way: statistics.median(values) for way, values in times.items()}
+        found[name] = {"rows": rows, "features": problem.features, "path": path, "seconds": times, "medians": medians}
+    return found
+
+
+def waiting(features: int, per_row: float) -> BlackBox:
+    """A black box that takes its time and no core."""
+
+    def scores(rows: Any) -> Any:
+        time.sleep(per_row * len(rows))
+        return rows[:, 0] * 0
+
+    return BlackBox(scores, "probability", features, "waiting")
+
+
+def driver_seconds(reference: Reference, X: Any) -> float:
+    """What the driver does in a step besides the Jacobian: scores, clip and noise, Adam."""
+    X, G = X.copy(), np.ones(X.shape, np.float32)
+    adam, noise = AdamState.zeros(X.shape), NoiseRule(1.0, 1.0)
+
+    def step() -> None:
+        reference.scores(X)
+        sigma = noise.sigmas(np.ones(len(X), np.float32))
+        kernels.clip_and_noise(G, 1.0, sigma, 5, 0, 0, 2)
+        kernels.adam(X, G, adam, 0.05, 0.9, 0.999, 2)
+
+    step()
+    return statistics.median(seconds(step) for _ in range(5))
+
+
+def scaling(said: argparse.Namespace) -> dict[str, Any]:
+    problem = base()
+    X, widths, d = problem.X, problem.steps, problem.features
+    per_row = said.microseconds * 1e-6
+    work = 2.0 * X.size * per_row
+    found: dict[str, Any] = {
+        "rows": len(X), "features": d, "seconds_per_row": per_row, "work_seconds": work,
+        "driver_seconds": driver_seconds(problem.reference, X), "measured": {},
+    }  # fmt: skip
+    with RayExecutor(Cluster(address="local", actors=2)) as executor:
+        executor.open(waiting(d, 0.0), "blocked", X, widths)
+        crew = executor._dispatcher.crew
+        found["put_seconds"] = statistics.median(seconds(lambda: crew.share(Shared(X, widths))) for _ in range(5))
+    few, narrow = X[:64, :512].copy(), widths[:512].copy()
+    with RayExecutor(Cluster(address="local", actors=2)) as executor:
+        # a box that costs nothing, one unit a tile: a step is then messages and nothing else
+        executor.open(waiting(512, 0.0), "naive", few, narrow)
+        executor.jacobian(few, narrow)
+        for member in executor._dispatcher._members:
+            member.speed = 1e-3
+        taken = seconds(lambda: executor.jacobian(few, narrow))
+        found["message_seconds"] = taken / 512
+    J = np.empty(X.shape, np.float32)
+    part = np.ones((len(X), 16), np.float32)
+    place = statistics.median(seconds(lambda: J.__setitem__((slice(None), np.arange(16)), part)) for _ in range(20))
+    found["place_bytes_per_second"] = part.nbytes / place
+    for workers in said.workers:
+        with RayExecutor(Cluster(address="local", actors=workers, num_cpus=0.01, start_timeout=300)) as executor:
+            executor.open(waiting(d, per_row), "blocked", X, widths)
+            taken = seconds(lambda e=executor: e.jacobian(X, widths))  # type: ignore[misc]
+            found["measured"][workers] = taken + found["driver_seconds"]
+            print(f"{workers} workers: {taken:.2f} s measured, {model(found, workers):.2f} s by the model", flush=True)
+    found["model"] = {w: model(found, w) for w in (1, 2, 4, 8, 16, 32, 64, 128, 256)}
+    return found
+
+
+def model(found: dict[str, Any], workers: int) -> float:
+    """T(w) as the file's head states it."""
+    table = found["rows"] * found["features"] * 4
+    share = found["work_seconds"] / workers
+    tile = min(TILE_SECONDS, share / TILES_EACH)
+    tiles = math.ceil(share / tile) * workers
+    nodes = -(-workers // PER_NODE)
+    driver = tiles * found["message_seconds"] + table / found["place_bytes_per_second"]
+    moved = found["put_seconds"] + (nodes - 1) * table / NETWORK
+    return found["driver_seconds"] + moved + max(share + tile, driver)
+
+
+def speed_lines(found: dict[str, Any]) -> list[str]:
+    ways = list(next(iter(found.values()))["medians"])
+    lines = [
+        "## Black box, one step's Jacobian (`python -m benchmarks.cluster speed`)",
+        "",
+        f"| reference | rows × features | {' | '.join(ways)} | 2 actors against 1 | 2 actors against 2 threads |",
+        "|" + " --- |" * (len(ways) + 4),
+    ]
+    for name, row in found.items():
+        _, two, ray1, ray2 = row["medians"].values()
+        cells = [f"{value:.3g} s" for value in row["medians"].values()]
+        cells += [f"{ray1 / ray2:.2f}× faster", f"{ray2 / two:.2f}× its time"]
+        lines.append(f"| {name} | {row['rows']:,} × {row['features']:,} | {' | '.join(cells)} |")
+    return lines
+
+
+def scaling_lines(found: dict[str, Any]) -> list[str]:
+    lines = [
+        "## Step time against workers (`python -m benchmarks.cluster scaling`)",
+        "",
+        f"{found['rows']:,} rows × {found['features']:,} features, a black box of "
+        f"{1e6 * found['seconds_per_row']:.0f} µs a row: {found['work_seconds']:.0f} s of work a step. Measured here: "
+        f"driver {found['driver_seconds']:.3f} s, X into the store {found['put_seconds']:.3f} s, "
+        f"{1e3 * found['message_seconds']:.2f} ms a tile, answers placed at "
+        f"{found['place_bytes_per_second'] / 1e9:.1f} GB/s. Stated: network {NETWORK / 1e9:.2f} GB/s, "
+        f"{PER_NODE} workers a node.",
+        "",
+        "| workers | measured (waiting box), s | model, s | speed-up by the model | efficiency |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    measured = {int(k): v for k, v in found["measured"].items()}
+    by_model = {int(k): v for k, v in found["model"].items()}
+    for workers, taken in by_model.items():
+        seen = f"{measured[workers]:.2f}" if workers in measured else ""
+        times = by_model[1] / taken
+        lines.append(f"| {workers} | {seen} | {taken:.2f} | {times:.1f}× | {100 * times / workers:.0f}% |")
+    return lines
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("what", choices=["speed", "scaling"])
+    options.add_argument("--rows", type=int, default=300, help="rows of the tl2cgen problem")
+    options.add_argument("--svm-rows", type=int, default=20)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--microseconds", type=float, default=15.0, help="of the waiting black box, per row")
+    options.add_argument("--workers", type=int, nargs="*", default=[4, 8, 16, 32])
+    said = options.parse_args()
+    warnings.simplefilter("ignore")
+    found = speed(said) if said.what == "speed" else scaling(said)
+    lines = (speed_lines if said.what == "speed" else scaling_lines)(found)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"cluster-{said.what}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    (RESULTS / f"cluster-{said.what}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
