@@ -17,7 +17,7 @@ demo: $(VENV)/.ready
 	$(BIN)/distcondense demo --out demo-run --force
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

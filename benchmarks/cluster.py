@@ -2,7 +2,7 @@
 
 speed: one step's Jacobian of the 2,932-feature problem, in process (1 and 2 threads) and on Ray (1 and 2 actors), for
 tl2cgen and a scikit-learn SVM; the structured path in process and through Ray. Each round runs all of them, one after
-the other; ratios are of medians over the rounds.
+the other, on executors that stay open; ratios are of medians over the rounds.
 
 scaling: step time against the number of workers, from a stated model whose terms are measured here,
 
@@ -21,6 +21,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ import numpy as np
 from distcondense import Cluster, kernels
 from distcondense.bench.problems import FULL, Problem, problems
 from distcondense.cluster.executors import Executor, LocalExecutor, RayExecutor
+from distcondense.cluster.on_ray import connected
 from distcondense.cluster.plan import TILE_SECONDS, TILES_EACH
 from distcondense.cluster.worker import Shared
 from distcondense.kernels.update import AdamState, NoiseRule
@@ -53,11 +55,11 @@ def base() -> Problem:
 
 
 def svm(features: int) -> BlackBox:
-    """A scikit-learn SVM with an RBF kernel on 400 simulated patients."""
+    """A scikit-learn SVM with an RBF kernel on 150 simulated patients."""
     from sklearn.svm import SVC
 
     rng = np.random.default_rng(0)
-    rows = rng.standard_normal((400, features))
+    rows = rng.standard_normal((150, features))
     model = SVC(gamma="scale").fit(rows, rows[:, :60].sum(axis=1) > 0)
     return BlackBox(lambda some: 1 / (1 + np.exp(-model.decision_function(some))), "probability", features, "svm")
 
@@ -70,26 +72,28 @@ def speed(said: argparse.Namespace) -> dict[str, Any]:
         ("SVM", svm(problem.features), "blocked", said.svm_rows),
         ("structured", problem.reference, "structured", problem.rows),
     ):
-        ways: dict[str, Callable[[], Executor]] = {
-            "in process, 1 thread": lambda: LocalExecutor(1),
-            "in process, 2 threads": lambda: LocalExecutor(2),
-            "Ray, 1 actor": lambda: RayExecutor(Cluster(address="local", actors=1)),
-            "Ray, 2 actors": lambda: RayExecutor(Cluster(address="local", actors=2)),
-        }
-        times: dict[str, list[float]] = {way: [] for way in ways}
         X, widths = problem.X[:rows], problem.steps
-        first: bytes | None = None
-        for _ in range(said.rounds):
-            for way, make_executor in ways.items():
-                with make_executor() as executor:
-                    executor.open(reference, path, X, widths)  # type: ignore[arg-type]
-                    executor.jacobian(X if name == "structured" else X[:1], widths)  # compiled, loaded, warm
-                    J: list[Any] = []
-                    times[way].append(seconds(lambda e=executor, X=X, w=widths, J=J: J.append(e.jacobian(X, w))))  # type: ignore[misc]
-                    answer = J[0].tobytes()
-                    first = first or answer
-                    assert answer == first, "the bits differ"
-                print(f"{name} {rows} × {problem.features}: {way}: {times[way][-1]:.3f} s", flush=True)
+        here = Cluster(address="local", actors=3)
+        with ExitStack() as stack:
+            stack.enter_context(connected(here, cpus=3))  # one cluster for both: only who is asked has work
+            ways: dict[str, Executor] = {
+                "in process, 1 thread": LocalExecutor(1),
+                "in process, 2 threads": LocalExecutor(2),
+                "Ray, 1 actor": RayExecutor(replace(here, actors=1)),
+                "Ray, 2 actors": RayExecutor(replace(here, actors=2)),
+            }
+            times: dict[str, list[float]] = {way: [] for way in ways}
+            for executor in ways.values():
+                stack.enter_context(executor)
+                executor.open(reference, path, X, widths)  # type: ignore[arg-type]
+            answers: set[bytes] = {executor.jacobian(X, widths).tobytes() for executor in ways.values()}
+            assert len(answers) == 1, "the bits differ"
+            for _ in range(said.rounds):
+                for way, executor in ways.items():
+                    times[way].append(seconds(lambda e=executor, X=X, w=widths: e.jacobian(X, w)))  # type: ignore[misc]
+                print(
+                    f"{name} {rows} × {problem.features}:", {w: round(t[-1], 3) for w, t in times.items()}, flush=True
+                )
         medians = {way: statistics.median(values) for way, values in times.items()}
         found[name] = {"rows": rows, "features": problem.features, "path": path, "seconds": times, "medians": medians}
     return found
@@ -210,9 +214,9 @@ def scaling_lines(found: dict[str, Any]) -> list[str]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("what", choices=["speed", "scaling"])
-    options.add_argument("--rows", type=int, default=300, help="rows of the tl2cgen problem")
-    options.add_argument("--svm-rows", type=int, default=20)
-    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--rows", type=int, default=200, help="rows of the tl2cgen problem")
+    options.add_argument("--svm-rows", type=int, default=8)
+    options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--microseconds", type=float, default=15.0, help="of the waiting black box, per row")
     options.add_argument("--workers", type=int, nargs="*", default=[4, 8, 16, 32])
     said = options.parse_args()

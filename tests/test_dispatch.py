@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from distcondense.cluster.config import Cluster
 from distcondense.cluster.dispatch import AHEAD, Came, Dispatcher, Failed, Lost
-from distcondense.cluster.plan import TILE_SECONDS, TILES_EACH, Grid, plan, shares
+from distcondense.cluster.plan import LEAST_SECONDS, TILE_SECONDS, TILES_EACH, Grid, plan, shares
 from distcondense.cluster.worker import Hello, Part, Shared, blas, likeness
 from distcondense.errors import ClusterError, ModelError
 from distcondense.jacobian import Batches, Tile
@@ -88,10 +88,13 @@ def test_a_plan_covers_every_cell_once_in_the_order_of_the_table(
     assert [job.worker for job in jobs] == sorted(job.worker for job in jobs)
     given_to = [sum(job.units for job in jobs if job.worker == k) for k in range(len(speeds))]
     assert given_to == shares(grid.units, speeds)
+    left = list(given_to)
     for job in jobs:
-        assert speeds[job.worker] > 0
-        assert job.units <= max(1, -(-given_to[job.worker] // TILES_EACH))
-        assert job.units <= max(1, speeds[job.worker] * TILE_SECONDS)
+        speed = speeds[job.worker]
+        assert speed > 0
+        assert job.units <= max(1, speed * LEAST_SECONDS, -(-left[job.worker] // TILES_EACH))
+        assert job.units <= max(1, speed * TILE_SECONDS)
+        left[job.worker] -= job.units
 
 
 # ---- a played crew
@@ -407,7 +410,7 @@ def test_a_good_tile_clears_a_workers_record() -> None:
     """It dies in its second tile in every life: for ever below the cap, as there is progress each time."""
     played = scene([Life(dies_at=2), Life(dies_at=1)], max_restarts=1, backoff=0.125)
     played.step()
-    assert played.dispatcher.tally.restarts == 3  # more than the cap
+    assert played.dispatcher.tally.restarts > 3  # far over the cap
     assert all(line.endswith("0.125 s") for line in played.said)
 
 
@@ -503,10 +506,13 @@ def test_the_share_of_a_stalled_worker_is_divided_by_the_speed_of_the_others() -
 
 def test_a_tile_that_comes_from_two_workers_in_one_step_counts_once() -> None:
     """The other one computes the first tile again and stalls on the second; then the first one wakes and sends both."""
-    played = scene(Life(stalls_at=1, wakes=30.0), Life(stalls_at=8))
+    alone = scene(Life(stalls_at=1, wakes=30.0), Life())
+    alone.step()
+    errands = [tile for who, _, tile in alone.crew.asked if who == 1]  # the last two are the other one's
+    played = scene(Life(stalls_at=1, wakes=30.0), Life(stalls_at=len(errands) - 1))
     assert played.step() > 30
     first, second = (tile for who, kind, tile in played.crew.asked if (who, kind) == (0, "tile"))
-    assert [tile for who, _, tile in played.crew.asked if who == 1][7:] == [first, second]
+    assert [tile for who, _, tile in played.crew.asked if who == 1][-2:] == [first, second]
 
 
 def test_a_stalled_workers_late_answer_is_ignored_and_it_gets_work_again() -> None:

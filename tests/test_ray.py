@@ -26,6 +26,7 @@ from distcondense.cluster.checkpoint import Checkpoint
 from distcondense.cluster.executors import LocalExecutor, RayExecutor
 from distcondense.engine import State
 from distcondense.errors import ClusterError, ModelError
+from distcondense.kernels import cuda
 from distcondense.references.base import BlackBox
 from distcondense.references.trees import tree_reference
 from tests import loops
@@ -44,7 +45,7 @@ def nodes() -> Iterator[RayCluster]:
         head_node_args={**NODE, "num_cpus": 2, "include_dashboard": False,
                         "_system_config": {"metrics_report_interval_ms": 500}},
     )  # fmt: skip
-    cluster.add_node(**NODE, num_cpus=2)
+    cluster.add_node(**NODE, num_cpus=2, num_gpus=1)  # said, not there
     yield cluster
     cluster.shutdown()
 
@@ -365,9 +366,15 @@ def test_an_object_store_too_small_for_a_step_is_refused_before_the_first_one(no
 
 def test_more_per_actor_than_the_cluster_has_is_refused(nodes):
     rows = np.zeros((10, 3), np.float32)
-    with RayExecutor(dc.Cluster(address=nodes.address, num_gpus=1)) as executor:  # noqa: SIM117
-        with pytest.raises(ClusterError, match=r"1 GPUs for one actor.*0 GPUs in all"):
+    with RayExecutor(dc.Cluster(address=nodes.address, num_gpus=2)) as executor:  # noqa: SIM117
+        with pytest.raises(ClusterError, match=r"2 GPUs for one actor.*1 GPUs in all"):
             executor.open(BlackBox(lambda some: some[:, 0], "probability", 3), "auto", rows, rows[0] + 1)
+
+
+@pytest.mark.skipif(cuda.available(), reason="this machine has a GPU")
+def test_an_actor_whose_gpu_cannot_be_used_says_why_at_once(nodes, boosted):
+    with pytest.raises(ClusterError, match=r"GPU of .*: must be usable"):
+        loops.run(on(nodes, 1, num_gpus=1), boosted, "structured")
 
 
 # ---------------------------------------------------------------------------------------------- what is seen

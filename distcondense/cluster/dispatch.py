@@ -120,6 +120,7 @@ class Dispatcher:
         self._odd: set[str] = set()  # hosts that were spoken of
         self._nobody_since: float | None = None
         self._begun = 0  # steps
+        self._measured_on: Grid | None = None
         for worker in range(crew.size):
             self._raise_up(worker)
 
@@ -135,6 +136,7 @@ class Dispatcher:
     def calibrate(self, shared: Shared) -> None:
         """Wait for the crew, and measure each worker on one unit of the real work."""
         grid, handed = self._grid(shared), self.crew.share(shared)
+        self._measured_on = grid
         (_, unit), *_ = grid.tiles(0, 1)
         latest = self._clock() + self.config.start_timeout
         # one worker is enough to begin with, but those on their way are worth waiting for, for a while
@@ -159,9 +161,12 @@ class Dispatcher:
     def jacobian(self, shared: Shared) -> Matrix:
         """∂f/∂X at one step, from tiles; (m, d) float32."""
         began = self._clock()
+        grid = self._grid(shared)
+        if grid != self._measured_on:  # a unit is other work now
+            for member in self._members:
+                member.speed = 0.0
         if not any(self.speeds):
             self.calibrate(shared)
-        grid = self._grid(shared)
         behind = {
             errand.worker for errand in self._errands.values()
         }  # still at an earlier step: nothing is meant for it

@@ -10,6 +10,7 @@ import os
 import pickle
 import re
 import socket
+import sys
 import threading
 import time
 import warnings
@@ -33,6 +34,7 @@ BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # always one: with m
 
 def _ray() -> Any:
     """ray, imported on first use."""
+    late = "ray" in sys.modules and "RAY_AUTH_MODE" not in os.environ  # somebody imported it: it has read its variables
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray is about to make its default
     try:
@@ -41,6 +43,10 @@ def _ray() -> Any:
         raise ClusterError(
             "ray", "must be installed to run on a cluster", found=type(error).__name__, fix="pip install 'ray[default]'"
         ) from None
+    if late and not ray.is_initialized():
+        from ray._raylet import Config
+
+        Config.initialize("")  # read them again; else this process asks without a token, and the cluster never answers
     return ray
 
 
@@ -90,6 +96,9 @@ def connected(config: Cluster, *, cpus: int | None = None) -> Iterator[Session]:
 
 
 def _start(ray: Any, config: Cluster, cpus: int | None) -> None:
+    from ray._private import ray_constants
+
+    ray_constants.ENABLE_RAY_CLUSTER = False  # the variable above, where ray was imported before it was set
     try:
         ray.init(
             address="local", num_cpus=cpus, include_dashboard=False, _node_ip_address=LOOPBACK, log_to_driver=False,
@@ -98,6 +107,18 @@ def _start(ray: Any, config: Cluster, cpus: int | None) -> None:
     except ValueError as error:  # an object store below Ray's least size
         raise ClusterError(
             "cluster", "must be possible to start", found=_line(error), fix="raise object_store_memory"
+        ) from None
+    except ray.exceptions.AuthenticationError:
+        raise ClusterError(
+            "RAY_AUTH_TOKEN_PATH", "must name a file with a token", found="no file that can be read, or an empty one",
+            fix="unset it: a cluster that is started here gets a token of its own",
+        ) from None  # fmt: skip
+    except (RuntimeError, OSError, ray.exceptions.RayError) as error:
+        raise ClusterError(
+            "cluster",
+            "must be possible to start",
+            found=_line(error),
+            fix="look at the logs in /tmp/ray/session_latest",
         ) from None
 
 
@@ -257,10 +278,16 @@ class RayCrew:
         self.size = config.actors or room
         from ray import cloudpickle
 
-        self._model = self._ray.put(cloudpickle.dumps(model))  # once; restarted actors read it from there, too
+        try:
+            packed = cloudpickle.dumps(model)
+        except Exception as error:  # a lock, a file, a connection: each has an error of its own
+            raise ClusterError(
+                "reference model", "must be one that can be pickled, to travel to the workers",
+                found=f"a {type(error).__name__}", fix="make what cannot travel inside the function, or run without Ray",
+            ) from None  # fmt: skip
+        self._model = self._put(packed, "the model")  # once; restarted actors read it from there, too
         self._remote = self._ray.remote(_Actor)
         self._actors: list[Any] = [None] * self.size
-        self._bytes = 0
 
     @staticmethod
     def _room(session: Session, config: Cluster) -> int:
@@ -286,12 +313,15 @@ class RayCrew:
 
     def share(self, shared: Shared) -> Any:
         """X and the widths into the object store, once a step."""
+        return self._put(shared, "the rows of a step")
+
+    def _put(self, value: Any, what: str) -> Any:
         try:
-            return self._ray.put(shared)
+            return self._ray.put(value)
         except self._ray.exceptions.ObjectStoreFullError:
             raise ClusterError(
-                "object store", "must hold the rows of a step", found="a full object store",
-                fix="give the nodes more object_store_memory, or use a smaller IPC",
+                "object store", f"must hold {what}", found="a full object store",
+                fix="give the nodes more object_store_memory, or use a smaller IPC or model",
             ) from None  # fmt: skip
 
     def calibrate(self, worker: int, shared: Any, tile: Tile) -> Any:
@@ -535,8 +565,9 @@ class RayJobs:
             ) from None
         except OSError as error:  # every error of requests is one
             raise ClusterError(
-                self._what, "must stay reachable", found=type(error).__name__, fix="try again; no job was started"
-            ) from None
+                self._what, "must stay reachable", found=type(error).__name__,
+                fix="see whether it was started (ray job list) before you try again",
+            ) from None  # fmt: skip
         return str(name)
 
     def show_logs(self, job: str, show: Callable[[str], None]) -> None:

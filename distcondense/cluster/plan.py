@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from distcondense.jacobian import Tile
 
 TILE_SECONDS = 0.5  # long enough that messages and copies cost little, short against a step that is worth a cluster
-TILES_EACH = 4  # at least, per worker and step, so that a slow one can be relieved
+LEAST_SECONDS = 0.02  # a shorter tile would be all message
+TILES_EACH = 4  # a tile is at most this part of what its worker has left, so that a slow one can be relieved
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,11 @@ def plan(grid: Grid, speeds: Sequence[float]) -> list[Job]:
     for worker, count in enumerate(shares(grid.units, speeds)):
         if not count:
             continue
-        size = max(1, min(-(-count // TILES_EACH), int(speeds[worker] * TILE_SECONDS)))
-        for start in range(first, first + count, size):
-            for units, tile in grid.tiles(start, min(start + size, first + count)):
-                jobs.append(Job(tile, units, worker))
-        first += count
+        least = max(1, int(speeds[worker] * LEAST_SECONDS))
+        most = max(least, int(speeds[worker] * TILE_SECONDS))
+        last = first + count
+        while first < last:  # large ones first, then smaller and smaller: at the end nobody waits long for another
+            size = min(last - first, max(least, min(most, -(-(last - first) // TILES_EACH))))
+            jobs += [Job(tile, units, worker) for units, tile in grid.tiles(first, first + size)]
+            first += size
     return jobs

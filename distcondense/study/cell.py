@@ -1,4 +1,4 @@
-"""One cell: a run folder, made or finished by a plain_value function in whatever process it is called.
+"""One cell: a run folder, made or finished by a plain function in whatever process it is called.
 
     OUT/cells/NAME/release    what may be handed over, under the guarantee its privacy.json states
     OUT/cells/NAME/internal   run.json, ledger, checkpoint; elsewhere.json: the tests at other sites
