@@ -89,6 +89,7 @@ class State:
     history: list[dict[str, Any]] = field(default_factory=list)
     stale: int = 0  # evaluations since the best one
     stopped: str = ""
+    key_given: bool = False  # the caller knows the noise key
     begun_at: int = 0  # the step this process began with
 
     def save(self, checkpoint: Checkpoint, ledger: list[tuple[float, int]]) -> None:
@@ -96,7 +97,8 @@ class State:
         if self.best_X is not None:
             arrays["best_X"] = self.best_X
         facts = {
-            name: getattr(self, name) for name in ("step", "best_step", "best_epsilon", "history", "stale", "stopped")
+            name: getattr(self, name)
+            for name in ("step", "best_step", "best_epsilon", "history", "stale", "stopped", "key_given")
         }
         facts |= {"noise_key": str(self.noise_key), "best_score": float(self.best_score), "ledger": ledger}
         checkpoint.save(arrays, facts)
@@ -129,13 +131,14 @@ def optimise(
     accountant: PublishedAccountant,
     validate: Callable[[Matrix], float],
     executor: Executor,
+    key_given: bool = False,
     threads: int = 1,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> State:
     """Run the loop to its end, from the checkpoint if it holds one. `executor` is open for this problem."""
     noisy = problem.noise.sigma_base > 0
-    state = State(problem.start.copy(), AdamState.zeros(problem.start.shape), noise_key)
+    state = State(problem.start.copy(), AdamState.zeros(problem.start.shape), noise_key, key_given=key_given)
     restored = State.load(checkpoint) if checkpoint else None
     if restored:
         state, accountant.ledger[:] = restored
@@ -180,7 +183,10 @@ def optimise(
             state.save(checkpoint, accountant.ledger)
             took = time.monotonic() - before
             next_save = before + took + max(CHECKPOINT_SECONDS, CHECKPOINT_SHARE * took)
-        executor.tell(steps_per_second=(state.step - state.begun_at) / (time.monotonic() - began), epsilon=epsilon)
+        executor.tell(
+            steps_per_second=(state.step - state.begun_at) / (time.monotonic() - began),
+            epsilon=accountant.epsilon if noisy else None,
+        )
         if progress:
             progress(step=state.step, steps=settings.steps, loss=loss, score=score, epsilon=epsilon)
     state.stopped = state.stopped or "planned steps done"

@@ -148,7 +148,7 @@ def condense(
             ), split  # fmt: skip
 
     try:
-        result, condensed = _run(run, cohort, settings, identity, threads, noise_key)
+        result, condensed = _run(run, cohort, settings, identity, threads)
         if private and folder:
             result = replace(result, earlier=folder.earlier_events())
     except UserError:
@@ -220,7 +220,7 @@ def _private(
 
 def _run(
     run: Callable[[], tuple[Condensed, Split]], cohort: Cohort, settings: Settings, identity: dict[str, Any],
-    threads: int, noise_key: int | None,
+    threads: int,
 ) -> tuple[Result, Condensed]:  # fmt: skip
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
@@ -236,7 +236,7 @@ def _run(
     result = Result(
         frame=_frame(condensed, settings), schema=_release_schema(cohort, condensed), outcome=cohort.outcome.names,
         labels=cohort.outcome.labels, privacy=condensed.privacy, soft=settings.soft, identity=identity,
-        internal=_run_record(cohort, split, settings, condensed, metrics, threads, said, noise_key),
+        internal=_run_record(cohort, split, settings, condensed, metrics, threads, said),
     )  # fmt: skip
     return result, condensed
 
@@ -276,7 +276,7 @@ def _release_schema(cohort: Cohort, condensed: Condensed) -> Schema:
 
 def _run_record(
     cohort: Cohort, split: Split, settings: Settings, condensed: Condensed, metrics: dict[str, Any], threads: int,
-    said: list[str], noise_key: int | None,
+    said: list[str],
 ) -> dict[str, Any]:  # fmt: skip
     return {
         "status": "finished",
@@ -285,7 +285,7 @@ def _run_record(
         "reference": condensed.reference.name,
         "student": condensed.learner.name,
         "seeds_policy": SEEDS[settings.mechanism]
-        + ("" if noise_key is None else " This run's noise key was given by the caller."),
+        + (" This run's noise key was given by the caller." if condensed.key_given else ""),
         "backend": kernels.backend(),
         "threads": threads,
         "execution": condensed.execution or {"executor": "in-process", "threads": threads},

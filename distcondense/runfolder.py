@@ -108,6 +108,7 @@ class RunFolder:
             raise RunFolderError(what, "belongs to a run with other settings or data", found="a different run in it",
                                  fix="choose another --out, or --force to replace it")  # fmt: skip
         elif owner is not None and self.finished:
+            self.erase_key()
             raise RunFolderError(
                 what, "holds a finished run", found="run.json", fix="choose another --out, or --force to replace it"
             )
@@ -145,8 +146,12 @@ class RunFolder:
     def finish(self, record: Any) -> None:
         """run.json marks the run as finished; its checkpoint (with the noise key) and what it replaced go."""
         write_json(self.internal / "run.json", record)
-        self.checkpoint.erase()
+        self.erase_key()
         shutil.rmtree(self._replaced, ignore_errors=True)
+
+    def erase_key(self) -> None:
+        """Of a finished run; again by whoever comes next, in case it was killed between its last file and this."""
+        self.checkpoint.erase()
 
     def log(self, line: str) -> None:
         with open(self.internal / "log.txt", "a", encoding="utf-8") as out:

@@ -30,7 +30,7 @@ _YES_NO = {word: value for value in (True, False) for word in (str(value), str(v
 
 def is_csv(path: str | Path) -> bool:
     """Whether the file's cells are texts without a type."""
-    return str(path).lower().endswith((".csv", ".csv.gz"))
+    return table_name(path).lower().endswith((".csv", ".csv.gz"))
 
 
 def read_cell(text: str) -> str | int | float | bool:
@@ -102,8 +102,8 @@ def is_uri(path: str | Path) -> bool:
 
 
 def table_name(path: str | Path) -> str:
-    """The file's name, without its folders."""
-    return str(path).rstrip("/").rsplit("/", 1)[-1] if is_uri(path) else Path(path).name
+    """The file's name, without its folders and what a URI says after it (?region=…, ?endpoint_override=…)."""
+    return str(path).partition("?")[0].rstrip("/").rsplit("/", 1)[-1] if is_uri(path) else Path(path).name
 
 
 def _check_file(path: Path, what: str) -> None:

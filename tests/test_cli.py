@@ -67,7 +67,8 @@ def test_a_run_writes_two_rooms_and_a_table_to_read(call: Call, cohort: Path, tm
     assert "step 20/20" in answer.err
     assert sorted(files(tmp_path / "run")) == [
         "internal/history.png", "internal/log.txt", "internal/owner.json", "internal/run.json",
-        "release/condensed.csv", "release/condensed.parquet", "release/privacy.json", "release/schema.toml",
+        "internal/steps.jsonl", "release/condensed.csv", "release/condensed.parquet", "release/privacy.json",
+        "release/schema.toml",
     ]  # fmt: skip
     made = pd.read_csv(tmp_path / "run/release/condensed.csv")
     assert list(made) == ["age", "crp", "ferritin", "sex", "stage", "died", "risk", "weight"]

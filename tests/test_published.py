@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import distcondense as dc
+from distcondense.cluster.checkpoint import Checkpoint
 from distcondense.cohort import Outcome
 from distcondense.errors import BudgetError, CohortError, DistcondenseWarning, ModelError, RunFolderError, SettingsError
 from distcondense.methods.published import strata, synthetic_outcome
@@ -164,6 +165,18 @@ def test_the_run_folder_has_two_rooms_and_no_patient_number_in_release(binary, t
     csv = pd.read_csv(tmp_path / "run/release/condensed.csv")
     assert csv.shape == result.frame.shape
     assert dc.Schema.from_toml(tmp_path / "run/release/schema.toml") == SMALL_SCHEMA
+
+
+def test_a_key_that_outlived_a_killed_finish_is_erased_by_the_next_comer(binary, tmp_path, monkeypatch):
+    """Killed between run.json and erasing the checkpoint: the run is finished, and its key is still there."""
+    monkeypatch.setattr(Checkpoint, "erase", lambda self: None)
+    quick(binary, out=tmp_path / "run")
+    monkeypatch.undo()
+    left = tmp_path / "run/internal/checkpoint.npz"
+    assert left.exists()
+    with pytest.raises(RunFolderError, match="finished"):
+        quick(binary, out=tmp_path / "run", resume=True)
+    assert not left.exists()
 
 
 def test_the_noise_key_is_nowhere_in_a_finished_run(binary, tmp_path, monkeypatch):

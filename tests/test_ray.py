@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,9 @@ from sklearn.neural_network import MLPClassifier
 import distcondense as dc
 from distcondense.cluster.checkpoint import Checkpoint
 from distcondense.cluster.executors import LocalExecutor, RayExecutor
+from distcondense.cluster.on_ray import _Actor
 from distcondense.engine import State
-from distcondense.errors import ClusterError, ModelError
+from distcondense.errors import ClusterError, DistcondenseWarning, ModelError
 from distcondense.kernels import cuda
 from distcondense.references.base import BlackBox
 from distcondense.references.trees import tree_reference
@@ -159,6 +163,10 @@ def test_a_whole_node_killed_changes_nothing(nodes, undisturbed):
         if step == 2:
             before.extend(who.node for who in executor._dispatcher.members if who)
             nodes.remove_node(victim, allow_graceful=False)
+            for who in executor._dispatcher.members:  # they would notice by themselves, in a while
+                if who and who.node == victim.node_id:
+                    with suppress(ProcessLookupError):
+                        os.kill(who.pid, signal.SIGKILL)
 
     assert loops.run(executor, loops.smooth(), at_step=kill) == undisturbed
     assert victim.node_id in before  # it had work
@@ -371,6 +379,34 @@ def test_more_per_actor_than_the_cluster_has_is_refused(nodes):
             executor.open(BlackBox(lambda some: some[:, 0], "probability", 3), "auto", rows, rows[0] + 1)
 
 
+def test_a_model_that_cannot_travel_is_refused(nodes):
+    lock = threading.Lock()
+
+    def scores(rows: Any) -> Any:
+        with lock:
+            return rows[:, 0] * 0 + 0.5
+
+    with pytest.raises(ClusterError, match="reference model: must be one that can be pickled"):
+        loops.run(on(nodes, 1), BlackBox(scores, "probability", loops.COLUMNS))
+
+
+def test_a_worker_that_would_interpret_what_others_compile_is_refused(boosted, tmp_path, monkeypatch):
+    monkeypatch.setattr("distcondense.references.compiled.find_toolchain", lambda: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.warns(DistcondenseWarning, match="interpreter"):
+        actor = _Actor(pickle.dumps(boosted), "compiled", 1, False)
+    with pytest.raises(ClusterError, match="must compile the trees"):
+        actor.hello()
+
+
+def test_a_program_that_imported_ray_before_us_joins_a_loopback_cluster(nodes, tmp_path):
+    """Without the variable the tests set: Ray would look for the cluster at this machine's own address, for minutes."""
+    before = "import os; del os.environ['RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER']; import ray"
+    answer = shell(tmp_path, before, "--ray", nodes.address, "--actors", "1", "--path", "blocked", "--ipc", "10")
+    assert answer.returncode == 0, answer.stderr
+    assert f"Ray cluster joined at {nodes.address}" in answer.stderr
+
+
 @pytest.mark.skipif(cuda.available(), reason="this machine has a GPU")
 def test_an_actor_whose_gpu_cannot_be_used_says_why_at_once(nodes, boosted):
     with pytest.raises(ClusterError, match=r"GPU of .*: must be usable"):
@@ -385,18 +421,16 @@ def read(address: str) -> str:
         return str(answer.read().decode())
 
 
-def test_the_run_is_on_rays_metrics_with_the_name_of_its_guarantee(nodes):
+def test_the_run_is_on_rays_metrics_with_the_name_of_its_guarantee(nodes, undisturbed):
     executor, pages = on(nodes, 1), []
+    spent = undisturbed.history[-1]["epsilon_as_published"]
 
     def look(step: int) -> None:
-        executor.tell(steps_per_second=3.0, epsilon=1.25)
         if step == loops.STEPS:
             ports = [node["MetricsExportPort"] for node in ray.nodes() if node["alive"]]
             for _ in range(200):  # until the agent has got them: it collects twice a second
-                pages[:] = [
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode() for port in ports
-                ]
-                if any("distcondense_epsilon" in page for page in pages):
+                pages[:] = [read(f"http://127.0.0.1:{port}/metrics") for port in ports]
+                if any(line.endswith(f" {spent}") for page in pages for line in page.splitlines()):
                     break
 
     loops.run(executor, loops.smooth(), at_step=look)
@@ -405,4 +439,4 @@ def test_the_run_is_on_rays_metrics_with_the_name_of_its_guarantee(nodes):
         assert any(name in line for line in lines), name
     epsilon = [line for line in lines if "distcondense_epsilon" in line]
     assert all('guarantee="as-published"' in line for line in epsilon)
-    assert any(line.endswith(" 1.25") for line in epsilon)
+    assert any(line.endswith(f" {spent}") for line in epsilon)

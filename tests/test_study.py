@@ -409,8 +409,24 @@ def test_what_a_library_says_about_a_cell_of_the_table_is_not_repeated(
         raise ValueError(f"cannot convert {NUMBER} of {TEXT}")
 
     monkeypatch.setattr(cells_module, "condense", fails)
+    define(cell, folder)
     reason = run_cell(cell, folder / "out", 1).reason
     assert re.fullmatch(r"ValueError in cell\.py, line \d+", reason)
+
+
+def define(cell: Any, folder: Path) -> None:
+    path = StudyFolder(folder / "out").definition(cell)
+    path.parent.mkdir(parents=True)
+    path.touch()
+
+
+def test_a_machine_that_does_not_see_the_study_folder_reads_no_patient(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = study_of(folder, HEAD, BINARY, NONE).cells[0]
+    monkeypatch.setattr(cells_module, "load", lambda *_: pytest.fail("the table was opened"))
+    assert "an --out that all machines share" in run_cell(cell, folder / "elsewhere", 1).reason
+    assert not (folder / "elsewhere").exists()
 
 
 def test_a_cell_made_on_a_machine_with_another_folder_is_not_taken_for_done(folder: Path) -> None:
@@ -430,6 +446,7 @@ def test_two_runs_of_one_study_do_not_meet(folder: Path) -> None:
 
 def test_a_cell_somebody_else_is_at_work_on_is_not_touched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = study_of(folder, HEAD, BINARY, NONE).cells[0]
+    define(cell, folder)
     monkeypatch.setattr(cells_module, "PATIENCE", 0.0)
     with StudyFolder(folder / "out").lock(cell.name, 0.0, "", ""):
         assert "another process at work on it" in run_cell(cell, folder / "out", 1).reason

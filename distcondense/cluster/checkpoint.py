@@ -28,11 +28,11 @@ class Checkpoint:
     def save(self, arrays: dict[str, NDArray[Any]], facts: dict[str, Any]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_suffix(".draft")
-        with open(draft, "wb") as out:
+        # only its owner may read it, from its first byte on: it holds the noise key
+        with open(draft, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
             np.savez(out, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
             out.flush()
             os.fsync(out.fileno())
-        os.chmod(draft, 0o600)  # it holds the noise key
         os.replace(draft, self.path)
 
     def load(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:

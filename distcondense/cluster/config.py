@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from distcondense.errors import SettingsError
 
+STORE_SHARE = 0.8  # of a node's object store that a step's rows and answers, or the model, may fill
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:

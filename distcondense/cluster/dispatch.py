@@ -121,6 +121,7 @@ class Dispatcher:
         self._nobody_since: float | None = None
         self._begun = 0  # steps
         self._measured_on: Grid | None = None
+        self._since = 0  # steps up to this one had other units
         for worker in range(crew.size):
             self._raise_up(worker)
 
@@ -163,6 +164,7 @@ class Dispatcher:
         began = self._clock()
         grid = self._grid(shared)
         if grid != self._measured_on:  # a unit is other work now
+            self._since = self._begun
             for member in self._members:
                 member.speed = 0.0
         if not any(self.speeds):
@@ -262,8 +264,9 @@ class Dispatcher:
     def _take(self, errand: _Errand, part: Part, step: _Step | None) -> None:
         member = self._members[errand.worker]
         member.deaths = 0
-        speed = errand.units / max(part.seconds, 1e-9)
-        member.speed = (1 - MEMORY) * member.speed + MEMORY * speed if member.speed else speed
+        if errand.step > self._since:
+            speed = errand.units / max(part.seconds, 1e-9)
+            member.speed = (1 - MEMORY) * member.speed + MEMORY * speed if member.speed else speed
         if step is not None:  # else a straggler of an earlier step: its tile has been computed elsewhere
             step.take(errand.job, part)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from distcondense import kernels
-from distcondense.cluster.config import Cluster
+from distcondense.cluster.config import STORE_SHARE, Cluster
 from distcondense.cluster.plan import Grid, shares
 from distcondense.cluster.worker import Shared, Worker
 from distcondense.errors import ClusterError
@@ -28,7 +28,6 @@ from distcondense.references.base import Reference
 Matrix = NDArray[np.float32]
 Say = Callable[[str], None]
 TILES_PER_THREAD = 8
-STORE_SHARE = 0.8  # of a node's object store that a step may fill
 
 
 class Executor(Protocol):
@@ -49,8 +48,8 @@ class Executor(Protocol):
 
     def jacobian(self, X: Matrix, widths: Matrix) -> Matrix: ...
 
-    def tell(self, *, steps_per_second: float, epsilon: float | None) -> None:
-        """How the run goes, once a step; ε is as-published, the only one there is here."""
+    def tell(self, *, steps_per_second: float, epsilon: Callable[[], float] | None) -> None:
+        """How the run goes, once a step; ε is as-published, the only one there is here, and computed if it is shown."""
         ...
 
     def facts(self) -> dict[str, Any]:
@@ -111,7 +110,7 @@ class LocalExecutor:
         worker: Worker = self._mine.worker
         return worker
 
-    def tell(self, *, steps_per_second: float, epsilon: float | None) -> None:
+    def tell(self, *, steps_per_second: float, epsilon: Callable[[], float] | None) -> None:
         pass
 
     def facts(self) -> dict[str, Any]:
@@ -196,9 +195,10 @@ class RayExecutor:
             return self._local.jacobian(X, widths)
         return self._dispatcher.jacobian(Shared(X, widths))
 
-    def tell(self, *, steps_per_second: float, epsilon: float | None) -> None:
+    def tell(self, *, steps_per_second: float, epsilon: Callable[[], float] | None) -> None:
         if self._local is None:
-            self._meters.set({"steps_per_second": steps_per_second, **self._moved()}, epsilon, "as-published")
+            spent = None if epsilon is None else epsilon()
+            self._meters.set({"steps_per_second": steps_per_second, **self._moved()}, spent, "as-published")
 
     def _moved(self) -> dict[str, float]:
         tally = self._dispatcher.tally

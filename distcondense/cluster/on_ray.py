@@ -15,15 +15,16 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distcondense.cluster.config import Cluster
+from distcondense import kernels
+from distcondense.cluster.config import STORE_SHARE, Cluster
 from distcondense.cluster.dispatch import Came, Failed, Lost
 from distcondense.cluster.worker import Hello, Shared, Worker
 from distcondense.errors import ClusterError, DistcondenseWarning, UserError
-from distcondense.jacobian import Tile
+from distcondense.jacobian import Batches, Tile
 
 LOOPBACK = "127.0.0.1"
 PROBE_SECONDS = 3.0  # for something to listen at an address
@@ -44,7 +45,7 @@ def _ray() -> Any:
             "ray", "must be installed to run on a cluster", found=type(error).__name__, fix="pip install 'ray[default]'"
         ) from None
     if late and not ray.is_initialized():
-        from ray._raylet import Config
+        from ray._raylet import Config  # type: ignore[attr-defined]
 
         Config.initialize("")  # read them again; else this process asks without a token, and the cluster never answers
     return ray
@@ -83,8 +84,17 @@ def connected(config: Cluster, *, cpus: int | None = None) -> Iterator[Session]:
             stacklevel=3,
         )
     if ray.is_initialized():  # the caller's own session: used, and left as it is
-        yield _session(ray, started_here=False)
+        session = _session(ray, started_here=False)
+        if ":" in config.address and config.address != session.address:
+            raise ClusterError(
+                f"cluster {config.address}", "must be the one this process is connected to", found=session.address,
+                fix="ray.shutdown() first, or leave the address out",
+            )  # fmt: skip
+        yield session
         return
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
     if fresh:
         _start(ray, config, cpus)
     else:
@@ -93,6 +103,7 @@ def connected(config: Cluster, *, cpus: int | None = None) -> Iterator[Session]:
         yield _session(ray, started_here=fresh)
     finally:
         ray.shutdown()
+        ray_constants.ENABLE_RAY_CLUSTER = before  # the next one may be on other machines
 
 
 def _start(ray: Any, config: Cluster, cpus: int | None) -> None:
@@ -115,11 +126,12 @@ def _start(ray: Any, config: Cluster, cpus: int | None) -> None:
         ) from None  # fmt: skip
     except (RuntimeError, OSError, ray.exceptions.RayError) as error:
         raise ClusterError(
-            "cluster",
-            "must be possible to start",
-            found=_line(error),
+            "cluster", "must be possible to start", found=_line(error),
             fix="look at the logs in /tmp/ray/session_latest",
-        ) from None
+        ) from None  # fmt: skip
+    if not any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")):
+        with suppress(OSError):  # Ray writes the token it makes for everybody on this machine to read
+            os.chmod(os.path.expanduser("~/.ray/auth_token"), 0o600)
 
 
 def _join(ray: Any, config: Cluster) -> None:
@@ -190,6 +202,19 @@ def probe(config: Cluster) -> None:
         raise _no_token(what, "a token it does not accept")
     if answer[0] is not None:
         raise ClusterError(what, "must answer", found=_line(answer[0]), fix="check the head node's logs")
+    _keep_to_loopback(host, int(port))
+
+
+def _keep_to_loopback(host: str, port: int) -> None:
+    """Ray takes 127.0.0.1 for this machine's own address; where nobody listens at that, it would wait for minutes."""
+    from ray._private import ray_constants, services
+
+    seen = services.resolve_ip_for_localhost(host)
+    if seen != host:
+        try:
+            socket.create_connection((seen, port), PROBE_SECONDS).close()
+        except OSError:
+            ray_constants.ENABLE_RAY_CLUSTER = False  # then it takes the address as it is
 
 
 def _no_token(what: str, found: str) -> ClusterError:
@@ -230,6 +255,9 @@ def cause_of(error: BaseException) -> str:
         return "out of memory"
     if isinstance(error, ray.exceptions.NodeDiedError) or "its node has died" in text:
         return "its node died"
+    if "creation task" in text:  # the last line is the error's, and only its type is told
+        kind = text.strip().splitlines()[-1].partition(":")[0].strip()
+        return "out of memory" if kind == "MemoryError" else f"it could not load the model ({kind})"
     if isinstance(error, ray.exceptions.RayActorError | ray.exceptions.WorkerCrashedError):
         return "its process died (killed, out of memory, or a crash in native code)"
     return type(error).__name__
@@ -258,6 +286,7 @@ class _Actor(Worker):
         self._refused: UserError | None = None
         try:
             super().__init__(pickle.loads(packed), *arguments)
+            self._refuse_interpreter()
         except UserError as error:  # raised here, Ray would only say that the actor died
             self._refused = error
 
@@ -265,6 +294,15 @@ class _Actor(Worker):
         if self._refused is not None:
             raise self._refused
         return replace(super().hello(), node=_ray().get_runtime_context().get_node_id())
+
+    def _refuse_interpreter(self) -> None:
+        """Compiled trees and Treelite's interpreter differ in last bits: a crew must not mix them."""
+        if isinstance(self.way, Batches) and self.way.path == "compiled" and self.way._scores.engine is None:  # type: ignore[attr-defined]
+            raise ClusterError(
+                f"worker on {socket.gethostname()}", "must compile the trees, or its tiles would differ in their bits",
+                found="no tl2cgen or no C compiler that works",
+                fix="install both on every node, or use another path",
+            )  # fmt: skip
 
 
 class RayCrew:
@@ -283,8 +321,14 @@ class RayCrew:
         except Exception as error:  # a lock, a file, a connection: each has an error of its own
             raise ClusterError(
                 "reference model", "must be one that can be pickled, to travel to the workers",
-                found=f"a {type(error).__name__}", fix="make what cannot travel inside the function, or run without Ray",
+                found=type(error).__name__, fix="make what cannot travel in the function itself, or run without Ray",
             ) from None  # fmt: skip
+        if len(packed) > STORE_SHARE * session.object_store:  # Ray would put it on the nodes' disks
+            raise ClusterError(
+                "object store", f"must hold the model, {len(packed) / 2**20:.0f} MiB, on every node",
+                found=f"{session.object_store / 2**20:.0f} MiB, of which {100 * STORE_SHARE:.0f}% may be used",
+                fix="start the nodes with a larger --object-store-memory, or use a smaller model",
+            )  # fmt: skip
         self._model = self._put(packed, "the model")  # once; restarted actors read it from there, too
         self._remote = self._ray.remote(_Actor)
         self._actors: list[Any] = [None] * self.size
@@ -413,7 +457,7 @@ class TaskPool:
         self.at_once = min(room, at_once or room)
         self._options = {
             "num_cpus": num_cpus, "memory": memory or None, "max_retries": 0,
-            "runtime_env": _environment(max(1, int(num_cpus))),
+            "runtime_env": _environment(max(1, int(num_cpus)), kernels.backend()),
         }  # fmt: skip
         self._running: dict[Any, int] = {}
 

@@ -1,6 +1,7 @@
 """`Worker`: holds the model and computes tiles of its Jacobian. A plain class: it knows neither Ray nor noise.
 
-It is given synthetic rows and the model, never a patient's row, and it draws no random number.
+It is given synthetic rows and the model, and draws no random number. No table of patients reaches it; a model that
+keeps patients inside itself (an SVM, nearest neighbours) brings them along.
 """
 
 from __future__ import annotations

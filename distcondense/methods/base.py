@@ -37,6 +37,7 @@ class Condensed:
     weight: Floats | None = None  # (m,); None: all 1
     history: list[dict[str, Any]] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
+    key_given: bool = False  # the caller knows the key of the noise
     execution: dict[str, Any] = field(default_factory=dict)  # where the loop ran, and what it moved
 
     def student(self, *, seed: int, threads: int) -> Reference:

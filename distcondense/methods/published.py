@@ -125,6 +125,7 @@ def condense_published(
         noise_key=secrets.randbits(64) if noise_key is None else noise_key,
         accountant=accountant,
         validate=validate,
+        key_given=noise_key is not None,
         executor=executor,
         threads=threads,
         progress=progress,
@@ -140,9 +141,10 @@ def condense_published(
         reference=model,
         learner=student,
         time_unit=unit,
-        privacy=_privacy(cohort, settings, state, accountant, problem.noise, repeatable=noise_key is not None),
+        privacy=_privacy(cohort, settings, state, accountant, problem.noise),
         best_step=state.best_step,
         stopped=state.stopped,
+        key_given=state.key_given,
         history=state.history,
         timings=timings,
         execution={
@@ -231,8 +233,6 @@ def _privacy(
     state: State,
     accountant: PublishedAccountant,
     noise: NoiseRule,
-    *,
-    repeatable: bool,
 ) -> Privacy:
     if settings.mechanism == "none":
         return Privacy("none", "none", None, None, "none", "none", schema_origin=cohort.schema.origin)
@@ -248,7 +248,7 @@ def _privacy(
         worst_case_epsilon=in_words(accountant.worst_case()),
         neighbouring="add or remove one row (as published; a person with several rows is not covered)",
         noise_source="a key the caller gave: whoever knows it can subtract the noise"
-        if repeatable
+        if state.key_given
         else "counter-based generator keyed by the operating system's entropy; the key is not kept",
         parameters={
             "sampling_rate": accountant.sampling_rate,

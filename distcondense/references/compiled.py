@@ -1,7 +1,7 @@
 """Tree models compiled to shared libraries: Treelite → tl2cgen → the machine's C compiler, kept by the model's hash.
 
 Libraries live in the user's cache (`$XDG_CACHE_HOME/distcondense/models`). Without a compiler or tl2cgen,
-Treelite's own interpreter (GTIL) answers instead: slower, same scores, and a warning says so.
+Treelite's own interpreter (GTIL) answers instead: slower, the same scores to float32 rounding, and a warning says so.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def compiled_predictor(model: TreeReference, *, threads: int = 1) -> CompiledPre
     elif (library := library_path(model)).exists() or toolchain is not None:
         try:
             engine = _load(forest, library, toolchain, threads)
-        except Exception as error:  # whatever the compiler or the loader says, GTIL gives the same scores
+        except Exception as error:  # whatever the compiler or the loader says, GTIL can answer
             problem = f"tl2cgen failed: {(str(error).strip().splitlines() or [type(error).__name__])[0]}"
     if engine is None:
         warnings.warn(

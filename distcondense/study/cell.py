@@ -39,6 +39,7 @@ from distcondense.schema import Column, Schema, plain_value
 from distcondense.study.design import Cell, Goal, Source, digest
 from distcondense.tables import is_csv, read_cell, read_table
 
+NOT_SHARED = "its machine has another folder at --out than this one: choose an --out that all machines share"
 PATIENCE = 60.0  # seconds to wait for a process that is still at work on the cell: one of a study that was killed
 
 
@@ -63,6 +64,10 @@ class StudyFolder:
     @property
     def cells(self) -> Path:
         return self.path / "cells"
+
+    def definition(self, cell: Cell) -> Path:
+        """What this cell is, written before it runs."""
+        return self.internal / "definitions" / f"{cell.name}.json"
 
     def run(self, cell: Cell) -> RunFolder:
         return RunFolder(self.cells / cell.name)
@@ -99,6 +104,8 @@ class StudyFolder:
 def run_cell(cell: Cell, out: Path, threads: int) -> Finished:
     """Make the cell or go on with it. A failure is an answer, in words without a patient's value, not an exception."""
     folder = StudyFolder(out)
+    if not folder.definition(cell).exists():  # before a patient is read: a ledger left elsewhere would be lost
+        return Finished(reason=NOT_SHARED)
     try:
         with (
             warnings.catch_warnings(),

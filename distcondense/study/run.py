@@ -22,7 +22,7 @@ from rich.table import Table
 
 from distcondense.errors import RunFolderError
 from distcondense.runfolder import write_json
-from distcondense.study.cell import Finished, StudyFolder, run_cell
+from distcondense.study.cell import NOT_SHARED, Finished, StudyFolder, run_cell
 from distcondense.study.design import Cell, Study
 from distcondense.study.report import write_report
 from distcondense.terminal import Console
@@ -150,6 +150,8 @@ def plan(study: Study, out: Path) -> Board:
     lines = []
     for cell in study.cells:
         kept = folder.finished(cell)
+        if kept:
+            folder.run(cell).erase_key()  # killed just before it would have done so itself
         lines.append(Line(cell, "kept" if kept else "waiting", folder.seconds(cell) if kept else 0.0))
     return Board(lines, folder=out)
 
@@ -208,8 +210,7 @@ def _note(line: Line, value: Any, folder: StudyFolder) -> None:
         value = Finished(reason=str(value) or type(value).__name__)
     value = Finished(value.seconds, " ".join(value.reason.split()))  # one line, wherever it is shown
     if not value.reason and not folder.finished(line.cell):
-        value = Finished(reason="it was made on a machine whose --out is another folder than this machine's: "
-                         "choose an --out that all machines share")  # fmt: skip
+        value = Finished(reason=NOT_SHARED)
     line.state, line.seconds, line.reason = "failed" if value.reason else "done", value.seconds, value.reason
 
 
@@ -232,10 +233,9 @@ def _claimed(out: Path) -> StudyFolder:
 
 def _write_definitions(study: Study, folder: StudyFolder) -> None:
     """What each folder is, kept when the study file changes: whose patients a private cell read must not be lost."""
-    room = folder.internal / "definitions"
-    room.mkdir(exist_ok=True)
+    (folder.internal / "definitions").mkdir(exist_ok=True)
     for cell in study.cells:
-        path = room / f"{cell.name}.json"
+        path = folder.definition(cell)
         if not path.exists():
             write_json(path, {"data": cell.source.name, "patients": cell.source.content, "cell": cell.identity()})
 
