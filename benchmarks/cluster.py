@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import time
 import warnings
@@ -32,8 +31,9 @@ from distcondense import Cluster, kernels
 from distcondense.bench.problems import FULL, Problem, problems
 from distcondense.cluster.executors import Executor, LocalExecutor, RayExecutor
 from distcondense.cluster.on_ray import connected
-from distcondense.cluster.plan import TILE_SECONDS, TILES_EACH
+from distcondense.cluster.plan import LEAST_SECONDS, Grid, plan
 from distcondense.cluster.worker import Shared
+from distcondense.jacobian import TILE_BYTES, TILE_ROWS, Batches
 from distcondense.kernels.update import AdamState, NoiseRule
 from distcondense.references.base import BlackBox, Reference
 
@@ -164,8 +164,10 @@ def model(found: dict[str, Any], workers: int) -> float:
     """T(w) as the file's head states it."""
     table = found["rows"] * found["features"] * 4
     share = found["work_seconds"] / workers
-    tile = min(TILE_SECONDS, share / TILES_EACH)
-    tiles = math.ceil(share / tile) * workers
+    batches = Batches(waiting(found["features"], 0.0), "blocked", 1, TILE_BYTES, TILE_ROWS)
+    grid = Grid(found["rows"], found["features"], *batches.grid(found["rows"]))
+    tiles = len(plan(grid, [grid.units / found["work_seconds"]] * workers))  # as the planner would cut them
+    tile = max(LEAST_SECONDS, found["work_seconds"] / grid.units)  # the last one, that is waited for
     nodes = -(-workers // PER_NODE)
     driver = tiles * found["message_seconds"] + table / found["place_bytes_per_second"]
     moved = found["put_seconds"] + (nodes - 1) * table / NETWORK
@@ -212,6 +214,12 @@ def scaling_lines(found: dict[str, Any]) -> list[str]:
         seen = f"{measured[workers]:.2f}" if workers in measured else ""
         times = by_model[1] / taken
         lines.append(f"| {workers} | {seen} | {taken:.2f} | {times:.1f}× | {100 * times / workers:.0f}% |")
+    best = min(by_model, key=lambda workers: by_model[workers])
+    lines += [
+        "",
+        f"By the model a step is fastest with about {best} workers; with more, the driver's messages are the limit. "
+        "Measured times hold what the actors copy as well, on the cores of this one machine.",
+    ]
     return lines
 
 

@@ -216,6 +216,8 @@ def test_a_killed_run_resumes_through_the_front_door_to_the_same_table(binary, t
     again = quick(binary, out=tmp_path / "run", resume=True, **how)
     pd.testing.assert_frame_equal(whole.frame, again.frame)
     assert whole.privacy.ledger == again.privacy.ledger
+    assert again.privacy.noise_source.startswith("a key the caller gave")  # whoever resumes does not know that
+    assert "given by the caller" in again.internal["seeds_policy"]
 
 
 def test_a_run_that_fails_leaves_nothing_behind(binary, tmp_path):
