@@ -31,7 +31,7 @@ from distcondense import Cluster, kernels
 from distcondense.bench.problems import FULL, Problem, problems
 from distcondense.cluster.executors import Executor, LocalExecutor, RayExecutor
 from distcondense.cluster.on_ray import connected
-from distcondense.cluster.plan import LEAST_SECONDS, Grid, plan
+from distcondense.cluster.plan import LEAST_SECONDS, grid_of, plan
 from distcondense.cluster.worker import Shared
 from distcondense.jacobian import TILE_BYTES, TILE_ROWS, Batches
 from distcondense.kernels.update import AdamState, NoiseRule
@@ -165,7 +165,7 @@ def model(found: dict[str, Any], workers: int) -> float:
     table = found["rows"] * found["features"] * 4
     share = found["work_seconds"] / workers
     batches = Batches(waiting(found["features"], 0.0), "blocked", 1, TILE_BYTES, TILE_ROWS)
-    grid = Grid(found["rows"], found["features"], *batches.grid(found["rows"]))
+    grid = grid_of(batches, found["rows"])
     tiles = len(plan(grid, [grid.units / found["work_seconds"]] * workers))  # as the planner would cut them
     tile = max(LEAST_SECONDS, found["work_seconds"] / grid.units)  # the last one, that is waited for
     nodes = -(-workers // PER_NODE)

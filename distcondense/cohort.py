@@ -106,8 +106,7 @@ class Cohort:
             ignore=how["ignore"],
             missing_markers=missing_markers,
         )
-        if isinstance(how.get("positive"), str) and not declares(how.get("schema"), label):
-            how["positive"] = read_cell(how["positive"])  # as the column's own cells are read
+        how["positive"] = positive_as_read(how.get("positive"), how.get("schema"), label)
         return cls.from_frame(frame, owned=True, **how)
 
     @classmethod
@@ -309,14 +308,19 @@ def read_csv_cells(
         if column.name in frame:
             frame[column.name] = _each_text(frame[column.name], _label_of(column))
     if label is not None and label in frame and label != person_id:
-        if schema is not None and declares(schema, label):
+        if schema is not None and _declares(schema, label):
             frame[label] = _each_text(frame[label], _label_of(schema[label]))
         else:
             frame[label] = _undeclared_label(frame[label], label)
     return frame
 
 
-def declares(schema: Schema | None, label: str | None) -> bool:
+def positive_as_read(positive: Label | None, schema: Schema | None, label: str | None) -> Label | None:
+    """Which value of a CSV's outcome column means yes, read as that column's own cells are."""
+    return read_cell(positive) if isinstance(positive, str) and not _declares(schema, label) else positive
+
+
+def _declares(schema: Schema | None, label: str | None) -> bool:
     return schema is not None and label is not None and label in schema and schema[label].kind == "binary"
 
 
@@ -408,7 +412,7 @@ def _read_label(
             found=f"{len(values)} distinct values",
             fix="make it 0/1 first, e.g. df[name] = (df[name] == 'yes').astype(int)",
         )
-    declared = declares(schema, name)
+    declared = _declares(schema, name)
     if declared:
         assert schema is not None
         labels = (schema[name].categories[0], schema[name].categories[1])

@@ -200,7 +200,7 @@ def gbsg2() -> Simulated:
     return Simulated(frame, Schema(columns, notes=(_BY_HAND,)), text, time="time", event="recurred_or_died")
 
 
-_RECIPES: dict[str, Callable[..., Recipe]] = {
+RECIPES: dict[str, Callable[..., Recipe]] = {
     "curial_like": curial,
     "proteomics_like": proteomics,
     "diabetes_like": diabetes,
@@ -223,7 +223,7 @@ def load(name: str, **options: Any) -> Simulated:
 
 
 def _recipe(name: str, options: Mapping[str, Any]) -> Recipe:
-    recipe: Recipe = _legal(name, _RECIPES, options)(**options)
+    recipe: Recipe = _legal(name, RECIPES, options)(**options)
     return recipe
 
 

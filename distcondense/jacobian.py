@@ -70,8 +70,7 @@ def jacobian(
         raise SettingsError(
             "X", f"must have the model's {reference.n_features} features", found=f"{rows.shape[1]} columns"
         )
-    if path == "auto":
-        path = "structured" if _structure(reference) else "blocked"
+    path = path_of(reference, path)
     if form == "dense":
         return _dense(reference, rows, eps, path, memory_budget, threads)
     from scipy.sparse import csr_array
@@ -113,8 +112,12 @@ def as_reference(model: Any, n_features: int, *, threads: int = 1) -> Reference:
     )
 
 
-def _structure(model: Reference) -> bool:
-    return getattr(model, "ensemble", None) is not None or getattr(model, "coefficients", None) is not None
+def path_of(model: Reference, path: Path) -> Path:
+    """The path itself; for "auto" structured where the model has structure, else blocked."""
+    if path != "auto":
+        return path
+    has = getattr(model, "ensemble", None) is not None or getattr(model, "coefficients", None) is not None
+    return "structured" if has else "blocked"
 
 
 def _structured(
@@ -258,8 +261,7 @@ class Walk:
 
 def way_of(model: Reference, path: Path, *, threads: int = 1, gpu: bool = False) -> Batches | Walk:
     """How tiles of this model's Jacobian are computed along `path`, by whoever computes them."""
-    if path == "auto":
-        path = "structured" if _structure(model) else "blocked"
+    path = path_of(model, path)
     if path == "structured":
         if getattr(model, "ensemble", None) is None:
             raise SettingsError(

@@ -234,7 +234,7 @@ class Schema:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, where: str = "schema") -> Schema:
         """A schema from the parsed TOML; unknown keys are errors that name the nearest legal key."""
-        found = _unknown(data, {"format", "origin", "columns", "notes"}, "")
+        found = unknown_keys(data, {"format", "origin", "columns", "notes"}, "")
         if data.get("format", FORMAT) != FORMAT:
             raise SchemaError(
                 where, f"format must be {FORMAT}", found=repr(data["format"]), fix=f"write format = {FORMAT}"
@@ -257,7 +257,7 @@ class Schema:
             if not isinstance(entry, Mapping):
                 found.append(f'{section}must be a table, e.g. kind = "continuous"')
                 continue
-            found += _unknown(entry, keys, section)
+            found += unknown_keys(entry, keys, section)
             if "kind" not in entry:
                 found.append(f'{section}must have a kind, e.g. kind = "continuous"')
                 continue
@@ -356,7 +356,7 @@ def nearest(name: str, legal: Iterable[str]) -> str:
     return f"no {name!r}; the nearest is {close[0]!r}" if close else f"no {name!r} among {len(legal)}"
 
 
-def _unknown(data: Mapping[str, Any], legal: set[str], section: str) -> list[str]:
+def unknown_keys(data: Mapping[str, Any], legal: set[str], section: str) -> list[str]:
     return [f"{section}unknown key: {nearest(str(key), sorted(legal))}" for key in data if key not in legal]
 
 

@@ -60,7 +60,7 @@ def read_table(
     """
     name = table_name(path)
     what, suffixes = f"table {name}", "".join(Path(name).suffixes[-2:]).lower()
-    source = _at_uri(str(path), what) if is_uri(path) else Path(path)
+    source = at_uri(str(path), what) if is_uri(path) else Path(path)
     if isinstance(source, Path):
         _check_file(source, what)
     try:
@@ -115,7 +115,7 @@ def _check_file(path: Path, what: str) -> None:
         raise CohortError(what, "must have a header and rows", found="an empty file", fix="check the export")
 
 
-def _at_uri(uri: str, what: str) -> Path | bytes:
+def at_uri(uri: str, what: str) -> Path | bytes:
     """What lies at a URI, in memory: patients are not copied to this machine's disk."""
     from pyarrow import fs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from distcondense.errors import SettingsError
+from distcondense.errors import ClusterError, SettingsError
 
 STORE_SHARE = 0.8  # of a node's object store that a step's rows and answers, or the model, may fill
 
@@ -49,3 +49,13 @@ class Cluster:
     def threads(self) -> int:
         """What one actor's models may use."""
         return max(1, int(self.num_cpus))
+
+
+def check_store(room: float, need: float, what: str, instead: str) -> None:
+    """`need` bytes of `what` must fit a node's object store of `room`, or Ray would put them on disk or stall."""
+    if need > STORE_SHARE * room:
+        raise ClusterError(
+            "object store", f"must hold {need / 2**20:.0f} MiB of {what} on every node",
+            found=f"{room / 2**20:.0f} MiB, of which {100 * STORE_SHARE:.0f}% may be used",
+            fix=f"start the nodes with a larger --object-store-memory, or use {instead}",
+        )  # fmt: skip

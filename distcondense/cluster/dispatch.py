@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.cluster.config import Cluster
-from distcondense.cluster.plan import Grid, Job, plan
+from distcondense.cluster.plan import Grid, Job, grid_of, plan
 from distcondense.cluster.worker import Hello, Part, Shared, blas, likeness
 from distcondense.errors import ClusterError
 from distcondense.jacobian import Batches, Tile, Walk
@@ -136,7 +136,7 @@ class Dispatcher:
 
     def calibrate(self, shared: Shared) -> None:
         """Wait for the crew, and measure each worker on one unit of the real work."""
-        grid, handed = self._grid(shared), self.crew.share(shared)
+        grid, handed = grid_of(self.way, len(shared.X)), self.crew.share(shared)
         self._measured_on = grid
         (_, unit), *_ = grid.tiles(0, 1)
         latest = self._clock() + self.config.start_timeout
@@ -162,16 +162,14 @@ class Dispatcher:
     def jacobian(self, shared: Shared) -> Matrix:
         """∂f/∂X at one step, from tiles; (m, d) float32."""
         began = self._clock()
-        grid = self._grid(shared)
+        grid = grid_of(self.way, len(shared.X))
         if grid != self._measured_on:  # a unit is other work now
             self._since = self._begun
             for member in self._members:
                 member.speed = 0.0
         if not any(self.speeds):
             self.calibrate(shared)
-        behind = {
-            errand.worker for errand in self._errands.values()
-        }  # still at an earlier step: nothing is meant for it
+        behind = {errand.worker for errand in self._errands.values()}  # at an earlier step: nothing is meant for them
         free = [0.0 if worker in behind else speed for worker, speed in enumerate(self.speeds)]
         jobs = plan(grid, free if any(free) else self.speeds)
         (_, unit), *_ = grid.tiles(0, 1)
@@ -192,9 +190,6 @@ class Dispatcher:
         self.tally.tiles += len(jobs)
         self.tally.seconds += self._clock() - began
         return J
-
-    def _grid(self, shared: Shared) -> Grid:
-        return Grid(len(shared.X), max(len(self.way.columns), 1), *self.way.grid(len(shared.X)))
 
     def _hand_out(self, step: _Step, handed: Any) -> None:
         """Keep every worker that is up busy: its own share, then others', then tiles that are overdue elsewhere."""

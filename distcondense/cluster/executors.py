@@ -17,12 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from distcondense import kernels
-from distcondense.cluster.config import STORE_SHARE, Cluster
-from distcondense.cluster.plan import Grid, shares
+from distcondense.cluster.config import Cluster, check_store
+from distcondense.cluster.plan import grid_of, shares
 from distcondense.cluster.worker import Shared, Worker
-from distcondense.errors import ClusterError
-from distcondense.jacobian import Path, jacobian, way_of
+from distcondense.jacobian import Path, jacobian, path_of, way_of
 from distcondense.references.base import Reference
 
 Matrix = NDArray[np.float32]
@@ -57,11 +55,6 @@ class Executor(Protocol):
         ...
 
 
-def _structured(model: Reference, path: Path) -> bool:
-    has = getattr(model, "ensemble", None) is not None or getattr(model, "coefficients", None) is not None
-    return path == "structured" or (path == "auto" and has)
-
-
 class LocalExecutor:
     """In this process, on `threads` threads; a black box is called by several of them at once."""
 
@@ -78,7 +71,7 @@ class LocalExecutor:
 
     def open(self, model: Reference, path: Path, X: Matrix, widths: Matrix) -> None:
         self._model = model
-        if _structured(model, path):
+        if path_of(model, path) == "structured":
             self.fuses = True
             return
         # one thread in a BLAS: with more a product may round otherwise, and the threads here are enough
@@ -92,7 +85,7 @@ class LocalExecutor:
         if self.fuses:
             return jacobian(self._model, X, widths, path="structured", threads=self.threads)  # type: ignore[return-value]
         J, shared = np.zeros(X.shape, np.float32), Shared(X, widths)
-        grid = Grid(len(X), len(self._way.columns), *self._way.grid(len(X)))
+        grid = grid_of(self._way, len(X))
         first, tiles = 0, []
         for count in shares(grid.units, [1.0] * (self.threads * TILES_PER_THREAD)):
             tiles += [tile for _, tile in grid.tiles(first, first + count)]
@@ -141,7 +134,8 @@ class RayExecutor:
         return self._local is not None
 
     def open(self, model: Reference, path: Path, X: Matrix, widths: Matrix) -> None:
-        if _structured(model, path) and getattr(model, "ensemble", None) is None:
+        structured = path_of(model, path) == "structured"
+        if structured and getattr(model, "ensemble", None) is None:
             self.say("planner: a linear score has its Jacobian in closed form; the loop stays in process")
             self._stay(model, path, X, widths)
             return
@@ -150,14 +144,14 @@ class RayExecutor:
 
         session, way, shared = self._session, way_of(model, path), Shared(X, widths)
         _check_store(session.object_store, shared, len(way.columns))
-        crew = RayCrew(session, self.config, model, path, kernels.backend())
+        crew = RayCrew(session, self.config, model, path)
         self._stack.callback(crew.close)
         self._dispatcher = Dispatcher(crew, self.config, way, say=self.say)
         self._dispatcher.calibrate(shared)
         speeds = ", ".join(f"{speed:.3g}" for speed in self._dispatcher.speeds)
-        self.say(f"{crew.size} actors, {speeds} units/s; a step is {_units(way, X)} units, path {path}")
+        self.say(f"{crew.size} actors, {speeds} units/s; a step is {grid_of(way, len(X)).units} units, path {path}")
         self._facts = {"nodes": session.nodes, "actors": crew.size, "cluster_started_here": session.started_here}
-        if path == "auto" and _structured(model, path) and not self.config.num_gpus:
+        if path == "auto" and structured and not self.config.num_gpus:
             self._choose(model, path, shared)
         else:
             self._stack.enter_context(threadpool_limits(1, user_api="blas"))  # the driver scores rows, too
@@ -229,16 +223,6 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def _units(way: Any, X: Matrix) -> int:
-    return Grid(len(X), max(len(way.columns), 1), *way.grid(len(X))).units
-
-
 def _check_store(room: float, shared: Shared, columns: int) -> None:
     """Two steps' rows and one step's answers must fit at once, or Ray would spill them to disk or stall."""
-    need = 2 * shared.nbytes + len(shared.X) * columns * 4
-    if need > STORE_SHARE * room:
-        raise ClusterError(
-            "object store", f"must hold {need / 2**20:.0f} MiB of a step's rows and answers on every node",
-            found=f"{room / 2**20:.0f} MiB, of which {100 * STORE_SHARE:.0f}% may be used",
-            fix="start the nodes with a larger --object-store-memory, or use a smaller IPC",
-        )  # fmt: skip
+    check_store(room, 2 * shared.nbytes + len(shared.X) * columns * 4, "a step's rows and answers", "a smaller IPC")

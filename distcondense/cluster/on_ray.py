@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distcondense import kernels
-from distcondense.cluster.config import STORE_SHARE, Cluster
+from distcondense.cluster.config import Cluster, check_store
 from distcondense.cluster.dispatch import Came, Failed, Lost
 from distcondense.cluster.worker import Hello, Shared, Worker
 from distcondense.errors import ClusterError, DistcondenseWarning, UserError
@@ -95,11 +95,11 @@ def connected(config: Cluster, *, cpus: int | None = None) -> Iterator[Session]:
     from ray._private import ray_constants
 
     before = ray_constants.ENABLE_RAY_CLUSTER
-    if fresh:
-        _start(ray, config, cpus)
-    else:
-        _join(ray, config)
     try:
+        if fresh:
+            _start(ray, config, cpus)
+        else:
+            _join(ray, config)
         yield _session(ray, started_here=fresh)
     finally:
         ray.shutdown()
@@ -269,11 +269,26 @@ def _hopeless(error: BaseException) -> bool:
     return isinstance(error, ray.exceptions.RuntimeEnvSetupError) or "No module named" in str(error)
 
 
-def _environment(threads: int, backend: str | None = None) -> dict[str, Any]:
+def _environment(threads: int) -> dict[str, Any]:
+    """What a worker's process starts with; the backend is part of a run's identity, and it must not choose another."""
     variables = dict.fromkeys(THREADS, str(threads)) | dict.fromkeys(BLAS_THREADS, "1")
-    if backend is not None:  # part of a run's identity: the workers must not choose another
-        variables["DISTCONDENSE_BACKEND"] = backend
-    return {"env_vars": variables}
+    return {"env_vars": {**variables, "DISTCONDENSE_BACKEND": kernels.backend()}}
+
+
+def _room(session: Session, who: str, cpus: float, *, gpus: float = 0, memory: float = 0) -> int:
+    """How many actors or tasks that ask for this fit the cluster at once; an error where not one does."""
+    gib = 2**30
+    everything = ((cpus, session.cpus, "{:g} cores"), (gpus, session.gpus, "{:g} GPUs"),
+                  (memory / gib, session.memory / gib, "{:.1f} GiB"))  # fmt: skip
+    asked = [(need, have, words) for need, have, words in everything if need]
+    room = min(int(have // need) for need, have, _ in asked)
+    if room < 1:
+        need = " and ".join(words.format(need) for need, _, words in asked)
+        have = " and ".join(words.format(have) for _, have, words in asked)
+        raise ClusterError(
+            "cluster", f"must have {need} for one {who}", found=f"{have} in all", fix=f"ask for less per {who}"
+        )
+    return room
 
 
 class _Actor(Worker):
@@ -308,12 +323,13 @@ class _Actor(Worker):
 class RayCrew:
     """Actors that each hold a `Worker`; the `Crew` of `dispatch.py`."""
 
-    def __init__(self, session: Session, config: Cluster, model: Any, path: str, backend: str) -> None:
+    def __init__(self, session: Session, config: Cluster, model: Any, path: str) -> None:
         self._ray = _ray()
-        self.session, self.config, self.path, self.backend = session, config, path, backend
-        # a cluster that is joined may grow to what was said; one started here does not
-        room = self._room(session, config) if config.actors is None or session.started_here else 0
-        self.size = config.actors or room
+        self.config, self.path = config, path
+        self.size = config.actors or 0
+        if not self.size or session.started_here:  # a cluster that is joined may grow to what was said
+            room = _room(session, "actor", config.num_cpus, gpus=config.num_gpus)
+            self.size = self.size or room
         from ray import cloudpickle
 
         try:
@@ -323,34 +339,16 @@ class RayCrew:
                 "reference model", "must be one that can be pickled, to travel to the workers",
                 found=type(error).__name__, fix="make what cannot travel in the function itself, or run without Ray",
             ) from None  # fmt: skip
-        if len(packed) > STORE_SHARE * session.object_store:  # Ray would put it on the nodes' disks
-            raise ClusterError(
-                "object store", f"must hold the model, {len(packed) / 2**20:.0f} MiB, on every node",
-                found=f"{session.object_store / 2**20:.0f} MiB, of which {100 * STORE_SHARE:.0f}% may be used",
-                fix="start the nodes with a larger --object-store-memory, or use a smaller model",
-            )  # fmt: skip
+        check_store(session.object_store, len(packed), "the model", "a smaller model")
         self._model = self._put(packed, "the model")  # once; restarted actors read it from there, too
         self._remote = self._ray.remote(_Actor)
         self._actors: list[Any] = [None] * self.size
-
-    @staticmethod
-    def _room(session: Session, config: Cluster) -> int:
-        room = session.cpus // config.num_cpus
-        if config.num_gpus:
-            room = min(room, session.gpus // config.num_gpus)
-        if room < 1:
-            raise ClusterError(
-                "cluster", f"must have {config.num_cpus:g} cores and {config.num_gpus:g} GPUs for one actor",
-                found=f"{session.cpus:g} cores and {session.gpus:g} GPUs in all",
-                fix="ask for less per actor (num_cpus, num_gpus)",
-            )  # fmt: skip
-        return int(room)
 
     def raise_up(self, worker: int) -> Any:
         """A new actor in the place of `worker`; the ticket of its `hello`."""
         options = {"num_cpus": self.config.num_cpus, "num_gpus": self.config.num_gpus, "max_restarts": 0}
         actor = self._remote.options(
-            **options, runtime_env=_environment(self.config.threads, self.backend)
+            **options, runtime_env=_environment(self.config.threads)
         ).remote(self._model, self.path, self.config.threads, self.config.num_gpus > 0)  # fmt: skip
         self._actors[worker] = actor
         return actor.hello.remote()
@@ -445,19 +443,11 @@ class TaskPool:
 
     def __init__(self, session: Session, *, at_once: int | None = None, num_cpus: float = 1, memory: int = 0) -> None:
         self._ray = _ray()
-        room = int(session.cpus // num_cpus)
-        if memory:
-            room = min(room, int(session.memory // memory))
-        if room < 1:
-            raise ClusterError(
-                "cluster", f"must have {num_cpus:g} cores and {memory / 2**30:.1f} GiB for one task",
-                found=f"{session.cpus:g} cores and {session.memory / 2**30:.1f} GiB",
-                fix="ask for less per task",
-            )  # fmt: skip
+        room = _room(session, "task", num_cpus, memory=memory)
         self.at_once = min(room, at_once or room)
         self._options = {
             "num_cpus": num_cpus, "memory": memory or None, "max_retries": 0,
-            "runtime_env": _environment(max(1, int(num_cpus)), kernels.backend()),
+            "runtime_env": _environment(max(1, int(num_cpus))),
         }  # fmt: skip
         self._running: dict[Any, int] = {}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distcondense.jacobian import Tile
+from distcondense.jacobian import Batches, Tile, Walk
 
 TILE_SECONDS = 0.5  # long enough that messages and copies cost little, short against a step that is worth a cluster
 LEAST_SECONDS = 0.02  # a shorter tile would be all message
@@ -50,6 +50,11 @@ class Grid:
             found.append((end - first, Tile(stripe * self.height, bottom, left, right)))
             first = end
         return found
+
+
+def grid_of(way: Batches | Walk, rows: int) -> Grid:
+    """The units of a table of `rows` rows; a model that uses no column has one, and it is empty."""
+    return Grid(rows, max(len(way.columns), 1), *way.grid(rows))
 
 
 @dataclass(frozen=True)

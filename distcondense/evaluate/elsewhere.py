@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from distcondense.codec import Codec
 from distcondense.cohort import Cohort, Outcome, Split
 from distcondense.errors import ModelError, UserError
-from distcondense.evaluate.utility import RESAMPLES, _random_rows, best_threshold, bootstrap, measures_of
+from distcondense.evaluate.utility import RESAMPLES, best_threshold, estimates, random_rows
 from distcondense.methods.base import Floats, Matrix, in_unit
 from distcondense.references.base import Reference
 from distcondense.references.learners import Learner
@@ -85,7 +85,7 @@ def _train(home: Home, seed: int, threads: int) -> dict[str, tuple[int, _Trained
     ways: dict[str, tuple[int, _Trained | str]] = {"full": (len(split.train), trained(wide, full))}
     if len(home.outcome):
         student = in_unit(home.outcome, home.time_unit)
-        chosen = _random_rows(train, home.outcome, seed)
+        chosen = random_rows(train, home.outcome, seed)
         condensed = trained(home.codec, lambda: home.learner.fit(
             home.rows, student, risk=home.risk, weight=home.weight, seed=seed, threads=threads))  # fmt: skip
         few = trained(home.codec, lambda: home.learner.fit(
@@ -108,9 +108,7 @@ def _tested(
         if isinstance(way, str):
             return {"failed": way}
         score = way.model.scores(way.codec.encode(site.features.iloc[test]))
-        measures = measures_of(way.model.link, score, outcome, way.threshold)
-        found = bootstrap(measures, len(test), seed=seed, person=person)
-        return {"threshold": way.threshold, **{name: estimate.to_dict() for name, estimate in found.items()}}
+        return estimates(way.model.link, score, outcome, way.threshold, seed=seed, person=person)
 
     return {
         **{name: measured(way) for name, (_, way) in trained.items()},

@@ -97,6 +97,14 @@ def measures_of(
     }
 
 
+def estimates(
+    link: Link, score: NDArray[np.floating], outcome: Outcome, threshold: float | None, *, seed: int, person: Any
+) -> dict[str, Any]:
+    """Every measure of these scores with its interval, as run.json keeps them; `person` says whose row each is."""
+    found = bootstrap(measures_of(link, score, outcome, threshold), len(outcome), seed=seed, person=person)
+    return {"threshold": threshold, **{name: estimate.to_dict() for name, estimate in found.items()}}
+
+
 def evaluate(cohort: Cohort, split: Split, condensed: Condensed, *, seed: int, threads: int) -> dict[str, Any]:
     """Full data, condensed, and as many random real rows of the same class balance, on the test part.
 
@@ -127,9 +135,7 @@ def evaluate(cohort: Cohort, split: Split, condensed: Condensed, *, seed: int, t
         threshold = None
         if cohort.task == "binary":
             threshold = best_threshold(real["choose"].label, model.scores(seen["choose"]))
-        measures = measures_of(model.link, model.scores(seen["test"]), real["test"], threshold)
-        found = bootstrap(measures, len(split.test), seed=seed, person=person)
-        return {"threshold": threshold, **{name: estimate.to_dict() for name, estimate in found.items()}}
+        return estimates(model.link, model.scores(seen["test"]), real["test"], threshold, seed=seed, person=person)
 
     def full() -> dict[str, Any]:
         """All patients and, where the private model used a few columns only, all columns."""
@@ -147,7 +153,7 @@ def evaluate(cohort: Cohort, split: Split, condensed: Condensed, *, seed: int, t
     if private:
         ways["private_model"] = (len(split.train), lambda: measured(lambda: condensed.reference))
     if len(condensed.outcome):  # a private run without an answer has no rows
-        chosen = _random_rows(real["train"], condensed.outcome, seed)
+        chosen = random_rows(real["train"], condensed.outcome, seed)
         student = lambda: condensed.student(seed=seed, threads=threads)  # noqa: E731
         ways["condensed"] = (len(condensed.outcome), lambda: measured(student))
         ways["random_real"] = (len(chosen), alike)
@@ -168,7 +174,7 @@ def _nothing_to_measure(cohort: Cohort, split: Split) -> str:
     return ""
 
 
-def _random_rows(train: Outcome, labels: Outcome, seed: int) -> NDArray[np.int64]:
+def random_rows(train: Outcome, labels: Outcome, seed: int) -> NDArray[np.int64]:
     """Random training rows, as many of each class (event status) as the condensed set has, or all there are."""
     rng = np.random.default_rng([seed, 0x4EA1])
     chosen = []

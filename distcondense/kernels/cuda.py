@@ -27,7 +27,7 @@ from distcondense.errors import SettingsError
 from distcondense.kernels.ensemble import TreeEnsemble
 from distcondense.kernels.jit import kernel
 from distcondense.kernels.rows import as_rows, as_steps, check_threads, over_rows
-from distcondense.kernels.walk import CSR, depth_of, indptr_of, link, trees_of, walk_row
+from distcondense.kernels.walk import CSR, depth_of, indptr_of, link, quotient, trees_of, walk_row
 from distcondense.kernels.walk import jacobian as jacobian_here
 
 _unusable: str | None = None
@@ -86,9 +86,7 @@ def _slopes(
         margin = margins[i]
         here = link(margin, sigmoid)
         for k in range(starts[i], starts[i + 1]):
-            above = link(margin + delta[k, 0], sigmoid) if delta[k, 0] != 0 else here
-            under = link(margin + delta[k, 1], sigmoid) if delta[k, 1] != 0 else here
-            values[k] = np.float32((above - under) / (2.0 * np.float64(steps[columns[k]])))
+            values[k] = quotient(margin, here, delta[k, 0], delta[k, 1], steps[columns[k]], sigmoid)
 
 
 class _Room(NamedTuple):

@@ -111,6 +111,14 @@ def link(margin: Any, sigmoid: Any) -> Any:
 
 
 @kernel(error_model="numpy")
+def quotient(margin: Any, here: Any, up: Any, down: Any, step: Any, sigmoid: Any) -> Any:
+    """J of one feature from Δ⁺, Δ⁻ and its step, as float32; `here` is link(margin)."""
+    above = link(margin + up, sigmoid) if up != 0 else here
+    under = link(margin + down, sigmoid) if down != 0 else here
+    return np.float32((above - under) / (2.0 * np.float64(step)))
+
+
+@kernel(error_model="numpy")
 def gradient_row(x: Any, dldf: Any, steps: Any, trees: Any, base: Any, sigmoid: Any, scratch: Any, g: Any) -> None:
     """dldf · J of one row into g (d,) float32, which must be zero before; `scratch` is what `scratch_of` gives."""
     delta, touched, mark, flips = scratch
@@ -119,9 +127,7 @@ def gradient_row(x: Any, dldf: Any, steps: Any, trees: Any, base: Any, sigmoid: 
     for k in range(count):
         j = touched[k]
         mark[j] = 0
-        above = link(margin + delta[j, 0], sigmoid) if delta[j, 0] != 0 else here
-        under = link(margin + delta[j, 1], sigmoid) if delta[j, 1] != 0 else here
-        g[j] = dldf * np.float32((above - under) / (2.0 * np.float64(steps[j])))
+        g[j] = dldf * quotient(margin, here, delta[j, 0], delta[j, 1], steps[j], sigmoid)
 
 
 @kernel()

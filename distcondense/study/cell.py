@@ -28,7 +28,7 @@ import pandas as pd
 
 from distcondense import datasets
 from distcondense.codec import Codec
-from distcondense.cohort import Cohort, Outcome, check_features, declares, read_csv_cells
+from distcondense.cohort import Cohort, Outcome, check_features, positive_as_read, read_csv_cells
 from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError, UserError
 from distcondense.evaluate.elsewhere import Home, evaluate_elsewhere
 from distcondense.pipeline import condense
@@ -37,7 +37,7 @@ from distcondense.result import RISK, WEIGHT
 from distcondense.runfolder import RunFolder, write_json
 from distcondense.schema import Column, Schema, plain_value
 from distcondense.study.design import Cell, Goal, Source, digest
-from distcondense.tables import is_csv, read_cell, read_table
+from distcondense.tables import is_csv, read_table
 
 NOT_SHARED = "its machine has another folder at --out than this one: choose an --out that all machines share"
 PATIENCE = 60.0  # seconds to wait for a process that is still at work on the cell: one of a study that was killed
@@ -171,8 +171,8 @@ def load(source: Source, goal: Goal, *, apart_from: Source | None = None) -> Coh
         frame = frame[~frame[person].isin(_rows(apart_from, goal)[person])].reset_index(drop=True)
     positive, label = goal.positive, goal.event if goal.target is None else goal.target
     assert source.path is not None
-    if is_csv(source.path) and isinstance(positive, str) and not declares(source.schema, label):
-        positive = read_cell(positive)  # as the column's own cells are read
+    if is_csv(source.path):
+        positive = positive_as_read(positive, source.schema, label)
     aside = [source.rename.get(name, name) for name in source.where]
     return Cohort.from_frame(
         frame, target=goal.target, time=goal.time, event=goal.event, positive=positive, person_id=person,

@@ -40,14 +40,14 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
 from distcondense.cohort import Task
-from distcondense.datasets import _RECIPES, DATASETS
+from distcondense.datasets import DATASETS, RECIPES
 from distcondense.errors import SettingsError, UserError
 from distcondense.methods.private import public_side
 from distcondense.populations import count
 from distcondense.references.learners import LEARNERS
-from distcondense.schema import Label, Schema, _unknown, nearest
+from distcondense.schema import Label, Schema, nearest, unknown_keys
 from distcondense.settings import Mechanism, Settings
-from distcondense.tables import MISSING_MARKERS, _at_uri, is_csv, is_uri, table_name
+from distcondense.tables import MISSING_MARKERS, at_uri, is_csv, is_uri, table_name
 
 GUARANTEES = {"private": "end-to-end", "published": "as-published", "none": "none"}
 OUTCOME = ("target", "time", "event", "positive", "ignore")
@@ -199,7 +199,7 @@ class _Table:
         self.values: Mapping[str, Any] = values if isinstance(values, Mapping) else {}
         if not isinstance(values, Mapping):
             self.wrong("must be a table")
-        problems += _unknown(self.values, set(legal), f"{where} ")
+        problems += unknown_keys(self.values, set(legal), f"{where} ")
 
     def wrong(self, text: str) -> None:
         self.problems.append(f"{self.where} {text}")
@@ -372,7 +372,7 @@ def _simulated(table: _Table, name: str, simulated: str) -> tuple[Source, tuple[
         table.wrong(f"simulated: {nearest(simulated, DATASETS)}")
         return blank
     legal = list(inspect.signature(DATASETS[simulated]).parameters)
-    unknown = _unknown(options, set(legal), "options: ")
+    unknown = unknown_keys(options, set(legal), "options: ")
     for problem in unknown:
         table.wrong(problem)
     if unknown:
@@ -381,7 +381,7 @@ def _simulated(table: _Table, name: str, simulated: str) -> tuple[Source, tuple[
         for key in ("rows", "seed"):
             count(key, options.get(key, 1), least=int(key == "rows"))
         population = {key: value for key, value in options.items() if key not in ("rows", "seed")}
-        made = _RECIPES.get(simulated, DATASETS[simulated])(**population)  # columns and outcome, without its rows
+        made = RECIPES.get(simulated, DATASETS[simulated])(**population)  # columns and outcome, without its rows
     except (UserError, TypeError) as error:
         table.wrong(f"options: {error}")
         return blank
@@ -402,7 +402,7 @@ def _on_disk(table: _Table, source: Source, folder: Path, path: str, goals: Sequ
     """The table's whole contents decide which patients these are; of its columns only the names are read here."""
     place = path if is_uri(path) else str((folder / path).resolve())
     try:
-        found = _at_uri(path, f"table {table_name(path)}") if is_uri(path) else Path(place)
+        found = at_uri(path, f"table {table_name(path)}") if is_uri(path) else Path(place)
         with io.BytesIO(found) if isinstance(found, bytes) else open(found, "rb") as stream:
             content = hashlib.file_digest(stream, "sha256").hexdigest()
             stream.seek(0)
@@ -495,7 +495,7 @@ def _method(entry: Any, number: int, ipc: tuple[int, ...], problems: list[str]) 
         table.wrong("must have an ipc, here or in [study]")
     settings = table.table("settings")
     kinds = {f.name: str(f.type) for f in fields(Settings) if f.name not in ELSEWHERE}
-    problems += _unknown(settings, set(kinds), f"{table.where} settings: ")
+    problems += unknown_keys(settings, set(kinds), f"{table.where} settings: ")
     for key, value in settings.items():
         if key in kinds and not _is_a(value, kinds[key]):
             table.wrong(f"settings: {key} must be {_words(kinds[key])}")
