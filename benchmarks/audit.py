@@ -12,7 +12,7 @@ import time
 import warnings
 
 from benchmarks.published import RESULTS
-from distcondense.evaluate.audit import run_audit
+from distcondense.evaluate.audit.run import run_audit
 
 PRIVATE, NOMINAL = (1.0, 4.0), 2.5
 

@@ -33,9 +33,9 @@ from distcondense.cluster.executors import Executor, LocalExecutor, RayExecutor
 from distcondense.cluster.on_ray import connected
 from distcondense.cluster.plan import LEAST_SECONDS, grid_of, plan
 from distcondense.cluster.worker import Shared
-from distcondense.jacobian import TILE_BYTES, TILE_ROWS, Batches
 from distcondense.kernels.update import AdamState, NoiseRule
-from distcondense.references.base import BlackBox, Reference
+from distcondense.models.base import BlackBox, Reference
+from distcondense.models.jacobian import TILE_BYTES, TILE_ROWS, Batches
 
 RESULTS = Path(__file__).parent / "results"
 NETWORK = 1.25e9  # bytes per second of a 10 Gbit/s network: stated, not measured

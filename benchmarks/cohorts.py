@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from distcondense import Cohort, Schema
-from distcondense.tables import read_table
+from distcondense.data.tables import read_table
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SCHEMAS = Path(__file__).parent / "schemas"

@@ -15,7 +15,7 @@ import numpy as np
 import distcondense as dc
 from benchmarks import cohorts
 from benchmarks.published import PAPER, RESULTS, TUNED
-from distcondense.privacy.published import PublishedAccountant
+from distcondense.privacy.steps import PublishedAccountant
 
 BUDGETS = (2.3, 5.0, 10.0, 25.0, 100.0, None)
 

@@ -30,13 +30,13 @@ from sklearn.preprocessing import StandardScaler
 
 import distcondense as dc
 from benchmarks import cohorts
-from distcondense.codec import design_of
-from distcondense.jacobian import jacobian
-from distcondense.methods import placement
-from distcondense.methods.placement import Floats, Ints, Placed, Rng, expected_auroc, place
-from distcondense.metrics import auroc
-from distcondense.references.private import Learned
-from distcondense.schema import Schema
+from distcondense.data.codec import design_of
+from distcondense.data.schema import Schema
+from distcondense.methods.private import placement
+from distcondense.methods.private.fit import Learned
+from distcondense.methods.private.placement import Floats, Ints, Placed, Rng, expected_auroc, place
+from distcondense.models.jacobian import jacobian
+from distcondense.outcomes.measures import auroc
 
 RESULTS = Path(__file__).parent / "results"
 DELTA = 1e-5
@@ -408,9 +408,9 @@ def main() -> None:
 
 def tiny() -> Learned:
     """A model of one column that needs no patient."""
-    from distcondense.bins import public_cells
+    from distcondense.data.cells import public_cells
+    from distcondense.models.additive import AdditiveModel
     from distcondense.privacy.gate import Logistic
-    from distcondense.references.additive import AdditiveModel
 
     cells = public_cells(Schema((dc.Column("x", "binary", categories=(0, 1)),)))
     model = AdditiveModel(cells, 0.0, (np.array([-1.0, 1.0]),))

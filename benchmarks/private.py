@@ -20,15 +20,15 @@ import numpy as np
 
 import distcondense as dc
 from benchmarks import cohorts
-from distcondense.bins import public_cells
-from distcondense.codec import Codec, design_of
-from distcondense.cohort import Cohort, Outcome
+from distcondense.data.cells import public_cells
+from distcondense.data.codec import Codec, design_of
+from distcondense.data.cohort import Cohort, Outcome
 from distcondense.errors import UserError
-from distcondense.metrics import auroc, c_index
+from distcondense.models.learners import fit_aft, fit_cox, fit_xgb
+from distcondense.outcomes.measures import auroc, c_index
 from distcondense.privacy.accountant import Budget
 from distcondense.privacy.gate import Logistic, PrivateTable
 from distcondense.privacy.ledger import Ledger
-from distcondense.references.learners import fit_aft, fit_cox, fit_xgb
 
 RESULTS = Path(__file__).parent / "results"
 DELTA = 1e-5
@@ -47,7 +47,7 @@ TARGETS = {
 
 def load(name: str, prevalence: float, rows: int) -> Cohort:
     if name == "proteomics":
-        from distcondense.datasets import load as simulated
+        from distcondense.data.datasets import load as simulated
 
         made = simulated("proteomics_like", rows=rows, prevalence=prevalence, seed=1)
         return Cohort.from_frame(made.frame, owned=True, **made.how)

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from distcondense import Settings, engine
+from distcondense import Settings
 from distcondense.cluster.executors import Executor
-from distcondense.engine import Problem, RealScores, State, optimise, seed_key
 from distcondense.kernels.random import normals
 from distcondense.kernels.update import NoiseRule
-from distcondense.objectives import Composite, bce
-from distcondense.privacy.published import PublishedAccountant
-from distcondense.references.base import BlackBox, Reference
+from distcondense.methods.published import engine
+from distcondense.methods.published.engine import Problem, RealScores, State, optimise, seed_key
+from distcondense.methods.published.objectives import Composite, bce
+from distcondense.models.base import BlackBox, Reference
+from distcondense.privacy.steps import PublishedAccountant
 
 ROWS, COLUMNS, STEPS = 600, 24, 5  # 600 rows: a batch has one column, a step 24 units
 SETTINGS = Settings(mechanism="none", ipc=ROWS // 2, steps=STEPS, evaluate_every=2, learning_rate=0.01)

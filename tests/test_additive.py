@@ -13,21 +13,21 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import distcondense as dc
-from distcondense.bins import FINE, Cells, public_cells
-from distcondense.codec import Codec
-from distcondense.cohort import Cohort, Outcome
+from distcondense.data.cells import FINE, Cells, public_cells
+from distcondense.data.codec import Codec
+from distcondense.data.cohort import Cohort, Outcome
+from distcondense.data.schema import Column, Schema
 from distcondense.errors import BudgetError, CohortError, ModelError, SchemaError, SettingsError
-from distcondense.jacobian import jacobian
-from distcondense.methods import placement
-from distcondense.methods import private as method
-from distcondense.metrics import AurocSample, CIndexSample
+from distcondense.methods.private import condense as method
+from distcondense.methods.private import placement
+from distcondense.methods.private.fit import Plan, fit_private
+from distcondense.methods.private.smoothing import SPREADS, merge_cells, prior_kernels, smooth, spread_out
+from distcondense.models.additive import AdditiveModel
+from distcondense.models.jacobian import jacobian
+from distcondense.outcomes.measures import AurocSample, CIndexSample
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.gate import Logistic, PiecewiseExponential, PrivateTable
 from distcondense.privacy.ledger import Ledger
-from distcondense.references.additive import AdditiveModel
-from distcondense.references.private import Plan, fit_private
-from distcondense.references.smoothing import SPREADS, merge_cells, prior_kernels, smooth, spread_out
-from distcondense.schema import Column, Schema
 from distcondense.settings import Settings
 from tests import naive
 from tests.conftest import SMALL_SCHEMA, small_frame
@@ -618,8 +618,8 @@ def test_the_model_goes_to_treelite_and_comes_back_the_same():
     """GTIL scores Treelite's copy as the kernels score ours, and our own reader takes it back."""
     import treelite
 
-    from distcondense.references.additive import to_treelite
-    from distcondense.references.trees import flatten
+    from distcondense.models.additive import to_treelite
+    from distcondense.models.trees import flatten
 
     frame = small_frame(600)
     model = dc.PrivateModel(epsilon=8.0).fit(frame[SMALL_SCHEMA.names], frame["died"], schema=SMALL_SCHEMA).model_

@@ -13,14 +13,14 @@ from hypothesis import strategies as strategy
 from scipy import stats
 
 from distcondense.errors import SettingsError
-from distcondense.evaluate import audit
-from distcondense.evaluate import audit_stats as st
-from distcondense.evaluate.audit import ALONE, CHOICE, EARLY, MANY, OUTLIER, UNSEEN, run_audit
+from distcondense.evaluate.audit import run as audit
+from distcondense.evaluate.audit import stats as st
+from distcondense.evaluate.audit.run import ALONE, CHOICE, EARLY, MANY, OUTLIER, UNSEEN, run_audit
+from distcondense.methods.private import fit as private
 from distcondense.privacy import gate, noise
 from distcondense.privacy.accountant import gaussian_epsilon, gaussian_mu
 from distcondense.privacy.gate import Logistic, PrivateTable
 from distcondense.privacy.ledger import Ledger
-from distcondense.references import private
 from tests import naive
 
 # ---- from guesses to a bound

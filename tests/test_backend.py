@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from distcondense.kernels import native, walk
-from distcondense.references.learners import fit_xgb
+from distcondense.models.learners import fit_xgb
 
 ROOT = Path(__file__).resolve().parents[1]
 needs_native = pytest.mark.skipif(native.why_not() is not None, reason=f"no native kernels: {native.why_not()}")
@@ -71,7 +71,7 @@ ONCE_EACH = """
 import json
 import numpy as np
 from numba.core.registry import CPUDispatcher
-from distcondense.jacobian import jacobian
+from distcondense.models.jacobian import jacobian
 from distcondense.kernels import batches, exchange, fused, native, native_build, random, update, walk
 from tests import naive
 

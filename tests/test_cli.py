@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distcondense.schema import Schema
+from distcondense.data.schema import Schema
 from tests.shell import FOLLOWED, TARGET, Answer, Call, files, options, refused, write
 from tests.tiny import BINARY, NUMBER, SCHEMA, SPOILED, TEXT, Spoiled, patients
 
@@ -362,7 +362,7 @@ def test_an_interrupted_run_says_so_and_goes_on_with_resume(
 ) -> None:
     run = ["condense", cohort, *TARGET, *BARE, *SMALL, "--quiet", "--out", "run"]
     with monkeypatch.context() as patched:
-        patched.setattr("distcondense.pipeline.condense_published", interrupted)
+        patched.setattr("distcondense.api.condense_published", interrupted)
         answer = call(*run)
     assert answer.code == 130
     assert "interrupted; go on with --resume" in answer.err
@@ -381,7 +381,7 @@ def test_a_bug_is_not_dressed_up_as_the_users_mistake(
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("distcondense.pipeline.condense_published", broken)
+    monkeypatch.setattr("distcondense.api.condense_published", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         call("condense", cohort, *TARGET, *BARE, *SMALL, "--out", "run")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from distcondense import tables
-from distcondense.methods import placement
-from distcondense.schema import Schema
+from distcondense.data import tables
+from distcondense.data.schema import Schema
+from distcondense.methods.private import placement
 from tests.shell import FOLLOWED, TARGET, Call, files, refused, write
 from tests.tiny import CANARIES, SCHEMA, patients
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from distcondense.codec import Codec, design, design_of
-from distcondense.cohort import check_features
+from distcondense.data.codec import Codec, design, design_of
+from distcondense.data.cohort import check_features
+from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, DistcondenseWarning
-from distcondense.schema import Column, Schema
 from tests.tiny import BINARY, SCHEMA, patients
 
 ANCHOR = Column("anchor", "continuous", low=-1e4, high=1e4)  # always varies, so that something is left to encode
@@ -283,7 +283,7 @@ def test_softening_does_not_bend_values_into_bounds() -> None:
 
 
 def test_the_design_is_original_units_with_one_hot_categories() -> None:
-    from distcondense.cohort import Cohort
+    from distcondense.data.cohort import Cohort
 
     frame = patients()
     found = design(Cohort.from_frame(frame, schema=SCHEMA, **BINARY))

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcondense.cohort import Cohort, Outcome
+from distcondense.data.cohort import Cohort, Outcome
+from distcondense.data.schema import Column, Schema
+from distcondense.data.tables import MISSING_MARKERS, read_table
 from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, UserError
-from distcondense.schema import Column, Schema
-from distcondense.tables import MISSING_MARKERS, read_table
 from tests.conftest import real_data
 from tests.tiny import BINARY, CANARIES, NUMBER, SCHEMA, SPOILED, SURVIVAL, TEXT, Spoiled, patients, put
 

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distcondense import datasets, populations
-from distcondense.datasets import DATASETS, Simulated, load, stream, write_parquet
+from distcondense.data import datasets, populations
+from distcondense.data.datasets import DATASETS, Simulated, load, stream, write_parquet
 from distcondense.errors import SettingsError
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -241,7 +241,7 @@ def test_a_bad_setting_is_named(call: Any, says: str) -> None:
 
 def test_importing_the_module_imports_no_heavy_library() -> None:
     heavy = {"sklearn", "lifelines", "pyarrow.parquet", "xgboost"}
-    code = f"import sys, distcondense.datasets; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, distcondense.data.datasets; print(sorted({heavy} & set(sys.modules)))"
     root = Path(datasets.__file__).parents[1]
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
     assert out.stdout.strip() == "[]"

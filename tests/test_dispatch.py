@@ -24,8 +24,8 @@ from distcondense.cluster.dispatch import AHEAD, Came, Dispatcher, Failed, Lost
 from distcondense.cluster.plan import LEAST_SECONDS, TILE_SECONDS, TILES_EACH, Grid, plan, shares
 from distcondense.cluster.worker import Hello, Part, Shared, blas, likeness
 from distcondense.errors import ClusterError, ModelError
-from distcondense.jacobian import Batches, Tile
-from distcondense.references.base import BlackBox
+from distcondense.models.base import BlackBox
+from distcondense.models.jacobian import Batches, Tile
 from tests import naive
 
 NEVER = math.inf

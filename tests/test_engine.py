@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distcondense import Settings, engine
-from distcondense.cluster.checkpoint import Checkpoint
+from distcondense import Settings
 from distcondense.cluster.executors import LocalExecutor
-from distcondense.engine import Problem, RealScores, State, optimise, seed_key
 from distcondense.errors import RunFolderError
 from distcondense.kernels.random import normals, uniforms
 from distcondense.kernels.update import AdamState, NoiseRule
-from distcondense.objectives import Composite, bce
-from distcondense.privacy.published import PublishedAccountant
-from distcondense.references.base import BlackBox
+from distcondense.methods.published import engine
+from distcondense.methods.published.engine import Problem, RealScores, State, optimise, seed_key
+from distcondense.methods.published.objectives import Composite, bce
+from distcondense.models.base import BlackBox
+from distcondense.privacy.steps import PublishedAccountant
+from distcondense.runs.checkpoint import Checkpoint
 from tests import naive
 
 ROWS, COLUMNS = 6, 5

@@ -27,23 +27,24 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from distcondense import Cluster, Settings, cli, engine, errors, kernels
+from distcondense import Cluster, Settings, cli, errors, kernels
 from distcondense import jacobian as jacobian_function
-from distcondense.cluster.checkpoint import Checkpoint
 from distcondense.cluster.executors import LocalExecutor, RayExecutor, _check_store, executor_of
 from distcondense.cluster.plan import Grid
 from distcondense.cluster.worker import Part, Shared, Worker, likeness
-from distcondense.engine import Problem, RealScores, optimise, seed_key
 from distcondense.errors import ClusterError, ModelError, SettingsError, UserError
-from distcondense.jacobian import Batches, Tile, Walk, on_gpu, way_of
 from distcondense.kernels import cuda
 from distcondense.kernels.random import normals
 from distcondense.kernels.update import NoiseRule
-from distcondense.objectives import Composite, bce
-from distcondense.privacy.published import PublishedAccountant, StepRecord
-from distcondense.references import compiled
-from distcondense.references.base import BlackBox, Reference
-from distcondense.references.trees import TreeReference, tree_reference
+from distcondense.methods.published import engine
+from distcondense.methods.published.engine import Problem, RealScores, optimise, seed_key
+from distcondense.methods.published.objectives import Composite, bce
+from distcondense.models import compiled
+from distcondense.models.base import BlackBox, Reference
+from distcondense.models.jacobian import Batches, Tile, Walk, on_gpu, way_of
+from distcondense.models.trees import TreeReference, tree_reference
+from distcondense.privacy.steps import PublishedAccountant, StepRecord
+from distcondense.runs.checkpoint import Checkpoint
 from tests import naive
 
 Matrix = NDArray[np.float32]
@@ -109,7 +110,7 @@ def model_of(kind: str) -> Reference:
 def batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Batches of all rows and a few columns, or of 12 rows and one column, the last stripe of a single row."""
     if request.param == "striped":
-        monkeypatch.setattr(sys.modules["distcondense.jacobian"], "TILE_BYTES", 2 * COLUMNS * 4 * 12)
+        monkeypatch.setattr(sys.modules["distcondense.models.jacobian"], "TILE_BYTES", 2 * COLUMNS * 4 * 12)
     return str(request.param)
 
 

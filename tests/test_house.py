@@ -116,5 +116,5 @@ def test_only_one_module_imports_ray():
 
 
 def test_a_run_in_process_does_not_import_ray():
-    code = "import sys, distcondense.pipeline, distcondense.cluster.executors; sys.exit('ray' in sys.modules)"
+    code = "import sys, distcondense.api, distcondense.cluster.executors; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0

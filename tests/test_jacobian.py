@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestClassifier
 
 from distcondense.errors import DistcondenseWarning, ModelError, SettingsError
-from distcondense.jacobian import jacobian
-from distcondense.references import compiled
-from distcondense.references.base import BlackBox
-from distcondense.references.trees import tree_reference
+from distcondense.models import compiled
+from distcondense.models.base import BlackBox
+from distcondense.models.jacobian import jacobian
+from distcondense.models.trees import tree_reference
 from tests import naive
 
 

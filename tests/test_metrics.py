@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distcondense.cohort import Outcome
+from distcondense.data.cohort import Outcome
 from distcondense.evaluate.utility import best_threshold, bootstrap, measures_of
-from distcondense.metrics import AurocSample, CIndexSample, auroc, c_index
+from distcondense.outcomes.measures import AurocSample, CIndexSample, auroc, c_index
 from tests import naive
 
 

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from distcondense.bins import public_cells
+from distcondense.data.cells import public_cells
+from distcondense.data.schema import Column, Schema
 from distcondense.kernels.exchange import exchange_decorrelate, exchange_mmd
-from distcondense.methods import placement
-from distcondense.methods.placement import Placed, expected_auroc, place
+from distcondense.methods.private import placement
+from distcondense.methods.private.fit import Learned
+from distcondense.methods.private.placement import Placed, expected_auroc, place
+from distcondense.models.additive import AdditiveModel
 from distcondense.privacy.gate import Logistic, Objective, PiecewiseExponential
-from distcondense.references.additive import AdditiveModel
-from distcondense.references.private import Learned
-from distcondense.schema import Column, Schema
 from tests import naive
 
 HORIZON = 60.0
@@ -426,15 +426,15 @@ def test_a_time_is_where_its_share_of_the_mass_is_reached() -> None:
 # ---- nothing here can see a patient
 
 ALLOWED = {  # modules that hold no rows, and the names taken from the gate's
-    "distcondense.bins": None,
-    "distcondense.codec": {"Codec"},
-    "distcondense.cohort": {"Outcome"},  # a plain record, here of synthetic rows
+    "distcondense.data.cells": None,
+    "distcondense.data.codec": {"Codec"},
+    "distcondense.data.cohort": {"Outcome"},  # a plain record, here of synthetic rows
     "distcondense.errors": None,
     "distcondense.kernels.exchange": None,
     "distcondense.privacy.gate": {"PiecewiseExponential"},
-    "distcondense.references.learners": {"fit_cox"},
-    "distcondense.references.private": {"Learned"},
-    "distcondense.schema": None,
+    "distcondense.models.learners": {"fit_cox"},
+    "distcondense.methods.private.fit": {"Learned"},
+    "distcondense.data.schema": None,
 }
 
 
@@ -459,9 +459,9 @@ def test_placement_imports_nothing_that_holds_patients() -> None:
 
 
 @pytest.mark.parametrize("line", [
-    "from distcondense.cohort import Cohort", "from distcondense import cohort", "import distcondense.cohort as c",
+    "from distcondense.data.cohort import Cohort", "from distcondense import cohort", "import distcondense.data.cohort as c",
     "def f():\n    from distcondense.privacy.gate import PrivateTable", "from ..cohort import Cohort",
-    "from distcondense.codec import Cohort", "__import__('distcondense.cohort')",
+    "from distcondense.data.codec import Cohort", "__import__('distcondense.data.cohort')",
 ])  # fmt: skip
 def test_the_import_check_would_notice_a_cohort(line: str) -> None:
     assert out_of_bounds(line) != []

@@ -14,8 +14,8 @@ from dp_accounting import rdp
 
 import distcondense as dc
 from distcondense.errors import SettingsError
-from distcondense.privacy.published import PublishedAccountant, calibrate, check_budget, in_words
 from distcondense.privacy.statement import Privacy
+from distcondense.privacy.steps import PublishedAccountant, calibrate, check_budget, in_words
 
 PACKAGE = Path(dc.__file__).parent
 

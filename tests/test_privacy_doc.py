@@ -16,22 +16,22 @@ import pandas as pd
 import pytest
 
 import distcondense as dc
+from distcondense.data.schema import Column, Schema
 from distcondense.errors import SettingsError
-from distcondense.methods import placement
+from distcondense.methods.private import placement
 from distcondense.privacy import noise
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.statement import shown
 from distcondense.privacy.verify import verify
-from distcondense.runfolder import RunFolder
-from distcondense.schema import Column, Schema
+from distcondense.runs.folder import RunFolder
 from tests.conftest import SMALL_SCHEMA, small_frame
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "privacy.md"
 NO_TEST = "a benchmark, no test"
 # whose every constant the document lists: what the private model does with a table
-MODELLING = ("distcondense/bins.py", "distcondense/references/private.py", "distcondense/references/smoothing.py")
+MODELLING = ("distcondense/data/cells.py", "distcondense/methods/private/fit.py", "distcondense/methods/private/smoothing.py")
 EXAMPLES = ("path.py: name", "path.py::test_name")  # how the document says that it refers
 
 
@@ -163,8 +163,8 @@ def test_the_table_of_constants_is_complete() -> None:
 
 
 def test_a_constant_left_out_of_the_table_would_be_noticed() -> None:
-    assert {"EPOCHS", "MERGED", "CASES"} <= set(constants_in("distcondense/references/private.py"))
-    assert {"SPREADS", "DRIFT"} <= set(constants_in("distcondense/references/smoothing.py"))
+    assert {"EPOCHS", "MERGED", "CASES"} <= set(constants_in("distcondense/methods/private/fit.py"))
+    assert {"SPREADS", "DRIFT"} <= set(constants_in("distcondense/methods/private/smoothing.py"))
     assert numbers({"probability": 64, "log-risk": 8}) == [64.0, 8.0]
 
 

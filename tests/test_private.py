@@ -14,8 +14,9 @@ import pandas as pd
 import pytest
 
 import distcondense as dc
-from distcondense import pipeline
-from distcondense.cohort import Cohort, Outcome
+from distcondense import api as pipeline
+from distcondense.data.cohort import Cohort, Outcome
+from distcondense.data.schema import Column, Schema
 from distcondense.errors import (
     BudgetError,
     CohortError,
@@ -24,14 +25,14 @@ from distcondense.errors import (
     SchemaError,
     SettingsError,
 )
-from distcondense.methods import placement, private
+from distcondense.methods.private import condense as private
+from distcondense.methods.private import placement
 from distcondense.privacy import noise
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.verify import verify
-from distcondense.runfolder import RunFolder
-from distcondense.schema import Column, Schema
+from distcondense.runs.folder import RunFolder
 from tests.conftest import SMALL_SCHEMA, real_data, small_frame
 
 PACKAGE = Path(dc.__file__).parent
@@ -530,7 +531,7 @@ def test_naming_the_positive_value_of_a_0_1_outcome_does_not_show_an_empty_class
 
 
 def test_a_public_function_keeps_its_name_however_often_and_early_its_module_is_loaded():
-    import distcondense.engine  # noqa: F401  (loads the submodule first)
+    import distcondense.methods.published.engine  # noqa: F401  (loads the submodule first)
 
     assert callable(dc.jacobian)
     assert dc.jacobian is dc.jacobian

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 import distcondense as dc
-from distcondense.cluster.checkpoint import Checkpoint
-from distcondense.cohort import Outcome
+from distcondense.data.cohort import Outcome
 from distcondense.errors import BudgetError, CohortError, DistcondenseWarning, ModelError, RunFolderError, SettingsError
-from distcondense.methods.published import strata, synthetic_outcome
-from distcondense.references.learners import LEARNERS, fit_aft, fit_cox, fit_xgb, outcome_score, time_scale
+from distcondense.methods.published.condense import strata, synthetic_outcome
+from distcondense.models.learners import LEARNERS, fit_aft, fit_cox, fit_xgb, outcome_score, time_scale
+from distcondense.runs.checkpoint import Checkpoint
 from tests.conftest import SMALL_SCHEMA, small_frame
 
 
@@ -181,7 +181,7 @@ def test_a_key_that_outlived_a_killed_finish_is_erased_by_the_next_comer(binary,
 
 def test_the_noise_key_is_nowhere_in_a_finished_run(binary, tmp_path, monkeypatch):
     key = 0x1234567890ABCDEF
-    monkeypatch.setattr("distcondense.methods.published.secrets.randbits", lambda bits: key)
+    monkeypatch.setattr("distcondense.methods.published.condense.secrets.randbits", lambda bits: key)
     quick(binary, out=tmp_path / "run", mechanism="published", epsilon=2.5)
     for path in (tmp_path / "run").rglob("*"):
         if path.is_file():
@@ -200,7 +200,7 @@ def test_a_finished_run_is_not_overwritten_without_force(binary, tmp_path):
 
 
 def test_a_killed_run_resumes_through_the_front_door_to_the_same_table(binary, tmp_path, monkeypatch):
-    monkeypatch.setattr("distcondense.engine.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("distcondense.methods.published.engine.CHECKPOINT_SECONDS", 0.0)
     how = {"mechanism": "published", "epsilon": 2.5}
     whole = quick(binary, noise_key=77, **how)
 

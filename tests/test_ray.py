@@ -25,14 +25,14 @@ from ray.cluster_utils import Cluster as RayCluster
 from sklearn.neural_network import MLPClassifier
 
 import distcondense as dc
-from distcondense.cluster.checkpoint import Checkpoint
 from distcondense.cluster.executors import LocalExecutor, RayExecutor
 from distcondense.cluster.on_ray import _Actor
-from distcondense.engine import State
 from distcondense.errors import ClusterError, DistcondenseWarning, ModelError
 from distcondense.kernels import cuda
-from distcondense.references.base import BlackBox
-from distcondense.references.trees import tree_reference
+from distcondense.methods.published.engine import State
+from distcondense.models.base import BlackBox
+from distcondense.models.trees import tree_reference
+from distcondense.runs.checkpoint import Checkpoint
 from tests import loops
 from tests.conftest import SMALL_SCHEMA, small_frame
 from tests.shell import refused
@@ -242,8 +242,8 @@ def always(blow: Any) -> BlackBox:
 DRIVER = """
 import os, signal, sys
 import distcondense as dc
-from distcondense import engine
-from distcondense.cluster.checkpoint import Checkpoint
+from distcondense.methods.published import engine
+from distcondense.runs.checkpoint import Checkpoint
 
 out, address, when, resume = sys.argv[1:]
 engine.CHECKPOINT_SECONDS = engine.CHECKPOINT_SHARE = 0.0
@@ -391,7 +391,7 @@ def test_a_model_that_cannot_travel_is_refused(nodes):
 
 
 def test_a_worker_that_would_interpret_what_others_compile_is_refused(boosted, tmp_path, monkeypatch):
-    monkeypatch.setattr("distcondense.references.compiled.find_toolchain", lambda: None)
+    monkeypatch.setattr("distcondense.models.compiled.find_toolchain", lambda: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.warns(DistcondenseWarning, match="interpreter"):
         actor = _Actor(pickle.dumps(boosted), "compiled", 1, False)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcondense.cohort import check_features
+from distcondense.data.cohort import check_features
+from distcondense.data.schema import Column, Schema
 from distcondense.errors import SchemaError
-from distcondense.schema import Column, Schema
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 LABELS = TEXTS | st.booleans() | st.integers(-99, 99) | st.sampled_from([0.5, -2.25])

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import distcondense as dc
+from distcondense.data.schema import Column, Schema
 from distcondense.errors import DistcondenseWarning, RunFolderError, SettingsError
 from distcondense.privacy.accountant import Event, gaussian_mu, membership_advantage, replay, trade_off
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.statement import Privacy, shown
 from distcondense.privacy.verify import verify
-from distcondense.runfolder import write_json
-from distcondense.schema import Column, Schema
+from distcondense.runs.folder import write_json
 from tests.conftest import SMALL_SCHEMA, small_frame
 
 PERSON = "add or remove one person with all their rows, of which at most 5 are read"

@@ -21,19 +21,19 @@ import pandas as pd
 import pytest
 
 from distcondense.cluster.config import Cluster
+from distcondense.data.schema import Column, Schema
 from distcondense.errors import ClusterError, RunFolderError, SettingsError
 from distcondense.evaluate.utility import bootstrap
-from distcondense.metrics import auroc
+from distcondense.outcomes.measures import auroc
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.ledger import read_events
-from distcondense.runfolder import RunFolder
-from distcondense.schema import Column, Schema
+from distcondense.report.terminal import Console
+from distcondense.runs.folder import RunFolder
 from distcondense.study import LocalTasks, Study, Tasks, plan, run_study
 from distcondense.study import cell as cells_module
 from distcondense.study.cell import Finished, StudyFolder, _home, load, run_cell
 from distcondense.study.report import COLUMNS, spent
 from distcondense.study.run import Board, Line, _logged, live_table, watching
-from distcondense.terminal import Console
 from tests.conftest import SMALL_SCHEMA, real_data, small_frame
 from tests.shell import Call, files, refused
 from tests.tiny import NUMBER, TEXT
@@ -479,8 +479,8 @@ def test_a_changed_study_keeps_the_cells_that_did_not_change(folder: Path) -> No
 # where a study can be killed: (module, function, which call), and how many of its four cells are finished by then
 KILLS = {
     "before the second cell": ("distcondense.study.run", "run_cell", 2, 1),
-    "between making a cell's folder and signing it": ("distcondense.runfolder", "write_json", 1, 0),
-    "inside the loop of a cell": ("distcondense.methods.published", "student_score", 2, 2),
+    "between making a cell's folder and signing it": ("distcondense.runs.folder", "write_json", 1, 0),
+    "inside the loop of a cell": ("distcondense.methods.published.condense", "student_score", 2, 2),
     "between the ledger and the answer": ("distcondense.privacy.ledger", "Ledger.keep", 3, 0),
     "before the report": ("distcondense.study.run", "write_report", 1, 4),
 }

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcondense.cohort import Cohort, read_csv_cells
+from distcondense.data.cohort import Cohort, read_csv_cells
+from distcondense.data.schema import Column, Schema
+from distcondense.data.tables import MISSING_MARKERS, read_cell, read_table
 from distcondense.errors import CohortError
-from distcondense.schema import Column, Schema
-from distcondense.tables import MISSING_MARKERS, read_cell, read_table
 from tests.tiny import CANARIES, patients
 
 HEADER = ("who", "crp", "age", "code", "flag", "died")

@@ -18,8 +18,8 @@ from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, Tr
 
 from distcondense.errors import ModelError
 from distcondense.kernels import walk
-from distcondense.references.base import Reference
-from distcondense.references.trees import below_or_equal, flatten, strictly_below, tree_reference
+from distcondense.models.base import Reference
+from distcondense.models.trees import below_or_equal, flatten, strictly_below, tree_reference
 from tests import naive
 
 TOLERANCE = 1e-6  # of float32 scores near 1: the libraries add the same leaves in other orders and widths

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from distcondense.schema import Column, Schema
+from distcondense.data.schema import Column, Schema
 
 # A patient's value, in one number and one text. Neither may ever be in a message.
 NUMBER, TEXT = 987654.25, "CANARY-NAME"

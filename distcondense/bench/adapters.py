@@ -101,7 +101,7 @@ def _inplace(problem: Problem, threads: int) -> Run:
 def _gtil(problem: Problem, threads: int) -> Run:
     import treelite
 
-    from distcondense.references.compiled import CompiledPredictor
+    from distcondense.models.compiled import CompiledPredictor
 
     forest = treelite.Model.deserialize_bytes(problem.reference.treelite_bytes)
     return _by_columns(CompiledPredictor(None, forest, np.float32, False, threads), problem)
@@ -132,7 +132,7 @@ def _tl2cgen(problem: Problem, threads: int) -> Run:
     import tl2cgen
     import treelite
 
-    from distcondense.references.compiled import CompiledPredictor, find_toolchain
+    from distcondense.models.compiled import CompiledPredictor, find_toolchain
 
     reference = problem.reference
     forest = treelite.Model.deserialize_bytes(reference.treelite_bytes)
@@ -146,7 +146,7 @@ def _tl2cgen(problem: Problem, threads: int) -> Run:
 
 
 def _why_not_tl2cgen() -> str | None:
-    from distcondense.references.compiled import find_toolchain
+    from distcondense.models.compiled import find_toolchain
 
     if find_spec("tl2cgen") is None:
         return "tl2cgen is not installed (pip install 'distcondense[compiled]')"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from distcondense.errors import SettingsError
 
 if TYPE_CHECKING:
-    from distcondense.references.trees import TreeReference
+    from distcondense.models.trees import TreeReference
 
 F32 = NDArray[np.float32]
 TRAINING_ROWS = 3000
@@ -57,7 +57,7 @@ class Problem:
 
     @cached_property
     def reference(self) -> TreeReference:
-        from distcondense.references.trees import tree_reference
+        from distcondense.models.trees import tree_reference
 
         return tree_reference(loaded(self.booster), name=self.name)
 

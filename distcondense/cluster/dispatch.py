@@ -19,7 +19,7 @@ from distcondense.cluster.config import Cluster
 from distcondense.cluster.plan import Grid, Job, grid_of, plan
 from distcondense.cluster.worker import Hello, Part, Shared, blas, likeness
 from distcondense.errors import ClusterError
-from distcondense.jacobian import Batches, Tile, Walk
+from distcondense.models.jacobian import Batches, Tile, Walk
 
 AHEAD = 2  # tiles in a worker's hands at once: it computes one while the next is on its way
 SLOW = 3.0  # times its expected seconds: then whoever is idle computes the tile as well

@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 from distcondense.cluster.config import Cluster, check_store
 from distcondense.cluster.plan import grid_of, shares
 from distcondense.cluster.worker import Shared, Worker
-from distcondense.jacobian import Path, jacobian, path_of, way_of
-from distcondense.references.base import Reference
+from distcondense.models.base import Reference
+from distcondense.models.jacobian import Path, jacobian, path_of, way_of
 
 Matrix = NDArray[np.float32]
 Say = Callable[[str], None]

@@ -24,7 +24,7 @@ from distcondense.cluster.config import Cluster, check_store
 from distcondense.cluster.dispatch import Came, Failed, Lost
 from distcondense.cluster.worker import Hello, Shared, Worker
 from distcondense.errors import ClusterError, DistcondenseWarning, UserError
-from distcondense.jacobian import Batches, Tile
+from distcondense.models.jacobian import Batches, Tile
 
 LOOPBACK = "127.0.0.1"
 PROBE_SECONDS = 3.0  # for something to listen at an address

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distcondense.jacobian import Batches, Tile, Walk
+from distcondense.models.jacobian import Batches, Tile, Walk
 
 TILE_SECONDS = 0.5  # long enough that messages and copies cost little, short against a step that is worth a cluster
 LEAST_SECONDS = 0.02  # a shorter tile would be all message

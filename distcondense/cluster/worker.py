@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_info
 
 from distcondense import kernels
 from distcondense.errors import ClusterError
-from distcondense.jacobian import Path, Tile, way_of
-from distcondense.references.base import Reference
+from distcondense.models.base import Reference
+from distcondense.models.jacobian import Path, Tile, way_of
 
 ALIKE = ("distcondense", "numpy", "numba", "xgboost", "scikit-learn", "treelite")  # whose version can move a bit
 

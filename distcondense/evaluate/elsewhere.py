@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distcondense.codec import Codec
-from distcondense.cohort import Cohort, Outcome, Split
+from distcondense.data.codec import Codec
+from distcondense.data.cohort import Cohort, Outcome, Split
 from distcondense.errors import ModelError, UserError
 from distcondense.evaluate.utility import RESAMPLES, best_threshold, estimates, random_rows
 from distcondense.methods.base import Floats, Matrix, in_unit
-from distcondense.references.base import Reference
-from distcondense.references.learners import Learner
+from distcondense.models.base import Reference
+from distcondense.models.learners import Learner
 
 
 @dataclass(frozen=True, repr=False)

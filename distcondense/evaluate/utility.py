@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distcondense.codec import Codec
-from distcondense.cohort import Cohort, Outcome, Split
+from distcondense.data.codec import Codec
+from distcondense.data.cohort import Cohort, Outcome, Split
 from distcondense.errors import ModelError
 from distcondense.methods.base import Condensed, in_unit
-from distcondense.metrics import AurocSample, CIndexSample
-from distcondense.references.base import Link, Reference
+from distcondense.models.base import Link, Reference
+from distcondense.outcomes.measures import AurocSample, CIndexSample
 
 RESAMPLES = 1000
 Floats = NDArray[np.float64]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distcondense.codec import Codec
-from distcondense.cohort import Outcome
+from distcondense.data.codec import Codec
+from distcondense.data.cohort import Outcome
+from distcondense.models.additive import AdditiveModel
+from distcondense.models.base import Reference
+from distcondense.models.learners import Learner
 from distcondense.privacy.statement import Privacy
-from distcondense.references.additive import AdditiveModel
-from distcondense.references.base import Reference
-from distcondense.references.learners import Learner
 
 Matrix = NDArray[np.float32]
 Floats = NDArray[np.float64]

@@ -35,7 +35,7 @@ from scipy import optimize, special
 
 from distcondense.errors import BudgetError, SettingsError
 from distcondense.privacy.noise import GRID, distance_to_rounded
-from distcondense.privacy.published import check_budget
+from distcondense.privacy.steps import check_budget
 
 CELLS_MAX = 2**22  # planned number of noisy coordinates of one release, public; the gate refuses more
 MU_MAX = 8.0  # one answer at μ = 8 protects nobody (ε over 60); the bound keeps integer sums inside 64 bits

@@ -17,8 +17,8 @@ from typing import Any
 from distcondense.errors import RunFolderError, UserError
 from distcondense.privacy.accountant import Event, membership_advantage, replay, trade_off, with_earlier
 from distcondense.privacy.ledger import read_events
-from distcondense.privacy.published import PublishedAccountant
 from distcondense.privacy.statement import PERSONS, Privacy, shown
+from distcondense.privacy.steps import PublishedAccountant
 
 ROUNDING = 1e-9
 NOISE_ROUNDING = 1e-6  # relative

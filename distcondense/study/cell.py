@@ -26,18 +26,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from distcondense import datasets
-from distcondense.codec import Codec
-from distcondense.cohort import Cohort, Outcome, check_features, positive_as_read, read_csv_cells
+from distcondense.api import condense
+from distcondense.data import datasets
+from distcondense.data.codec import Codec
+from distcondense.data.cohort import Cohort, Outcome, check_features, positive_as_read, read_csv_cells
+from distcondense.data.schema import Column, Schema, plain_value
+from distcondense.data.tables import is_csv, read_table
 from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError, UserError
 from distcondense.evaluate.elsewhere import Home, evaluate_elsewhere
-from distcondense.pipeline import condense
-from distcondense.references.learners import learner, time_scale
-from distcondense.result import RISK, WEIGHT
-from distcondense.runfolder import RunFolder, write_json
-from distcondense.schema import Column, Schema, plain_value
+from distcondense.models.learners import learner, time_scale
+from distcondense.runs.folder import RunFolder, write_json
+from distcondense.runs.result import RISK, WEIGHT
 from distcondense.study.design import Cell, Goal, Source, digest
-from distcondense.tables import is_csv, read_table
 
 NOT_SHARED = "its machine has another folder at --out than this one: choose an --out that all machines share"
 PATIENCE = 60.0  # seconds to wait for a process that is still at work on the cell: one of a study that was killed

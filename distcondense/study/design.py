@@ -39,15 +39,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
-from distcondense.cohort import Task
-from distcondense.datasets import DATASETS, RECIPES
+from distcondense.data.cohort import Task
+from distcondense.data.datasets import DATASETS, RECIPES
+from distcondense.data.populations import count
+from distcondense.data.schema import Label, Schema, nearest, unknown_keys
+from distcondense.data.tables import MISSING_MARKERS, at_uri, is_csv, is_uri, table_name
 from distcondense.errors import SettingsError, UserError
-from distcondense.methods.private import public_side
-from distcondense.populations import count
-from distcondense.references.learners import LEARNERS
-from distcondense.schema import Label, Schema, nearest, unknown_keys
+from distcondense.methods.private.condense import public_side
+from distcondense.models.learners import LEARNERS
 from distcondense.settings import Mechanism, Settings
-from distcondense.tables import MISSING_MARKERS, at_uri, is_csv, is_uri, table_name
 
 GUARANTEES = {"private": "end-to-end", "published": "as-published", "none": "none"}
 OUTCOME = ("target", "time", "event", "positive", "ignore")

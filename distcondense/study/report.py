@@ -17,14 +17,14 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from distcondense.plots import _save
 from distcondense.privacy.accountant import Event, replay, unite
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import shown
-from distcondense.runfolder import RunFolder
+from distcondense.report.plots import _save
+from distcondense.report.terminal import NAMES
+from distcondense.runs.folder import RunFolder
 from distcondense.study.cell import StudyFolder, _read
 from distcondense.study.design import Cell, Study
-from distcondense.terminal import NAMES
 
 WAYS = ("full", "private_model", "condensed", "random_real")
 COVERED = ("condensed", "private_model")  # by the cell's guarantee; the others are models of patients

@@ -21,11 +21,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from distcondense.errors import RunFolderError
-from distcondense.runfolder import write_json
+from distcondense.report.terminal import Console
+from distcondense.runs.folder import write_json
 from distcondense.study.cell import NOT_SHARED, Finished, StudyFolder, run_cell
 from distcondense.study.design import Cell, Study
 from distcondense.study.report import write_report
-from distcondense.terminal import Console
 
 State = Literal["waiting", "running", "done", "kept", "failed"]
 LOOK_EVERY = 1.0  # seconds between two looks at the running cells

@@ -1,0 +1,1 @@
+"""Tables, schemas, cohorts, the codec and cells: what comes in, checked row by row."""

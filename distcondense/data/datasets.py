@@ -1,0 +1,240 @@
+"""Cohorts to try things on: simulated ones with paper 000's shapes (Table 1, Supplementary Note 1), and two real ones.
+
+No simulated row is a patient's; the distributions (populations.py) were written by hand to look plausible, but those of
+`seer_like` (category shares, ranges, follow-up) were set by looking at summaries of the public SEER extract.
+`seed` draws other patients from the same population, so two seeds are a train and a test set.
+
+    load("curial_like", site="OUH", rows=5_000)       a `Simulated`: frame, declared schema, outcome names
+    stream("diabetes_like", chunk_rows=20_000)        the same rows, frame by frame
+    write_parquet("proteomics_like", "p.parquet")     the same rows, on disk, never more than a chunk in memory
+
+Rows are made in fixed blocks of 4,096, each with its own random stream (a function of seed and block number), so row i
+is the same whatever the chunk size and however many rows are asked for.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from distcondense.data.populations import BLOCK, Array, Recipe, count, curial, diabetes, proteomics, seer, yes_no
+from distcondense.data.schema import Column, Schema, nearest
+from distcondense.errors import SettingsError
+
+CHUNK_BYTES = 64_000_000  # about how large a chunk is when nobody says
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A cohort with everything `Cohort.from_frame` wants to know: `Cohort.from_frame(s.frame, **s.how)`."""
+
+    frame: pd.DataFrame
+    schema: Schema  # declared; outcome columns included
+    description: str
+    target: str | None = None
+    time: str | None = None
+    event: str | None = None
+
+    @property
+    def how(self) -> dict[str, Any]:
+        return {"schema": self.schema, "target": self.target, "time": self.time, "event": self.event}
+
+
+# -- streaming --------------------------------------------------------------------------------------------------------
+
+
+def _frames(recipe: Recipe, rows: int, chunk_rows: int, seed: int) -> Iterator[pd.DataFrame]:
+    made, block = -1, {}
+    for start in range(0, rows, chunk_rows):
+        stop = min(start + chunk_rows, rows)
+        arrays: dict[str, Array] = {}
+        for number in range(start // BLOCK, (stop - 1) // BLOCK + 1):
+            if number != made:
+                made, block = number, recipe.block(seed, number)
+            first, last = max(start, number * BLOCK), min(stop, (number + 1) * BLOCK)
+            for name, values in block.items():
+                out = arrays.setdefault(name, np.empty((*values.shape[:-1], stop - start), values.dtype))
+                out[..., first - start : last - start] = values[..., first - number * BLOCK : last - number * BLOCK]
+        yield recipe.frame(arrays)
+
+
+def _collect(recipe: Recipe, rows: int | None, seed: int) -> Simulated:
+    rows = recipe.rows if rows is None else count("rows", rows)
+    frame = next(_frames(recipe, rows, rows, count("seed", seed, least=0)))
+    return Simulated(frame, recipe.schema, recipe.description, recipe.target, recipe.time, recipe.event)
+
+
+def stream(
+    name: str, *, rows: int | None = None, chunk_rows: int | None = None, seed: int = 0, **options: Any
+) -> Iterator[pd.DataFrame]:
+    """The rows of a simulated cohort, frame by frame; settings are checked at the call, not at the first frame."""
+    recipe = _recipe(name, options)
+    if chunk_rows is None:
+        chunk_rows = BLOCK * max(1, CHUNK_BYTES // (8 * BLOCK * len(recipe.schema.columns)))
+    rows = recipe.rows if rows is None else count("rows", rows)
+    return _frames(recipe, rows, count("chunk_rows", chunk_rows), count("seed", seed, least=0))
+
+
+def write_parquet(
+    name: str,
+    path: str | Path,
+    *,
+    rows: int | None = None,
+    chunk_rows: int | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Path:
+    """A simulated cohort as a Parquet file, one row group a chunk. The file appears whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    frames = stream(name, rows=rows, chunk_rows=chunk_rows, seed=seed, **options)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    writer = None
+    try:
+        for frame in frames:
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+            writer = writer or pq.ParquetWriter(scratch, table.schema, compression="zstd", use_dictionary=_texts(frame))
+            writer.write_table(table, row_group_size=len(frame))
+        if writer is not None:
+            writer.close()
+        os.replace(scratch, path)
+    except BaseException:
+        if writer is not None:
+            writer.close()
+        os.unlink(scratch)
+        raise
+    return path
+
+
+def _texts(frame: pd.DataFrame) -> list[str]:
+    return [str(name) for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
+
+
+# -- the public names -------------------------------------------------------------------------------------------------
+
+
+def curial_like(
+    rows: int | None = None, site: str = "PUH", prevalence: float | None = None, seed: int = 0
+) -> Simulated:
+    """COVID-19 status from 27 vitals and bloods, age, sex and oxygen device. Sites PUH, OUH and UHB differ in case mix,
+    analysers, age and prevalence (5.3%, 2.5%, 4.2%). `rows` defaults to the site's number in Table 1."""
+    return _collect(curial(site, prevalence), rows, seed)
+
+
+def proteomics_like(
+    rows: int | None = None, proteins: int = 2_932, prevalence: float = 0.01, seed: int = 0
+) -> Simulated:
+    """Myeloma from correlated protein levels (40 factors and noise; up to 50 informative); 52,999 rows, 0.6 GB."""
+    return _collect(proteomics(proteins, prevalence), rows, seed)
+
+
+def diabetes_like(rows: int | None = None, seed: int = 0) -> Simulated:
+    """Years to diabetes among 474,886 volunteers; about 5% events, administrative censoring after 10 to 15 years."""
+    return _collect(diabetes(), rows, seed)
+
+
+def seer_like(rows: int | None = None, seed: int = 0) -> Simulated:
+    """Months to death of 4,024 women with node-positive breast cancer; about 15% events, at most 107 months."""
+    return _collect(seer(), rows, seed)
+
+
+_BY_HAND = "Bounds were set by hand from the range such a measurement can have, with room; not read off rows."
+# fmt: off
+# measure: unit, high of mean and worst, high of the standard error
+_NUCLEI = {
+    "radius": ("image units", 50, 5), "texture": ("grey levels", 80, 10), "perimeter": ("image units", 350, 40),
+    "area": ("image units²", 8000, 1000), "smoothness": ("", 0.5, 0.1), "compactness": ("", 2, 0.3),
+    "concavity": ("", 2, 0.6), "concave_points": ("", 0.5, 0.1), "symmetry": ("", 1, 0.2),
+    "fractal_dimension": ("", 0.4, 0.06),
+}
+# fmt: on
+
+
+def breast_cancer() -> Simulated:
+    """Real: scikit-learn's Wisconsin breast cancer data, 569 aspirates x 30 measurements; 1 = malignant (37%)."""
+    from sklearn.datasets import load_breast_cancer
+
+    data = load_breast_cancer(as_frame=True)
+    frame = data.data.rename(columns=lambda name: name.replace(" ", "_"))
+    frame["malignant"] = (data.target == 0).astype(np.int8)  # scikit-learn codes malignant as 0
+    columns = []
+    for name in frame.columns[:-1]:
+        error = name.endswith("_error")
+        unit, high, high_error = _NUCLEI[name.removesuffix("_error") if error else name.split("_", 1)[1]]
+        columns.append(Column(name, "continuous", 0, high_error if error else high, unit=unit))
+    schema = Schema((*columns, yes_no("malignant")), notes=(_BY_HAND,))
+    return Simulated(frame, schema, "Wisconsin breast cancer (scikit-learn): is the aspirate malignant?", "malignant")
+
+
+def gbsg2() -> Simulated:
+    """Real: the German Breast Cancer Study Group 2 trial from lifelines, 686 women x 8; recurrence-free survival."""
+    from lifelines.datasets import load_gbsg2
+
+    frame = load_gbsg2().rename(columns={"cens": "recurred_or_died"})
+    columns = (
+        Column("horTh", "binary", categories=("no", "yes")),
+        Column("age", "integer", 18, 100, unit="years"),
+        Column("menostat", "binary", categories=("Pre", "Post")),
+        Column("tsize", "integer", 1, 200, unit="mm"),
+        Column("tgrade", "categorical", categories=("I", "II", "III")),
+        Column("pnodes", "integer", 1, 60, unit="nodes"),
+        Column("progrec", "integer", 0, 3000, unit="fmol/mg"),
+        Column("estrec", "integer", 0, 2000, unit="fmol/mg"),
+        Column("time", "integer", 1, 3650, unit="days"),
+        yes_no("recurred_or_died"),
+    )
+    frame = frame.loc[:, [c.name for c in columns]].astype({"recurred_or_died": np.int8})
+    text = "GBSG2 trial (lifelines): days to recurrence or death of women with node-positive breast cancer."
+    return Simulated(frame, Schema(columns, notes=(_BY_HAND,)), text, time="time", event="recurred_or_died")
+
+
+RECIPES: dict[str, Callable[..., Recipe]] = {
+    "curial_like": curial,
+    "proteomics_like": proteomics,
+    "diabetes_like": diabetes,
+    "seer_like": seer,
+}
+DATASETS: dict[str, Callable[..., Simulated]] = {
+    "curial_like": curial_like,
+    "proteomics_like": proteomics_like,
+    "diabetes_like": diabetes_like,
+    "seer_like": seer_like,
+    "breast_cancer": breast_cancer,
+    "gbsg2": gbsg2,
+}
+
+
+def load(name: str, **options: Any) -> Simulated:
+    """A cohort by name; `options` are those of its function (rows, seed, site, …)."""
+    made: Simulated = _legal(name, DATASETS, options)(**options)
+    return made
+
+
+def _recipe(name: str, options: Mapping[str, Any]) -> Recipe:
+    recipe: Recipe = _legal(name, RECIPES, options)(**options)
+    return recipe
+
+
+def _legal(name: str, table: Mapping[str, Callable[..., Any]], options: Mapping[str, Any]) -> Callable[..., Any]:
+    """The maker of that name, if it exists and takes these options."""
+    if name not in table:
+        rule = "must be a data set" if table is DATASETS else "must be a simulated data set (load() gives the others)"
+        raise SettingsError(f"data set {name!r}", rule, found=nearest(str(name), table), fix=f"say {', '.join(table)}")
+    known = list(inspect.signature(table[name]).parameters)
+    for option in options:
+        if option not in known:
+            fix = f"say {', '.join(known)}" if known else "give none"
+            raise SettingsError(f"data set {name!r}", "has its own options", found=nearest(option, known), fix=fix)
+    return table[name]

@@ -1,0 +1,265 @@
+"""The loop of paper 000 §4.2–4.4, readable as its algorithm box:
+
+    repeat: f ← reference(X);  ∂ℓ/∂f analytic;  ∂f/∂X by finite differences with fresh steps ε_j;
+            G ← ∂ℓ/∂f · ∂f/∂X;  clip each row to C;  add N(0, σ_i²C²I);  X ← Adam(X, G)
+            every few steps: train a student on X, score it on validation, keep the best X
+
+Randomness is counter-based: every number is a function of (key, stream, step, row, column), so neither sharding nor a
+restart can change a result. Two keys: the seed's, for everything that may be repeated, and the noise key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distcondense import kernels
+from distcondense.cluster.executors import Executor
+from distcondense.errors import BudgetError
+from distcondense.kernels.random import bits, uniforms
+from distcondense.kernels.update import AdamState, NoiseRule, row_norms
+from distcondense.methods.published.objectives import Composite, Floats
+from distcondense.models.base import Reference
+from distcondense.privacy.steps import LOWEST_RUNG, PublishedAccountant
+from distcondense.runs.checkpoint import Checkpoint
+from distcondense.settings import Settings
+
+Matrix = NDArray[np.float32]
+PERTURB_STREAM, START_STREAM, DRAW_STREAM, LABEL_STREAM = 1, 2, 3, 4
+CHECKPOINT_SECONDS = 5.0  # at most this much work is lost, and a step; the first step is always kept
+CHECKPOINT_SHARE = 20  # seconds of work to each second of writing, where a state is large
+
+
+def seed_key(seed: int) -> int:
+    """A 64-bit key from a user's seed."""
+    return int.from_bytes(hashlib.sha256(f"distcondense {seed}".encode()).digest()[:8], "little")
+
+
+def draws(key: int, step: int, stratum: int, count: int, population: int) -> NDArray[np.int64]:
+    """`count` row numbers below `population`, with replacement, for one stratum of one step."""
+    words = bits(key, DRAW_STREAM, step, stratum, (1, count))[0].astype(np.uint64)
+    return ((words * np.uint64(population)) >> np.uint64(32)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class RealScores:
+    """Scores of the real training rows by stratum: all the loop ever sees of patients."""
+
+    by_stratum: tuple[Floats, ...]
+    counts: tuple[int, ...]  # synthetic rows per stratum, the number drawn
+
+    def means(self, key: int, step: int) -> Floats:
+        """Mean score of an equal number of real rows drawn afresh, per stratum; NaN where there are none."""
+        out = np.full(len(self.by_stratum), np.nan)
+        for k, (scores, count) in enumerate(zip(self.by_stratum, self.counts, strict=True)):
+            if len(scores) and count:
+                out[k] = scores[draws(key, step, k, count, len(scores))].mean()
+        return out
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is optimised."""
+
+    reference: Reference
+    start: Matrix  # (m, d)
+    objective: Composite
+    real: RealScores
+    noise: NoiseRule
+
+
+@dataclass
+class State:
+    """Where the loop stands; everything a restart needs."""
+
+    X: Matrix
+    adam: AdamState
+    noise_key: int
+    step: int = 0
+    best_X: Matrix | None = None
+    best_step: int = 0
+    best_score: float = -np.inf
+    best_epsilon: float | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+    stale: int = 0  # evaluations since the best one
+    stopped: str = ""
+    key_given: bool = False  # the caller knows the noise key
+    begun_at: int = 0  # the step this process began with
+
+    def save(self, checkpoint: Checkpoint, ledger: list[tuple[float, int]]) -> None:
+        arrays = {"X": self.X, "m": self.adam.m, "v": self.adam.v}
+        if self.best_X is not None:
+            arrays["best_X"] = self.best_X
+        facts = {
+            name: getattr(self, name)
+            for name in ("step", "best_step", "best_epsilon", "history", "stale", "stopped", "key_given")
+        }
+        facts |= {"noise_key": str(self.noise_key), "best_score": float(self.best_score), "ledger": ledger}
+        checkpoint.save(arrays, facts)
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint) -> tuple[State, list[tuple[float, int]]] | None:
+        found = checkpoint.load()
+        if found is None:
+            return None
+        arrays, facts = found
+        ledger = [(float(a), int(b)) for a, b in facts.pop("ledger")]
+        key = int(facts.pop("noise_key"))
+        moments = AdamState(arrays["m"], arrays["v"], facts["step"])
+        return cls(arrays["X"], moments, key, best_X=arrays.get("best_X"), **facts), ledger
+
+
+class Progress(Protocol):
+    """Who is told how a run is going, once a step (private: an answer). `score` and `epsilon` are the newest known."""
+
+    def __call__(
+        self, *, step: int, steps: int, loss: float | None, score: float | None, epsilon: float | None
+    ) -> None: ...
+
+
+def optimise(
+    problem: Problem,
+    settings: Settings,
+    *,
+    noise_key: int,
+    accountant: PublishedAccountant,
+    validate: Callable[[Matrix], float],
+    executor: Executor,
+    key_given: bool = False,
+    threads: int = 1,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> State:
+    """Run the loop to its end, from the checkpoint if it holds one. `executor` is open for this problem."""
+    noisy = problem.noise.sigma_base > 0
+    state = State(problem.start.copy(), AdamState.zeros(problem.start.shape), noise_key, key_given=key_given)
+    restored = State.load(checkpoint) if checkpoint else None
+    if restored:
+        state, accountant.ledger[:] = restored
+        state.begun_at = state.step
+    key = seed_key(settings.seed)
+    credit = _credit(problem, settings, accountant, state.step) if noisy else settings.steps
+    if noisy and credit == 0 and state.step == 0:
+        raise BudgetError(
+            "epsilon",
+            "must pay for at least one step at this noise",
+            found=f"{settings.epsilon}",
+            fix="raise --epsilon or --sigma-base",
+        )
+    epsilon = state.history[-1]["epsilon_as_published"] if state.history else None
+    score = state.history[-1]["score"] if state.history else None
+    next_save = 0.0
+    began = time.monotonic()
+    every = settings.every(problem.start.shape[1])
+
+    while state.step < settings.steps and not state.stopped:
+        if noisy and credit == 0:
+            credit = _credit(problem, settings, accountant, state.step)
+            if credit == 0:
+                state.stopped = "budget"
+                break
+        loss, lowest = _step(problem, settings, state, key, threads, executor)
+        if noisy:
+            accountant.spend(lowest)
+            credit -= 1
+        state.step += 1
+        last = state.step == settings.steps or (
+            noisy and credit == 0 and _credit(problem, settings, accountant, state.step) == 0
+        )
+        if state.step % every == 0 or last:
+            score = validate(state.X)
+            epsilon = accountant.epsilon() if noisy else None
+            _remember(state, settings, loss, score, epsilon)
+        if checkpoint and time.monotonic() >= next_save:
+            before = time.monotonic()
+            if accountant.record is not None:  # first: a state must never be known without its cost
+                accountant.record.write()
+            state.save(checkpoint, accountant.ledger)
+            took = time.monotonic() - before
+            next_save = before + took + max(CHECKPOINT_SECONDS, CHECKPOINT_SHARE * took)
+        executor.tell(
+            steps_per_second=(state.step - state.begun_at) / (time.monotonic() - began),
+            epsilon=accountant.epsilon if noisy else None,
+        )
+        if progress:
+            progress(step=state.step, steps=settings.steps, loss=loss, score=score, epsilon=epsilon)
+    state.stopped = state.stopped or "planned steps done"
+    if accountant.record is not None:
+        accountant.record.write()
+    return state
+
+
+def gradient(
+    problem: Problem, settings: Settings, X: Matrix, key: int, step: int, threads: int, executor: Executor
+) -> tuple[Matrix, float]:
+    """(6, 7) ∂ℓ/∂X at one step, before clipping, and the loss."""
+    loss, slope, widths = _slope(problem, settings, X, key, step, threads)
+    G = executor.jacobian(X, widths)
+    G *= slope[:, None]
+    return G, loss
+
+
+def widths_of(settings: Settings, key: int, step: int, columns: int) -> Matrix:
+    """This step's finite-difference widths ε_j, (d,) float32."""
+    low, high = settings.perturbation
+    widths = low + (high - low) * uniforms(key, PERTURB_STREAM, step, 0, (1, columns))[0]
+    return widths.astype(np.float32)
+
+
+def _slope(
+    problem: Problem, settings: Settings, X: Matrix, key: int, step: int, threads: int
+) -> tuple[float, Matrix, Matrix]:
+    """The loss, ∂ℓ/∂f (m,) and this step's finite-difference widths ε_j (d,)."""
+    trees = getattr(problem.reference, "ensemble", None)
+    scores = problem.reference.scores(X) if trees is None else kernels.scores(trees, X, threads)
+    loss, slope = problem.objective(scores.astype(np.float64), problem.real.means(key, step))
+    return loss, slope.astype(np.float32), widths_of(settings, key, step, X.shape[1])
+
+
+def _step(
+    problem: Problem, settings: Settings, state: State, key: int, threads: int, executor: Executor
+) -> tuple[float, float]:
+    """One update in place; the loss before it, and the smallest noise multiplier of its rows."""
+    X, step, noise, betas = state.X, state.step, problem.noise, (settings.beta1, settings.beta2)
+    trees = getattr(problem.reference, "ensemble", None)
+    if trees is not None and executor.fuses:
+        loss, slope, widths = _slope(problem, settings, X, key, step, threads)
+        _, sigma = kernels.fused_step(
+            trees, X, slope, widths, state.adam, noise, settings.learning_rate, betas, state.noise_key, step, 0, threads
+        )
+    else:
+        G, loss = gradient(problem, settings, X, key, step, threads, executor)
+        sigma = noise.sigmas(row_norms(G))
+        kernels.clip_and_noise(G, noise.clip, sigma, state.noise_key, step, 0, threads)
+        kernels.adam(X, G, state.adam, settings.learning_rate, *betas, threads)
+    return loss, float(sigma.min())
+
+
+def _credit(problem: Problem, settings: Settings, accountant: PublishedAccountant, step: int) -> int:
+    """How many more steps are sure to be within the budget, were each as costly as a step can be."""
+    left = settings.steps - step
+    if settings.epsilon is None or left == 0:
+        return left
+    # float32, as the kernel rounds the rung it uses: a multiplier in the ledger equals this one to the bit
+    lowest = float(np.float32(LOWEST_RUNG * problem.noise.sigma_base))
+    return accountant.affordable(lowest, settings.epsilon, left)
+
+
+def _remember(state: State, settings: Settings, loss: float, score: float, epsilon: float | None) -> None:
+    """Enter an evaluation into the history; keep X if it is the best (or simply the newest, without early stopping)."""
+    state.history.append({"step": state.step, "loss": loss, "score": score, "epsilon_as_published": epsilon})
+    if np.isnan(score):  # the student could not be fitted: never better than one that could
+        score = -np.inf
+    if score > state.best_score or not settings.early_stopping or state.best_X is None:
+        state.best_X, state.best_step, state.best_score, state.best_epsilon = state.X.copy(), state.step, score, epsilon
+        state.stale = 0
+    else:
+        state.stale += 1
+        if settings.patience and state.stale >= settings.patience:
+            state.stopped = "patience"

@@ -1,0 +1,1 @@
+"""What is condensed against and what is trained."""

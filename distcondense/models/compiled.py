@@ -1,0 +1,110 @@
+"""Tree models compiled to shared libraries: Treelite → tl2cgen → the machine's C compiler, kept by the model's hash.
+
+Libraries live in the user's cache (`$XDG_CACHE_HOME/distcondense/models`). Without a compiler or tl2cgen,
+Treelite's own interpreter (GTIL) answers instead: slower, the same scores to float32 rounding, and a warning says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import warnings
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distcondense.errors import DistcondenseWarning
+from distcondense.models.trees import TreeReference
+
+_COMPILING = threading.Lock()  # several threads may want one model at once, and stdout is everybody's
+
+
+@dataclass(frozen=True)
+class CompiledPredictor:
+    """Scores of a tree model through tl2cgen (or GTIL); rows are (k, d) of `dtype`, the answer (k,) float32."""
+
+    engine: Any
+    forest: Any
+    dtype: Any
+    raw_margin: bool
+    threads: int
+
+    def __call__(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        if self.engine is None:
+            import treelite
+
+            answer = treelite.gtil.predict(self.forest, rows, nthread=self.threads, pred_margin=self.raw_margin)
+        else:
+            import tl2cgen
+
+            answer = self.engine.predict(tl2cgen.DMatrix(rows, dtype=str(self.dtype)), pred_margin=self.raw_margin)
+        # a forest of two-class shares answers with both: the last is class 1
+        return np.asarray(answer, np.float32).reshape(len(rows), -1)[:, -1]
+
+
+def compiled_predictor(model: TreeReference, *, threads: int = 1) -> CompiledPredictor:
+    """A compiled twin of `model`; compiles on first use, then loads from the cache."""
+    import treelite
+
+    forest = treelite.Model.deserialize_bytes(model.treelite_bytes)
+    engine = None
+    problem = "no C compiler (gcc or clang) on PATH"
+    toolchain = find_toolchain()
+    if find_spec("tl2cgen") is None:
+        problem = "tl2cgen is not installed (pip install 'distcondense[compiled]')"
+    elif (library := library_path(model)).exists() or toolchain is not None:
+        try:
+            engine = _load(forest, library, toolchain, threads)
+        except Exception as error:  # whatever the compiler or the loader says, GTIL can answer
+            problem = f"tl2cgen failed: {(str(error).strip().splitlines() or [type(error).__name__])[0]}"
+    if engine is None:
+        warnings.warn(
+            f"path 'compiled' falls back to Treelite's interpreter, about three times slower: {problem}",
+            DistcondenseWarning,
+            stacklevel=4,
+        )
+    return CompiledPredictor(engine, forest, np.dtype(forest.input_type), model.raw_margin, threads)
+
+
+def input_type(model: TreeReference) -> np.dtype[Any]:
+    """The float type in which the model's own library compares."""
+    import treelite
+
+    return np.dtype(treelite.Model.deserialize_bytes(model.treelite_bytes).input_type)
+
+
+def find_toolchain() -> str | None:
+    return next((name for name in ("gcc", "clang") if shutil.which(name)), None)
+
+
+def library_path(model: TreeReference) -> Path:
+    """Where the shared library of this model is kept; the hash covers trees and the versions that compile them."""
+    import tl2cgen
+    import treelite
+
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    versions = f"{treelite.__version__}-{tl2cgen.__version__}"
+    return root / "distcondense" / "models" / f"{model.fingerprint[:32]}-{versions}.so"
+
+
+def _load(forest: Any, library: Path, toolchain: str | None, threads: int) -> Any:
+    import tl2cgen
+
+    with _COMPILING:
+        if not library.exists():
+            library.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+                made = Path(folder) / "model.so"
+                files = min(forest.num_tree, 16)  # one huge C file takes gcc far longer than several
+                with redirect_stdout(StringIO()):  # it reports its progress by print
+                    tl2cgen.export_lib(forest, toolchain, made, params={"parallel_comp": files}, nthread=threads)
+                os.replace(made, library)
+    return tl2cgen.Predictor(library, nthread=threads)

@@ -1,1 +1,0 @@
-"""What is condensed against: one small protocol, and the models that satisfy it."""

@@ -1,0 +1,240 @@
+"""Run folders: two rooms, atomic writes, one owner.
+
+`release/` holds only what the stated guarantee covers. `internal/` holds what was computed from patients outside it.
+A folder remembers which settings and data it belongs to; a finished one is replaced only with `force`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distcondense.errors import RunFolderError
+from distcondense.privacy.accountant import Event, unite
+from distcondense.privacy.ledger import read_events, write_events
+from distcondense.runs.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder."""
+
+    path: Path
+
+    @property
+    def release(self) -> Path:
+        return self.path / "release"
+
+    @property
+    def internal(self) -> Path:
+        return self.path / "internal"
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(self.internal / "checkpoint.npz")
+
+    @property
+    def ledger(self) -> Path:
+        """Every access of a private run to patients, on disk before it is made."""
+        return self.internal / "ledger.jsonl"
+
+    @property
+    def steps(self) -> Path:
+        """The noise of every step of a published run, on disk before the state that came of it."""
+        return self.internal / "steps.jsonl"
+
+    @property
+    def _earlier(self) -> Path:
+        """Ledgers of the private runs this folder held before: their patients were read all the same."""
+        return self.internal / "earlier.jsonl"
+
+    def earlier_events(self) -> tuple[Event, ...]:
+        return read_events(self._earlier)
+
+    def replace_ledger(self, events: Sequence[Event]) -> None:
+        """Another run's result is saved here: its ledger takes the place of the one that lies here."""
+        for path in (self.ledger, self.ledger.with_suffix(".answers")):
+            path.unlink(missing_ok=True)
+        write_events(self.ledger, events)
+
+    def account(self, events: Sequence[Event]) -> None:
+        """Note these as spent by earlier runs, but for those of the run whose ledger lies here."""
+        here = {event.run for event in read_events(self.ledger)}
+        rest = [event for event in unite(events) if event.run not in here or not event.run]
+        if rest or self._earlier.exists():
+            write_events(self._earlier, rest)
+
+    def holdout_entropy(self, fresh: int) -> int:
+        """The coins that decide who is left out: drawn once, kept so that a resumed run leaves out the same persons."""
+        path = self.internal / "holdout.json"
+        if path.exists():
+            return int(json.loads(path.read_text())["entropy"])
+        write_json(path, {"entropy": str(fresh)})
+        return fresh
+
+    @property
+    def finished(self) -> bool:
+        return (self.internal / "run.json").exists()
+
+    def claim(self, identity: dict[str, Any], *, resume: bool, force: bool) -> None:
+        """Make the folder this run's, or say why not. Nothing is written if it cannot be."""
+        what = f"run folder {self.path}"
+        if resume and force:
+            raise RunFolderError(
+                what, "takes --resume or --force", found="both", fix="--resume to go on, --force to start again"
+            )
+        if self.path.exists() and not self.path.is_dir():
+            raise RunFolderError(what, "must be a folder", found="a file", fix="choose another --out")
+        mine = _digest(identity)
+        self._finish_replacing()
+        owner = self._owner()
+        if (
+            owner is None and self.path.exists() and any(self.path.iterdir())
+        ):  # not ours: --force must not clear it either
+            raise RunFolderError(
+                what, "must be new, empty or a run's", found="other files in it", fix="choose another --out"
+            )
+        if force and owner is not None:
+            self._set_aside()
+        elif owner is not None and owner != mine:
+            raise RunFolderError(what, "belongs to a run with other settings or data", found="a different run in it",
+                                 fix="choose another --out, or --force to replace it")  # fmt: skip
+        elif owner is not None and self.finished:
+            self.erase_key()
+            raise RunFolderError(
+                what, "holds a finished run", found="run.json", fix="choose another --out, or --force to replace it"
+            )
+        elif owner is not None and not resume:
+            raise RunFolderError(
+                what, "holds an unfinished run", found="no run.json", fix="--resume to go on, or --force to start again"
+            )
+        try:
+            self.internal.mkdir(parents=True, exist_ok=True)
+            write_json(self.internal / "owner.json", {"identity": mine})
+        except OSError as error:
+            raise RunFolderError(
+                what, "must be writable", found=type(error).__name__, fix="choose another --out"
+            ) from None
+
+    def abandon(self) -> None:
+        """Undo a claim whose run failed before there was anything to resume: the folder is as it was.
+
+        A run that has read patients through the gate is not undone: its ledger must stay.
+        """
+        if self.checkpoint.load() is None and not self.finished and not self.ledger.exists():
+            spent = self.earlier_events()
+            if spent and not self._replaced.exists():  # of an unfinished run that is gone: its account stays
+                write_json(self.internal / "owner.json", {"identity": "abandoned"})
+                return
+            self._clear()
+            if self._replaced.exists():
+                for room in self._replaced.iterdir():
+                    os.replace(room, self.path / room.name)
+                self._replaced.rmdir()
+                self.account(spent)
+            with contextlib.suppress(OSError):
+                self.path.rmdir()  # only if it is empty
+
+    def finish(self, record: Any) -> None:
+        """run.json marks the run as finished; its checkpoint (with the noise key) and what it replaced go."""
+        write_json(self.internal / "run.json", record)
+        self.erase_key()
+        shutil.rmtree(self._replaced, ignore_errors=True)
+
+    def erase_key(self) -> None:
+        """Of a finished run; again by whoever comes next, in case it was killed between its last file and this."""
+        self.checkpoint.erase()
+
+    def log(self, line: str) -> None:
+        with open(self.internal / "log.txt", "a", encoding="utf-8") as out:
+            out.write(line + "\n")
+
+    def write_release(self, fill: Callable[[Path], None]) -> None:
+        """Write all of `release/` aside and move it into place at once."""
+        draft = Path(tempfile.mkdtemp(prefix="release.draft-", dir=self.path))
+        try:
+            fill(draft)
+            os.chmod(draft, 0o755)
+            if self.release.exists():
+                shutil.rmtree(self.release)
+            os.replace(draft, self.release)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def _owner(self) -> str | None:
+        try:
+            return str(json.loads((self.internal / "owner.json").read_text())["identity"])
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, KeyError):
+            return "unreadable"
+
+    @property
+    def _replaced(self) -> Path:
+        return self.path / "replaced"
+
+    def _set_aside(self) -> None:
+        """A finished run that is to be replaced is kept until its successor is finished; an unfinished one is not.
+
+        What was spent on patients goes first into the room that will take the place of `internal/`: killed at any
+        moment, `_finish_replacing` finds it.
+        """
+        shutil.rmtree(self._coming, ignore_errors=True)
+        draft = Path(tempfile.mkdtemp(prefix="internal.draft-", dir=self.path))
+        if spent := unite(self.earlier_events(), read_events(self.ledger)):
+            write_events(draft / self._earlier.name, spent)
+        write_json(draft / "owner.json", {"identity": "replacing"})
+        os.replace(draft, self._coming)
+        if self.finished:
+            shutil.rmtree(self._replaced, ignore_errors=True)
+            self._replaced.mkdir()
+            for room in (self.release, self.internal):
+                if room.exists():
+                    os.replace(room, self._replaced / room.name)
+        self._finish_replacing()
+
+    def _finish_replacing(self) -> None:
+        if self._coming.exists():
+            self._clear()
+            os.replace(self._coming, self.internal)
+
+    @property
+    def _coming(self) -> Path:
+        return self.path / "internal.coming"
+
+    def _clear(self) -> None:
+        """Remove what a run wrote, and nothing else that may lie in the folder."""
+        drafts = (*self.path.glob("release.draft-*"), *self.path.glob("internal.draft-*"))
+        for room in (self.release, self.internal, *drafts):
+            shutil.rmtree(room, ignore_errors=True)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Atomic, with NaN as null so that every JSON reader can read it."""
+    draft = path.with_name(path.name + ".draft")
+    draft.write_text(json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(draft, path)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
+
+
+def _digest(identity: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(_plain(identity), sort_keys=True).encode()).hexdigest()
