@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 export NUMBA_NUM_THREADS ?= 2
 export OMP_NUM_THREADS ?= 2
+# threads that wait give their core away: spinning ones fight with everything else on a busy machine
+export OMP_WAIT_POLICY ?= passive
 
 .PHONY: demo test lint bench native clean
 .DEFAULT_GOAL := demo

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distcondense.api import condense as condense
+    from distcondense.api import evaluate as evaluate
     from distcondense.cluster.config import Cluster as Cluster
     from distcondense.data.codec import design as design
     from distcondense.data.cohort import Cohort as Cohort
     from distcondense.data.schema import Column as Column
     from distcondense.data.schema import Schema as Schema
+    from distcondense.evaluate.score import Score as Score
     from distcondense.methods.private.estimator import PrivateModel as PrivateModel
     from distcondense.models.jacobian import jacobian as jacobian
     from distcondense.runs.result import Result as Result
-    from distcondense.settings import Settings as Settings
 
 __version__ = "0.1.0"
 
 # name → module, loaded on first use: `distcondense --help` must not wait for XGBoost
 _HOMES = {
     "Cluster": "cluster.config", "Cohort": "data.cohort", "Column": "data.schema", "Schema": "data.schema",
-    "Settings": "settings", "Result": "runs.result", "PrivateModel": "methods.private.estimator", "condense": "api",
-    "design": "data.codec", "jacobian": "models.jacobian",
+    "Result": "runs.result", "Score": "evaluate.score", "PrivateModel": "methods.private.estimator", "condense": "api",
+    "evaluate": "api", "design": "data.codec", "jacobian": "models.jacobian",
 }  # fmt: skip
 __all__ = [
-    "Cluster", "Cohort", "Column", "PrivateModel", "Result", "Schema", "Settings", "condense", "design", "jacobian",
+    "Cluster", "Cohort", "Column", "PrivateModel", "Result", "Schema", "Score", "condense", "design", "evaluate",
+    "jacobian",
 ]  # fmt: skip
 
 
@@ -34,6 +38,21 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'distcondense' has no attribute {name!r}")
     return getattr(import_module(f"distcondense.{_HOMES[name]}"), name)
+
+
+class _Package(ModuleType):
+    """Where a room and a public function share a name, the name stays the function's."""
+
+    @property
+    def evaluate(self) -> Any:
+        return import_module("distcondense.api").evaluate
+
+    @evaluate.setter
+    def evaluate(self, module: ModuleType) -> None:
+        """The import system would put the room here."""
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -1,10 +1,9 @@
-"""`condense`: table in, condensed table out. Splits, runs the method, evaluates on test rows, writes the folder."""
+"""`condense` and `evaluate`: check · run · record · write. What differs between methods and outcomes is theirs."""
 
 from __future__ import annotations
 
 import os
 import platform
-import secrets
 import sys
 import time
 import warnings
@@ -15,49 +14,31 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from distcondense import kernels
 from distcondense.cluster.config import Cluster
-from distcondense.cluster.executors import executor_of
-from distcondense.data.cohort import Cohort, Split
-from distcondense.data.schema import Column, Schema
+from distcondense.data.cohort import Cohort
 from distcondense.errors import DistcondenseWarning, SettingsError, UserError
-from distcondense.evaluate.utility import evaluate
-from distcondense.methods.base import Condensed
-from distcondense.methods.private.condense import check_private, condense_private
-from distcondense.methods.published.condense import condense_published
-from distcondense.methods.published.engine import Progress
-from distcondense.models.jacobian import PATHS
-from distcondense.models.learners import learner
-from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.steps import StepRecord
-from distcondense.report.plots import plot_history, plot_private
+from distcondense.evaluate.score import Score
+from distcondense.evaluate.utility import Home, interval_words, measured
+from distcondense.evaluate.utility import evaluate as evaluate_home
+from distcondense.methods.base import (
+    OLD_WORDS,
+    Condensed,
+    Context,
+    Method,
+    Progress,
+    default_method,
+    method_named,
+    options_of,
+    refuse,
+)
 from distcondense.runs.folder import RunFolder
-from distcondense.runs.result import RISK, WEIGHT, Result, check_outcome_names
-from distcondense.settings import Settings
+from distcondense.runs.result import Result, table_of
 
 PACKAGES = (
-    "distcondense",
-    "numpy",
-    "pandas",
-    "numba",
-    "xgboost",
-    "lifelines",
-    "treelite",
-    "dp-accounting",
-    "opendp",
-    "scikit-learn",
-    "ray",
-)
-SEEDS = {
-    "private": "seed: placement, students and bootstrap. noise: the operating system, never kept. holdout: coins from "
-    "the operating system, kept in internal/.",
-    "published": "seed: split, start, labels, perturbations, real draws, students and bootstrap. "
-    "noise: a key from the operating system, kept only in the checkpoint of an unfinished run.",
-    "none": "seed: split, start, labels, perturbations, real draws, students and bootstrap.",
-}
+    "distcondense", "numpy", "pandas", "numba", "xgboost", "lifelines", "treelite", "dp-accounting", "opendp",
+    "scikit-learn", "ray",
+)  # fmt: skip
 
 
 def available_threads() -> int:
@@ -68,239 +49,150 @@ def available_threads() -> int:
 def condense(
     cohort: Cohort,
     *,
-    mechanism: str = "private",
-    reference: Any = None,
-    link: str | None = None,
-    ipc: int = 100,
-    epsilon: float | None = None,
-    delta: float = 1e-5,
-    seed: int = 0,
+    method: str | None = None,
     threads: int | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     force: bool = False,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
-    noise_key: int | None = None,
     cluster: Cluster | None = None,
-    path: str = "auto",
-    **more: Any,
+    **options: Any,
 ) -> Result:
     """Condense a cohort.
 
-    mechanism: "private" (the default: ε is end-to-end, a theorem), "published" (paper 000; its ε is as-published, not
-        a theorem) or "none".
-    reference: "xgb" (binary), "cox" or "aft" (survival). Published also takes a fitted XGBoost, LightGBM or
-        scikit-learn tree model, or a callable rows → scores, both over the columns of `dc.design(cohort)`; `link` says
-        what its scores are. Private fits a model of its own, and the name only says what students the rows are for.
-    epsilon, delta: the budget; private: 1 if not said. Published: `sigma_base=` fixes the noise instead.
-    cluster: published: spread the Jacobian over Ray (`dc.Cluster()` starts one here); same result to the bit.
-        A callable is called from several threads at once in process; say threads=1 if it cannot stand that.
-    path: published: how the Jacobian is computed, see `dc.jacobian`.
+    method: "private" (the default: ε is end-to-end, a theorem) or "published" (paper 000; its ε is as-published, not a
+        theorem; `noise=False` adds none).
+    options: the method's own, e.g. `ipc`, `epsilon`, `delta`, `seed`; one that is not its own is refused.
+        `reference`: a learner of the outcome's kind ("xgb", "cox", "aft", …). Published also takes a fitted XGBoost,
+        LightGBM or scikit-learn tree model, or a callable rows → scores, both over the columns of `dc.design(cohort)`;
+        `link` says what its scores are. Private fits a model of its own, and the name only says what students the rows
+        are for. A callable is called from several threads at once in process; say threads=1 if it cannot stand that.
+    cluster: spread a method's Jacobian over Ray (`dc.Cluster()` starts one here); same result to the bit.
     out: a run folder, written as the run goes; with `resume` an interrupted run goes on to the same result.
-    more: the other fields of `Settings`: rows_per_person, holdout, horizon, trust_inferred_schema for private; steps,
-        learning_rate, clip, rho, early_stopping, soft, … for published.
     """
-    unknown = sorted(set(more) - set(Settings.__dataclass_fields__))
-    if unknown:
-        raise SettingsError("settings", "must be known", found=", ".join(unknown), fix="see help(dc.Settings)")
-    if cohort.horizon is not None and mechanism == "private":
-        more.setdefault("horizon", cohort.horizon)
-    settings = Settings(mechanism=mechanism, ipc=ipc, epsilon=epsilon, delta=delta, seed=seed, **more)  # type: ignore[arg-type]
-    if reference is None:
-        reference = "xgb" if cohort.task == "binary" else "cox"
+    if old := [name for name in options if name in OLD_WORDS]:
+        raise SettingsError(
+            old[0], f"is called {OLD_WORDS[old[0]]} now", found=repr(options[old[0]]),
+            fix=f"say {OLD_WORDS[old[0]]}={options[old[0]]!r}" if options[old[0]] != "none" else
+            "say method='published', noise=False",
+        )  # fmt: skip
+    chosen = method_named(default_method() if method is None else method)
+    settings = options_of(chosen, options)
     threads = available_threads() if threads is None else threads
     if threads < 1:
         raise SettingsError("threads", "must be at least 1", found=str(threads), fix="leave it out for all cores")
-    check_outcome_names(cohort.outcome.names, cohort.schema.names)
-    private = settings.mechanism == "private"
-    if private:
-        _check_private(cohort, settings, reference, link, noise_key)
-    split = None if private else cohort.split(seed=settings.seed)
-    if path not in PATHS:
-        raise SettingsError("path", f"must be one of {', '.join(PATHS)}", found=repr(path))
+    refuse(chosen, cohort.facts, settings)
     identity = {
-        "settings": settings.to_dict(), "data": cohort.fingerprint(), "link": link, "backend": kernels.backend(),
-        "reference": reference if isinstance(reference, str) else type(reference).__name__, "path": path,
+        "method": chosen.name, "options": settings.to_dict(), "data": cohort.fingerprint(),
+        "backend": kernels.backend(),
         "gpu": cluster is not None and cluster.num_gpus > 0,  # its rounding is its own
     }  # fmt: skip
     folder = RunFolder(Path(out)) if out is not None else None
     if folder:
         folder.claim(identity, resume=resume, force=force)
 
-    def tell(line: str) -> None:
+    def say_and_log(line: str) -> None:
         if folder:
             folder.log(f"{datetime.now(UTC).isoformat(timespec='seconds')} {line}")
         if say:
             say(line)
 
-    def run() -> tuple[Condensed, Split]:
-        if split is None:
-            if cluster is not None:
-                tell("the private path has no Jacobian to spread: it runs in process; a study runs many of them on Ray")
-            return _private(cohort, settings, reference, folder, threads, tell, progress)
-        _say_sizes(cohort, split, settings, tell)
-        with executor_of(cluster, threads=threads, say=tell) as executor:
-            return condense_published(
-                cohort, split, settings, reference=reference, link=link, threads=threads, say=tell, progress=progress,
-                checkpoint=folder.checkpoint if folder else None, record=StepRecord(folder.steps) if folder else None,
-                noise_key=noise_key, executor=executor, path=path,  # type: ignore[arg-type]
-            ), split  # fmt: skip
-
+    context = Context(threads=threads, say=say_and_log, folder=folder, cluster=cluster)
+    context = context if progress is None else replace(context, progress=progress)
     try:
-        result, condensed = _run(run, cohort, settings, identity, threads)
-        if private and folder:
-            result = replace(result, earlier=folder.earlier_events())
+        result, condensed = _run(chosen, cohort, settings, identity, context)
     except UserError:
         if folder:
             folder.abandon()
             if folder.checkpoint.path.exists():
-                tell("what was done is kept: --resume goes on from there")
+                say_and_log("what was done is kept: --resume goes on from there")
         raise
     if folder:
-        if condensed.private_model is None:
-            plot_history(condensed.history, folder.internal / "history.png")
+        result = replace(result, earlier=folder.earlier_events())
         result.write(folder)
-        if condensed.private_model is not None:
-            _draw(condensed, folder.internal / "model.png", tell)
-        tell(f"written: {folder.path}")
+        _draw(condensed, folder, say_and_log)
+        say_and_log(f"written: {folder.path}")
     return result
 
 
-def _draw(condensed: Condensed, path: Path, tell: Callable[[str], None]) -> None:
-    """The picture of a private run comes last and may fail: what was paid for is already on disk."""
-    assert condensed.private_model is not None
-    try:
-        plot_private(condensed.private_model, condensed.privacy.trade_off, path, condensed.privacy.short())
-    except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
-        tell(f"no picture: {type(error).__name__}")
+def evaluate(cohort: Cohort, result: Result, *, seed: int = 0, threads: int | None = None) -> list[Score]:
+    """Fresh models of a result's rows beside models of the real ones, on patients that its run held out.
 
-
-def _measured(cohort: Cohort, split: Split, condensed: Condensed, settings: Settings, threads: int) -> dict[str, Any]:
-    """Metrics on patients; on the private path a failure is a note, because the budget is already spent."""
-    try:
-        return evaluate(cohort, split, condensed, seed=settings.seed, threads=threads)
-    except Exception as error:
-        if settings.mechanism != "private":
-            raise
-        return {"rows": {"condensed": len(condensed.outcome), "test": len(split.test)},
-                "note": f"could not be measured on patients: {type(error).__name__}"}  # fmt: skip
-
-
-def _check_private(cohort: Cohort, settings: Settings, reference: Any, link: str | None, noise_key: int | None) -> None:
-    """Refuse what the guarantee would not cover, before a patient is read."""
-    if not isinstance(reference, str) or link is not None:
-        raise SettingsError(
-            "reference", "must be a name in mechanism private: a model fitted elsewhere on patients is not covered",
-            found=f"a {type(reference).__name__}", fix="leave it out, or say mechanism='published'",
-        )  # fmt: skip
-    if noise_key is not None:
-        raise SettingsError("noise_key", "must not be given: private noise cannot be repeated", fix="leave it out")
-    learner(reference, cohort.task)
-    check_private(cohort, settings)
-
-
-def _private(
-    cohort: Cohort, settings: Settings, reference: str, folder: RunFolder | None, threads: int,
-    say: Callable[[str], None], progress: Progress | None,
-) -> tuple[Condensed, Split]:  # fmt: skip
-    entropy = folder.holdout_entropy(secrets.randbits(128)) if folder else secrets.randbits(128)
-    split = cohort.holdout(settings.holdout, entropy)
-
-    def told(done: int, of: int) -> None:
-        if progress:
-            progress(step=done, steps=of, loss=None, score=None, epsilon=None)
-
-    condensed = condense_private(
-        cohort, split.train, settings, reference=reference, ledger=Ledger(folder.ledger if folder else None),
-        earlier=folder.earlier_events() if folder else (), threads=threads, say=say, progress=told,
-    )  # fmt: skip
-    return condensed, split
+    The numbers are computed on patients, outside the guarantee: they are for the custodian.
+    """
+    home = Home.of_result(cohort, result)
+    scores, note = evaluate_home(home, seed=seed, threads=available_threads() if threads is None else threads)
+    if note:
+        warnings.warn(note, DistcondenseWarning, stacklevel=2)
+    return scores
 
 
 def _run(
-    run: Callable[[], tuple[Condensed, Split]], cohort: Cohort, settings: Settings, identity: dict[str, Any],
-    threads: int,
-) -> tuple[Result, Condensed]:  # fmt: skip
+    method: Method, cohort: Cohort, settings: Any, identity: dict[str, Any], context: Context
+) -> tuple[Result, Condensed]:
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DistcondenseWarning)
-        condensed, split = run()
+        condensed = method.condense(cohort, settings, context)
         before = time.perf_counter()
-        metrics = _measured(cohort, split, condensed, settings, threads)
+        home = Home.of(cohort, condensed)
+        scores, note = measured(
+            home, seed=settings.seed, threads=context.threads, must=not condensed.privacy.charged
+        )  # fmt: skip
         condensed.timings["evaluate"] = time.perf_counter() - before
     for warning in caught:  # seen once by the caller, and kept in run.json
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     said = [str(w.message) for w in caught if issubclass(w.category, DistcondenseWarning)]
     condensed.timings["total"] = time.perf_counter() - started
+    kind = cohort.outcome.kind
+    record = _record(method, home, settings, condensed, context.threads)
+    record |= {
+        "scores": [score.to_dict() for score in scores], "scores_note": note,
+        "interval": interval_words(cohort.person), "warnings": said,
+    }  # fmt: skip
     result = Result(
-        frame=_frame(condensed, settings), schema=_release_schema(cohort, condensed), outcome=cohort.outcome.names,
-        labels=cohort.outcome.labels, privacy=condensed.privacy, soft=settings.soft, identity=identity,
-        internal=_run_record(cohort, split, settings, condensed, metrics, threads, said),
+        frame=table_of(condensed.frame, kind, condensed.labelled), schema=condensed.schema, kind=kind,
+        privacy=condensed.privacy, raw=condensed.raw, identity=identity, internal=record,
     )  # fmt: skip
     return result, condensed
 
 
-def _say_sizes(cohort: Cohort, split: Split, settings: Settings, tell: Callable[[str], None]) -> None:
-    if settings.mechanism == "none":
-        tell("NO PRIVACY: mechanism none adds no noise; treat the result as patient data")
-    label = cohort.outcome.label[split.train]
-    fewest = int(min((label == 0).sum(), label.sum()))
-    if settings.ipc > fewest:
-        warnings.warn(
-            f"IPC {settings.ipc} is more than the rarer class has in training ({fewest}): allowed, not a condensation",
-            DistcondenseWarning, stacklevel=3,
-        )  # fmt: skip
+def _draw(condensed: Condensed, folder: RunFolder, say: Callable[[str], None]) -> None:
+    """Pictures come last and may fail: what was paid for is already on disk."""
+    for picture in condensed.pictures:
+        try:
+            picture.draw(folder.internal / picture.name)
+        except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
+            say(f"no picture: {type(error).__name__}")
 
 
-def _frame(condensed: Condensed, settings: Settings) -> pd.DataFrame:
-    codec, outcome = condensed.codec, condensed.outcome
-    frame = codec.soften(condensed.rows) if settings.soft else codec.decode(condensed.rows)
-    written = np.empty(2, object)
-    written[:] = outcome.labels
-    if outcome.time is not None:
-        frame[outcome.names[0]] = outcome.time
-    frame[outcome.names[-1]] = pd.Series(written[outcome.label.astype(int)]).infer_objects()
-    if outcome.time is None:
-        frame[RISK] = outcome.label.astype(np.float64) if condensed.risk is None else condensed.risk
-    frame[WEIGHT] = 1.0 if condensed.weight is None else condensed.weight
-    return frame
-
-
-def _release_schema(cohort: Cohort, condensed: Condensed) -> Schema:
-    """The schema of what is released; a category no training row had is not a category of the released table's rows."""
-    kept = set(condensed.codec.columns)
-    columns: list[Column] = [c for c in cohort.schema.columns if c.name in kept]
-    return Schema(tuple(columns), cohort.schema.origin)
-
-
-def _run_record(
-    cohort: Cohort, split: Split, settings: Settings, condensed: Condensed, metrics: dict[str, Any], threads: int,
-    said: list[str],
-) -> dict[str, Any]:  # fmt: skip
+def _record(method: Method, home: Home, settings: Any, condensed: Condensed, threads: int) -> dict[str, Any]:
+    """run.json: how the run was made. For the custodian."""
+    cohort, reference = home.cohort, condensed.reference
     return {
         "status": "finished",
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "method": method.name,
         "settings": settings.to_dict(),
-        "reference": condensed.reference.name,
-        "student": condensed.learner.name,
-        "seeds_policy": SEEDS[settings.mechanism]
-        + (" This run's noise key was given by the caller." if condensed.key_given else ""),
+        "reference": None if reference is None else reference.name,
+        "student": home.learner.name,
+        "unit": home.unit,
+        "soft_labels": condensed.labelled.soft is not None,
+        "weighted": condensed.labelled.weight is not None,
+        "raw": condensed.raw,
+        "splitting": condensed.splitting.to_dict(),
         "backend": kernels.backend(),
         "threads": threads,
-        "execution": condensed.execution or {"executor": "in-process", "threads": threads},
+        "execution": {"executor": "in-process", "threads": threads},
         "data": {
-            "rows": len(cohort), "columns": len(cohort.schema.columns), "encoded_columns": len(condensed.codec.names),
-            "positive": int(cohort.outcome.label.sum()), "task": cohort.task,
-            "split": {name: len(part) for name, part in asdict(split).items()},
-            "constant_columns_dropped": list(condensed.codec.dropped), "columns_not_in_schema": list(cohort.ignored),
+            "rows": len(cohort), "columns": len(cohort.schema.columns), "encoded_columns": len(home.codec.names),
+            "outcome": cohort.outcome.kind.facts(),
+            "split": {name: len(part) for name, part in asdict(home.split).items()},
+            "columns_not_in_schema": list(cohort.ignored),
         },
-        "released_step": condensed.best_step,
-        "stopped": condensed.stopped,
         "privacy": condensed.privacy.short(),
-        "metrics": metrics,
-        "history": condensed.history,
-        "warnings": said,
+        **condensed.notes,
         "timings_seconds": condensed.timings,
         "versions": {"python": sys.version.split()[0], "platform": platform.machine(),
                      **{name: metadata.version(name) for name in PACKAGES if _installed(name)}},

@@ -6,6 +6,7 @@ import os
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads fight with whatever else runs
 
 import secrets
 import sys
@@ -19,7 +20,8 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, settings
 
-from distcondense import Cohort, Column, Schema, cli
+from distcondense import Cohort, Column, Schema
+from distcondense.data.outcome import kinds
 from tests.shell import Answer, Call
 
 # Ray reads these when it is first imported: loopback only, and a token of this test run that touches nobody's home
@@ -88,8 +90,31 @@ def survival() -> Cohort:
 
 
 @pytest.fixture
+def quick_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few candidate sets, swaps and students: what placement promises holds at any number of them."""
+    from distcondense.methods.private import placement
+    from distcondense.outcomes import binary
+
+    fewer = {"SWAPS_PER_ROW": 40, "POOL": 300, "WIDE_POOL": 800, "UNCORRELATED_CANDIDATES": 3}
+    for name, value in fewer.items():
+        monkeypatch.setattr(placement, name, value)
+    monkeypatch.setattr(binary, "ROUNDS", 10)
+    for kind in kinds():
+        private_side = kind.private_side
+
+        def with_few(self: Any, _made: Any = private_side, **how: Any) -> Any:
+            side = _made(self, **how)
+            object.__setattr__(side, "candidates", 3)
+            return side
+
+        monkeypatch.setattr(kind, "private_side", with_few)
+
+
+@pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
     """`call("condense", …)` as a shell would, in this process, with `tmp_path` as the working directory."""
+    from distcondense import cli  # only here: tests that do not call it do not load it
+
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: Any) -> Answer:

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from distcondense import Settings
 from distcondense.cluster.executors import Executor
 from distcondense.kernels.random import normals
 from distcondense.kernels.update import NoiseRule
 from distcondense.methods.published import engine
 from distcondense.methods.published.engine import Problem, RealScores, State, optimise, seed_key
 from distcondense.methods.published.objectives import Composite, bce
-from distcondense.models.base import BlackBox, Reference
-from distcondense.privacy.steps import PublishedAccountant
+from distcondense.methods.published.options import PublishedOptions
+from distcondense.models.base import BlackBox, Model
+from distcondense.privacy.steps import StepAccountant
 
 ROWS, COLUMNS, STEPS = 600, 24, 5  # 600 rows: a batch has one column, a step 24 units
-SETTINGS = Settings(mechanism="none", ipc=ROWS // 2, steps=STEPS, evaluate_every=2, learning_rate=0.01)
+OPTIONS = PublishedOptions(noise=False, ipc=ROWS // 2, steps=STEPS, evaluate_every=2, learning_rate=0.01)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Ran:
     ledger: list[tuple[float, int]]
 
 
-def problem(reference: Reference) -> Problem:
+def problem(reference: Model) -> Problem:
     label = np.repeat(np.array([0, 1], np.int8), ROWS // 2)
     real = np.linspace(0.05, 0.95, 40)
     return Problem(
@@ -45,16 +45,14 @@ def problem(reference: Reference) -> Problem:
     )
 
 
-def run(
-    executor: Executor, reference: Reference, path: Any = "auto", at_step: Callable[[int], None] | None = None
-) -> Ran:
+def run(executor: Executor, reference: Model, path: Any = "auto", at_step: Callable[[int], None] | None = None) -> Ran:
     """Five noisy steps on this executor; `at_step` is called after each."""
-    setup, accountant = problem(reference), PublishedAccountant(0.1, 1e-5, ROWS)
+    setup, accountant = problem(reference), StepAccountant(0.1, 1e-5, ROWS)
     with executor:
-        widths = engine.widths_of(SETTINGS, seed_key(0), 0, reference.n_features)
+        widths = engine.widths_of(OPTIONS, seed_key(0), 0, reference.n_features)
         executor.open(reference, path, setup.start, widths)
         state: State = optimise(
-            setup, SETTINGS, noise_key=5, accountant=accountant, validate=lambda X: float(-np.abs(X).sum()),
+            setup, OPTIONS, noise_key=5, accountant=accountant, validate=lambda X: float(-np.abs(X).sum()),
             executor=executor, progress=lambda *, step, **_: at_step(step) if at_step else None,
         )  # fmt: skip
     assert state.best_X is not None

@@ -543,3 +543,96 @@ def shares(count: int, speeds: list[float]) -> list[int]:
         neediest = max(range(len(due)), key=lambda k: (due[k] - given[k], -k))
         given[neediest] += 1
     return given
+
+
+# ---- the gate with several scores: softmax
+
+
+def softmax_parts(scores, label, weight):
+    """(g, c·h) of one row, S of each, scaled down together to norm 1: g = (p − y)/√2, h = p(1 − p). No weight: no h."""
+    top = max(scores)
+    mass = [math.exp(score - top) for score in scores]
+    p = [m / sum(mass) for m in mass]
+    out = [(chance - (k == label)) / math.sqrt(2) for k, chance in enumerate(p)]
+    if weight:
+        out += [weight * chance * (1 - chance) for chance in p]
+    norm = max(1.0, math.sqrt(sum(value * value for value in out)))
+    return [value / norm for value in out]
+
+
+def choice_scores_of_many(codes, gradients, owners, limit, margin):
+    """Σ_scores Σ_cells |Σ_people g|, a person's gradients scaled down to Σ_rows Σ_scores |g| ≤ limit."""
+    scores = []
+    for column in range(len(codes[0])):
+        cells: dict[tuple[int, int], int] = {}
+        for rows in owners:
+            own = {
+                (row, k): math.trunc(max(-1.0, min(1.0, g)) * (limit * margin))
+                for row in rows
+                for k, g in enumerate(gradients[row])
+            }
+            length = sum(abs(value) for value in own.values())
+            for (row, k), value in own.items():
+                if length > limit * margin:
+                    value = math.trunc(value * (limit * margin / length))
+                place = (k, int(codes[row][column]))
+                cells[place] = cells.get(place, 0) + value
+        scores.append(sum(abs(value) for value in cells.values()))
+    return scores
+
+
+# ---- measures of several classes and of numbers
+
+
+def macro_auroc(label, probabilities, weight):
+    """Mean over the classes that are there (and are not all there is) of one class against the rest."""
+    found = []
+    for k in range(len(probabilities[0])):
+        one = auroc([int(y == k) for y in label], [p[k] for p in probabilities], weight)
+        if one == one:
+            found.append(one)
+    return sum(found) / len(found) if found else float("nan")
+
+
+def balanced_accuracy(label, decided, weight):
+    """Mean over the classes that are there of the share that was found."""
+    shares = []
+    for k in set(label):
+        held = sum(w for y, w in zip(label, weight, strict=True) if y == k)
+        hit = sum(w for y, d, w in zip(label, decided, weight, strict=True) if y == k == d)
+        if held:
+            shares.append(hit / held)
+    return sum(shares) / len(shares) if shares else float("nan")
+
+
+def macro_f1(label, decided, weight):
+    """Mean over the classes that are there, or were said, of 2·hits/(real + said)."""
+    values = []
+    for k in {*label, *decided}:
+        real = sum(w for y, w in zip(label, weight, strict=True) if y == k)
+        said = sum(w for d, w in zip(decided, weight, strict=True) if d == k)
+        hit = sum(w for y, d, w in zip(label, decided, weight, strict=True) if y == k == d)
+        if real + said:
+            values.append(2 * hit / (real + said))
+    return sum(values) / len(values) if values else float("nan")
+
+
+def error_of(value, predicted, weight, measure):
+    """R², RMSE or MAE."""
+    total = sum(weight)
+    if not total:
+        return float("nan")
+    if measure == "mae":
+        return sum(w * abs(p - y) for y, p, w in zip(value, predicted, weight, strict=True)) / total
+    squared = sum(w * (p - y) ** 2 for y, p, w in zip(value, predicted, weight, strict=True))
+    if measure == "rmse":
+        return math.sqrt(squared / total)
+    mean = sum(w * y for y, w in zip(value, weight, strict=True)) / total
+    spread = sum(w * (y - mean) ** 2 for y, w in zip(value, weight, strict=True))
+    return 1 - squared / spread if spread else float("nan")
+
+
+def softmax_loss(scores, label):
+    """−log P(label) of one row."""
+    top = max(scores)
+    return math.log(sum(math.exp(score - top) for score in scores)) + top - scores[label]

@@ -16,29 +16,27 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from distcondense.errors import BudgetError, SettingsError
-from distcondense.privacy import accountant, noise
-from distcondense.privacy.accountant import (
+from distcondense.privacy import curves, noise
+from distcondense.privacy.accountant import membership_advantage, replay, trade_off, with_earlier
+from distcondense.privacy.budget import Budget
+from distcondense.privacy.curves import (
     CELLS_MAX,
-    Budget,
-    Event,
     choice_delta,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
     grid_delta,
-    membership_advantage,
-    replay,
-    trade_off,
 )
+from distcondense.privacy.events import Event
 from tests import naive
 
 
 def gaussian(cost, cells=16):
-    return Event("gaussian", "gradient sums", ("age",), cells, cost)
+    return Event("gaussian", "sums", ("age",), cells, cost)
 
 
 def choice(cost, picks):
-    return Event("choice", "choice of columns", (), picks, cost, picks)
+    return Event("choice", "choice", (), picks, cost, picks)
 
 
 def delta_to_fifty_digits(mu, epsilon):
@@ -99,12 +97,12 @@ def test_the_reserve_for_the_grid_is_what_the_docstring_says():
 
 def test_the_reserve_comes_out_of_delta_and_raises_epsilon(monkeypatch):
     fine = replay([gaussian(0.3)], 1e-5)
-    monkeypatch.setattr(accountant, "GRID", 2.0**18)  # a coarse grid: the reserve is now a visible part of δ
+    monkeypatch.setattr(curves, "GRID", 2.0**18)  # a coarse grid: the reserve is now a visible part of δ
     coarse = replay([gaussian(0.3)], 1e-5)
     assert 1e-6 < coarse.delta_grid < 1e-4
     assert coarse.epsilon > fine.epsilon * 1.005
     assert gaussian_delta(0.3, coarse.epsilon) + grid_delta(coarse.epsilon) <= 1e-5
-    monkeypatch.setattr(accountant, "GRID", 2.0**10)
+    monkeypatch.setattr(curves, "GRID", 2.0**10)
     assert math.isinf(replay([gaussian(0.3)], 1e-5).epsilon)
     with pytest.raises(BudgetError, match="grid of the noise"):
         Budget.calibrate(epsilon=1.0, delta=1e-5)
@@ -142,15 +140,15 @@ def test_the_logistic_pair_is_reached_by_two_candidates(pick):
 def test_two_peeled_picks_cost_no_more_than_two_composed_pairs():
     rng = np.random.default_rng(0)
     pick = 0.8
-    pair = accountant._composed(0.0, ((pick, 2),))
+    pair = curves.composed(0.0, ((pick, 2),))
+    bounds = {epsilon: float(pair.get_delta_for_epsilon(epsilon)) for epsilon in (0.0, 0.4, 0.8, 1.2)}
     nearest = 0.0
     for _ in range(400):
         scores, change = rng.normal(0, 3, 4), rng.choice([-1.0, 1.0], 4)
         p = naive.peeled(list(scores * pick / 2), 2)
         q = naive.peeled(list((scores + change) * pick / 2), 2)
-        for epsilon in (0.0, 0.4, 0.8, 1.2):
+        for epsilon, bound in bounds.items():
             true = naive.hockey_stick([p[o] for o in p], [q[o] for o in p], epsilon)
-            bound = float(pair.get_delta_for_epsilon(epsilon))
             assert true <= bound + 1e-9
             nearest = max(nearest, true / bound)
     assert nearest > 0.5  # the bound is not true merely because it is far away
@@ -162,7 +160,7 @@ def test_the_closed_form_of_a_pick_is_connect_the_dots():
     dots = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
         step, -300, 300, [choice_delta(pick, i * step) for i in points]
     )
-    ours = accountant._pick_pld(pick, step)
+    ours = curves._pick_pld(pick, step)
     epsilons = np.linspace(-0.4, 0.4, 33)
     assert np.allclose(ours.get_delta_for_epsilon(epsilons), dots.get_delta_for_epsilon(epsilons), rtol=0, atol=1e-11)
     for epsilon in epsilons:
@@ -170,7 +168,7 @@ def test_the_closed_form_of_a_pick_is_connect_the_dots():
 
 
 def test_a_pick_off_the_grid_of_losses_is_rounded_up():
-    wide = accountant._pick_pld(0.30049, 1e-3)
+    wide = curves._pick_pld(0.30049, 1e-3)
     for epsilon in (0.0, 0.1, 0.2):
         assert float(wide.get_delta_for_epsilon(epsilon)) >= choice_delta(0.30049, epsilon)
 
@@ -277,16 +275,41 @@ def test_no_event_costs_nothing():
 
 
 def test_events_survive_json_bit_for_bit():
-    event = Event("choice", "choice of columns", ("größe", "age"), 3, 0.1 + 0.2, 3, 1.0, 2 / 3)
-    assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
+    for event in (
+        Event("choice", "choice", ("größe", "age"), 3, 0.1 + 0.2, 3, 1.0, 2 / 3),
+        Event("gaussian", "histogram", ("age",), 3, 0.1, by="stratum", unit="person", run="a1"),
+        Event("gaussian", "total", (), 10, 1 / 3, by="hazard"),
+    ):
+        assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
+
+
+def test_an_event_says_in_words_what_was_asked():
+    said = [
+        Event("gaussian", "histogram", (), 2, 0.1, by="label"), Event("gaussian", "histogram", (), 1, 0.1, by="none"),
+        gaussian(0.1), Event("gaussian", "total", (), 6, 0.1, by="hazard"), choice(0.1, 2),
+    ]  # fmt: skip
+    assert [event.words for event in said] == [
+        "histogram by label", "histogram", "gradient sums", "total of hazard", "choice of columns",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "change", [{"kind": "laplace"}, {"cost": 0.0}, {"cost": math.nan}, {"picks": 0}, {"cells": -1}, {"extra": 1}]
-)
+    "change",
+    [{"kind": "laplace"}, {"cost": 0.0}, {"cost": math.nan}, {"picks": 0}, {"cells": -1}, {"extra": 1},
+     {"query": "gradient sums"}, {"query": "choice"}, {"kind": "choice"}, {"unit": "family"}],
+)  # fmt: skip
 def test_an_event_without_meaning_is_refused(change):
     with pytest.raises(SettingsError):
         Event.from_dict({**gaussian(0.1).to_dict(), **change})
+
+
+def test_runs_without_a_sum_say_why_in_a_word():
+    own, person = gaussian(0.1), Event("gaussian", "sums", (), 4, 0.1, unit="person")
+    assert with_earlier([own], [], 1e-5) is None
+    assert with_earlier([own], [own], 1e-5) == replay([own, own], 1e-5).epsilon
+    assert with_earlier([own], [person], 1e-5) == "different units"
+    assert with_earlier([own], [gaussian(100.0)], 1e-5) == "unbounded"
+    assert with_earlier([own, choice(0.1, 2)], [gaussian(100.0)], 1e-5) == "unbounded"
 
 
 # ---- trade-off

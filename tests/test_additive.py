@@ -15,20 +15,27 @@ from hypothesis import strategies as st
 import distcondense as dc
 from distcondense.data.cells import FINE, Cells, public_cells
 from distcondense.data.codec import Codec
-from distcondense.data.cohort import Cohort, Outcome
+from distcondense.data.cohort import Cohort
+from distcondense.data.outcome import Outcome
+from distcondense.data.persons import Coins, Split
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import BudgetError, CohortError, ModelError, SchemaError, SettingsError
+from distcondense.methods.base import Context
 from distcondense.methods.private import condense as method
-from distcondense.methods.private import placement
-from distcondense.methods.private.fit import Plan, fit_private
+from distcondense.methods.private.fit import fit_private
+from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.plan import Plan
 from distcondense.methods.private.smoothing import SPREADS, merge_cells, prior_kernels, smooth, spread_out
 from distcondense.models.additive import AdditiveModel
 from distcondense.models.jacobian import jacobian
+from distcondense.outcomes.base import Kind, PrivateSide
+from distcondense.outcomes.binary import Binary
 from distcondense.outcomes.measures import AurocSample, CIndexSample
+from distcondense.outcomes.multiclass import Multiclass
+from distcondense.outcomes.survival import Survival
 from distcondense.privacy.accountant import replay
-from distcondense.privacy.gate import Logistic, PiecewiseExponential, PrivateTable
+from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
-from distcondense.settings import Settings
 from tests import naive
 from tests.conftest import SMALL_SCHEMA, small_frame
 
@@ -41,15 +48,18 @@ def numbers(draw: st.DrawFn, name: str = "x") -> Column:
     kind = draw(st.sampled_from(["continuous", "integer"]))
     low = float(draw(st.integers(-1000, 1000)))
     width = float(draw(st.sampled_from([1, 2, 7, 40, 127, 128, 129, 1000, 123_456])))
+    decimals = None
     if kind == "continuous":
-        width *= draw(st.sampled_from([0.25, 1.0, 3.7]))
+        part = draw(st.sampled_from([0.25, 1.0, 3.7]))
+        width = round(width * part, 2)
+        decimals = draw(st.sampled_from([None, 2, 5] + [0] * (part == 1.0)))
     missing = draw(st.sampled_from(["refuse", "constant", "indicator"]))
     fill = None if missing == "refuse" else low
     if missing == "indicator":
         fill = draw(st.sampled_from([None, low, low + width, low - 5]))
     return Column(
-        name, kind, low=low, high=low + width, missing=missing, fill=fill,  # type: ignore[arg-type]
-        spacing=draw(st.sampled_from(["linear", "log"])),
+        name, kind, low=low, high=round(low + width, 2), missing=missing, fill=fill,  # type: ignore[arg-type]
+        spacing=draw(st.sampled_from(["linear", "log"])), decimals=decimals,
     )  # fmt: skip
 
 
@@ -83,8 +93,7 @@ def test_every_legal_number_has_exactly_one_cell(column: Column, shares: list[fl
     assert column.low is not None
     assert column.high is not None
     values = np.array([column.low + share * (column.high - column.low) for share in shares] + [column.low, column.high])
-    if column.kind == "integer":
-        values = np.round(values)
+    values = column.rounded(values)
     codes = cells.codes(pd.Series(values))
     assert codes.tolist() == [naive.cell_of(value, cells.cuts) for value in values]
     assert codes.max() < inner
@@ -104,7 +113,7 @@ def test_a_value_made_for_a_cell_is_legal_and_comes_back_to_it(column: Column, d
     assert len(made) - len(present) == cells.hole
     if column.numeric:
         assert present.between(column.low, column.high).all()  # type: ignore[arg-type]
-        assert column.kind == "continuous" or np.all(present == present.round())
+        assert np.all(present == column.rounded(present))
     else:
         assert set(present) == set(column.categories)
 
@@ -130,6 +139,20 @@ def test_few_whole_numbers_have_a_cell_each_and_many_share() -> None:
     held = np.bincount(many.codes(pd.Series(range(2001))))
     assert held.min() >= 15
     assert held.max() <= 17
+
+
+def test_numbers_of_few_decimals_have_a_cell_each_and_finer_ones_share() -> None:
+    share = cells_of(Column("share", "continuous", low=-0.3, high=0.7, decimals=1))
+    assert share.size == 11
+    legal = np.round(np.arange(-3, 8) / 10, 1)
+    assert share.codes(pd.Series(legal)).tolist() == list(range(11))
+    assert share.values(np.arange(11), np.full(11, 0.99)).tolist() == legal.tolist()
+    fine = cells_of(Column("x", "continuous", low=0, high=1, decimals=3))
+    assert fine.size == FINE
+    held = np.bincount(fine.codes(pd.Series(np.arange(1001) / 1000)))
+    assert (held.min(), held.max()) == (7, 8)
+    beyond = cells_of(Column("x", "continuous", low=0, high=1e9, decimals=12))  # finer than float64: any number is legal
+    assert beyond.size == FINE
 
 
 def test_linear_cells_are_of_equal_width_and_logarithmic_ones_of_equal_ratio() -> None:
@@ -183,8 +206,7 @@ def test_the_model_as_trees_scores_like_its_tables(drawn: Any) -> None:
     slow = np.array(naive.additive_margin(model.intercept, model.tables, codes))
     assert model.margin(codes) == pytest.approx(slow)
     expected = 1 / (1 + np.exp(-slow)) if model.link == "probability" else slow
-    assert model.predict(frame) == pytest.approx(expected)
-    reference = model.reference(codec)
+    reference = model.over(codec)
     assert reference.n_features == len(codec.names)
     assert reference.scores(codec.encode(frame)) == pytest.approx(expected, abs=2e-5)
 
@@ -195,8 +217,8 @@ def test_its_sparse_jacobian_is_the_difference_of_its_tables(drawn: Any, seed: i
     model = replace(model, link="log-risk")
     rows = codec.encode(frame)
     steps = np.random.default_rng(seed).uniform(0.025, 2, rows.shape[1]).astype(np.float32)
-    found = jacobian(model.reference(codec), rows, steps, path="structured")
-    assert found == pytest.approx(jacobian(model.reference(codec), rows, steps, path="naive"), abs=5e-4)
+    found = jacobian(model.over(codec), rows, steps, path="structured")
+    assert found == pytest.approx(jacobian(model.over(codec), rows, steps, path="naive"), abs=5e-4)
     at = 0
     for j, block in enumerate(codec.blocks):
         cells, table = model.cells[j], model.tables[j]
@@ -331,11 +353,16 @@ FEATURES = Schema(
     )
 )
 HORIZON = 10.0
-OBJECTIVE = PiecewiseExponential(tuple(HORIZON * np.arange(1, 5) / 5), HORIZON)
+KINDS: dict[str, Kind] = {
+    "binary": Binary(("died",)),
+    "survival": Survival(("months", "died"), time=Column("months", "continuous", low=0, high=HORIZON)),
+    "multiclass": Multiclass(("grade",), ("mild", "middle", "severe")),
+}
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
-def simulated(rows: int, seed: int = 0) -> tuple[pd.DataFrame, Any, Any, Any]:
-    """Features, binary outcome, time, event: a clear signal in age, stage and crp."""
+def simulated(rows: int, seed: int = 0) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Features, and outcomes of every kind: a clear signal in age, stage and crp."""
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -352,40 +379,52 @@ def simulated(rows: int, seed: int = 0) -> tuple[pd.DataFrame, Any, Any, Any]:
     failure = rng.exponential(12 * np.exp(-risk))
     leaving = rng.uniform(0.5, 20, rows)
     time = np.maximum(np.minimum(np.minimum(failure, leaving), HORIZON), 1e-3)
-    return frame, label, time, ((failure <= leaving) & (failure <= HORIZON)).astype(int)
+    event = ((failure <= leaving) & (failure <= HORIZON)).astype(int)
+    return frame, {"label": label, "time": time, "event": event, "grade": np.digitize(1.5 * risk, [-1.0, 1.0])}
 
 
-def gate_of(
-    frame: pd.DataFrame, schema: Schema, label: Any, plan: Plan, epsilon: float, time: Any = None
-) -> PrivateTable:
+def outcome_of(kind: Kind, real: dict[str, Any]) -> Outcome:
+    arrays = {
+        "binary": {"label": real["label"].astype(np.int8)},
+        "survival": {"label": real["event"].astype(np.int8), "time": real["time"]},
+        "multiclass": {"label": real["grade"]},
+    }
+    return Outcome(kind, arrays[kind.name])
+
+
+def side_of(kind: Kind) -> PrivateSide:
+    side = kind.private_side()
+    assert side is not None
+    return side
+
+
+def gate_of(frame: pd.DataFrame, schema: Schema, outcome: Outcome, plan: Plan, epsilon: float) -> PrivateTable:
     cells = public_cells(schema)
     codes = np.stack([each.codes(frame[each.column.name]) for each in cells], axis=1)
     return PrivateTable(
-        codes, [each.size for each in cells], np.asarray(label), names=schema.names,
-        objective=Logistic() if time is None else OBJECTIVE, budget=plan.budget(epsilon, 1e-5), ledger=Ledger(),
-        time=time,
+        codes, [each.size for each in cells], outcome.arrays, names=schema.names,
+        objective=side_of(outcome.kind).objective, budget=plan.budget(epsilon, 1e-5), ledger=Ledger(),
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("survival", [False, True], ids=["binary", "survival"])
-def test_the_private_model_learns_and_spends_exactly_its_plan(survival: bool) -> None:
-    frame, label, time, event = simulated(4000)
-    plan = Plan.of(5, survival=survival)
-    table = gate_of(frame, FEATURES, event if survival else label, plan, 8.0, time if survival else None)
+@EVERY_KIND
+def test_the_private_model_learns_and_spends_exactly_its_plan(kind: Kind) -> None:
+    (frame, real), side = simulated(4000), side_of(kind)
+    outcome, plan = outcome_of(kind, real), Plan.of(5, side)
+    table = gate_of(frame, FEATURES, outcome, plan, 8.0)
     heard: list[tuple[int, int]] = []
-    learned = fit_private(table, public_cells(FEATURES), plan, lambda done, of: heard.append((done, of)))
+    learned = fit_private(table, public_cells(FEATURES), plan, side, lambda done, of: heard.append((done, of)))
 
-    fresh, truth, when, died = simulated(3000, seed=1)
-    score = learned.model.predict(fresh)
-    found = CIndexSample(when, died.astype(np.int8), score)(None) if survival else AurocSample(truth, score)(None)
-    assert found > 0.75
+    fresh, truth = simulated(3000, seed=1)
+    margin = learned.model.margin(learned.model.codes(fresh))
+    assert kind.score(side.link, side.expected(margin, learned), outcome_of(kind, truth)) > 0.75
     assert learned.informative
     assert learned.rows == pytest.approx(4000, rel=0.05)
-    assert learned.positive == pytest.approx(np.mean(event if survival else label), abs=0.03)
+    assert learned.shares == pytest.approx(np.bincount(outcome["label"]) / 4000, abs=0.03)
     for marginal, cells in zip(learned.marginals, learned.model.cells, strict=True):
-        assert marginal.shape == (2, cells.size)
+        assert marginal.shape == (side.groups, cells.size)
         assert marginal.min() >= 0
-        assert marginal.sum(1) == pytest.approx([1, 1])
+        assert marginal.sum(1) == pytest.approx(np.ones(side.groups))
 
     events = table.ledger.events
     assert len(events) == plan.answers
@@ -396,37 +435,40 @@ def test_the_private_model_learns_and_spends_exactly_its_plan(survival: bool) ->
     assert spent.agree
 
 
-def test_outcomes_that_have_nothing_to_do_with_the_features_give_no_answer() -> None:
-    frame, label, _, _ = simulated(20_000)
-    shuffled = np.random.default_rng(1).permutation(label)
-    plan = Plan.of(5, survival=False)
-    learned = fit_private(gate_of(frame, FEATURES, shuffled, plan, 1.0), public_cells(FEATURES), plan)
+@EVERY_KIND
+def test_outcomes_that_have_nothing_to_do_with_the_features_give_no_answer(kind: Kind) -> None:
+    (frame, real), side = simulated(20_000), side_of(kind)
+    shuffled = outcome_of(kind, real).take(np.random.default_rng(1).permutation(20_000))
+    plan = Plan.of(5, side)
+    learned = fit_private(gate_of(frame, FEATURES, shuffled, plan, 1.0), public_cells(FEATURES), plan, side)
     assert not learned.informative
     assert "no relation" in learned.doubt
 
 
+@EVERY_KIND
 @pytest.mark.parametrize("value", [0, 1])
-def test_a_class_nobody_is_in_gives_no_answer_and_no_exception(value: int) -> None:
-    frame, _, time, _ = simulated(300)
-    for when in (None, time):
-        plan = Plan.of(5, survival=when is not None)
-        table = gate_of(frame, FEATURES, np.full(300, value), plan, 2.0, when)
-        learned = fit_private(table, public_cells(FEATURES), plan)
-        assert len(table.ledger.events) == plan.answers
-        assert learned.doubt or (when is not None and value == 1)  # events only: times and features may be related
-        assert np.all(np.isfinite(learned.model.predict(frame)))
+def test_a_class_nobody_is_in_gives_no_answer_and_no_exception(kind: Kind, value: int) -> None:
+    (frame, real), side = simulated(300), side_of(kind)
+    plan = Plan.of(5, side)
+    alike = outcome_of(kind, {**real, **dict.fromkeys(("label", "event", "grade"), np.full(300, value))})
+    table = gate_of(frame, FEATURES, alike, plan, 2.0)
+    learned = fit_private(table, public_cells(FEATURES), plan, side)
+    assert len(table.ledger.events) == plan.answers
+    assert learned.doubt or (kind.name == "survival" and value == 1)  # events only: times and features may be related
+    assert np.all(np.isfinite(learned.model.margin(learned.model.codes(frame))))
 
 
-@pytest.mark.parametrize("survival", [False, True], ids=["binary", "survival"])
+@EVERY_KIND
 @pytest.mark.parametrize("d", [1, 2, 13, 129, 300])
-def test_no_plan_asks_for_more_than_its_budget(d: int, survival: bool) -> None:
+def test_no_plan_asks_for_more_than_its_budget(d: int, kind: Kind) -> None:
     schema = Schema(tuple(Column(f"c{j}", "binary", categories=(0, 1)) for j in range(d)))
-    rng = np.random.default_rng(d)
+    rng, side = np.random.default_rng(d), side_of(kind)
     frame = pd.DataFrame(rng.integers(0, 2, (40, d)), columns=schema.names)
-    plan = Plan.of(d, survival=survival)
-    time = rng.uniform(0.1, HORIZON, 40) if survival else None
-    table = gate_of(frame, schema, rng.integers(0, 2, 40), plan, 1.0, time)
-    learned = fit_private(table, public_cells(schema), plan)  # a question too many would raise
+    plan = Plan.of(d, side)
+    coins = rng.integers(0, 2, 40)
+    outcome = outcome_of(kind, {"label": coins, "event": coins, "time": rng.uniform(0.1, HORIZON, 40), "grade": coins})
+    table = gate_of(frame, schema, outcome, plan, 1.0)
+    learned = fit_private(table, public_cells(schema), plan, side)  # a question too many would raise
     assert len(learned.columns) == len(set(learned.columns)) == plan.used == (16 if d > 128 else d)
     assert len(table.ledger.events) == plan.answers
     assert (table.spent().picks, table.spent().picks_left) == (plan.picks, 0)
@@ -436,15 +478,17 @@ def test_no_plan_asks_for_more_than_its_budget(d: int, survival: bool) -> None:
     assert spent.agree
 
 
-def test_the_columns_that_matter_are_chosen_from_a_wide_table() -> None:
-    d, rows = 200, 4000
-    rng = np.random.default_rng(3)
+@pytest.mark.parametrize("name", ["binary", "multiclass"])
+def test_the_columns_that_matter_are_chosen_from_a_wide_table(name: str) -> None:
+    d, rows, kind = 200, 4000, KINDS[name]
+    rng, side = np.random.default_rng(3), side_of(kind)
     schema = Schema(tuple(Column(f"c{j}", "binary", categories=(0, 1)) for j in range(d)))
     x = rng.integers(0, 2, (rows, d))
-    label = rng.random(rows) < 1 / (1 + np.exp(-2 * (x[:, 7] + x[:, 150] - 1)))
-    plan = Plan.of(d, survival=False)
-    table = gate_of(pd.DataFrame(x, columns=schema.names), schema, label, plan, 4.0)
-    learned = fit_private(table, public_cells(schema), plan)
+    label = (rng.random(rows) < 1 / (1 + np.exp(-2 * (x[:, 7] + x[:, 150] - 1)))).astype(int)
+    plan = Plan.of(d, side)
+    outcome = outcome_of(kind, {"label": label, "event": label, "time": label, "grade": label + x[:, 7]})
+    table = gate_of(pd.DataFrame(x, columns=schema.names), schema, outcome, plan, 4.0)
+    learned = fit_private(table, public_cells(schema), plan, side)
     assert {7, 150} <= set(learned.columns)
     assert learned.informative
 
@@ -465,62 +509,63 @@ class Trap:
     __hash__ = None  # type: ignore[assignment]
 
 
-def cohorts(rows: int, *, survival: bool) -> tuple[Cohort, Cohort]:
+def cohorts(rows: int, kind: Kind) -> tuple[Cohort, Cohort]:
     """A cohort, and the same with a trap in place of everything that belongs to patients."""
-    frame, label, time, event = simulated(rows)
-    names = ("months", "died") if survival else ("died",)
-    outcome = Outcome((event if survival else label).astype(np.int8), time if survival else None, names)
-    cohort = Cohort(frame, FEATURES, outcome, person=np.arange(rows) // 2)
+    frame, real = simulated(rows)
+    cohort = Cohort(frame, FEATURES, outcome_of(kind, real), person=np.arange(rows) // 2)
     trap: Any = Trap()
-    return cohort, Cohort(
-        trap, FEATURES, Outcome(trap, trap if survival else None, names), person=trap, horizon=HORIZON
-    )
+    return cohort, Cohort(trap, FEATURES, Outcome(kind, trap), person=trap)
 
 
-@pytest.mark.parametrize("survival", [False, True], ids=["binary", "survival"])
-def test_only_opening_the_gate_reads_patients(survival: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole private path on a booby-trapped cohort; the real one is known to `open_gate` alone."""
-    real, trapped = cohorts(1500, survival=survival)
-    monkeypatch.setattr(placement, "CANDIDATES", 2, raising=False)  # fewer candidate sets: only to save time
-    settings = Settings(epsilon=8.0, ipc=5, horizon=HORIZON if survival else None, rows_per_person=2)
-    reference = "cox" if survival else "xgb"
+@EVERY_KIND
+@pytest.mark.usefixtures("quick_placement")
+def test_only_opening_the_gate_and_the_coins_read_patients(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole private path on a booby-trapped cohort; the real one is known to `open_gate` and the coins alone."""
+    real, trapped = cohorts(1500, kind)
+    options = PrivateOptions(epsilon=8.0, ipc=5, rows_per_person=2)
     with pytest.raises(AssertionError, match="patients were read"):  # the trap works
-        method.condense_private(trapped, np.arange(1500), settings, reference=reference)
+        method.condense(trapped, options, Context())
     opened = []
-    gate = method.open_gate
+    gate, toss = method.open_gate, Coins.of
 
     def open_real(cohort: Cohort, *more: Any) -> PrivateTable:
-        opened.append(cohort is trapped)
+        opened.append(("gate", cohort is trapped))
         return gate(real, *more)
 
+    def toss_for_real(self: Coins, cohort: Cohort) -> Split:
+        opened.append(("coins", cohort is trapped))
+        return toss(self, real)
+
     monkeypatch.setattr(method, "open_gate", open_real)
-    condensed = method.condense_private(trapped, np.arange(1500), settings, reference=reference)
-    assert opened == [True]
-    assert len(condensed.outcome) == 10
+    monkeypatch.setattr(Coins, "of", toss_for_real)
+    condensed = method.condense(trapped, options, Context())
+    assert opened == [("coins", True), ("gate", True)]
+    assert len(condensed.labelled.outcome) == 5 * side_of(kind).groups
     assert condensed.privacy.epsilon is not None
     assert condensed.privacy.epsilon <= 8.0
 
 
-@pytest.mark.parametrize("survival", [False, True], ids=["binary", "survival"])
-def test_a_budget_too_small_is_refused_before_a_patient_is_read(survival: bool) -> None:
-    _, trapped = cohorts(10, survival=survival)
+@EVERY_KIND
+def test_a_budget_too_small_is_refused_before_a_patient_is_read(kind: Kind) -> None:
+    _, trapped = cohorts(10, kind)
     with pytest.raises(BudgetError, match="no patient was read"):
         dc.condense(trapped, epsilon=1e-4, threads=1)
     with pytest.raises(BudgetError, match="no patient was read"):
         dc.PrivateModel(epsilon=1e-4).fit(trapped)
     with pytest.raises(BudgetError, match=r"persons for 13 columns"):
-        Plan.of(13, survival=survival).budget(0.001, 1e-5)
-    Plan.of(13, survival=survival).budget(0.1, 1e-5)
+        Plan.of(13, side_of(kind)).budget(0.001, 1e-5)
+    Plan.of(13, side_of(kind)).budget(0.1, 1e-5)
 
 
 def test_an_inferred_schema_or_an_unknown_horizon_is_refused_before_a_patient_is_read() -> None:
-    _, trapped = cohorts(10, survival=True)
+    _, trapped = cohorts(10, KINDS["survival"])
     inferred = replace(trapped, schema=Schema(FEATURES.columns, "inferred"))
+    unbounded = replace(trapped, outcome=Outcome(Survival(("months", "died")), trapped.outcome.arrays))
     for run in (lambda c: dc.condense(c, threads=1), lambda c: dc.PrivateModel().fit(c)):
         with pytest.raises(SchemaError, match="declared"):
             run(inferred)
         with pytest.raises(SettingsError, match="follow-up"):
-            run(replace(trapped, horizon=None))
+            run(unbounded)
 
 
 # ---- PrivateModel
@@ -528,17 +573,17 @@ def test_an_inferred_schema_or_an_unknown_horizon_is_refused_before_a_patient_is
 
 @pytest.fixture(scope="module")
 def fitted() -> dc.PrivateModel:
-    frame, label, _, _ = simulated(3000)
-    y = np.where(label == 1, "ill", "well")
+    frame, real = simulated(3000)
+    y = np.where(real["label"] == 1, "ill", "well")
     return dc.PrivateModel(epsilon=5.0).fit(frame, y, schema=FEATURES, classes=("well", "ill"))
 
 
 def test_a_private_model_answers_in_the_classes_it_was_given(fitted: dc.PrivateModel) -> None:
-    fresh, label, _, _ = simulated(2000, seed=1)
+    fresh, real = simulated(2000, seed=1)
     chance = fitted.predict_proba(fresh)
     assert chance.shape == (2000, 2)
     assert chance.sum(1) == pytest.approx(np.ones(2000))
-    assert AurocSample(label, chance[:, 1])(None) > 0.75
+    assert AurocSample(real["label"], chance[:, 1])(None) > 0.75
     assert fitted.classes_.tolist() == ["well", "ill"]
     said = fitted.predict(fresh)
     assert set(said) == {"well", "ill"}
@@ -561,17 +606,18 @@ def test_a_private_model_states_what_it_guarantees(fitted: dc.PrivateModel) -> N
 
 
 def test_a_private_model_checks_the_rows_it_is_asked_about(fitted: dc.PrivateModel) -> None:
-    fresh, *_ = simulated(5)
+    fresh, _ = simulated(5)
     with pytest.raises(CohortError, match="'age'"):
         fitted.predict_proba(fresh.assign(age=1000))
 
 
 def test_a_private_survival_curve_starts_at_one_and_only_falls() -> None:
-    frame, _, time, event = simulated(3000)
-    y = pd.DataFrame({"time": time, "event": event})
+    frame, real = simulated(3000)
+    y = pd.DataFrame({"time": real["time"], "event": real["event"]})
     who = np.arange(3000) // 2
     model = dc.PrivateModel(epsilon=8.0, horizon=HORIZON, rows_per_person=2).fit(frame, y, schema=FEATURES, person=who)
-    fresh, _, when, died = simulated(1000, seed=1)
+    fresh, real = simulated(1000, seed=1)
+    when, died = real["time"], real["event"]
     times = np.linspace(0, 12, 25)
     curves = model.survival_function(fresh, times)
     assert curves.shape == (1000, 25)
@@ -601,15 +647,15 @@ def test_parameters_are_kept_copied_and_checked() -> None:
 
 
 def test_a_model_that_was_not_fitted_says_so() -> None:
-    frame, *_ = simulated(3)
+    frame, _ = simulated(3)
     for ask in (lambda m: m.predict(frame), lambda m: m.tables_, lambda m: m.survival_function(frame, [1.0])):
         with pytest.raises(ModelError, match="fitted first"):
             ask(dc.PrivateModel())
 
 
 def test_rows_and_outcomes_that_do_not_belong_together_are_refused() -> None:
-    frame, label, _, _ = simulated(30)
-    for wrong in (label[:-1], np.zeros((30, 3)), None):
+    frame, real = simulated(30)
+    for wrong in (real["label"][:-1], np.zeros((30, 3)), None):
         with pytest.raises(SettingsError, match="one entry per row"):
             dc.PrivateModel().fit(frame, wrong, schema=FEATURES)
 
@@ -624,7 +670,7 @@ def test_the_model_goes_to_treelite_and_comes_back_the_same():
     frame = small_frame(600)
     model = dc.PrivateModel(epsilon=8.0).fit(frame[SMALL_SCHEMA.names], frame["died"], schema=SMALL_SCHEMA).model_
     codec = Codec.public(SMALL_SCHEMA)
-    reference = model.reference(codec)
+    reference = model.over(codec)
     rows = codec.encode(frame[SMALL_SCHEMA.names])
     copy = to_treelite(reference.ensemble)
     scored = treelite.gtil.predict(copy, rows, nthread=1).ravel()

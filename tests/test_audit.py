@@ -7,19 +7,37 @@ import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as strategy
 from scipy import stats
 
 from distcondense.errors import SettingsError
-from distcondense.evaluate.audit import run as audit
+from distcondense.evaluate.audit import AUDITORS, run_audit
+from distcondense.evaluate.audit import private as on_private
+from distcondense.evaluate.audit import published as on_published
 from distcondense.evaluate.audit import stats as st
-from distcondense.evaluate.audit.run import ALONE, CHOICE, EARLY, MANY, OUTLIER, UNSEEN, run_audit
-from distcondense.methods.private import fit as private
-from distcondense.privacy import gate, noise
-from distcondense.privacy.accountant import gaussian_epsilon, gaussian_mu
-from distcondense.privacy.gate import Logistic, PrivateTable
+from distcondense.evaluate.audit.findings import ALARM, Asked, Audit, Draft, Finding, settled
+from distcondense.evaluate.audit.worlds import (
+    ALONE,
+    CAP,
+    CHOICE,
+    EARLY,
+    MANY,
+    OUTLIER,
+    SCHEMA,
+    UNSEEN,
+    Setting,
+    Witness,
+    neighbouring,
+)
+from distcondense.methods.private.fit import fit_private
+from distcondense.methods.private.plan import Plan
+from distcondense.privacy import noise
+from distcondense.privacy import rows as behind
+from distcondense.privacy.curves import gaussian_epsilon, gaussian_mu
+from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from tests import naive
 
@@ -113,61 +131,78 @@ def test_the_chosen_threshold_is_the_best_there_is(runs):
 @pytest.fixture
 def short(monkeypatch):
     """One round of boosting instead of three: half the questions, the same budget."""
-    usual = private.Plan.of
-    monkeypatch.setattr(private.Plan, "of", lambda *args, **how: dataclasses.replace(usual(*args, **how), epochs=1))
+    usual = Plan.of
+    monkeypatch.setattr(Plan, "of", lambda *args, **how: dataclasses.replace(usual(*args, **how), epochs=1))
 
 
-class Replayed(PrivateTable):
-    """Answers what a ledger kept, and notes what the exact sums would have been."""
+class Replayed:
+    """Follows a run that is replayed from its ledger, and notes what the exact sums would have been in one world."""
 
-    def _gaussian(self, query, columns, cells, mu, spread, sums):
-        exact = self.__dict__.setdefault("exact", [])
-        exact.append(sums(noise.GRID * mu))
-        return self.kept[len(exact) - 1] / (noise.GRID * mu * gate.MARGIN)
+    def __init__(self, rows):
+        self.rows, self.exact = rows, []
+        self.stepped = rows.apply
+
+    def answered(self, question, event, noisy):
+        self.exact.append(self.rows.answer(question, noise.GRID * event.cost))
 
 
-def test_the_privacy_loss_can_be_recomputed_from_the_ledger_and_the_other_rows_alone(tmp_path):
-    others, canary = audit.neighbouring(OUTLIER, seed=3)
+def test_the_privacy_loss_can_be_recomputed_from_the_ledger_and_the_other_rows_alone(tmp_path, monkeypatch):
+    others, canary = neighbouring(OUTLIER, seed=3)
     worlds = (others, others.plus(canary))
-    setting = audit.Setting.of(audit.SCHEMA, Logistic(), 4.0, 1e-5)
-    table = audit.Witness(worlds[1], worlds, setting, Ledger(tmp_path / "ledger.jsonl"))
-    private.fit_private(table, setting.cells, setting.plan)
-
+    setting = Setting.of(SCHEMA, on_private.CASE, 4.0, 1e-5)
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    kept = [ledger.kept(number) for number in range(len(ledger.events))]
+    witness = on_private.watched(worlds[1], worlds, setting, ledger)
+    assert witness.unrecorded(ledger) == 0
+
+    monkeypatch.setattr(noise, "discrete_gaussian", None)  # nothing is asked anew: all comes from the file
     exact = []
     for world in worlds:
-        replayed = Replayed(**setting.arguments(world), ledger=Ledger())
-        replayed.kept = kept
-        private.fit_private(replayed, setting.cells, setting.plan)
+        replayed = Replayed(setting.rows(world))
+        nobody = setting.gate(others.only(np.zeros(len(others.person), bool)), Ledger(ledger.path), replayed)
+        fit_private(nobody, setting.cells, setting.plan, setting.side)
         exact.append(replayed.exact)
+    kept = [Ledger(ledger.path).kept(number) for number in range(len(ledger.events))]
     loss = 0.0
     for answer, without, with_ in zip(kept, *exact, strict=True):
         far, near = ((answer - world).astype(float) / noise.GRID for world in (without, with_))
         loss += (far @ far - near @ near) / 2
     assert len(kept) == setting.plan.answers
-    assert sum(seen.losses().sum() for seen in table.seen) == pytest.approx(loss, rel=1e-6, abs=1e-6)
-    assert table.unrecorded() == 0
+    assert sum(seen.losses().sum() for seen in witness.seen) == pytest.approx(loss, rel=1e-6, abs=1e-6)
+
+
+def test_a_witness_is_told_what_leaves_and_changes_nothing(short, monkeypatch):
+    """The gate's own class, and the same answers with and without it."""
+    others, canary = neighbouring(MANY, seed=1)
+    setting = Setting.of(SCHEMA, on_private.CASE, 4.0, 1e-5)
+    monkeypatch.setattr(noise, "discrete_gaussian", lambda sums, scale: sums + 5)
+    ledgers = (Ledger(), Ledger())
+    witness = Witness((others, others.plus(canary)), setting)
+    for ledger, observer in zip(ledgers, (witness, None), strict=True):
+        table = setting.gate(others, ledger, observer)
+        assert type(table) is PrivateTable
+        fit_private(table, setting.cells, setting.plan, setting.side)
+    for number, seen in enumerate(witness.seen):
+        assert seen.answer.tolist() == ledgers[0].kept(number).tolist() == ledgers[1].kept(number).tolist()
+        assert seen.answer.tolist() == (seen.without + 5).tolist()
+    assert len(witness.seen) == len(ledgers[1].events) == setting.plan.answers
 
 
 @pytest.mark.parametrize("name", [OUTLIER, UNSEEN, ALONE, MANY, EARLY])
 def test_neighbours_differ_by_one_person_who_moves_the_sums_nearly_as_far_as_is_paid_for(name):
-    others, canary = audit.neighbouring(name, seed=0)
+    others, canary = neighbouring(name, seed=0)
     assert len(np.unique(canary.person)) == 1
     assert not np.isin(canary.person, others.person).any()
     if name == UNSEEN:
         assert canary.codes[0, 1] not in others.codes[:, 1]
     if name == ALONE:
-        assert (others.label.any(), canary.label.all()) == (False, True)
+        assert (others.target["label"].any(), canary.target["label"].all()) == (False, True)
     if name == MANY:
-        assert len(canary.label) > audit.CAP
-    objective = audit.FOLLOW_UP if name == EARLY else Logistic()
-    setting = audit.Setting.of(audit.SCHEMA, objective, 4.0, 1e-5)
-    worlds = (others, others.plus(canary))
-    table = audit.Witness(others, worlds, setting, Ledger())
-    private.fit_private(table, setting.cells, setting.plan)
-    moved = math.sqrt(sum(seen.moved @ seen.moved for seen in table.seen)) / noise.GRID
-    paid = math.sqrt(sum(seen.cost**2 for seen in table.seen))
+        assert len(canary.person) > CAP
+    side = on_private.FOLLOW_UP if name == EARLY else on_private.CASE
+    setting = Setting.of(SCHEMA, side, 4.0, 1e-5)
+    witness = on_private.watched(others, (others, others.plus(canary)), setting, Ledger())
+    moved = math.sqrt(sum(seen.moved @ seen.moved for seen in witness.seen)) / noise.GRID
+    paid = math.sqrt(sum(seen.cost**2 for seen in witness.seen))
     assert 0.9 * paid < moved <= paid
 
 
@@ -193,7 +228,7 @@ def test_the_intact_build_passes_an_audit_that_could_see(short):
 def test_a_result_can_be_written_and_read(short):
     found = run_audit(epsilon=4.0, runs=20, canaries=20, neighbours=[OUTLIER])
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert data["guarantee"] == "end-to-end"
+    assert (data["method"], data["guarantee"]) == ("private", "end-to-end")
     assert [f["attack"] for f in data["findings"]][:3] == [
         "threshold, (ε, δ)", "threshold, Gaussian", "coin game, Gaussian",
     ]  # fmt: skip
@@ -205,20 +240,20 @@ def test_a_result_can_be_written_and_read(short):
 
 def test_the_alarm_level_is_shared_by_all_findings():
     asked = []
-    finding = audit.Finding("x", "y", 10, 0.5, 0.95, 1.0, "end-to-end", False, 0.0)
+    finding = Finding("x", "y", 10, 0.5, 0.95, 1.0, "end-to-end", False, 0.0)
 
     def bound_at(confidence):
         asked.append(confidence)
         return 1.01 if len(asked) == 2 else 0.99
 
-    found = audit._settled([audit._Draft(finding, bound_at)] * 4)
-    assert asked == [1 - audit.ALARM / 4] * 4
+    found = settled([Draft(finding, bound_at)] * 4)
+    assert asked == [1 - ALARM / 4] * 4
     assert [f.exceeded for f in found] == [False, True, False, False]
 
 
 def test_the_verdict_tells_a_chance_excess_from_a_doubt_and_from_a_refutation():
     def finding(bound, sure):
-        return audit.Finding("x", "y", 10, bound, 0.95, 1.0, "end-to-end", sure > 1, sure)
+        return Finding("x", "y", 10, bound, 0.95, 1.0, "end-to-end", sure > 1, sure)
 
     calm, high, broken = finding(0.5, 0.1), finding(1.2, 0.9), finding(1.5, 1.2)
     cases = {
@@ -228,16 +263,24 @@ def test_the_verdict_tells_a_chance_excess_from_a_doubt_and_from_a_refutation():
         (calm, high, broken): "FAILED: ε is at least 1.50",
     }
     for findings, words in cases.items():
-        found = audit.Audit("private", 1.0, 1e-5, findings)
+        found = Audit("private", "end-to-end", 1.0, 1e-5, findings)
         assert found.verdict().startswith(words)
         assert found.passed == (broken not in findings)
-    books = audit.Audit("private", 1.0, 1e-5, (calm,), ("LEDGER: 3 answers …",))
-    assert (books.passed, books.verdict()) == (False, "FAILED: the mechanism does not keep its own account.")
+    books = Audit("private", "end-to-end", 1.0, 1e-5, (calm,), ("LEDGER: 3 answers …",))
+    assert (books.passed, books.verdict()) == (False, "FAILED: the method does not keep its own account.")
+
+
+def test_every_auditor_names_its_pairs_and_its_guarantee():
+    assert {name: auditor.guarantee for name, auditor in AUDITORS.items()} == {
+        "private": "end-to-end", "published": "as-published",
+    }  # fmt: skip
+    assert AUDITORS["private"].neighbours == (OUTLIER, UNSEEN, ALONE, MANY, EARLY, CHOICE)
+    assert AUDITORS["published"].neighbours == (OUTLIER, UNSEEN, ALONE)
 
 
 def test_wrong_questions_are_refused_before_any_run():
     with pytest.raises(SettingsError, match="one of private, published"):
-        run_audit(mechanism="none")
+        run_audit(method="none")
     with pytest.raises(SettingsError, match="20 or more"):
         run_audit(runs=5)
     with pytest.raises(SettingsError, match="must be among"):
@@ -266,12 +309,9 @@ def test_halved_noise_is_caught(short, monkeypatch):
 
 def test_a_skipped_ledger_is_caught_by_the_books_and_by_statistics(short, monkeypatch):
     """After its first answer the gate forgets to enter; the reported ε is that of one histogram."""
-    honest = PrivateTable._ask
-
-    def forgetful(self, event, answer, lost):
-        return answer() if self.ledger.events else honest(self, event, answer, lost)
-
-    monkeypatch.setattr(PrivateTable, "_ask", forgetful)
+    enter, keep = Ledger.enter, Ledger.keep
+    monkeypatch.setattr(Ledger, "enter", lambda self, event: -1 if self.events else enter(self, event))
+    monkeypatch.setattr(Ledger, "keep", lambda self, number, answer: number < 0 or keep(self, number, answer))
     found = run_audit(epsilon=8.0, runs=420, canaries=0, neighbours=[MANY])
     assert found.findings[0].claim < 3.0
     assert exceeded(found), found.lines()
@@ -279,7 +319,7 @@ def test_a_skipped_ledger_is_caught_by_the_books_and_by_statistics(short, monkey
 
 
 def test_missing_clipping_of_a_person_with_many_rows_is_caught(short, monkeypatch):
-    monkeypatch.setattr(gate, "_shrink", lambda length, limit: np.ones_like(length))
+    monkeypatch.setattr(behind, "_shrink", lambda length, limit: np.ones_like(length))
     found = run_audit(epsilon=4.0, runs=150, canaries=0, neighbours=[MANY])
     assert exceeded(found), found.lines()
     assert any("moved a sum by 4 times" in problem for problem in found.problems)
@@ -320,7 +360,7 @@ def test_the_one_run_audit_sees_missing_noise(short, monkeypatch):
 
 def test_one_run_of_the_published_method_refutes_its_nominal_epsilon():
     """Two hundred canaries with a site of their own: a released row from there gives each away."""
-    found = run_audit(mechanism="published", epsilon=1.0, delta=1e-6, runs=20, canaries=200, neighbours=[])
+    found = run_audit(method="published", epsilon=1.0, delta=1e-6, runs=20, canaries=200, neighbours=[])
     assert len(exceeded(found)) == 1, found.lines()
     assert not found.passed
     assert found.findings[0].guarantee == "as-published"
@@ -328,12 +368,14 @@ def test_one_run_of_the_published_method_refutes_its_nominal_epsilon():
 
 
 def test_an_outlier_is_read_off_the_published_release():
-    others, canary = audit._patients(OUTLIER, seed=0)
+    others, canary = on_published.neighbouring(OUTLIER, seed=0)
+    asked = Asked((OUTLIER,), 2.5, 1e-5, 20, 0, 0, 1)
     worlds = [
-        audit._PublishedWorld.of(t, 2.5, 1e-5, 0, 1, audit.IPC) for t in (others, audit.pd.concat([others, canary]))
-    ]
+        on_published.PublishedWorld.of(t, asked, on_published.IPC) for t in (others, pd.concat([others, canary]))
+    ]  # fmt: skip
     noiseless = [world.release(noise=False) for world in worlds]
-    assert audit._nearer(worlds[0].release(), *noiseless) < 0 < audit._nearer(worlds[1].release(), *noiseless)
+    far = [on_published.nearer(world.release(), *noiseless) for world in worlds]
+    assert far[0] < 0 < far[1]
 
 
 def test_the_budget_a_gaussian_claim_means_is_the_accountants():

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ import pandas as pd
 import pytest
 
 from distcondense.data.schema import Schema
+from distcondense.methods.base import methods
 from tests.shell import FOLLOWED, TARGET, Answer, Call, files, options, refused, write
 from tests.tiny import BINARY, NUMBER, SCHEMA, SPOILED, TEXT, Spoiled, patients
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["--ipc", "10", "--steps", "20", "--evaluate-every", "10", "--threads", "1"]
-NOISY = ["--mechanism", "published", "--sigma-base", "8"]
-BARE = ["--mechanism", "none"]
+NOISY = ["--method", "published", "--sigma-base", "8"]
+BARE = ["--method", "published", "--no-noise"]
 
 
 @pytest.fixture
@@ -49,6 +51,12 @@ def objects(data: Any) -> Iterator[dict[str, Any]]:
         yield data
     for value in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
         yield from objects(value)
+
+
+def score(scores: list[dict[str, Any]], trained_on: str, measure: str) -> dict[str, Any]:
+    """The one of them."""
+    (found,) = [entry for entry in scores if (entry["trained_on"], entry["measure"]) == (trained_on, measure)]
+    return found
 
 
 # -- runs that end well -----------------------------------------------------------------------------------------------
@@ -78,8 +86,9 @@ def test_a_run_writes_two_rooms_and_a_table_to_read(call: Call, cohort: Path, tm
     assert released == SCHEMA.without(["months", "relapse", "died"])
     assert call("schema", "check", "run/release/schema.toml", "run/release/condensed.csv").code == 0
     # a number measured on patients is itself a release: it stays inside
-    measured = json.loads((tmp_path / "run/internal/run.json").read_text())["metrics"]["condensed"]["auroc"]
-    assert measured["low"] <= measured["value"] <= measured["high"]
+    measured = json.loads((tmp_path / "run/internal/run.json").read_text())["scores"]
+    auroc = score(measured, "condensed", "auroc")
+    assert auroc["low"] <= auroc["value"] <= auroc["high"]
     handed_over = (tmp_path / "run/release/privacy.json").read_text()
     assert "auroc" not in handed_over
     assert "history" not in handed_over
@@ -117,7 +126,7 @@ def test_json_is_one_object_and_its_epsilon_has_a_guarantee(call: Call, cohort: 
     data = json.loads(answer.out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert data["privacy"]["guarantee"] == "as-published"
     assert data["privacy"]["worst_case_epsilon"]
-    assert data["metrics"]["condensed"]["auroc"]["value"] is not None
+    assert score(data["scores"], "condensed", "auroc")["value"] is not None
     with_epsilon = [o for o in objects(data) if any("epsilon" in key for key in o)]
     assert with_epsilon
     assert all("guarantee" in o for o in with_epsilon)
@@ -129,7 +138,7 @@ def test_quiet_prints_nothing_even_where_there_is_something_to_warn_of(call: Cal
     answer = call("condense", table, *TARGET, *NOISY, *SMALL, "--quiet", "--out", "run")
     assert answer == Answer(0, "", "")
     record = json.loads((tmp_path / "run/internal/run.json").read_text())
-    assert record["data"]["constant_columns_dropped"] == ["crp"]
+    assert record["constant_columns_dropped"] == ["crp"]
     assert "'crp'" in record["warnings"][0]
 
 
@@ -149,7 +158,7 @@ def test_constant_columns_and_a_large_ipc_are_allowed_and_said(call: Call, tmp_p
 def test_a_survival_run_ends_with_a_c_index(call: Call, cohort: Path, tmp_path: Path, reference: str) -> None:
     answer = call("condense", cohort, *FOLLOWED, *NOISY, *SMALL, "--reference", reference, "--json", "--out", "run")
     assert answer.code == 0
-    assert 0 <= json.loads(answer.out)["metrics"]["full"]["c_index"]["value"] <= 1
+    assert 0 <= score(json.loads(answer.out)["scores"], "full", "c_index")["value"] <= 1
     made = pd.read_csv(tmp_path / "run/release/condensed.csv")
     assert list(made)[-3:] == ["months", "relapse", "weight"]
     assert (made["months"] > 0).all()
@@ -258,20 +267,20 @@ def test_our_own_column_names_are_refused_in_a_table(call: Call, tmp_path: Path)
 # -- bad settings -----------------------------------------------------------------------------------------------------
 
 SETTINGS: list[tuple[list[str], str]] = [
-    (["--mechanism", "published", "--epsilon", "0"], "epsilon"),
-    (["--mechanism", "published", "--epsilon", "-1"], "epsilon"),
-    (["--mechanism", "published", "--epsilon", "nan"], "epsilon"),
-    (["--mechanism", "published", "--epsilon", "inf"], "epsilon"),
-    (["--mechanism", "published", "--epsilon", "1", "--delta", "0"], "delta"),
-    (["--mechanism", "published", "--epsilon", "1", "--delta", "1"], "delta"),
-    (["--mechanism", "published", "--epsilon", "1", "--delta", "-0.1"], "delta"),
-    (["--mechanism", "published", "--epsilon", "1", "--delta", "nan"], "delta"),
-    (["--mechanism", "published", "--sigma-base", "0"], "sigma_base"),
-    (["--mechanism", "published"], "needs a budget"),
-    (["--mechanism", "none", "--epsilon", "1"], "no noise"),
-    (["--mechanism", "none", "--sigma-base", "1"], "no noise"),
-    (["--mechanism", "public"], "mechanism"),
-    (["--mechanism", "private", "--epsilon", "1"], "no settings of the published loop"),
+    (["--method", "published", "--epsilon", "0"], "epsilon"),
+    (["--method", "published", "--epsilon", "-1"], "epsilon"),
+    (["--method", "published", "--epsilon", "nan"], "epsilon"),
+    (["--method", "published", "--epsilon", "inf"], "epsilon"),
+    (["--method", "published", "--epsilon", "1", "--delta", "0"], "delta"),
+    (["--method", "published", "--epsilon", "1", "--delta", "1"], "delta"),
+    (["--method", "published", "--epsilon", "1", "--delta", "-0.1"], "delta"),
+    (["--method", "published", "--epsilon", "1", "--delta", "nan"], "delta"),
+    (["--method", "published", "--sigma-base", "0"], "sigma_base"),
+    (["--method", "published"], "needs a budget"),
+    ([*BARE, "--epsilon", "1"], "without noise"),
+    ([*BARE, "--sigma-base", "1"], "without noise"),
+    (["--method", "public"], "say published"),
+    (["--method", "private", "--epsilon", "1"], "steps belongs to method published"),
     ([*BARE, "--ipc", "0"], "ipc"),
     ([*BARE, "--steps", "0"], "steps"),
     ([*BARE, "--learning-rate", "0"], "learning_rate"),
@@ -290,8 +299,8 @@ SETTINGS: list[tuple[list[str], str]] = [
     ([*BARE, "--schema", "cohort.csv"], "TOML"),
     ([*BARE, "--ignore", "wardd"], "'wardd'"),
     ([*BARE, "--person-id", "ages"], "nearest is 'age'"),
-    ([*BARE, "--time", "months"], "either a target"),
-    (["--mechanism", "published", "--sigma-base", "0.5", "--epsilon", "0.001"], "must pay for at least one step"),
+    ([*BARE, "--time", "months"], "a time and an event, or a target"),
+    (["--method", "published", "--sigma-base", "0.5", "--epsilon", "0.001"], "must pay for at least one step"),
 ]
 
 
@@ -307,7 +316,9 @@ def test_a_setting_out_of_range_is_refused_and_nothing_is_written(
 
 def test_all_bad_settings_are_reported_at_once(call: Call, cohort: Path) -> None:
     answer = call("condense", cohort, *TARGET, *NOISY, "--delta", "2", "--ipc", "0", "--rho", "-1")
-    refused(answer, "delta: must be in (0, 1). Found 2.0", "ipc: must be at least 1. Found 0", "rho: must be in [0, 1)")
+    refused(
+        answer, "delta: must be in (0, 1). Found 2.0", "ipc: must be between 1 and 2**31. Found 0", "rho: must be in"
+    )
 
 
 def test_bad_settings_are_found_before_the_table_is_read(call: Call, tmp_path: Path) -> None:
@@ -326,7 +337,49 @@ def test_an_argument_that_cannot_be_parsed_is_exit_2_too(
 
 
 def test_a_run_without_an_outcome_is_refused(call: Call, cohort: Path) -> None:
-    refused(call("condense", cohort, *BARE), "needs a target", "neither")
+    refused(call("condense", cohort, *BARE), "or a target", "neither")
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "says"),
+    [
+        ("published", ["--holdout", "0.2"], "holdout belongs to method private"),
+        ("published", ["--rows-per-person", "2"], "rows_per_person belongs to method private"),
+        ("published", ["--horizon", "60"], "horizon belongs to method private"),
+        ("published", ["--trust-inferred-schema"], "trust_inferred_schema belongs to method private"),
+        ("private", ["--steps", "5"], "steps belongs to method published"),
+        ("private", ["--no-noise"], "noise belongs to method published"),
+        ("private", ["--sigma-base", "8"], "sigma_base belongs to method published"),
+    ],
+)
+def test_an_option_of_another_method_is_refused_with_the_method_it_belongs_to(
+    call: Call, tmp_path: Path, method: str, arguments: list[str], says: str
+) -> None:
+    answer = call("condense", "absent.csv", "--target", "died", "--method", method, "--epsilon", "1", *arguments)
+    refused(answer, f"method {method}: takes only settings of its own", says)
+    assert files(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "instead"),
+    [
+        ("published", "say --method published."),
+        ("private", "say --method private."),
+        ("none", "say --method published --no-noise."),
+    ],
+)
+def test_the_old_word_is_refused_and_the_new_one_named(call: Call, cohort: Path, value: str, instead: str) -> None:
+    refused(call("condense", cohort, *TARGET, "--mechanism", value), "--mechanism: is called --method now", instead)
+
+
+def test_a_kind_of_outcome_that_does_not_exist_is_refused_with_the_nearest(call: Call, cohort: Path) -> None:
+    refused(call("condense", cohort, *TARGET, *BARE, "--kind", "multi-class"), "kind: must be one of", "say multiclass")
+    refused(call("condense", cohort, *TARGET, *BARE, "--kind", "survival"), "outcome", "--time and --event")
+
+
+def test_a_demo_of_a_method_that_does_not_exist_is_refused(call: Call, tmp_path: Path) -> None:
+    refused(call("demo", "--method", "privat"), "method: must be one of", "say private")
+    assert files(tmp_path) == {}
 
 
 # -- run folders ------------------------------------------------------------------------------------------------------
@@ -362,7 +415,7 @@ def test_an_interrupted_run_says_so_and_goes_on_with_resume(
 ) -> None:
     run = ["condense", cohort, *TARGET, *BARE, *SMALL, "--quiet", "--out", "run"]
     with monkeypatch.context() as patched:
-        patched.setattr("distcondense.api.condense_published", interrupted)
+        patched.setattr("distcondense.methods.published.Published.condense", interrupted)
         answer = call(*run)
     assert answer.code == 130
     assert "interrupted; go on with --resume" in answer.err
@@ -381,7 +434,7 @@ def test_a_bug_is_not_dressed_up_as_the_users_mistake(
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("distcondense.api.condense_published", broken)
+    monkeypatch.setattr("distcondense.methods.published.Published.condense", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         call("condense", cohort, *TARGET, *BARE, *SMALL, "--out", "run")
 
@@ -473,6 +526,30 @@ def test_help_works_from_the_checkout() -> None:
         assert command in done.stdout
 
 
+def panels(text: str) -> dict[str, set[str]]:
+    """The options in each panel of a help page."""
+    found: dict[str, set[str]] = {}
+    name = ""
+    for line in text.splitlines():
+        if begins := re.match(r"╭─ (.+?) ─", line):
+            name = begins[1]
+        else:
+            found.setdefault(name, set()).update(re.findall(r"--[a-z][a-z0-9-]*", line[:60]))
+    return found
+
+
+def test_help_shows_every_methods_options_under_its_name(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # no word is cut
+    found = panels(call("condense", "--help").out)
+    assert {"--ipc", "--seed", "--epsilon", "--delta", "--reference"} <= found["Every method"]
+    assert {"--holdout", "--rows-per-person", "--horizon", "--trust-inferred-schema"} == found["Method private"]
+    assert {"--noise", "--no-noise", "--sigma-base", "--steps", "--soft", "--path"} < found["Method published"]
+    for method in methods():
+        own = {f"--{entry.name.replace('_', '-')}" for entry in fields(method.Options) if entry.metadata["cli"]}
+        assert own <= found[f"Method {method.name}"] | found["Every method"]
+    assert "--mechanism" not in set().union(*found.values())
+
+
 def test_every_command_explains_itself(call: Call) -> None:
     for command in (["condense"], ["demo"], ["schema"], ["schema", "infer"], ["schema", "check"]):
         answer = call(*command, "--help")
@@ -483,20 +560,8 @@ def test_every_command_explains_itself(call: Call) -> None:
 
 
 def test_a_whole_run_in_a_process_of_its_own(tmp_path: Path, cohort: Path) -> None:
-    run = [
-        "condense",
-        cohort,
-        *TARGET,
-        "--mechanism",
-        "published",
-        "--epsilon",
-        "2.5",
-        *SMALL,
-        "--json",
-        "--out",
-        "run",
-    ]
-    done = shell(*run, cwd=tmp_path)
+    how = [*TARGET, "--method", "published", "--epsilon", "2.5", *SMALL]
+    done = shell("condense", cohort, *how, "--json", "--out", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["privacy"]["guarantee"] == "as-published"
     assert done.stderr == ""  # nor anything that a library has to say

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from distcondense.data import tables
-from distcondense.data.schema import Schema
+from distcondense.data.schema import Column, Schema
 from distcondense.methods.private import placement
-from tests.shell import FOLLOWED, TARGET, Call, files, refused, write
-from tests.tiny import CANARIES, SCHEMA, patients
+from tests.shell import FOLLOWED, TARGET, Answer, Call, files, refused, write
+from tests.tiny import CANARIES, NUMBER, SCHEMA, TEXT, patients, put
 
 PRIVATE = ["--ipc", "10", "--epsilon", "6", "--threads", "1"]
 
 
 @pytest.fixture(autouse=True)
 def quick_placement(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("CANDIDATES", 2), ("SWAPS_PER_ROW", 30), ("POOL", 400), ("SURVIVAL_CANDIDATES", 2),
-                        ("SURVIVAL_POOL", 1000), ("ROUNDS", 10)):  # fmt: skip
+    """Few swaps, two candidate sets, small pools: only to save time."""
+    for name, value in (("SWAPS_PER_ROW", 30), ("MAX_WORK", 24_000), ("POOL", 400), ("WIDE_POOL", 1000),
+                        ("UNCORRELATED_CANDIDATES", 2)):  # fmt: skip
         monkeypatch.setattr(placement, name, value)
 
 
@@ -39,7 +44,7 @@ def bare(text: str) -> list[str]:
 def test_private_is_the_default_and_ends_with_a_statement(call: Call, cohort: Path, tmp_path: Path) -> None:
     answer = call("condense", cohort, *TARGET, *PRIVATE, "--out", "run")
     assert answer.code == 0, answer.err
-    for part in ("Private model itself", "Condensed (synthetic)", "guarantee: end-to-end", "Not covered"):
+    for part in ("Private reference model itself", "Condensed (synthetic)", "guarantee: end-to-end", "Not covered"):
         assert part in " ".join(answer.out.split())
     assert bare(answer.out) == []
     assert bare(answer.err) == []
@@ -67,7 +72,8 @@ def test_json_is_one_object_with_the_ledger_in_it(call: Call, cohort: Path) -> N
     said = json.loads(answer.out)
     assert said["privacy"]["guarantee"] == "end-to-end"
     assert len(said["privacy"]["ledger"]) == 20
-    assert "nobody was held out" in said["metrics"]["note"]
+    assert said["scores"] == []
+    assert "nobody was held out" in said["scores_note"]
 
 
 def test_verify_is_exit_0_for_an_honest_file_and_2_for_a_better_claim(call: Call, cohort: Path, tmp_path: Path) -> None:
@@ -96,6 +102,7 @@ def test_verify_is_exit_0_for_an_honest_file_and_2_for_a_better_claim(call: Call
         (["--epsilon", "1", "--holdout", "1"], "holdout"),
         (["--epsilon", "60"], "epsilon"),
         (["--epsilon", "1", "--delta", "0"], "delta"),
+        (["--epsilon", "1", "--horizon", "60"], "is for outcomes with a time"),
     ],
 )
 def test_what_public_knowledge_rules_out_is_refused_before_the_table_is_opened(
@@ -106,8 +113,36 @@ def test_what_public_knowledge_rules_out_is_refused_before_the_table_is_opened(
     refused(call("condense", "not-there.csv", *TARGET, *arguments), says)
 
 
+def four_parts(answer: Answer) -> None:
+    """One message: what, the rule it breaks, what was found, how to fix it."""
+    assert re.search(r"^error: [^:]+: .+\. Found .+\. Fix: .+\.$", answer.err, re.MULTILINE | re.DOTALL), answer.err
+
+
+@pytest.mark.parametrize(
+    ("spoil", "arguments", "says"),
+    [
+        (lambda frame: frame.drop(columns="crp"), [], ("every column of the schema", "1 missing: 'crp'")),
+        (put("crp", TEXT), [], ("'crp': must be numbers", "text in 2 rows, first at row 8")),
+        (lambda frame: frame, ["--epsilon", "-2"], ("epsilon: must be above 0 and finite", "Found -2")),
+    ],
+    ids=["missing column", "text in a number column", "impossible epsilon"],
+)
+def test_wrong_input_is_one_message_with_a_fix_and_no_patient(
+    call: Call, tmp_path: Path, spoil: Callable[[pd.DataFrame], pd.DataFrame], arguments: list[str],
+    says: tuple[str, ...],
+) -> None:  # fmt: skip
+    table = write(spoil(patients().assign(ferritin=NUMBER)), tmp_path)
+    before = files(tmp_path)
+    answer = call("condense", table, *TARGET, *PRIVATE, *arguments, "--out", "run")
+    refused(answer, *says)
+    four_parts(answer)
+    assert answer.err.count("\n") == 1
+    assert files(tmp_path) == before
+
+
 def test_no_schema_and_an_inferred_one_are_refused_before_the_table_is_opened(call: Call, tmp_path: Path) -> None:
-    refused(call("condense", "not-there.csv", "--target", "died", "--epsilon", "1"), "must be given", "schema infer")
+    answer = call("condense", "not-there.csv", "--target", "died", "--epsilon", "1")
+    refused(answer, "must be declared", "Found none", "schema infer")
     inferred = Schema(SCHEMA.columns, "inferred")
     (tmp_path / "schema.toml").write_text(inferred.to_toml(), encoding="utf-8")
     refused(call("condense", "not-there.csv", *TARGET, "--epsilon", "1"), "must be declared")
@@ -121,7 +156,7 @@ def test_a_trusted_draft_is_told_in_the_statement(call: Call, tmp_path: Path) ->
 
 
 def test_a_large_epsilon_is_said_aloud(call: Call, cohort: Path) -> None:
-    answer = call("condense", cohort, *TARGET, "--ipc", "5", "--epsilon", "12", "--threads", "1")
+    answer = call("condense", cohort, *TARGET, *PRIVATE, "--epsilon", "12")
     assert answer.code == 0
     assert "promises patients very little" in answer.err
 
@@ -136,13 +171,109 @@ def test_a_run_without_an_answer_says_so_and_ends_well(call: Call, tmp_path: Pat
     assert not any(canary in answer.out + answer.err for canary in CANARIES)
 
 
+# -- several classes --------------------------------------------------------------------------------------------------
+
+GRADES = ("mild", "moderate", "severe")
+GRADED = ["--target", "grade", "--schema", "grades.toml"]
+
+
+def graded(rows: int = 1200, seed: int = 0) -> pd.DataFrame:
+    """Patients whose age and stage say how ill they are."""
+    frame = patients(rows, seed)[["age", "crp", "stage"]]
+    rng = np.random.default_rng([seed, 1])
+    risk = (frame["age"] - 55) / 12 + frame["stage"].map({"I": -1.5, "II": 0.0, "III": 1.5}) + rng.normal(0, 0.7, rows)
+    return frame.assign(grade=np.array(GRADES)[np.digitize(risk, [-1.0, 1.0])])
+
+
+def write_graded(frame: pd.DataFrame, classes: Sequence[str] = GRADES) -> None:
+    features = tuple(column for column in SCHEMA.columns if column.name in frame)
+    schema = Schema((*features, Column("grade", "categorical", categories=tuple(classes))))
+    frame.to_csv("grades.csv", index=False)
+    Path("grades.toml").write_text(schema.to_toml(), encoding="utf-8")
+
+
+def test_several_classes_go_from_a_csv_to_a_release(call: Call, tmp_path: Path) -> None:
+    write_graded(graded())
+    answer = call("condense", "grades.csv", *GRADED, *PRIVATE, "--out", "run")
+    assert answer.code == 0, answer.err
+    for part in ("AUROC, macro", "Balanced accuracy", "F1, macro", "Private reference model itself", "end-to-end"):
+        assert part in " ".join(answer.out.split())
+    assert bare(answer.out + answer.err) == []
+    made = pd.read_csv(tmp_path / "run/release/condensed.csv")
+    risks = [f"risk={grade}" for grade in GRADES]
+    assert list(made) == ["age", "crp", "stage", "grade", *risks, "weight"]
+    assert dict(made["grade"].value_counts()) == dict.fromkeys(GRADES, 10)  # IPC of each class
+    np.testing.assert_allclose(made[risks].sum(axis=1), 1.0, atol=1e-9)
+    scores = json.loads((tmp_path / "run/internal/run.json").read_text())["scores"]
+    found = {(score["trained_on"], score["measure"]): score for score in scores}
+    assert found["reference", "macro_auroc"]["value"] > 0.75
+    assert all(score["low"] <= score["value"] <= score["high"] for score in scores)
+    assert call("privacy", "verify", "run").code == 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 21])
+def test_too_few_or_too_many_classes_are_refused_before_the_table_is_opened(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    write_graded(graded(20), [f"class {k}" for k in range(count)])
+    monkeypatch.setattr(tables, "read_table", lambda *_, **__: pytest.fail("the table was opened"))
+    answer = call("condense", "grades.csv", *GRADED, *PRIVATE, "--out", "run")
+    refused(answer, "outcome 'grade': must have 3 to 20 classes", f"Found {count} declared")
+    four_parts(answer)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [(np.nan, "missing values in 2 rows"), (TEXT, "2 rows, first at row 8")],
+    ids=["missing outcomes", "a class the schema does not have"],
+)
+def test_a_spoiled_class_is_refused_with_counts_and_no_value(call: Call, tmp_path: Path, value: Any, says: str) -> None:
+    frame = graded(200)
+    frame.loc[[7, 11], "grade"] = value
+    write_graded(frame)
+    answer = call("condense", "grades.csv", *GRADED, *PRIVATE, "--out", "run")
+    refused(answer, "column 'grade'", says)
+    four_parts(answer)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("severe", [0, 1], ids=["a class of nobody", "a class of one patient"])
+def test_a_class_of_nobody_or_of_one_patient_raises_nothing_that_would_tell(call: Call, severe: int) -> None:
+    frame = graded(800)
+    kept = np.flatnonzero(frame["grade"] == "severe")[:severe]
+    write_graded(pd.concat([frame[frame["grade"] != "severe"], frame.iloc[kept]]))
+    answer = call("condense", "grades.csv", *GRADED, *PRIVATE, "--out", "run", "--quiet")
+    assert answer == Answer(0, "", "")
+
+
+def test_published_refuses_several_classes_by_name(call: Call, tmp_path: Path) -> None:
+    write_graded(graded(200))
+    answer = call("condense", "grades.csv", *GRADED, "--method", "published", "--epsilon", "2.5", "--out", "run")
+    refused(answer, "method published: takes", "Found a multiclass outcome", "private")
+    assert not (tmp_path / "run").exists()
+
+
+def test_classes_read_off_the_rows_are_refused_unless_a_draft_is_trusted(call: Call) -> None:
+    write_graded(graded(600))
+    how = ["--target", "grade", "--kind", "multiclass", *PRIVATE]
+    refused(call("condense", "grades.csv", *how), "must be declared")
+    answer = call("condense", "grades.csv", *how, "--trust-inferred-schema")
+    assert answer.code == 0, answer.err
+    assert "inferred from the patients" in " ".join(answer.out.split())
+
+
+# -- audit, help ------------------------------------------------------------------------------------------------------
+
+
 def test_the_audit_prints_bounds_beside_claims_and_exits_by_its_verdict(call: Call, tmp_path: Path) -> None:
     answer = call("attack", "audit", "--runs", "20", "--canaries", "20", "--out", "audit.json")
     assert answer.code == 0, answer.err
     assert "end-to-end" in answer.out
     assert "PASSED" in answer.out
     assert json.loads((tmp_path / "audit.json").read_text())["findings"]
-    refused(call("attack", "audit", "--mechanism", "magic"), "mechanism")
+    refused(call("attack", "audit", "--method", "magic"), "method")
+    refused(call("attack", "audit", "--mechanism", "private"), "is called --method now")
 
 
 def test_every_command_explains_itself(call: Call) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from distcondense.data.codec import Codec, design, design_of
-from distcondense.data.cohort import check_features
+from distcondense.data.features import check_features
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, DistcondenseWarning
 from tests.tiny import BINARY, SCHEMA, patients
@@ -29,7 +29,8 @@ def columns(draw: st.DrawFn, name: str) -> Column:
         high = None if low is None else low + draw(st.integers(1, 5000))
         missing = draw(st.sampled_from(["refuse", "constant", "indicator"]))
         fill = (7 if low is None else low) if missing == "constant" else None
-        return Column(name, kind, low=low, high=high, missing=missing, fill=fill)
+        decimals = draw(st.sampled_from([None, 0, 1, 6])) if kind == "continuous" else None
+        return Column(name, kind, low=low, high=high, missing=missing, fill=fill, decimals=decimals)
     labels: tuple[Any, ...] = draw(st.sampled_from([("no", "yes"), (0, 1), (False, True), (2, "two")]))
     if kind == "categorical":
         labels = (*labels, "missing", *draw(st.sampled_from([(), ("other",), (10, 11)])))
@@ -43,7 +44,8 @@ def values(column: Column) -> st.SearchStrategy[Any]:
     if column.kind == "integer":
         legal: st.SearchStrategy[Any] = st.integers(int(low), int(high))
     elif column.kind == "continuous":
-        legal = st.floats(float(low), float(high)).map(lambda v: min(max(round(v, 6), low), high))
+        digits = 6 if column.decimals is None else column.decimals
+        legal = st.floats(float(low), float(high)).map(lambda v: min(max(round(v, digits), low), high))
     else:
         legal = st.sampled_from(column.categories)
     return legal if column.missing == "refuse" else legal | st.none()
@@ -121,6 +123,9 @@ def test_whatever_the_optimiser_made_decodes_to_a_legal_table(made: tuple[Codec,
     for column in schema.columns:
         if column.kind == "integer" and column.missing != "indicator":
             assert back[column.name].dtype == np.int64
+        if column.decimals is not None:
+            present = back[column.name].dropna().to_numpy()
+            np.testing.assert_array_equal(present, np.round(present, column.decimals))
 
 
 @settings(max_examples=75)
@@ -166,6 +171,17 @@ def test_numbers_go_to_the_nearest_legal_number() -> None:
     assert [one(tight, v) for v in (-9, 9)] == [1, 3]
     crp = Column("crp", "continuous", low=0.0, high=500.0)
     assert [one(crp, v) for v in (-3.0, 12.5, 1e30)] == [0.0, 12.5, 500.0]
+
+
+def test_numbers_have_the_decimals_they_are_declared_with() -> None:
+    """Through float32 and back the number is the one that was measured, to the last digit."""
+    temperature = Column("t", "continuous", low=30.0, high=43.5, decimals=1)
+    assert [one(temperature, v) for v in (36.649, 36.651, 12.0, 99.0)] == [36.6, 36.7, 30.0, 43.5]
+    assert one(Column("t", "continuous", decimals=2), 1.23456) == 1.23
+    values = np.round(np.linspace(30, 43.5, 136), 1)
+    codec = Codec.public(Schema((temperature,)))
+    back = codec.decode(codec.encode(pd.DataFrame({"t": values})))["t"]
+    assert back.tolist() == values.tolist()
 
 
 def test_an_integer_without_bounds_is_still_an_integer_at_any_size() -> None:

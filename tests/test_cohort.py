@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcondense.data.cohort import Cohort, Outcome
+from distcondense.data.cohort import Cohort
+from distcondense.data.outcome import Outcome
+from distcondense.data.persons import Coins, Stratified, split_from
 from distcondense.data.schema import Column, Schema
 from distcondense.data.tables import MISSING_MARKERS, read_table
 from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, UserError
+from distcondense.outcomes.binary import Binary
 from tests.conftest import real_data
 from tests.tiny import BINARY, CANARIES, NUMBER, SCHEMA, SPOILED, SURVIVAL, TEXT, Spoiled, patients, put
 
@@ -55,7 +59,7 @@ def test_every_format_gives_the_same_cohort(tmp_path: Path, name: str, how: dict
     found = Cohort.from_file(tmp_path / name, schema=SCHEMA, **how)
     pd.testing.assert_frame_equal(found.features, expected.features)
     assert found.fingerprint() == expected.fingerprint()
-    assert found.task == ("survival" if "time" in how else "binary")
+    assert found.outcome.kind.name == ("survival" if "time" in how else "binary")
 
 
 def test_an_arrow_table_is_taken_as_it_is() -> None:
@@ -73,7 +77,7 @@ def test_features_come_in_the_schemas_order_and_without_the_outcome() -> None:
     cohort = Cohort.from_frame(patients()[::-1].iloc[:, ::-1], schema=SCHEMA, **SURVIVAL)
     assert list(cohort.features) == ["age", "crp", "ferritin", "sex", "stage"]
     assert list(cohort.features.index[:2]) == [0, 1]
-    assert cohort.outcome.names == ("months", "relapse")
+    assert cohort.outcome.kind.names == ("months", "relapse")
 
 
 def test_columns_that_are_not_in_the_schema_are_left_out_and_reported() -> None:
@@ -118,25 +122,28 @@ def test_the_positive_class_is_the_one_that_was_meant(labels: tuple, positive: s
     frame = patients().assign(died=died.map(dict(enumerate(labels))))
     cohort = Cohort.from_frame(frame, schema=SCHEMA.without(["died"]), positive=positive, **BINARY)
     swapped = positive is not None and labels[0] == positive
-    np.testing.assert_array_equal(cohort.outcome.label, 1 - died if swapped else died)
-    assert cohort.outcome.labels == written
+    np.testing.assert_array_equal(cohort.outcome["label"], 1 - died if swapped else died)
+    assert cohort.outcome.kind.labels == written
 
 
 def test_the_schemas_binary_target_says_which_class_is_positive() -> None:
     frame = patients().assign(died=lambda f: f["died"].map({0: "no", 1: "yes"}))
     schema = with_columns(Column("died", "binary", categories=("no", "yes")))
     cohort = Cohort.from_frame(frame, schema=schema, **BINARY)
-    np.testing.assert_array_equal(cohort.outcome.label, patients()["died"])
+    np.testing.assert_array_equal(cohort.outcome["label"], patients()["died"])
 
 
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({}, "needs a target"),
+        ({}, "needs a time and an event, or a target. Found neither"),
         ({"time": "months"}, "only time"),
         ({"event": "relapse"}, "only event"),
-        ({"target": "died", "time": "months"}, "either a target"),
+        ({"target": "died", "time": "months"}, "Found both"),
+        ({"target": "died", "time": "months", "event": "relapse"}, "Found both"),
         ({"time": "months", "event": "months"}, "two columns"),
+        ({"target": "died", "kind": "survival"}, "needs a time and an event. Found only target"),
+        ({"target": "died", "kind": "binry"}, "must be one of .*Fix: say binary"),
     ],
 )
 def test_an_outcome_is_a_target_or_a_time_and_an_event(how: dict, says: str) -> None:
@@ -144,30 +151,33 @@ def test_an_outcome_is_a_target_or_a_time_and_an_event(how: dict, says: str) -> 
         Cohort.from_frame(patients(), **how)
 
 
-def test_few_positives_are_a_warning() -> None:
-    frame = patients().assign(died=np.arange(240) < 9)
-    with pytest.warns(DistcondenseWarning, match="fewer than 10 rows"):
-        Cohort.from_frame(frame, schema=SCHEMA.without(["died"]), **BINARY).split(seed=0)
-
-
 def test_a_table_with_one_class_is_read_and_only_splitting_it_says_so() -> None:
     """Reading must not raise: on the private path the error itself would tell something about patients."""
     for value in (0, 1):
         cohort = Cohort.from_frame(patients().assign(died=value), schema=SCHEMA, **BINARY)
-        assert set(cohort.outcome.label) == {value}
+        assert set(cohort.outcome["label"]) == {value}
         with pytest.raises(CohortError, match="both classes"):
-            cohort.split(seed=0)
+            Stratified(0).of(cohort)
 
 
 def test_a_holdout_is_a_coin_for_each_person() -> None:
     frame = patients().assign(who=np.arange(240) // 2)
     cohort = Cohort.from_frame(frame, schema=SCHEMA, person_id="who", **BINARY)
-    split = cohort.holdout(0.3, entropy=7)
+    split = Coins(0.3, entropy=7).of(cohort)
     assert sorted([*split.train, *split.test]) == list(range(240))
     assert not len(split.validation)
     assert not set(cohort.person[split.train]) & set(cohort.person[split.test])
     assert 0.15 < len(split.test) / 240 < 0.45
-    assert len(cohort.holdout(0.0, entropy=7).test) == 0
+    assert len(Coins(0.0, entropy=7).of(cohort).test) == 0
+
+
+@pytest.mark.parametrize("way", [Coins(0.25, 2**127 + 9), Stratified(5), Stratified(2, (0.5, 0.2, 0.3))])
+def test_a_way_of_splitting_is_made_again_from_its_record(way: Coins | Stratified) -> None:
+    cohort = Cohort.from_frame(patients(), schema=SCHEMA, **BINARY)
+    again = split_from(json.loads(json.dumps(way.to_dict())))
+    assert again == way
+    for rows, others in zip(vars(way.of(cohort)).values(), vars(again.of(cohort)).values(), strict=True):
+        np.testing.assert_array_equal(rows, others)
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
@@ -185,7 +195,7 @@ def test_a_spoiled_table_is_refused_without_showing_a_value(case: Spoiled, sourc
         frame.astype(dict.fromkeys(mixed, str)).to_parquet(path)
     table = frame if source == "frame" else read_table(path)
     with pytest.raises(UserError) as error:
-        Cohort.from_frame(table, schema=SCHEMA, **case.how).split(seed=0)
+        Stratified(0).of(Cohort.from_frame(table, schema=SCHEMA, **case.how))
     message = str(error.value)
     for part in case.says:
         assert part in message
@@ -336,14 +346,15 @@ def test_persons_without_a_name_are_refused() -> None:
 
 def cohort_of(label: np.ndarray, person: np.ndarray | None = None) -> Cohort:
     features = pd.DataFrame({"x": np.arange(float(len(label)))})
-    return Cohort(features, Schema((Column("x", "continuous"),)), Outcome(label.astype(np.int8), None, ("y",)), person)
+    outcome = Outcome(Binary(("y",)), {"label": label.astype(np.int8)})
+    return Cohort(features, Schema((Column("x", "continuous"),)), outcome, person)
 
 
 @settings(max_examples=60)
 @given(negatives=st.integers(20, 400), positives=st.integers(20, 200), seed=st.integers(0, 2**31))
 def test_splits_are_70_10_20_of_each_class(negatives: int, positives: int, seed: int) -> None:
     label = np.random.default_rng(seed).permutation(np.repeat([0, 1], [negatives, positives]))
-    split = cohort_of(label).split(seed=seed)
+    split = Stratified(seed).of(cohort_of(label))
     parts = [split.train, split.validation, split.test]
     assert sorted(np.concatenate(parts)) == list(range(len(label)))
     for value, total in ((0, negatives), (1, positives)):
@@ -353,7 +364,7 @@ def test_splits_are_70_10_20_of_each_class(negatives: int, positives: int, seed:
 
 def test_a_split_is_a_function_of_its_seed() -> None:
     cohort = Cohort.from_frame(patients(), schema=SCHEMA, **BINARY)
-    first, again, other = (cohort.split(seed=seed) for seed in (1, 1, 2))
+    first, again, other = (Stratified(seed).of(cohort) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.test, again.test)
     assert not np.array_equal(first.test, other.test)
 
@@ -364,7 +375,7 @@ def test_the_rows_of_one_person_stay_together(seed: int, persons: int, rows: int
     rng = np.random.default_rng(seed)
     person = rng.integers(0, persons, rows)
     label = np.where(person % 2 == 0, rng.integers(0, 2, rows), 0)
-    split = cohort_of(label, pd.factorize(person)[0]).split(seed=seed)
+    split = Stratified(seed).of(cohort_of(label, pd.factorize(person)[0]))
     parts = [set(person[part]) for part in (split.train, split.validation, split.test)]
     assert not parts[0] & parts[1]
     assert not parts[0] & parts[2]
@@ -376,9 +387,9 @@ def test_the_rows_of_one_person_stay_together(seed: int, persons: int, rows: int
 def test_too_few_rows_to_split_are_refused() -> None:
     for label in (np.array([0] * 50 + [1] * 3), np.array([1] * 50 + [0] * 3)):
         with pytest.raises(CohortError, match="part needs both classes"):
-            cohort_of(label).split(seed=0)
+            Stratified(0).of(cohort_of(label))
     with pytest.raises(SettingsError, match="sum to 1"):
-        cohort_of(np.arange(100) % 2).split(seed=0, fractions=(0.7, 0.2, 0.2))
+        Stratified(0, fractions=(0.7, 0.2, 0.2)).of(cohort_of(np.arange(100) % 2))
 
 
 def test_the_fingerprint_knows_data_outcome_and_persons() -> None:
@@ -404,10 +415,10 @@ def test_the_fingerprint_knows_data_outcome_and_persons() -> None:
 def test_the_seer_table_is_read_as_survival() -> None:
     path = real_data("seer_breast_4024.csv")
     cohort = Cohort.from_file(path, time="Survival Months", event="Status", positive="Dead")
-    assert (len(cohort), int(cohort.outcome.label.sum())) == (4024, 616)
-    assert cohort.outcome.labels == ("Alive", "Dead")
+    assert (len(cohort), int(cohort.outcome["label"].sum())) == (4024, 616)
+    assert cohort.outcome.kind.labels == ("Alive", "Dead")
     assert "T Stage " in cohort.schema
-    split = cohort.split(seed=0)
+    split = Stratified(0).of(cohort)
     assert [len(split.train), len(split.validation), len(split.test)] == pytest.approx([2817, 402, 805], abs=2)
 
 
@@ -420,7 +431,7 @@ def test_the_patients_of_diabetes_130_stay_together() -> None:
     cohort = Cohort.from_frame(frame[keep], target="readmitted", person_id="patient_nbr")
     assert cohort.schema["race"].missing == "category"
     assert cohort.person is not None
-    parts = [np.unique(cohort.person[rows]) for rows in vars(cohort.split(seed=0)).values()]
+    parts = [np.unique(cohort.person[rows]) for rows in vars(Stratified(0).of(cohort)).values()]
     assert sum(map(len, parts)) == len(np.unique(np.concatenate(parts))) == 71_518
     assert [len(p) / 71_518 for p in parts] == pytest.approx([0.7, 0.1, 0.2], abs=1e-3)
 

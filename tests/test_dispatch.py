@@ -17,18 +17,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from distcondense.arrays import Matrix
 from distcondense.cluster.config import Cluster
-from distcondense.cluster.dispatch import AHEAD, Came, Dispatcher, Failed, Lost
-from distcondense.cluster.plan import LEAST_SECONDS, TILE_SECONDS, TILES_EACH, Grid, plan, shares
-from distcondense.cluster.worker import Hello, Part, Shared, blas, likeness
+from distcondense.cluster.dispatch import AHEAD, PATIENCE, Dispatcher, Failed, Lost, Outlook, Settled
+from distcondense.cluster.plan import LEAST_SECONDS, TILE_SECONDS, TILES_EACH, Grid, divide, plan
+from distcondense.cluster.worker import Identity, Part, Shared, blas_kernels, versions
 from distcondense.errors import ClusterError, ModelError
 from distcondense.models.base import BlackBox
 from distcondense.models.jacobian import Batches, Tile
 from tests import naive
 
 NEVER = math.inf
+VERSIONS, BLAS = versions(), blas_kernels()  # asking takes longer than a played step
 ROWS, COLUMNS, SHAPE = 13, 10, (4, 3)  # 4 stripes × 4 blocks of units, the last ones cut short
 UNITS = 16
 
@@ -60,7 +61,7 @@ def test_tiles_of_a_run_of_units_are_those_units_and_no_other(side: tuple[int, i
 
 @given(st.integers(0, 500), st.lists(st.floats(0, 1e9, allow_subnormal=False), min_size=1, max_size=9))
 def test_shares_add_up_and_are_within_one_of_the_exact_ones(units: int, speeds: list[float]) -> None:
-    found = shares(units, speeds)
+    found = divide(units, speeds)
     assert sum(found) == units
     total = sum(speeds)
     for share, speed in zip(found, speeds, strict=True):
@@ -71,8 +72,8 @@ def test_shares_add_up_and_are_within_one_of_the_exact_ones(units: int, speeds: 
 @given(st.integers(0, 100), st.lists(st.integers(0, 8), max_size=7))
 def test_shares_are_the_largest_remainders(units: int, speeds: list[int]) -> None:
     whole = [*map(float, speeds), 64.0 - sum(speeds)]  # a power of two in all: no rounding to disagree about
-    assert shares(units, whole) == naive.shares(units, whole)
-    assert shares(units, [0.0] * len(whole)) == naive.shares(units, [0.0] * len(whole))
+    assert divide(units, whole) == naive.shares(units, whole)
+    assert divide(units, [0.0] * len(whole)) == naive.shares(units, [0.0] * len(whole))
 
 
 @given(sides, st.lists(st.floats(0, 1e4), min_size=1, max_size=5).filter(any))
@@ -87,7 +88,7 @@ def test_a_plan_covers_every_cell_once_in_the_order_of_the_table(
     assert (seen == 1).all()
     assert [job.worker for job in jobs] == sorted(job.worker for job in jobs)
     given_to = [sum(job.units for job in jobs if job.worker == k) for k in range(len(speeds))]
-    assert given_to == shares(grid.units, speeds)
+    assert given_to == divide(grid.units, speeds)
     left = list(given_to)
     for job in jobs:
         speed = speeds[job.worker]
@@ -110,18 +111,19 @@ class Clock:
 
 @dataclass(frozen=True)
 class Life:
-    """One life of a worker. Errands are counted from 0; calibration, where there is one, is the first."""
+    """One life of a worker. Requests are counted from 0; calibration, where there is one, is the first."""
 
     speed: float = 10.0  # units per second
-    boot: float = 0.125  # seconds before its hello; NEVER: there is no room for it
-    dies_at: int | None = None  # dies in the middle of this errand; −1: before its hello
-    stalls_at: int | None = None  # takes `wakes` seconds for this errand, and what is queued behind it waits as well
+    boot: float = 0.125  # seconds before it says who it is; NEVER: there is no room for it
+    hangs: bool = False  # with boot=NEVER: there is room, and it never says anything
+    dies_at: int | None = None  # dies in the middle of this request; −1: before it says who it is
+    stalls_at: int | None = None  # takes `wakes` seconds for this request, and what is queued behind it waits as well
     wakes: float = NEVER
-    fails_at: int | None = None  # the model raises `error` in this errand
+    fails_at: int | None = None  # the model raises `error` in this request
     error: BaseException = field(default_factory=lambda: ModelError("model", "must work", found="a fault"))
     lost: Lost = field(default_factory=lambda: Lost("its process died"))
-    alike: dict[str, str] = field(default_factory=dict)
-    blas: str = field(default_factory=blas)
+    versions: dict[str, str] = field(default_factory=dict)
+    blas: str = BLAS
 
 
 @dataclass
@@ -129,7 +131,7 @@ class _Alive:
     life: Life
     up_at: float
     free_at: float
-    errands: int = 0
+    requests: int = 0
     dead_at: float = NEVER
     tickets: set[int] = field(default_factory=set)
 
@@ -140,7 +142,7 @@ class PlayedCrew:
     def __init__(self, lives: Sequence[Sequence[Life]], way: Batches, clock: Clock, order: Random | None = None):
         self.size, self.clock = len(lives), clock
         self.asked: list[tuple[int, str, Tile]] = []
-        self.raised: list[tuple[float, int]] = []  # when, who
+        self.launched: list[tuple[float, int]] = []  # when, who
         self.dropped: list[int] = []
         self._lives, self._way, self._order = [list(each) for each in lives], way, order
         self._alive: list[_Alive | None] = [None] * self.size
@@ -148,25 +150,25 @@ class PlayedCrew:
         self._tickets = count()
         self._waits = 0
 
-    def raise_up(self, worker: int) -> Hashable:
+    def launch(self, worker: int) -> Hashable:
         life = self._lives[worker].pop(0) if len(self._lives[worker]) > 1 else self._lives[worker][0]
         assert self._alive[worker] is None
         up_at = self.clock.now + life.boot
         self._alive[worker] = _Alive(life, up_at, up_at)
-        self.raised.append((self.clock.now, worker))
-        hello = Hello(f"host{worker}", worker, "", {**likeness(), **life.alike}, life.blas)
-        return self._settle(worker, up_at, life.lost if life.dies_at == -1 else hello)
+        self.launched.append((self.clock.now, worker))
+        who = Identity(f"host{worker}", worker, "", {**VERSIONS, **life.versions}, life.blas)
+        return self._settle(worker, up_at, life.lost if life.dies_at == -1 else who)
 
-    def share(self, shared: Shared) -> Any:
+    def put(self, shared: Shared) -> Any:
         return ("handed", shared)
 
     def calibrate(self, worker: int, shared: Any, tile: Tile) -> Hashable:
-        return self._errand(worker, "calibrate", shared, tile)
+        return self._request(worker, "calibrate", shared, tile)
 
     def start(self, worker: int, shared: Any, tile: Tile) -> Hashable:
-        return self._errand(worker, "tile", shared, tile)
+        return self._request(worker, "tile", shared, tile)
 
-    def wait(self, tickets: Sequence[Any], seconds: float) -> list[Came]:
+    def wait(self, tickets: Sequence[Any], seconds: float) -> list[Settled]:
         self._waits += 1
         assert self._waits < 5_000, "this does not end"
         assert set(tickets) <= set(self._book), "nobody will ever answer these"
@@ -176,7 +178,7 @@ class PlayedCrew:
         if self._order is not None and ready:
             self._order.shuffle(ready)
             ready = ready[: self._order.randint(1, len(ready))]
-        return [Came(ticket, self._book[ticket][1]) for ticket in ready]
+        return [Settled(ticket, self._book[ticket][1]) for ticket in ready]
 
     def drop(self, worker: int) -> None:
         if (one := self._alive[worker]) is not None:
@@ -185,8 +187,9 @@ class PlayedCrew:
         self._alive[worker] = None
         self.dropped.append(worker)
 
-    def resources_free(self) -> str:
-        return "0 free cores"
+    def outlook(self) -> Outlook:
+        pending = [one.life for one in self._alive if one is not None and one.up_at > self.clock.now]
+        return Outlook(sum(life.hangs or life.boot < NEVER for life in pending), "0 free cores")
 
     def close(self) -> None:
         raise AssertionError("whoever made the crew closes it")
@@ -199,13 +202,13 @@ class PlayedCrew:
         height, width = self._way.grid(ROWS)
         return -(-(tile.bottom - tile.top) // height) * -(-(tile.last - tile.first) // width)
 
-    def _errand(self, worker: int, kind: str, handed: Any, tile: Tile) -> Hashable:
+    def _request(self, worker: int, kind: str, handed: Any, tile: Tile) -> Hashable:
         one, now = self._alive[worker], self.clock.now
         assert one is not None, "asked although it is gone"
         assert one.up_at <= now, "asked before it is up"
         assert handed[0] == "handed"
         self.asked.append((worker, kind, tile))
-        number, one.errands = one.errands, one.errands + 1
+        number, one.requests = one.requests, one.requests + 1
         seconds = self.units_of(tile) / one.life.speed
         begins = max(now, one.free_at)
         if number == one.life.dies_at:
@@ -241,7 +244,7 @@ class Cut(Batches):
     def grid(self, rows: int) -> tuple[int, int]:
         return self.shape
 
-    def place(self, J: NDArray[np.float32], tile: Tile, part: NDArray[np.float32]) -> None:
+    def place(self, J: Matrix, tile: Tile, part: Matrix) -> None:
         self.placed[tile.top : tile.bottom, tile.first : tile.last] += 1
         super().place(J, tile, part)
 
@@ -273,7 +276,7 @@ def rows_of(seed: int) -> Shared:
     return Shared(X, rng.uniform(0.1, 1, COLUMNS).astype(np.float32))
 
 
-def direct(shared: Shared) -> NDArray[np.float32]:
+def direct(shared: Shared) -> Matrix:
     """J in one piece."""
     way, whole = Cut(), Tile(0, ROWS, 0, COLUMNS)
     J = np.zeros(shared.X.shape, np.float32)
@@ -344,7 +347,7 @@ def test_a_worker_that_comes_up_late_is_given_work_as_soon_as_it_is_there() -> N
     played = scene(Life(speed=2), Life(boot=NEVER), calibrated=False, start_timeout=10)
     played.crew._book[1] = (103.0, played.crew._book[1][1])  # up three seconds from now
     played.crew._alive[1].up_at = played.crew._alive[1].free_at = 103.0  # type: ignore[union-attr]
-    played.dispatcher._members[1].deaths = 1  # nobody waits for it
+    played.dispatcher._members[1].losses = 1  # nobody waits for it
     took = played.step()
     assert played.clock.now - took < 103 < played.clock.now
     assert played.crew.units(1) > 0
@@ -387,7 +390,7 @@ def test_a_worker_that_died_comes_back_after_its_backoff_and_computes_again() ->
     played = scene([Life(dies_at=1), Life()], Life(speed=0.25))
     played.step()
     assert played.dispatcher.tally.restarts == 1
-    (_, first), (_, second), (again, who) = played.crew.raised
+    (_, first), (_, second), (again, who) = played.crew.launched
     assert (first, second, who) == (0, 1, 0)
     assert again == pytest.approx(100.125 + 4 + 2 / 10 + 0.5, abs=0.3)
     assert played.dispatcher.speeds[0] == pytest.approx(10)
@@ -400,7 +403,7 @@ def test_the_backoff_doubles_with_each_death_in_a_row() -> None:
     dead = Life(dies_at=-1, boot=0)
     played = scene([Life(dies_at=1), dead, dead, Life()], Life(speed=0.25), backoff=0.25, max_restarts=3)
     played.step()
-    times = [when for when, who in played.crew.raised if who == 0][1:]
+    times = [when for when, who in played.crew.launched if who == 0][1:]
     assert np.diff(times) == pytest.approx([0.5, 1.0])
     assert played.dispatcher.tally.restarts == 3
     assert [line.rsplit(" ", 2)[1] for line in played.said] == ["0.25", "0.5", "1"]
@@ -427,8 +430,8 @@ def test_a_worker_that_dies_for_ever_ends_the_run_with_its_cause(most: int) -> N
 
 
 @pytest.mark.parametrize("dies_at", [-1, 0, 1])
-def test_a_hopeless_worker_ends_the_run_at_once(dies_at: int) -> None:
-    gone = Life(dies_at=dies_at, lost=Lost("package 'lightgbm' is not installed on the worker", hopeless=True))
+def test_a_worker_that_would_fail_again_ends_the_run_at_once(dies_at: int) -> None:
+    gone = Life(dies_at=dies_at, lost=Lost("package 'lightgbm' is not installed on the worker", again=False))
     with pytest.raises(ClusterError, match=r"lightgbm.*Fix: install it on every node") as caught:
         scene(gone, Life()).step()
     assert "in a row" not in caught.value.found
@@ -443,7 +446,7 @@ def test_when_all_are_dead_the_step_goes_on_with_the_first_that_is_back() -> Non
 
 def test_a_step_that_begins_with_everybody_dead_waits_for_one() -> None:
     played = scene([Life(), Life(), Life()])
-    played.dispatcher._bury(0, Lost("its node died"), {})
+    played.dispatcher._lose(0, Lost("its node died"), None)
     played.step()
     assert played.dispatcher.tally.restarts == 1
 
@@ -461,14 +464,37 @@ def test_a_worker_that_dies_while_it_is_measured_holds_nobody_up() -> None:
     played.step()
 
 
-def test_nobody_comes_up_in_time() -> None:
-    with pytest.raises(ClusterError, match=r"must bring up a worker within 7 s\. Found 0 free cores"):
+def test_no_room_for_anybody_ends_the_run_in_time() -> None:
+    with pytest.raises(ClusterError, match=r"must have room for one worker within 7 s\. Found 0 free cores"):
         scene(Life(boot=NEVER), Life(boot=NEVER), start_timeout=7)
     played = scene([Life(dies_at=1), Life(boot=NEVER)], start_timeout=7)
     began = played.clock.now
     with pytest.raises(ClusterError, match="within 7 s"):
         played.step()
     assert 7 < played.clock.now - began < 9
+
+
+@pytest.mark.parametrize("boot", [8.0, 69.0])
+def test_a_worker_that_has_its_cores_is_slow_and_not_missing(boot: float) -> None:
+    played = scene(Life(boot=boot), Life(boot=NEVER), start_timeout=7)
+    assert played.clock.now == pytest.approx(100 + boot, abs=1)
+    played.step()
+    assert played.said[0] == "no worker is up after 7 s; 1 have their cores and are starting"
+    assert len([line for line in played.said if "are starting" in line]) == 1
+
+
+def test_a_worker_that_has_its_cores_and_never_answers_is_given_up_in_the_end() -> None:
+    played = scene([Life(dies_at=1), Life(boot=NEVER, hangs=True)], start_timeout=7)
+    began = played.clock.now
+    with pytest.raises(ClusterError, match=r"within 70 s\. Found 1 that have their cores and do not answer"):
+        played.step()
+    assert 7 * PATIENCE < played.clock.now - began < 7 * PATIENCE + 2
+
+
+def test_workers_that_die_slowly_one_after_the_other_are_named_by_their_cause() -> None:
+    """Nobody is up for longer than start_timeout, and there is room all the time."""
+    with pytest.raises(ClusterError, match=r"lost 4 times in a row: its process died"):
+        scene(Life(boot=5, dies_at=-1), start_timeout=7, backoff=2.0)
 
 
 # ---- workers that stall
@@ -508,8 +534,8 @@ def test_a_tile_that_comes_from_two_workers_in_one_step_counts_once() -> None:
     """The other one computes the first tile again and stalls on the second; then the first one wakes and sends both."""
     alone = scene(Life(stalls_at=1, wakes=30.0), Life())
     alone.step()
-    errands = [tile for who, _, tile in alone.crew.asked if who == 1]  # the last two are the other one's
-    played = scene(Life(stalls_at=1, wakes=30.0), Life(stalls_at=len(errands) - 1))
+    requests = [tile for who, _, tile in alone.crew.asked if who == 1]  # the last two are the other one's
+    played = scene(Life(stalls_at=1, wakes=30.0), Life(stalls_at=len(requests) - 1))
     assert played.step() > 30
     first, second = (tile for who, kind, tile in played.crew.asked if (who, kind) == (0, "tile"))
     assert [tile for who, _, tile in played.crew.asked if who == 1][-2:] == [first, second]
@@ -575,11 +601,11 @@ def test_a_step_after_one_that_failed_takes_nothing_of_it() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_worker_with_other_versions_is_refused(late: bool) -> None:
-    other = Life(alike={"numpy": "1.0", "backend": "other"})
+    other = Life(versions={"numpy": "1.0", "backend": "other"})
     lives = ([Life(dies_at=1), other], Life(speed=0.5)) if late else (other, Life())
     with pytest.raises(ClusterError) as caught:
         scene(*lives).step()
-    ours = likeness()
+    ours = VERSIONS
     assert caught.value.what == "worker on host0"
     assert caught.value.found == f"numpy 1.0 (here {ours['numpy']}), backend other (here {ours['backend']})"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distcondense import Settings
 from distcondense.cluster.executors import LocalExecutor
 from distcondense.errors import RunFolderError
 from distcondense.kernels.random import normals, uniforms
@@ -13,8 +12,9 @@ from distcondense.kernels.update import AdamState, NoiseRule
 from distcondense.methods.published import engine
 from distcondense.methods.published.engine import Problem, RealScores, State, optimise, seed_key
 from distcondense.methods.published.objectives import Composite, bce
+from distcondense.methods.published.options import PublishedOptions
 from distcondense.models.base import BlackBox
-from distcondense.privacy.steps import PublishedAccountant
+from distcondense.privacy.steps import StepAccountant
 from distcondense.runs.checkpoint import Checkpoint
 from tests import naive
 
@@ -37,12 +37,14 @@ def problem(sigma_base=0.0):
     )
 
 
-def settings(**more):
-    return Settings(**{"mechanism": "none", "ipc": 3, "steps": 12, "evaluate_every": 4, "learning_rate": 0.01, **more})
+def options(**more):
+    return PublishedOptions(
+        **{"noise": False, "ipc": 3, "steps": 12, "evaluate_every": 4, "learning_rate": 0.01, **more}
+    )
 
 
 def run(said, sigma_base=0.0, record=None, **more):
-    accountant, setup = PublishedAccountant(0.1, 1e-5, ROWS, record=record), problem(sigma_base)
+    accountant, setup = StepAccountant(0.1, 1e-5, ROWS, record=record), problem(sigma_base)
     how = {"noise_key": 5, "accountant": accountant, "validate": lambda X: float(-np.abs(X).sum()), **more}
     with LocalExecutor(more.get("threads", 1)) as executor:
         executor.open(setup.reference, "auto", setup.start, np.ones(COLUMNS, np.float32))
@@ -51,7 +53,7 @@ def run(said, sigma_base=0.0, record=None, **more):
 
 def test_the_loop_is_the_algorithm_box_computed_by_hand():
     """Twelve noisy steps from the formulas: fresh ε_j, black-box differences, clip, ladder, noise, Adam."""
-    said, setup = settings(), problem(sigma_base=1.5)
+    said, setup = options(), problem(sigma_base=1.5)
     X = setup.start.astype(np.float64)
     m, v = np.zeros_like(X), np.zeros_like(X)
     key = seed_key(0)
@@ -86,30 +88,30 @@ def test_the_loop_is_the_algorithm_box_computed_by_hand():
 
 def test_the_best_step_on_validation_is_kept_and_without_early_stopping_the_last():
     scores = iter([0.5, 0.9, 0.7])
-    state, _ = run(settings(), validate=lambda X: next(scores))
+    state, _ = run(options(), validate=lambda X: next(scores))
     assert (state.best_step, state.best_score, state.step) == (8, 0.9, 12)
     assert [h["score"] for h in state.history] == [0.5, 0.9, 0.7]
     scores = iter([0.5, 0.9, 0.7])
-    last, _ = run(settings(early_stopping=False), validate=lambda X: next(scores))
+    last, _ = run(options(early_stopping=False), validate=lambda X: next(scores))
     assert last.best_step == 12
     assert np.array_equal(last.best_X, last.X)
 
 
 def test_a_student_that_cannot_be_fitted_is_never_the_best():
     scores = iter([np.nan, 0.6, np.nan])
-    state, _ = run(settings(), validate=lambda X: next(scores))
+    state, _ = run(options(), validate=lambda X: next(scores))
     assert state.best_step == 8
 
 
 def test_patience_stops_a_run_that_gets_no_better():
     scores = iter([0.9, 0.5, 0.4, 0.3])
-    state, _ = run(settings(steps=100, patience=2), validate=lambda X: next(scores))
+    state, _ = run(options(steps=100, patience=2), validate=lambda X: next(scores))
     assert (state.step, state.stopped, state.best_step) == (12, "patience", 4)
 
 
 def test_more_threads_change_nothing():
-    one, _ = run(settings(), sigma_base=1.0, threads=1)
-    two, _ = run(settings(), sigma_base=1.0, threads=2)
+    one, _ = run(options(), sigma_base=1.0, threads=1)
+    two, _ = run(options(), sigma_base=1.0, threads=2)
     assert np.array_equal(one.X, two.X)
 
 
@@ -120,7 +122,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("at", [1, 5, 8, 11])
 def test_a_run_killed_at_any_step_resumes_to_the_same_bits_and_the_same_ledger(at, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "CHECKPOINT_SECONDS", 0.0)
-    whole, paid = run(settings(), sigma_base=1.0)
+    whole, paid = run(options(), sigma_base=1.0)
     checkpoint = Checkpoint(tmp_path / "checkpoint.npz")
 
     def kill(*, step, **_):
@@ -128,10 +130,10 @@ def test_a_run_killed_at_any_step_resumes_to_the_same_bits_and_the_same_ledger(a
             raise Killed
 
     with pytest.raises(Killed):
-        run(settings(), sigma_base=1.0, checkpoint=checkpoint, progress=kill)
+        run(options(), sigma_base=1.0, checkpoint=checkpoint, progress=kill)
     # the second process draws a fresh key, and must go on with the checkpoint's once there is one
     key = 5 if at < 4 else 999
-    again, paid_again = run(settings(), sigma_base=1.0, checkpoint=checkpoint, noise_key=key)
+    again, paid_again = run(options(), sigma_base=1.0, checkpoint=checkpoint, noise_key=key)
     assert np.array_equal(whole.X, again.X)
     assert np.array_equal(whole.best_X, again.best_X)
     assert whole.history == again.history

@@ -12,6 +12,7 @@ import os
 import pickle
 import sys
 import threading
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -22,16 +23,16 @@ import pytest
 import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from distcondense import Cluster, Settings, cli, errors, kernels
 from distcondense import jacobian as jacobian_function
+from distcondense.arrays import Index, Matrix
 from distcondense.cluster.executors import LocalExecutor, RayExecutor, _check_store, executor_of
 from distcondense.cluster.plan import Grid
-from distcondense.cluster.worker import Part, Shared, Worker, likeness
+from distcondense.cluster.worker import Part, Shared, Worker, versions
 from distcondense.errors import ClusterError, ModelError, SettingsError, UserError
 from distcondense.kernels import cuda
 from distcondense.kernels.random import normals
@@ -40,15 +41,15 @@ from distcondense.methods.published import engine
 from distcondense.methods.published.engine import Problem, RealScores, optimise, seed_key
 from distcondense.methods.published.objectives import Composite, bce
 from distcondense.models import compiled
-from distcondense.models.base import BlackBox, Reference
+from distcondense.models.base import BlackBox, Model
 from distcondense.models.jacobian import Batches, Tile, Walk, on_gpu, way_of
-from distcondense.models.trees import TreeReference, tree_reference
-from distcondense.privacy.steps import PublishedAccountant, StepRecord
+from distcondense.models.trees import TreeModel, tree_model
+from distcondense.privacy.steps import StepAccountant, StepRecord
 from distcondense.runs.checkpoint import Checkpoint
 from tests import naive
 
-Matrix = NDArray[np.float32]
 TRAIN, ROWS, COLUMNS = 300, 145, 30
+HANG = 600.0  # seconds: for what hangs, not for what is slow
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -66,41 +67,35 @@ def table(seed: int = 0, rows: int = ROWS) -> Shared:
     return Shared(X, naive.grid_steps(rng, COLUMNS))
 
 
-def training() -> tuple[Matrix, NDArray[np.int64]]:
+def training() -> tuple[Matrix, Index]:
     rng = np.random.default_rng(1)
     X = rng.normal(size=(TRAIN, COLUMNS)).astype(np.float32)
     return X, (X[:, 0] + X[:, 1] * X[:, 2] + rng.normal(size=TRAIN) > 0).astype(np.int64)
 
 
-def trees() -> TreeReference:
+def trees() -> TreeModel:
     X, y = training()
     X = np.round(X * 4) / np.float32(4)  # thresholds are hit exactly
-    return tree_reference(xgboost.train({"objective": "binary:logistic", "max_depth": 4, "nthread": 1},
+    return tree_model(xgboost.train({"objective": "binary:logistic", "max_depth": 4, "nthread": 1},
                                         xgboost.DMatrix(X, label=y, nthread=1), 12))  # fmt: skip
 
 
-def through_blas(kind: str) -> Reference:
+def through_blas(kind: str) -> Model:
     made = {
         "perceptron": MLPClassifier((24,), max_iter=15, random_state=0, early_stopping=False, tol=0),
         "logistic": LogisticRegression(max_iter=50),
     }[kind]
-    with pytest.warns() if kind == "perceptron" else _nothing():
+    with pytest.warns() if kind == "perceptron" else nullcontext():
         made.fit(*training())
     return BlackBox(lambda rows: made.predict_proba(rows)[:, 1], "probability", COLUMNS, kind)
 
 
-class _nothing:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *error: Any) -> None: ...
-
-
 WAYS = [("trees", "blocked"), ("trees", "compiled"), ("trees", "naive"), ("trees", "structured"),
         ("perceptron", "blocked"), ("perceptron", "naive"), ("logistic", "blocked")]  # fmt: skip
-_MODELS: dict[str, Reference] = {}
+_MODELS: dict[str, Model] = {}
 
 
-def model_of(kind: str) -> Reference:
+def model_of(kind: str) -> Model:
     if kind not in _MODELS:
         _MODELS[kind] = trees() if kind == "trees" else through_blas(kind)
     return _MODELS[kind]
@@ -189,7 +184,7 @@ def test_a_table_of_any_height_is_cut_into_whole_batches(rows: int, batches: str
 
 def test_a_model_that_tests_no_feature_has_a_jacobian_of_zeros() -> None:
     X, _ = training()
-    stump = tree_reference(xgboost.train({"nthread": 1}, xgboost.DMatrix(X, label=np.ones(TRAIN), nthread=1), 1))
+    stump = tree_model(xgboost.train({"nthread": 1}, xgboost.DMatrix(X, label=np.ones(TRAIN), nthread=1), 1))
     shared = table()
     for path in ("structured", "compiled", "blocked"):
         with LocalExecutor(2) as executor:
@@ -207,7 +202,7 @@ def test_a_model_that_tests_no_feature_has_a_jacobian_of_zeros() -> None:
 
 
 def test_two_threads_call_a_black_box_at_the_same_time() -> None:
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=HANG)
     seen = set[int]()
 
     def meet(rows: Matrix) -> Matrix:
@@ -293,7 +288,7 @@ def test_two_threads_compile_a_model_once_and_leave_stdout_alone(
 
     monkeypatch.setattr(tl2cgen, "export_lib", export)
     compiled.compiled_predictor(model)
-    other.join(60)
+    other.join(HANG)
     assert len(made) == 1
     assert sys.stdout is before
 
@@ -303,9 +298,9 @@ def test_two_threads_compile_a_model_once_and_leave_stdout_alone(
 
 def test_a_worker_says_who_it_is_and_measures_itself() -> None:
     worker, shared = Worker(model_of("trees"), "blocked"), table()
-    who = worker.hello()
-    assert (who.pid, who.alike) == (os.getpid(), likeness())
-    assert {"python", "machine", "backend", "numpy", "xgboost"} <= set(who.alike)
+    who = worker.identity()
+    assert (who.pid, who.versions) == (os.getpid(), versions())
+    assert {"python", "machine", "backend", "numpy", "xgboost"} <= set(who.versions)
     tile = Tile(0, ROWS, 0, 4)
     part = worker.tile(shared, tile)
     assert isinstance(part, Part)
@@ -357,7 +352,7 @@ def test_xgboost_predicts_on_the_gpu_in_a_copy(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(xgboost.Booster, "set_param", note)
     twin = on_gpu(model)
-    assert isinstance(twin, TreeReference)
+    assert isinstance(twin, TreeModel)
     assert [params for _, params in asked] == [{"device": "cuda"}]
     assert twin.predictor.booster is asked[0][0]  # type: ignore[attr-defined]
     assert twin.predictor.booster is not model.predictor.booster  # type: ignore[attr-defined]
@@ -382,7 +377,7 @@ class Tiles:
 
     fuses = False
 
-    def __init__(self, model: Reference) -> None:
+    def __init__(self, model: Model) -> None:
         self.worker = Worker(model, "structured")
 
     def __enter__(self) -> Tiles:
@@ -400,7 +395,7 @@ class Tiles:
                 way.place(J, tile, self.worker.tile(shared, tile).value)
         return J
 
-    def tell(self, **facts: Any) -> None: ...
+    def report(self, **facts: Any) -> None: ...
 
     def facts(self) -> dict[str, Any]:
         return {}
@@ -409,7 +404,7 @@ class Tiles:
 def loop(
     executor: Any, *, sigma_base: float = 1.0, rows: int = ROWS, checkpoint: Checkpoint | None = None,
     record: StepRecord | None = None, steps: int = 10, noise_key: int = 7, **more: Any,
-) -> tuple[engine.State, PublishedAccountant]:  # fmt: skip
+) -> tuple[engine.State, StepAccountant]:  # fmt: skip
     """A small noisy run on trees."""
     label = (np.arange(rows) % 2).astype(np.int8)
     real = np.linspace(0.05, 0.95, 40)
@@ -419,7 +414,7 @@ def loop(
         RealScores((real[:20], real[20:]), (rows - rows // 2, rows // 2)), NoiseRule(0.05, sigma_base),
     )  # fmt: skip
     said = Settings(mechanism="none", ipc=3, steps=steps, evaluate_every=5, learning_rate=0.1)
-    accountant = PublishedAccountant(0.1, 1e-5, rows, record=record)
+    accountant = StepAccountant(0.1, 1e-5, rows, record=record)
     with executor:
         executor.open(problem.reference, "auto", start, np.ones(COLUMNS, np.float32))
         state = optimise(
@@ -478,7 +473,7 @@ def test_a_step_entered_twice_costs_what_it_cost_at_its_dearest(tmp_path: Path) 
     assert [record.enter(3, noise) for noise in (2.0, 1.0, 5.0)] == [2.0, 1.0, 1.0]
     record.write()
     assert StepRecord(path).enter(3, 4.0) == 1.0
-    dear, cheap = (PublishedAccountant(0.1, 1e-5, 6, record=StepRecord(path)) for _ in range(2))
+    dear, cheap = (StepAccountant(0.1, 1e-5, 6, record=StepRecord(path)) for _ in range(2))
     cheap.record = None
     for accountant in (dear, cheap):
         for _ in range(5):

@@ -15,6 +15,7 @@ import secrets
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +27,19 @@ from scipy import stats
 
 import distcondense
 from distcondense.errors import BudgetError, CohortError, RunFolderError, SettingsError
+from distcondense.outcomes.binary import Logistic
+from distcondense.outcomes.survival import PiecewiseExponential
 from distcondense.privacy import gate, noise
-from distcondense.privacy.accountant import CELLS_MAX, Budget, Event, replay
-from distcondense.privacy.gate import Logistic, PiecewiseExponential, PrivateTable
+from distcondense.privacy import rows as behind
+from distcondense.privacy.accountant import replay
+from distcondense.privacy.budget import Budget
+from distcondense.privacy.contributions import Statistic
+from distcondense.privacy.curves import CELLS_MAX
+from distcondense.privacy.events import Event
+from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.questions import Aim, Choice, Histogram, Merge, Shift, Sums, Total
+from distcondense.privacy.rows import MARGIN, TableRows
 from tests import naive
 from tests.conftest import real_data
 
@@ -40,11 +50,12 @@ MU = 0.25
 LIMIT = noise.GRID * MU
 
 
-def table(codes, label, *, sizes=None, objective=None, budget=LAVISH, ledger=None, **more):
+def table(codes, label, *, sizes=None, objective=None, time=None, budget=LAVISH, ledger=None, **more):
     codes = np.asarray(codes)
     sizes = [3] * codes.shape[1] if sizes is None else sizes
+    target = {"label": np.asarray(label)} if time is None else {"label": np.asarray(label), "time": time}
     return PrivateTable(
-        codes, sizes, np.asarray(label), names=[f"x{j}" for j in range(codes.shape[1])],
+        codes, sizes, target, names=[f"x{j}" for j in range(codes.shape[1])],
         objective=objective or Logistic(), budget=budget, ledger=ledger or Ledger(), **more,
     )  # fmt: skip
 
@@ -85,7 +96,7 @@ def explode(*_, **__):
 QUESTIONS = {
     "histogram": lambda t, mu: t.histogram((0,), mu=mu),
     "sums": lambda t, mu: t.sums((0, 1), mu=mu),
-    "hazard": lambda t, mu: t.hazard(mu=mu),
+    "total": lambda t, mu: t.total("hazard", mu=mu),
 }
 
 
@@ -98,8 +109,7 @@ def test_a_refused_query_computes_nothing_and_enters_nothing(question, monkeypat
     )
     QUESTIONS[question](t, 0.3)
     before = path.read_bytes()
-    for name in ("histogram", "gradient_sums", "hazard", "choice_scores"):
-        monkeypatch.setattr(gate._Rows, name, explode)
+    monkeypatch.setattr(TableRows, "answer", explode)
     monkeypatch.setattr(noise, "discrete_gaussian", explode)
     with pytest.raises(BudgetError, match=r"0\.4 of 0\.5 left"):
         QUESTIONS[question](t, 0.41)
@@ -124,7 +134,7 @@ def test_picks_beyond_the_plan_are_refused(monkeypatch):
     codes, label, _, _ = random_rows()
     t = table(codes, label, sizes=[3, 4], budget=Budget(1, 1e-5, 0.1, picks=3, pick_epsilon=0.1))
     t.choose(2)
-    monkeypatch.setattr(gate._Rows, "choice_scores", explode)
+    monkeypatch.setattr(TableRows, "answer", explode)
     with pytest.raises(BudgetError, match="2 asked, 1 left"):
         t.choose(2)
     assert len(t.ledger.events) == 1
@@ -133,7 +143,7 @@ def test_picks_beyond_the_plan_are_refused(monkeypatch):
 
 
 def test_more_cells_than_the_grid_reserve_covers_are_refused():
-    spent = [Event("gaussian", "histogram by none", ("x0",), CELLS_MAX - 5, 0.1)]
+    spent = [Event("gaussian", "histogram", ("x0",), CELLS_MAX - 5, 0.1, by="none")]
     t = table([[0], [1]], [0, 1], ledger=Ledger(earlier=spent))
     with pytest.raises(BudgetError, match="6 asked, 5 left"):
         t.histogram((0,), mu=0.1)
@@ -162,14 +172,14 @@ def test_a_score_can_never_become_something_that_is_no_number(bare):
 
 
 def test_what_earlier_runs_spent_counts():
-    earlier = [Event("gaussian", "gradient sums", ("x0",), 6, 0.4)]
+    earlier = [Event("gaussian", "sums", ("x0",), 6, 0.4)]
     t = table([[0], [1]], [0, 1], budget=Budget(1, 1e-5, 0.5), ledger=Ledger(earlier=earlier))
     assert t.spent().mu_left == pytest.approx(0.3)
     with pytest.raises(BudgetError):
         t.sums((0,), mu=0.31)
     with pytest.raises(BudgetError, match="no more than the budget"):
         table([[0]], [0], budget=Budget(1, 1e-5, 0.3), ledger=Ledger(earlier=earlier))
-    dear = [Event("choice", "choice of columns", (), 1, 0.9)]
+    dear = [Event("choice", "choice", (), 1, 0.9)]
     with pytest.raises(BudgetError, match="no more than the budget"):
         table([[0]], [0], ledger=Ledger(earlier=dear))
 
@@ -186,7 +196,7 @@ def test_a_cost_without_meaning_is_refused(mu):
 def test_public_mistakes_are_named():
     t = table([[0], [1]], [0, 1])
     for wrong in (
-        lambda: t.sums((1,), mu=0.1), lambda: t.sums((0, 0), mu=0.1), lambda: t.hazard(mu=0.1),
+        lambda: t.sums((1,), mu=0.1), lambda: t.sums((0, 0), mu=0.1), lambda: t.total("hazard", mu=0.1),
         lambda: t.histogram((0,), by="stratum", mu=0.1), lambda: t.shift((0,), np.zeros(2)),
         lambda: t.shift((0,), np.array([0.0, math.nan, 0.0])), lambda: t.choose(2), lambda: t.choose(0),
         lambda: t.bins(0, np.array([0, 1])), lambda: t.bins(0, np.array([0.0, 1.0, 1.0])),
@@ -203,7 +213,7 @@ def test_public_mistakes_are_named():
         table([[0.5]], [1])
     with pytest.raises(CohortError):
         table([[0]], [1, 0])
-    with pytest.raises(CohortError, match="time"):
+    with pytest.raises(CohortError, match=r"target 'time': must be given with a PiecewiseExponential objective"):
         table([[0]], [1], objective=SURVIVAL)
 
 
@@ -216,7 +226,7 @@ def test_an_empty_table_or_class_is_answered_like_any_other(n, label):
     assert t.histogram((0,), by="stratum", mu=MU).shape == (6, 3)
     assert t.histogram((0, 1), by="label", mu=MU).shape == (2, 12)
     assert [part.shape for part in t.sums((), mu=MU)] == [(1,), (1,)]
-    assert [part.shape for part in t.hazard(mu=MU)] == [(3,), (3,)]
+    assert t.total("hazard", mu=MU).shape == (6,)
     t.shift((0,), np.ones(3))
     t.bins(1, np.array([0, 0, 1, 1]))
     assert sorted(t.choose(2)) == [0, 1]
@@ -226,7 +236,7 @@ def test_values_outside_the_public_bounds_raise_nothing(bare):
     times = np.array([math.nan, math.inf, -5.0, 1e300])
     t = table([[-7], [99], [1], [2]], [1, 1, 1, 1], objective=SURVIVAL, time=times)
     assert np.rint(t.histogram((0,), by="none", mu=MU)[0]).tolist() == [1, 1, 2]  # nearest bin
-    events, exposure = t.hazard(mu=MU)
+    events, exposure = np.split(t.total("hazard", mu=MU), 2)
     assert np.rint(events).tolist() == [2, 0, 0]  # past the horizon: censored
     assert exposure == pytest.approx([4, 6, 8], abs=1e-6)
     big = table(np.array([[250], [3]], np.uint8), [0, 1], sizes=[1000])
@@ -259,7 +269,7 @@ def test_gradient_sums_are_those_of_the_slow_twin(people, cap, columns, bare):
     pairs = [naive.logistic_pair(step[row[1]], y) for row, y in zip(codes, label, strict=True)]
     parts, size = parts_of(codes, sizes, columns, pairs, 3.3)
     G, H = t.sums(columns, mu=MU)
-    slow = np.array(naive.clipped_sum(parts, owners, size, LIMIT, gate.MARGIN))
+    slow = np.array(naive.clipped_sum(parts, owners, size, LIMIT, MARGIN))
     assert np.max(np.abs(bare[-1] - slow)) <= len(owners)  # of 2³⁰: a last bit of a float for each person
     assert np.concatenate([G, H * 3.3]) == pytest.approx(slow / LIMIT, rel=1e-8, abs=1e-6)
 
@@ -272,7 +282,7 @@ def test_gradient_sums_are_those_of_the_slow_twin(people, cap, columns, bare):
         pairs.append((g / norm, h / norm))
     parts, size = parts_of(codes, sizes, columns, pairs, 1.0)
     t.sums(columns, mu=MU)
-    slow = np.array(naive.clipped_sum(parts, owners, size, LIMIT, gate.MARGIN))
+    slow = np.array(naive.clipped_sum(parts, owners, size, LIMIT, MARGIN))
     assert np.max(np.abs(bare[-1] - slow)) <= 2 * len(owners)
 
 
@@ -291,7 +301,7 @@ def test_histograms_are_those_of_the_slow_twin(people, cap, by, bare):
         parts.append([(12 * group + 4 * int(row[0]) + int(row[1]), 1.0)])
     size = 12 * t.groups(by)
     counts = t.histogram((0, 1), by=by, mu=MU)
-    slow = np.array(naive.clipped_sum(parts, owners, size, LIMIT, gate.MARGIN))
+    slow = np.array(naive.clipped_sum(parts, owners, size, LIMIT, MARGIN))
     assert counts.shape == (t.groups(by), 12)
     assert np.max(np.abs(bare[-1] - slow)) <= len(owners)
     if people is None:
@@ -305,7 +315,7 @@ def test_choice_scores_are_those_of_the_slow_twin(people, cap, bare):
     t = table(codes, label, sizes=[3, 4], person=person, rows_per_person=cap)
     t.shift((0,), step)
     g = [naive.logistic_pair(step[row[0]], y)[0] for row, y in zip(codes, label, strict=True)]
-    slow = naive.choice_scores(codes.tolist(), g, naive.people(person, cap), noise.GRID, gate.MARGIN)
+    slow = naive.choice_scores(codes.tolist(), g, naive.people(person, cap), noise.GRID, MARGIN)
     picked = t.choose(1, columns=[1, 0])
     assert np.max(np.abs(bare[-1] - np.array(slow)[[1, 0]])) <= 80
     assert picked.tolist() == [int(np.argmax(slow))]
@@ -325,12 +335,141 @@ def test_events_and_time_at_risk_are_those_of_the_slow_twin(people, cap, bare):
         parts.append([(at, event / whole)] + [(3 + k, 0.5 / math.sqrt(3) / whole * s) for k, s in enumerate(shares)])
         true_events[at] += event
         true_time += lived
-    events, exposure = t.hazard(mu=MU)
-    slow = np.array(naive.clipped_sum(parts, naive.people(person, cap), 6, LIMIT, gate.MARGIN))
+    events, exposure = np.split(t.total("hazard", mu=MU), 2)
+    slow = np.array(naive.clipped_sum(parts, naive.people(person, cap), 6, LIMIT, MARGIN))
     assert np.max(np.abs(bare[-1] - slow)) <= 2 * 80
     if people is None:  # nobody is clipped: the truth comes back, in units of time
         assert events == pytest.approx(true_events, rel=1e-6, abs=1e-6)
         assert exposure == pytest.approx(true_time, rel=1e-6)
+
+
+# ---- several scores
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """A toy objective of three scores, with or without a hessian; its twin is `naive.softmax_parts`."""
+
+    weight: float = 0.7
+    scores: int = 3
+    ready: bool = True
+
+    @property
+    def scales(self):
+        return (1 / math.sqrt(2),) * 3 + (self.weight,) * (3 if self.weight else 0)
+
+    @property
+    def groupings(self):
+        return {"label": 3}
+
+    @property
+    def statistics(self):
+        def values(target, score):
+            return [0.5 * (target["label"] == k) for k in range(3)]
+
+        return {"classes": Statistic(3, values, lambda answer: answer * 2, 2.0)}
+
+    def prepare(self, target):
+        return {"label": np.clip(target["label"], 0, 2)}
+
+    def group(self, by, target):
+        return target["label"]
+
+    def contributions(self, score, target):
+        mass = np.exp(score - score.max(axis=1, keepdims=True)) if len(score) else score
+        p = mass / mass.sum(axis=1, keepdims=True)
+        out = [(p[:, k] - (target["label"] == k)) / math.sqrt(2) for k in range(3)]
+        if self.weight:
+            out += [self.weight * p[:, k] * (1 - p[:, k]) for k in range(3)]
+        norm = np.maximum(1.0, np.sqrt(sum(value * value for value in out)))
+        return tuple(value / norm for value in out)
+
+    def continues(self, earlier):
+        return isinstance(earlier, Softmax)
+
+
+STEPS_OF_THREE = np.array([[0.5, -1.0, 0.0, 2.0], [0.0, 3.0, -2.0, 1.0], [-1.0, 0.0, 0.7, -4.0]])
+
+
+@pytest.mark.parametrize("weight", [0.7, 0.0])
+@pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
+def test_answers_of_three_scores_are_those_of_the_slow_twin(weight, people, cap, bare):
+    codes, _, _, person = random_rows(80, people)
+    label = np.random.default_rng(5).integers(0, 3, 80)
+    owners, blocks = naive.people(person, cap), 6 if weight else 3
+    t = table(codes, label, sizes=[3, 4], person=person, rows_per_person=cap, objective=Softmax(weight))
+    t.shift((1,), STEPS_OF_THREE)
+    t.shift((), [0.1, 0.2, -0.3])
+    scores = STEPS_OF_THREE[:, codes[:, 1]].T + np.array([0.1, 0.2, -0.3])
+    values = [naive.softmax_parts(list(score), y, weight) for score, y in zip(scores, label, strict=True)]
+    for columns, cells in (((), 1), ((0,), 3), ((1, 0), 12)):
+        place = [0 if not columns else int(r[0]) if columns == (0,) else 3 * int(r[1]) + int(r[0]) for r in codes]
+        parts = [[(cells * k + at, v) for k, v in enumerate(row)] for at, row in zip(place, values, strict=True)]
+        answer = t.sums(columns, mu=MU)
+        slow = np.array(naive.clipped_sum(parts, owners, blocks * cells, LIMIT, MARGIN))
+        assert [part.shape for part in answer] == [(cells,)] * blocks
+        assert np.max(np.abs(bare[-1] - slow)) <= 2 * len(owners)
+        back = [part * scale for part, scale in zip(answer, t.objective.scales, strict=True)]
+        assert np.concatenate(back) == pytest.approx(slow / LIMIT, rel=1e-8, abs=1e-6)
+        assert t.ledger.events[-1].cells == blocks * cells
+    assert t.groups("label") == 3
+    t.histogram((0,), by="label", mu=MU)
+    parts = [[(3 * int(y) + int(row[0]), 1.0)] for row, y in zip(codes, label, strict=True)]
+    assert np.max(np.abs(bare[-1] - naive.clipped_sum(parts, owners, 9, LIMIT, MARGIN))) <= len(owners)
+    counted = t.total("classes", mu=MU)
+    parts = [[(int(y), 0.5)] for y in label]
+    slow = np.array(naive.clipped_sum(parts, owners, 3, LIMIT, MARGIN))
+    assert np.max(np.abs(bare[-1] - slow)) <= len(owners)
+    assert counted == pytest.approx(2 * slow / LIMIT, abs=1e-6)
+    assert (t.ledger.events[-1].by, t.ledger.events[-1].noise) == ("classes", 2 / MU)
+    t.choose(1)
+    slow = naive.choice_scores_of_many(codes, [row[:3] for row in values], owners, noise.GRID, MARGIN)
+    assert np.max(np.abs(bare[-1] - np.array(slow))) <= 3 * 80
+
+
+@pytest.mark.parametrize("cap", [1, 2])
+def test_no_person_with_three_scores_moves_an_answer_by_more_than_it_costs(cap, bare):
+    kinds = list(itertools.product((0, 1, 2), (0, 1, 2)))
+    furthest = dict.fromkeys(("sums", "histogram", "total", "choose"), 0.0)
+
+    def make(people):
+        rows = [row for owner in people for row in owner]
+        t = table(
+            [[code, y] for code, y in rows], [y for _, y in rows], objective=Softmax(),
+            person=np.array([who for who, owner in enumerate(people) for _ in owner]), rows_per_person=cap,
+        )  # fmt: skip
+        t.shift((0,), np.array([[9.0, 0.0, 0.3], [0.0, 0.0, 2.0], [-9.0, 0.1, 5.0]]))
+        return t
+
+    base = [((0, 1), (2, 0)), ((1, 1),)]
+    without = make(base)
+    for rows in [*((kind,) for kind in kinds), *itertools.product(kinds, repeat=2)]:
+        joined = make([*base, rows])
+        for what, ask in (
+            ("sums", lambda t: t.sums((0, 1), mu=MU / 100)), ("histogram", lambda t: t.histogram((0,), mu=MU / 100)),
+            ("total", lambda t: t.total("classes", mu=MU / 100)),
+        ):  # fmt: skip
+            moved = norm_of_change(bare, ask, joined, without) / (LIMIT / 100)
+            assert moved <= 1.0, (what, rows)
+            furthest[what] = max(furthest[what], moved)
+        joined.choose(1)
+        without.choose(1)
+        change = np.max(np.abs(bare[-2] - bare[-1])) / noise.GRID
+        assert change <= 1.0, rows
+        furthest["choose"] = max(furthest["choose"], change)
+    assert furthest["total"] > (0.95 if cap == 2 else 0.45)  # a row of it has norm ½
+    assert all(furthest[what] > 0.95 for what in ("sums", "histogram", "choose")), furthest
+
+
+def test_a_step_of_several_scores_has_a_row_for_each():
+    t = table([[0], [1]], [0, 2], objective=Softmax())
+    for right in (np.zeros((3, 3)), [[0.0] * 3] * 3):
+        t.shift((0,), right)
+    for right in (np.zeros(3), np.zeros((3, 1))):
+        t.shift((), right)
+    for columns, wrong in (((0,), np.zeros(3)), ((0,), np.zeros((3, 2))), ((), np.zeros(1)), ((), np.zeros((1, 3)))):
+        with pytest.raises(SettingsError, match=r"must hold 3 × \d numbers"):
+            t.shift(columns, wrong)
 
 
 # ---- what one person can move
@@ -352,7 +491,7 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
     base = [(0, 1, 1.0), (2, 0, 7.0), (1, 1, 3.0)]
     base_person = [10, 30, 10]
     step = {"logistic": [-40.0, 0.485, 3.0], "survival": [-30.0, 1.0, 30.0]}[objective]
-    furthest = dict.fromkeys(("sums", "histogram", "stratum", "choose", "hazard"), 0.0)
+    furthest = dict.fromkeys(("sums", "histogram", "stratum", "choose", "total"), 0.0)
     settings_ = SURVIVAL if objective == "survival" else Logistic()
 
     def make(rows, person):
@@ -376,7 +515,7 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
         }
         if objective == "survival":
             asked["stratum"] = lambda t: t.histogram((1,), by="stratum", mu=MU / 100)
-            asked["hazard"] = lambda t: t.hazard(mu=MU / 100)
+            asked["total"] = lambda t: t.total("hazard", mu=MU / 100)
         for what, ask in asked.items():
             moved = norm_of_change(bare, ask, joined, without) / (LIMIT / 100)
             assert moved <= 1.0, (what, number)
@@ -386,12 +525,12 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
         change = np.max(np.abs(bare[-2] - bare[-1])) / noise.GRID
         assert change <= 1.0, number
         furthest["choose"] = max(furthest["choose"], change)
-    needed = {"sums", "histogram", "choose"} | ({"stratum", "hazard"} if objective == "survival" else set())
+    needed = {"sums", "histogram", "choose"} | ({"stratum", "total"} if objective == "survival" else set())
     assert all(furthest[what] > 0.95 for what in needed), furthest  # the bound is used, not just kept
 
 
 def test_without_clipping_the_exhaustive_test_would_fail(bare, monkeypatch):
-    monkeypatch.setattr(gate, "_shrink", lambda length, limit: np.ones_like(length))
+    monkeypatch.setattr(behind, "_shrink", lambda length, limit: np.ones_like(length))
     joined = table([[0], [1], [1]], [0, 1, 1], person=np.array([1, 2, 2]), rows_per_person=2)
     moved = norm_of_change(bare, lambda t: t.sums((0,), mu=MU), joined, table([[0]], [0]))
     assert moved > LIMIT
@@ -400,7 +539,7 @@ def test_without_clipping_the_exhaustive_test_would_fail(bare, monkeypatch):
 @given(st.floats(0, 1), st.booleans())
 def test_a_logistic_contribution_has_norm_at_most_one(p, label):
     score = np.array([math.log(p / (1 - p)) if 0 < p < 1 else (2 * p - 1) * 1e9])
-    g, h = Logistic().gradients(score, np.array([label]), None)
+    g, h = Logistic().contributions(score, {"label": np.array([label])})
     assert math.hypot(g[0], h[0]) <= 1 + 1e-15
 
 
@@ -415,7 +554,9 @@ def test_the_weight_of_the_hessian_is_almost_the_largest_that_needs_no_clipping(
 @given(st.floats(-100, 100), st.floats(0, 1e6), st.booleans(), st.floats(0.01, 50), st.floats(0.1, 5))
 def test_a_survival_contribution_has_norm_at_most_one(score, cumulative, event, most, weight):
     objective = PiecewiseExponential((), 1.0, most=most, hessian_weight=weight)
-    g, h = objective.gradients(np.array([score]), np.array([event]), np.array([cumulative]))
+    g, h = objective.contributions(
+        np.array([score]), {"label": np.array([event]), "cumulative": np.array([cumulative])}
+    )
     assert math.hypot(g[0], h[0]) <= 1 + 1e-15
 
 
@@ -454,7 +595,9 @@ def test_the_order_of_rows_changes_no_bit(order):
             )  # fmt: skip
             t.shift((0,), np.array([0.1, 0.7, -0.4]))
             t.choose(1)
-            answers.append(np.concatenate([*t.sums((0, 1), mu=MU), *t.hazard(mu=MU), t.histogram((1,), mu=MU).ravel()]))
+            answers.append(
+                np.concatenate([*t.sums((0, 1), mu=MU), t.total("hazard", mu=MU), t.histogram((1,), mu=MU).ravel()])
+            )
     # row by row sums of time lived are integers on the grid before anybody is clipped, hence the same in any order
     assert answers[0].tolist() == answers[2].tolist()
     assert answers[1].tolist() == answers[3].tolist()
@@ -489,7 +632,7 @@ def test_people_of_diabetes_130_count_once_however_often_they_came(bare):
             assert 0.6 * LIMIT < math.sqrt(sum(int(x) ** 2 for x in a - b)) <= LIMIT
         owners = naive.people(person, cap)
         parts = [[(14 * int(y) + int(code), 1.0)] for y, (code,) in zip(label, codes, strict=True)]
-        slow = np.array(naive.clipped_sum(parts, owners, 28, LIMIT, gate.MARGIN))
+        slow = np.array(naive.clipped_sum(parts, owners, 28, LIMIT, MARGIN))
         assert np.max(np.abs(answers[0][0] - slow)) <= len(owners)
 
 
@@ -557,7 +700,7 @@ def test_noise_is_drawn_by_opendp_alone(monkeypatch):
     first, second = t.histogram((0,), mu=MU), t.histogram((0,), mu=MU)
     assert np.all(first != second)
     t.sums((0, 1), mu=MU)
-    t.hazard(mu=MU)
+    t.total("hazard", mu=MU)
     t.choose(2)
 
 
@@ -634,12 +777,12 @@ def test_the_entry_is_on_disk_before_the_answer_exists(tmp_path, monkeypatch):
         raise OSError("no entropy")
 
     monkeypatch.setattr(os, "fsync", watched)
-    monkeypatch.setattr(gate._Rows, "gradient_sums", failing)
+    monkeypatch.setattr(TableRows, "answer", failing)
     with pytest.raises(OSError, match="no entropy"):
         t.sums((0,), mu=0.125)
     assert json.loads(at_call[0]) == {
-        "kind": "gaussian", "query": "gradient sums", "columns": ["x0"], "cells": 6, "cost": 0.125, "picks": 1,
-        "sensitivity": 1.0, "noise": 8.0, "unit": "row", "run": t.ledger.run,
+        "kind": "gaussian", "query": "sums", "columns": ["x0"], "cells": 6, "cost": 0.125, "picks": 1,
+        "sensitivity": 1.0, "noise": 8.0, "by": "", "unit": "row", "run": t.ledger.run,
     }  # fmt: skip
     assert t.spent().mu == 0.125
 
@@ -650,10 +793,11 @@ def test_a_run_killed_inside_an_answer_has_paid_for_it(tmp_path):
 import os, signal, numpy as np
 from pathlib import Path
 from distcondense.privacy import noise
-from distcondense.privacy.accountant import Budget
-from distcondense.privacy.gate import Logistic, PrivateTable
+from distcondense.outcomes.binary import Logistic
+from distcondense.privacy.budget import Budget
+from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
-t = PrivateTable(np.array([[0], [1]]), [2], np.array([0, 1]), names=["x0"], objective=Logistic(),
+t = PrivateTable(np.array([[0], [1]]), [2], {{"label": np.array([0, 1])}}, names=["x0"], objective=Logistic(),
                  budget=Budget(1, 1e-5, 0.5), ledger=Ledger(Path({str(path)!r})))
 t.sums((0,), mu=0.1)
 noise.discrete_gaussian = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
@@ -680,8 +824,7 @@ def test_a_resumed_run_answers_from_what_was_kept_and_touches_no_row(tmp_path, m
     text = path.read_bytes()
     resumed = table(codes, label, sizes=[3, 4], ledger=Ledger(path))
     with monkeypatch.context() as patch:
-        for name in ("histogram", "gradient_sums", "choice_scores"):
-            patch.setattr(gate._Rows, name, explode)
+        patch.setattr(TableRows, "answer", explode)
         patch.setattr(noise, "discrete_gaussian", explode)
         patch.setattr(noise, "noisy_top", explode)
         again = ask_everything(resumed)
@@ -707,7 +850,7 @@ def test_a_resumed_run_that_asks_something_else_is_refused(tmp_path):
             other(t)
         assert len(t.ledger.events) == 4
     with pytest.raises(RunFolderError, match="replayed to its end"):
-        Ledger(path).enter(Event("gaussian", "gradient sums", (), 1, 0.1))
+        Ledger(path).enter(Event("gaussian", "sums", (), 1, 0.1))
 
 
 def test_an_answer_lost_in_a_crash_stays_spent_and_is_zero(tmp_path):
@@ -749,13 +892,13 @@ def test_a_choice_lost_in_a_crash_is_the_first_candidates(tmp_path):
 def test_a_line_torn_by_a_kill_was_never_answered_and_is_cut_off(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
-    ledger.enter(Event("gaussian", "gradient sums", ("x0",), 6, 0.1))
+    ledger.enter(Event("gaussian", "sums", ("x0",), 6, 0.1))
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:30])
     again = Ledger(path)
     assert len(again.events) == 1
     assert again.resume(again.events[0]) == 0
-    again.enter(Event("gaussian", "gradient sums", ("x1",), 6, 0.2))
+    again.enter(Event("gaussian", "sums", ("x1",), 6, 0.2))
     assert [event.cost for event in Ledger(path).events] == [0.1, 0.2]
 
 
@@ -763,7 +906,7 @@ def test_a_damaged_line_inside_the_ledger_is_an_error(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
     for cost in (0.1, 0.2):
-        ledger.enter(Event("gaussian", "gradient sums", ("x0",), 6, cost))
+        ledger.enter(Event("gaussian", "sums", ("x0",), 6, cost))
     path.write_bytes(b"{" + path.read_bytes())
     with pytest.raises(RunFolderError, match="line 1"):
         Ledger(path)
@@ -771,7 +914,7 @@ def test_a_damaged_line_inside_the_ledger_is_an_error(tmp_path):
 
 def test_two_runs_cannot_share_one_ledger(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    event = Event("gaussian", "gradient sums", ("x0",), 6, 0.1)
+    event = Event("gaussian", "sums", ("x0",), 6, 0.1)
     first, second = Ledger(path), Ledger(path)
     first.enter(event)
     with pytest.raises(RunFolderError, match="one run at a time"):
@@ -782,7 +925,7 @@ def test_two_runs_cannot_share_one_ledger(tmp_path):
 
 def test_a_ledger_hands_out_copies():
     ledger = Ledger()
-    number = ledger.enter(Event("gaussian", "gradient sums", ("x0",), 2, 0.1))
+    number = ledger.enter(Event("gaussian", "sums", ("x0",), 2, 0.1))
     ledger.keep(number, np.array([1, 2]))
     ledger.kept(number)[0] = 99
     assert ledger.kept(number).tolist() == [1, 2]
@@ -881,10 +1024,89 @@ def test_the_caller_may_change_its_arrays_afterwards(bare):
 def test_rows_go_when_the_table_goes():
     gc.collect()  # what earlier tests left
     t = table([[0], [1]], [0, 1])
-    before = len(gate._ROOMS)
+    before = len(gate._BEHIND)
     del t
     gc.collect()
-    assert len(gate._ROOMS) == before - 1
+    assert len(gate._BEHIND) == before - 1
+
+
+class Notes:
+    """An observer that writes down what it hears."""
+
+    def __init__(self, ledger=None):
+        self.steps, self.answers, self.ledger = [], [], ledger
+
+    def stepped(self, step):
+        self.steps.append(step)
+
+    def answered(self, question, event, noisy):
+        if self.ledger is not None:  # kept before it is told
+            assert self.ledger.kept(len(self.answers)).tolist() == noisy.tolist()
+        self.answers.append((question, event, noisy.copy()))
+        noisy[:] = 77  # its own copy: no answer changes
+
+
+def test_an_observer_sees_exactly_what_leaves_the_gate():
+    codes, label, time, _ = random_rows()
+    ledger = Ledger()
+    notes = Notes(ledger)
+    start = PiecewiseExponential((2.0, 5.0), 9.0)
+    t = table(codes, label, sizes=[3, 4], objective=start, time=time, ledger=ledger, observer=notes)
+    left = [t.total("hazard", mu=MU)]
+    t.objective = SURVIVAL
+    left.append(t.histogram((0,), by="stratum", mu=MU).ravel())
+    t.bins(1, np.array([0, 0, 1, 1]))
+    t.shift((0,), np.arange(3.0))
+    left.append(np.concatenate(t.sums((0, 1), mu=MU)))
+    left.append(t.choose(2, columns=[1, 0]))
+    assert [question for question, _, _ in notes.answers] == [
+        Total("hazard"), Histogram((0,), "stratum"), Sums((0, 1)), Choice(2, (1, 0), (1, 1)),
+    ]  # fmt: skip
+    assert [replace(event, run=ledger.run) for _, event, _ in notes.answers] == list(ledger.events)
+    told = [noisy for *_, noisy in notes.answers]
+    units = [noisy / (LIMIT * MARGIN) for noisy in told[:3]]
+    again = [SURVIVAL.statistics["hazard"].undo(units[0]), units[1], units[2], np.array([1, 0])[told[3]]]
+    for seen, answer in zip(again, left, strict=True):
+        assert seen.tolist() == answer.tolist()
+    aimed, merged, shifted = notes.steps
+    assert aimed == Aim(SURVIVAL)
+    assert isinstance(merged, Merge)
+    assert (merged.column, merged.merge.tolist()) == (1, [0, 0, 1, 1])
+    assert isinstance(shifted, Shift)
+    assert (shifted.columns, shifted.table.tolist()) == ((0,), [0.0, 1.0, 2.0])
+
+
+def test_an_observer_cannot_see_rows_and_hears_nothing_of_what_is_refused(monkeypatch):
+    n = 1237
+    rng = np.random.default_rng(0)
+    notes = Notes()
+    t = table(rng.integers(0, 3, (n, 2)), rng.integers(0, 2, n), budget=Budget(1, 1e-5, 0.5), observer=notes)
+    t.sums((0,), mu=0.3)
+    t.shift((0,), np.ones(3))
+    for refused in (lambda: t.sums((0,), mu=0.45), lambda: t.choose(1), lambda: t.shift((0,), np.ones(2))):
+        with pytest.raises((BudgetError, SettingsError)):
+            refused()
+    assert (len(notes.answers), len(notes.steps)) == (1, 1)
+    told = (notes.answers[0], notes.steps[0], t)
+    arrays = [item for thing in told for item in reachable(thing) if isinstance(item, np.ndarray)]
+    assert len(arrays) >= 2  # the walk does look into what was told
+    assert all(n not in array.shape and array.size < n for array in arrays)
+    with monkeypatch.context() as patch:
+        patch.setattr(TableRows, "answer", lambda *_: (_ for _ in ()).throw(OSError("no entropy")))
+        with pytest.raises(OSError, match="no entropy"):
+            t.histogram((0,), mu=0.1)
+    assert len(notes.answers) == 1  # entered and paid for, but nothing left
+
+
+def test_a_resumed_run_tells_its_observer_the_same_again(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    codes, label, _, _ = random_rows()
+    heard = []
+    for _ in range(2):
+        notes = Notes()
+        ask_everything(table(codes, label, sizes=[3, 4], ledger=Ledger(path), observer=notes))
+        heard.append([(question, event, noisy.tolist()) for question, event, noisy in notes.answers])
+    assert heard[0] == heard[1]
 
 
 def test_no_error_holds_a_value():

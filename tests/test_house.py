@@ -1,4 +1,4 @@
-"""The house stands as drawn: imports point one way, heavy things load late, the top level is fixed."""
+"""The house stands as drawn in CONTRIBUTING.md: imports point one way, names stay in their rooms, heavy things load late."""
 
 from __future__ import annotations
 
@@ -6,67 +6,162 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import distcondense
+from distcondense.data.outcome import kind_names
+from distcondense.methods.base import method_names
 
 PACKAGE = Path(distcondense.__file__).parent
 ROOT = PACKAGE.parent
+SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if "native_src" not in path.parts]
 
-# rooms from the ground up; a room may import its own level's earlier names and anything below, never above
-ORDER = [
-    {"errors"}, {"schema"}, {"tables"}, {"cohort"}, {"codec", "populations", "kernels", "privacy"},
-    {"bins", "datasets"}, {"metrics"}, {"references", "objectives", "settings"}, {"jacobian"}, {"cluster"}, {"engine"},
-    {"methods"}, {"private_model"}, {"evaluate"}, {"plots"}, {"runfolder"}, {"result"}, {"pipeline"}, {"bench"},
-    {"terminal"}, {"study"}, {"cli"}, {"__main__"},
-]  # fmt: skip
-LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
+
+def drawing(text: str) -> dict[str, int]:
+    """Room → level, from the first block of the section "The house"."""
+    block = text.split("## The house")[1].split("```")[1]
+    levels: dict[str, int] = {}
+    for level, line in enumerate(line for line in block.strip().splitlines() if line):
+        rooms = re.match(r"((?:\w+ )*\w+)  ", line)
+        assert rooms, line
+        levels |= dict.fromkeys(rooms[1].split(), level)
+    return levels
+
+
+LEVEL = drawing((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
 
 
 def room_of(path: Path) -> str:
-    first = path.relative_to(PACKAGE).parts[0]
-    return first.removesuffix(".py")
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported_rooms(path: Path):
-    """Rooms a file imports at its top level or inside a function; TYPE_CHECKING blocks count too."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = []
+def imported(path: Path) -> Iterator[str]:
+    """Modules a file imports at its top level or inside a function; TYPE_CHECKING blocks count too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{a.name}" for a in node.names] if node.module == "distcondense" else [node.module]
+            yield from [f"{node.module}.{a.name}" for a in node.names] if node.module == "distcondense" else [node.module]
         elif isinstance(node, ast.Import):
-            names = [a.name for a in node.names]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "distcondense" and len(parts) > 1 and parts[1] in LEVEL:
-                yield parts[1]
+            yield from (a.name for a in node.names)
+
+
+def imported_rooms(path: Path) -> Iterator[str]:
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] == "distcondense" and len(parts) > 1 and parts[1] in LEVEL:
+            yield parts[1]
+
+
+def against_the_stream(path: Path, room: str) -> list[str]:
+    return [other for other in imported_rooms(path) if other != room and LEVEL[other] >= LEVEL[room]]
+
+
+def test_the_drawing_has_every_room_and_no_other():
+    there = {room_of(path) for path in SOURCES} - {"__init__", "__main__"}
+    assert there == set(LEVEL)
 
 
 def test_every_import_points_downstream():
-    against = []
-    for path in PACKAGE.rglob("*.py"):
-        room = room_of(path)
-        if room == "__init__" or "native_src" in path.parts:
-            continue
-        assert room in LEVEL, f"{path} is in no room of the drawing"
-        against += [
-            f"{path.relative_to(PACKAGE)} → {other}"
-            for other in imported_rooms(path)
-            if other != room and LEVEL[other] >= LEVEL[room]
-        ]
+    against = [
+        f"{path.relative_to(PACKAGE)} → {other}"
+        for path in SOURCES
+        if room_of(path) not in ("__init__", "__main__")
+        for other in against_the_stream(path, room_of(path))
+    ]
     assert against == []
 
 
 def test_the_import_graph_test_would_notice_an_arrow_against_the_stream(tmp_path):
     wrong = tmp_path / "wrong.py"
     wrong.write_text("def f():\n    from distcondense.cli import main\n")
-    assert list(imported_rooms(wrong)) == ["cli"]
-    assert LEVEL["cli"] > LEVEL["engine"]
+    assert against_the_stream(wrong, "methods") == ["cli"]
+
+
+# -- names stay in their rooms ----------------------------------------------------------------------------------------
+
+# where a method's name may stand, and why
+METHOD_PLACES = {
+    "methods/base.py": "the registry",
+    "evaluate/audit/__init__.py": "the registry of auditors: an audit knows the mechanism it attacks",
+    "evaluate/audit/private.py": "the auditor of that method",
+    "evaluate/audit/published.py": "the auditor of that method",
+    "evaluate/audit/worlds.py": "what that auditor looks at: the method's own plan",
+    "__init__.py": "public names: dc.PrivateModel is an estimator of its own",
+}
+# where a kind's name may stand, and why
+KIND_PLACES = {
+    "data/outcome.py": "the registry",
+    "data/schema.py": "kinds of *columns* share the words binary and continuous",
+    "data/codec.py": "kinds of columns",
+    "data/populations.py": "schemas of simulated cohorts: kinds of columns",
+    "data/datasets.py": "schemas of simulated cohorts: kinds of columns",
+    "models/additive.py": "kinds of columns",
+    "models/trees.py": "LightGBM's objective of that name",
+    "methods/private/estimator.py": "describes y as a column of a schema: kinds of columns",
+    "methods/private/condense.py": "stands in for a column that is not known yet: kinds of columns",
+    "evaluate/audit/private.py": "its worst cases are of two kinds of outcome",
+    "evaluate/audit/published.py": "schemas of simulated worlds: kinds of columns",
+}
+
+
+def said(path: Path, names: set[str]) -> set[str]:
+    """Names that a file says as a text of their own, or imports by module."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    modules = {part for name in imported(path) if name.startswith("distcondense.") for part in name.split(".")[1:]}
+    return names & (texts | modules)
+
+
+def places(names: tuple[str, ...], own: str, exceptions: dict[str, str]) -> list[str]:
+    found = []
+    for path in SOURCES:
+        where = path.relative_to(PACKAGE).as_posix()
+        if where not in exceptions:
+            found += [f"{where}: {name}" for name in said(path, set(names)) if not where.startswith(f"{own}/{name}")]
+    return found
+
+
+def test_no_method_is_named_outside_its_folder():
+    assert places(method_names(), "methods", METHOD_PLACES) == []
+
+
+def test_no_kind_of_outcome_is_named_outside_its_file():
+    found = places(kind_names(), "outcomes", KIND_PLACES)
+    inside = [entry for entry in found if not entry.startswith("outcomes/")]  # kinds may build on each other
+    assert inside == []
+
+
+def test_the_exceptions_are_still_needed():
+    for names, exceptions in ((method_names(), METHOD_PLACES), (kind_names(), KIND_PLACES)):
+        for where in exceptions:
+            assert said(PACKAGE / where, set(names)), f"{where} needs no exception any more"
+
+
+def test_a_name_in_the_wrong_room_would_be_noticed(tmp_path):
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text('def f(task):\n    return task == "binary" or "survival curves are fine"\n')
+    assert said(wrong, set(kind_names())) == {"binary"}
+
+
+def test_nobody_asks_whether_there_is_a_time():
+    asking = re.compile(r"\btime is (not )?None|\.task\b")
+    asked = [path.name for path in SOURCES if room_of(path) != "outcomes" and asking.search(path.read_text())]
+    assert asked == []
+
+
+# -- the rest ---------------------------------------------------------------------------------------------------------
 
 
 def test_kernels_know_nothing_of_tables_or_clusters():
     for path in (PACKAGE / "kernels").glob("*.py"):
         assert not re.search(r"^\s*(import|from) (pandas|ray|treelite)\b", path.read_text(), re.MULTILINE), path.name
+
+
+def test_array_aliases_stand_once():
+    alias = re.compile(r"^(Floats|Matrix|Index|Labels|Codes|Flags) = ", re.MULTILINE)
+    assert [path.name for path in SOURCES if alias.search(path.read_text())] == ["arrays.py"]
 
 
 def test_help_loads_nothing_heavy():
@@ -78,8 +173,6 @@ def test_help_loads_nothing_heavy():
 
 def test_the_top_level_of_the_repository_is_the_fixed_one():
     if not (ROOT / ".git").exists():
-        import pytest
-
         pytest.skip("not a checkout")
     tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True, cwd=ROOT).stdout.split(
         "\n"
@@ -101,20 +194,26 @@ def test_public_names_are_all_there_and_lazy():
     for name in distcondense.__all__:
         assert getattr(distcondense, name) is not None
     assert set(distcondense.__all__) <= set(dir(distcondense))
+    assert callable(distcondense.evaluate)  # a room has the same name
 
 
-def test_only_one_module_imports_ray():
+def test_only_one_room_imports_ray():
     found = {
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        for name in ([a.name for a in node.names] if isinstance(node, ast.Import) else
-                     [node.module or ""] if isinstance(node, ast.ImportFrom) else [])
+        path.relative_to(PACKAGE).parent.as_posix()
+        for path in SOURCES
+        for name in imported(path)
         if name.split(".")[0] == "ray"
-    }  # fmt: skip
-    assert found == {"cluster/on_ray.py"}
+    }
+    assert found == {"cluster/ray"}
 
 
 def test_a_run_in_process_does_not_import_ray():
     code = "import sys, distcondense.api, distcondense.cluster.executors; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0
+
+
+def test_only_one_place_writes_atomically():
+    """Folders move in runs/folder.py; simulated tables and compiled libraries are not a run's, and below that room."""
+    moves = {path.relative_to(PACKAGE).as_posix() for path in SOURCES if "os.replace(" in path.read_text()}
+    own = {"runs/files.py", "runs/folder.py", "data/datasets.py", "models/compiled.py"}
+    assert {where for where in moves if not where.startswith("kernels/")} == own

@@ -6,6 +6,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 import pytest
 import xgboost
@@ -17,8 +18,10 @@ from distcondense.errors import DistcondenseWarning, ModelError, SettingsError
 from distcondense.models import compiled
 from distcondense.models.base import BlackBox
 from distcondense.models.jacobian import jacobian
-from distcondense.models.trees import tree_reference
+from distcondense.models.trees import tree_model
 from tests import naive
+
+FEW = 6 if numba.config.DISABLE_JIT else 0  # examples where the kernels are plain Python
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +66,7 @@ def assert_agree(reference, X, steps, paths, **kwargs):
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_all_paths_agree(objective, missing):
     A, y, X, steps = problem(missing=missing)
-    reference = tree_reference(boosted(A, y, objective=objective, max_depth=4))
+    reference = tree_model(boosted(A, y, objective=objective, max_depth=4))
     J = assert_agree(reference, X, steps, ("compiled", "blocked", "naive"), memory_budget=5000)
     assert 0.1 < np.mean(J != 0) < 1
     assert (J[np.isnan(X)] == 0).all()
@@ -72,12 +75,12 @@ def test_all_paths_agree(objective, missing):
 @pytest.mark.parametrize("depth", [1, 2, 6, 12])
 def test_all_paths_agree_at_every_depth(depth):
     A, y, X, steps = problem(depth, n=400)
-    reference = tree_reference(boosted(A, y, max_depth=depth, min_child_weight=0, rounds=3))
+    reference = tree_model(boosted(A, y, max_depth=depth, min_child_weight=0, rounds=3))
     paths = ("compiled", "blocked", "naive") if depth in (1, 12) else ("blocked", "naive")
     assert np.any(assert_agree(reference, X, steps, paths))
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=FEW or 25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10_000), n=st.integers(5, 80), m=st.integers(1, 8), d=st.integers(1, 30),
     depth=st.integers(1, 12), rounds=st.integers(1, 4), missing=st.sampled_from([0.0, 0.3]), constant=st.booleans(),
@@ -86,7 +89,7 @@ def test_structured_blocked_and_naive_agree_on_any_model(seed, n, m, d, depth, r
     A, y, X, steps = problem(seed, n=n, m=m, d=d, missing=missing)
     if constant:
         A[:, 0] = X[:, 0] = 1
-    reference = tree_reference(boosted(A, y, max_depth=depth, rounds=rounds, min_child_weight=0))
+    reference = tree_model(boosted(A, y, max_depth=depth, rounds=rounds, min_child_weight=0))
     J = assert_agree(reference, X, steps, ("blocked", "naive"), memory_budget=3000)
     if constant:
         assert (J[:, 0] == 0).all()
@@ -94,7 +97,7 @@ def test_structured_blocked_and_naive_agree_on_any_model(seed, n, m, d, depth, r
 
 def test_landing_exactly_on_a_threshold_counts_as_not_below():
     A = np.array([[0.0], [0.0], [1.0], [1.0]], np.float32)
-    reference = tree_reference(boosted(A, np.float32([0, 0, 1, 1]), max_depth=1, rounds=1, min_child_weight=0))
+    reference = tree_model(boosted(A, np.float32([0, 0, 1, 1]), max_depth=1, rounds=1, min_child_weight=0))
     cut = float(reference.ensemble.threshold[0])
     X = np.array([[cut - 0.25], [cut - 0.5], [cut], [cut + 0.25]], np.float32)
     J = assert_agree(reference, X, np.float32([0.25]), ("compiled", "blocked", "naive"))
@@ -106,7 +109,7 @@ def test_three_thousand_features_and_one_row():
     rng = np.random.default_rng(3)
     A, X = rng.normal(size=(60, 3000)).astype(np.float32), rng.normal(size=(1, 3000)).astype(np.float32)
     y = (A[:, 7] > 0).astype(np.float32)
-    reference = tree_reference(boosted(A, y, max_depth=3, rounds=5, colsample_bytree=0.1))
+    reference = tree_model(boosted(A, y, max_depth=3, rounds=5, colsample_bytree=0.1))
     steps = rng.uniform(0.025, 2, 3000).astype(np.float32)
     J = assert_agree(reference, X, steps, ("compiled", "blocked", "naive"))
     assert 0 < np.count_nonzero(J) < 60
@@ -115,13 +118,13 @@ def test_three_thousand_features_and_one_row():
 def test_float64_libraries_agree_through_the_compiled_path_too():
     A, y, X, steps = problem(5)
     forest = RandomForestClassifier(5, max_depth=4, random_state=0, n_jobs=1).fit(A, y)
-    assert_agree(tree_reference(forest), X, steps, ("compiled", "blocked", "naive"))
+    assert_agree(tree_model(forest), X, steps, ("compiled", "blocked", "naive"))
 
 
 def test_raw_models_are_wrapped():
     A, y, X, steps = problem()
     booster = boosted(A, y)
-    expected = jacobian(tree_reference(booster), X, steps)
+    expected = jacobian(tree_model(booster), X, steps)
     np.testing.assert_array_equal(jacobian(booster, X, steps), expected)
     as_function = jacobian(lambda rows: booster.inplace_predict(rows), X, steps)
     np.testing.assert_allclose(as_function, expected, atol=4e-6)
@@ -153,14 +156,14 @@ def test_a_linear_score_takes_its_closed_form():
         np.testing.assert_allclose(jacobian(line, X, steps, path), J, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=FEW or 20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10_000), m=st.integers(1, 20), d=st.integers(1, 30), depth=st.integers(1, 6),
     missing=st.sampled_from([0.0, 0.3]), path=st.sampled_from(["auto", "structured", "blocked", "naive"]),
 )  # fmt: skip
 def test_the_sparse_form_is_the_dense_one_on_any_model(seed, m, d, depth, missing, path):
     A, y, X, steps = problem(seed, m=m, d=d, missing=missing)
-    reference = tree_reference(boosted(A, y, max_depth=depth, rounds=3, min_child_weight=0))
+    reference = tree_model(boosted(A, y, max_depth=depth, rounds=3, min_child_weight=0))
     sparse, dense = jacobian(reference, X, steps, path, form="csr"), jacobian(reference, X, steps, path)
     assert (sparse.format, sparse.shape, sparse.dtype) == ("csr", dense.shape, np.float32)
     assert sparse.nnz == np.count_nonzero(dense)
@@ -170,7 +173,7 @@ def test_the_sparse_form_is_the_dense_one_on_any_model(seed, m, d, depth, missin
 
 def test_the_sparse_form_makes_no_dense_array(monkeypatch):
     A, y, X, steps = problem()
-    reference = tree_reference(boosted(A, y))
+    reference = tree_model(boosted(A, y))
     expected = jacobian(reference, X, steps)
 
     def never(*_args, **_kwargs):
@@ -214,7 +217,7 @@ def test_a_black_box_cannot_spoil_the_batch():
 
 def test_features_the_model_never_uses_are_not_evaluated(monkeypatch):
     A, y, X, steps = problem(d=8)
-    reference = tree_reference(boosted(A[:, :8], y, max_depth=1, rounds=1))
+    reference = tree_model(boosted(A[:, :8], y, max_depth=1, rounds=1))
     calls = []
     real = compiled.CompiledPredictor.__call__
 
@@ -231,7 +234,7 @@ def test_without_a_compiler_the_interpreter_answers_and_a_warning_says_so(monkey
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(compiled, "find_toolchain", lambda: None)
     A, y, X, steps = problem(11, missing=0.1)
-    reference = tree_reference(boosted(A, y))
+    reference = tree_model(boosted(A, y))
     with pytest.warns(DistcondenseWarning, match="compiler"):
         assert_agree(reference, X, steps, ("compiled",))
     assert not list(tmp_path.rglob("*.so"))
@@ -241,7 +244,7 @@ def test_without_tl2cgen_the_interpreter_answers_too(monkeypatch):
     monkeypatch.setattr(compiled, "find_spec", lambda name: None)
     A, y, X, steps = problem(13)
     with pytest.warns(DistcondenseWarning, match="not installed"):
-        assert_agree(tree_reference(boosted(A, y)), X, steps, ("compiled",))
+        assert_agree(tree_model(boosted(A, y)), X, steps, ("compiled",))
 
 
 def test_a_compiled_library_is_made_once(monkeypatch, tmp_path):

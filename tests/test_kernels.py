@@ -20,7 +20,7 @@ from tests import naive
 
 SEEDS = st.integers(0, 2**32 - 1)
 KEY = 0xFEDC_BA98_7654_3210
-FAST = settings(deadline=None, max_examples=60)
+FAST = settings(deadline=None, max_examples=15 if numba.config.DISABLE_JIT else 60)
 
 
 def gradients(rng: np.random.Generator, m: int, d: int) -> np.ndarray:
@@ -187,7 +187,7 @@ def test_the_fused_step_has_the_bits_of_its_parts(seed, m, d, depth, base, clip,
         assert whole[1].step == parts[1].step == step + 1
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=8 if numba.config.DISABLE_JIT else 25)
 @given(seed=SEEDS, base=st.sampled_from([0.0, 0.5]))
 def test_the_fused_step_is_the_paper(seed, base):
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The published mechanism's accounting: what it charges, what it says, and what it never says alone."""
+"""The published method's accounting: what it charges, what it says, and what it never says alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from dp_accounting import rdp
 
 import distcondense as dc
 from distcondense.errors import SettingsError
+from distcondense.methods.base import Context
+from distcondense.methods.published.condense import condense
+from distcondense.methods.published.options import PublishedOptions
+from distcondense.privacy.budget import check_budget
 from distcondense.privacy.statement import Privacy
-from distcondense.privacy.steps import PublishedAccountant, calibrate, check_budget, in_words
+from distcondense.privacy.steps import StepAccountant, calibrate, in_words
 
 PACKAGE = Path(dc.__file__).parent
 
@@ -26,7 +30,7 @@ def poisson_rdp(q, multiplier, steps, delta):
 
 
 def test_epsilon_as_published_is_dp_accountings_composition_step_by_step():
-    accountant = PublishedAccountant(0.05, 1e-5, 100)
+    accountant = StepAccountant(0.05, 1e-5, 100)
     for _ in range(30):
         accountant.spend(2.0)
     first = accountant.epsilon()  # an answer in between must not change the next one
@@ -52,7 +56,7 @@ def test_calibrated_noise_stays_within_the_budget_and_wastes_little(epsilon, q, 
 
 
 def test_the_worst_case_is_a_gaussian_with_sensitivity_two_c_root_m_and_no_amplification():
-    accountant = PublishedAccountant(0.01, 1e-5, 4)
+    accountant = StepAccountant(0.01, 1e-5, 4)
     for _ in range(9):
         accountant.spend(100.0)
     mu = math.sqrt(9) * 2 * math.sqrt(4) / 100
@@ -62,7 +66,7 @@ def test_the_worst_case_is_a_gaussian_with_sensitivity_two_c_root_m_and_no_ampli
 
 
 def test_a_worst_case_without_meaning_gets_words_not_digits():
-    accountant = PublishedAccountant(0.05, 1e-5, 2000)
+    accountant = StepAccountant(0.05, 1e-5, 2000)
     for _ in range(100):
         accountant.spend(1.0)
     assert in_words(accountant.worst_case()) == "over 100"
@@ -70,7 +74,7 @@ def test_a_worst_case_without_meaning_gets_words_not_digits():
 
 
 def test_affordable_is_the_last_step_within_the_budget():
-    accountant = PublishedAccountant(0.05, 1e-5, 100)
+    accountant = StepAccountant(0.05, 1e-5, 100)
     affordable = accountant.affordable(2.0, 1.0, 10_000)
     assert poisson_rdp(0.05, 2.0, affordable, 1e-5) <= 1.0 < poisson_rdp(0.05, 2.0, affordable + 1, 1e-5) + 1e-4
     assert accountant.affordable(1.0, 1e-3, 10) == 0
@@ -90,7 +94,7 @@ def quick(cohort, **more):
 
 
 def test_every_epsilon_of_a_published_run_stands_beside_its_guarantee(binary, tmp_path):
-    result = quick(binary, mechanism="published", epsilon=2.5, out=tmp_path / "run")
+    result = quick(binary, method="published", epsilon=2.5, out=tmp_path / "run")
     privacy = json.loads((tmp_path / "run/release/privacy.json").read_text())
     assert privacy["guarantee"] == "as-published"
     assert privacy["epsilon"] <= privacy["epsilon_at_last_step"] <= 2.5
@@ -107,9 +111,9 @@ def test_every_epsilon_of_a_published_run_stands_beside_its_guarantee(binary, tm
     assert privacy["epsilon_at_last_step"] == pytest.approx(replayed.get_epsilon(1e-5), abs=2e-4)
 
 
-def test_mechanism_none_is_loud(binary):
+def test_a_run_without_noise_is_loud(binary):
     told = []
-    result = quick(binary, mechanism="none", say=told.append)
+    result = quick(binary, method="published", noise=False, say=told.append)
     assert result.privacy.guarantee == "none"
     assert result.privacy.epsilon is None
     assert "NO PRIVACY GUARANTEE" in result.privacy.paragraph()
@@ -117,7 +121,7 @@ def test_mechanism_none_is_loud(binary):
 
 
 def test_a_fixed_noise_with_a_budget_stops_at_the_last_affordable_step(binary):
-    result = quick(binary, mechanism="published", epsilon=1.0, sigma_base=12.0, steps=500)
+    result = quick(binary, method="published", epsilon=1.0, sigma_base=12.0, steps=500)
     steps = result.privacy.parameters["steps"]
     assert result.internal["stopped"] == "budget"
     assert 0 < steps < 500
@@ -131,7 +135,7 @@ def test_a_budget_that_pays_for_no_step_is_refused(binary):
     from distcondense.errors import BudgetError
 
     with pytest.raises(BudgetError, match="at least one step"):
-        quick(binary, mechanism="published", epsilon=0.01, sigma_base=0.5)
+        quick(binary, method="published", epsilon=0.01, sigma_base=0.5)
 
 
 def test_an_inferred_schema_is_named_in_the_statement():
@@ -143,13 +147,18 @@ def test_an_inferred_schema_is_named_in_the_statement():
 
 
 def test_two_runs_with_one_seed_draw_different_noise_and_one_key_repeats_it(binary):
-    runs = [quick(binary, mechanism="published", epsilon=2.5, noise_key=key).frame for key in (None, None, 11, 11)]
+    said = {"ipc": 10, "steps": 4, "evaluate_every": 4, "epsilon": 2.5}
+    runs = [
+        condense(binary, PublishedOptions(noise_key=key, **said), Context(threads=1)).frame
+        for key in (None, None, 11, 11)
+    ]
     assert not runs[0].equals(runs[1])
     assert runs[2].equals(runs[3])
 
 
-def test_privacy_imports_only_numpy_scipy_dp_accounting_opendp_and_errors():
-    allowed = {"numpy", "scipy", "dp_accounting", "opendp", "distcondense.errors", "distcondense.privacy", "absl"}
+def test_privacy_imports_only_numpy_scipy_dp_accounting_opendp_errors_and_arrays():
+    allowed = {"numpy", "scipy", "dp_accounting", "opendp", "absl"}
+    allowed |= {"distcondense.errors", "distcondense.arrays", "distcondense.privacy"}
     import sys
 
     for path in (PACKAGE / "privacy").glob("*.py"):

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 import distcondense as dc
-from distcondense import api as pipeline
-from distcondense.data.cohort import Cohort, Outcome
+from distcondense.data.cohort import Cohort, Facts
+from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import (
     BudgetError,
@@ -25,8 +25,11 @@ from distcondense.errors import (
     SchemaError,
     SettingsError,
 )
+from distcondense.evaluate.score import CONDENSED, FULL, REFERENCE, Score, find
+from distcondense.methods.base import Context
+from distcondense.methods.private import METHOD, placement
 from distcondense.methods.private import condense as private
-from distcondense.methods.private import placement
+from distcondense.methods.private.options import PrivateOptions
 from distcondense.privacy import noise
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.gate import PrivateTable
@@ -36,13 +39,7 @@ from distcondense.runs.folder import RunFolder
 from tests.conftest import SMALL_SCHEMA, real_data, small_frame
 
 PACKAGE = Path(dc.__file__).parent
-
-
-@pytest.fixture(autouse=True)
-def quick_placement(monkeypatch):
-    for name, value in (("CANDIDATES", 2), ("SWAPS_PER_ROW", 30), ("POOL", 400), ("SURVIVAL_CANDIDATES", 2),
-                        ("SURVIVAL_POOL", 1000), ("ROUNDS", 10)):  # fmt: skip
-        monkeypatch.setattr(placement, name, value)
+pytestmark = pytest.mark.usefixtures("quick_placement")
 
 
 def cohort_of(rows: int = 1500, **assigned) -> Cohort:
@@ -66,6 +63,21 @@ def quick(cohort: Cohort, **more) -> dc.Result:
     return dc.condense(cohort, **{"ipc": 20, "epsilon": 4.0, "threads": 1, **more})
 
 
+@pytest.fixture
+def spend(monkeypatch):
+    """`quick` where only the account matters: nobody is held out, so nothing is measured, and nothing is drawn."""
+    monkeypatch.setattr(private, "draw_model", lambda *_: False)
+    return lambda cohort, **more: quick(cohort, **{"holdout": 0.0, **more})
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+def refuse(*_, **__):
+    raise SettingsError("x", "y")
+
+
 # -- what is read -----------------------------------------------------------------------------------------------------
 
 
@@ -82,24 +94,23 @@ class OutcomeInWords:
     """The public half of an outcome."""
 
     def __init__(self, real: Outcome) -> None:
-        self.names, self.labels, self.task = real.names, real.labels, real.task
-        self.labels_public = real.labels_public
+        self.kind = real.kind
 
     def __getattr__(self, name):
         raise AssertionError(f"the outcome was touched after the gate was built: {name}")
 
 
-@pytest.mark.parametrize("task", ["binary", "survival"])
-def test_the_whole_private_path_runs_on_a_booby_trapped_table(task, large, large_survival, monkeypatch):
+@pytest.mark.parametrize("kind", ["binary", "survival"])
+def test_the_whole_private_path_runs_on_a_booby_trapped_table(kind, large, large_survival, monkeypatch):
     """Once the gate is built the cohort is mined, and every row inside the gate explodes outside the gate's answers."""
-    cohort, more = (large, {}) if task == "binary" else (large_survival, {"horizon": 60.0})
+    cohort, more = (large, {}) if kind == "binary" else (large_survival, {"horizon": 60.0})
     built = private.open_gate
     answering = {"depth": 0}
 
     class Trapped(PrivateTable):
         def __getattribute__(self, name):
             allowed = {"names", "sizes", "objective", "budget", "ledger", "spent", "groups", "histogram", "sums",
-                       "shift", "bins", "choose", "hazard"}  # fmt: skip
+                       "shift", "bins", "choose", "total"}  # fmt: skip
             if not name.startswith("_") and name not in allowed:
                 raise AssertionError(f"not an answer of the gate: {name}")
             return super().__getattribute__(name)
@@ -116,32 +127,27 @@ def test_the_whole_private_path_runs_on_a_booby_trapped_table(task, large, large
 
     monkeypatch.setattr(private, "open_gate", open_and_arm)
     mined = Cohort(cohort.features, cohort.schema, cohort.outcome)
-    settings = dc.Settings(ipc=10, epsilon=4.0, **more)
-    made = private.condense_private(
-        mined, np.arange(len(cohort)), settings, reference="xgb" if task == "binary" else "cox"
-    )
+    made = private.condense(mined, PrivateOptions(ipc=10, epsilon=4.0, **more), Context())
     assert answering["depth"] == 1
-    assert len(made.rows) == 20
+    assert len(made.frame) == 20
     with pytest.raises(AssertionError, match="touched"):
         _ = mined.features.iloc  # the trap works
 
 
 def test_only_open_gate_names_the_cohorts_rows_in_the_private_method():
-    tree = ast.parse((PACKAGE / "methods" / "private.py").read_text())
-    reading = {
-        function.name
-        for function in tree.body
-        if isinstance(function, ast.FunctionDef)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Attribute)
-        and node.attr in ("features", "label", "time")
-        and "cohort" in ast.unparse(node)
-    }
-    assert reading == {"open_gate"}
-    for name in ("placement.py", "private.py"):
-        text = (PACKAGE / ("methods" if name == "placement.py" else "references") / name).read_text()
-        assert "import Cohort" not in text
-        assert "Cohort," not in text
+    tree = ast.parse((PACKAGE / "methods" / "private" / "condense.py").read_text())
+
+    def reads(node):
+        public = ("cohort.outcome", "cohort.outcome.kind", "cohort.facts", "cohort.schema")
+        said = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+        return said.startswith("cohort.") and not said.startswith("cohort.outcome.kind.") and said not in public
+
+    functions = [function for function in tree.body if isinstance(function, ast.FunctionDef)]
+    assert {f.name for f in functions if any(reads(node) for node in ast.walk(f))} == {"open_gate"}
+    given = [f.name for f in functions if any(argument.arg == "cohort" for argument in f.args.args)]
+    assert given == ["condense", "open_gate"]
+    for name in ("fit", "plan", "placement", "smoothing", "picture", "options"):
+        assert "Cohort" not in (PACKAGE / "methods" / "private" / f"{name}.py").read_text()
 
 
 def test_no_noise_but_opendps_is_drawn_on_the_path(large, monkeypatch):
@@ -151,7 +157,8 @@ def test_no_noise_but_opendps_is_drawn_on_the_path(large, monkeypatch):
     def broken(*_, **__):
         raise AssertionError("noise from elsewhere")
 
-    public = private.public_side(large.schema, dc.Settings(epsilon=4.0), "binary", ("died",))
+    options = PrivateOptions(epsilon=4.0)
+    public = private.public_side(large.facts, options)
     for module, names in (
         (np.random, ("default_rng", "normal", "standard_normal", "randn", "laplace", "random")),
         (random, ("random", "gauss", "getrandbits")),
@@ -159,13 +166,13 @@ def test_no_noise_but_opendps_is_drawn_on_the_path(large, monkeypatch):
     ):
         for name in names:
             monkeypatch.setattr(module, name, broken)
-    table = private.open_gate(large, np.arange(len(large)), dc.Settings(epsilon=4.0), public, Ledger())
-    learned = private.fit_private(table, public.cells, public.plan)
+    table = private.open_gate(large, np.arange(len(large)), options, public, Ledger())
+    learned = private.fit_private(table, public.cells, public.plan, public.side)
     assert learned.informative
     monkeypatch.setattr(noise, "discrete_gaussian", broken)
-    table = private.open_gate(large, np.arange(len(large)), dc.Settings(epsilon=4.0), public, Ledger())
+    table = private.open_gate(large, np.arange(len(large)), options, public, Ledger())
     with pytest.raises(AssertionError, match="elsewhere"):
-        private.fit_private(table, public.cells, public.plan)
+        private.fit_private(table, public.cells, public.plan, public.side)
 
 
 def test_privacy_noise_is_drawn_in_one_file_only():
@@ -186,8 +193,8 @@ def test_a_seed_moves_the_placement_and_never_the_noise(large):
         one.privacy.parameters["rows_noisy_estimate"] != two.privacy.parameters["rows_noisy_estimate"]
         or (one.frame["risk"].to_numpy() != two.frame["risk"].to_numpy()).any()
     )
-    learned = dc.PrivateModel(epsilon=4.0).fit(large).learned_
-    same = [placement.place(learned, 10, seed=seed) for seed in (1, 1, 2)]
+    learned, side = dc.PrivateModel(epsilon=4.0).fit(large).learned_, large.outcome.kind.private_side()
+    same = [placement.place(learned, side, 10, seed=seed) for seed in (1, 1, 2)]
     assert np.array_equal(same[0].codes, same[1].codes)
     assert not np.array_equal(same[0].codes, same[2].codes)
 
@@ -196,8 +203,8 @@ def test_a_seed_moves_the_placement_and_never_the_noise(large):
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (1.0, 1e-6), (4.0, 1e-5)])
-def test_the_reported_epsilon_is_what_the_ledger_replays_to_and_never_above_the_asked_one(large, epsilon, delta):
-    privacy = quick(large, epsilon=epsilon, delta=delta).privacy
+def test_the_reported_epsilon_is_what_the_ledger_replays_to_and_never_above_the_asked_one(large, epsilon, delta, spend):
+    privacy = spend(large, epsilon=epsilon, delta=delta).privacy
     assert privacy.guarantee == "end-to-end"
     assert privacy.delta == delta
     assert epsilon * 0.99 < privacy.epsilon <= epsilon
@@ -206,8 +213,8 @@ def test_the_reported_epsilon_is_what_the_ledger_replays_to_and_never_above_the_
     assert found.epsilon <= privacy.epsilon + 1e-9
 
 
-def test_verify_reads_a_run_a_release_or_a_file_and_notices_a_ledger_that_was_touched(large, tmp_path):
-    quick(large, out=tmp_path / "run")
+def test_verify_reads_a_run_a_release_or_a_file_and_notices_a_ledger_that_was_touched(large, tmp_path, spend):
+    spend(large, out=tmp_path / "run")
     file = tmp_path / "run" / "release" / "privacy.json"
     for path in (tmp_path / "run", tmp_path / "run" / "release", file):
         found = verify(path)
@@ -229,16 +236,17 @@ def test_verify_reads_a_run_a_release_or_a_file_and_notices_a_ledger_that_was_to
 
 
 def test_verify_replays_the_published_accounting_too(binary, tmp_path):
-    dc.condense(binary, mechanism="published", ipc=20, steps=40, epsilon=2.5, evaluate_every=20, out=tmp_path / "run")
+    how = {"method": "published", "ipc": 20, "evaluate_every": 20, "steps": 20, "threads": 1}
+    dc.condense(binary, sigma_base=6.0, **how, out=tmp_path / "run")
     found = verify(tmp_path / "run")
     assert found.holds
     assert found.guarantee == "as-published"
-    dc.condense(binary, mechanism="none", ipc=20, steps=20, evaluate_every=20, out=tmp_path / "bare")
+    dc.condense(binary, noise=False, **how, out=tmp_path / "bare")
     with pytest.raises(RunFolderError, match="must state a guarantee"):
         verify(tmp_path / "bare")
 
 
-def test_a_killed_run_resumes_from_its_answers_without_asking_again(large, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_from_its_answers_without_asking_again(large, tmp_path, monkeypatch, spend):
     real = PrivateTable.sums
     calls = {"left": 5}
 
@@ -250,13 +258,13 @@ def test_a_killed_run_resumes_from_its_answers_without_asking_again(large, tmp_p
 
     monkeypatch.setattr(PrivateTable, "sums", dies)
     with pytest.raises(KeyboardInterrupt):
-        quick(large, out=tmp_path / "run")
+        spend(large, out=tmp_path / "run")
     before = (tmp_path / "run" / "internal" / "ledger.jsonl").read_text().splitlines()
     monkeypatch.setattr(PrivateTable, "sums", real)
     drawn = []
     gaussian = noise.discrete_gaussian
     monkeypatch.setattr(noise, "discrete_gaussian", lambda *a: drawn.append(1) or gaussian(*a))
-    result = quick(large, out=tmp_path / "run", resume=True)
+    result = spend(large, out=tmp_path / "run", resume=True)
     after = (tmp_path / "run" / "internal" / "ledger.jsonl").read_text().splitlines()
     assert after[: len(before)] == before
     assert len(drawn) == len(after) - len(before)  # what was answered is not asked, and not paid for, twice
@@ -264,21 +272,21 @@ def test_a_killed_run_resumes_from_its_answers_without_asking_again(large, tmp_p
     assert verify(tmp_path / "run").holds
 
 
-def test_two_resumed_copies_of_a_finished_ledger_give_the_same_release(large, tmp_path):
-    quick(large, out=tmp_path / "run", holdout=0.0)
+def test_two_resumed_copies_of_a_finished_ledger_give_the_same_release(large, tmp_path, spend):
+    spend(large, out=tmp_path / "run")
     first = pd.read_parquet(tmp_path / "run" / "release" / "condensed.parquet")
     (tmp_path / "run" / "internal" / "run.json").unlink()  # as if killed before the last file
-    second = quick(large, out=tmp_path / "run", resume=True, holdout=0.0).frame
+    second = spend(large, out=tmp_path / "run", resume=True).frame
     pd.testing.assert_frame_equal(first, second.reset_index(drop=True), check_dtype=False)
 
 
-def test_a_forced_re_run_adds_up_with_the_run_it_replaces(large, tmp_path):
-    alone = quick(large, out=tmp_path / "run").privacy
+def test_a_forced_re_run_adds_up_with_the_run_it_replaces(large, tmp_path, spend):
+    alone = spend(large, out=tmp_path / "run").privacy
     assert alone.epsilon_with_earlier_runs is None
-    again = quick(large, out=tmp_path / "run", force=True).privacy
+    again = spend(large, out=tmp_path / "run", force=True).privacy
     assert again.epsilon_with_earlier_runs > 1.3 * again.epsilon
     assert "together with them" in again.paragraph()
-    third = quick(large, out=tmp_path / "run", force=True).privacy
+    third = spend(large, out=tmp_path / "run", force=True).privacy
     assert third.epsilon_with_earlier_runs > again.epsilon_with_earlier_runs
 
 
@@ -311,25 +319,25 @@ def test_a_survival_release_has_times_within_the_public_horizon_and_the_private_
     assert frame["months"].between(0, 60, inclusive="right").all()
     assert frame["event"].sum() == 25
     share = frame.loc[frame["event"] == 1, "weight"].sum() / frame["weight"].sum()
-    assert share == pytest.approx(result.privacy.parameters["positive_share_noisy_estimate"], abs=1e-3)
-    assert result.internal["metrics"]["condensed"]["c_index"]["value"] > 0.6
+    assert share == pytest.approx(result.privacy.parameters["group_shares_noisy_estimate"][1], abs=1e-3)
+    assert find(map(Score.from_dict, result.internal["scores"]), CONDENSED, "c_index").value > 0.6
 
 
-def test_nothing_in_the_release_depends_on_the_number_of_rows_but_through_the_gate(large, tmp_path):
-    quick(large, out=tmp_path / "run", holdout=0.0)
+def test_nothing_in_the_release_depends_on_the_number_of_rows_but_through_the_gate(large, tmp_path, spend):
+    spend(large, out=tmp_path / "run")
     said = json.loads((tmp_path / "run" / "release" / "privacy.json").read_text())
     said.pop("statement")
     assert "sampling_rate" not in json.dumps(said)
     assert [name for name in said["parameters"] if "rows" in name or "share" in name] == [
-        "rows_noisy_estimate", "positive_share_noisy_estimate",
+        "rows_noisy_estimate", "group_shares_noisy_estimate",
     ]  # fmt: skip
     assert sorted(path.name for path in (tmp_path / "run" / "release").iterdir()) == [
         "condensed.csv", "condensed.parquet", "privacy.json", "schema.toml",
     ]  # fmt: skip
 
 
-def test_the_statement_says_who_is_protected_how_much_and_what_is_not_covered(large):
-    privacy = quick(large, epsilon=1.0).privacy
+def test_the_statement_says_who_is_protected_how_much_and_what_is_not_covered(large, spend):
+    privacy = spend(large, epsilon=1.0).privacy
     text = privacy.paragraph()
     for words in ("end-to-end", "ε = 1", "δ = 1e-05", "add or remove one row", "Taken as public", "Not covered",
                   "sensitivity plus specificity"):  # fmt: skip
@@ -344,13 +352,17 @@ def test_the_statement_says_who_is_protected_how_much_and_what_is_not_covered(la
 
 def test_internal_numbers_stay_internal_and_the_demo_of_a_run_is_measured_on_people_left_out(large, tmp_path):
     result = quick(large, out=tmp_path / "run")
-    metrics = result.internal["metrics"]
-    assert set(metrics) >= {"full", "private_model", "condensed", "random_real"}
-    assert metrics["rows"]["test"] + metrics["rows"]["full"] == len(large)
-    assert metrics["private_model"]["auroc"]["value"] > 0.75
+    scores = [Score.from_dict(score) for score in result.internal["scores"]]
+    assert {score.trained_on: score.covered for score in scores} == {
+        "full": False, "reference": True, "condensed": True, "random_real": False,
+    }  # fmt: skip
+    full = find(scores, FULL, "auroc")
+    assert full.n + full.rows == len(large)
+    assert find(scores, REFERENCE, "auroc").value > 0.75
     released = (tmp_path / "run" / "release" / "privacy.json").read_text()
-    assert f"{metrics['full']['auroc']['value']:.6f}"[:7] not in released
+    assert f"{full.value:.6f}"[:7] not in released
     assert "auroc" not in released
+    assert (tmp_path / "run" / "internal" / "model.png").read_bytes().startswith(b"\x89PNG")
 
 
 # -- persons ----------------------------------------------------------------------------------------------------------
@@ -417,21 +429,20 @@ def test_unbounded_numbers_unknown_horizons_and_labels_off_the_rows_are_refused(
 def test_a_model_from_elsewhere_a_noise_key_and_published_knobs_are_refused(large):
     with pytest.raises(SettingsError, match="is not covered"):
         quick(large, reference=lambda rows: rows[:, 0])
-    with pytest.raises(SettingsError, match="cannot be repeated"):
+    with pytest.raises(SettingsError, match="noise_key belongs to method published"):
         quick(large, noise_key=7)
-    with pytest.raises(SettingsError, match="published loop"):
+    with pytest.raises(SettingsError, match="steps belongs to method published"):
         quick(large, steps=10)
 
 
-def test_a_large_epsilon_is_a_warning(large):
+def test_a_large_epsilon_is_a_warning(large, spend):
     with pytest.warns(DistcondenseWarning, match="promises patients very little"):
-        quick(large, epsilon=12.0)
+        spend(large, epsilon=12.0)
 
 
 def test_the_schemas_bound_of_the_time_is_the_horizon():
     schema = Schema((*SMALL_SCHEMA.columns, Column("months", "continuous", low=0, high=72)))
     cohort = Cohort.from_frame(small_frame(600), time="months", event="event", ignore=["died"], schema=schema)
-    assert cohort.horizon == 72
     assert quick(cohort).frame["months"].max() <= 72
 
 
@@ -475,33 +486,31 @@ def test_an_unseen_category_may_or_may_not_appear_but_is_never_dropped_from_the_
 # -- the account survives ---------------------------------------------------------------------------------------------
 
 
-def test_a_forced_run_that_is_refused_does_not_forget_what_a_killed_run_spent(large, tmp_path, monkeypatch):
-    real = PrivateTable.sums
-    monkeypatch.setattr(PrivateTable, "sums", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        quick(large, out=tmp_path / "run")
-    monkeypatch.setattr(PrivateTable, "sums", real)
-    monkeypatch.setattr(pipeline, "condense_private", lambda *_, **__: (_ for _ in ()).throw(SettingsError("x", "y")))
-    with pytest.raises(SettingsError):
-        quick(large, out=tmp_path / "run", force=True)
-    monkeypatch.undo()
-    assert quick(large, out=tmp_path / "run", force=True).privacy.epsilon_with_earlier_runs is not None
+def test_a_forced_run_that_is_refused_does_not_forget_what_a_killed_run_spent(large, tmp_path, monkeypatch, spend):
+    with monkeypatch.context() as patch:
+        patch.setattr(PrivateTable, "sums", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            spend(large, out=tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(private, "condense", refuse)
+        with pytest.raises(SettingsError):
+            spend(large, out=tmp_path / "run", force=True)
+    assert spend(large, out=tmp_path / "run", force=True).privacy.epsilon_with_earlier_runs is not None
 
 
-def test_a_kill_while_a_run_is_being_replaced_loses_no_account(large, tmp_path, monkeypatch):
-    quick(large, out=tmp_path / "run")
-    monkeypatch.setattr(RunFolder, "_finish_replacing", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
-    folder = RunFolder(tmp_path / "run")
-    with pytest.raises(KeyboardInterrupt):
-        folder._set_aside()
-    monkeypatch.undo()
-    assert quick(large, out=tmp_path / "run", force=True).privacy.epsilon_with_earlier_runs is not None
+def test_a_kill_while_a_run_is_being_replaced_loses_no_account(large, tmp_path, monkeypatch, spend):
+    spend(large, out=tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "_finish_replacing", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            RunFolder(tmp_path / "run")._set_aside()
+    assert spend(large, out=tmp_path / "run", force=True).privacy.epsilon_with_earlier_runs is not None
 
 
-def test_a_result_saved_later_brings_its_ledger_along(large, tmp_path):
-    quick(large).save(tmp_path / "run")
+def test_a_result_saved_later_brings_its_ledger_along(large, tmp_path, spend):
+    spend(large).save(tmp_path / "run")
     assert len(Ledger(RunFolder(tmp_path / "run").ledger).events) == 16
-    quick(large).save(tmp_path / "run", force=True)
+    spend(large).save(tmp_path / "run", force=True)
     said = json.loads((tmp_path / "run" / "release" / "privacy.json").read_text())
     assert said["epsilon_with_earlier_runs"] > 4.0
 
@@ -525,8 +534,8 @@ def test_the_private_model_refuses_what_the_run_refuses_and_shows_no_value():
 def test_naming_the_positive_value_of_a_0_1_outcome_does_not_show_an_empty_class(value):
     frame = small_frame(400).assign(died=value)
     cohort = Cohort.from_frame(frame, target="died", positive=1, ignore=["months", "event"], schema=SMALL_SCHEMA)
-    assert cohort.outcome.labels == (0, 1)
-    assert cohort.outcome.labels_public
+    assert cohort.outcome.kind.labels == (0, 1)
+    assert cohort.outcome.kind.labels_public
     assert quick(cohort).privacy.answer
 
 
@@ -537,50 +546,49 @@ def test_a_public_function_keeps_its_name_however_often_and_early_its_module_is_
     assert dc.jacobian is dc.jacobian
 
 
-def test_rows_and_persons_are_never_added_up(tmp_path):
+def test_rows_and_persons_are_never_added_up(tmp_path, spend):
     frame = small_frame(900).assign(who=np.arange(900) // 3)
     how = {"target": "died", "schema": SMALL_SCHEMA}
-    quick(Cohort.from_frame(frame, ignore=["months", "event", "who"], **how), out=tmp_path / "run")
-    again = quick(
+    spend(Cohort.from_frame(frame, ignore=["months", "event", "who"], **how), out=tmp_path / "run")
+    again = spend(
         Cohort.from_frame(frame, ignore=["months", "event"], person_id="who", **how), out=tmp_path / "run", force=True
     )
     assert "different units" in again.privacy.epsilon_with_earlier_runs
     assert "different units" in again.privacy.paragraph()
 
 
-def test_a_killed_replacement_stays_counted_when_the_next_one_is_refused(large, tmp_path, monkeypatch):
-    quick(large, out=tmp_path / "run")
-    real = PrivateTable.sums
-    monkeypatch.setattr(PrivateTable, "sums", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        quick(large, out=tmp_path / "run", force=True)
-    monkeypatch.setattr(PrivateTable, "sums", real)
-    monkeypatch.setattr(pipeline, "condense_private", lambda *_, **__: (_ for _ in ()).throw(SettingsError("x", "y")))
-    with pytest.raises(SettingsError):
-        quick(large, out=tmp_path / "run", force=True)
-    monkeypatch.undo()
+def test_a_killed_replacement_stays_counted_when_the_next_one_is_refused(large, tmp_path, monkeypatch, spend):
+    spend(large, out=tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(PrivateTable, "sums", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            spend(large, out=tmp_path / "run", force=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(private, "condense", refuse)
+        with pytest.raises(SettingsError):
+            spend(large, out=tmp_path / "run", force=True)
     folder = RunFolder(tmp_path / "run")
     runs = {event.run for event in (*folder.earlier_events(), *Ledger(folder.ledger).events)}
     assert len(runs) == 2  # the finished one and the killed one
-    quick(large, out=tmp_path / "run", force=True)
+    spend(large, out=tmp_path / "run", force=True)
     assert len({event.run for event in folder.earlier_events()}) == 2
 
 
-def test_a_result_saved_twice_is_one_run_and_one_saved_elsewhere_keeps_its_past(large, tmp_path):
-    result = quick(large)
+def test_a_result_saved_twice_is_one_run_and_one_saved_elsewhere_keeps_its_past(large, tmp_path, spend):
+    result = spend(large)
     result.save(tmp_path / "run")
     result.save(tmp_path / "run", force=True)
     assert json.loads((tmp_path / "run/release/privacy.json").read_text())["epsilon_with_earlier_runs"] is None
-    quick(large, out=tmp_path / "two")
-    third = quick(large, out=tmp_path / "two", force=True)
+    spend(large, out=tmp_path / "two")
+    third = spend(large, out=tmp_path / "two", force=True)
     known = third.privacy.epsilon_with_earlier_runs
-    quick(large, out=tmp_path / "three")
+    spend(large, out=tmp_path / "three")
     third.save(tmp_path / "three", force=True)
     said = json.loads((tmp_path / "three/release/privacy.json").read_text())
     assert said["epsilon_with_earlier_runs"] > known
 
 
-def test_a_shortened_ledger_is_noticed_by_the_answers_beside_it(large, tmp_path, monkeypatch):
+def test_a_shortened_ledger_is_noticed_by_the_answers_beside_it(large, tmp_path, monkeypatch, spend):
     calls = {"left": 3}
     real = PrivateTable.sums
 
@@ -592,22 +600,22 @@ def test_a_shortened_ledger_is_noticed_by_the_answers_beside_it(large, tmp_path,
 
     monkeypatch.setattr(PrivateTable, "sums", dies)
     with pytest.raises(KeyboardInterrupt):
-        quick(large, out=tmp_path / "run")
+        spend(large, out=tmp_path / "run")
     monkeypatch.setattr(PrivateTable, "sums", real)
     file = tmp_path / "run/internal/ledger.jsonl"
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:2]))
     with pytest.raises(RunFolderError, match="every event that was answered"):
-        quick(large, out=tmp_path / "run", resume=True)
+        spend(large, out=tmp_path / "run", resume=True)
     file.unlink()
     with pytest.raises(RunFolderError, match="every event that was answered"):
-        quick(large, out=tmp_path / "run", resume=True)
+        spend(large, out=tmp_path / "run", resume=True)
 
 
 def test_threads_that_ask_at_once_cannot_overspend(large):
-    settings = dc.Settings(epsilon=4.0)
-    public = private.public_side(large.schema, settings, "binary", ("died",))
-    table = private.open_gate(large, np.arange(len(large)), settings, public, Ledger())
+    options = PrivateOptions(epsilon=4.0)
+    public = private.public_side(large.facts, options)
+    table = private.open_gate(large, np.arange(len(large)), options, public, Ledger())
     answered = []
 
     def ask(_):
@@ -634,7 +642,7 @@ def test_what_comes_after_the_gate_may_fail_but_the_release_is_written(tmp_path)
     cohort = Cohort.from_frame(late, time="months", event="event", ignore=["died"], schema=SMALL_SCHEMA)
     result = quick(cohort, horizon=1.0, out=tmp_path / "b")
     assert (tmp_path / "b/release/privacy.json").exists()
-    assert set(result.internal["metrics"]) >= {"rows"}
+    assert result.internal["scores"] or result.internal["scores_note"]
 
 
 def test_what_would_fail_half_way_is_refused_before_a_patient_is_read(large):
@@ -643,7 +651,7 @@ def test_what_would_fail_half_way_is_refused_before_a_patient_is_read(large):
     many = Column("code", "categorical", categories=tuple(range(600_000)))
     schema = Schema((*SMALL_SCHEMA.columns, many))
     with pytest.raises(SchemaError, match="noisy answers in all"):
-        private.public_side(schema, dc.Settings(epsilon=4.0), "binary", ("died",))
+        METHOD.refuse(Facts.of(Goal.of(target="died"), schema), PrivateOptions(epsilon=4.0))
 
 
 def test_a_cohort_without_a_censored_row_has_an_answer():
@@ -656,4 +664,5 @@ def test_labels_read_off_the_rows_are_told(large):
     words = small_frame(900).assign(died=lambda f: np.where(f["died"] == 1, "yes", "no"))
     cohort = Cohort.from_frame(words, target="died", positive="yes", ignore=["months", "event"], schema=SMALL_SCHEMA)
     privacy = quick(cohort, trust_inferred_schema=True).privacy
-    assert privacy.parameters["outcome_labels"] == "read off the rows"
+    assert not privacy.labels_public
+    assert "outcome's values were read off patients" in privacy.paragraph()

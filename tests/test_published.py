@@ -9,25 +9,32 @@ import pandas as pd
 import pytest
 
 import distcondense as dc
-from distcondense.data.cohort import Outcome
+from distcondense.data.outcome import Outcome
 from distcondense.errors import BudgetError, CohortError, DistcondenseWarning, ModelError, RunFolderError, SettingsError
-from distcondense.methods.published.condense import strata, synthetic_outcome
-from distcondense.models.learners import LEARNERS, fit_aft, fit_cox, fit_xgb, outcome_score, time_scale
+from distcondense.evaluate.score import CONDENSED, Score, find
+from distcondense.methods.published.condense import synthetic_outcome
+from distcondense.methods.published.options import PublishedOptions
+from distcondense.outcomes.binary import fit_xgb
+from distcondense.outcomes.survival import Survival
 from distcondense.runs.checkpoint import Checkpoint
 from tests.conftest import SMALL_SCHEMA, small_frame
 
 
 def quick(cohort, **more):
     return dc.condense(
-        cohort, **{"mechanism": "none", "ipc": 20, "steps": 60, "evaluate_every": 20, "threads": 1, **more}
+        cohort,
+        **{"method": "published", "noise": False, "ipc": 20, "steps": 60, "evaluate_every": 20, "threads": 1, **more},
     )
 
 
+def scores_of(result):
+    return [Score.from_dict(score) for score in result.internal["scores"]]
+
+
 def test_half_the_synthetic_rows_are_events_spread_over_time_and_half_censored_at_the_end(survival):
-    said = dc.Settings(mechanism="none", ipc=40)
-    made, real = synthetic_outcome(said, survival.outcome), survival.outcome
-    events, censored = made.time[made.label == 1], made.time[made.label == 0]
-    low, high = real.time[real.label == 1].min(), real.time[real.label == 0].max()
+    made, real = synthetic_outcome(PublishedOptions(noise=False, ipc=40), survival.outcome), survival.outcome
+    events, censored = made["time"][made["label"] == 1], made["time"][made["label"] == 0]
+    low, high = real["time"][real["label"] == 1].min(), real["time"][real["label"] == 0].max()
     assert len(events) == len(censored) == 40
     assert set(censored) == {high}
     edges = np.linspace(low, high, 41)
@@ -41,21 +48,24 @@ def test_a_given_ratio_of_classes_is_kept(binary):
 
 
 def test_strata_are_quarters_of_the_real_event_times_and_censored_rows_apart(survival):
-    said = dc.Settings(mechanism="none")
-    codes = strata(said, survival.outcome, survival.outcome)
-    events = survival.outcome.label == 1
+    outcome = survival.outcome
+    codes, count, average = outcome.kind.match_strata(outcome, outcome, 4)
+    assert (count, average) == (5, True)
+    events = outcome["label"] == 1
     assert set(codes[~events]) == {4}
     counts = np.bincount(codes[events], minlength=4)
     assert counts.min() > 0.2 * events.sum()
-    later = [survival.outcome.time[events][codes[events] == k].mean() for k in range(4)]
+    later = [outcome["time"][events][codes[events] == k].mean() for k in range(4)]
     assert later == sorted(later)
 
 
 def test_times_are_scaled_by_the_iqr_of_events_or_their_median(survival):
-    times = survival.outcome.time[survival.outcome.label == 1]
-    assert time_scale(survival.outcome) == pytest.approx(np.subtract(*np.percentile(times, [75, 25])))
-    flat = Outcome(np.ones(4, np.int8), np.array([5.0, 5.0, 5.0, 5.0]), ("t", "e"))
-    assert time_scale(flat) == 5.0
+    outcome, kind = survival.outcome, survival.outcome.kind
+    times = outcome["time"][outcome["label"] == 1]
+    assert kind.unit(outcome) == pytest.approx(np.subtract(*np.percentile(times, [75, 25])))
+    flat = Outcome(Survival(("t", "e")), {"label": np.ones(4, np.int8), "time": np.array([5.0, 5.0, 5.0, 5.0])})
+    assert flat.kind.unit(flat) == 5.0
+    assert set(flat.kind.in_unit(flat, 5.0)["time"]) == {1.0}
 
 
 @pytest.mark.parametrize("name", ["xgb", "aft", "cox"])
@@ -63,10 +73,11 @@ def test_learners_find_the_signal_and_say_what_their_scores_mean(name, binary, s
     cohort = binary if name == "xgb" else survival
     rows = dc.design(cohort).to_numpy(np.float32)
     rows = (rows - rows.mean(0)) / rows.std(0)
-    learner = LEARNERS[name]
+    kind = cohort.outcome.kind
+    learner = kind.learner(name)
     model = learner.fit(rows, cohort.outcome, seed=0, threads=1)
     assert model.link == learner.link
-    assert outcome_score(model.link, model.scores(rows), cohort.outcome) > 0.65
+    assert kind.score(model.link, model.scores(rows), cohort.outcome) > 0.65
 
 
 def test_rounds_are_picked_on_validation(binary):
@@ -77,11 +88,12 @@ def test_rounds_are_picked_on_validation(binary):
     assert noise.ensemble.n_trees < 100
 
 
-def test_survival_learners_refuse_a_binary_outcome(binary):
-    rows = np.zeros((len(binary), 2), np.float32)
-    for fit in (fit_aft, fit_cox):
-        with pytest.raises(ModelError, match="survival"):
-            fit(rows, binary.outcome)
+def test_a_learner_is_asked_of_the_kind_of_outcome_it_is_for(binary, survival):
+    for name in ("aft", "cox"):
+        with pytest.raises(SettingsError, match=r"for a binary outcome must be one of xgb. .*Fix: say xgb"):
+            binary.outcome.kind.learner(name)
+    with pytest.raises(SettingsError, match="for a survival outcome must be one of cox, aft"):
+        survival.outcome.kind.learner("xgb")
 
 
 @pytest.mark.parametrize("reference", ["cox", "aft"])
@@ -91,7 +103,7 @@ def test_survival_runs_end_to_end(survival, reference, tmp_path):
     assert list(frame.columns) == ["age", "crp", "smoker", "stage", "months", "event", "weight"]
     assert set(frame["event"]) == {0, 1}
     assert (frame["months"] > 0).all()
-    assert "c_index" in result.internal["metrics"]["condensed"]
+    assert find(scores_of(result), CONDENSED, "c_index") is not None
 
 
 def test_condensing_against_a_good_model_teaches_a_student():
@@ -99,9 +111,7 @@ def test_condensing_against_a_good_model_teaches_a_student():
     cohort = dc.Cohort.from_frame(small_frame(1500), target="died", ignore=["months", "event"], schema=SMALL_SCHEMA)
     moved = quick(cohort, ipc=50, steps=200, learning_rate=0.01)
     still = quick(cohort, ipc=50, steps=1, learning_rate=1e-9)
-    score = {
-        name: r.internal["metrics"]["condensed"]["auroc"]["value"] for name, r in (("moved", moved), ("still", still))
-    }
+    score = {name: find(scores_of(r), CONDENSED, "auroc").value for name, r in (("moved", moved), ("still", still))}
     assert score["moved"] > 0.7
     assert score["moved"] > score["still"] + 0.1
 
@@ -110,7 +120,7 @@ def test_a_fitted_tree_model_and_the_same_model_as_a_callable_condense_alike(bin
     from sklearn.ensemble import GradientBoostingClassifier
 
     model = GradientBoostingClassifier(n_estimators=20, max_depth=2, random_state=0)
-    model.fit(dc.design(binary).to_numpy(np.float32), binary.outcome.label)
+    model.fit(dc.design(binary).to_numpy(np.float32), binary.outcome["label"])
     trees = quick(binary, reference=model, steps=10, soft=True)
     opaque = quick(binary, reference=lambda rows: model.predict_proba(rows)[:, 1], steps=10, soft=True)
     assert trees.internal["reference"] == "GradientBoostingClassifier"
@@ -151,15 +161,25 @@ def test_more_rows_than_patients_is_allowed_and_said(binary):
     assert any("not a condensation" in line for line in result.internal["warnings"])
 
 
+def test_few_training_rows_of_the_rarer_class_are_a_warning():
+    frame = small_frame().assign(died=np.arange(300) % 25 == 0)
+    cohort = dc.Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=SMALL_SCHEMA)
+    with pytest.warns(DistcondenseWarning, match="'died': fewer than 10 training rows of the rarer class"):
+        quick(cohort, ipc=5, steps=2)
+
+
 def test_the_run_folder_has_two_rooms_and_no_patient_number_in_release(binary, tmp_path):
-    result = quick(binary, out=tmp_path / "run", mechanism="published", epsilon=2.5)
+    result = quick(binary, out=tmp_path / "run", noise=True, epsilon=2.5)
     release = sorted(p.name for p in (tmp_path / "run/release").iterdir())
     assert release == ["condensed.csv", "condensed.parquet", "privacy.json", "schema.toml"]
     run = json.loads((tmp_path / "run/internal/run.json").read_text())
-    assert {"settings", "seeds_policy", "versions", "timings_seconds", "history", "metrics"} <= set(run)
-    for row in ("full", "condensed", "random_real"):
-        for key in ("auroc", "sensitivity", "specificity", "ppv", "npv"):
-            assert {"value", "low", "high"} == set(run["metrics"][row][key])
+    assert {"settings", "seeds_policy", "versions", "timings_seconds", "history", "scores"} <= set(run)
+    scores = [Score.from_dict(score) for score in run["scores"]]
+    for way in ("full", "condensed", "random_real"):
+        for measure in ("auroc", "sensitivity", "specificity", "ppv", "npv"):
+            score = find(scores, way, measure)
+            assert score.low <= score.value <= score.high
+            assert score.n == run["data"]["split"]["test"]
     assert "auroc" not in (tmp_path / "run/release/privacy.json").read_text()
     assert not (tmp_path / "run/internal/checkpoint.npz").exists()
     csv = pd.read_csv(tmp_path / "run/release/condensed.csv")
@@ -182,7 +202,7 @@ def test_a_key_that_outlived_a_killed_finish_is_erased_by_the_next_comer(binary,
 def test_the_noise_key_is_nowhere_in_a_finished_run(binary, tmp_path, monkeypatch):
     key = 0x1234567890ABCDEF
     monkeypatch.setattr("distcondense.methods.published.condense.secrets.randbits", lambda bits: key)
-    quick(binary, out=tmp_path / "run", mechanism="published", epsilon=2.5)
+    quick(binary, out=tmp_path / "run", noise=True, epsilon=2.5)
     for path in (tmp_path / "run").rglob("*"):
         if path.is_file():
             content = path.read_bytes()
@@ -201,7 +221,7 @@ def test_a_finished_run_is_not_overwritten_without_force(binary, tmp_path):
 
 def test_a_killed_run_resumes_through_the_front_door_to_the_same_table(binary, tmp_path, monkeypatch):
     monkeypatch.setattr("distcondense.methods.published.engine.CHECKPOINT_SECONDS", 0.0)
-    how = {"mechanism": "published", "epsilon": 2.5}
+    how = {"noise": True, "epsilon": 2.5}
     whole = quick(binary, noise_key=77, **how)
 
     def kill(*, step, **_):
@@ -229,7 +249,7 @@ def test_a_run_that_fails_leaves_nothing_behind(binary, tmp_path):
 def test_a_forced_run_that_fails_leaves_the_finished_one_in_place(binary, tmp_path):
     before = quick(binary, out=tmp_path / "run", steps=2)
     with pytest.raises(BudgetError):
-        quick(binary, out=tmp_path / "run", force=True, mechanism="published", epsilon=0.01, sigma_base=0.5)
+        quick(binary, out=tmp_path / "run", force=True, noise=True, epsilon=0.01, sigma_base=0.5)
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "run/release/condensed.csv"), before.frame, check_dtype=False)
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["internal", "release"]
     quick(binary, out=tmp_path / "run", force=True, steps=3)
@@ -244,7 +264,7 @@ def test_an_identifier_is_not_taken_for_a_category():
 
 
 def test_every_epsilon_in_run_json_is_named_as_published(binary, tmp_path):
-    quick(binary, out=tmp_path / "run", mechanism="published", epsilon=2.5)
+    quick(binary, out=tmp_path / "run", noise=True, epsilon=2.5)
     run = json.loads((tmp_path / "run/internal/run.json").read_text())
 
     def keys(value):
@@ -297,7 +317,7 @@ def test_a_constant_column_is_dropped_and_reported(tmp_path):
         result = quick(cohort, steps=2, out=tmp_path / "run")
     assert "ward" not in result.frame
     run = json.loads((tmp_path / "run/internal/run.json").read_text())
-    assert run["data"]["constant_columns_dropped"] == ["ward"]
+    assert run["constant_columns_dropped"] == ["ward"]
 
 
 def test_an_unknown_setting_is_refused(binary):

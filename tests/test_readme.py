@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from distcondense.cli.demo import COHORTS
+from distcondense.methods.base import method_names
 from tests.conftest import SMALL_SCHEMA, small_frame
+from tests.shell import Call
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -20,39 +27,124 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"```{kind}\n(.*?)```", README, re.DOTALL)
 
 
-def test_the_readmes_python_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def commands() -> list[list[str]]:
+    """Every `distcondense …` line of the shell blocks, as words, without its comment."""
+    lines = "\n".join(blocks("sh")).replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("distcondense ")]
+
+
+# -- what it shows ----------------------------------------------------------------------------------------------------
+
+
+def test_the_readmes_python_runs_as_it_stands(tmp_path: Path) -> None:
     small_frame(400).drop(columns=["months", "event"]).to_parquet(tmp_path / "cohort.parquet")
     (tmp_path / "cohort.toml").write_text(SMALL_SCHEMA.to_toml(), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
     code = "\n".join(blocks("python"))
     assert "dc.condense" in code
     # small data: IPC 100 is more than its rarer class may have, which is said, not refused
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run/release/condensed.csv").exists()
 
 
-def test_every_command_of_the_readme_exists() -> None:
-    said = re.findall(r"^distcondense (\w+)", "\n".join(blocks("sh")), re.MULTILINE)
-    assert {"schema", "condense"} <= set(said)
-    for command in sorted(set(said)):
-        done = subprocess.run([sys.executable, "-m", "distcondense", command, "--help"], capture_output=True, cwd=ROOT)
-        assert done.returncode == 0
+def test_every_command_of_the_readme_exists_and_so_do_its_options(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # help cuts no option
+    said = commands()
+    assert {"schema", "condense"} <= {words[0] for words in said}
+    for words in said:
+        own = words[: words.index("--")] if "--" in words else words  # what is behind it is another command
+        group = own[:2] if own[0] in ("schema", "privacy", "attack") else own[:1]
+        answer = call(*group, "--help")
+        assert answer.code == 0, own
+        known = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", answer.out))
+        assert {word.split("=")[0] for word in own if re.match(r"--?[a-z]", word)} <= known, own
+
+
+def test_every_make_target_of_the_readme_exists() -> None:
     targets = re.findall(r"^make (\w+)", "\n".join(blocks("sh")), re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text()
-    assert targets == ["demo", "test"]
+    assert {"demo", "test"} <= set(targets)
     assert all(f"\n{target}:" in makefile for target in targets)
 
 
-def test_the_demo_condenses_a_classification_and_a_survival_cohort(tmp_path: Path) -> None:
-    command = ["demo", "--out", str(tmp_path / "demo"), "--json", "--threads", "2"]
-    done = subprocess.run([sys.executable, "-m", "distcondense", *command], capture_output=True, text=True, cwd=ROOT)
+# -- the demo, run once -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Demo:
+    out: Path
+    printed: str
+
+    def read(self, cohort: str, method: str, file: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.out / cohort / method / file).read_text(encoding="utf-8"))
+        return found
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    out = tmp_path_factory.mktemp("demo")
+    done = subprocess.run(
+        [sys.executable, "-m", "distcondense", "demo", "--out", str(out), "--threads", "2"],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    runs = json.loads(done.stdout)["runs"]
-    assert "auroc" in runs["breast_cancer"]["metrics"]["condensed"]
-    assert "c_index" in runs["gbsg2"]["metrics"]["condensed"]
-    for name, run in runs.items():
-        assert run["privacy"]["guarantee"] == "end-to-end"
-        internal = tmp_path / "demo" / name / "internal"
-        assert (internal / "model.png").read_bytes().startswith(b"\x89PNG")
-        assert (tmp_path / "demo" / name / "release/condensed.csv").exists()
+    return Demo(out, done.stdout)
+
+
+RUNS = [(cohort, method) for cohort in COHORTS for method in method_names()]
+
+
+@pytest.mark.parametrize(("cohort", "method"), RUNS)
+def test_the_demo_writes_a_run_folder_for_every_method_on_every_cohort(demo: Demo, cohort: str, method: str) -> None:
+    run = demo.out / cohort / method
+    assert (run / "release/condensed.csv").exists()
+    (picture,) = (run / "internal").glob("*.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert demo.read(cohort, method, "internal/run.json")["method"] == method
+
+
+def test_the_demo_condenses_a_classification_and_a_survival_cohort(demo: Demo) -> None:
+    for cohort, measure in (("breast_cancer", "auroc"), ("gbsg2", "c_index")):
+        for method in method_names():
+            scores = demo.read(cohort, method, "internal/run.json")["scores"]
+            assert any((s["measure"], s["trained_on"]) == (measure, "condensed") for s in scores)
+
+
+def test_the_demo_labels_every_method_as_what_it_is(demo: Demo) -> None:
+    for cohort in COHORTS:
+        assert demo.read(cohort, "private", "release/privacy.json")["guarantee"] == "end-to-end"
+        assert demo.read(cohort, "published", "release/privacy.json")["guarantee"] == "as-published"
+
+
+def test_the_demo_shows_both_methods_in_one_table(demo: Demo) -> None:
+    tables = re.findall(r"┏.*?└", demo.printed, re.DOTALL)
+    assert len(tables) == len(COHORTS)
+    for table in tables:
+        first = [line.split("│")[1].strip() for line in table.splitlines() if line.startswith("│")]
+        assert [cell for cell in first if cell in method_names()] == list(method_names())
+        words = " ".join(first)
+        assert "end-to-end" in words
+        assert "as-published" in words
+
+
+def test_the_demo_as_json_is_one_object_and_can_be_asked_for_one_method(
+    demo: Demo, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it prints, from the runs above."""
+
+    def run(cohort: Any, *, method: str, out: Path, **said: Any) -> Any:
+        privacy = demo.read(out.parent.name, method, "release/privacy.json")
+        return SimpleNamespace(
+            privacy=SimpleNamespace(to_dict=lambda: privacy, paragraph=lambda: "", guarantee=privacy["guarantee"]),
+            internal=demo.read(out.parent.name, method, "internal/run.json"),
+        )
+
+    monkeypatch.setattr("distcondense.api.condense", run)
+    shown = json.loads(call("demo", "--json").out)["runs"]
+    assert {(cohort, method) for cohort in shown for method in shown[cohort]} == set(RUNS)
+    assert shown["gbsg2"]["private"]["privacy"]["guarantee"] == "end-to-end"
+    assert shown["gbsg2"]["private"]["scores"]
+    shown = json.loads(call("demo", "--json", "--method", "published").out)["runs"]
+    assert {cohort: list(runs) for cohort, runs in shown.items()} == {cohort: ["published"] for cohort in COHORTS}

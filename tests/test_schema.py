@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcondense.data.cohort import check_features
+from distcondense.data.features import check_features
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SchemaError
 
@@ -34,7 +34,8 @@ def numeric_columns(draw: st.DrawFn, name: str) -> Column:
         fill = 3 if high is None else int(np.floor(high))
     elif missing == "indicator":
         fill = draw(st.none() | NUMBERS)
-    return Column(name, kind, low=low, high=high, unit=draw(TEXTS), missing=missing, fill=fill)
+    decimals = draw(st.sampled_from([None, 0, 3])) if kind == "continuous" and low is None else None
+    return Column(name, kind, low=low, high=high, unit=draw(TEXTS), missing=missing, fill=fill, decimals=decimals)
 
 
 @st.composite
@@ -194,6 +195,14 @@ ILLEGAL: list[tuple[dict[str, Any], str]] = [
     ({"kind": "continuous", "low": 0, "high": 1, "missing": "constant", "fill": 2}, "fill must be within the bounds"),
     ({"kind": "integer", "missing": "constant", "fill": 0.5}, "must be whole"),
     ({"kind": "continuous", "missing": "indicator", "fill": "0"}, "must be a number"),
+    ({"kind": "continuous", "decimals": -1}, "decimals must be a whole number from 0 to 12"),
+    ({"kind": "continuous", "decimals": 1.0}, "decimals must be a whole number from 0 to 12"),
+    ({"kind": "continuous", "decimals": True}, "decimals must be a whole number from 0 to 12"),
+    ({"kind": "continuous", "decimals": 13}, "decimals must be a whole number from 0 to 12"),
+    ({"kind": "integer", "decimals": 1}, "decimals belong to continuous columns"),
+    ({"kind": "binary", "categories": ["a", "b"], "decimals": 1}, "decimals belong to continuous columns"),
+    ({"kind": "continuous", "low": 0.04, "high": 2, "decimals": 1}, "low and high must have no more decimals"),
+    ({"kind": "continuous", "low": 0, "high": 2.06, "decimals": 1}, "low and high must have no more decimals"),
     ({"kind": "binary"}, "two categories"),
     ({"kind": "binary", "categories": ["a"]}, "two categories"),
     ({"kind": "binary", "categories": ["a", "b", "c"]}, "two categories"),

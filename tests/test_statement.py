@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 import distcondense as dc
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import DistcondenseWarning, RunFolderError, SettingsError
-from distcondense.privacy.accountant import Event, gaussian_mu, membership_advantage, replay, trade_off
+from distcondense.privacy.accountant import membership_advantage, replay, trade_off
+from distcondense.privacy.curves import gaussian_mu
+from distcondense.privacy.events import Event
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.statement import Privacy, shown
 from distcondense.privacy.verify import verify
@@ -34,12 +36,12 @@ def privacy(epsilon: float = 1.0, delta: float = 1e-5, **more: Any) -> Privacy:
     mu = gaussian_mu(epsilon, delta) * 0.999 / math.sqrt(3)
     whole = math.sqrt(1.25)
     events = [
-        Event("gaussian", "histogram by label", ("age",), 8, mu, noise=1 / mu, unit="person"),
-        Event("gaussian", "gradient sums", ("age",), 8, mu, noise=1 / mu, unit="person"),
-        Event("gaussian", "events and time at risk by interval", (), 10, mu, noise=whole / mu, unit="person"),
+        Event("gaussian", "histogram", ("age",), 8, mu, noise=1 / mu, by="label", unit="person"),
+        Event("gaussian", "sums", ("age",), 8, mu, noise=1 / mu, unit="person"),
+        Event("gaussian", "total", (), 10, mu, noise=whole / mu, by="hazard", unit="person"),
     ]
     fields: dict[str, Any] = {
-        "neighbouring": PERSON, "noise_source": "os", "ledger": [event.to_dict() for event in events],
+        "neighbouring": PERSON, "unit": "person", "noise_source": "os", "ledger": [event.to_dict() for event in events],
         "trade_off": tuple(trade_off(events)), "membership_advantage": membership_advantage(events),
     }  # fmt: skip
     return Privacy("end-to-end", "private", epsilon, delta, **{**fields, **more})
@@ -106,10 +108,13 @@ def test_the_statement_says_what_delta_is_and_warns_where_it_or_epsilon_is_large
 
 def test_persons_are_promised_something_only_where_persons_are_the_unit() -> None:
     assert "for every person in the table" in privacy().paragraph()
-    text = privacy(neighbouring=ROW).paragraph()
+    text = privacy(neighbouring=ROW, unit="row").paragraph()
     assert "person in the table" not in text
     assert "for every row; a person with k rows is protected about k times less" in text
     assert "what they can find out about one row" in text
+    reworded = privacy(neighbouring="a person comes or goes").paragraph()  # the unit is a field, not a phrase
+    assert "for every person in the table (a person comes or goes)" in reworded
+    assert "for every row" in privacy(unit="row").paragraph()
 
 
 def test_a_statement_without_an_answer_speaks_of_no_synthetic_rows() -> None:
@@ -120,10 +125,15 @@ def test_a_statement_without_an_answer_speaks_of_no_synthetic_rows() -> None:
 
 
 def test_outcome_values_read_off_patients_are_told() -> None:
-    assert "read off patients" not in privacy(parameters={"outcome_labels": "public"}).paragraph()
-    assert "two values were read off patients" in privacy(
-        parameters={"outcome_labels": "read off the rows"}
-    ).paragraph()  # fmt: skip
+    assert "read off patients" not in privacy().paragraph()
+    assert "The outcome's values were read off patients" in privacy(labels_public=False).paragraph()
+
+
+def test_only_what_went_through_the_gate_is_charged() -> None:
+    assert privacy().charged
+    assert len(privacy().events) == 3
+    for guarantee in ("as-published", "none"):
+        assert not Privacy(guarantee, "any", None, None, "row", "os").charged  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -132,9 +142,10 @@ def test_outcome_values_read_off_patients_are_told() -> None:
         (2.34501, "; with earlier runs ε = 2.35 (end-to-end)", "the end-to-end guarantee is ε = 2.346 at δ = 1e-05."),
         (math.inf, "; with earlier runs ε = unbounded (end-to-end)", "no end-to-end guarantee: ε is unbounded."),
         ("unbounded", "; with earlier runs ε = unbounded (end-to-end)", "no end-to-end guarantee: ε is unbounded."),
-        ("not known", "; with earlier runs not known (end-to-end)", "the end-to-end guarantee is not known."),
+        ("different units", "; with earlier runs no common ε, they protect different units (end-to-end)",
+         "the end-to-end guarantee is without a common bound: the runs protect different units, rows and persons."),
     ],
-)
+)  # fmt: skip
 def test_earlier_runs_are_told_whether_their_sum_is_a_number_or_not(both: float | str, short: str, long: str) -> None:
     said = privacy(epsilon_with_earlier_runs=both)
     assert said.short().endswith(short)
@@ -152,13 +163,29 @@ def written(said: Privacy, path: Path, **changed: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("both", [None, 2.0, math.inf, "not known"])
+@pytest.mark.parametrize("both", [None, 2.0, math.inf, "different units"])
 def test_an_honest_file_holds_and_the_verdict_says_what_it_cannot_see(both: float | str | None, tmp_path: Path) -> None:
     found = verify(written(privacy(epsilon_with_earlier_runs=both), tmp_path / "privacy.json"))
     assert found.contradictions == ()
     assert found.holds
     assert found.lines()[-1].startswith("the ledger pays for the stated ε")
     assert "entries listed add up to the stated ε (end-to-end); entries that were left out cannot be" in found.verdict
+
+
+def test_a_statement_written_and_read_is_the_same_statement(tmp_path: Path) -> None:
+    said = privacy(labels_public=False)
+    data = json.loads(written(said, tmp_path / "privacy.json").read_text())
+    assert (data["method"], data["unit"], data["labels_public"]) == ("private", "person", False)
+    assert "mechanism" not in data
+    assert tuple(Event.from_dict(entry) for entry in data["ledger"]) == said.events
+    assert verify(tmp_path / "privacy.json").holds
+
+
+def test_a_total_may_show_more_noise_than_its_cost_and_no_other_answer_may(tmp_path: Path) -> None:
+    said = privacy()
+    for number, holds in ((0, False), (1, False), (2, True)):
+        ledger = [{**one, "noise": one["noise"] * (9 if k == number else 1)} for k, one in enumerate(said.ledger)]
+        assert verify(written(replace(said, ledger=ledger), tmp_path / "privacy.json")).holds is holds
 
 
 def test_an_empty_ledger_is_refused(tmp_path: Path) -> None:
@@ -177,8 +204,10 @@ def entry(number: int, **changed: Any) -> Callable[[dict[str, Any]], dict[str, A
     [
         (entry(0, noise=1.0), "entry 1, histogram by label: noise"),
         (entry(1, noise=1e6), "entry 2, gradient sums: noise"),
-        (entry(2, noise=0.1), "entry 3, events and time at risk"),
+        (entry(2, noise=0.1), "entry 3, total of hazard: noise"),
         (entry(1, unit="row"), "1 entries protect rows"),
+        (lambda said: {"unit": "row"}, "statement in words"),
+        (lambda said: {"labels_public": False}, "statement in words"),
         (lambda said: {"membership_advantage": said["membership_advantage"] - 1e-6}, "membership advantage"),
         (lambda said: {"membership_advantage": None}, "membership advantage"),
         (lambda said: {"trade_off": [[a, min(1.0, b + 1e-6)] for a, b in said["trade_off"]]}, "trade-off curve"),
@@ -205,7 +234,7 @@ def test_noise_that_an_entry_does_not_mention_is_no_contradiction(tmp_path: Path
 
 
 def test_a_pick_must_carry_the_gumbel_noise_of_its_cost(tmp_path: Path) -> None:
-    pick = Event("choice", "choice of columns", (), 2, 0.1, 2, noise=20.0, unit="person")
+    pick = Event("choice", "choice", (), 2, 0.1, 2, noise=20.0, unit="person")
     curve = {"trade_off": tuple(trade_off([pick])), "membership_advantage": membership_advantage([pick])}
     said = privacy(ledger=[pick.to_dict()], **curve)
     assert verify(written(said, tmp_path / "a.json")).holds

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
+import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import redirect_stderr
-from dataclasses import replace
+from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,22 +22,28 @@ import pandas as pd
 import pytest
 
 from distcondense.cluster.config import Cluster
+from distcondense.data.persons import Stratified
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import ClusterError, RunFolderError, SettingsError
-from distcondense.evaluate.utility import bootstrap
+from distcondense.evaluate.score import bootstrap
+from distcondense.methods.private import placement
+from distcondense.models import learners
 from distcondense.outcomes.measures import auroc
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.ledger import read_events
 from distcondense.report.terminal import Console
 from distcondense.runs.folder import RunFolder
-from distcondense.study import LocalTasks, Study, Tasks, plan, run_study
+from distcondense.study import LocalTasks, Study, Tasks, plan, run_study, write_report
 from distcondense.study import cell as cells_module
-from distcondense.study.cell import Finished, StudyFolder, _home, load, run_cell
-from distcondense.study.report import COLUMNS, spent
+from distcondense.study.cell import Finished, StudyFolder, home_of, run_cell
+from distcondense.study.report import spent
+from distcondense.study.rows import load
 from distcondense.study.run import Board, Line, _logged, live_table, watching
+from distcondense.study.tidy import COLUMNS
 from tests.conftest import SMALL_SCHEMA, real_data, small_frame
 from tests.shell import Call, files, refused
 from tests.tiny import NUMBER, TEXT
+from tests.toys import registered
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = Schema(
@@ -72,15 +79,41 @@ ignore = ["died"]
 """
 NONE = """
 [[method]]
-mechanism = "none"
-settings = { steps = 6, evaluate_every = 2 }
+name = "none"
+method = "published"
+settings = { noise = false, steps = 6, evaluate_every = 2 }
 """
 PRIVATE = """
 [[method]]
-mechanism = "private"
+method = "private"
 epsilon = 8
 """
-BOTH = (SURVIVAL, BINARY, NONE, 'data = ["ward"]\n', PRIVATE, 'data = ["trial"]\n')
+BOTH = (SURVIVAL, BINARY, NONE, 'data = ["ward"]\n', PRIVATE.replace("8", "1"), 'data = ["trial"]\n')
+ROUNDS = learners.ROUNDS
+HANGS = 600  # seconds: nothing here takes that long
+
+
+def quicker(patch: pytest.MonkeyPatch) -> None:
+    """Smaller models, one candidate, few resamples, no pictures: numbers are only compared with themselves here."""
+    patch.setitem(bootstrap.__kwdefaults__, "resamples", 20)
+    patch.setattr(learners, "ROUNDS", 10)
+    patch.setattr(placement, "MAX_WORK", 1e4)
+    patch.setattr(placement, "UNCORRELATED_WORK", 1)
+    patch.setitem(sys.modules, "matplotlib.figure", None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        quicker(patch)
+        yield
+
+
+@contextmanager
+def pictures() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(sys.modules, "matplotlib.figure", raising=False)
+        yield
 
 
 @pytest.fixture
@@ -117,13 +150,13 @@ def stamps(path: Path) -> dict[str, tuple[bytes, int]]:
     [
         (HEAD.replace("seeds", "seed") + BINARY + NONE, ("[study]", "no 'seed'; the nearest is 'seeds'")),
         (HEAD + BINARY.replace("target", "traget") + NONE, ("[[data]] 1:", "'traget'; the nearest is 'target'")),
-        (HEAD + BINARY + NONE.replace("mechanism", "mechanisn"), ("[[method]] 1:", "nearest is 'mechanism'")),
-        (HEAD + BINARY + NONE.replace("steps", "stpes"), ("settings:", "no 'stpes'; the nearest is 'steps'")),
-        (HEAD + BINARY + NONE.replace('"none"', '"nome"'), ("private, published, none", "'nome'")),
+        (HEAD + BINARY + NONE.replace("method =", "metod ="), ("[[method]] 1:", "'metod'; the nearest is 'method'")),
+        (HEAD + BINARY + NONE.replace("steps", "stpes"), ("[[method]] none:", "the nearest to stpes is steps")),
+        (HEAD + BINARY + NONE.replace("published", "pubished"), ("one of private, published", "Fix: say published")),
         (HEAD + BINARY.replace('"died"', '"dide"') + NONE, ("column 'dide'", "the nearest is 'died'")),
         (HEAD + BINARY + NONE + 'data = ["wrad"]\n', ("no 'wrad'; the nearest is 'ward'",)),
         (HEAD + BINARY + NONE + 'reference = "xbg"\n', ("no 'xbg'; the nearest is 'xgb'",)),
-        (HEAD + BINARY + '[[metod]]\nmechanism = "none"\n', ("the nearest is 'method'", "must have a [[method]]")),
+        (HEAD + BINARY + '[[metod]]\nmethod = "private"\n', ("the nearest is 'method'", "must have a [[method]]")),
         (HEAD + '[[data]]\nname = "s"\nsimulated = "seer_lik"\n' + NONE, ("the nearest is 'seer_like'",)),
         (
             HEAD + '[[data]]\nname = "s"\nsimulated = "seer_like"\noptions = { row = 9 }\n' + NONE,
@@ -142,12 +175,21 @@ def test_a_typing_error_names_the_key_and_the_nearest_legal_one(folder: Path, wr
     ("wrong", "says"),
     [
         (HEAD + BINARY + NONE + 'reference = "cox"\n', "reference 'cox' does not fit data 'ward', which has a binary"),
-        (HEAD + SURVIVAL + NONE + 'reference = "xgb"\n', "which has a survival outcome: say aft or cox"),
-        (HEAD + BINARY.replace('schema = "schema.toml"\n', "") + PRIVATE, "[[data]] ward: needs a schema"),
-        (HEAD + BINARY + NONE + "epsilon = 1\n", "mechanism none: adds no noise"),
-        (HEAD + BINARY + PRIVATE + "settings = { steps = 5 }\n", "takes no settings of the published loop"),
-        (HEAD + BINARY + NONE.replace("steps = 6", 'steps = "6"'), "steps must be a whole number"),
-        (HEAD + BINARY + NONE.replace("steps = 6", "perturbation = 3"), "perturbation must be two numbers"),
+        (HEAD + SURVIVAL + NONE + 'reference = "xgb"\n', "which has a survival outcome: say cox or aft"),
+        (HEAD + BINARY.replace('schema = "schema.toml"\n', "") + PRIVATE, "data 'ward': schema: must be declared"),
+        (
+            HEAD + BINARY + '[[method]]\nmechanism = "private"\n',
+            'mechanism is called method now: say method = "private"',
+        ),
+        (
+            HEAD + BINARY + '[[method]]\nmechanism = "none"\n',
+            'mechanism is called method now: say method = "published", settings = {noise = false}',
+        ),
+        (HEAD + BINARY + NONE + "epsilon = 1\n", "without noise takes neither epsilon nor sigma_base"),
+        (HEAD + BINARY + PRIVATE + "settings = { steps = 5 }\n", "steps belongs to method published"),
+        (HEAD + BINARY + PRIVATE + "settings = { ipc = 5 }\n", "settings: ipc must stand beside settings"),
+        (HEAD + BINARY + NONE.replace("steps = 6", 'steps = "6"'), "steps: must be a whole number"),
+        (HEAD + BINARY + NONE.replace("steps = 6", "perturbation = 3"), "perturbation: must be two numbers"),
         (HEAD.replace("[6]", "[6, 6]") + BINARY + NONE, "ipc must not repeat. Found 6 twice"),
         (HEAD.replace("[6]", '["6"]') + BINARY + NONE, "ipc must be whole numbers"),
         (HEAD.replace("ipc = [6]", "") + BINARY + NONE, "must have an ipc"),
@@ -161,7 +203,12 @@ def test_a_typing_error_names_the_key_and_the_nearest_legal_one(folder: Path, wr
         (HEAD + BINARY.replace("ward.csv", "nowhere://ward.csv") + NONE, "must be readable at its URI"),
         (HEAD + BINARY.replace("ward.csv", ".") + NONE, "path must be a readable table. Found IsADirectoryError"),
         (HEAD + BINARY.replace("schema.toml", "no.toml") + NONE, "schema file"),
-        (HEAD + BINARY + 'time = "months"\n' + NONE, "needs a target (binary outcome), or a time and an event"),
+        (HEAD + BINARY + 'time = "months"\n' + NONE, "ward: outcome: needs a time and an event, or a target"),
+        (HEAD + BINARY + 'kind = "binray"\n' + NONE, "Found 'binray'. Fix: say binary"),
+        (
+            HEAD + BINARY.replace("died", "stage") + NONE,
+            "takes survival and binary outcomes. Found a multiclass outcome",
+        ),
         (HEAD + BINARY.replace('path = "ward.csv"', "") + NONE, "a path or simulated, one of the two"),
         (HEAD + BINARY + 'test_on = ["ward"]\n' + NONE, "test_on must name other [[data]]. Found the table itself"),
         (HEAD + BINARY + 'test_on = ["trial"]\n' + SURVIVAL + NONE, "both must have the same outcomes"),
@@ -181,7 +228,7 @@ def test_every_problem_is_in_one_message(folder: Path) -> None:
     wrong = HEAD.replace("seeds", "seed") + BINARY.replace("target", "traget") + NONE.replace("steps", "stpes")
     with pytest.raises(SettingsError) as error:
         study_of(folder, wrong)
-    for part in ("4 problems:", "'seeds'", "'target'", "'steps'", "needs a target"):
+    for part in ("4 problems:", "'seeds'", "'target'", "is steps", "or a target"):
         assert part in str(error.value)
 
 
@@ -193,12 +240,12 @@ def test_the_command_refuses_a_typing_error_in_one_message(call: Call, folder: P
 
 
 def test_the_grid_is_the_product_of_everything_asked(folder: Path) -> None:
-    method = '[[method]]\nmechanism = "private"\nreference = ["cox", "aft"]\nepsilon = [1, 2.5]\ndata = ["trial"]\n'
+    method = '[[method]]\nmethod = "private"\nreference = ["cox", "aft"]\nepsilon = [1, 2.5]\ndata = ["trial"]\n'
     study = study_of(folder, HEAD.replace("[6]", "[6, 7, 8]"), BINARY, SURVIVAL, NONE, method)
     # none: two tables × 3 IPC × 2 seeds; private: one table × 2 references × 3 IPC × 2 ε × 2 seeds
     assert len(study.cells) == 2 * 3 * 2 + 2 * 3 * 2 * 2
     assert len({cell.name for cell in study.cells}) == len(study.cells)
-    private = [c for c in study.cells if c.mechanism == "private"]
+    private = [c for c in study.cells if c.made_by == "private"]
     asked = {(c.data, c.reference, c.ipc, c.epsilon, c.seed) for c in private}
     assert asked == {("trial", r, i, e, s) for r in ("cox", "aft") for i in (6, 7, 8) for e in (1, 2.5) for s in (0, 1)}
     assert {c.reference for c in study.cells if c.data == "ward"} == {"xgb"}
@@ -224,10 +271,17 @@ event = "event"
 ignore = ["died"]
 """
     study = study_of(folder, HEAD, outcomes, NONE)
-    assert [(c.data, c.goal.task, c.reference) for c in study.cells[::2]] == [
-        ("both:death", "binary", "xgb"), ("both:relapse", "survival", "cox")]  # fmt: skip
-    assert load(study.cells[0].source, study.cells[0].goal).outcome.names == ("died",)
-    assert load(study.cells[2].source, study.cells[2].goal).outcome.names == ("months", "event")
+    assert [(c.data, c.reference) for c in study.cells[::2]] == [("both:death", "xgb"), ("both:relapse", "cox")]
+    kinds = [load(cell.source, cell.endpoint).outcome.kind for cell in study.cells[::2]]
+    assert [kind.names for kind in kinds] == [("died",), ("months", "event")]
+
+
+def test_what_kind_of_outcome_a_column_is_the_schema_says_or_the_file(folder: Path) -> None:
+    stages = BINARY.replace('"died"', '"stage"')
+    (cell, _) = study_of(folder, HEAD, stages, PRIVATE).cells
+    assert load(cell.source, cell.endpoint).outcome.kind.name == "multiclass"
+    (named, _) = study_of(folder, HEAD, stages, 'kind = "multiclass"\n', PRIVATE).cells
+    assert load(named.source, named.endpoint).fingerprint() == load(cell.source, cell.endpoint).fingerprint()
 
 
 def test_a_cell_is_named_after_what_it_is_and_not_after_where_it_lies(folder: Path) -> None:
@@ -255,11 +309,11 @@ def test_the_example_studies_are_legal(name: str) -> None:
     table = (folder / "README.md").read_text(encoding="utf-8").splitlines()
     (line,) = (line for line in table if line.startswith(f"| `{name}.toml`"))
     assert line.endswith(f"| {len(study.cells)} |")
-    assert {c.mechanism for c in study.cells} == {"private", "published"}
+    assert {c.made_by for c in study.cells} == {"private", "published"}
     if name in ("seer", "adult"):  # their tables are read as the benchmarks read them
-        cohort = load(study.cells[0].source, study.cells[0].goal)
+        cohort = load(study.cells[0].source, study.cells[0].endpoint)
         rows, positive = {"seer": (4024, 616), "adult": (48842, 11687)}[name]
-        assert (len(cohort), int(cohort.outcome.label.sum())) == (rows, positive)
+        assert (len(cohort), int(cohort.outcome["label"].sum())) == (rows, positive)
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -275,16 +329,16 @@ def test_columns_are_renamed_and_rows_chosen_before_the_schema_is_applied(folder
     (folder / "schema.toml").write_text(holes, encoding="utf-8")
     data = BINARY + 'rename = { "crp " = "crp" }\nwhere = { site = "1" }\nmissing_markers = ["?"]\n'
     cell = study_of(folder, HEAD, data, NONE).cells[0]
-    cohort = load(cell.source, cell.goal)
+    cohort = load(cell.source, cell.endpoint)
     assert len(cohort) == 80
     packed = gzip.compress((folder / "ward.csv").read_bytes())
     (folder / "ward.csv.gz").write_bytes(packed)
     elsewhere = data.replace("ward.csv", (folder / "ward.csv.gz").as_uri())
     same = study_of(folder, HEAD, elsewhere, NONE).cells[0]
-    assert load(same.source, same.goal).fingerprint() == cohort.fingerprint()
+    assert load(same.source, same.endpoint).fingerprint() == cohort.fingerprint()
     assert list(cohort.schema.names) == [c.name for c in SMALL_SCHEMA.columns]
     assert int(cohort.features["crp"].isna().sum()) == 2
-    assert cohort.outcome.label.tolist() == frame.loc[::3, "died"].tolist()
+    assert cohort.outcome["label"].tolist() == frame.loc[::3, "died"].tolist()
 
 
 def test_persons_known_at_home_are_not_tested_elsewhere(folder: Path) -> None:
@@ -296,9 +350,9 @@ def test_persons_known_at_home_are_not_tested_elsewhere(folder: Path) -> None:
     home = site.replace('ward"\n', 'A"\n', 1) + 'where = { site = "A" }\ntest_on = ["B"]\n'
     other = site.replace('ward"\n', 'B"\n', 1) + 'where = { site = "B" }\n'
     cell = study_of(folder, HEAD, home, other, NONE).cells[0]
-    ((source, goal),) = cell.test_on
-    assert len(load(source, goal)) == 120
-    assert len(load(source, goal, apart_from=cell.source)) == 100
+    ((source, endpoint),) = cell.test_on
+    assert len(load(source, endpoint)) == 120
+    assert len(load(source, endpoint, apart_from=cell.source)) == 100
 
 
 # -- running ----------------------------------------------------------------------------------------------------------
@@ -480,7 +534,7 @@ def test_a_changed_study_keeps_the_cells_that_did_not_change(folder: Path) -> No
 KILLS = {
     "before the second cell": ("distcondense.study.run", "run_cell", 2, 1),
     "between making a cell's folder and signing it": ("distcondense.runs.folder", "write_json", 1, 0),
-    "inside the loop of a cell": ("distcondense.methods.published.condense", "student_score", 2, 2),
+    "inside the loop of a cell": ("distcondense.methods.published.engine", "_step", 3, 2),
     "between the ledger and the answer": ("distcondense.privacy.ledger", "Ledger.keep", 3, 0),
     "before the report": ("distcondense.study.run", "write_report", 1, 4),
 }
@@ -488,7 +542,7 @@ KILLS = {
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same study, run through: mechanism none gives the same bits each time, private the same questions."""
+    """The same study, run through: without noise the bits are the same each time, with it the questions are."""
     folder = tmp_path_factory.mktemp("undisturbed")
     small_frame(240).to_csv(folder / "ward.csv", index=False)
     (folder / "schema.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
@@ -496,14 +550,50 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
+@pytest.fixture(scope="module")
+def processes() -> Any:
+    """Processes that start with everything imported, and nothing of this one's threads."""
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(
+        ["tests.test_study", "xgboost", "lifelines", "distcondense.methods.published.condense"]
+    )
+    return server
+
+
+def run_and_be_killed(study: Path, out: Path, module: str, name: str, call: int) -> None:
+    """By a real SIGKILL when the call is about to be made: nothing after it happens, no handler runs."""
+    *path, last = name.split(".")
+    owner: Any = importlib.import_module(module)
+    for part in path:
+        owner = getattr(owner, part)
+    real, made = getattr(owner, last), 0
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal made
+        made += 1
+        if made == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments, **options)
+
+    setattr(owner, last, counted)
+    quicker(pytest.MonkeyPatch())  # as the test does here
+    warnings.simplefilter("ignore")
+    run(Study.from_toml(study), out)
+
+
 @pytest.mark.parametrize("where", KILLS)
-def test_a_study_killed_anywhere_goes_on_and_loses_nothing(folder: Path, undisturbed: Path, where: str) -> None:
+def test_a_study_killed_anywhere_goes_on_and_loses_nothing(
+    folder: Path, undisturbed: Path, processes: Any, where: str
+) -> None:
     module, name, call, finished = KILLS[where]
     study = study_of(folder, HEAD, *BOTH)
     out = folder / "out"
-    driver = [sys.executable, "-m", "tests.killed", folder / "study.toml", out, module, name, str(call)]
-    killed = subprocess.run(driver, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    process = processes.Process(target=run_and_be_killed, args=(folder / "study.toml", out, module, name, call))
+    process.start()
+    process.join(HANGS)
+    ended = process.exitcode
+    process.kill()  # it did so itself long ago, unless it hangs
+    assert ended == -signal.SIGKILL
     states = [line.state for line in plan(study, out).lines]
     assert states == ["kept"] * finished + ["waiting"] * (4 - finished)
     kept, private = [cell.name for cell in study.cells[:finished]], study.cells[0].name
@@ -515,20 +605,18 @@ def test_a_study_killed_anywhere_goes_on_and_loses_nothing(folder: Path, undistu
     assert {name: stamps(out / "cells" / name) for name in kept} == before
     for cell in study.cells:
         here, there = (RunFolder(place / "cells" / cell.name) for place in (out, undisturbed))
-        if cell.mechanism == "none":
+        if cell.method == "none":
             assert files(here.release) == files(there.release)
         else:  # never asked twice: the same questions, as many as in a run nobody disturbed
             own, theirs = read_events(here.ledger), read_events(there.ledger)
             assert [(e.query, e.columns, e.cost) for e in own] == [(e.query, e.columns, e.cost) for e in theirs]
             assert len({e.run for e in own}) == 1
             assert here.earlier_events() == ()
-            assert json.loads((here.release / "privacy.json").read_text())["epsilon"] <= 8
+            assert json.loads((here.release / "privacy.json").read_text())["epsilon"] <= 1
     assert read_events(RunFolder(out / "cells" / private).ledger)[: len(asked)] == asked
     ours, other = (pd.read_parquet(place / "internal/results.parquet") for place in (out, undisturbed))
     assert set(ours["cell"]) == {cell.name for cell in study.cells}
-    bits = [
-        frame[frame["mechanism"] == "none"].drop(columns="seconds").reset_index(drop=True) for frame in (ours, other)
-    ]
+    bits = [frame[frame["method"] == "none"].drop(columns="seconds").reset_index(drop=True) for frame in (ours, other)]
     assert len(bits[0]) > 20
     pd.testing.assert_frame_equal(bits[0], bits[1])
 
@@ -566,20 +654,23 @@ class Murderous:
 
 def test_on_ray_a_killed_worker_costs_its_own_cell_and_the_others_have_the_same_bits(call: Call, folder: Path) -> None:
     pytest.importorskip("ray")
-    from distcondense.cluster import on_ray
+    from distcondense.cluster.ray.session import connected
+    from distcondense.cluster.ray.tasks import TaskPool
 
-    study = study_of(folder, HEAD.replace("[0, 1]", "[0, 1, 2]"), BINARY, NONE)
-    run(study, folder / "here")
-    with on_ray.connected(Cluster(address="local", object_store_memory=80 * 2**20), cpus=2) as session:
+    study = study_of(folder, HEAD, BINARY, NONE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learners, "ROUNDS", ROUNDS)  # as in the workers, which know nothing of this test
+        run(study, folder / "here")
+    with connected(Cluster(address="local", object_store_memory=80 * 2**20), cpus=2) as session:
         with pytest.raises(ClusterError, match="GiB for one task"):
-            on_ray.TaskPool(session, memory=2**50)
-        tasks = on_ray.TaskPool(session, num_cpus=1, memory=2**28)
+            TaskPool(session, memory=2**50)
+        tasks = TaskPool(session, num_cpus=1, memory=2**28)
         assert tasks.at_once == 2
         board = run(study, folder / "there", Murderous(tasks, victim=1))
-        assert [line.state for line in board.lines] == ["done", "failed", "done"]
+        assert [line.state for line in board.lines] == ["done", "failed"]
         assert "its process died" in board.failed[0].reason
         answer = call("study", "study.toml", "--out", "there", "--at-once", "2", "--json")
-    assert (answer.code, json.loads(answer.out)["counts"]) == (0, {"done": 3})
+    assert (answer.code, json.loads(answer.out)["counts"]) == (0, {"done": 2})
     for cell in study.cells:
         here, there = (RunFolder(folder / place / "cells" / cell.name) for place in ("here", "there"))
         assert files(here.release) == files(there.release)
@@ -647,20 +738,20 @@ def test_a_terminal_gets_a_live_table_and_quiet_gets_nothing(folder: Path, monke
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Path]:
-    """A study with both kinds of outcome, three mechanisms and two sites that are tested on each other."""
+    """A study with two kinds of outcome, three methods and two sites that are tested on each other."""
     folder = tmp_path_factory.mktemp("reported")
     small_frame(2000).to_csv(folder / "ward.csv", index=False)  # enough for an answer at any noise
     small_frame(200, seed=5).to_csv(folder / "clinic.csv", index=False)
     (folder / "schema.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
     ward = BINARY + 'test_on = ["clinic"]\n'
     clinic = BINARY.replace("ward", "clinic") + 'test_on = ["ward"]\n'
-    published = NONE.replace('"none"', '"published"\nepsilon = 2\ndata = ["ward", "clinic"]')
+    published = NONE.replace('"none"', '"published"').replace("noise = false", "sigma_base = 8")
+    published += 'epsilon = 2\ndata = ["ward", "clinic"]\n'
     private = PRIVATE.replace("epsilon = 8", 'epsilon = 4\ndata = ["ward", "trial"]')
     study = study_of(folder, HEAD, ward, clinic, SURVIVAL, NONE, 'data = ["trial"]\n', published, private)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(bootstrap.__kwdefaults__, "resamples", 40)  # the numbers are compared with themselves
-        board = run(study, folder / "out")
-    assert board.failed == []
+    assert run(study, folder / "out").failed == []
+    with pictures():
+        write_report(study, StudyFolder(folder / "out"), {})
     return study, folder / "out"
 
 
@@ -668,20 +759,20 @@ def naive_rows(study: Study, out: Path) -> Iterator[tuple[Any, ...]]:
     """(cell, tested on, trained on, metric, value, low, high), by hand from the JSON files."""
     for cell in study.cells:
         room = out / "cells" / cell.name / "internal"
-        places = {cell.source.name: json.loads((room / "run.json").read_text())["metrics"]}
+        places = {cell.source.name: json.loads((room / "run.json").read_text())}
         if (room / "elsewhere.json").exists():
-            places |= {k: v["metrics"] for k, v in json.loads((room / "elsewhere.json").read_text()).items()}
-        for place, metrics in places.items():
-            for way in ("full", "private_model", "condensed", "random_real"):
-                for metric, found in metrics.get(way, {}).items():
-                    if isinstance(found, dict):
-                        yield cell.name, place, way, metric, found["value"], found["low"], found["high"]
+            places |= json.loads((room / "elsewhere.json").read_text())
+        for place, test in places.items():
+            for found in test["scores"]:
+                yield (cell.name, place, found["trained_on"], found["measure"], found["value"], found["low"],
+                       found["high"])  # fmt: skip
 
 
 def test_the_tidy_table_holds_every_number_of_every_cell_and_no_other(reported: tuple[Study, Path]) -> None:
     study, out = reported
     results = pd.read_parquet(out / "internal/results.parquet")
-    assert tuple(results.columns) == COLUMNS
+    assert list(results.columns) == list(COLUMNS)
+    assert set(results.loc[results["main"], "metric"]) == {"auroc", "c_index"}
     columns = ["cell", "tested_on", "trained_on", "metric", "value", "low", "high"]
     measured = results[results["note"].isna()]
     plain = measured[columns].astype(object).where(measured[columns].notna(), None)
@@ -693,7 +784,7 @@ def test_the_tidy_table_holds_every_number_of_every_cell_and_no_other(reported: 
     for cell in study.cells:
         privacy = json.loads((out / "cells" / cell.name / "release/privacy.json").read_text())
         own = results[results["cell"] == cell.name]
-        claimed = own[own["trained_on"].isin(["condensed", "private_model"])]
+        claimed = own[own["trained_on"].isin(["condensed", "reference"])]
         if privacy["epsilon"] is None:
             assert claimed["epsilon"].isna().all()
         else:
@@ -717,24 +808,24 @@ def test_the_page_shows_mean_spread_and_interval_as_recomputed_by_hand(reported:
     page = (out / "internal/tables.md").read_text(encoding="utf-8")
     rows = list(naive_rows(study, out))
 
-    def by_hand(data: str, place: str, mechanism: str, way: str, metric: str) -> str:
-        wanted = {c.name for c in study.cells if (c.data, c.mechanism) == (data, mechanism)}
+    def by_hand(data: str, place: str, method: str, way: str, metric: str) -> str:
+        wanted = {c.name for c in study.cells if (c.data, c.method) == (data, method)}
         numbers = [r[4:] for r in rows if r[0] in wanted and r[1:4] == (place, way, metric) and r[4] is not None]
         assert len(numbers) == 2  # one per seed
         value, low, high = (np.array(column) for column in zip(*numbers, strict=True))
         sd = np.sqrt(((value - value.mean()) ** 2).sum())  # of two
         return f"{value.mean():.3f} ± {sd:.3f} [{low.mean():.3f}, {high.mean():.3f}]"
 
-    survival = cells_of(page, "## Table 3. Survival outcomes: C-index by IPC", "trial", "none, cox")
+    survival = cells_of(page, "## Survival outcomes: C-index by IPC", "trial", "none, cox")
     assert survival == [["trial", "none, cox", by_hand("trial", "trial", "none", "full", "c_index"),
                          by_hand("trial", "trial", "none", "condensed", "c_index")]]  # fmt: skip
     name = "published, xgb, ε ≤ 2 as-published"
-    (binary,) = cells_of(page, "### (b) clinic", name)
+    (binary,) = cells_of(page, "### (b) clinic\n", name)
     metrics = ("auroc", "sensitivity", "specificity", "ppv", "npv")
     assert binary[1:7] == ["6", *(by_hand("clinic", "clinic", "published", "condensed", m) for m in metrics)]
     (cross,) = cells_of(page, "### (a) ward → clinic", name)
     assert cross[1:7] == ["6", *(by_hand("ward", "clinic", "published", "condensed", m) for m in metrics)]
-    overview = cells_of(page, "## Overview. Binary outcomes: AUROC by IPC", "ward", "private, xgb, ε ≤ 4 end-to-end")
+    overview = cells_of(page, "## Binary outcomes: AUROC by IPC", "ward", "private, xgb, ε ≤ 4 end-to-end")
     assert overview[0][2] == by_hand("ward", "ward", "private", "full", "auroc")
 
 
@@ -758,7 +849,7 @@ def test_the_page_says_whose_it_is_and_no_epsilon_stands_without_its_guarantee(r
 
 def test_the_page_adds_up_what_all_private_cells_read_of_the_same_patients(reported: tuple[Study, Path]) -> None:
     study, out = reported
-    private = [c for c in study.cells if c.mechanism == "private"]
+    private = [c for c in study.cells if c.made_by == "private"]
     events = [e for c in private for e in read_events(RunFolder(out / "cells" / c.name).ledger)]
     together = replay(events, 1e-5).epsilon
     # "ward" and "trial" are two outcomes of one file: the same patients
@@ -776,7 +867,7 @@ def test_the_page_adds_up_what_all_private_cells_read_of_the_same_patients(repor
 def test_a_site_that_is_home_itself_gives_homes_own_numbers(folder: Path) -> None:
     """The strongest check there is: same rows, same split, so the same metrics to the last digit."""
     (folder / "twin.csv").write_bytes((folder / "ward.csv").read_bytes())
-    soft = NONE.replace('"none"', '"none"\nname = "soft"').replace("steps = 6", "soft = true, steps = 6")
+    soft = NONE.replace('"none"', '"soft"').replace("steps = 6", "soft = true, steps = 6")
     parts = []
     for data, name in ((BINARY, "ward"), (SURVIVAL, "trial")):
         twin = data.replace(f'"{name}"', f'"{name}2"', 1).replace("ward.csv", "twin.csv")
@@ -796,21 +887,22 @@ def test_a_site_that_is_home_itself_gives_homes_own_numbers(folder: Path) -> Non
 
 def test_a_private_release_is_tested_elsewhere_as_its_receiver_would(reported: tuple[Study, Path]) -> None:
     study, out = reported
-    cell = next(c for c in study.cells if c.mechanism == "private" and c.data == "ward")
+    cell = next(c for c in study.cells if c.made_by == "private" and c.data == "ward")
     folder = StudyFolder(out)
-    home = _home(cell, folder.run(cell), load(cell.source, cell.goal))
-    ((source, goal),) = cell.test_on
-    site = load(source, goal)
-    test = site.split(seed=cell.seed).test
+    home = home_of(folder.run(cell), load(cell.source, cell.endpoint))
+    ((source, endpoint),) = cell.test_on
+    site = load(source, endpoint)
+    test = Stratified(cell.seed).of(site).test
     released = pd.read_parquet(folder.run(cell).release / "condensed.parquet")
-    outcome = replace(home.outcome, label=(released["died"] == 1).to_numpy().astype(np.int8))
-    student = home.learner.fit(home.codec.encode(released), outcome, risk=released["risk"].to_numpy(),
+    outcome = home.labelled.outcome.with_arrays(label=(released["died"] == 1).to_numpy().astype(np.int8))
+    student = home.learner.fit(home.codec.encode(released), outcome, soft=released["risk"].to_numpy(),
                                weight=released["weight"].to_numpy(), seed=cell.seed, threads=1)  # fmt: skip
     score = student.scores(home.codec.encode(site.features.iloc[test]))
-    found = folder.elsewhere(cell)["clinic"]["metrics"]
-    assert found["condensed"]["auroc"]["value"] == auroc(site.outcome.label[test], score)
-    assert found["rows"]["test"] == len(test)
-    assert "private_model" not in found  # it is not in the release
+    found = folder.elsewhere(cell)["clinic"]["scores"]
+    (condensed,) = (s for s in found if (s["trained_on"], s["measure"]) == ("condensed", "auroc"))
+    assert condensed["value"] == auroc(site.outcome["label"][test], score)
+    assert condensed["n"] == len(test)
+    assert {s["trained_on"] for s in found} == {"full", "condensed", "random_real"}  # the private model is not released
 
 
 def test_a_site_added_later_is_tested_without_condensing_again(folder: Path) -> None:
@@ -841,3 +933,48 @@ def test_a_site_without_both_classes_is_noted_and_nothing_fails(folder: Path) ->
     away = results[results["tested_on"] == "clinic"]
     assert away["value"].isna().all()
     assert away["note"].str.contains("both classes").all()
+
+
+def test_a_release_without_an_answer_is_tested_nowhere_and_nothing_fails(folder: Path) -> None:
+    small_frame(60, seed=5).to_csv(folder / "clinic.csv", index=False)
+    clinic = BINARY.replace("ward", "clinic")
+    little = PRIVATE.replace("epsilon = 8", "epsilon = 0.01") + 'data = ["ward"]\n'
+    study = study_of(folder, HEAD, BINARY, 'test_on = ["clinic"]\n', clinic, little)
+    assert run(study, folder / "out").failed == []
+    results = pd.read_parquet(folder / "out/internal/results.parquet")
+    condensed = results[results["trained_on"] == "condensed"]
+    assert set(condensed["tested_on"]) == {"ward", "clinic"}
+    assert condensed["value"].isna().all()
+    assert (condensed["rows"] == 0).all()
+    assert "no answer in 2 of 2" in (folder / "out/internal/tables.md").read_text(encoding="utf-8")
+
+
+# -- strangers --------------------------------------------------------------------------------------------------------
+
+
+def test_a_strangers_method_and_kind_of_outcome_need_no_change_here(folder: Path) -> None:
+    for seed, name in enumerate(("ward", "clinic")):
+        small_frame(120, seed=seed).assign(died=lambda f: f["age"] / 100).to_csv(folder / f"{name}.csv", index=False)
+    schema = Schema(tuple(column for column in SCHEMA.columns if column.name != "died"))
+    (folder / "schema.toml").write_text(schema.to_toml(), encoding="utf-8")
+    shares = BINARY + 'kind = "fraction"\n'
+    parts = (HEAD, shares, 'test_on = ["clinic"]\n', shares.replace("ward", "clinic"),
+             '[[method]]\nmethod = "uniform"\nsettings = { spread = 0.5 }\n')  # fmt: skip
+    with registered(), pictures():
+        study = study_of(folder, *parts)
+        assert run(study, folder / "out").failed == []
+        with pytest.raises(SettingsError, match=r"uniform: takes only settings of its own\. Found epsilon"):
+            study_of(folder, *parts, "epsilon = 1\n")
+        with pytest.raises(SettingsError, match="has none to choose"):
+            study_of(folder, *parts, 'reference = "trees"\n')
+    results = pd.read_parquet(folder / "out/internal/results.parquet")
+    assert {tuple(row) for row in results[["outcome", "made_by", "reference", "metric"]].to_numpy()} == {
+        ("fraction", "uniform", "trees", "mae")
+    }
+    assert set(results.loc[results["data"] == "ward", "tested_on"]) == {"ward", "clinic"}
+    page = (folder / "out/internal/tables.md").read_text(encoding="utf-8")
+    assert "## Fraction outcomes: MAE by IPC" in page
+    assert "### (a) ward → clinic" in page
+    assert (folder / "out/internal/utility-vs-ipc-fraction.png").exists()
+    with pytest.raises(SettingsError, match="must be one of"):  # nothing stays registered
+        study_of(folder, *parts)

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcondense.data.cohort import Cohort, read_csv_cells
+from distcondense.data.cohort import Cohort
+from distcondense.data.reading import read_csv_cells
 from distcondense.data.schema import Column, Schema
 from distcondense.data.tables import MISSING_MARKERS, read_cell, read_table
 from distcondense.errors import CohortError
@@ -67,9 +68,9 @@ def cohort_of(rows: Sequence[Row], header: Row = HEADER, ending: str = ".csv", *
 
 def same_rows(found: Cohort, expected: Cohort) -> None:
     pd.testing.assert_frame_equal(found.features, expected.features, check_exact=True)
-    np.testing.assert_array_equal(found.outcome.label, expected.outcome.label)
-    assert found.outcome.labels == expected.outcome.labels
-    assert list(map(type, found.outcome.labels)) == list(map(type, expected.outcome.labels))
+    np.testing.assert_array_equal(found.outcome["label"], expected.outcome["label"])
+    assert found.outcome.kind.labels == expected.outcome.kind.labels
+    assert list(map(type, found.outcome.kind.labels)) == list(map(type, expected.outcome.kind.labels))
     assert found.person is not None
     assert expected.person is not None
     np.testing.assert_array_equal(pd.factorize(found.person)[0], pd.factorize(expected.person)[0])
@@ -103,8 +104,8 @@ def test_every_cell_says_what_it_says_alone(rows: list[Row]) -> None:
     np.testing.assert_array_equal(cohort.features["age"], [AGE[c] for c in age])
     assert [None if c != c else c for c in cohort.features["code"]] == [CODE[c] for c in code]
     assert list(cohort.features["flag"]) == [FLAG[c] for c in flag]
-    assert list(cohort.outcome.label) == [DIED[c] for c in died]
-    assert cohort.outcome.labels == ("0", "ja")
+    assert list(cohort.outcome["label"]) == [DIED[c] for c in died]
+    assert cohort.outcome.kind.labels == ("0", "ja")
     assert cohort.person is not None
     for i, one in enumerate(who):
         for j, other in enumerate(who):
@@ -123,9 +124,9 @@ def test_ids_that_are_one_number_are_four_persons(schema: Schema | None) -> None
 @pytest.mark.parametrize("label", ["0", "ja"])
 def test_a_declared_outcome_reads_when_only_one_label_occurs(label: str) -> None:
     cohort = cohort_of([("1", "1.5", "40", "2", "True", label)] * 3)
-    assert list(cohort.outcome.label) == [int(label == "ja")] * 3
-    assert cohort.outcome.labels == ("0", "ja")
-    assert cohort.outcome.labels_public
+    assert list(cohort.outcome["label"]) == [int(label == "ja")] * 3
+    assert cohort.outcome.kind.labels == ("0", "ja")
+    assert cohort.outcome.kind.labels_public
 
 
 def test_the_event_of_a_survival_table_reads_cell_by_cell() -> None:
@@ -136,8 +137,7 @@ def test_the_event_of_a_survival_table_reads_cell_by_cell() -> None:
     for rows in ([("40", "01.50", "0")], [("40", "1.5", "0"), ("41", "2", "ja")]):
         how = {"schema": schema, "target": None, "person_id": None, "time": "months", "event": "event"}
         cohort = cohort_of(rows, header, **how)
-        assert cohort.outcome.time is not None
-        assert (cohort.outcome.time[0], cohort.outcome.label[0]) == (1.5, 0)
+        assert (cohort.outcome["time"][0], cohort.outcome["label"][0]) == (1.5, 0)
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_an_undeclared_outcome_is_a_number_where_it_reads_as_one(
 ) -> None:
     rows = [("1", "1.5", "40", "2", "True", cell) for cell in cells]
     cohort = cohort_of(rows, schema=SCHEMA.without(["died"]), positive=positive)
-    assert list(cohort.outcome.label) == read
-    assert cohort.outcome.labels == labels
-    assert list(map(type, cohort.outcome.labels)) == list(map(type, labels))
+    assert list(cohort.outcome["label"]) == read
+    assert cohort.outcome.kind.labels == labels
+    assert list(map(type, cohort.outcome.kind.labels)) == list(map(type, labels))
 
 
 def test_an_undeclared_outcome_of_words_and_numbers_is_refused() -> None:

@@ -18,8 +18,8 @@ from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, Tr
 
 from distcondense.errors import ModelError
 from distcondense.kernels import walk
-from distcondense.models.base import Reference
-from distcondense.models.trees import below_or_equal, flatten, strictly_below, tree_reference
+from distcondense.models.base import Model
+from distcondense.models.trees import below_or_equal, flatten, strictly_below, tree_model
 from tests import naive
 
 TOLERANCE = 1e-6  # of float32 scores near 1: the libraries add the same leaves in other orders and widths
@@ -83,7 +83,7 @@ def test_the_flat_trees_score_as_the_library_does(name, missing):
     make, link, _ = MODELS[name]
     X, y = table(missing=missing)
     model = make().fit(X, y)
-    reference = tree_reference(model)
+    reference = tree_model(model)
     # the grid of the rows is also where thresholds lie midway or exactly, and fresh rows fall anywhere
     fresh = np.random.default_rng(1).normal(size=(200, X.shape[1])).astype(np.float32)
     for rows in (X, fresh):
@@ -91,7 +91,7 @@ def test_the_flat_trees_score_as_the_library_does(name, missing):
         np.testing.assert_allclose(reference.scores(rows), expected, atol=TOLERANCE)
         np.testing.assert_allclose(walk.scores(reference.ensemble, rows), expected, atol=TOLERANCE)
         assert np.ptp(expected) > 0.1
-    assert isinstance(reference, Reference)
+    assert isinstance(reference, Model)
     assert (reference.link, reference.n_features) == (link, X.shape[1])
 
 
@@ -110,7 +110,7 @@ def test_any_xgboost_model_is_read_exactly(seed, n, d, depth, rounds, missing, o
         data = xgboost.DMatrix(X, label_lower_bound=y + 1.0, label_upper_bound=y + 1.5, nthread=1)
     params = {"objective": objective, "max_depth": depth, "min_child_weight": 0, "nthread": 1}
     booster = xgboost.train(params, data, rounds)
-    reference = tree_reference(booster)
+    reference = tree_model(booster)
     survival = objective.startswith("survival")
     expected = booster.predict(xgboost.DMatrix(X, nthread=1), output_margin=survival)
     np.testing.assert_allclose(reference.scores(X), expected, rtol=1e-6, atol=1e-6)
@@ -123,7 +123,7 @@ def test_an_early_stopped_wrapper_is_read_up_to_its_best_round():
     model = xgboost.XGBClassifier(n_estimators=60, learning_rate=0.9, early_stopping_rounds=3, n_jobs=1)
     model.fit(X[:150], y[:150], eval_set=[(X[150:], y[150:])], verbose=False)
     assert model.best_iteration + 1 < model.get_booster().num_boosted_rounds()
-    reference = tree_reference(model)
+    reference = tree_model(model)
     assert reference.ensemble.n_trees == model.best_iteration + 1
     np.testing.assert_allclose(reference.scores(X), model.predict_proba(X)[:, 1], atol=TOLERANCE)
 
@@ -134,7 +134,7 @@ def test_a_lightgbm_model_is_read_up_to_its_best_round():
     booster = lightgbm.train(params, lightgbm.Dataset(X, y), 10)
     every_round = booster.predict(X)
     booster.best_iteration = 3
-    reference = tree_reference(booster)
+    reference = tree_model(booster)
     assert reference.ensemble.n_trees == 3
     np.testing.assert_allclose(walk.scores(reference.ensemble, X), booster.predict(X), atol=TOLERANCE)
     assert np.abs(reference.scores(X) - every_round).max() > 0.01
@@ -193,7 +193,7 @@ def test_every_comparison_and_default_direction_is_kept(operator, default_left):
 
 def test_children_are_siblings_and_arrays_are_read_only():
     X, y = table()
-    trees = tree_reference(MODELS["lightgbm classifier"][0]().fit(X, y)).ensemble
+    trees = tree_model(MODELS["lightgbm classifier"][0]().fit(X, y)).ensemble
     inner = np.flatnonzero(trees.feature >= 0)
     children = np.sort(np.concatenate((trees.left[inner], trees.left[inner] + 1, trees.roots)))
     np.testing.assert_array_equal(children, np.arange(len(trees.feature)))  # each node has one parent or is a root
@@ -204,7 +204,7 @@ def test_children_are_siblings_and_arrays_are_read_only():
 def test_a_reference_survives_pickling():
     X, y = table()
     for name in ("xgboost classifier", "lightgbm classifier", "random forest"):
-        reference = tree_reference(MODELS[name][0]().fit(X, y))
+        reference = tree_model(MODELS[name][0]().fit(X, y))
         twin = pickle.loads(pickle.dumps(reference))
         np.testing.assert_array_equal(twin.scores(X), reference.scores(X))
         assert twin.fingerprint == reference.fingerprint
@@ -213,7 +213,7 @@ def test_a_reference_survives_pickling():
 def test_the_callers_model_is_left_as_it_was():
     X, y = table()
     model = sklearn_model("RandomForestClassifier", n_estimators=3, n_jobs=2).fit(X, y)
-    assert tree_reference(model, threads=1).predictor.model.n_jobs == 1
+    assert tree_model(model, threads=1).predictor.model.n_jobs == 1
     assert model.n_jobs == 2
 
 
@@ -247,11 +247,11 @@ def test_what_cannot_be_read_is_refused_with_a_way_out(name):
         warnings.simplefilter("ignore")
         model = REFUSED[name](X, y)
     with pytest.raises(ModelError, match="must") as refusal:
-        tree_reference(model)
+        tree_model(model)
     assert refusal.value.fix
 
 
 def test_a_regression_is_no_probability():
     X, y = table()
     with pytest.raises(ModelError, match="classifier"):
-        tree_reference(xgboost.XGBRegressor(n_estimators=2, n_jobs=1).fit(X, y), link="probability")
+        tree_model(xgboost.XGBRegressor(n_estimators=2, n_jobs=1).fit(X, y), link="probability")

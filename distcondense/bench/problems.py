@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from distcondense.errors import SettingsError
 
 if TYPE_CHECKING:
-    from distcondense.models.trees import TreeReference
+    from distcondense.models.trees import TreeModel
 
 F32 = NDArray[np.float32]
 TRAINING_ROWS = 3000
@@ -56,10 +56,10 @@ class Problem:
         return (np.random.default_rng((self.seed, 3)).normal(size=self.rows) / self.rows).astype(np.float32)
 
     @cached_property
-    def reference(self) -> TreeReference:
-        from distcondense.models.trees import tree_reference
+    def reference(self) -> TreeModel:
+        from distcondense.models.trees import tree_model
 
-        return tree_reference(loaded(self.booster), name=self.name)
+        return tree_model(loaded(self.booster), name=self.name)
 
     @cached_property
     def used(self) -> NDArray[np.int64]:

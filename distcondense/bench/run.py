@@ -24,7 +24,7 @@ from distcondense.bench.problems import F32, FULL, QUICK, Plan, Problem, problem
 from distcondense.errors import UserError
 from distcondense.kernels import native
 from distcondense.kernels.rows import check_threads
-from distcondense.runs.folder import write_json
+from distcondense.runs.files import write_json
 
 Say = Callable[[str], None]
 DEFAULT_OUT = Path("benchmarks/results")

@@ -1,1 +1,1 @@
-"""Where and how a run is carried out: executors, workers, checkpoints, jobs. The worker is never clever."""
+"""Where and how a run is carried out: executors, workers, Ray, jobs. The worker is never clever."""

@@ -20,7 +20,8 @@ class Cluster:
     num_gpus: float = 0  # of each actor; above 0 the structured path runs on the GPU
     max_restarts: int = 3  # of each actor in a row, before the run gives up
     backoff: float = 0.5  # seconds before an actor's first restart; doubles with each further one
-    start_timeout: float = 60  # seconds without a single actor that is up, before the run gives up
+    start_timeout: float = 60  # seconds without room for a single actor, before the run gives up; ten times as many
+    # for one that has its cores and is starting: a busy machine is slow, and a large model takes its time
     object_store_memory: int | None = None  # bytes, of a cluster that is started here
 
     def __post_init__(self) -> None:

@@ -14,16 +14,15 @@ from contextlib import ExitStack
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from distcondense.arrays import Matrix
 from distcondense.cluster.config import Cluster, check_store
-from distcondense.cluster.plan import grid_of, shares
+from distcondense.cluster.plan import divide, grid_of
 from distcondense.cluster.worker import Shared, Worker
-from distcondense.models.base import Reference
-from distcondense.models.jacobian import Path, jacobian, path_of, way_of
+from distcondense.models.base import Model
+from distcondense.models.jacobian import JacobianPath, jacobian, path_of, way_of
 
-Matrix = NDArray[np.float32]
 Say = Callable[[str], None]
 TILES_PER_THREAD = 8
 
@@ -40,14 +39,14 @@ class Executor(Protocol):
         """The engine may run the fused in-process kernel instead of asking for a Jacobian."""
         ...
 
-    def open(self, model: Reference, path: Path, X: Matrix, widths: Matrix) -> None:
+    def open(self, model: Model, path: JacobianPath, X: Matrix, widths: Matrix) -> None:
         """Get ready for rows of X's shape; X and widths are the first step's."""
         ...
 
     def jacobian(self, X: Matrix, widths: Matrix) -> Matrix: ...
 
-    def tell(self, *, steps_per_second: float, epsilon: Callable[[], float] | None) -> None:
-        """How the run goes, once a step; ε is as-published, the only one there is here, and computed if it is shown."""
+    def report(self, *, steps_per_second: float, epsilon: Callable[[], float] | None, guarantee: str) -> None:
+        """How the run goes, once a step; ε, by this guarantee, is computed only where it is shown."""
         ...
 
     def facts(self) -> dict[str, Any]:
@@ -69,7 +68,7 @@ class LocalExecutor:
     def __exit__(self, *error: Any) -> None:
         self._stack.close()
 
-    def open(self, model: Reference, path: Path, X: Matrix, widths: Matrix) -> None:
+    def open(self, model: Model, path: JacobianPath, X: Matrix, widths: Matrix) -> None:
         self._model = model
         if path_of(model, path) == "structured":
             self.fuses = True
@@ -87,7 +86,7 @@ class LocalExecutor:
         J, shared = np.zeros(X.shape, np.float32), Shared(X, widths)
         grid = grid_of(self._way, len(X))
         first, tiles = 0, []
-        for count in shares(grid.units, [1.0] * (self.threads * TILES_PER_THREAD)):
+        for count in divide(grid.units, [1.0] * (self.threads * TILES_PER_THREAD)):
             tiles += [tile for _, tile in grid.tiles(first, first + count)]
             first += count
         for tile, part in zip(
@@ -103,7 +102,7 @@ class LocalExecutor:
         worker: Worker = self._mine.worker
         return worker
 
-    def tell(self, *, steps_per_second: float, epsilon: Callable[[], float] | None) -> None:
+    def report(self, *, steps_per_second: float, epsilon: Callable[[], float] | None, guarantee: str) -> None:
         pass
 
     def facts(self) -> dict[str, Any]:
@@ -120,7 +119,7 @@ class RayExecutor:
         self._facts: dict[str, Any] = {}
 
     def __enter__(self) -> RayExecutor:
-        from distcondense.cluster.on_ray import connected
+        from distcondense.cluster.ray.session import connected
 
         self._session = self._stack.enter_context(connected(self.config, cpus=self._cpus()))
         self.say(str(self._session))
@@ -133,14 +132,14 @@ class RayExecutor:
     def fuses(self) -> bool:
         return self._local is not None
 
-    def open(self, model: Reference, path: Path, X: Matrix, widths: Matrix) -> None:
+    def open(self, model: Model, path: JacobianPath, X: Matrix, widths: Matrix) -> None:
         structured = path_of(model, path) == "structured"
         if structured and getattr(model, "ensemble", None) is None:
             self.say("planner: a linear score has its Jacobian in closed form; the loop stays in process")
             self._stay(model, path, X, widths)
             return
         from distcondense.cluster.dispatch import Dispatcher
-        from distcondense.cluster.on_ray import Meters, RayCrew
+        from distcondense.cluster.ray.actors import Meters, RayCrew
 
         session, way, shared = self._session, way_of(model, path), Shared(X, widths)
         _check_store(session.object_store, shared, len(way.columns))
@@ -162,7 +161,7 @@ class RayExecutor:
         """Cores of a cluster started here: what the actors take, if their number is said."""
         return None if self.config.actors is None else max(1, round(self.config.actors * self.config.num_cpus))
 
-    def _choose(self, model: Reference, path: Path, shared: Shared) -> None:
+    def _choose(self, model: Model, path: JacobianPath, shared: Shared) -> None:
         """Trees whose structure is known: through Ray only if that is measured to be faster here."""
         self.jacobian(shared.X, shared.widths)
         remote = _seconds(lambda: self.jacobian(shared.X, shared.widths))
@@ -179,7 +178,7 @@ class RayExecutor:
         if stays:  # and the cluster goes
             self._stay(model, path, shared.X, shared.widths)
 
-    def _stay(self, model: Reference, path: Path, X: Matrix, widths: Matrix) -> None:
+    def _stay(self, model: Model, path: JacobianPath, X: Matrix, widths: Matrix) -> None:
         self._stack.close()
         self._local = self._stack.enter_context(LocalExecutor(self.threads))
         self._local.open(model, path, X, widths)
@@ -189,10 +188,10 @@ class RayExecutor:
             return self._local.jacobian(X, widths)
         return self._dispatcher.jacobian(Shared(X, widths))
 
-    def tell(self, *, steps_per_second: float, epsilon: Callable[[], float] | None) -> None:
+    def report(self, *, steps_per_second: float, epsilon: Callable[[], float] | None, guarantee: str) -> None:
         if self._local is None:
             spent = None if epsilon is None else epsilon()
-            self._meters.set({"steps_per_second": steps_per_second, **self._moved()}, spent, "as-published")
+            self._meters.set({"steps_per_second": steps_per_second, **self._moved()}, spent, guarantee)
 
     def _moved(self) -> dict[str, float]:
         tally = self._dispatcher.tally

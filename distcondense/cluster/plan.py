@@ -58,15 +58,15 @@ def grid_of(way: Batches | Walk, rows: int) -> Grid:
 
 
 @dataclass(frozen=True)
-class Job:
-    """A tile, how many units it has, and for whom it is meant."""
+class Assignment:
+    """A tile, how many units it has, and the worker it is meant for."""
 
     tile: Tile
     units: int
     worker: int
 
 
-def shares(units: int, speeds: Sequence[float]) -> list[int]:
+def divide(units: int, speeds: Sequence[float]) -> list[int]:
     """`units` divided in proportion to the speeds; whole numbers that add up, the larger remainders first."""
     total = sum(speeds)
     if total <= 0:
@@ -79,10 +79,10 @@ def shares(units: int, speeds: Sequence[float]) -> list[int]:
     return counts
 
 
-def plan(grid: Grid, speeds: Sequence[float]) -> list[Job]:
-    """Jobs in the order of the table, each worker's a run of it; `speeds` in units per second, 0 for who is away."""
-    jobs, first = [], 0
-    for worker, count in enumerate(shares(grid.units, speeds)):
+def plan(grid: Grid, speeds: Sequence[float]) -> list[Assignment]:
+    """Tiles in the order of the table, each worker's a run of it; `speeds` in units per second, 0 for who is away."""
+    assignments, first = [], 0
+    for worker, count in enumerate(divide(grid.units, speeds)):
         if not count:
             continue
         least = max(1, int(speeds[worker] * LEAST_SECONDS))
@@ -90,6 +90,6 @@ def plan(grid: Grid, speeds: Sequence[float]) -> list[Job]:
         last = first + count
         while first < last:  # large ones first, then smaller and smaller: at the end nobody waits long for another
             size = min(last - first, max(least, min(most, -(-(last - first) // TILES_EACH))))
-            jobs += [Job(tile, units, worker) for units, tile in grid.tiles(first, first + size)]
+            assignments += [Assignment(tile, units, worker) for units, tile in grid.tiles(first, first + size)]
             first += size
-    return jobs
+    return assignments

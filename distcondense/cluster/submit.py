@@ -37,7 +37,7 @@ _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 
 
 class JobClient(Protocol):
-    """A cluster that takes jobs (`on_ray.RayJobs`). Lost on the way, it raises ConnectionError."""
+    """A cluster that takes jobs (`ray.jobs.RayJobs`). Lost on the way, it raises ConnectionError."""
 
     def submit(self, command: str, runtime_env: dict[str, Any], cpus: float) -> str:
         """Start a job; its name."""
@@ -343,7 +343,7 @@ def _files_of(
     folder: Path, excludes: Sequence[str], *, what: str | None = None, defaults: bool = True
 ) -> dict[str, Path]:
     """The files Ray would send of a folder, each looked at: name → file."""
-    from distcondense.cluster.on_ray import files_to_send
+    from distcondense.cluster.ray.jobs import files_to_send
 
     what = what or f"working dir {folder}"
     if not folder.is_dir():
@@ -361,6 +361,6 @@ def _files_of(
 
 
 def _connect(address: str, token: str | None) -> JobClient:
-    from distcondense.cluster.on_ray import job_client
+    from distcondense.cluster.ray.jobs import job_client
 
     return job_client(address, token)

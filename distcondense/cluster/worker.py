@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
 from distcondense import kernels
+from distcondense.arrays import Matrix
 from distcondense.errors import ClusterError
-from distcondense.models.base import Reference
-from distcondense.models.jacobian import Path, Tile, way_of
+from distcondense.models.base import Model
+from distcondense.models.jacobian import Batches, JacobianPath, Tile, way_of
 
 ALIKE = ("distcondense", "numpy", "numba", "xgboost", "scikit-learn", "treelite")  # whose version can move a bit
 
@@ -30,8 +29,8 @@ ALIKE = ("distcondense", "numpy", "numba", "xgboost", "scikit-learn", "treelite"
 class Shared:
     """What every tile of a step needs."""
 
-    X: NDArray[np.float32]  # (m, d)
-    widths: NDArray[np.float32]  # (d,)
+    X: Matrix  # (m, d)
+    widths: Matrix  # (d,)
 
     @property
     def nbytes(self) -> int:
@@ -39,13 +38,13 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Hello:
+class Identity:
     """Who a worker is; the driver refuses one that would compute other bits."""
 
     host: str
     pid: int
     node: str  # of a cluster; "" in process
-    alike: dict[str, str]
+    versions: dict[str, str]
     blas: str = ""  # which kernels its BLAS took for its processor; another may round a product otherwise
 
 
@@ -62,7 +61,7 @@ class Part:
         return sum(array.nbytes for array in arrays)
 
 
-def likeness() -> dict[str, str]:
+def versions() -> dict[str, str]:
     """What must be the same wherever tiles of one run are computed."""
     found = {"python": ".".join(platform.python_version_tuple()[:2]), "machine": platform.machine()}
     for name in ALIKE:
@@ -73,7 +72,7 @@ def likeness() -> dict[str, str]:
     return {**found, "backend": kernels.backend()}
 
 
-def blas() -> str:
+def blas_kernels() -> str:
     """The kernels that this machine's BLAS libraries chose."""
     return ", ".join(
         sorted({str(found.get("architecture")) for found in threadpool_info() if found["user_api"] == "blas"})
@@ -83,7 +82,7 @@ def blas() -> str:
 class Worker:
     """Computes tiles; the same object serves threads and Ray actors."""
 
-    def __init__(self, model: Reference, path: Path, threads: int = 1, gpu: bool = False) -> None:
+    def __init__(self, model: Model, path: JacobianPath, threads: int = 1, gpu: bool = False) -> None:
         if gpu:
             from distcondense.kernels import cuda
 
@@ -93,8 +92,17 @@ class Worker:
                 )
         self.way = way_of(model, path, threads=threads, gpu=gpu)
 
-    def hello(self) -> Hello:
-        return Hello(socket.gethostname(), os.getpid(), "", likeness(), blas())
+    def identity(self) -> Identity:
+        return Identity(socket.gethostname(), os.getpid(), "", versions(), blas_kernels())
+
+    def refuse_interpreter(self) -> None:
+        """Compiled trees and Treelite's interpreter differ in last bits: the workers of a run must not mix them."""
+        if isinstance(self.way, Batches) and self.way.path == "compiled" and self.way._scores.engine is None:  # type: ignore[attr-defined]
+            raise ClusterError(
+                f"worker on {socket.gethostname()}", "must compile the trees, or its tiles would differ in their bits",
+                found="no tl2cgen or no C compiler that works",
+                fix="install both on every node, or use another path",
+            )  # fmt: skip
 
     def tile(self, shared: Shared, tile: Tile) -> Part:
         """The quotients of a tile."""

@@ -19,12 +19,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from distcondense.arrays import Floats, Matrix
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import MAX_WHOLE, Column, Schema
 from distcondense.errors import CohortError, DistcondenseWarning
 
-Matrix = NDArray[np.float32]
-Floats = NDArray[np.float64]
 MISSING = "missing"  # the name of the category or indicator that stands for a hole
 
 
@@ -137,6 +136,8 @@ class Codec:
         at = 0
         for block in self.blocks:
             here = slice(at, at + block.width)
+            if block.column.decimals is not None:
+                raw[:, at] = block.column.rounded(raw[:, at])
             if block.values:
                 raw[:, here] = np.eye(block.width)[np.argmax(raw[:, here], axis=1)]
             elif block.width == 2:  # a missing value's number is the public fill, whatever the optimiser did to it

@@ -56,8 +56,9 @@ class Column:
     `missing`: "refuse" (default), "constant" (missing values become the public `fill`), "category" (missing is a
     category of its own) or "indicator" (numbers: a 0/1 column beside it, the value itself set to `fill`, which
     defaults to the middle of the bounds). `spacing`: "log" for a skewed number (money, counts, concentrations), most of
-    whose values lie near `low`; the private mechanism then cuts its public cells finer there.
-    `ordered`: the categories are listed in their natural order (stages, grades), which the private mechanism uses.
+    whose values lie near `low`; the private method then cuts its public cells finer there.
+    `ordered`: the categories are listed in their natural order (stages, grades), which the private method uses.
+    `decimals`: released numbers are rounded to so many digits after the point, as they are measured.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Column:
     fill: Label | None = None
     spacing: Spacing = "linear"
     ordered: bool = False
+    decimals: int | None = None
 
     @property
     def numeric(self) -> bool:
@@ -82,6 +84,12 @@ class Column:
             return 0.0
         middle = (self.low + self.high) / 2
         return float(round(middle)) if self.kind == "integer" else middle
+
+    def rounded(self, values: Any) -> Any:
+        """Numbers as this column writes them."""
+        if self.kind == "integer":
+            return np.round(values)
+        return values if self.decimals is None else np.round(values, self.decimals)
 
     def problems(self) -> list[str]:
         """Everything wrong with this description, all at once."""
@@ -111,6 +119,12 @@ class Column:
             found += self._label_problems()
         return found
 
+    def _rounds_out(self) -> bool:
+        """Whether a legal number could be rounded to one beyond the bounds."""
+        if self.low is None or self.high is None:
+            return False
+        return bool(self.rounded(self.low) < self.low or self.rounded(self.high) > self.high)
+
     def _numeric_problems(self) -> list[str]:
         found = []
         if self.categories:
@@ -124,6 +138,12 @@ class Column:
                 found.append(f"no whole number lies within the bounds. Found low = {self.low}, high = {self.high}")
         if self.spacing == "log" and self.low is None:
             found.append('spacing = "log" needs low and high')
+        if self.decimals is not None and not (type(self.decimals) is int and 0 <= self.decimals <= 12):
+            found.append(f"decimals must be a whole number from 0 to 12. Found {self.decimals!r}")
+        elif self.decimals and self.kind == "integer":
+            found.append("decimals belong to continuous columns")
+        elif self.decimals is not None and not found and self._rounds_out():
+            found.append("low and high must have no more decimals than the column")
         if self.missing == "category":
             found.append('missing = "category" is for categorical columns; use "indicator"')
         number = _is_number(self.fill)
@@ -142,6 +162,8 @@ class Column:
         found = []
         if self.low is not None or self.high is not None:
             found.append("low and high belong to continuous and integer columns")
+        if self.decimals is not None:
+            found.append("decimals belong to continuous columns")
         if self.spacing != "linear":
             found.append("spacing belongs to continuous and integer columns")
         if len(set(self.categories)) != len(self.categories):
@@ -250,7 +272,7 @@ class Schema:
         notes = data.get("notes", [])
         if not isinstance(notes, list | tuple) or not all(isinstance(note, str) for note in notes):
             raise SchemaError(where, "notes must be a list of texts", found="another type", fix='write notes = ["…"]')
-        keys = {"kind", "low", "high", "categories", "unit", "missing", "fill", "spacing", "ordered"}
+        keys = {"kind", "low", "high", "categories", "unit", "missing", "fill", "spacing", "ordered", "decimals"}
         columns = []
         for name, entry in data.get("columns", {}).items():
             section = f"[columns.{name}] "

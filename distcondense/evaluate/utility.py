@@ -1,184 +1,227 @@
-"""Utility on held-out patients: AUROC and what follows at the validation-chosen threshold, or the C-index.
+"""Utility on held-out patients: fresh models of condensed rows beside models of real ones (paper 000 §2.4, Table 4).
 
-Intervals are 95% percentile bootstrap over test patients (persons together where rows share a person). These numbers
-are computed on patients outside any guarantee: they belong in `internal/`, never in `release/`.
+Everything here can be made again from a finished run and the table, so another site may be tested later without
+condensing again: a private run is not repeated (and not paid for) because somebody wants one more test. The numbers are
+computed on patients: they belong in `internal/`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from distcondense.arrays import Index, Matrix
 from distcondense.data.codec import Codec
-from distcondense.data.cohort import Cohort, Outcome, Split
-from distcondense.errors import ModelError
-from distcondense.methods.base import Condensed, in_unit
-from distcondense.models.base import Link, Reference
-from distcondense.outcomes.measures import AurocSample, CIndexSample
+from distcondense.data.cohort import Cohort
+from distcondense.data.features import check_features
+from distcondense.data.persons import Split, Stratified, split_from
+from distcondense.data.schema import Schema
+from distcondense.errors import ModelError, UserError
+from distcondense.evaluate.score import CONDENSED, FULL, RANDOM, REFERENCE, RESAMPLES, Score, bootstrap
+from distcondense.methods.base import Condensed
+from distcondense.models.base import Model
+from distcondense.models.learners import Learner
+from distcondense.outcomes.base import Kind, Labelled
+from distcondense.runs.result import Result, labelled_of
 
-RESAMPLES = 1000
-Floats = NDArray[np.float64]
+
+@dataclass(frozen=True, repr=False)
+class Home:
+    """The table that was condensed, which of its rows were for what, and the condensed rows as models see them."""
+
+    cohort: Cohort
+    split: Split
+    learner: Learner
+    codec: Codec
+    rows: Matrix  # (m, d) condensed, encoded; m = 0 where a private run had no answer
+    labelled: Labelled
+    unit: float = 1.0
+    full: Model | None = None  # the model of all training rows, where there is one already
+    reference: Model | None = None  # covered by the guarantee: a way of its own
+
+    @property
+    def kind(self) -> Kind:
+        kind: Kind = self.cohort.outcome.kind
+        return kind
+
+    @classmethod
+    def of(cls, cohort: Cohort, condensed: Condensed) -> Home:
+        """As a method left it."""
+        split = condensed.splitting.of(cohort)
+        codec = condensed.codec or _codec(cohort, split, condensed.schema)
+        rows = codec.encode(condensed.frame) if condensed.encoded is None else condensed.encoded
+        own, covered = condensed.reference, condensed.reference_covered
+        return cls(
+            cohort, split, condensed.learner or cohort.outcome.kind.learner(), codec, rows, condensed.labelled,
+            condensed.unit, full=None if covered else own, reference=own if covered else None,
+        )  # fmt: skip
+
+    @classmethod
+    def of_result(cls, cohort: Cohort, result: Result) -> Home:
+        """As a finished run's table and record say."""
+        record = result.internal
+        split = split_from(record["splitting"]).of(cohort)
+        public = record.get("scaling") == "public"
+        codec = Codec.public(result.schema) if public else _codec(cohort, split, cohort.schema)
+        if result.raw:
+            rows = ((result.frame[codec.names].to_numpy() - codec.centre) / codec.scale).astype(np.float32)
+        else:
+            rows = codec.encode(check_features(result.frame, result.schema))
+        labelled = labelled_of(result.frame, result.kind)
+        labelled = replace(
+            labelled, soft=labelled.soft if record["soft_labels"] else None,
+            weight=labelled.weight if record["weighted"] else None,
+        )  # fmt: skip
+        return cls(cohort, split, cohort.outcome.kind.learner(record["student"]), codec, rows, labelled, record["unit"])
+
+
+def _codec(cohort: Cohort, split: Split, schema: Schema) -> Codec:
+    return Codec.fit(cohort.features.iloc[split.train], schema)
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A number with its 95% interval."""
+class Way:
+    """One way to train: how, on how many rows, and how rows are encoded for it."""
 
-    value: float
-    low: float
-    high: float
-
-    def to_dict(self) -> dict[str, float | None]:
-        return {k: (None if np.isnan(v) else float(v)) for k, v in vars(self).items()}
-
-
-def bootstrap(
-    measures: dict[str, Callable[[Floats | None], float]],
-    rows: int,
-    *,
-    seed: int,
-    person: NDArray[np.int64] | None = None,
-    resamples: int = RESAMPLES,
-) -> dict[str, Estimate]:
-    """Each measure on the sample and its percentile interval; a measure takes counts per row (None: all ones)."""
-    rng = np.random.default_rng([seed, 0xB007])
-    unit = np.arange(rows) if person is None else np.unique(person, return_inverse=True)[1]
-    units = int(unit.max()) + 1
-    drawn: dict[str, list[float]] = {name: [] for name in measures}
-    for _ in range(resamples):
-        counts = np.bincount(rng.integers(0, units, units), minlength=units).astype(np.float64)[unit]
-        for name, measure in measures.items():
-            drawn[name].append(measure(counts))
-    out = {}
-    for name, measure in measures.items():
-        values = np.array(drawn[name])
-        values = values[np.isfinite(values)]  # a resample without cases has no AUROC
-        low, high = np.percentile(values, [2.5, 97.5]) if len(values) else (np.nan, np.nan)
-        out[name] = Estimate(measure(None), float(low), float(high))
-    return out
+    name: str
+    rows: int
+    codec: Codec
+    fit: Callable[[], Model]
+    covered: bool = False
 
 
-def best_threshold(label: NDArray[np.int8], score: NDArray[np.floating]) -> float:
-    """The cut with the largest sensitivity + specificity (Youden), to be chosen on validation rows only."""
-    order = np.argsort(-score, kind="stable")
-    ranked, cases = score[order], label[order] == 1
-    sensitivity = np.cumsum(cases) / max(cases.sum(), 1)
-    fall_out = np.cumsum(~cases) / max((~cases).sum(), 1)
-    last_of_tie = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)  # a cut must not split equal scores
-    return float(ranked[last_of_tie[np.argmax((sensitivity - fall_out)[last_of_tie])]])
+def ways_to_train(home: Home, *, seed: int, threads: int) -> Iterator[Way]:
+    """All real rows, the private reference, the condensed rows, and as many random real rows of the same balance.
 
-
-def measures_of(
-    link: Link, score: NDArray[np.floating], outcome: Outcome, threshold: float | None
-) -> dict[str, Callable[[Floats | None], float]]:
-    """What can be said about scores on these rows."""
-    if outcome.time is not None:
-        return {"c_index": CIndexSample(outcome.time, outcome.label, -score if link == "log-time" else score)}
-    case, flagged = outcome.label == 1, score >= (np.inf if threshold is None else threshold)
-
-    def share(of: NDArray[np.bool_], among: NDArray[np.bool_]) -> Callable[[Floats | None], float]:
-        def measure(weight: Floats | None) -> float:
-            w = np.ones(len(of)) if weight is None else weight
-            total = w[among].sum()
-            return float(w[of & among].sum() / total) if total else float("nan")
-
-        return measure
-
-    return {
-        "auroc": AurocSample(outcome.label, score),
-        "sensitivity": share(flagged, case),
-        "specificity": share(~flagged, ~case),
-        "ppv": share(case, flagged),
-        "npv": share(~case, ~flagged),
-    }
-
-
-def estimates(
-    link: Link, score: NDArray[np.floating], outcome: Outcome, threshold: float | None, *, seed: int, person: Any
-) -> dict[str, Any]:
-    """Every measure of these scores with its interval, as run.json keeps them; `person` says whose row each is."""
-    found = bootstrap(measures_of(link, score, outcome, threshold), len(outcome), seed=seed, person=person)
-    return {"threshold": threshold, **{name: estimate.to_dict() for name, estimate in found.items()}}
-
-
-def evaluate(cohort: Cohort, split: Split, condensed: Condensed, *, seed: int, threads: int) -> dict[str, Any]:
-    """Full data, condensed, and as many random real rows of the same class balance, on the test part.
-
-    Published: the reference is the model of the full data. Private: the reference is the private model, a row of its
-    own, and the full-data model is fitted here, for the custodian's eyes only. The private mechanism has no validation
-    part; there the threshold is chosen on training rows.
+    Where scaling is public the model of all rows sees all columns, also those that the private model did not use.
     """
-    private = condensed.privacy.guarantee == "end-to-end"
-    if private and (why := _nothing_to_measure(cohort, split)):
-        return {"rows": {"condensed": len(condensed.outcome), "test": len(split.test)}, "note": why}
-    unit, choosing = condensed.time_unit, split.train if private else split.validation
-    real = {name: in_unit(cohort.outcome.take(part), unit)
-            for name, part in (("train", split.train), ("choose", choosing), ("test", split.test))}  # fmt: skip
-    person = None if cohort.person is None else cohort.person[split.test]
-    learner = condensed.learner
+    cohort, split, kind = home.cohort, home.split, home.kind
+    train = kind.in_unit(cohort.outcome.take(split.train), home.unit)
+    every = home.codec if len(split.validation) else _all_columns(home)
 
-    def encoded(codec: Codec) -> dict[str, Any]:
-        return {name: codec.encode(cohort.features.iloc[part])
-                for name, part in (("choose", choosing), ("test", split.test))}  # fmt: skip
+    def rows(codec: Codec, part: Index) -> Matrix:
+        return codec.encode(cohort.features.iloc[part])
 
-    rows = encoded(condensed.codec)
+    def full() -> Model:
+        if home.full is not None:
+            return home.full
+        held = None
+        if len(split.validation):
+            held = (rows(every, split.validation), kind.in_unit(cohort.outcome.take(split.validation), home.unit))
+        return home.learner.fit(rows(every, split.train), train, validation=held, seed=seed, threads=threads)
 
-    def measured(fit: Callable[[], Reference], seen: dict[str, Any] = rows) -> dict[str, Any]:
+    yield Way(FULL, len(split.train), every, full)
+    if home.reference is not None:
+        yield Way(REFERENCE, len(split.train), home.codec, lambda: home.reference, covered=True)  # type: ignore[arg-type, return-value]
+    labelled = home.labelled
+    if not len(labelled.outcome):  # a private run without an answer has no rows
+        return
+    made = kind.in_unit(labelled.outcome, home.unit)
+    chosen = kind.alike(train, labelled.outcome, np.random.default_rng([seed, 0x4EA1]))
+    yield Way(
+        CONDENSED, len(made), home.codec,
+        lambda: home.learner.fit(
+            home.rows, made, weight=labelled.weight, soft=labelled.soft, seed=seed, threads=threads
+        ),
+        covered=True,
+    )  # fmt: skip
+    yield Way(
+        RANDOM, len(chosen), home.codec,
+        lambda: home.learner.fit(
+            rows(home.codec, split.train[chosen]), train.take(chosen), seed=seed, threads=threads
+        ),
+    )  # fmt: skip
+
+
+def _all_columns(home: Home) -> Codec:
+    """A codec of every column, scaled by the schema; the condensed rows' own where that has all of them."""
+    return home.codec if home.codec.columns == home.cohort.schema.names else Codec.public(home.cohort.schema)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where models are tested: a table, and the rows of it that nothing was fitted on."""
+
+    name: str
+    cohort: Cohort
+    test: Index
+
+
+def evaluate(home: Home, *, seed: int, threads: int, name: str = "held out") -> tuple[list[Score], str]:
+    """Every way to train on the held-out part of home; and, where nothing can be measured, why."""
+    if why := _nothing_to_measure(home):
+        return [], why
+    return evaluate_at(home, [Site(name, home.cohort, home.split.test)], seed=seed, threads=threads), ""
+
+
+def evaluate_elsewhere(
+    home: Home, cohorts: Mapping[str, Cohort], *, seed: int, threads: int
+) -> dict[str, tuple[list[Score], str]]:
+    """The same on other sites' patients: per site its scores, or why there are none.
+
+    Of another site only the test part (20%, same seed) is used, so that its own models and those from elsewhere are
+    measured on the same patients.
+    """
+    sites, why = [], {}
+    for name, cohort in cohorts.items():
         try:
-            model = fit()
-        except ModelError as error:
-            return {"failed": str(error)}
-        threshold = None
-        if cohort.task == "binary":
-            threshold = best_threshold(real["choose"].label, model.scores(seen["choose"]))
-        return estimates(model.link, model.scores(seen["test"]), real["test"], threshold, seed=seed, person=person)
-
-    def full() -> dict[str, Any]:
-        """All patients and, where the private model used a few columns only, all columns."""
-        if not private:
-            return measured(lambda: condensed.reference)
-        some = condensed.codec.columns != cohort.schema.names
-        every = encoded(Codec.public(cohort.schema)) if some else rows
-        return measured(lambda: learner.fit(every["choose"], real["train"], seed=seed, threads=threads), every)
-
-    def alike() -> dict[str, Any]:
-        few = condensed.codec.encode(cohort.features.iloc[split.train[chosen]])
-        return measured(lambda: learner.fit(few, real["train"].take(chosen), seed=seed, threads=threads))
-
-    ways: dict[str, tuple[int, Callable[[], dict[str, Any]]]] = {"full": (len(split.train), full)}
-    if private:
-        ways["private_model"] = (len(split.train), lambda: measured(lambda: condensed.reference))
-    if len(condensed.outcome):  # a private run without an answer has no rows
-        chosen = random_rows(real["train"], condensed.outcome, seed)
-        student = lambda: condensed.student(seed=seed, threads=threads)  # noqa: E731
-        ways["condensed"] = (len(condensed.outcome), lambda: measured(student))
-        ways["random_real"] = (len(chosen), alike)
-    return {
-        **{name: measure() for name, (_, measure) in ways.items()},
-        "rows": {**{name: count for name, (count, _) in ways.items()}, "test": len(split.test)},
-        "interval": f"95% percentile bootstrap, {RESAMPLES} resamples of test "
-        + ("rows" if person is None else "persons"),
-    }
+            sites.append(Site(name, cohort, Stratified(seed).of(cohort).test))
+        except UserError as error:
+            why[name] = str(error)
+    scores = evaluate_at(home, sites, seed=seed, threads=threads) if sites else []
+    return {name: ([score for score in scores if score.tested_on == name], why.get(name, "")) for name in cohorts}
 
 
-def _nothing_to_measure(cohort: Cohort, split: Split) -> str:
-    """Why a private run's release cannot be measured on patients; a run must not fail for that."""
-    if not len(split.test):
+def evaluate_at(home: Home, sites: list[Site], *, seed: int, threads: int) -> list[Score]:
+    """Scores of every way to train at home, at every site. Thresholds are chosen at home, on rows not tested on."""
+    return [
+        score for way in ways_to_train(home, seed=seed, threads=threads) for score in _scores_of(home, way, sites, seed)
+    ]
+
+
+def _scores_of(home: Home, way: Way, sites: list[Site], seed: int) -> Iterator[Score]:
+    kind, choosing = home.kind, home.split.choosing
+    try:
+        model = way.fit()
+    except ModelError as error:
+        for site in sites:
+            none = float("nan")
+            yield Score(kind.measures[0], way.name, site.name, none, none, none, len(site.test), way.covered, way.rows,
+                        note=str(error))  # fmt: skip
+        return
+    chosen = kind.in_unit(home.cohort.outcome.take(choosing), home.unit)
+    threshold = kind.threshold(model.scores(way.codec.encode(home.cohort.features.iloc[choosing])), chosen)
+    for site in sites:
+        scores = model.scores(way.codec.encode(site.cohort.features.iloc[site.test]))
+        real = kind.in_unit(site.cohort.outcome.take(site.test), home.unit)
+        person = None if site.cohort.person is None else site.cohort.person[site.test]
+        measured = bootstrap(kind.samples(model.link, scores, real, threshold), len(real), seed=seed, person=person)
+        for measure, found in measured.items():
+            yield Score(measure, way.name, site.name, found.value, found.low, found.high, len(real), way.covered,
+                        way.rows, threshold)  # fmt: skip
+
+
+def _nothing_to_measure(home: Home) -> str:
+    """Why a release cannot be measured on patients; a run that has spent its budget must not fail for that."""
+    if not len(home.split.test):
         return "nobody was held out, so nothing was measured on patients"
-    if any(cohort.outcome.take(part).lacks_a_class for part in (split.train, split.test)):
+    if any(home.kind.lacking(home.cohort.outcome.take(part)) for part in (home.split.train, home.split.test)):
         return "too few rows of one class to measure on patients"
     return ""
 
 
-def random_rows(train: Outcome, labels: Outcome, seed: int) -> NDArray[np.int64]:
-    """Random training rows, as many of each class (event status) as the condensed set has, or all there are."""
-    rng = np.random.default_rng([seed, 0x4EA1])
-    chosen = []
-    for value in (0, 1):
-        there = np.flatnonzero(train.label == value)
-        chosen.append(rng.permutation(there)[: int((labels.label == value).sum())])
-    return np.concatenate(chosen)
+def measured(home: Home, *, seed: int, threads: int, must: bool) -> tuple[list[Score], str]:
+    """`evaluate`, where a failure is a note unless it `must` work: a budget that is spent is not lost for it."""
+    try:
+        return evaluate(home, seed=seed, threads=threads)
+    except Exception as error:
+        if must:
+            raise
+        return [], f"could not be measured on patients: {type(error).__name__}"
+
+
+def interval_words(person: Any) -> str:
+    return f"95% percentile bootstrap, {RESAMPLES} resamples of test {'rows' if person is None else 'persons'}"

@@ -1,36 +1,37 @@
 """Exchange kernels: swap the values of one column between two rows, so that every marginal stays as it is.
 
 Both write into the arrays they are given and take their random proposals from outside, so that the answer is a
-function of its inputs. Used by methods/placement.py; NumPy in, NumPy out.
+function of its inputs. Used by methods/private/placement.py; NumPy in, NumPy out.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from distcondense.arrays import Floats, Index
 from distcondense.kernels.jit import kernel
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @kernel(error_model="numpy")
-def exchange_mmd(x: Ints, payload: Ints, values: Floats, mean: Floats, column: Ints, first: Ints, second: Ints) -> int:
-    """Swap cells while the squared MMD to a mixture of two product distributions falls; the number of swaps made.
+def exchange_mmd(
+    x: Index, payload: Index, values: Floats, mean: Floats, column: Index, first: Index, second: Index
+) -> int:
+    """Swap cells while the squared MMD to a mixture of C product distributions falls; the number of swaps made.
 
     x, payload: (d, m) cells, and what travels with them. values: (d, s, s) kernel between two cells of a column.
-    mean: (2, d, s) mean embedding of each cell in each of two equally likely classes. The rest: (swaps,) proposals.
-    MMD² = (1/m²) Σ_ik Π_j k_j(x_ij, x_kj) − (2/m) Σ_i ½ Σ_c Π_j mean_cj(x_ij) + constant.
+    mean: (C, d, s) mean embedding of each cell in each of C equally likely groups. The rest: (swaps,) proposals.
+    MMD² = (1/m²) Σ_ik Π_j k_j(x_ij, x_kj) − (2/m) Σ_i (1/C) Σ_c Π_j mean_cj(x_ij) + constant.
     """
     d, m = x.shape
+    groups = mean.shape[0]
+    share = 1.0 / groups
     gram = np.ones((m, m))
-    part = np.ones((2, m))
+    part = np.ones((groups, m))
     for i in range(m):
         for j in range(d):
             for k in range(m):
                 gram[i, k] *= values[j, x[j, i], x[j, k]]
-            for c in range(2):
+            for c in range(groups):
                 part[c, i] *= mean[c, j, x[j, i]]
     size = values.shape[1]
     to_b, to_a = np.empty(size), np.empty(size)
@@ -51,9 +52,9 @@ def exchange_mmd(x: Ints, payload: Ints, values: Floats, mean: Floats, column: I
         # rows a and b move themselves: the diagonal stays 1, gram[a, b] stays what it is
         change -= to_b[va] + to_a[vb] + gram[a, b] * (to_b[vb] + to_a[va])
         gain = 0.0
-        for c in range(2):
+        for c in range(groups):
             ratio = mean[c, j, vb] / mean[c, j, va]
-            gain += 0.5 * (part[c, a] * (ratio - 1.0) + part[c, b] * (1.0 / ratio - 1.0))
+            gain += share * (part[c, a] * (ratio - 1.0) + part[c, b] * (1.0 / ratio - 1.0))
         if change / m - gain >= -1e-13:
             continue
         kept = gram[a, b]
@@ -63,7 +64,7 @@ def exchange_mmd(x: Ints, payload: Ints, values: Floats, mean: Floats, column: I
         gram[a, a], gram[b, b], gram[a, b], gram[b, a] = 1.0, 1.0, kept, kept
         for k in range(m):
             gram[k, a], gram[k, b] = gram[a, k], gram[b, k]
-        for c in range(2):
+        for c in range(groups):
             ratio = mean[c, j, vb] / mean[c, j, va]
             part[c, a] *= ratio
             part[c, b] /= ratio
@@ -74,7 +75,7 @@ def exchange_mmd(x: Ints, payload: Ints, values: Floats, mean: Floats, column: I
 
 
 @kernel()
-def exchange_decorrelate(z: Floats, index: Ints, ends: Ints, proposals: Ints) -> int:
+def exchange_decorrelate(z: Floats, index: Index, ends: Index, proposals: Index) -> int:
     """Swap two rows' values of one column where that brings the columns' cross products closer to 0; swaps made.
 
     z: (m, q) centred features, column j's in ends[j]:ends[j + 1]. index: (m, d) what travels with them.

@@ -1,53 +1,323 @@
-"""What every method returns: synthetic rows in the model's space, their outcome, and how they came about."""
+"""`Method`: one small protocol for every way to make a condensed table, and the registry of them.
+
+A method is one folder here and one line in `_HOMES`. It says which guarantee it can give and which outcomes it takes,
+has frozen `Options` of its own, refuses what public facts rule out before a patient is read, and condenses. This
+module, and the `__init__` of every method, import nothing heavy: the command line reads the options from them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+import numbers
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field, fields
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, get_type_hints
 
-import numpy as np
-from numpy.typing import NDArray
+from distcondense.errors import SettingsError
 
-from distcondense.data.codec import Codec
-from distcondense.data.cohort import Outcome
-from distcondense.models.additive import AdditiveModel
-from distcondense.models.base import Reference
-from distcondense.models.learners import Learner
-from distcondense.privacy.statement import Privacy
+if TYPE_CHECKING:
+    from pathlib import Path
 
-Matrix = NDArray[np.float32]
-Floats = NDArray[np.float64]
+    import pandas as pd
+
+    from distcondense.arrays import Matrix
+    from distcondense.cluster.config import Cluster
+    from distcondense.cluster.executors import Executor
+    from distcondense.data.codec import Codec
+    from distcondense.data.cohort import Cohort, Facts
+    from distcondense.data.persons import Coins, Stratified
+    from distcondense.data.schema import Schema
+    from distcondense.models.base import Model
+    from distcondense.models.learners import Learner
+    from distcondense.outcomes.base import Kind, Labelled
+    from distcondense.privacy.statement import Privacy
+    from distcondense.runs.folder import RunFolder
+
+_HOMES = {  # name → module:object, in the order in which help lists them; the first is the default
+    "private": "distcondense.methods.private:METHOD",
+    "published": "distcondense.methods.published:METHOD",
+}
+_LOADED: dict[str, Method] = {}
+OLD_WORDS = {"mechanism": "method"}  # what a setting was called before
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+def option(default: Any, about: str, *, typical: str = "", cli: bool = True, identity: bool = True) -> Any:
+    """A field of `Options`: its default, what help says, the fix offered where a value is wrong.
+
+    `cli`: can be said on the command line. `identity`: part of what a run is, so that a resumed one must have the same.
+    """
+    return field(default=default, metadata={"about": about, "typical": typical, "cli": cli, "identity": identity})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What every method takes. Numbers are checked, all at once, when options are made."""
+
+    guarantee: ClassVar[str] = "none"  # which ε an `epsilon` among them is
+    ipc: int = option(
+        100, "Synthetic records per class (survival: per event status; a number as outcome: per stratum of it)."
+    )
+    seed: int = option(0, "Seed of everything but the privacy noise.")
+
+    def __post_init__(self) -> None:
+        problems = [*self._types()]
+        problems += [] if problems else list(self.problems())
+        if len(problems) == 1:
+            raise problems[0]
+        if problems:
+            raise SettingsError("settings", "must be legal", found="".join(f"\n  - {p}" for p in problems))
+
+    def _types(self) -> Iterator[SettingsError]:
+        """Numbers of any library become Python's; anything else than the field's type is a problem."""
+        own: Any = type(self)
+        hints = types_of(own)
+        for entry in fields(self):
+            value, kind = getattr(self, entry.name), hints[entry.name]
+            if kind is Any or (value is None and type(None) in get_args(kind)):
+                continue
+            plain = as_type(value, kind)
+            if plain is None:
+                yield self.wrong(entry.name, f"must be {words_for(kind)}", type(value).__name__)
+            else:
+                object.__setattr__(self, entry.name, plain)
+
+    def problems(self) -> Iterator[SettingsError]:
+        """Everything outside its range, and settings that contradict each other."""
+        yield from self.need(1 <= self.ipc <= 2**31, "ipc", "must be between 1 and 2**31")
+        yield from self.need(0 <= self.seed < 2**63, "seed", "must be in [0, 2**63)")
+
+    def need(self, good: bool, name: str, rule: str) -> Iterator[SettingsError]:
+        if not good:
+            yield self.wrong(name, rule, str(getattr(self, name)))
+
+    def wrong(self, name: str, rule: str, found: str) -> SettingsError:
+        entry = next(entry for entry in fields(self) if entry.name == name)
+        default = None if entry.default is MISSING else entry.default
+        fix = entry.metadata["typical"] or (f"leave it out for the default, {default}" if default is not None else "")
+        return SettingsError(name, rule, found=found, fix=fix)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For run.json and a run's identity, where ε stands beside its guarantee like everywhere."""
+        out = {}
+        for entry in fields(self):
+            if entry.metadata["identity"]:
+                value = getattr(self, entry.name)
+                if not isinstance(value, str | int | float | bool | tuple | type(None)):
+                    value = type(value).__name__  # a fitted model
+                name = f"epsilon_{self.guarantee.replace('-', '_')}" if entry.name == "epsilon" else entry.name
+                out[name] = list(value) if isinstance(value, tuple) else value
+        return out
+
+
+@cache
+def types_of(options: Any) -> dict[str, Any]:
+    return get_type_hints(options)
+
+
+def as_type(value: Any, kind: Any) -> Any:
+    """The value as that type (of several, the first that fits), or None where it is of none."""
+    if getattr(kind, "__origin__", None) is tuple:
+        if not isinstance(value, tuple | list) or len(value) != len(get_args(kind)):
+            return None
+        parts = [as_type(part, one) for part, one in zip(value, get_args(kind), strict=True)]
+        return None if None in parts else tuple(parts)
+    truth = type(value).__name__ in ("bool", "bool_")  # NumPy's is called one or the other
+    for one in get_args(kind) or (kind,):
+        if truth:
+            if one is bool:
+                return bool(value)
+            continue
+        if one is int and isinstance(value, numbers.Integral):
+            return int(value)
+        if one is float and isinstance(value, numbers.Real):
+            return float(value)
+        if one is str and isinstance(value, str):
+            return value
+    return None
+
+
+def words_for(kind: Any) -> str:
+    if getattr(kind, "__origin__", None) is tuple:
+        return "two numbers"
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    return " or ".join(names[one] for one in get_args(kind) or (kind,) if one in names)
+
+
+# -- what a method works with -----------------------------------------------------------------------------------------
+
+
+class Progress(Protocol):
+    """Who is told how a run is going, once a step or a noisy answer. `score` and `epsilon` are the newest known."""
+
+    def __call__(
+        self, *, step: int, steps: int, loss: float | None = None, score: float | None = None,
+        epsilon: float | None = None,
+    ) -> None: ...  # fmt: skip
+
+
+def _no_progress(
+    *, step: int, steps: int, loss: float | None = None, score: float | None = None, epsilon: float | None = None
+) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a method runs: threads, who hears of it, the run's folder, machines."""
+
+    threads: int = 1
+    say: Callable[[str], None] = lambda line: None
+    progress: Progress = _no_progress
+    folder: RunFolder | None = None
+    cluster: Cluster | None = None
+
+    @contextmanager
+    def executor(self) -> Iterator[Executor]:
+        """What computes Jacobians, here or on the cluster."""
+        from distcondense.cluster.executors import executor_of
+
+        with executor_of(self.cluster, threads=self.threads, say=self.say) as executor:
+            yield executor
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Something to look at, drawn into `internal/` after everything else is written: it may fail."""
+
+    name: str
+    draw: Callable[[Path], object]
 
 
 @dataclass(frozen=True)
 class Condensed:
-    """A condensed set as a method leaves it."""
+    """A condensed set as a method leaves it. Only the first five are asked of every method.
 
-    rows: Matrix  # (m, d) encoded, in the form that is released: legal values, or raw where settings.soft
-    outcome: Outcome  # (m,) synthetic; times in original units
-    codec: Codec
-    reference: Reference
-    learner: Learner  # what a student of these rows is
-    time_unit: float  # students and scores see time / time_unit (eq. 1); 1 for binary outcomes
+    `encoded` are the very rows that students train on, where they are not just the frame's; `reference` is the model
+    that was condensed against, which is a score of its own where the guarantee covers it, else the model of all data.
+    """
+
+    frame: pd.DataFrame  # (m, columns) features, original units
+    schema: Schema  # of the frame
+    labelled: Labelled  # the outcome, soft labels, weights
     privacy: Privacy
-    best_step: int
-    stopped: str
-    private_model: AdditiveModel | None = None  # the reference before it became trees
-    risk: Floats | None = None  # (m,) soft labels, binary outcomes; None: the hard ones
-    weight: Floats | None = None  # (m,); None: all 1
-    history: list[dict[str, Any]] = field(default_factory=list)
-    timings: dict[str, float] = field(default_factory=dict)
-    key_given: bool = False  # the caller knows the key of the noise
-    execution: dict[str, Any] = field(default_factory=dict)  # where the loop ran, and what it moved
+    splitting: Coins | Stratified  # which real rows were for what
+    notes: Mapping[str, Any] = field(default_factory=dict)  # for run.json
+    timings: dict[str, float] = field(default_factory=dict)  # seconds
+    codec: Codec | None = None
+    encoded: Matrix | None = None
+    raw: bool = False  # the frame holds encoded columns, not legal values
+    reference: Model | None = None
+    reference_covered: bool = False
+    learner: Learner | None = None  # what a student of these rows is; None: the kind's default
+    unit: float = 1.0  # students and scores see the outcome divided by this (eq. 1)
+    pictures: tuple[Picture, ...] = ()
 
-    def student(self, *, seed: int, threads: int) -> Reference:
-        """A fresh model of these rows."""
-        outcome = in_unit(self.outcome, self.time_unit)
-        return self.learner.fit(
-            self.rows, outcome, weight=self.weight, risk=self.risk, seed=seed, threads=threads
+
+class Method(Protocol):
+    """One way to make a condensed table."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]  # for help, one line
+    guarantee: ClassVar[str]  # the best that it can give
+    Options: ClassVar[Any]  # a subclass of `Options`
+
+    def takes(self, kind: Kind | type[Kind]) -> bool:
+        """Whether it can condense for this kind of outcome."""
+        ...
+
+    def refuse(self, facts: Facts, options: Any) -> None:
+        """Raise what public facts alone rule out; no row has been read, and none is."""
+        ...
+
+    def condense(self, cohort: Cohort, options: Any, context: Context) -> Condensed: ...
+
+
+# -- the registry -----------------------------------------------------------------------------------------------------
+
+
+def register(method: Method) -> None:
+    _HOMES[method.name] = f"{type(method).__module__}:{type(method).__name__}"
+    _LOADED[method.name] = method
+
+
+def forget(name: str) -> None:
+    """Undo `register`."""
+    _HOMES.pop(name, None)
+    _LOADED.pop(name, None)
+
+
+def method_names() -> tuple[str, ...]:
+    return tuple(_HOMES)
+
+
+def default_method() -> str:
+    return next(iter(_HOMES))
+
+
+def method_named(name: str) -> Method:
+    if name not in _HOMES:
+        raise SettingsError(
+            "method", f"must be one of {', '.join(_HOMES)}", found=repr(name),
+            fix=f"say {_near(str(name), _HOMES) or default_method()}",
         )  # fmt: skip
+    if name not in _LOADED:
+        module, _, attribute = _HOMES[name].partition(":")
+        _LOADED[name] = getattr(import_module(module), attribute)
+    return _LOADED[name]
 
 
-def in_unit(outcome: Outcome, unit: float) -> Outcome:
-    """The outcome with its times divided by `unit`."""
-    return outcome if outcome.time is None else replace(outcome, time=outcome.time / unit)
+def methods() -> list[Method]:
+    return [method_named(name) for name in _HOMES]
+
+
+def options_of(method: Method, given: Mapping[str, Any]) -> Any:
+    """The method's options with these settings; one that is not its own is refused, with the nearest that is."""
+    legal = [entry.name for entry in fields(method.Options)]
+    unknown = [name for name in given if name not in legal]
+    if unknown:
+        raise SettingsError(
+            f"method {method.name}", "takes only settings of its own", found=", ".join(unknown),
+            fix="; ".join(_instead(name, method, legal) for name in unknown),
+        )  # fmt: skip
+    return method.Options(**given)
+
+
+def _instead(name: str, method: Method, legal: list[str]) -> str:
+    if name in OLD_WORDS:
+        return f"{name} is called {OLD_WORDS[name]} now"
+    others = [other.name for other in methods() if name in {entry.name for entry in fields(other.Options)}]
+    if others:
+        return f"{name} belongs to method {' and '.join(others)}: leave it out, or say that method"
+    near = _near(name, legal)
+    return f"the nearest to {name} is {near}" if near else f"see help for the settings of method {method.name}"
+
+
+def _near(name: str, legal: Any) -> str:
+    return next(iter(get_close_matches(name, list(legal), n=1, cutoff=0.5)), "")
+
+
+def refuse(method: Method, facts: Facts, options: Any) -> None:
+    """Everything that public facts rule out, whatever the method; no row is read."""
+    from distcondense.outcomes.base import check_own_columns
+
+    check_own_columns(facts.kind, [] if facts.schema is None else facts.schema.names)
+    method.refuse(facts, options)
+
+
+def refuse_kind(method: Method, kind: Kind) -> None:
+    """One message for an outcome that a method does not take."""
+    if method.takes(kind):
+        return
+    from distcondense.data.outcome import kinds
+
+    taken = [other.name for other in kinds() if method.takes(other)]
+    raise SettingsError(
+        f"method {method.name}", f"takes {' and '.join(taken) or 'no'} outcomes", found=f"a {kind.name} outcome",
+        fix=f"say another method ({', '.join(m.name for m in methods() if m.takes(kind)) or 'none takes it'})",
+    )  # fmt: skip

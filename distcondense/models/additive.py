@@ -6,31 +6,32 @@ one balanced tree over the cuts where it changes, a category's table one stump p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from distcondense.arrays import Codes, Floats
 from distcondense.data.cells import Cells
 from distcondense.data.codec import Codec, fill_value
 from distcondense.kernels.ensemble import TreeEnsemble
-from distcondense.models.base import Link
-from distcondense.models.flat import EnsembleReference
-
-Floats = NDArray[np.float64]
-Codes = NDArray[np.integer[Any]]
+from distcondense.models.base import Link, Model
+from distcondense.models.flat import EnsembleModel
+from distcondense.models.learners import FittedModel
 
 
 @dataclass(frozen=True)
 class AdditiveModel:
-    """A fitted additive model; `tables` has one entry per public cell of each column."""
+    """A fitted additive model; `tables` has one entry per public cell of each column.
+
+    With several scores a row (S > 1) every table is (S, cells), the intercept (S,) and a margin (n, S).
+    """
 
     cells: tuple[Cells, ...]
-    intercept: float
-    tables: tuple[Floats, ...]
-    link: Link = "probability"  # or "log-risk"
+    intercept: Any  # a number, or (S,)
+    tables: tuple[Floats, ...]  # (cells,) each, or (S, cells)
+    link: Link = "probability"
     name: str = "private additive model"
 
     @property
@@ -42,28 +43,33 @@ class AdditiveModel:
         return np.stack([cells.codes(features[cells.column.name]) for cells in self.cells], axis=1)
 
     def margin(self, codes: Codes) -> Floats:
-        """(n, d) cells → (n,) log odds, or log hazard ratio."""
-        out = np.full(len(codes), self.intercept)
+        """(n, d) cells → (n,) or (n, S) scores: log odds, log hazard ratio, …"""
+        out = np.full((len(codes), *np.shape(self.intercept)), self.intercept, np.float64)
         for j, table in enumerate(self.tables):
-            out += table[codes[:, j]]
+            out += table[..., codes[:, j]].T
         return out
 
-    def probability(self, codes: Codes) -> Floats:
-        """(n, d) cells → (n,) probabilities of the positive class."""
-        return np.asarray(1 / (1 + np.exp(-self.margin(codes))), np.float64)
-
-    def predict(self, features: pd.DataFrame) -> Floats:
-        """Probabilities (binary) or log hazard ratios (survival) of rows in original units."""
-        codes = self.codes(features)
-        return self.probability(codes) if self.link == "probability" else self.margin(codes)
-
     def contributions(self, codes: Codes) -> Floats:
-        """(n, d) what each column adds to a row's margin: for an additive model these are its Shapley values."""
-        return np.stack([table[codes[:, j]] for j, table in enumerate(self.tables)], axis=1)
+        """(n, d) or (n, d, S): what each column adds to a row's margin; for an additive model its Shapley values."""
+        return np.stack([table[..., codes[:, j]].T for j, table in enumerate(self.tables)], axis=1)
 
-    def reference(self, codec: Codec) -> EnsembleReference:
-        """The model over a codec's encoded rows, as trees."""
-        return EnsembleReference(self.name, self.link, ensemble_of(self, codec))
+    def over(self, codec: Codec) -> Model:
+        """The model over a codec's encoded rows, as trees; with several scores, of margins side by side."""
+        if np.ndim(self.intercept) == 0:
+            return EnsembleModel(self.name, self.link, ensemble_of(self, codec))
+        parts = [
+            EnsembleModel(self.name, "margin", ensemble_of(self.score(k), codec)) for k in range(len(self.intercept))
+        ]
+        return FittedModel(
+            lambda rows: np.stack([part.scores(rows) for part in parts], axis=1), self.link, parts[0].n_features,
+            self.name,
+        )  # fmt: skip
+
+    def score(self, k: int) -> AdditiveModel:
+        """One of several scores as a model of its own."""
+        return replace(
+            self, intercept=float(self.intercept[k]), tables=tuple(table[k] for table in self.tables), link="margin"
+        )
 
 
 def to_treelite(ensemble: TreeEnsemble) -> Any:

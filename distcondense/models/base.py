@@ -1,4 +1,4 @@
-"""The protocol every reference model satisfies: scores for rows, and what a score means.
+"""The protocol every fitted model satisfies: scores for rows, and what a score means.
 
 Optional attributes unlock faster paths of `jacobian`: `ensemble` (a flat `TreeEnsemble`) the sparse walk,
 `coefficients` the closed form of a linear score. A model that has neither is a black box, and that is fine.
@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from distcondense.arrays import Matrix
 from distcondense.errors import ModelError
 
-Link = Literal["probability", "log-risk", "log-time"]
-Rows = NDArray[np.float32]
-Scores = NDArray[np.float32]
+Link = str  # what a score is; a kind of outcome names its learners' links ("probability", "log-risk", "value", …)
+Rows = Matrix
+Scores = Matrix  # (k,), or (k, S) where a model has several scores a row
 
 
 @runtime_checkable
-class Reference(Protocol):
-    """A fitted model f seen only through its scores.
+class Model(Protocol):
+    """A fitted model f seen only through its scores: a reference to condense against, or a student of condensed rows.
 
-    `link` says what f(x) is: "probability" P(y=1), "log-risk" (Cox), "log-time" (AFT).
+    `link` says what f(x) is: "probability" P(y=1), "log-risk" (Cox), "log-time" (AFT), …
     """
 
     @property
@@ -37,8 +37,11 @@ class Reference(Protocol):
     def n_features(self) -> int: ...
 
     def scores(self, rows: Rows) -> Scores:
-        """f for each row; (k, d) float32 in, (k,) float32 out."""
+        """f for each row; (k, d) float32 in, (k,) or (k, S) float32 out."""
         ...
+
+
+Reference = Model
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.errors import DistcondenseWarning
-from distcondense.models.trees import TreeReference
+from distcondense.models.trees import TreeModel
 
 _COMPILING = threading.Lock()  # several threads may want one model at once, and stdout is everybody's
 
@@ -50,7 +50,7 @@ class CompiledPredictor:
         return np.asarray(answer, np.float32).reshape(len(rows), -1)[:, -1]
 
 
-def compiled_predictor(model: TreeReference, *, threads: int = 1) -> CompiledPredictor:
+def compiled_predictor(model: TreeModel, *, threads: int = 1) -> CompiledPredictor:
     """A compiled twin of `model`; compiles on first use, then loads from the cache."""
     import treelite
 
@@ -74,7 +74,7 @@ def compiled_predictor(model: TreeReference, *, threads: int = 1) -> CompiledPre
     return CompiledPredictor(engine, forest, np.dtype(forest.input_type), model.raw_margin, threads)
 
 
-def input_type(model: TreeReference) -> np.dtype[Any]:
+def input_type(model: TreeModel) -> np.dtype[Any]:
     """The float type in which the model's own library compares."""
     import treelite
 
@@ -85,7 +85,7 @@ def find_toolchain() -> str | None:
     return next((name for name in ("gcc", "clang") if shutil.which(name)), None)
 
 
-def library_path(model: TreeReference) -> Path:
+def library_path(model: TreeModel) -> Path:
     """Where the shared library of this model is kept; the hash covers trees and the versions that compile them."""
     import tl2cgen
     import treelite

@@ -1,4 +1,4 @@
-"""`EnsembleReference`: flat trees that belong to no library, as a reference model."""
+"""`EnsembleModel`: flat trees that belong to no library, as a reference model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distcondense.models.base import Link, Rows, Scores
 
 
 @dataclass(frozen=True)
-class EnsembleReference:
+class EnsembleModel:
     """A flat ensemble scored by our own walk: moved trees, or a private model's tables, which no library knows."""
 
     name: str

@@ -7,45 +7,49 @@ rows. For trees the thresholds are moved into that space once; a callable gets i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from distcondense.data.codec import Codec
-from distcondense.data.cohort import Task
 from distcondense.errors import ModelError
 from distcondense.kernels.ensemble import TreeEnsemble
-from distcondense.models.base import BlackBox, Link, Reference, Rows
-from distcondense.models.flat import EnsembleReference
-from distcondense.models.trees import library_of, tree_reference
+from distcondense.models.base import BlackBox, Link, Model, Rows
+from distcondense.models.flat import EnsembleModel
+from distcondense.models.trees import library_of, tree_model
+
+LINKS = ("probability", "log-risk", "log-time")  # of one score a row
 
 
 def in_model_space(
-    model: Any, codec: Codec, task: Task, link: str | None, *, time_unit: float = 1.0, threads: int = 1
-) -> Reference:
-    """`model` over `dc.design` columns, as a reference over the codec's standardised rows and times / time_unit."""
+    model: Any, codec: Codec, links: Sequence[Link], link: str | None, *, unit: float = 1.0, threads: int = 1
+) -> Model:
+    """`model` over `dc.design` columns, as a model over the codec's standardised rows and outcomes / unit.
+
+    `links`: what scores may be for the outcome at hand; `link` says which of them these are.
+    """
     width = len(codec.names)
     if library_of(model) is not None:
-        fitted = tree_reference(model, link=_link(link, None) if link else None, threads=threads)
+        fitted = tree_model(model, link=_link(link, None, links) if link else None, threads=threads)
         _check_width(fitted.name, fitted.n_features, width)
-        _check_task(fitted.link, task, fitted.name)
-        shift = math.log(time_unit) if fitted.link == "log-time" else 0.0
-        return EnsembleReference(fitted.name, fitted.link, _moved(fitted.ensemble, codec, shift), threads)
-    if isinstance(model, Reference):
+        _check_link(fitted.link, links, fitted.name)
+        shift = math.log(unit) if fitted.link == "log-time" else 0.0
+        return EnsembleModel(fitted.name, fitted.link, _moved(fitted.ensemble, codec, shift), threads)
+    if isinstance(model, Model):
         function: Callable[[Rows], Any] = model.scores
-        name, known = model.name, _link(link, model.link)
+        name, known = model.name, _link(link, model.link, links)
         _check_width(name, model.n_features, width)
     elif callable(model):
         function, name = model, getattr(model, "__name__", "black box")
-        known = _link(link, "probability" if task == "binary" else None)
+        known = _link(link, links[0] if len(links) == 1 else None, links)
     else:
         raise ModelError(
             "reference", "must be a name, a fitted tree model or a callable rows → scores", found=type(model).__name__
         )
-    _check_task(known, task, name)
-    shift = math.log(time_unit) if known == "log-time" else 0.0
+    _check_link(known, links, name)
+    shift = math.log(unit) if known == "log-time" else 0.0
 
     def scores(rows: Rows) -> Any:
         answer = function((rows.astype(np.float64) * codec.scale + codec.centre).astype(np.float32))
@@ -62,18 +66,21 @@ def _moved(ensemble: TreeEnsemble, codec: Codec, shift: float) -> TreeEnsemble:
     return replace(ensemble, threshold=threshold, base=ensemble.base - shift)
 
 
-def _link(said: str | None, natural: Link | None) -> Link:
+def _link(said: str | None, natural: Link | None, links: Sequence[Link]) -> Link:
     if said is None and natural is None:
-        raise ModelError("reference", "a callable for survival must say what its scores are", found="no link",
-                         fix='link="log-risk" (higher dies earlier) or link="log-time"')  # fmt: skip
-    if said is not None and said not in get_args(Link):
-        raise ModelError("link", f"must be one of {', '.join(get_args(Link))}", found=repr(said))
+        raise ModelError("reference", "a callable must say what its scores are", found="no link",
+                         fix=" or ".join(f'link="{link}"' for link in links))  # fmt: skip
+    if said is not None and said not in LINKS:
+        raise ModelError("link", f"must be one of {', '.join(LINKS)}", found=repr(said))
     return said or natural  # type: ignore[return-value]
 
 
-def _check_task(link: Link, task: Task, name: str) -> None:
-    if (link == "probability") != (task == "binary"):
-        raise ModelError(f"reference {name!r}", f"must fit a {task} outcome", found=f"scores that are a {link}")
+def _check_link(link: Link, links: Sequence[Link], name: str) -> None:
+    if link not in links:
+        raise ModelError(
+            f"reference {name!r}", f"must have scores that are a {' or a '.join(links)}, for this outcome",
+            found=f"scores that are a {link}",
+        )  # fmt: skip
 
 
 def _check_width(name: str, found: int, need: int) -> None:

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from distcondense.arrays import Matrix
 from distcondense.errors import ModelError, SettingsError
 from distcondense.kernels.rows import as_rows, as_steps, check_threads
-from distcondense.models.base import BlackBox, Reference
+from distcondense.models.base import BlackBox, Model
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from distcondense.kernels.ensemble import TreeEnsemble
     from distcondense.kernels.walk import CSR
 
-Path = Literal["auto", "structured", "compiled", "blocked", "naive"]
+JacobianPath = Literal["auto", "structured", "compiled", "blocked", "naive"]
 PATHS = ("auto", "structured", "compiled", "blocked", "naive")
 FORMS = ("dense", "csr")
 MEMORY_BUDGET = 256 * 2**20
@@ -44,7 +45,7 @@ def jacobian(
     model: Any,
     X: ArrayLike,
     steps: ArrayLike,
-    path: Path = "auto",
+    path: JacobianPath = "auto",
     *,
     form: Literal["dense", "csr"] = "dense",
     memory_budget: int = MEMORY_BUDGET,
@@ -52,7 +53,7 @@ def jacobian(
 ) -> NDArray[np.float32] | csr_array:
     """∂f/∂X of a model at the rows X (m, d) by symmetric differences over `steps` (d,); (m, d) float32.
 
-    `model` is a `Reference`, a fitted XGBoost, LightGBM or scikit-learn tree model, or a function rows → scores.
+    `model` is a `Model`, a fitted XGBoost, LightGBM or scikit-learn tree model, or a function rows → scores.
     `form` "csr" gives a `scipy.sparse.csr_array` of what is not zero, the same numbers with columns in order.
     `memory_budget` in bytes bounds a perturbation batch ("compiled", "blocked").
     """
@@ -65,7 +66,7 @@ def jacobian(
     check_threads(threads)
     rows = as_rows(X)
     eps = as_steps(steps, rows.shape[1])
-    reference = as_reference(model, rows.shape[1], threads=threads)
+    reference = as_model(model, rows.shape[1], threads=threads)
     if reference.n_features != rows.shape[1]:
         raise SettingsError(
             "X", f"must have the model's {reference.n_features} features", found=f"{rows.shape[1]} columns"
@@ -83,9 +84,7 @@ def jacobian(
     return csr_array(_dense(reference, rows, eps, path, memory_budget, threads))
 
 
-def _dense(
-    model: Reference, X: NDArray[np.float32], steps: NDArray[np.float32], path: Path, memory_budget: int, threads: int
-) -> NDArray[np.float32]:
+def _dense(model: Model, X: Matrix, steps: Matrix, path: JacobianPath, memory_budget: int, threads: int) -> Matrix:
     if path == "structured":
         return _structured(model, X, steps, threads)
     way = Batches(model, path, threads, memory_budget)
@@ -94,14 +93,14 @@ def _dense(
     return J
 
 
-def as_reference(model: Any, n_features: int, *, threads: int = 1) -> Reference:
-    """`model` itself if it is a `Reference`, else wrapped: library models by their trees, functions as black boxes."""
-    if isinstance(model, Reference):
+def as_model(model: Any, n_features: int, *, threads: int = 1) -> Model:
+    """`model` itself if it is a `Model`, else wrapped: library models by their trees, functions as black boxes."""
+    if isinstance(model, Model):
         return model
-    from distcondense.models.trees import library_of, tree_reference
+    from distcondense.models.trees import library_of, tree_model
 
     if library_of(model) is not None:
-        return tree_reference(model, threads=threads)
+        return tree_model(model, threads=threads)
     if callable(model):
         return BlackBox(model, link="probability", n_features=n_features)
     raise ModelError(
@@ -112,7 +111,7 @@ def as_reference(model: Any, n_features: int, *, threads: int = 1) -> Reference:
     )
 
 
-def path_of(model: Reference, path: Path) -> Path:
+def path_of(model: Model, path: JacobianPath) -> JacobianPath:
     """The path itself; for "auto" structured where the model has structure, else blocked."""
     if path != "auto":
         return path
@@ -120,9 +119,7 @@ def path_of(model: Reference, path: Path) -> Path:
     return "structured" if has else "blocked"
 
 
-def _structured(
-    model: Reference, X: NDArray[np.float32], steps: NDArray[np.float32], threads: int
-) -> NDArray[np.float32]:
+def _structured(model: Model, X: NDArray[np.float32], steps: NDArray[np.float32], threads: int) -> NDArray[np.float32]:
     if getattr(model, "ensemble", None) is not None:
         from distcondense import kernels
 
@@ -161,12 +158,12 @@ class Batches:
     """
 
     def __init__(
-        self, model: Reference, path: Path, threads: int = 1, memory_budget: int = MEMORY_BUDGET,
+        self, model: Model, path: JacobianPath, threads: int = 1, memory_budget: int = MEMORY_BUDGET,
         batch_rows: int | None = None,
     ) -> None:  # fmt: skip
-        from distcondense.models.trees import TreeReference
+        from distcondense.models.trees import TreeModel
 
-        if path == "compiled" and not isinstance(model, TreeReference):
+        if path == "compiled" and not isinstance(model, TreeModel):
             raise SettingsError(
                 "path",
                 "'compiled' needs a tree model that Treelite can read",
@@ -176,7 +173,7 @@ class Batches:
         self.model, self.path, self.threads = model, path, threads
         self.memory_budget, self.batch_rows = memory_budget, batch_rows
         # features that no compiled tree tests cannot change a score
-        columns = model.ensemble.used if isinstance(model, TreeReference) and path == "compiled" else model.n_features
+        columns = model.ensemble.used if isinstance(model, TreeModel) and path == "compiled" else model.n_features
         self.columns = np.arange(columns, dtype=np.int64) if isinstance(columns, int) else columns.astype(np.int64)
 
     def grid(self, rows: int) -> tuple[int, int]:
@@ -235,7 +232,7 @@ class Walk:
 
     UNIT = 64  # rows: below this a call costs more than its work
 
-    def __init__(self, model: Reference, threads: int = 1, gpu: bool = False) -> None:
+    def __init__(self, model: Model, threads: int = 1, gpu: bool = False) -> None:
         self.ensemble: TreeEnsemble = model.ensemble  # type: ignore[attr-defined]
         self.columns = self.ensemble.used.astype(np.int64)
         self.threads, self.gpu = threads, gpu
@@ -259,7 +256,7 @@ class Walk:
         J[rows, indices] = data
 
 
-def way_of(model: Reference, path: Path, *, threads: int = 1, gpu: bool = False) -> Batches | Walk:
+def way_of(model: Model, path: JacobianPath, *, threads: int = 1, gpu: bool = False) -> Batches | Walk:
     """How tiles of this model's Jacobian are computed along `path`, by whoever computes them."""
     path = path_of(model, path)
     if path == "structured":
@@ -272,11 +269,11 @@ def way_of(model: Reference, path: Path, *, threads: int = 1, gpu: bool = False)
     return Batches(on_gpu(model) if gpu else model, path, threads, TILE_BYTES, TILE_ROWS)
 
 
-def on_gpu(model: Reference) -> Reference:
+def on_gpu(model: Model) -> Model:
     """An XGBoost model that predicts on the GPU; any other model as it is."""
-    from distcondense.models.trees import TreeReference
+    from distcondense.models.trees import TreeModel
 
-    return model.on_gpu() if isinstance(model, TreeReference) else model
+    return model.on_gpu() if isinstance(model, TreeModel) else model
 
 
 def _quotient(up: NDArray[np.float32], down: NDArray[np.float32], steps: Any) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from distcondense.models.base import Link, Rows, Scores
 
 
 @dataclass(frozen=True)
-class LinearReference:
+class LinearModel:
     """f(x) = x·coefficients + intercept."""
 
     coefficients: NDArray[np.float32]  # (d,)

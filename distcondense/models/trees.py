@@ -30,7 +30,7 @@ class Predictor(Protocol):
 
 
 @dataclass(frozen=True)
-class TreeReference:
+class TreeModel:
     """A fitted tree model: scores by its own library, and the same trees flat for the kernels."""
 
     name: str
@@ -44,7 +44,7 @@ class TreeReference:
     def scores(self, rows: Rows) -> Scores:
         return np.asarray(self.predictor(rows), dtype=np.float32)
 
-    def on_gpu(self) -> TreeReference:
+    def on_gpu(self) -> TreeModel:
         """The same model with its own library's GPU prediction, where that library is XGBoost; else itself."""
         if not isinstance(self.predictor, _XGBoost):
             return self
@@ -104,7 +104,7 @@ def library_of(model: object) -> Literal["xgboost", "lightgbm", "sklearn"] | Non
     return None
 
 
-def tree_reference(model: Any, *, link: Link | None = None, name: str | None = None, threads: int = 1) -> TreeReference:
+def tree_model(model: Any, *, link: Link | None = None, name: str | None = None, threads: int = 1) -> TreeModel:
     """A fitted XGBoost, LightGBM or scikit-learn tree model as a reference.
 
     `link` defaults to "probability" for classifiers, "log-time" for AFT and "log-risk" for other regressions.
@@ -132,7 +132,7 @@ def tree_reference(model: Any, *, link: Link | None = None, name: str | None = N
             f"model {name!r}", "must be a classifier for link 'probability'", found="a regression",
             fix="leave out link, or train a classifier",
         )  # fmt: skip
-    return TreeReference(
+    return TreeModel(
         name=name,
         link=link or natural,
         n_features=ensemble.n_features,

@@ -1,131 +1,80 @@
-"""What one row may add to a sum: the objectives of the private model, and why each contribution has norm at most 1.
+"""What one row may add to a sum: the protocol of a private objective.
 
-`gradients` gives the pair (g, c·h) of every row, already clipped, so that √(g² + (c·h)²) ≤ 1 = Δ. The weight c spends
-the room that g leaves on the hessian: its sum comes back divided by c, with c times less noise.
+An objective belongs to a kind of outcome (`outcomes/`), which proves its norm bound beside its formulas. All its maps
+are public and row by row: what a row adds depends on that row, its score and earlier noisy answers, on nobody else's.
+Nothing here may raise, or warn, for a value: values outside the legal range are moved to its nearest end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from distcondense.errors import SettingsError
+from distcondense.arrays import Floats
 
-Floats = NDArray[np.float64]
 FINITE = 1e100  # of public numbers, so that no product of two overflows: a warning would depend on a patient
 SCORE_MAX = 30.0  # scores are clipped to ±30 before any exponential
 
-
-@dataclass(frozen=True)
-class Logistic:
-    """Binary outcomes: g = p − y and h = p(1 − p), p = σ(F).
-
-    g² + c²h² ≤ 1 for all p and both y when c = 3.3. By symmetry take y = 0 and u = 1 − p: (1−u)²(1 + c²u²) ≤ 1 is, for
-    0 < u < 1, the same as c² ≤ (2 − u)/(u(1−u)²). The right side is smallest where u² − 3u + 1 = 0, at
-    u = (3 − √5)/2, where it is (11 + 5√5)/2 = 11.09 > 10.89 = 3.3². So nothing is ever clipped.
-    """
-
-    hessian_weight: float = 3.3
-
-    def __post_init__(self) -> None:
-        if not 0 < self.hessian_weight <= 3.3:
-            raise SettingsError("hessian_weight", "must be in (0, 3.3]", found=f"{self.hessian_weight}")
-
-    def gradients(self, score: Floats, label: NDArray[np.bool_], cumulative: Floats | None) -> tuple[Floats, Floats]:
-        """(g, c·h) of each row, norm at most 1."""
-        p = 1 / (1 + np.exp(-np.clip(score, -SCORE_MAX, SCORE_MAX)))
-        return p - label, self.hessian_weight * p * (1 - p)
+Target = Mapping[str, NDArray]  # type: ignore[type-arg]  # what the gate holds of each row's outcome, by name, (n,) each
 
 
 @dataclass(frozen=True)
-class PiecewiseExponential:
-    """Survival: constant baseline hazard on public intervals, g = a − E and h = a, a = Λ₀(T)e^F clipped to [0, most].
+class Statistic:
+    """A public map of a row's outcome and score to a vector of norm at most 1, whose sum may be asked."""
 
-    The pair (a − E, c·a) is scaled down to norm 1 where it is longer: never for an event with c ≤ 1 and a ≤ 1, for a
-    censored row once a > 1/√(1 + c²). Times past the horizon are censored there. Unlike Cox there are no risk sets, so
-    one person touches only their own terms.
-    """
+    size: int  # coordinates
+    values: Callable[[Target, Floats], list[Floats]]  # `size` arrays (n,), of each row together of norm at most 1
+    undo: Callable[[Floats], Floats]  # a noisy sum (size,) → the units it is read in
+    unit: float = 1.0  # the noise of its first coordinate in those units, at μ = 1; for the reader of a ledger
 
-    cuts: tuple[float, ...]  # public interior cut points of time, increasing
-    horizon: float  # public end of follow-up
-    hazard: tuple[float, ...] | None = None  # (K,) baseline, per unit of time; from `PrivateTable.hazard`
-    most: float = 1.0
-    hessian_weight: float = 1.0
 
-    def __init__(
-        self,
-        cuts: Sequence[float] | NDArray[Any],
-        horizon: float,
-        hazard: Sequence[float] | NDArray[Any] | None = None,
-        most: float = 1.0,
-        hessian_weight: float = 1.0,
-    ) -> None:
-        for name, value in (
-            ("cuts", tuple(float(cut) for cut in cuts)),
-            ("horizon", float(horizon)),
-            ("hazard", None if hazard is None else tuple(float(rate) for rate in hazard)),
-            ("most", float(most)),
-            ("hessian_weight", float(hessian_weight)),
-        ):
-            object.__setattr__(self, name, value)
-        edges = self.edges
-        if not (np.all(np.abs(edges) <= FINITE) and np.all(np.diff(edges) > 0)):
-            raise SettingsError(
-                "cuts", "must increase strictly between 0 and the horizon", found=f"{len(self.cuts)} cuts, {horizon}"
-            )
-        if self.hazard is not None and (
-            len(self.hazard) != self.intervals or not all(0 <= rate <= FINITE for rate in self.hazard)
-        ):
-            raise SettingsError(
-                "hazard",
-                "must be finite, 0 or more, one per interval",
-                found=f"{len(self.hazard)} for {self.intervals}",
-            )
-        if not (0 < self.most <= 1e3 and 0 < self.hessian_weight <= 1e3):
-            raise SettingsError(
-                "most and hessian_weight", "must be above 0 and at most 1000", found=f"{most}, {hessian_weight}"
-            )
+class Objective(Protocol):
+    """A private objective: what is learned by gradient sums, and which groups rows can be counted by."""
 
     @property
-    def intervals(self) -> int:
-        """K."""
-        return len(self.cuts) + 1
+    def scores(self) -> int:
+        """S: scores that a row has; 1, or one for each class. Scores are (n,) where S is 1, else (n, S)."""
+        ...
 
     @property
-    def edges(self) -> Floats:
-        """(K+1,) 0, the cuts, the horizon."""
-        return np.array([0.0, *self.cuts, self.horizon])
+    def scales(self) -> tuple[float, ...]:
+        """One for each array of `contributions`: S of the gradient, then none or S of the hessian.
+
+        A contribution is scale × (gradient or hessian); a sum comes back divided by its scale.
+        """
+        ...
 
     @property
-    def widths(self) -> Floats:
-        return np.diff(self.edges)
+    def groupings(self) -> Mapping[str, int]:
+        """Ways to group rows by their outcome: name → number of groups."""
+        ...
 
-    def with_hazard(self, hazard: Sequence[float] | NDArray[Any]) -> PiecewiseExponential:
-        return replace(self, hazard=tuple(float(rate) for rate in hazard))
+    @property
+    def statistics(self) -> Mapping[str, Statistic]:
+        """Sums over all rows that may be asked, by name."""
+        ...
 
-    def interval(self, time: ArrayLike) -> NDArray[np.intp]:
-        """The interval [edge_k, edge_k+1) of each time; the horizon and later belong to the last."""
-        return np.searchsorted(np.array(self.cuts), np.asarray(time, np.float64), side="right")
+    @property
+    def ready(self) -> bool:
+        """Whether gradients can be asked: what they need from earlier answers is set."""
+        ...
 
-    def cumulative(self, time: ArrayLike) -> Floats:
-        """Λ₀ at each time in [0, horizon]."""
-        if self.hazard is None:
-            raise SettingsError("hazard", "must be set before gradients are asked", fix="objective.with_hazard(...)")
-        rates, where = np.array(self.hazard), self.interval(time)
-        before = np.concatenate([[0.0], np.cumsum(rates * self.widths)])
-        return before[where] + rates[where] * (np.asarray(time, np.float64) - self.edges[where])
+    def prepare(self, target: Target) -> Target:
+        """The target inside its legal range, with whatever the maps below would compute again and again."""
+        ...
 
-    def gradients(self, score: Floats, label: NDArray[np.bool_], cumulative: Floats | None) -> tuple[Floats, Floats]:
-        """(g, c·h) of each row, norm at most 1; `cumulative` is Λ₀(T)."""
-        assert cumulative is not None
-        a = np.minimum(cumulative * np.exp(np.clip(score, -SCORE_MAX, SCORE_MAX)), self.most)
-        g, h = a - label, self.hessian_weight * a
-        shrink = 1 / np.maximum(1.0, np.sqrt(g * g + h * h))
-        return g * shrink, h * shrink
+    def group(self, by: str, target: Target) -> NDArray[np.intp]:
+        """(n,) group of each row."""
+        ...
 
+    def contributions(self, score: Floats, target: Target) -> tuple[Floats, ...]:
+        """(n,) arrays, one per scale; of each row together they have L2 norm at most 1."""
+        ...
 
-Objective = Logistic | PiecewiseExponential
+    def continues(self, earlier: Objective) -> bool:
+        """Whether this may take the place of `earlier` as a public step: same kind, same grid."""
+        ...

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.errors import RunFolderError, SettingsError
-from distcondense.privacy.accountant import Event
+from distcondense.privacy.events import Event
 
 
 class Ledger:
@@ -74,7 +74,7 @@ class Ledger:
         if (there := self._own[self._cursor]) != replace(event, run=self.run):
             raise RunFolderError(
                 "ledger", "must hold the same questions in the same order when a run is resumed",
-                found=f"{there.query!r} on {len(there.columns)} columns as event {self._cursor}, asked {event.query!r}",
+                found=f"{there.words!r} on {len(there.columns)} columns as event {self._cursor}, asked {event.words!r}",
                 fix="resume with the settings of the run, or start a new run folder (its cost adds up)",
             )  # fmt: skip
         self._cursor += 1
@@ -103,7 +103,7 @@ class Ledger:
         return path.with_suffix(".answers")
 
     def _append(self, path: Path, event: Event) -> None:
-        line = _line(event)
+        line = event_line(event)
         fresh = not path.exists()
         with path.open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # held until the file closes: two runs must not share what is left
@@ -171,14 +171,8 @@ def read_events(path: Path) -> tuple[Event, ...]:
     return tuple(_events(text[: text.rfind(b"\n") + 1]))
 
 
-def write_events(path: Path, events: Sequence[Event]) -> None:
-    """A whole account at once, atomically; a run's own ledger grows by `Ledger.enter` only."""
-    draft = path.with_name(path.name + ".draft")
-    draft.write_bytes(b"".join(map(_line, events)))
-    os.replace(draft, path)
-
-
-def _line(event: Event) -> bytes:
+def event_line(event: Event) -> bytes:
+    """An event as a ledger's file holds it."""
     return json.dumps(event.to_dict(), ensure_ascii=False).encode() + b"\n"
 
 
@@ -190,6 +184,7 @@ def _events(lines: bytes) -> list[Event]:
         except (ValueError, AttributeError):
             raise RunFolderError(
                 "ledger", "must hold one event on each line", found=f"line {number + 1} unreadable",
-                fix="restore the file from a backup: what was spent is not known without it",
+                fix="restore the file from a backup, or read it with the version that wrote it: what was spent is not "
+                "known without it",
             ) from None  # fmt: skip
     return found

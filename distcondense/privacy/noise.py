@@ -24,12 +24,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from opendp.domains import atom_domain, vector_domain
 from opendp.measurements import make_gaussian, make_noisy_top_k
 from opendp.measures import zero_concentrated_divergence
 from opendp.metrics import l2_distance, linf_distance
 from opendp.mod import enable_features
+
+from distcondense.arrays import Index
 
 enable_features("contrib")
 
@@ -44,7 +45,7 @@ def distance_to_rounded(scale: float) -> float:
     return (bell + math.sqrt(6) / scale) / (48 * scale**2) + 2 * math.exp(-2 * math.pi**2 * scale**2)
 
 
-def discrete_gaussian(sums: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+def discrete_gaussian(sums: Index, scale: float) -> Index:
     """`sums` plus independent discrete Gaussian noise of standard deviation `scale` on each coordinate."""
     noisy = _gaussian(scale)([int(value) for value in sums.ravel()])
     return np.array(noisy, np.int64).reshape(sums.shape)
@@ -55,7 +56,7 @@ def gaussian_rho(distance: float, scale: float) -> float:
     return float(_gaussian(scale).map(distance))
 
 
-def noisy_top(scores: NDArray[np.int64], count: int, scale: float) -> NDArray[np.int64]:
+def noisy_top(scores: Index, count: int, scale: float) -> Index:
     """Indices of the `count` highest scores under Gumbel(`scale`) noise, best first.
 
     The same law as `count` exponential mechanisms one after the other, P(j) ∝ exp(score_j/scale) among what is left:

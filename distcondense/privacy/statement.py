@@ -7,11 +7,19 @@ from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
-from distcondense.privacy.accountant import Event
+from distcondense.privacy.accountant import NoSum
+from distcondense.privacy.events import Event, Unit
 
 Guarantee = Literal["end-to-end", "as-published", "none"]
-UNBOUNDED = "unbounded"
-PERSONS = "one person with all their rows"  # what a neighbouring relation about persons says
+UNBOUNDED: Literal["unbounded"] = "unbounded"
+# of several runs without an ε together: after "with earlier runs", and after "together with them"
+NO_SUM: dict[NoSum, tuple[str, str]] = {
+    "unbounded": (f"ε = {UNBOUNDED}", f"there is no end-to-end guarantee: ε is {UNBOUNDED}"),
+    "different units": (
+        "no common ε, they protect different units",
+        "the end-to-end guarantee is without a common bound: the runs protect different units, rows and persons",
+    ),
+}
 LARGE_EPSILON = 10.0
 LARGE_DELTA = 1e-3
 ALMOST, SIMILAR = 0.3, 0.6  # membership advantages up to which a person in the table is as good as one who is not
@@ -22,26 +30,33 @@ class Privacy:
     """The privacy side of a result. `epsilon` belongs to `guarantee`; read them together or not at all."""
 
     guarantee: Guarantee
-    mechanism: str
+    method: str
     epsilon: float | None  # end-to-end: of everything released; as-published: at the released step
     delta: float | None
     neighbouring: str
     noise_source: str
+    unit: Unit = "row"  # whose presence is protected
     parameters: dict[str, Any] = field(default_factory=dict)
     ledger: list[dict[str, Any]] = field(default_factory=list)
     schema_origin: str = "declared"
+    labels_public: bool = True  # the outcome's values were declared, not read off patients
     public: tuple[str, ...] = ()  # what the guarantee takes as known to everybody
     not_covered: tuple[str, ...] = ()
     answer: str = ""  # end-to-end: what to think of the release, where it holds no answer
     # f-DP: (false positives, least false negatives of any membership test), and the largest 1 − both
     trade_off: tuple[tuple[float, float], ...] = ()
     membership_advantage: float | None = None
-    # end-to-end, of this run and the earlier ones: a number, or in words why there is none ("unbounded")
-    epsilon_with_earlier_runs: float | str | None = None
+    # end-to-end, of this run and the earlier ones: a number, or why there is none
+    epsilon_with_earlier_runs: float | NoSum | None = None
     epsilon_at_last_step: float | None = None  # as-published: the run went on to here, and its history was looked at
     worst_case_epsilon: str = ""  # as-published: end to end, of the same noise: a number, "over 100" or "none"
     made: str = "the synthetic rows were made"  # end-to-end: from the answers alone
     earlier_runs: str = "Earlier runs in this folder"  # end-to-end: who else read the same patients
+
+    @property
+    def charged(self) -> bool:
+        """Whether every look at patients was paid for at the gate: the ledger holds `events`."""
+        return self.guarantee == "end-to-end"
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -54,10 +69,9 @@ class Privacy:
             return "no privacy guarantee"
         claim = f"ε = {shown(self.epsilon, 3)} ({self.guarantee}, δ = {self.delta:g})"
         both = self._with_earlier
-        if isinstance(both, float) or both == UNBOUNDED:
-            claim += f"; with earlier runs ε = {both if isinstance(both, str) else shown(both, 3)} (end-to-end)"
-        elif both is not None:
-            claim += f"; with earlier runs {both} (end-to-end)"
+        if both is not None:
+            words = f"ε = {shown(both, 3)}" if isinstance(both, float) else NO_SUM[both][0]
+            claim += f"; with earlier runs {words} (end-to-end)"
         return f"{claim}; end to end at worst: {self.worst_case_epsilon}" if self.worst_case_epsilon else claim
 
     def paragraph(self) -> str:
@@ -67,16 +81,16 @@ class Privacy:
                 "NO PRIVACY GUARANTEE. This table was optimised against a model of real patients without any noise. "
                 "Treat it as patient data: do not hand it over."
             )
-        text = self._end_to_end() if self.guarantee == "end-to-end" else self._as_published()
+        text = self._end_to_end() if self.charged else self._as_published()
         if self.schema_origin == "inferred":
             text += " The schema was inferred from the patients: bounds and categories are not public knowledge."
-        if self.parameters.get("outcome_labels") == "read off the rows":
-            text += " The outcome's two values were read off patients: they are not public knowledge either."
+        if not self.labels_public:
+            text += " The outcome's values were read off patients: they are not public knowledge either."
         return text
 
     def _end_to_end(self) -> str:
         assert self.epsilon is not None
-        by_person = PERSONS in self.neighbouring
+        by_person = self.unit == "person"
         whom = (
             "for every person in the table"
             if by_person
@@ -106,8 +120,8 @@ class Privacy:
         return f"{text}{self._earlier()} {self.answer}".rstrip()
 
     @property
-    def _with_earlier(self) -> float | str | None:
-        """A finite number, "unbounded" or other words."""
+    def _with_earlier(self) -> float | NoSum | None:
+        """A finite number, or why there is none."""
         both = self.epsilon_with_earlier_runs
         if both is None or isinstance(both, str):
             return both
@@ -143,9 +157,7 @@ class Privacy:
         read = f" {self.earlier_runs} read the same patients; together with them "
         if isinstance(both, float):
             return f"{read}the end-to-end guarantee is ε = {shown(both, 4)} at δ = {self.delta:g}."
-        if both == UNBOUNDED:
-            return f"{read}there is no end-to-end guarantee: ε is {UNBOUNDED}."
-        return f"{read}the end-to-end guarantee is {both.rstrip('.')}."
+        return f"{read}{NO_SUM[both][1]}."
 
     def _as_published(self) -> str:
         assert self.epsilon is not None

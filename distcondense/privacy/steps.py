@@ -25,7 +25,8 @@ import numpy as np
 from absl import logging
 from dp_accounting import rdp
 
-from distcondense.errors import BudgetError, SettingsError
+from distcondense.errors import BudgetError
+from distcondense.privacy.budget import check_budget
 
 WORST_CASE_SHOWN = 100.0  # above this a digit would only pretend to mean something
 # dp-accounting logs each RDP order it leaves out of a minimum; leaving one out can only raise ε, so it is no news
@@ -75,7 +76,7 @@ class StepRecord:
 
 
 @dataclass
-class PublishedAccountant:
+class StepAccountant:
     """Counts noisy steps and says what they cost, in both ways."""
 
     sampling_rate: float  # q = m/n, at most 1
@@ -176,16 +177,6 @@ def calibrate(*, epsilon: float, delta: float, sampling_rate: float, steps: int)
         multiplier *= 1.0005
     # the kernel holds σ in float32: round up to one, so that the noise drawn is never below the noise paid for
     return float(np.nextafter(np.float32(multiplier), np.float32(np.inf))) / LOWEST_RUNG
-
-
-def check_budget(*, epsilon: float | None = None, delta: float | None = None) -> None:
-    """ε > 0 and 0 < δ < 1, or one clear error."""
-    if epsilon is not None and not (0 < epsilon < math.inf):
-        raise SettingsError("epsilon", "must be above 0 and finite", found=f"{epsilon}", fix="typical values: 0.5 to 5")
-    if delta is not None and not (0 < delta < 1):
-        raise SettingsError(
-            "delta", "must be in (0, 1)", found=f"{delta}", fix="typical: 1e-5, below 1/number of patients"
-        )
 
 
 def in_words(epsilon: float) -> str:

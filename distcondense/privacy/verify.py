@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from distcondense.errors import RunFolderError, UserError
-from distcondense.privacy.accountant import Event, membership_advantage, replay, trade_off, with_earlier
+from distcondense.privacy.accountant import membership_advantage, replay, trade_off, with_earlier
+from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import read_events
-from distcondense.privacy.statement import PERSONS, Privacy, shown
-from distcondense.privacy.steps import PublishedAccountant
+from distcondense.privacy.statement import NO_SUM, Privacy, shown
+from distcondense.privacy.steps import StepAccountant
 
 ROUNDING = 1e-9
 NOISE_ROUNDING = 1e-6  # relative
@@ -93,8 +94,8 @@ def verify(path: Path) -> Verified:
                     str(file), "must list what was asked of patients", found="an empty ledger", fix="restore the file"
                 )
             found = _end_to_end(stated, epsilon, delta)
-            room = path / "internal"
-            return _with_folder(found, stated, room) if path.is_dir() and room.is_dir() else found
+            internal = path / "internal"
+            return _with_folder(found, stated, internal) if path.is_dir() and internal.is_dir() else found
         return _as_published(stated, epsilon, delta)
     except UserError:
         raise
@@ -125,16 +126,16 @@ def _wrong_noise(events: Sequence[Event]) -> list[str]:
         if event.noise == 0:  # says nothing about it
             continue
         due = (1 if event.kind == "gaussian" else 2) * event.sensitivity / event.cost
-        exact = event.kind == "choice" or event.query == "gradient sums" or event.query.startswith("histogram ")
-        least, most = due * (1 - NOISE_ROUNDING), due * (1 + NOISE_ROUNDING) if exact else math.inf
+        own_units = event.query == "total"
+        least, most = due * (1 - NOISE_ROUNDING), math.inf if own_units else due * (1 + NOISE_ROUNDING)
         if not least <= event.noise <= most:
-            out.append(f"entry {number}, {event.query}: noise {event.noise:.6g} where its cost says {due:.6g}")
+            out.append(f"entry {number}, {event.words}: noise {event.noise:.6g} where its cost says {due:.6g}")
     return out
 
 
 def _wrong_unit(events: Sequence[Event], stated: dict[str, Any]) -> list[str]:
     rows = sum(event.unit != "person" for event in events)
-    if PERSONS in stated["neighbouring"] and rows:
+    if stated["unit"] == "person" and rows:
         return [f"{rows} entries protect rows, the statement is about persons"]
     return []
 
@@ -160,12 +161,12 @@ def _wrong_words(stated: dict[str, Any]) -> list[str]:
     return [] if said.paragraph() == stated["statement"] else ["the statement in words is not that of the numbers"]
 
 
-def _with_folder(found: Verified, stated: dict[str, Any], room: Path) -> Verified:
+def _with_folder(found: Verified, stated: dict[str, Any], internal: Path) -> Verified:
     """What lies beside the release: the ledger on disk, and what earlier runs in the folder spent."""
     wrong, notes = [], []
     events = tuple(Event.from_dict(entry) for entry in stated["ledger"])
-    on_disk, earlier = (read_events(room / name) for name in ("ledger.jsonl", "earlier.jsonl"))
-    if not (room / "ledger.jsonl").is_file():
+    on_disk, earlier = (read_events(internal / name) for name in ("ledger.jsonl", "earlier.jsonl"))
+    if not (internal / "ledger.jsonl").is_file():
         notes.append("internal/ledger.jsonl is missing, nothing to compare the entries with")
     elif on_disk != events:
         wrong.append(f"internal/ledger.jsonl holds {len(on_disk)} entries that are not the {len(events)} of the file")
@@ -173,7 +174,7 @@ def _with_folder(found: Verified, stated: dict[str, Any], room: Path) -> Verifie
         notes.append(f"internal/ledger.jsonl holds the same {len(events)} entries")
     if earlier:
         both, said = with_earlier(events, earlier, found.delta), stated["epsilon_with_earlier_runs"]
-        total = f"ε = {shown(both, DIGITS)}" if isinstance(both, float) else f"ε {both}"
+        total = NO_SUM[both][0] if isinstance(both, str) else f"ε = {shown(both or 0.0, DIGITS)}"
         notes.append(f"internal/earlier.jsonl holds {len(earlier)} entries of earlier runs, together {total}")
         low = isinstance(both, float) and isinstance(said, int | float) and said < both - ROUNDING
         if low or said is None or (isinstance(both, str) and said != both):
@@ -184,7 +185,7 @@ def _with_folder(found: Verified, stated: dict[str, Any], room: Path) -> Verifie
 def _as_published(stated: dict[str, Any], epsilon: float, delta: float) -> Verified:
     """The published accounting counts all steps; the stated ε of an earlier, released step is a part of it."""
     facts = stated["parameters"]
-    accountant = PublishedAccountant(float(facts["sampling_rate"]), delta, int(facts["rows"]))
+    accountant = StepAccountant(float(facts["sampling_rate"]), delta, int(facts["rows"]))
     for entry in stated["ledger"]:
         for _ in range(int(entry["count"])):
             accountant.spend(float(entry["noise_multiplier"]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,18 +13,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from distcondense.evaluate.score import WAYS, Score, find
+from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import Privacy
 
-NAMES = {
-    "auroc": "AUROC", "sensitivity": "Sensitivity", "specificity": "Specificity", "ppv": "PPV", "npv": "NPV",
-    "c_index": "C-index",
-}  # fmt: skip
-ROWS = {
-    "full": "All real training rows",
-    "private_model": "Private model itself",
-    "condensed": "Condensed (synthetic)",
-    "random_real": "Random real rows, same number",
-}
 PIPE_WIDTH = 160  # where there is no terminal to ask: enough for the table without cutting words
 LINES_EVERY = 10  # seconds between lines where there is no terminal
 
@@ -73,42 +66,70 @@ class Console:
 
         return line
 
-    def table(self, name: str, record: dict[str, Any]) -> None:
+    def run_table(self, name: str, record: dict[str, Any]) -> None:
         """Full data, condensed and random real rows side by side, each number with its 95% interval."""
-        metrics = record["metrics"]
-        if "note" in metrics:
-            self.say(metrics["note"])
+        if record["scores_note"]:
+            self.say(record["scores_note"])
             return
-        table = Table(
-            title=f"{escape(name)}: trained on …, tested on {metrics['rows']['test']} real patients "
-            "never used in training"
-        )
-        table.add_column("trained on", overflow="fold")
-        table.add_column("rows", justify="right")
-        shown = [key for key in NAMES if any(key in metrics.get(row, {}) for row in ROWS)]
-        for key in shown:
-            table.add_column(NAMES[key], justify="right", overflow="fold")
-        for row, label in ROWS.items():
-            if row not in metrics:
-                continue
-            cells = [estimate(metrics[row].get(key)) for key in shown]
-            table.add_row(label, str(metrics["rows"][row]), *cells)
-        table.caption = f"[95% intervals]; internal use: these numbers are computed on patients. {record['privacy']}"
-        self.out.print(table)
+        scores = [Score.from_dict(entry) for entry in record["scores"]]
+        self.out.print(score_table(name, {"": scores}, record["privacy"]))
+
+    def methods_table(self, name: str, records: dict[str, dict[str, Any]]) -> None:
+        """Several methods on one cohort in one table, each labelled as what it is."""
+        groups = {
+            f"{method}\n{record['privacy']}": [Score.from_dict(entry) for entry in record["scores"]]
+            for method, record in records.items()
+        }
+        for method, record in records.items():
+            if record["scores_note"]:
+                self.say(f"{method}: {record['scores_note']}")
+        self.out.print(score_table(name, groups, ""))
 
     def statement(self, privacy: Privacy) -> None:
         self.out.print(privacy.paragraph(), style="bold red" if privacy.guarantee == "none" else None, markup=False)
 
 
-def estimate(found: dict[str, float | None] | None) -> str:
+def score_table(name: str, groups: Mapping[str, Sequence[Score]], privacy: str) -> Table:
+    """A row per way to train, a column per measure; a group of rows per entry."""
+    every = [score for scores in groups.values() for score in scores]
+    tested = sorted({score.n for score in every})
+    rows = " and ".join(map(str, tested))
+    table = Table(title=f"{escape(name)}: trained on …, tested on {rows} real rows never used in training")
+    if len(groups) > 1:
+        table.add_column("method", overflow="fold", max_width=44)
+    table.add_column("trained on", overflow="fold")
+    table.add_column("rows", justify="right")
+    measures = list(dict.fromkeys(score.measure for score in every))
+    for measure in measures:
+        table.add_column(title(measure), justify="right", overflow="fold")
+    for group, scores in groups.items():
+        first = True
+        for way, label in WAYS.items():
+            here = [score for score in scores if score.trained_on == way]
+            if here:
+                cells = [estimate(find(here, way, measure)) for measure in measures]
+                head = [escape(group) if first else ""] if len(groups) > 1 else []
+                table.add_row(*head, label, str(here[0].rows), *cells)
+                first = False
+        table.add_section()
+    table.caption = f"[95% intervals]; internal use: these numbers are computed on patients. {privacy}"
+    return table
+
+
+def estimate(score: Score | None) -> str:
     """0.912 [0.90, 0.92], or a dash."""
-    if not found or found["value"] is None:
+    if score is None or math.isnan(score.value):
         return "—"
-    low, high = (f"{found[k]:.3f}" if found[k] is not None else "—" for k in ("low", "high"))
-    return f"{found['value']:.3f} [{low}, {high}]"
+    low, high = ("—" if math.isnan(bound) else _digits(bound) for bound in (score.low, score.high))
+    return f"{_digits(score.value)} [{low}, {high}]"
 
 
-def _facts(*, loss: float | None, score: float | None, epsilon: float | None) -> str:
+def _digits(value: float) -> str:
+    """Three decimals; of large numbers (an error in the outcome's own units) four significant digits."""
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
+
+
+def _facts(*, loss: float | None = None, score: float | None = None, epsilon: float | None = None) -> str:
     text = "noisy answers" if loss is None else f"loss {loss:.3f}"
     if score is not None:
         text += f"  validation {score:.3f}"

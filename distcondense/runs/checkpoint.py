@@ -7,7 +7,6 @@ nowhere else, and the file is erased when the run is finished: afterwards nothin
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.errors import RunFolderError
+from distcondense.runs.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,12 @@ class Checkpoint:
 
     def save(self, arrays: dict[str, NDArray[Any]], facts: dict[str, Any]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.path.with_suffix(".draft")
-        # only its owner may read it, from its first byte on: it holds the noise key
-        with open(draft, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
-            np.savez(out, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(draft, self.path)
+
+        def write(draft: Path) -> None:
+            with open(draft, "wb") as out:
+                np.savez(out, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+
+        write_whole(self.path, write, mode=0o600)  # only its owner may read it: it holds the noise key
 
     def load(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
         """What was saved last, or None."""
@@ -52,5 +51,5 @@ class Checkpoint:
             ) from None
 
     def erase(self) -> None:
-        for path in (self.path, self.path.with_suffix(".draft")):
+        for path in (self.path, self.path.with_name(self.path.name + ".draft")):
             path.unlink(missing_ok=True)

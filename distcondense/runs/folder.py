@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from distcondense.errors import RunFolderError
-from distcondense.privacy.accountant import Event, unite
-from distcondense.privacy.ledger import read_events, write_events
+from distcondense.privacy.accountant import unite
+from distcondense.privacy.events import Event
+from distcondense.privacy.ledger import event_line, read_events
 from distcondense.runs.checkpoint import Checkpoint
+from distcondense.runs.files import plain, write_json, write_whole
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,13 @@ class RunFolder:
         """Of a finished run; again by whoever comes next, in case it was killed between its last file and this."""
         self.checkpoint.erase()
 
+    def clear_unsigned(self) -> None:
+        """Killed between making the folder and signing it, a run leaves empty rooms: not a run, and nobody's files."""
+        if self.path.is_dir() and not (self.internal / "owner.json").exists():
+            files = {str(p.relative_to(self.path)) for p in self.path.rglob("*") if not p.is_dir()}
+            if files <= {"internal/owner.json.draft"}:
+                shutil.rmtree(self.path)
+
     def log(self, line: str) -> None:
         with open(self.internal / "log.txt", "a", encoding="utf-8") as out:
             out.write(line + "\n")
@@ -217,24 +226,10 @@ class RunFolder:
             shutil.rmtree(room, ignore_errors=True)
 
 
-def write_json(path: Path, data: Any) -> None:
-    """Atomic, with NaN as null so that every JSON reader can read it."""
-    draft = path.with_name(path.name + ".draft")
-    draft.write_text(json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(draft, path)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():
-        value = value.item()
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value
+def write_events(path: Path, events: Sequence[Event]) -> None:
+    """A whole account at once; a run's own ledger grows by `Ledger.enter` only."""
+    write_whole(path, lambda draft: draft.write_bytes(b"".join(map(event_line, events))))
 
 
 def _digest(identity: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(_plain(identity), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(plain(identity), sort_keys=True).encode()).hexdigest()

@@ -9,76 +9,88 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from distcondense.arrays import Floats
 from distcondense.data.codec import design_of
 from distcondense.data.schema import Schema
 from distcondense.errors import SettingsError
-from distcondense.privacy.accountant import Event, unite, with_earlier
+from distcondense.outcomes.base import WEIGHT, Kind, Labelled
+from distcondense.privacy.accountant import unite, with_earlier
+from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import Privacy
-from distcondense.runs.folder import RunFolder, write_json
+from distcondense.runs.files import write_json
+from distcondense.runs.folder import RunFolder
 
-RISK, WEIGHT = "risk", "weight"
+
+def table_of(features: pd.DataFrame, kind: Kind, labelled: Labelled) -> pd.DataFrame:
+    """The condensed table: features, the outcome in the table's own labels, soft labels, weights."""
+    frame = features.copy()
+    kind.write(frame, labelled)
+    frame[WEIGHT] = 1.0 if labelled.weight is None else labelled.weight
+    return frame
+
+
+def labelled_of(frame: pd.DataFrame, kind: Kind) -> Labelled:
+    """The outcome, soft labels and weights of a condensed table."""
+    return replace(kind.written(frame), weight=frame[WEIGHT].to_numpy(np.float64))
 
 
 @dataclass(frozen=True)
 class Result:
     """What `condense` gives back.
 
-    `frame` has the features in original units and categories, the outcome in the table's own labels, `risk` (binary
-    outcomes: the soft label; the published method's labels are hard: 0 or 1) and `weight` (private: they add up to the
-    noisy number of patients). Where a private run found no answer it has no rows; `privacy.answer` says why.
+    `frame` has the features in original units and categories, the outcome in the table's own labels, soft labels where
+    the kind of outcome has them (binary: `risk`) and `weight` (private: they add up to the noisy number of patients).
+    Where a private run found no answer it has no rows; `privacy.answer` says why.
     """
 
     frame: pd.DataFrame
     schema: Schema  # of the features in `frame`
-    outcome: tuple[str, ...]  # (target,) or (time, event)
-    labels: tuple[Any, Any]  # how negative and positive are written
+    kind: Kind  # of outcome
     privacy: Privacy
-    soft: bool = False  # frame holds raw numbers, one column per category
+    raw: bool = False  # frame holds raw numbers, one column per category
     internal: dict[str, Any] = field(default_factory=dict, repr=False)  # run.json
     identity: dict[str, Any] = field(default_factory=dict, repr=False)
     earlier: tuple[Event, ...] = field(default=(), repr=False)  # what private runs before this one spent
 
-    def training_data(self) -> tuple[pd.DataFrame, Any, np.ndarray]:
+    @property
+    def outcome(self) -> tuple[str, ...]:
+        """Names of the outcome's columns."""
+        return self.kind.names
+
+    def training_data(self) -> tuple[pd.DataFrame, Any, Floats]:
         """X, y, sample_weight for scikit-learn or lifelines; weights have mean 1.
 
         X is numeric, in original units, categories one-hot. Binary: y is 0/1 and a row with a soft label appears as a
-        weighted pair. Survival: y is a frame with the time and the event (0/1).
+        weighted pair; several classes: as one weighted row a class. Continuous: y is the expected value. Survival: y is
+        a frame with the time and the event (0/1).
         """
-        X, weight = self._features(), self._weight()
-        if len(self.outcome) == 2:
-            return (
-                X,
-                pd.DataFrame({self.outcome[0]: self.frame[self.outcome[0]], self.outcome[1]: self._label()}),
-                weight,
-            )
-        risk = self.frame[RISK].to_numpy(np.float64)
-        both = pd.concat([X, X], ignore_index=True)
-        y = np.repeat([0, 1], len(X))
-        weights = np.concatenate([weight * (1 - risk), weight * risk])
-        used = weights > 0
-        return both[used].reset_index(drop=True), y[used], weights[used]
+        labelled = self._labelled()
+        assert labelled.weight is not None
+        mean = labelled.weight.mean() if len(labelled.weight) else 1.0
+        return self.kind.training_data(self._features(), replace(labelled, weight=labelled.weight / mean))
 
-    def soft_data(self) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-        """X, risk, weight for models that take probabilities as labels (XGBoost, LightGBM), in persons as released.
+    def soft_data(self) -> tuple[pd.DataFrame, Floats, Floats]:
+        """X, soft labels, weights (in persons, as released) for models that take expectations as labels.
 
-        Better than pairs there: a booster that subsamples rows would tear a pair apart.
+        Binary: probabilities of yes, for XGBoost and LightGBM. Several classes: (m, K) probabilities. Continuous:
+        expected values. Better than weighted pairs there: a booster that subsamples rows would tear a pair apart.
         """
-        if len(self.outcome) == 2:
-            raise SettingsError("soft_data", "is for binary outcomes", found="survival", fix="use training_data()")
-        return self._features(), self.frame[RISK].to_numpy(np.float64), self.frame[WEIGHT].to_numpy(np.float64)
+        labelled = self._labelled()
+        if labelled.soft is None:
+            raise SettingsError(
+                "soft_data", "is for outcomes with soft labels", found=f"a {self.kind.name} outcome",
+                fix="use training_data()",
+            )  # fmt: skip
+        assert labelled.weight is not None
+        return self._features(), labelled.soft, labelled.weight
+
+    def _labelled(self) -> Labelled:
+        return labelled_of(self.frame, self.kind)
 
     def _features(self) -> pd.DataFrame:
-        aside = [*self.outcome, WEIGHT, *([RISK] if RISK in self.frame else [])]
-        features = self.frame.drop(columns=aside)
-        return features.astype(np.float64) if self.soft else design_of(features, self.schema)
-
-    def _weight(self) -> np.ndarray:
-        weight = self.frame[WEIGHT].to_numpy(np.float64)
-        return weight / weight.mean() if len(weight) else weight
-
-    def _label(self) -> np.ndarray:
-        return np.asarray((self.frame[self.outcome[-1]] == self.labels[1]).to_numpy(np.int64))
+        features = self.frame.drop(columns=[*self.outcome, *self.kind.own_columns(), WEIGHT])
+        return features.astype(np.float64) if self.raw else design_of(features, self.schema)
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the run folder: `release/` to hand over, `internal/` for the custodian only."""
@@ -89,7 +101,7 @@ class Result:
 
     def write(self, folder: RunFolder) -> None:
         """Fill a folder that is already this run's; run.json comes last and marks it finished."""
-        if self.privacy.guarantee == "end-to-end":
+        if self.privacy.charged:
             self._bring_the_account(folder)
         folder.write_release(self._fill)
         folder.finish(self.internal)
@@ -114,12 +126,3 @@ class Result:
         self.frame.to_csv(room / "condensed.csv", index=False)
         (room / "schema.toml").write_text(self.schema.to_toml(), encoding="utf-8")
         write_json(room / "privacy.json", self.privacy.to_dict())
-
-
-def check_outcome_names(names: tuple[str, ...], columns: list[str]) -> None:
-    """`risk` and `weight` are our columns in the condensed table."""
-    taken = sorted({RISK, WEIGHT} & {*names, *columns})
-    if taken:
-        raise SettingsError(
-            "table", "must not use the names risk and weight", found=", ".join(taken), fix="rename the column"
-        )

@@ -1,7 +1,9 @@
 """Studies: a grid of runs from one TOML file, killed and started again at will, with one report at the end.
 
-design  the file → a checked grid of cells           cell    one cell = one run folder, in any process
-run     which cell runs when; the live table         report  all cells → tidy table, Markdown, plots
+entries  one table of the file, key by key           rows    a source's rows as a cohort
+sources  [[data]]: tables and their outcomes         cell    one cell = one run folder, in any process
+design   the file → a checked grid of cells          run     which cell runs when; the live table
+tidy     all scores, one row each                    report, plots  the tidy table → Markdown, figures
 """
 
 from distcondense.study.design import Cell, Study

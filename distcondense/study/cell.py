@@ -14,30 +14,29 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import shutil
 import time
 import traceback
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from distcondense.api import condense
-from distcondense.data import datasets
-from distcondense.data.codec import Codec
-from distcondense.data.cohort import Cohort, Outcome, check_features, positive_as_read, read_csv_cells
-from distcondense.data.schema import Column, Schema, plain_value
-from distcondense.data.tables import is_csv, read_table
-from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError, UserError
-from distcondense.evaluate.elsewhere import Home, evaluate_elsewhere
-from distcondense.models.learners import learner, time_scale
-from distcondense.runs.folder import RunFolder, write_json
-from distcondense.runs.result import RISK, WEIGHT
-from distcondense.study.design import Cell, Goal, Source, digest
+from distcondense.data.cohort import Cohort
+from distcondense.data.schema import Schema
+from distcondense.errors import DistcondenseWarning, RunFolderError, UserError
+from distcondense.evaluate.utility import Home, evaluate_elsewhere
+from distcondense.privacy.statement import Privacy
+from distcondense.runs.files import write_json
+from distcondense.runs.folder import RunFolder
+from distcondense.runs.result import Result
+from distcondense.study.design import Cell
+from distcondense.study.entries import digest
+from distcondense.study.rows import load
+from distcondense.study.sources import Endpoint, Source
 
 NOT_SHARED = "its machine has another folder at --out than this one: choose an --out that all machines share"
 PATIENCE = 60.0  # seconds to wait for a process that is still at work on the cell: one of a study that was killed
@@ -73,14 +72,14 @@ class StudyFolder:
         return RunFolder(self.cells / cell.name)
 
     def elsewhere(self, cell: Cell) -> dict[str, Any]:
-        """The tests at other sites that are done: site → its identity and the metrics."""
-        return _read(self.run(cell).internal / "elsewhere.json")
+        """The tests at other sites that are done: site → its identity, the scores, and why there are none."""
+        return read_json(self.run(cell).internal / "elsewhere.json")
 
     def finished(self, cell: Cell) -> bool:
         return self.run(cell).finished and not _sites_to_do(cell, self.elsewhere(cell))
 
     def seconds(self, cell: Cell) -> float:
-        record = _read(self.run(cell).internal / "run.json")
+        record = read_json(self.run(cell).internal / "run.json")
         return float(record.get("timings_seconds", {}).get("total") or 0.0)
 
     @contextlib.contextmanager
@@ -126,28 +125,22 @@ def _make(cell: Cell, folder: StudyFolder, threads: int) -> None:
     run = folder.run(cell)
     cohort = None
     if not run.finished:
-        _clear_stillborn(run)
-        cohort = load(cell.source, cell.goal)
-        condense(
-            cohort, mechanism=cell.mechanism, reference=cell.reference, ipc=cell.ipc, epsilon=cell.epsilon,
-            seed=cell.seed, threads=threads, out=run.path, resume=True, **cell.settings,
-        )  # fmt: skip
+        run.clear_unsigned()
+        cohort = load(cell.source, cell.endpoint)
+        condense(cohort, method=cell.made_by, threads=threads, out=run.path, resume=True, **cell.options)
     done = folder.elsewhere(cell)
     to_do = _sites_to_do(cell, done)
     if to_do:
-        home = _home(cell, run, load(cell.source, cell.goal) if cohort is None else cohort)
-        sites = {source.name: load(source, goal, apart_from=cell.source) for source, goal in to_do}
+        home = home_of(run, load(cell.source, cell.endpoint) if cohort is None else cohort)
+        sites = {source.name: load(source, endpoint, apart_from=cell.source) for source, endpoint in to_do}
         found = evaluate_elsewhere(home, sites, seed=cell.seed, threads=threads)
-        new = {source.name: {"site": _identity(source, goal), "metrics": found[source.name]} for source, goal in to_do}
-        write_json(run.internal / "elsewhere.json", {**done, **new})
-
-
-def _clear_stillborn(run: RunFolder) -> None:
-    """Killed between making the folder and signing it, a run leaves nothing but empty rooms: not a run, not foreign."""
-    if run.path.is_dir() and not (run.internal / "owner.json").exists():
-        files = {str(p.relative_to(run.path)) for p in run.path.rglob("*") if not p.is_dir()}
-        if files <= {"internal/owner.json.draft"}:
-            shutil.rmtree(run.path)
+        for source, endpoint in to_do:
+            scores, note = found[source.name]
+            done[source.name] = {
+                "site": _identity(source, endpoint), "scores": [score.to_dict() for score in scores],
+                "scores_note": note,
+            }  # fmt: skip
+        write_json(run.internal / "elsewhere.json", done)
 
 
 def _place(error: BaseException) -> str:
@@ -157,98 +150,31 @@ def _place(error: BaseException) -> str:
     return f"{Path(ours[-1].filename).name}, line {ours[-1].lineno}"
 
 
-# -- tables -----------------------------------------------------------------------------------------------------------
-
-
-def load(source: Source, goal: Goal, *, apart_from: Source | None = None) -> Cohort:
-    """The cohort of a source; where two sources share a file, without the persons of the other one."""
-    if source.simulated is not None:
-        made = datasets.load(source.simulated, **source.options)
-        return Cohort.from_frame(made.frame, owned=True, **made.how)
-    frame = _rows(source, goal)
-    person = source.person_id
-    if person is not None and apart_from is not None and apart_from.path == source.path:
-        frame = frame[~frame[person].isin(_rows(apart_from, goal)[person])].reset_index(drop=True)
-    positive, label = goal.positive, goal.event if goal.target is None else goal.target
-    assert source.path is not None
-    if is_csv(source.path):
-        positive = positive_as_read(positive, source.schema, label)
-    aside = [source.rename.get(name, name) for name in source.where]
-    return Cohort.from_frame(
-        frame, target=goal.target, time=goal.time, event=goal.event, positive=positive, person_id=person,
-        schema=None if source.schema is None else source.schema.without(aside), ignore=(*goal.ignore, *aside),
-        owned=True,
-    )  # fmt: skip
-
-
-def _rows(source: Source, goal: Goal) -> pd.DataFrame:
-    """The rows asked for, under the schema's names."""
-    assert source.path is not None
-    in_file = {new: old for old, new in source.rename.items()}
-
-    def old(name: str | None) -> str | None:
-        return None if name is None else in_file.get(name, name)
-
-    if is_csv(source.path):
-        schema = source.schema
-        if schema is not None:
-            columns = [Column(**{**vars(column), "name": old(column.name)}) for column in schema.columns]
-            schema = Schema(tuple(columns), schema.origin)
-        frame = read_csv_cells(
-            source.path, schema, label=old(goal.event if goal.target is None else goal.target), time=old(goal.time),
-            person_id=old(source.person_id), ignore=[str(old(name)) for name in goal.ignore],
-            missing_markers=source.missing_markers,
-        )  # fmt: skip
-    else:
-        frame = read_table(source.path, missing_markers=source.missing_markers)
-    for column, value in source.where.items():
-        frame = frame[frame[column].map(lambda v: str(plain_value(v))) == str(plain_value(value))]
-        if frame.empty:
-            raise CohortError(f"data {source.name!r}", f"must have rows where {column!r} is as asked", found="none",
-                              fix="check where = {…} in the study file")  # fmt: skip
-    return frame.rename(columns=source.rename).reset_index(drop=True)
-
-
 # -- other sites ------------------------------------------------------------------------------------------------------
 
 
-def _identity(source: Source, goal: Goal) -> str:
-    return digest([source.identity(), vars(goal)])
+def _identity(source: Source, endpoint: Endpoint) -> str:
+    return digest([source.identity(), endpoint.identity()])
 
 
-def _sites_to_do(cell: Cell, done: dict[str, Any]) -> list[tuple[Source, Goal]]:
-    return [(s, g) for s, g in cell.test_on if done.get(s.name, {}).get("site") != _identity(s, g)]
+def _sites_to_do(cell: Cell, done: dict[str, Any]) -> list[tuple[Source, Endpoint]]:
+    return [(s, e) for s, e in cell.test_on if done.get(s.name, {}).get("site") != _identity(s, e)]
 
 
-def _home(cell: Cell, run: RunFolder, cohort: Cohort) -> Home:
-    """What was condensed here, from its release, and the parts the run split its table into."""
-    settings = _read(run.internal / "run.json")["settings"]
-    frame = pd.read_parquet(run.release / "condensed.parquet")
-    schema = Schema.from_toml(run.release / "schema.toml")
-    names = cohort.outcome.names
-    label = (frame[names[-1]].map(str) == str(cohort.outcome.labels[1])).to_numpy().astype(np.int8)
-    survival = cohort.task == "survival"
-    outcome = Outcome(label, frame[names[0]].to_numpy(np.float64) if survival else None, names)
-    common: dict[str, Any] = {"learner": learner(cell.reference, cohort.task), "outcome": outcome}
-    if cell.mechanism == "private":
-        split = cohort.holdout(settings["holdout"], int(_read(run.internal / "holdout.json")["entropy"]))
-        codec = Codec.public(schema)
-        return Home(
-            cohort, split, codec=codec, rows=codec.encode(check_features(frame, schema)), private=True,
-            time_unit=settings["horizon"] / 2 if survival else 1.0, weight=frame[WEIGHT].to_numpy(np.float64),
-            risk=None if survival else frame[RISK].to_numpy(np.float64), **common,
-        )  # fmt: skip
-    split = cohort.split(seed=cell.seed)
-    codec = Codec.fit(cohort.features.iloc[split.train], cohort.schema)
-    if settings["soft"]:
-        rows = ((frame[codec.names].to_numpy() - codec.centre) / codec.scale).astype(np.float32)
-    else:
-        rows = codec.encode(check_features(frame, schema))
-    unit = time_scale(cohort.outcome.take(split.train)) if survival else 1.0
-    return Home(cohort, split, codec=codec, rows=rows, time_unit=unit, private=False, **common)
+def home_of(run: RunFolder, cohort: Cohort) -> Home:
+    """What a finished run condensed, from its release and its record: nobody condenses again for one more test."""
+    record, stated = read_json(run.internal / "run.json"), read_json(run.release / "privacy.json")
+    return Home.of_result(cohort, Result(
+        frame=pd.read_parquet(run.release / "condensed.parquet"),
+        schema=Schema.from_toml(run.release / "schema.toml"),
+        kind=cohort.outcome.kind,
+        privacy=Privacy(**{entry.name: stated[entry.name] for entry in fields(Privacy)}),
+        raw=record["raw"],
+        internal=record,
+    ))  # fmt: skip
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """A JSON file of ours; nothing where there is none."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))

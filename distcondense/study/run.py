@@ -1,6 +1,6 @@
 """The runner: which cell runs when, and what people see meanwhile.
 
-Cells run through a small protocol, `Tasks`: in this process, or as Ray tasks (`cluster.on_ray`). Only as many are
+Cells run through a small protocol, `Tasks`: in this process, or as Ray tasks (`cluster.ray`). Only as many are
 handed out as may run at once, so whatever stops a study leaves the rest untouched. One failed cell does not stop the
 others.
 """
@@ -22,7 +22,7 @@ from rich.table import Table
 
 from distcondense.errors import RunFolderError
 from distcondense.report.terminal import Console
-from distcondense.runs.folder import write_json
+from distcondense.runs.files import write_json, write_text
 from distcondense.study.cell import NOT_SHARED, Finished, StudyFolder, run_cell
 from distcondense.study.design import Cell, Study
 from distcondense.study.report import write_report
@@ -163,7 +163,7 @@ def run_study(
     out = out.resolve()
     folder = _claimed(out)
     with folder.lock("study", 0.0, "must be run once at a time", "wait for the other one, or choose another --out"):
-        (folder.internal / "study.toml").write_text(study.text, encoding="utf-8")
+        write_text(folder.internal / "study.toml", study.text)
         board = plan(study, out)
         board.at_once = tasks.at_once
         _write_definitions(study, folder)
@@ -196,7 +196,8 @@ def run_tasks(
         if in_process:
             return run_study(study, out, LocalTasks(), threads=threads, watch=watch)
         from distcondense.cluster.config import Cluster
-        from distcondense.cluster.on_ray import TaskPool, connected
+        from distcondense.cluster.ray.session import connected
+        from distcondense.cluster.ray.tasks import TaskPool
 
         with connected(Cluster(address=ray or "")) as session:
             console.say(str(session))
@@ -256,15 +257,15 @@ def watching(console: Console) -> Iterator[Callable[[Board], None]]:
 
 
 def _logged(say: Callable[[str], None]) -> Callable[[Board], None]:
-    told: set[int] = set()
+    said: set[int] = set()
 
     def watch(board: Board) -> None:
-        if not told and board.count("kept"):
+        if not said and board.count("kept"):
             say(f"{board.count('kept')} of {len(board.lines)} cells are finished already and are kept")
         for number, line in enumerate(board.lines):
-            if number in told or line.state in ("waiting", "running"):
+            if number in said or line.state in ("waiting", "running"):
                 continue
-            told.add(number)
+            said.add(number)
             if line.state != "kept":
                 how = f"failed: {line.reason}" if line.reason else f"done in {line.seconds:.1f} s"
                 say(f"{line.cell.name}: {how} ({board.words()})")

@@ -6,7 +6,7 @@ Clopper–Pearson at half the error each. Readings of the same counts:
     (ε, δ)            ε ≥ log((1 − δ − FNR)/FPR), and the same with the two rates exchanged
     Gaussian          a μ-GDP mechanism has Φ⁻¹(1 − FPR) − Φ⁻¹(FNR) ≤ μ; μ gives ε at δ (Nasr et al. 2023). Tests the
                       claim "no worse than this Gaussian mechanism", which is what a ledger of Gaussian answers claims
-    bounded range     one ε₀-bounded-range pick has logit(1 − FNR) − logit(FPR) ≤ ε₀ (accountant.py)
+    bounded range     one ε₀-bounded-range pick has logit(1 − FNR) − logit(FPR) ≤ ε₀ (curves.py)
     coin game         with fair coins the number of right guesses in n runs is at most Binomial(n, a): a = Φ(μ/2) for
                       μ-GDP, (e^ε + δ)/(1 + e^ε) for (ε, δ). One interval instead of two, so fewer runs show more
 
@@ -25,13 +25,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special, stats
 
-from distcondense.privacy.accountant import gaussian_epsilon
+from distcondense.arrays import Flags, Floats
+from distcondense.privacy.curves import gaussian_epsilon
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 EPSILON_MAX = 50.0  # no number of runs shows more
 
 

@@ -1,6 +1,4 @@
-"""The private method (SPEC §4): patients once through the gate, then everything from what left it.
-
-    plan and budget (public) → cells (public) → gate → private model and marginals → rows, labels, weights
+"""The private method from a cohort to a condensed set: patients once through the gate, the rest from what left it.
 
 The cohort's rows are read in one place, `open_gate`; what comes after holds a `PrivateTable` or what it answered.
 """
@@ -8,41 +6,44 @@ The cohort's rows are read in one place, `open_gate`; what comes after holds a `
 from __future__ import annotations
 
 import math
+import secrets
 import time as clock
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distcondense.arrays import Index
 from distcondense.data.cells import Cells, public_cells
 from distcondense.data.codec import Codec
-from distcondense.data.cohort import Cohort, Outcome
-from distcondense.data.schema import Schema
+from distcondense.data.cohort import Cohort, Facts
+from distcondense.data.persons import Coins
+from distcondense.data.schema import Column, Schema
 from distcondense.errors import DistcondenseWarning, SchemaError, SettingsError
-from distcondense.methods.base import Condensed
-from distcondense.methods.private.fit import INTERVALS, Learned, Plan, fit_private
+from distcondense.methods.base import Condensed, Context, Picture
+from distcondense.methods.private.fit import fit_private
+from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.picture import draw_model
 from distcondense.methods.private.placement import Placed, place
-from distcondense.models.learners import learner
-from distcondense.privacy.accountant import (
-    CELLS_MAX,
-    Budget,
-    Event,
-    membership_advantage,
-    replay,
-    trade_off,
-    with_earlier,
-)
-from distcondense.privacy.gate import Logistic, Objective, PiecewiseExponential, PrivateTable
+from distcondense.methods.private.plan import Plan
+from distcondense.outcomes.base import Learned, PrivateSide
+from distcondense.privacy.accountant import membership_advantage, replay, trade_off, with_earlier
+from distcondense.privacy.budget import Budget
+from distcondense.privacy.curves import CELLS_MAX
+from distcondense.privacy.events import Event
+from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.noise import SOURCE
 from distcondense.privacy.statement import LARGE_EPSILON, Privacy
-from distcondense.settings import Settings
 
-Say = Callable[[str], None]
-Told = Callable[[int, int], None]
-Index = NDArray[np.int64]
+UNKNOWN = Schema((Column("any", "continuous", low=0.0, high=1.0),), "inferred")
+SEEDS = (
+    "seed: placement, students and bootstrap. noise: the operating system, never kept. holdout: coins from the "
+    "operating system, kept in internal/."
+)
 PUBLIC = (
     "the schema (columns, kinds, bounds, categories, missing-value policies)",
     "which columns are the outcome",
@@ -59,51 +60,49 @@ NO_ANSWER = (
 )
 
 
-def condense_private(
-    cohort: Cohort, train: Index, settings: Settings, *, reference: str, ledger: Ledger | None = None,
-    earlier: Sequence[Event] = (), threads: int = 1, say: Say = lambda line: None,
-    progress: Told = lambda done, of: None,
-) -> Condensed:  # fmt: skip
-    """Condense the `train` rows; `reference` names the student ("xgb", "cox", "aft") that the rows are for."""
+def condense(cohort: Cohort, options: PrivateOptions, context: Context) -> Condensed:
+    """Condense a cohort; `options.reference` names the student that the rows are for."""
     timings: dict[str, float] = {}
-    student = learner(reference, cohort.task)
-    public = public_side(cohort.schema, settings, cohort.task, cohort.outcome.names)
-    ledger = Ledger() if ledger is None else ledger
+    learner, public = cohort.outcome.kind.learner(options.reference), public_side(cohort.facts, options)
+    folder, say = context.folder, context.say
+    if context.cluster is not None:
+        say("the private path has no Jacobian to spread: it runs in process; a study runs many of them on Ray")
+    fresh = secrets.randbits(128)
+    splitting = Coins(options.holdout, fresh if folder is None else folder.holdout_entropy(fresh))
+    train = splitting.of(cohort).train
+    ledger = Ledger(None if folder is None else folder.ledger)
 
     say(f"budget: {public.budget_words}; plan: {public.plan_words}")
     started = clock.perf_counter()
-    table = open_gate(cohort, train, settings, public, ledger)
+    table = open_gate(cohort, train, options, public, ledger)
     timings["encode"] = clock.perf_counter() - started
     started = clock.perf_counter()
-    learned = fit_private(table, public.cells, public.plan, progress)
+    learned = fit_private(
+        table, public.cells, public.plan, public.side, lambda done, of: context.progress(step=done, steps=of)
+    )
     del table
     timings["private model"] = clock.perf_counter() - started
 
-    say(f"learned from {len(ledger.events)} noisy answers; placing {settings.rows} rows")
+    say(f"learned from {len(ledger.events)} noisy answers; placing {len(learned.shares) * options.ipc} rows")
     started = clock.perf_counter()
-    placed = place(learned, settings.ipc, seed=settings.seed, threads=threads)
+    placed = place(learned, public.side, options.ipc, seed=options.seed, threads=context.threads)
     timings["condense"] = clock.perf_counter() - started
     if not learned.informative:
         say("no signal above the noise: nothing is released but the statement")
-    return _condensed(cohort, settings, public, learned, placed, ledger, student, timings, earlier)
+    earlier = () if folder is None else folder.earlier_events()
+    privacy = statement_of(options, public, learned, ledger, earlier, cohort.facts)
+    return _condensed(learned, placed, public, privacy, learner, splitting, timings)
 
 
+@dataclass(frozen=True)
 class Public:
     """What a private run knows before it reads a patient: cells, plan, budget, objective."""
 
-    def __init__(self, schema: Schema, settings: Settings, objective: Objective) -> None:
-        assert settings.epsilon is not None
-        self.schema, self.objective = schema, objective
-        self.cells: tuple[Cells, ...] = public_cells(schema)
-        self.plan = Plan.of(len(self.cells), survival=isinstance(objective, PiecewiseExponential))
-        self.budget: Budget = self.plan.budget(settings.epsilon, settings.delta)
-        largest = sorted((cells.size for cells in self.cells), reverse=True)[: self.plan.used]
-        if 2 * (1 + self.plan.epochs) * sum(largest) > CELLS_MAX:
-            raise SchemaError(
-                "schema", f"must not need more than {CELLS_MAX:,} noisy answers in all",
-                found=f"{sum(largest):,} categories and cells in {len(largest)} columns",
-                fix="leave out columns with very many categories, or group them",
-            )  # fmt: skip
+    schema: Schema
+    side: PrivateSide
+    cells: tuple[Cells, ...]
+    plan: Plan
+    budget: Budget
 
     @property
     def budget_words(self) -> str:
@@ -115,134 +114,128 @@ class Public:
         return f"{chosen}{self.plan.used} histograms, {self.plan.epochs} rounds of gradient sums"
 
 
-def check_private(cohort: Cohort, settings: Settings) -> Public:
-    """Refuse what the guarantee would not cover, before a patient is read."""
-    if not cohort.outcome.labels_public and not settings.trust_inferred_schema:
+def public_side(facts: Facts, options: PrivateOptions) -> Public:
+    """Everything that can be refused without reading a patient is refused here."""
+    facts.kind.learner(options.reference)
+    schema, trusted = facts.schema, options.trust_inferred_schema
+    if (schema is None or schema.origin == "inferred") and not trusted:
+        raise SchemaError(
+            "schema", "must be declared: the private method takes bounds and categories as public",
+            found="none" if schema is None else "a schema inferred from the table",
+            fix='draft one (distcondense schema infer TABLE -o schema.toml), check it, set origin = "declared" and '
+            "pass --schema; or say --trust-inferred-schema, which the statement will tell",
+        )  # fmt: skip
+    if not facts.kind.labels_public and not trusted:
         raise SettingsError(
-            f"outcome {cohort.outcome.names[-1]!r}", "must have two publicly known values",
-            found="values read off the rows",
+            f"outcome {facts.kind.names[-1]!r}", "must have publicly known values", found="values read off the rows",
             fix='declare it in the schema: kind = "binary", categories = ["no", "yes"]; or make it 0/1',
         )  # fmt: skip
-    assert settings.epsilon is not None
-    if settings.epsilon > LARGE_EPSILON:
+    if options.epsilon > LARGE_EPSILON:
         warnings.warn(
-            f"ε = {settings.epsilon:g} (end-to-end) is more than {LARGE_EPSILON:g}: it promises patients very little",
+            f"ε = {options.epsilon:g} (end-to-end) is more than {LARGE_EPSILON:g}: it promises patients very little",
             DistcondenseWarning, stacklevel=4,
         )  # fmt: skip
-    return public_side(cohort.schema, settings, cohort.task, cohort.outcome.names)
+    side = facts.kind.private_side(horizon=options.horizon)
+    if schema is None:  # to be inferred, and trusted: what depends on it is refused once it is known
+        schema = UNKNOWN
+    cells = public_cells(schema)
+    plan = Plan.of(len(cells), side)
+    _check_cells(cells, plan, side)
+    return Public(schema, side, cells, plan, plan.budget(options.epsilon, options.delta))
 
 
-def public_side(schema: Schema, settings: Settings, task: str, outcome: tuple[str, ...]) -> Public:
-    """Everything that can be refused without reading a patient is refused here."""
-    if schema.origin == "inferred" and not settings.trust_inferred_schema:
+def _check_cells(cells: Sequence[Cells], plan: Plan, side: PrivateSide) -> None:
+    """The account covers so many noisy numbers and no more."""
+    largest = sorted((cell.size for cell in cells), reverse=True)[: plan.used]
+    if (side.groups + len(side.objective.scales) * plan.epochs) * sum(largest) > CELLS_MAX:
         raise SchemaError(
-            "schema", "must be declared: the private mechanism takes bounds and categories as public",
-            found="a schema inferred from the table",
-            fix='draft one (distcondense schema infer TABLE), check it, set origin = "declared" and pass --schema; '
-            "or say --trust-inferred-schema, which the statement will tell",
+            "schema", f"must not need more than {CELLS_MAX:,} noisy answers in all",
+            found=f"{sum(largest):,} categories and cells in {len(largest)} columns",
+            fix="leave out columns with very many categories, or group them",
         )  # fmt: skip
-    if task == "binary":
-        return Public(schema, settings, Logistic())
-    if settings.horizon is None:
-        raise SettingsError(
-            "horizon", "the public end of follow-up must be known: it may not be read off patients", found="nothing",
-            fix=f"say --horizon, or declare {outcome[0]!r} with low and high in the schema",
-        )  # fmt: skip
-    cuts = settings.horizon * np.arange(1, INTERVALS) / INTERVALS
-    return Public(schema, settings, PiecewiseExponential(tuple(cuts), settings.horizon))
 
 
-def open_gate(cohort: Cohort, train: Index, settings: Settings, public: Public, ledger: Ledger) -> PrivateTable:
+def open_gate(cohort: Cohort, train: Index, options: PrivateOptions, public: Public, ledger: Ledger) -> PrivateTable:
     """The one place of the private path that reads patients' rows; what it returns does not give them back."""
     codes: list[NDArray[Any]] = [cells.codes(cohort.features[cells.column.name].iloc[train]) for cells in public.cells]
     return PrivateTable(
         np.stack(codes, axis=1),
         [cells.size for cells in public.cells],
-        cohort.outcome.label[train],
+        cohort.outcome.take(train).arrays,
         names=public.schema.names,
-        objective=public.objective,
+        objective=public.side.objective,
         budget=public.budget,
         ledger=ledger,
-        time=None if cohort.outcome.time is None else cohort.outcome.time[train],
         person=None if cohort.person is None else cohort.person[train],
-        rows_per_person=settings.rows_per_person,
+        rows_per_person=options.rows_per_person,
     )
 
 
 def _condensed(
-    cohort: Cohort, settings: Settings, public: Public, learned: Learned, placed: Placed, ledger: Ledger,
-    student: Any, timings: dict[str, float], earlier: Sequence[Event],
+    learned: Learned, placed: Placed, public: Public, privacy: Privacy, learner: Any, splitting: Coins,
+    timings: dict[str, float],
 ) -> Condensed:  # fmt: skip
     used = Schema(tuple(cells.column for cells in learned.model.cells), public.schema.origin)
     codec = Codec.public(used)
-    time = placed.time
-    horizon = settings.horizon
+    features = placed.features(learned.model.cells)
+    encoded = codec.encode(features)
     return Condensed(
-        rows=codec.encode(placed.features(learned.model.cells)),
-        outcome=Outcome(placed.label.astype(np.int8), time, cohort.outcome.names, cohort.outcome.labels),
-        codec=codec,
-        reference=learned.model.reference(codec),
-        learner=student,
-        time_unit=1.0 if horizon is None else horizon / 2,
-        privacy=statement_of(
-            settings,
-            public,
-            learned,
-            ledger,
-            earlier,
-            by_person=cohort.person is not None,
-            labels_public=cohort.outcome.labels_public,
-        ),
-        best_step=0,
-        stopped="budget spent",
-        private_model=learned.model,
-        risk=placed.risk,
-        weight=placed.weight,
+        frame=codec.decode(encoded),
+        schema=used,
+        labelled=placed.labelled,
+        privacy=privacy,
+        splitting=splitting,
+        notes={"seeds_policy": SEEDS, "scaling": "public"},
         timings=timings,
+        codec=codec,
+        encoded=encoded,
+        reference=learned.model.over(codec),
+        reference_covered=True,
+        learner=learner,
+        unit=public.side.unit,
+        pictures=(Picture("model.png", lambda path: draw_model(learned.model, public.side.effect, privacy, path)),),
     )
 
 
 def statement_of(
-    settings: Settings, public: Public, learned: Learned, ledger: Ledger, earlier: Sequence[Event] = (), *,
-    by_person: bool, labels_public: bool = True,
-) -> Privacy:  # fmt: skip
+    options: PrivateOptions, public: Public, learned: Learned, ledger: Ledger, earlier: Sequence[Event], facts: Facts
+) -> Privacy:
     """What the ledger pays for, in numbers and words."""
-    total = replay(ledger.events, settings.delta)
-    assert settings.epsilon is not None
-    if not (total.agree and total.epsilon <= settings.epsilon):  # never seen; a statement must not be wrong
+    total = replay(ledger.events, options.delta)
+    if not (total.agree and total.epsilon <= options.epsilon):  # never seen; a statement must not be wrong
         raise AssertionError("the ledger does not add up to the budget")
     persons = (
-        f"add or remove one person with all their rows, of which at most {settings.rows_per_person} are read"
-        if by_person
+        f"add or remove one person with all their rows, of which at most {options.rows_per_person} are read"
+        if facts.by_person
         else "add or remove one row; every row is taken as one person"
     )
-    known = PUBLIC if settings.horizon is None else (*PUBLIC, "the end of follow-up and its intervals")
     return Privacy(
         guarantee="end-to-end",
-        mechanism="private",
-        epsilon=min(settings.epsilon, math.ceil(total.epsilon * 1e6) / 1e6),
-        delta=settings.delta,
+        method="private",
+        epsilon=min(options.epsilon, math.ceil(total.epsilon * 1e6) / 1e6),
+        delta=options.delta,
         neighbouring=persons,
+        unit="person" if facts.by_person else "row",
         noise_source=SOURCE,
+        labels_public=facts.kind.labels_public,
         parameters={
-            "epsilon_asked_end_to_end": settings.epsilon,
+            "epsilon_asked_end_to_end": options.epsilon,
             "accounting": "exact composition of Gaussian mechanisms"
             + ("; column choices by PLD of the dominating logistic pair" if public.plan.picks else ""),
             "epsilon_by_second_accountant": total.exact_or_rdp if public.plan.picks else total.pld,
-            "outcome_labels": "public" if labels_public else "read off the rows",
             "mu": total.mu,
             "picks": total.picks,
             "delta_reserved_for_discrete_noise": total.delta_grid,
             "columns_used": [cells.column.name for cells in learned.model.cells],
             "rows_noisy_estimate": round(learned.rows),
-            "positive_share_noisy_estimate": round(learned.positive, 4),
+            "group_shares_noisy_estimate": [round(float(share), 4) for share in learned.shares],
         },
         ledger=[event.to_dict() for event in ledger.events],
         schema_origin=public.schema.origin,
-        public=known,
+        public=(*PUBLIC, *public.side.public),
         not_covered=NOT_COVERED,
         answer=NO_ANSWER.format(doubt=learned.doubt) if learned.doubt else "",
         trade_off=tuple(trade_off(ledger.events)),
         membership_advantage=membership_advantage(ledger.events),
-        epsilon_with_earlier_runs=with_earlier(ledger.events, earlier, settings.delta),
+        epsilon_with_earlier_runs=with_earlier(ledger.events, earlier, options.delta),
     )

@@ -1,7 +1,7 @@
 """`dc.PrivateModel`: the private additive model on its own, in scikit-learn's style.
 
     model = dc.PrivateModel(epsilon=1.0).fit(X, y, schema=schema)
-    model.predict_proba(X_new)        binary outcomes
+    model.predict_proba(X_new)        classes; model.predict(X_new) for all kinds of outcome
     model.survival_function(X_new, times)   survival: y is a table of time and event
     model.explain(X_new)              what each column adds to a row (Shapley values)
     model.privacy_.paragraph()        what is guaranteed, for whom
@@ -22,18 +22,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from distcondense.data.cohort import Cohort, check_features
+from distcondense.arrays import Codes, Floats
+from distcondense.data.cohort import Cohort
+from distcondense.data.features import check_features
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import DistcondenseWarning, ModelError, SettingsError
-from distcondense.methods.private.condense import check_private, open_gate, statement_of
-from distcondense.methods.private.fit import Learned, fit_private
+from distcondense.methods.base import refuse_kind
+from distcondense.methods.private import METHOD
+from distcondense.methods.private.condense import open_gate, public_side, statement_of
+from distcondense.methods.private.fit import fit_private
+from distcondense.methods.private.options import PrivateOptions
 from distcondense.models.additive import AdditiveModel
-from distcondense.privacy.accountant import Event
-from distcondense.privacy.gate import PiecewiseExponential
+from distcondense.outcomes.base import Learned
+from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import Ledger
-from distcondense.settings import Settings
 
-Floats = NDArray[np.float64]
 _TARGET, _TIME, _PERSON = "outcome_", "time_", "person_"
 _CLASSES = (0, 1)
 NOISE = (
@@ -42,7 +45,7 @@ NOISE = (
 
 
 class PrivateModel:
-    """Private additive model of a binary or survival outcome; parameters as in `dc.condense`."""
+    """Private additive model of any kind of outcome; parameters as in `dc.condense`."""
 
     def __init__(
         self, *, epsilon: float = 1.0, delta: float = 1e-5, rows_per_person: int = 5, horizon: float | None = None,
@@ -66,37 +69,35 @@ class PrivateModel:
 
     def fit(
         self, X: pd.DataFrame | Cohort, y: Any = None, *, schema: Schema | None = None, person: ArrayLike | None = None,
-        classes: tuple[Any, Any] = _CLASSES,
+        classes: tuple[Any, ...] = _CLASSES, bounds: tuple[float, float] | None = None,
     ) -> PrivateModel:  # fmt: skip
-        """Fit to a cohort, or to features `X` and `y`: two classes, or a table of two columns, time and event.
+        """Fit to a cohort, or to features `X` and `y`: classes, a number, or a table of two columns, time and event.
 
-        `classes` are the two publicly known values of `y` (of the event), the negative first; `person` says whose row
-        each is. A cohort brings all of these along. Every fit of this instance reads patients, so their costs add up in
-        `privacy_.epsilon_with_earlier_runs`, as if all had read the same patients; other instances are not seen.
+        `classes` are the publicly known values of `y` (of the event), the negative first; `bounds` make `y` a number
+        between them; `person` says whose row each is. A cohort brings all of these along. Every fit of this instance
+        reads patients, so their costs add up in `privacy_.epsilon_with_earlier_runs`, as if all had read the same
+        patients; other instances are not seen.
         """
         if isinstance(X, Cohort):
-            _check_alone(y, schema, person, classes)
-        cohort = X if isinstance(X, Cohort) else _cohort(X, y, schema, person, classes)
-        settings = Settings(
+            _check_alone(y, schema, person, classes, bounds)
+        cohort = X if isinstance(X, Cohort) else _cohort(X, y, schema, person, classes, bounds)
+        options = PrivateOptions(
             epsilon=self.epsilon, delta=self.delta, rows_per_person=self.rows_per_person, holdout=0.0,
-            trust_inferred_schema=self.trust_inferred_schema,
-            horizon=self.horizon if self.horizon is not None else cohort.horizon,
+            trust_inferred_schema=self.trust_inferred_schema, horizon=self.horizon,
         )  # fmt: skip
-        public = check_private(cohort, settings)
+        refuse_kind(METHOD, cohort.outcome.kind)
+        public = public_side(cohort.facts, options)
         ledger, earlier = Ledger(), self._spent
         try:
-            table = open_gate(cohort, np.arange(len(cohort)), settings, public, ledger)
-            learned = fit_private(table, public.cells, public.plan)
+            table = open_gate(cohort, np.arange(len(cohort)), options, public, ledger)
+            learned = fit_private(table, public.cells, public.plan, public.side)
         finally:  # a fit that is interrupted has read patients too
             self._spent = (*earlier, *ledger.events)
-        self._learned = learned
-        self.classes_ = np.array(cohort.outcome.labels, dtype=object)
+        self._learned, self._side = learned, public.side
+        self.classes_ = np.array(getattr(cohort.outcome.kind, "labels", ()), dtype=object)
         self.feature_names_in_ = np.array(cohort.schema.names, dtype=object)
         self.schema_ = cohort.schema
-        said = statement_of(
-            settings, public, learned, ledger, earlier, by_person=cohort.person is not None,
-            labels_public=cohort.outcome.labels_public,
-        )  # fmt: skip
+        said = statement_of(options, public, learned, ledger, earlier, cohort.facts)
         noise = NOISE.format(doubt=learned.doubt)
         self.privacy_ = replace(
             said, made="the model was made", earlier_runs="Earlier fits of this model",
@@ -118,64 +119,66 @@ class PrivateModel:
         return self.learned_.model
 
     @property
-    def tables_(self) -> dict[str, pd.Series[Any]]:
-        """Per used column: what each public cell adds to the log odds (log hazard), by its lower edge or category."""
-        out = {}
+    def tables_(self) -> dict[str, Any]:
+        """Per used column: what each public cell adds to the score, by its lower edge or category.
+
+        A series; with several classes a frame with a column for each.
+        """
+        out: dict[str, Any] = {}
         for cells, table in zip(self.model_.cells, self.model_.tables, strict=True):
             inner = cells.size - cells.hole
             names = [cells.column.low, *cells.cuts] if cells.numeric else list(cells.column.categories)
-            out[cells.column.name] = pd.Series(table, index=[*names[:inner], *(["missing"] if cells.hole else [])])
+            index = [*names[:inner], *(["missing"] if cells.hole else [])]
+            several = np.ndim(table) == 2
+            out[cells.column.name] = (
+                pd.DataFrame(table.T, index=index, columns=list(self.classes_))
+                if several
+                else pd.Series(table, index=index)
+            )
         return out
 
     def decision_function(self, X: pd.DataFrame) -> Floats:
-        """Log odds, or log hazard ratios."""
+        """Log odds, log hazard ratios, or expected values; (n, classes) scores with several classes."""
         return self.model_.margin(self._codes(X))
 
     def predict_proba(self, X: pd.DataFrame) -> Floats:
-        """(n, 2) probabilities of the two classes."""
-        self._need("probability")
-        positive = self.model_.probability(self._codes(X))
-        return np.stack([1 - positive, positive], axis=1)
+        """(n, classes) probabilities."""
+        margin = self.decision_function(X)  # says it where nothing is fitted
+        return self._side.probabilities(margin, self.learned_)
 
     def predict(self, X: pd.DataFrame) -> NDArray[Any]:
-        """The likelier class (binary), or the log hazard ratio (survival)."""
-        if self.model_.link != "probability":
-            return self.decision_function(X)
-        return self.classes_[(self.predict_proba(X)[:, 1] >= 0.5).astype(int)]
+        """The likeliest class, the expected value, or the log hazard ratio (survival)."""
+        margin = self.decision_function(X)
+        return np.asarray(self._side.predict(margin, self.learned_))
 
     def survival_function(self, X: pd.DataFrame, times: ArrayLike) -> Floats:
         """(n, len(times)) probability of being free of the event at each time, up to the public horizon."""
-        self._need("log-risk")
-        objective = self.learned_.objective
-        assert isinstance(objective, PiecewiseExponential)
-        at = np.clip(np.asarray(times, np.float64), 0.0, objective.horizon)
-        return np.exp(-np.exp(self.decision_function(X))[:, None] * objective.cumulative(at)[None, :])
+        margin = self.decision_function(X)
+        return self._side.survival(margin, self.learned_, np.asarray(times, np.float64))
 
-    def explain(self, X: pd.DataFrame) -> pd.DataFrame:
-        """What each used column adds to a row's log odds (log hazard), against the average person: Shapley values.
+    def explain(self, X: pd.DataFrame) -> Any:
+        """What each used column adds to a row's score, against the average person: Shapley values.
 
-        Together with `base_` they add up to `decision_function`.
+        Together with `base_` they add up to `decision_function`. With several classes: a dict of frames, one a class.
         """
-        model = self.model_
-        return pd.DataFrame(model.contributions(self._codes(X)), columns=[cells.column.name for cells in model.cells])
+        parts, names = self.model_.contributions(self._codes(X)), [cells.column.name for cells in self.model_.cells]
+        if parts.ndim == 2:
+            return pd.DataFrame(parts, columns=names)
+        return {label: pd.DataFrame(parts[:, :, k], columns=names) for k, label in enumerate(self.classes_)}
 
     @property
-    def base_(self) -> float:
-        """The margin of the average person."""
+    def base_(self) -> Any:
+        """The score of the average person."""
         return self.model_.intercept
 
-    def _need(self, link: str) -> None:
-        if self.model_.link != link:
-            other = "decision_function and survival_function" if link == "probability" else "predict_proba"
-            raise ModelError("PrivateModel", "has no such answer for this kind of outcome", fix=f"use {other}")
-
-    def _codes(self, X: pd.DataFrame) -> NDArray[Any]:
+    def _codes(self, X: pd.DataFrame) -> Codes:
         return self.model_.codes(check_features(X, self.schema_))
 
 
-def _check_alone(y: Any, schema: Schema | None, person: Any, classes: tuple[Any, Any]) -> None:
+def _check_alone(y: Any, schema: Schema | None, person: Any, classes: tuple[Any, ...], bounds: Any) -> None:
     """A cohort has its own outcome, schema and persons; others beside it would be ignored."""
-    given = [name for name, value in (("y", y), ("schema", schema), ("person", person)) if value is not None]
+    said = (("y", y), ("schema", schema), ("person", person), ("bounds", bounds))
+    given = [name for name, value in said if value is not None]
     given += ["classes"] if tuple(classes) != _CLASSES else []
     if given:
         raise SettingsError(
@@ -184,7 +187,10 @@ def _check_alone(y: Any, schema: Schema | None, person: Any, classes: tuple[Any,
         )  # fmt: skip
 
 
-def _cohort(X: pd.DataFrame, y: Any, schema: Schema | None, person: Any, classes: tuple[Any, Any]) -> Cohort:
+def _cohort(
+    X: pd.DataFrame, y: Any, schema: Schema | None, person: Any, classes: tuple[Any, ...],
+    bounds: tuple[float, float] | None,
+) -> Cohort:  # fmt: skip
     frame = pd.DataFrame(X).reset_index(drop=True)
     names = {*frame.columns, *(schema.names if schema is not None else ())}
     if taken := [name for name in (_TARGET, _TIME, _PERSON) if name in names]:
@@ -195,8 +201,9 @@ def _cohort(X: pd.DataFrame, y: Any, schema: Schema | None, person: Any, classes
     outcome = pd.DataFrame(np.asarray(y)) if y is not None else pd.DataFrame()
     if len(outcome) != len(frame) or outcome.shape[1] not in (1, 2):
         raise SettingsError(
-            "y", "must have one entry per row of X: a class, or time and event", found=f"shape {outcome.shape}"
-        )
+            "y", "must have one entry per row of X: a class, a number, or time and event",
+            found=f"shape {outcome.shape}",
+        )  # fmt: skip
     frame[_TARGET] = outcome.iloc[:, -1].to_numpy()
     how: dict[str, Any] = {"target": _TARGET}
     if outcome.shape[1] == 2:
@@ -206,5 +213,12 @@ def _cohort(X: pd.DataFrame, y: Any, schema: Schema | None, person: Any, classes
         frame[_PERSON] = np.asarray(person)
         how["person_id"] = _PERSON
     if schema is not None:
-        schema = Schema((*schema.columns, Column(_TARGET, "binary", categories=tuple(classes))), schema.origin)
+        schema = Schema((*schema.columns, _described(classes, bounds)), schema.origin)
     return Cohort.from_frame(frame, schema=schema, owned=True, **how)
+
+
+def _described(classes: tuple[Any, ...], bounds: tuple[float, float] | None) -> Column:
+    """The outcome's column as its public facts make it."""
+    if bounds is not None:
+        return Column(_TARGET, "continuous", low=float(bounds[0]), high=float(bounds[1]))
+    return Column(_TARGET, "binary" if len(classes) == 2 else "categorical", categories=tuple(classes))

@@ -1,280 +1,201 @@
-"""The private reference model: additive boosting over public cells, fitted through the gate only (SPEC §4.2, §4.3).
+"""The private model: additive boosting over public cells, fitted through the gate only (SPEC §4.2, §4.3).
 
-Binary outcomes: log odds; survival: log hazard over a piecewise-constant baseline, which gives a whole survival curve.
-A plan made from public facts alone (number of columns, kind of outcome) says how the budget is spent:
-
-    wide tables          the two classes are counted, so that gradients start from the prevalence  COUNT_SHARE of μ²
-                         PICKS columns are chosen by exponential mechanisms on |gradient sums|   PICK_SHARE of ρ
-    survival             events and time at risk per public interval: the baseline               HAZARD_SHARE of μ²
-                         rows by event status and interval: how follow-up ends                   FOLLOW_UP_SHARE of μ²
-    histograms           every used column by class (event status): start, cells, prevalence     HISTOGRAM_SHARE of μ²
-    gradient sums        EPOCHS rounds through the used columns                                   the rest of μ²
-
-Between answers everything is post-processing: cells are merged where the noisy histogram is thin, and each noisy
-gradient is shrunk by empirical Bayes (smoothing.py), which also decides whether the column carries any signal at all.
-Rounds, shares and cells were set once, on public data sets, and depend on nothing in the table at hand.
+A plan made from public facts alone says how the budget is spent (plan.py); what is learned is the kind of outcome's
+business (`PrivateSide`). Between answers everything is post-processing: cells are merged where the noisy histogram is
+thin, and each noisy gradient is shrunk by empirical Bayes (smoothing.py), which also decides whether the column carries
+any signal at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from distcondense.arrays import Floats, Index
 from distcondense.data.cells import Cells
-from distcondense.errors import BudgetError
-from distcondense.methods.private.smoothing import DRIFT, merge_cells, prior_kernels, smooth, spread_out
+from distcondense.methods.private.plan import Plan
+from distcondense.methods.private.smoothing import DRIFT, joint_evidence, merge_cells, prior_kernels, smooth, spread_out
 from distcondense.models.additive import AdditiveModel
-from distcondense.privacy.accountant import Budget
-from distcondense.privacy.gate import Logistic, Objective, PiecewiseExponential, PrivateTable
+from distcondense.outcomes.base import Learned, PrivateSide, pooled
+from distcondense.privacy.contributions import Objective
+from distcondense.privacy.gate import PrivateTable
 
-Floats = NDArray[np.float64]
-EPOCHS = 3
-HISTOGRAM_SHARE = 0.2
-HAZARD_SHARE = 0.03
-FOLLOW_UP_SHARE = 0.02
-WIDE = 128  # from this many columns on, cycling through all of them wastes the budget
-PICKS = 16
-PICK_SHARE = 0.2
-COUNT_SHARE = 0.02
 CHOICE_CELLS = 32  # of a number while columns are chosen: coarse, so that spread-out columns do not look rich
-MERGED = {"probability": 64, "log-risk": 8}  # a merged cell holds at least a 1/(2·MERGED) share of the rows
-LEAST = 2.0  # and this many standard deviations of its noise
-INTERVALS = 5  # of follow-up time
-NOISIEST = 1000.0  # persons: with a noise of more than this in every sum no hospital's table could be learned from
+LEAST = 2.0  # a merged cell holds this many standard deviations of its noise
 # below any of these the run says that it found no answer, instead of handing over noise as data
 EVIDENCE = 8.0  # log evidence of all columns together; permuted outcomes of 3,200 patients give 2.2 ± 3.6 at ε = 1
 EVIDENCE_CHOSEN = 20.0  # the same after columns were chosen, which favours those that look best by chance
 SPREAD = 0.15  # standard deviation of the model's margin; less than that is an AUROC of about 0.54
 CASES = 3.0  # noisy number of the rarer class, in standard deviations of its noise
 
+Progress = Callable[[int, int], None]  # (answers so far, planned answers)
 
-@dataclass(frozen=True)
-class Plan:
-    """How a budget is spent; a function of public facts."""
 
-    columns: int  # of the table
-    survival: bool
-    epochs: int
-    picks: int = 0
+@dataclass
+class Asking:
+    """The gate with a plan; counts the answers. What a kind of outcome sees of it is `outcomes.base.Ask`."""
 
-    @classmethod
-    def of(cls, columns: int, *, survival: bool) -> Plan:
-        picks = PICKS if columns > WIDE else 0
-        return cls(columns, survival, EPOCHS, picks)
+    table: PrivateTable
+    plan: Plan
+    progress: Progress = lambda done, of: None
+    asked: int = 0
 
     @property
-    def counted(self) -> bool:
-        """The classes are counted before columns are chosen (a hazard's baseline does that for survival)."""
-        return self.picks > 0 and not self.survival
+    def wide(self) -> bool:
+        return self.plan.picks > 0
 
     @property
-    def used(self) -> int:
-        """Columns the model may use."""
-        return self.picks or self.columns
+    def objective(self) -> Objective:
+        return self.table.objective
 
-    @property
-    def answers(self) -> int:
-        return self.used * (1 + self.epochs) + 2 * self.survival + self.counted + (self.picks > 0)
+    def aim(self, objective: Objective) -> None:
+        self.table.objective = objective
 
-    def budget(self, epsilon: float, delta: float) -> Budget:
-        """The calibrated budget, refused where no table could be learned from at this noise; looks at no data."""
-        budget = Budget.calibrate(
-            epsilon=epsilon, delta=delta, picks=self.picks, pick_share=PICK_SHARE if self.picks else 0.0
-        )
-        noise = 1 / self.sums_cost(budget)
-        if noise > NOISIEST:
-            raise BudgetError(
-                "epsilon", f"must leave less noise than {NOISIEST:.0f} persons in each sum, or every answer is noise",
-                found=f"ε = {epsilon:g} end-to-end at δ = {delta:g}: {noise:,.0f} persons for {self.used} columns",
-                fix="ask for a larger epsilon or use fewer columns; no patient was read",
-            )  # fmt: skip
-        return budget
+    def shift(self, intercept: Any) -> None:
+        self.table.shift((), np.atleast_1d(np.asarray(intercept, np.float64)))
 
-    def hazard_cost(self, budget: Budget) -> float:
-        return budget.mu * np.sqrt(HAZARD_SHARE)
+    def counts(self, by: str, question: str) -> Floats:
+        mu = self.plan.own_cost(self.table.budget, question)
+        return self.told(self.table.histogram((), by=by, mu=mu)[:, 0])
 
-    def follow_up_cost(self, budget: Budget) -> float:
-        return budget.mu * np.sqrt(FOLLOW_UP_SHARE)
+    def total(self, name: str, question: str) -> Floats:
+        return self.told(self.table.total(name, mu=self.plan.own_cost(self.table.budget, question)))
 
-    def count_cost(self, budget: Budget) -> float:
-        return budget.mu * np.sqrt(COUNT_SHARE)
+    def noise(self, question: str) -> float:
+        return 1 / self.plan.own_cost(self.table.budget, question)
 
-    def histogram_cost(self, budget: Budget) -> float:
-        return float(budget.mu * np.sqrt(HISTOGRAM_SHARE / self.used))
-
-    def sums_cost(self, budget: Budget) -> float:
-        share = 1 - HISTOGRAM_SHARE - self.survival * (HAZARD_SHARE + FOLLOW_UP_SHARE) - self.counted * COUNT_SHARE
-        return float(budget.mu * np.sqrt(share / (self.epochs * self.used)))
-
-
-@dataclass(frozen=True)
-class Learned:
-    """Everything that left the gate, in usable form. All of it is covered by the guarantee."""
-
-    model: AdditiveModel  # over the used columns
-    columns: tuple[int, ...]  # their numbers in the table
-    marginals: tuple[Floats, ...]  # per used column (2, cells): cell probabilities in each class (event status)
-    rows: float  # noisy number of rows
-    positive: float  # noisy share of the positive class (events)
-    evidence: float  # log evidence that the features say anything about the outcome
-    objective: Objective  # survival: with the private baseline hazard
-    leaving: tuple[float, ...] = ()  # survival: (K,) hazard of leaving without an event, per unit of time
-    doubt: str = ""  # why there is no answer in this, if there is none
-
-    @property
-    def overall(self) -> list[Floats]:
-        """Per used column (cells,): cell probabilities of both classes together."""
-        return _pooled(self.marginals, self.positive)
-
-    @property
-    def informative(self) -> bool:
-        return not self.doubt
+    def told(self, answer: Any) -> Any:
+        self.asked += 1
+        self.progress(self.asked, self.plan.answers)
+        return answer
 
 
 def fit_private(
-    table: PrivateTable, cells: tuple[Cells, ...], plan: Plan, tell: Callable[[int, int], None] = lambda done, of: None
-) -> Learned:
-    """Spend the table's budget according to the plan. `tell` hears (answers so far, planned answers)."""
-    budget, planned = table.budget, plan.answers
-    asked = 0
-
-    def told() -> None:
-        nonlocal asked
-        asked += 1
-        tell(asked, planned)
-
-    leaving: tuple[float, ...] = ()
-
-    if isinstance(table.objective, PiecewiseExponential):
-        events, exposure = table.hazard(mu=plan.hazard_cost(budget))
-        table.objective = table.objective.with_hazard(_baseline(events, exposure))
-        told()
-        ends = table.histogram((), by="stratum", mu=plan.follow_up_cost(budget)).reshape(2, -1)
-        leaving = tuple(float(rate) for rate in _baseline(ends[0], exposure))
-        told()
-    columns, intercept = tuple(range(plan.columns)), 0.0
-    if plan.counted:
-        _, share = _sizes([table.histogram((), by="label", mu=plan.count_cost(budget))])
-        intercept = _logit(share)
-        table.shift((), np.array([intercept]))
-        told()
+    table: PrivateTable, cells: tuple[Cells, ...], plan: Plan, side: PrivateSide,
+    progress: Progress = lambda done, of: None,
+) -> Learned:  # fmt: skip
+    """Spend the table's budget according to the plan. `progress` hears (answers so far, planned answers)."""
+    ask = Asking(table, plan, progress)
+    facts = side.begin(ask)
+    columns = tuple(range(plan.columns))
     if plan.picks:
         coarse = [max(1, cell.size // CHOICE_CELLS) if cell.numeric else 1 for cell in cells]
-        columns = tuple(sorted(int(j) for j in table.choose(plan.picks, coarse=coarse)))
-        told()
+        columns = tuple(sorted(int(j) for j in ask.told(table.choose(plan.picks, coarse=coarse))))
     used = tuple(cells[j] for j in columns)
 
-    counts = []
-    for j in columns:
-        counts.append(table.histogram((j,), by="label", mu=plan.histogram_cost(budget)))
-        told()
-    sigma = 1 / plan.histogram_cost(budget)
-    rows, positive = _sizes(counts)
-    link = "probability" if isinstance(table.objective, Logistic) else "log-risk"
+    cost = plan.histogram_cost(table.budget)
+    counts = [ask.told(table.histogram((j,), by=side.grouping, mu=cost)) for j in columns]
+    sigma = 1 / cost
+    rows, shares = sizes(counts)
+    all_groups = sigma * np.sqrt(len(shares))  # noise of a cell of all groups together
     merges = [
-        merge_cells(
-            count.sum(0), sigma * np.sqrt(2), ordered=cell.ordered, hole=cell.hole, most=MERGED[link], least=LEAST
-        )
+        merge_cells(count.sum(0), all_groups, ordered=cell.ordered, hole=cell.hole, most=side.merged, least=LEAST)
         for count, cell in zip(counts, used, strict=True)
-    ]  # fmt: skip
+    ]
     for j, merge in zip(columns, merges, strict=True):
         table.bins(j, merge)
-    if link == "probability":
-        table.shift((), np.array([_logit(positive) - intercept]))
-        intercept = _logit(positive)
+    intercept = side.intercept(shares, facts)
+    start = intercept - facts.get("started", 0.0)
+    if np.any(start != 0):
+        ask.shift(start)
 
-    tables, evidence = _boost(table, columns, used, plan, told)
+    known = [
+        side.first_look(_by_group(count, merge), sigma**2 * np.bincount(merge).astype(np.float64), shares)
+        for count, merge in zip(counts, merges, strict=True)
+    ]
+    tables, evidence, facts = _boost(ask, side, columns, used, known, facts)
     marginals = tuple(
         _probabilities(count, merge, sigma, cell) for count, merge, cell in zip(counts, merges, used, strict=True)
     )
-    model = AdditiveModel(used, intercept, tuple(t[m] for t, m in zip(tables, merges, strict=True)), link)  # type: ignore[arg-type]
-    model = _centred(model, marginals, positive)
-    learned = Learned(model, columns, marginals, rows, positive, evidence, table.objective, leaving)
-    return replace(learned, doubt=_doubt(learned, plan, sigma))
+    model = AdditiveModel(used, intercept, tuple(t[..., m] for t, m in zip(tables, merges, strict=True)), side.link)
+    model = _centred(model, marginals, shares)
+    learned = Learned(model, columns, marginals, rows, shares, evidence, table.objective, facts)
+    return replace(learned, doubt=_doubt(learned, plan, side, sigma), model=side.in_units(model, facts))
 
 
 def _boost(
-    table: PrivateTable, columns: tuple[int, ...], cells: tuple[Cells, ...], plan: Plan, told: Callable[[], None]
-) -> tuple[list[Floats], float]:
-    """Rounds of noisy Newton steps, column after column; earlier rounds still count, less as their targets drift."""
-    cost = plan.sums_cost(table.budget)
-    sigma = 1 / cost  # of G; H comes with 1/hessian_weight of it
-    sizes = [table.sizes[j] for j in columns]
-    tables = [np.zeros(size) for size in sizes]
-    precision, information = ([np.zeros(size) for size in sizes] for _ in range(2))
+    ask: Asking, side: PrivateSide, columns: tuple[int, ...], cells: tuple[Cells, ...],
+    known: list[tuple[Floats, Floats] | None], facts: Mapping[str, Any],
+) -> tuple[list[Floats], float, Mapping[str, Any]]:  # fmt: skip
+    """Rounds of noisy Newton steps, column after column; earlier rounds still count, less as their targets drift.
+
+    Tables are (size,), or (S, size) with S scores; `known` is what the histograms said about each.
+    """
+    table, plan = ask.table, ask.plan
+    cost, scores = plan.sums_cost(table.budget), table.objective.scores
+    shapes = [(scores, table.sizes[j]) for j in columns]
+    tables, precision, information, hessians = ([np.zeros(shape) for shape in shapes] for _ in range(4))
+    for k, look in enumerate(known):
+        if look is not None:
+            precision[k], information[k] = look
+    # a merged hole is its own last cell; one that was merged away (categories) is a cell like any other
+    kernels = [
+        prior_kernels(size, cell.ordered, cell.ordered and cell.hole)
+        for (_, size), cell in zip(shapes, cells, strict=True)
+    ]
     evidence = np.zeros(len(columns))
-    for _ in range(plan.epochs):
+    for epoch in range(plan.epochs):
+        sigma = side.gradient_noise / (cost * table.objective.scales[0])  # of G; H comes with less
         for k, j in enumerate(columns):
-            G, H = table.sums((j,), mu=cost)
+            parts = ask.told(table.sums((j,), mu=cost))
+            G, H = np.stack(parts[:scores]), np.stack(parts[scores:])
+            if side.steady:
+                hessians[k] += H
+                H = hessians[k] / (epoch + 1)
             H = np.maximum(H, 0.0)
             kept = 1 / (1 + DRIFT * precision[k])
-            told_by = H * H / (sigma**2 + H)  # a gradient sum of n patients varies by about H even without noise
+            # a gradient sum of n patients varies by about H even without noise
+            told_by = H * H / (sigma**2 + side.dispersion(facts) * H)
             precision[k] = kept * precision[k] + told_by
-            information[k] = kept * information[k] + told_by * (tables[k] + _newton(G, H, table.objective))
-            # a merged hole is its own last cell; one that was merged away (categories) is a cell like any other
-            kernels = prior_kernels(sizes[k], cells[k].ordered, cells[k].ordered and cells[k].hole)
-            fresh, evidence[k] = smooth(precision[k], information[k], kernels)
-            table.shift((j,), fresh - tables[k])
+            information[k] = kept * information[k] + told_by * (tables[k] + side.newton(G, H))
+            fresh = np.empty_like(tables[k])
+            for s in range(scores):
+                fresh[s], evidence[k] = smooth(precision[k][s], information[k][s], kernels[k])
+            fresh = side.settled(fresh)
+            step = fresh - tables[k]
+            table.shift((j,), step if scores > 1 else step[0])
             tables[k] = fresh
-            told()
-    return tables, float(evidence.sum())
+        facts = side.after_round(ask, facts)
+    if scores > 1:
+        evidence = np.array([joint_evidence(*both) for both in zip(precision, information, kernels, strict=True)])
+    return [t if scores > 1 else t[0] for t in tables], float(evidence.sum()), facts
 
 
-def _doubt(learned: Learned, plan: Plan, sigma: float) -> str:
+def _doubt(learned: Learned, plan: Plan, side: PrivateSide, sigma: float) -> str:
     """Why what was learned is no answer, in words; empty where it is one."""
-    survival = isinstance(learned.objective, PiecewiseExponential)  # needs events; that nobody is censored is no fault
-    rarer = learned.rows * (learned.positive if survival else min(learned.positive, 1 - learned.positive))
-    # the precision-weighted mean of `_sizes`: each histogram's total has variance cells·σ²
+    # the precision-weighted mean of `sizes`: each histogram's total has variance cells·σ²
     noise = sigma / np.sqrt(sum(1 / cells.size for cells in learned.model.cells))
-    if rarer < CASES * noise:
+    if learned.rows * side.fewest(learned.shares) < CASES * noise:
         return "too few rows of the rarer class to tell from noise"
     pairs = zip(learned.overall, learned.model.tables, strict=True)
-    variance = sum(float(p @ t**2) for p, t in pairs)  # tables have mean 0
-    if learned.evidence < (EVIDENCE_CHOSEN if plan.picks else EVIDENCE) or variance < SPREAD**2:
+    variances = sum(np.atleast_2d(t) ** 2 @ p for p, t in pairs)  # tables have mean 0
+    assert not isinstance(variances, int)
+    if learned.evidence < (EVIDENCE_CHOSEN if plan.picks else EVIDENCE) or side.spread(variances) < SPREAD:
         return "no relation between the features and the outcome that stands out of the noise"
     return ""
 
 
-def _newton(G: Floats, H: Floats, objective: Objective) -> Floats:
-    """The step that would make a cell's noisy gradient 0, 0 where its noisy hessian is.
-
-    A hazard multiplies: observed over expected events is 1 − G/H, and its logarithm the exact step, where Newton's own
-    step would run far past it; noise below the half of what is expected is not believed.
-    """
-    ratio = np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
-    return ratio if isinstance(objective, Logistic) else np.log1p(np.maximum(ratio, -0.5))
-
-
-def _baseline(events: Floats, exposure: Floats) -> Floats:
-    """Events per unit of time in each interval, at least a fifth of their mean: a noisy zero is not believed."""
-    total = max(float(events.sum()), 1.0)
-    floor = 0.2 * total / len(events)
-    at_risk = np.maximum(exposure, 0.02 * max(float(np.max(exposure)), 1.0))
-    return np.maximum(events, floor) / at_risk
-
-
-def _sizes(counts: list[Floats]) -> tuple[float, float]:
-    """(rows, share of positives): every histogram estimates both; those with fewer cells are less noisy."""
+def sizes(counts: list[Floats]) -> tuple[float, Floats]:
+    """(rows, (groups,) shares): every histogram estimates both; those with fewer cells are less noisy."""
     weight = np.array([1 / count.shape[1] for count in counts])
-    by_class = np.array([count.sum(1) for count in counts])
-    negative, positive = np.maximum((weight[:, None] * by_class).sum(0) / weight.sum(), 1.0)
-    share = positive / (negative + positive)
-    return float(negative + positive), float(np.clip(share, 1e-4, 1 - 1e-4))
+    by_group = np.array([count.sum(1) for count in counts])
+    held = np.maximum((weight[:, None] * by_group).sum(0) / weight.sum(), 1.0)
+    total = held.sum()
+    shares = np.clip(held / total, 1e-4, 1 - 1e-4)
+    shares[0] = max(1 - shares[1:].sum(), 1e-4)
+    return float(total), shares
 
 
-def _logit(share: float) -> float:
-    return float(np.log(share / (1 - share)))
+def _probabilities(count: Floats, merge: Index, sigma: float, cells: Cells) -> Floats:
+    """(groups, s) noisy counts → cell probabilities of each group, without the mass that clipping at 0 would invent.
 
-
-def _probabilities(count: Floats, merge: NDArray[np.int64], sigma: float, cells: Cells) -> Floats:
-    """(2, s) noisy counts → cell probabilities of each class, without the mass that clipping noise at 0 would invent.
-
-    Merged cells keep their (non-negative) totals; how each is spread over its fine cells both classes say together.
+    Merged cells keep their (non-negative) totals; how each is spread over its fine cells all groups say together.
     """
-    inside = spread_out(count.sum(0), merge, sigma * np.sqrt(2), ordered=cells.ordered, hole=cells.hole)
+    both = sigma * np.sqrt(len(count))
+    inside = spread_out(count.sum(0), merge, both, ordered=cells.ordered, hole=cells.hole)
     out = np.empty_like(count)
     for row, fine in enumerate(count):
         mass = np.maximum(np.bincount(merge, fine), 0.0)[merge] * inside
@@ -282,12 +203,14 @@ def _probabilities(count: Floats, merge: NDArray[np.int64], sigma: float, cells:
     return out
 
 
-def _pooled(marginals: tuple[Floats, ...], positive: float) -> list[Floats]:
-    return [(1 - positive) * m[0] + positive * m[1] for m in marginals]
+def _by_group(count: Floats, merge: Index) -> Floats:
+    """(groups, merged cells) noisy numbers of rows."""
+    return np.stack([np.bincount(merge, row) for row in count])
 
 
-def _centred(model: AdditiveModel, marginals: tuple[Floats, ...], positive: float) -> AdditiveModel:
+def _centred(model: AdditiveModel, marginals: tuple[Floats, ...], shares: Floats) -> AdditiveModel:
     """The same model with every table's mean moved into the intercept, as a reader of the tables expects."""
-    means = [float(p @ t) for p, t in zip(_pooled(marginals, positive), model.tables, strict=True)]
-    tables = tuple(t - mean for t, mean in zip(model.tables, means, strict=True))
-    return replace(model, intercept=model.intercept + float(np.sum(means)), tables=tables)
+    means = [t @ p for p, t in zip(pooled(marginals, shares), model.tables, strict=True)]
+    tables = tuple(t - mean[..., None] for t, mean in zip(model.tables, means, strict=True))
+    intercept = model.intercept + np.sum(means, axis=0)
+    return replace(model, intercept=intercept if np.ndim(intercept) else float(intercept), tables=tables)

@@ -12,9 +12,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from distcondense.arrays import Floats, Index
+
 SPREADS = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0)  # prior standard deviations of a table's entries, on the logit scale
 REACHES = (0.3, 1.0, 3.0)  # correlation lengths, in shares of an ordered column's cells
 DRIFT = 0.02  # variance by which a table's target may move while the other columns are refitted
@@ -48,20 +48,32 @@ def smooth(precision: Floats, information: Floats, kernels: Floats) -> tuple[Flo
     The evidence is counted against tables that are the same in every cell, so that a shift of all rows, which says
     nothing about the column, does not pass for signal.
     """
+    tables, evidence, constant = _posterior(precision, information, kernels)
+    best = int(np.argmax(evidence))
+    if not evidence[best] > 0:
+        return np.zeros(len(precision)), 0.0
+    return tables[best], float(max(evidence[best] - constant, 0.0))
+
+
+def joint_evidence(precision: Floats, information: Floats, kernels: Floats) -> float:
+    """The log evidence of several tables (S, s) with one kernel for all: chance has fewer ways to look like signal."""
+    found = [_posterior(p, i, kernels) for p, i in zip(precision, information, strict=True)]
+    return float(max(np.max(np.sum([e for _, e, _ in found], axis=0)) - sum(c for _, _, c in found), 0.0))
+
+
+def _posterior(precision: Floats, information: Floats, kernels: Floats) -> tuple[Floats, Floats, float]:
+    """Per kernel the posterior mean (k, s) and the log evidence (k,); and the evidence of the best constant table."""
     system = np.eye(len(precision)) + precision[:, None] * kernels
     known = np.broadcast_to(information[:, None], (*kernels.shape[:2], 1))
     tables = np.einsum("kij,kj->ki", kernels, np.linalg.solve(system, known)[..., 0])
     evidence = -0.5 * np.linalg.slogdet(system)[1] + 0.5 * tables @ information
-    best = int(np.argmax(evidence))
-    if not evidence[best] > 0:
-        return np.zeros(len(precision)), 0.0
     spread = np.square(SPREADS)
     held = 1 + spread * precision.sum()
     constant = np.max(-0.5 * np.log(held) + 0.5 * spread * information.sum() ** 2 / held)
-    return tables[best], float(max(evidence[best] - max(constant, 0.0), 0.0))
+    return tables, evidence, float(max(constant, 0.0))
 
 
-def spread_out(counts: Floats, merged: NDArray[np.int64], sigma: float, *, ordered: bool, hole: bool) -> Floats:
+def spread_out(counts: Floats, merged: Index, sigma: float, *, ordered: bool, hole: bool) -> Floats:
     """(s,) noisy counts → how a merged cell's mass is shared among its fine cells, summing to 1 in each.
 
     Fine cells that stand out of the noise keep what they show; the rest of an ordered column follows the logarithm of
@@ -87,9 +99,7 @@ def spread_out(counts: Floats, merged: NDArray[np.int64], sigma: float, *, order
     return np.asarray(share / np.bincount(merged, share)[merged], np.float64)
 
 
-def merge_cells(
-    counts: Floats, sigma: float, *, ordered: bool, hole: bool, most: int, least: float
-) -> NDArray[np.int64]:
+def merge_cells(counts: Floats, sigma: float, *, ordered: bool, hole: bool, most: int, least: float) -> Index:
     """(s,) → the merged cell of each fine cell, from noisy counts alone.
 
     Ordered: neighbours are joined until a cell holds a share of 1/(2·most) of the rows and `least` standard deviations

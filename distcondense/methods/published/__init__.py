@@ -1,1 +1,38 @@
-"""The published method."""
+"""The published method (paper 000 §4): zero-order optimisation of synthetic rows against a reference model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from distcondense.methods.base import Condensed, Context, refuse_kind
+from distcondense.methods.published.options import PublishedOptions
+
+if TYPE_CHECKING:
+    from distcondense.data.cohort import Cohort, Facts
+
+
+class Published:
+    """ε is as published, not a theorem."""
+
+    name: ClassVar[str] = "published"
+    about: ClassVar[str] = "paper 000: ε is as published, not a theorem; noise=False: none at all"
+    guarantee: ClassVar[str] = "as-published"
+    Options: ClassVar[Any] = PublishedOptions
+
+    def takes(self, kind: Any) -> bool:
+        from distcondense.methods.published.condense import LOSSES
+
+        return next(iter(kind.learners.values())).link in LOSSES
+
+    def refuse(self, facts: Facts, options: PublishedOptions) -> None:
+        refuse_kind(self, facts.kind)
+        if isinstance(options.reference, str) or options.reference is None:
+            facts.kind.learner(options.reference)
+
+    def condense(self, cohort: Cohort, options: PublishedOptions, context: Context) -> Condensed:
+        from distcondense.methods.published.condense import condense
+
+        return condense(cohort, options, context)
+
+
+METHOD = Published()

@@ -1,33 +1,35 @@
 """The published method (paper 000 §4): fit a reference, start from noise, optimise, keep the best step on validation.
 
-Patients are read here for: scaling, the reference model, the real scores of the match loss, the labels' time range and
-early stopping. None of that is covered by a theorem; `Privacy` says so wherever its ε appears.
+Patients are read here for: scaling, the reference model, the real scores of the match loss, the labels' range and early
+stopping. None of that is covered by a theorem; `Privacy` says so wherever its ε appears.
 """
 
 from __future__ import annotations
 
 import secrets
 import time as clock
+import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from distcondense.arrays import Floats, Matrix
 from distcondense.cluster.executors import Executor
 from distcondense.data.codec import Codec
-from distcondense.data.cohort import Cohort, Outcome, Split
-from distcondense.errors import ModelError, SettingsError
+from distcondense.data.cohort import Cohort
+from distcondense.data.outcome import Outcome
+from distcondense.data.persons import Split, Stratified
+from distcondense.data.schema import Schema
+from distcondense.errors import DistcondenseWarning, ModelError, SettingsError
 from distcondense.kernels.random import normals, uniforms
 from distcondense.kernels.update import NoiseRule, row_norms
-from distcondense.methods.base import Condensed, in_unit
+from distcondense.methods.base import Condensed, Context, Picture
 from distcondense.methods.published.engine import (
     LABEL_STREAM,
     START_STREAM,
-    Matrix,
     Problem,
-    Progress,
     RealScores,
     State,
     gradient,
@@ -35,230 +37,227 @@ from distcondense.methods.published.engine import (
     seed_key,
     widths_of,
 )
-from distcondense.methods.published.objectives import Composite, aft, bce, cox
-from distcondense.models.base import Reference
+from distcondense.methods.published.objectives import Composite, Valued, aft, bce, cox
+from distcondense.methods.published.options import PublishedOptions
+from distcondense.methods.published.picture import draw_history
+from distcondense.models.base import Model
 from distcondense.models.given import in_model_space
-from distcondense.models.jacobian import Path
-from distcondense.models.learners import Learner, learner, outcome_score, time_scale
+from distcondense.models.learners import Learner
+from distcondense.outcomes.base import Kind, Labelled
 from distcondense.privacy.statement import Privacy
-from distcondense.privacy.steps import PublishedAccountant, StepRecord, calibrate, in_words
-from distcondense.runs.checkpoint import Checkpoint
-from distcondense.settings import Settings
+from distcondense.privacy.steps import StepAccountant, StepRecord, calibrate, in_words
 
-Say = Callable[[str], None]
 CLIP_SHARE = 0.25
+FEW = 10  # rows of the rarest stratum below which the user is warned
+SEEDS = "seed: split, start, labels, perturbations, real draws, students and bootstrap."
+KEY_POLICY = " noise: a key from the operating system, kept only in the checkpoint of an unfinished run."
+KEY_GIVEN = " This run's noise key was given by the caller."
+
+# what a score is → the supervised loss of scores against synthetic labels (eqs 2, 9, 10)
+LOSSES: dict[str, Callable[[Floats, Outcome], Valued]] = {
+    "probability": lambda f, labels: bce(f, labels["label"]),
+    "log-risk": lambda f, labels: cox(f, labels["time"], labels["label"]),
+    "log-time": lambda f, labels: aft(f, labels["time"]),
+}
 
 
-def condense_published(
-    cohort: Cohort,
-    split: Split,
-    settings: Settings,
-    *,
-    reference: Any,
-    link: str | None = None,
-    threads: int = 1,
-    progress: Progress | None = None,
-    say: Say = lambda line: None,
-    checkpoint: Checkpoint | None = None,
-    record: StepRecord | None = None,
-    noise_key: int | None = None,
-    executor: Executor,
-    path: Path = "auto",
-) -> Condensed:
-    """Condense by the published method; `settings.mechanism` "none" is the same without noise.
+@dataclass(frozen=True)
+class Prepared:
+    """A cohort as the loop sees it: encoded rows and outcomes in the models' unit."""
 
-    `reference` is a learner's name ("xgb", "aft", "cox") or a fitted model or callable over `dc.design` rows.
-    `executor` computes the Jacobian along `path`, here or elsewhere; patients stay in this process.
-    `noise_key` makes the noise repeatable, for tests and studies; whoever knows it can subtract the noise.
-    """
+    codec: Codec
+    train_rows: Matrix
+    valid_rows: Matrix
+    train: Outcome
+    valid: Outcome
+    unit: float
+
+    @classmethod
+    def of(cls, cohort: Cohort, split: Split, *, keep_constant: bool) -> Prepared:
+        codec = Codec.fit(cohort.features.iloc[split.train], cohort.schema, keep_constant=keep_constant)
+        kind: Kind = cohort.outcome.kind
+        unit = kind.unit(cohort.outcome.take(split.train))
+        train, valid = (kind.in_unit(cohort.outcome.take(part), unit) for part in (split.train, split.validation))
+        train_rows, valid_rows = (codec.encode(cohort.features.iloc[part]) for part in (split.train, split.validation))
+        return cls(codec, train_rows, valid_rows, train, valid, unit)
+
+
+def condense(cohort: Cohort, options: PublishedOptions, context: Context, split: Split | None = None) -> Condensed:
+    """Condense by the published method. `split` is the seed's, unless a test or an audit gives another."""
+    kind: Kind = cohort.outcome.kind
+    splitting = Stratified(options.seed)
+    split = splitting.of(cohort) if split is None else split
+    _say_sizes(kind, cohort.outcome.take(split.train), options, context)
     timings: dict[str, float] = {}
-    given = not isinstance(reference, str)
+    given = not isinstance(options.reference, str | type(None))
     started = clock.perf_counter()
-    codec = Codec.fit(cohort.features.iloc[split.train], cohort.schema, keep_constant=given)
-    train_rows = codec.encode(cohort.features.iloc[split.train])
-    valid_rows = codec.encode(cohort.features.iloc[split.validation])
-    unit = time_scale(cohort.outcome.take(split.train)) if cohort.task == "survival" else 1.0
-    train, valid = (in_unit(cohort.outcome.take(part), unit) for part in (split.train, split.validation))
+    data = Prepared.of(cohort, split, keep_constant=given)
     timings["encode"] = clock.perf_counter() - started
-
     started = clock.perf_counter()
-    if given:
-        model = in_model_space(reference, codec, cohort.task, link, time_unit=unit, threads=threads)
-        student = learner({"probability": "xgb", "log-risk": "cox", "log-time": "aft"}[model.link], cohort.task)
-    else:
-        student = learner(reference, cohort.task)
-        model = student.fit(train_rows, train, validation=(valid_rows, valid), seed=settings.seed, threads=threads)
+    student, model = _reference(kind, data, options, context.threads)
     timings["reference"] = clock.perf_counter() - started
     how = "given, scored" if given else "fitted"
-    say(f"reference {model.name}: {how} on {len(train)} rows × {train_rows.shape[1]} encoded columns")
+    context.say(f"reference {model.name}: {how} on {len(data.train)} rows × {data.train_rows.shape[1]} encoded columns")
 
-    labels = synthetic_outcome(settings, train)
-    problem = _problem(settings, model, train_rows, train, labels)
-    accountant = PublishedAccountant(min(1.0, settings.rows / len(train)), settings.delta, settings.rows, record=record)
-    if settings.mechanism == "published":
-        sigma = settings.sigma_base or calibrate(
-            epsilon=settings.epsilon or 0.0,
-            delta=settings.delta,
-            sampling_rate=accountant.sampling_rate,
-            steps=settings.steps,
-        )
+    labels = synthetic_outcome(options, data.train)
+    problem = _problem(options, model, data, labels)
+    record = None if context.folder is None else StepRecord(context.folder.steps)
+    accountant = StepAccountant(
+        min(1.0, options.rows / len(data.train)), options.delta, options.rows, record=record
+    )  # fmt: skip
+    if options.noise:
+        sigma = options.sigma_base or calibrate(
+            epsilon=options.epsilon or 0.0, delta=options.delta, sampling_rate=accountant.sampling_rate,
+            steps=options.steps,
+        )  # fmt: skip
         problem = replace(problem, noise=NoiseRule(problem.noise.clip, sigma))
 
     def released(X: Matrix) -> Matrix:
-        return X if settings.soft else codec.project(X)
+        return X if options.soft else data.codec.project(X)
 
     def validate(X: Matrix) -> float:
         try:
-            return student_score(student, released(X), labels, valid_rows, valid, seed=settings.seed, threads=threads)
+            fitted = student.fit(released(X), labels, seed=options.seed, threads=context.threads)
         except ModelError:  # a Cox model may not converge on the rows of an early step
             return float("nan")
+        return kind.score(fitted.link, fitted.scores(data.valid_rows), data.valid)
 
     started = clock.perf_counter()
-    widths = widths_of(settings, seed_key(settings.seed), 0, problem.start.shape[1])
-    executor.open(model, path, problem.start, widths)
-    if not settings.clip:
-        clip = _first_clip(problem, settings, threads, executor)
-        problem = replace(problem, noise=NoiseRule(clip, problem.noise.sigma_base))
-    state = optimise(
-        problem,
-        settings,
-        noise_key=secrets.randbits(64) if noise_key is None else noise_key,
-        accountant=accountant,
-        validate=validate,
-        key_given=noise_key is not None,
-        executor=executor,
-        threads=threads,
-        progress=progress,
-        checkpoint=checkpoint,
-    )
-    timings["condense"] = clock.perf_counter() - started
+    with context.executor() as executor:
+        widths = widths_of(options, seed_key(options.seed), 0, problem.start.shape[1])
+        executor.open(model, options.path, problem.start, widths)  # type: ignore[arg-type]
+        if not options.clip:
+            clip = _first_clip(problem, options, context.threads, executor)
+            problem = replace(problem, noise=NoiseRule(clip, problem.noise.sigma_base))
+        state = optimise(
+            problem,
+            options,
+            noise_key=secrets.randbits(64) if options.noise_key is None else options.noise_key,
+            accountant=accountant,
+            validate=validate,
+            key_given=options.noise_key is not None,
+            executor=executor,
+            threads=context.threads,
+            progress=context.progress,
+            checkpoint=None if context.folder is None else context.folder.checkpoint,
+        )
+        timings["condense"] = clock.perf_counter() - started
+        execution = {
+            **executor.facts(), "path": options.path,
+            "steps_per_second": (state.step - state.begun_at) / timings["condense"],
+        }  # fmt: skip
     assert state.best_X is not None
-    say(f"stopped: {state.stopped} at step {state.step}; released step {state.best_step}")
+    context.say(f"stopped: {state.stopped} at step {state.step}; released step {state.best_step}")
+    rows, codec = released(state.best_X), data.codec
     return Condensed(
-        rows=released(state.best_X),
-        outcome=replace(in_unit(labels, 1 / unit), names=cohort.outcome.names, labels=cohort.outcome.labels),
+        frame=codec.soften(rows) if options.soft else codec.decode(rows),
+        # a category no training row had is not a category of the released table's rows, but stays one of its schema
+        schema=Schema(tuple(c for c in cohort.schema.columns if c.name in set(codec.columns)), cohort.schema.origin),
+        labelled=Labelled(kind.in_unit(labels, 1 / data.unit)),
+        privacy=_privacy(cohort, options, state, accountant, problem.noise),
+        splitting=splitting,
+        notes={
+            "seeds_policy": SEEDS + (KEY_POLICY if options.noise else "") + (KEY_GIVEN if state.key_given else ""),
+            "scaling": "training rows", "released_step": state.best_step, "stopped": state.stopped,
+            "history": state.history, "execution": execution, "constant_columns_dropped": list(codec.dropped),
+        },
+        timings=timings,
         codec=codec,
+        encoded=rows,
+        raw=options.soft,
         reference=model,
         learner=student,
-        time_unit=unit,
-        privacy=_privacy(cohort, settings, state, accountant, problem.noise),
-        best_step=state.best_step,
-        stopped=state.stopped,
-        key_given=state.key_given,
-        history=state.history,
-        timings=timings,
-        execution={
-            **executor.facts(),
-            "path": path,
-            "steps_per_second": (state.step - state.begun_at) / timings["condense"],
-        },
-    )
+        unit=data.unit,
+        pictures=(Picture("history.png", lambda path: draw_history(state.history, path)),),
+    )  # fmt: skip
 
 
-def student_score(
-    student: Learner, rows: Matrix, labels: Outcome, test_rows: Matrix, test: Outcome, *, seed: int, threads: int
-) -> float:
-    """AUROC or C-index on real rows of a fresh model trained on synthetic ones."""
-    fitted = student.fit(rows, labels, seed=seed, threads=threads)
-    return outcome_score(fitted.link, fitted.scores(test_rows), test)
+def _say_sizes(kind: Kind, train: Outcome, options: PublishedOptions, context: Context) -> None:
+    if not options.noise:
+        context.say("NO PRIVACY: no noise is added; treat the result as patient data")
+    fewest = int(np.bincount(kind.strata(train)).min())
+    if options.ipc > fewest:
+        warnings.warn(
+            f"IPC {options.ipc} is more than the rarer {kind.groups_named} has in training ({fewest}): allowed, not a "
+            "condensation", DistcondenseWarning, stacklevel=4,
+        )  # fmt: skip
+    if fewest < FEW:
+        warnings.warn(
+            f"{kind.names[-1]!r}: fewer than {FEW} training rows of the rarer {kind.groups_named}",
+            DistcondenseWarning, stacklevel=4,
+        )  # fmt: skip
 
 
-def synthetic_outcome(settings: Settings, train: Outcome) -> Outcome:
-    """Labels of the synthetic rows: negatives (or censored) first, then positives (or events).
-
-    Survival: event times uniform within equal bins between the smallest event time and the largest censoring time, one
-    a bin; censored rows at the largest censoring time.
-    """
-    positives = settings.positives
-    label = np.repeat(np.array([0, 1], np.int8), [settings.rows - positives, positives])
-    if train.time is None:
-        return replace(train, label=label, time=None)
-    events, censored = train.time[train.label == 1], train.time[train.label == 0]
-    low = events.min()
-    high = censored.max() if len(censored) and censored.max() > low else train.time.max()
-    inside = uniforms(seed_key(settings.seed), LABEL_STREAM, 0, 0, (1, positives))[0].astype(np.float64)
-    times = low + (high - low) * (np.arange(positives) + inside) / positives
-    return replace(
-        train,
-        label=label,
-        time=np.where(label == 1, np.concatenate([np.full(len(label) - positives, high), times]), high),
-    )
+def _reference(kind: Kind, data: Prepared, options: PublishedOptions, threads: int) -> tuple[Learner, Model]:
+    """What students are, and the model that is condensed against."""
+    if isinstance(options.reference, str | type(None)):
+        student = kind.learner(options.reference)
+        model = student.fit(
+            data.train_rows, data.train, validation=(data.valid_rows, data.valid), seed=options.seed, threads=threads
+        )
+        return student, model
+    model = in_model_space(options.reference, data.codec, kind.links, options.link, unit=data.unit, threads=threads)
+    return next(learner for learner in kind.learners.values() if learner.link == model.link), model
 
 
-def strata(settings: Settings, train: Outcome, outcome: Outcome) -> NDArray[np.int64]:
-    """Stratum of each row: its class; survival: its quantile of the real event times, censored rows apart (eq. 11)."""
-    if outcome.time is None or train.time is None:
-        return outcome.label.astype(np.int64)
-    cuts = np.quantile(train.time[train.label == 1], np.linspace(0, 1, settings.strata + 1)[1:-1])
-    return np.where(outcome.label == 1, np.searchsorted(cuts, outcome.time, side="left"), settings.strata).astype(
-        np.int64
-    )
+def synthetic_outcome(options: PublishedOptions, train: Outcome) -> Outcome:
+    """Labels of the synthetic rows: negatives (or censored) first, then positives (or events)."""
+    inside = uniforms(seed_key(options.seed), LABEL_STREAM, 0, 0, (1, options.positives))[0].astype(np.float64)
+    drawn: Outcome = train.kind.invented(train, options.rows, options.positives, inside)
+    return drawn
 
 
-def _problem(settings: Settings, model: Reference, train_rows: Matrix, train: Outcome, labels: Outcome) -> Problem:
-    supervise: Callable[[Any], Any]
-    if model.link == "probability":
-        supervise = lambda f: bce(f, labels.label)  # noqa: E731
-    elif model.link == "log-risk":
-        assert labels.time is not None
-        time = labels.time
-        supervise = lambda f: cox(f, time, labels.label)  # noqa: E731
-    else:
-        assert labels.time is not None
-        time = labels.time
-        supervise = lambda f: aft(f, time)  # noqa: E731
-    count = 2 if train.time is None else settings.strata + 1
-    of_real, of_synthetic = strata(settings, train, train), strata(settings, train, labels)
-    scores = model.scores(train_rows).astype(np.float64)
+def _problem(options: PublishedOptions, model: Model, data: Prepared, labels: Outcome) -> Problem:
+    kind, loss = data.train.kind, LOSSES[model.link]
+    of_real, count, average = kind.match_strata(data.train, data.train, options.strata)
+    of_synthetic, _, _ = kind.match_strata(data.train, labels, options.strata)
+    scores = model.scores(data.train_rows).astype(np.float64)
     real = RealScores(
         tuple(scores[of_real == k] for k in range(count)), tuple(int((of_synthetic == k).sum()) for k in range(count))
     )
-    shape = (settings.rows, train_rows.shape[1])
-    start = normals(seed_key(settings.seed), START_STREAM, 0, 0, shape)
-    objective = Composite(supervise, of_synthetic, train.time is not None, settings.rho)
-    return Problem(model, start, objective, real, NoiseRule(settings.clip or 1.0))
+    shape = (options.rows, data.train_rows.shape[1])
+    start = normals(seed_key(options.seed), START_STREAM, 0, 0, shape)
+    objective = Composite(lambda f: loss(f, labels), of_synthetic, average, options.rho)
+    return Problem(model, start, objective, real, NoiseRule(options.clip or 1.0))
 
 
-def _first_clip(problem: Problem, settings: Settings, threads: int, executor: Executor) -> float:
+def _first_clip(problem: Problem, options: PublishedOptions, threads: int, executor: Executor) -> float:
     """C: CLIP_SHARE of the median row norm of the first gradient, so that the signal fills its clip."""
-    G, _ = gradient(problem, settings, problem.start, seed_key(settings.seed), 0, threads, executor)
+    G, _ = gradient(problem, options, problem.start, seed_key(options.seed), 0, threads, executor)
     norms = row_norms(G)
     moved = norms[norms > 0]
     return CLIP_SHARE * float(np.median(moved)) if len(moved) else 1.0
 
 
 def _privacy(
-    cohort: Cohort,
-    settings: Settings,
-    state: State,
-    accountant: PublishedAccountant,
-    noise: NoiseRule,
+    cohort: Cohort, options: PublishedOptions, state: State, accountant: StepAccountant, noise: NoiseRule
 ) -> Privacy:
-    if settings.mechanism == "none":
-        return Privacy("none", "none", None, None, "none", "none", schema_origin=cohort.schema.origin)
+    if not options.noise:
+        return Privacy("none", "published", None, None, "none", "none", schema_origin=cohort.schema.origin)
     released = state.best_epsilon
     if released is None:
         raise SettingsError("run", "must have been evaluated at least once", found="no evaluation")
+    facts: dict[str, Any] = {
+        "sampling_rate": accountant.sampling_rate,
+        "sigma_base": noise.sigma_base,
+        "clip": noise.clip,
+        "rows": options.rows,
+        "steps": accountant.steps,
+        "released_step": state.best_step,
+        "accounting": "RDP, Poisson-subsampled Gaussian, smallest noise multiplier of each step (dp-accounting)",
+    }
     return Privacy(
         guarantee="as-published",
-        mechanism="published",
+        method="published",
         epsilon=released,
-        delta=settings.delta,
+        delta=options.delta,
         epsilon_at_last_step=accountant.epsilon(),
         worst_case_epsilon=in_words(accountant.worst_case()),
         neighbouring="add or remove one row (as published; a person with several rows is not covered)",
         noise_source="a key the caller gave: whoever knows it can subtract the noise"
         if state.key_given
         else "counter-based generator keyed by the operating system's entropy; the key is not kept",
-        parameters={
-            "sampling_rate": accountant.sampling_rate,
-            "sigma_base": noise.sigma_base,
-            "clip": noise.clip,
-            "rows": settings.rows,
-            "steps": accountant.steps,
-            "released_step": state.best_step,
-            "accounting": "RDP, Poisson-subsampled Gaussian, smallest noise multiplier of each step (dp-accounting)",
-        },
+        parameters=facts,
         ledger=[{"event": "noisy gradient step", "noise_multiplier": a, "count": b} for a, b in accountant.ledger],
         schema_origin=cohort.schema.origin,
     )

@@ -14,23 +14,23 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distcondense import kernels
+from distcondense.arrays import Floats, Index, Matrix
 from distcondense.cluster.executors import Executor
 from distcondense.errors import BudgetError
 from distcondense.kernels.random import bits, uniforms
 from distcondense.kernels.update import AdamState, NoiseRule, row_norms
-from distcondense.methods.published.objectives import Composite, Floats
-from distcondense.models.base import Reference
-from distcondense.privacy.steps import LOWEST_RUNG, PublishedAccountant
+from distcondense.methods.base import Progress
+from distcondense.methods.published.objectives import Composite
+from distcondense.methods.published.options import PublishedOptions
+from distcondense.models.base import Model
+from distcondense.privacy.steps import LOWEST_RUNG, StepAccountant
 from distcondense.runs.checkpoint import Checkpoint
-from distcondense.settings import Settings
 
-Matrix = NDArray[np.float32]
 PERTURB_STREAM, START_STREAM, DRAW_STREAM, LABEL_STREAM = 1, 2, 3, 4
 CHECKPOINT_SECONDS = 5.0  # at most this much work is lost, and a step; the first step is always kept
 CHECKPOINT_SHARE = 20  # seconds of work to each second of writing, where a state is large
@@ -41,7 +41,7 @@ def seed_key(seed: int) -> int:
     return int.from_bytes(hashlib.sha256(f"distcondense {seed}".encode()).digest()[:8], "little")
 
 
-def draws(key: int, step: int, stratum: int, count: int, population: int) -> NDArray[np.int64]:
+def draws(key: int, step: int, stratum: int, count: int, population: int) -> Index:
     """`count` row numbers below `population`, with replacement, for one stratum of one step."""
     words = bits(key, DRAW_STREAM, step, stratum, (1, count))[0].astype(np.uint64)
     return ((words * np.uint64(population)) >> np.uint64(32)).astype(np.int64)
@@ -67,7 +67,7 @@ class RealScores:
 class Problem:
     """What is optimised."""
 
-    reference: Reference
+    reference: Model
     start: Matrix  # (m, d)
     objective: Composite
     real: RealScores
@@ -115,20 +115,12 @@ class State:
         return cls(arrays["X"], moments, key, best_X=arrays.get("best_X"), **facts), ledger
 
 
-class Progress(Protocol):
-    """Who is told how a run is going, once a step (private: an answer). `score` and `epsilon` are the newest known."""
-
-    def __call__(
-        self, *, step: int, steps: int, loss: float | None, score: float | None, epsilon: float | None
-    ) -> None: ...
-
-
 def optimise(
     problem: Problem,
-    settings: Settings,
+    options: PublishedOptions,
     *,
     noise_key: int,
-    accountant: PublishedAccountant,
+    accountant: StepAccountant,
     validate: Callable[[Matrix], float],
     executor: Executor,
     key_given: bool = False,
@@ -143,39 +135,39 @@ def optimise(
     if restored:
         state, accountant.ledger[:] = restored
         state.begun_at = state.step
-    key = seed_key(settings.seed)
-    credit = _credit(problem, settings, accountant, state.step) if noisy else settings.steps
+    key = seed_key(options.seed)
+    credit = _credit(problem, options, accountant, state.step) if noisy else options.steps
     if noisy and credit == 0 and state.step == 0:
         raise BudgetError(
             "epsilon",
             "must pay for at least one step at this noise",
-            found=f"{settings.epsilon}",
+            found=f"{options.epsilon}",
             fix="raise --epsilon or --sigma-base",
         )
     epsilon = state.history[-1]["epsilon_as_published"] if state.history else None
     score = state.history[-1]["score"] if state.history else None
     next_save = 0.0
     began = time.monotonic()
-    every = settings.every(problem.start.shape[1])
+    every = options.every(problem.start.shape[1])
 
-    while state.step < settings.steps and not state.stopped:
+    while state.step < options.steps and not state.stopped:
         if noisy and credit == 0:
-            credit = _credit(problem, settings, accountant, state.step)
+            credit = _credit(problem, options, accountant, state.step)
             if credit == 0:
                 state.stopped = "budget"
                 break
-        loss, lowest = _step(problem, settings, state, key, threads, executor)
+        loss, lowest = _step(problem, options, state, key, threads, executor)
         if noisy:
             accountant.spend(lowest)
             credit -= 1
         state.step += 1
-        last = state.step == settings.steps or (
-            noisy and credit == 0 and _credit(problem, settings, accountant, state.step) == 0
+        last = state.step == options.steps or (
+            noisy and credit == 0 and _credit(problem, options, accountant, state.step) == 0
         )
         if state.step % every == 0 or last:
             score = validate(state.X)
             epsilon = accountant.epsilon() if noisy else None
-            _remember(state, settings, loss, score, epsilon)
+            _remember(state, options, loss, score, epsilon)
         if checkpoint and time.monotonic() >= next_save:
             before = time.monotonic()
             if accountant.record is not None:  # first: a state must never be known without its cost
@@ -183,12 +175,13 @@ def optimise(
             state.save(checkpoint, accountant.ledger)
             took = time.monotonic() - before
             next_save = before + took + max(CHECKPOINT_SECONDS, CHECKPOINT_SHARE * took)
-        executor.tell(
+        executor.report(
             steps_per_second=(state.step - state.begun_at) / (time.monotonic() - began),
             epsilon=accountant.epsilon if noisy else None,
+            guarantee="as-published",
         )
         if progress:
-            progress(step=state.step, steps=settings.steps, loss=loss, score=score, epsilon=epsilon)
+            progress(step=state.step, steps=options.steps, loss=loss, score=score, epsilon=epsilon)
     state.stopped = state.stopped or "planned steps done"
     if accountant.record is not None:
         accountant.record.write()
@@ -196,70 +189,70 @@ def optimise(
 
 
 def gradient(
-    problem: Problem, settings: Settings, X: Matrix, key: int, step: int, threads: int, executor: Executor
+    problem: Problem, options: PublishedOptions, X: Matrix, key: int, step: int, threads: int, executor: Executor
 ) -> tuple[Matrix, float]:
     """(6, 7) ∂ℓ/∂X at one step, before clipping, and the loss."""
-    loss, slope, widths = _slope(problem, settings, X, key, step, threads)
+    loss, slope, widths = _slope(problem, options, X, key, step, threads)
     G = executor.jacobian(X, widths)
     G *= slope[:, None]
     return G, loss
 
 
-def widths_of(settings: Settings, key: int, step: int, columns: int) -> Matrix:
+def widths_of(options: PublishedOptions, key: int, step: int, columns: int) -> Matrix:
     """This step's finite-difference widths ε_j, (d,) float32."""
-    low, high = settings.perturbation
+    low, high = options.perturbation
     widths = low + (high - low) * uniforms(key, PERTURB_STREAM, step, 0, (1, columns))[0]
     return widths.astype(np.float32)
 
 
 def _slope(
-    problem: Problem, settings: Settings, X: Matrix, key: int, step: int, threads: int
+    problem: Problem, options: PublishedOptions, X: Matrix, key: int, step: int, threads: int
 ) -> tuple[float, Matrix, Matrix]:
     """The loss, ∂ℓ/∂f (m,) and this step's finite-difference widths ε_j (d,)."""
     trees = getattr(problem.reference, "ensemble", None)
     scores = problem.reference.scores(X) if trees is None else kernels.scores(trees, X, threads)
     loss, slope = problem.objective(scores.astype(np.float64), problem.real.means(key, step))
-    return loss, slope.astype(np.float32), widths_of(settings, key, step, X.shape[1])
+    return loss, slope.astype(np.float32), widths_of(options, key, step, X.shape[1])
 
 
 def _step(
-    problem: Problem, settings: Settings, state: State, key: int, threads: int, executor: Executor
+    problem: Problem, options: PublishedOptions, state: State, key: int, threads: int, executor: Executor
 ) -> tuple[float, float]:
     """One update in place; the loss before it, and the smallest noise multiplier of its rows."""
-    X, step, noise, betas = state.X, state.step, problem.noise, (settings.beta1, settings.beta2)
+    X, step, noise, betas = state.X, state.step, problem.noise, (options.beta1, options.beta2)
     trees = getattr(problem.reference, "ensemble", None)
     if trees is not None and executor.fuses:
-        loss, slope, widths = _slope(problem, settings, X, key, step, threads)
+        loss, slope, widths = _slope(problem, options, X, key, step, threads)
         _, sigma = kernels.fused_step(
-            trees, X, slope, widths, state.adam, noise, settings.learning_rate, betas, state.noise_key, step, 0, threads
+            trees, X, slope, widths, state.adam, noise, options.learning_rate, betas, state.noise_key, step, 0, threads
         )
     else:
-        G, loss = gradient(problem, settings, X, key, step, threads, executor)
+        G, loss = gradient(problem, options, X, key, step, threads, executor)
         sigma = noise.sigmas(row_norms(G))
         kernels.clip_and_noise(G, noise.clip, sigma, state.noise_key, step, 0, threads)
-        kernels.adam(X, G, state.adam, settings.learning_rate, *betas, threads)
+        kernels.adam(X, G, state.adam, options.learning_rate, *betas, threads)
     return loss, float(sigma.min())
 
 
-def _credit(problem: Problem, settings: Settings, accountant: PublishedAccountant, step: int) -> int:
+def _credit(problem: Problem, options: PublishedOptions, accountant: StepAccountant, step: int) -> int:
     """How many more steps are sure to be within the budget, were each as costly as a step can be."""
-    left = settings.steps - step
-    if settings.epsilon is None or left == 0:
+    left = options.steps - step
+    if options.epsilon is None or left == 0:
         return left
     # float32, as the kernel rounds the rung it uses: a multiplier in the ledger equals this one to the bit
     lowest = float(np.float32(LOWEST_RUNG * problem.noise.sigma_base))
-    return accountant.affordable(lowest, settings.epsilon, left)
+    return accountant.affordable(lowest, options.epsilon, left)
 
 
-def _remember(state: State, settings: Settings, loss: float, score: float, epsilon: float | None) -> None:
+def _remember(state: State, options: PublishedOptions, loss: float, score: float, epsilon: float | None) -> None:
     """Enter an evaluation into the history; keep X if it is the best (or simply the newest, without early stopping)."""
     state.history.append({"step": state.step, "loss": loss, "score": score, "epsilon_as_published": epsilon})
     if np.isnan(score):  # the student could not be fitted: never better than one that could
         score = -np.inf
-    if score > state.best_score or not settings.early_stopping or state.best_X is None:
+    if score > state.best_score or not options.early_stopping or state.best_X is None:
         state.best_X, state.best_step, state.best_score, state.best_epsilon = state.X.copy(), state.step, score, epsilon
         state.stale = 0
     else:
         state.stale += 1
-        if settings.patience and state.stale >= settings.patience:
+        if options.patience and state.stale >= options.patience:
             state.stopped = "patience"

@@ -9,24 +9,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
+from distcondense.arrays import Floats, Index, Labels
+
 Valued = tuple[float, Floats]
 
 P_FLOOR = 1e-6  # probabilities are kept this far from 0 and 1, so that a sure model does not give infinite gradients
 ALPHA_FLOOR = 1e-8
 
 
-def bce(p: Floats, y: NDArray[np.int8]) -> Valued:
+def bce(p: Floats, y: Labels) -> Valued:
     """(2) mean_i[−y_i log p_i − (1−y_i) log(1−p_i)]."""
     q = np.clip(p, P_FLOOR, 1 - P_FLOOR)
     loss = -np.mean(np.where(y == 1, np.log(q), np.log1p(-q)))
     return float(loss), np.where(y == 1, -1 / q, 1 / (1 - q)) / len(p)
 
 
-def cox(f: Floats, time: Floats, event: NDArray[np.int8]) -> Valued:
+def cox(f: Floats, time: Floats, event: Labels) -> Valued:
     """(9) −Σ_{i:E_i=1}[f_i − log Σ_{j:T_j≥T_i} exp f_j], O(m log m); rows tied with i are in its risk set."""
     order = np.argsort(-time, kind="stable")  # latest first: a risk set is a prefix
     g, t, e = f[order], time[order], event[order]
@@ -51,7 +50,7 @@ def aft(f: Floats, time: Floats) -> Valued:
     return float(loss), np.where(inner, gap, np.sign(gap)) / len(f)
 
 
-def match(f: Floats, stratum: Codes, real_means: Floats, *, average: bool) -> Valued:
+def match(f: Floats, stratum: Index, real_means: Floats, *, average: bool) -> Valued:
     """(3) Σ_c |mean_{i∈c} f_i − real mean_c| over classes, or (11) with `average`: the mean over K strata.
 
     A stratum without synthetic rows, or with no real mean (NaN), is left out.
@@ -71,7 +70,7 @@ class Composite:
     """(4, 5) ℓ = ℓ_sup + α·ℓ_match with α = ℓ_sup/(ℓ_match + 1e-8)·ρ/(1−ρ), α held constant in the gradient."""
 
     supervise: Callable[[Floats], Valued]
-    stratum: Codes  # (m,) class or survival stratum of each synthetic row
+    stratum: Index  # (m,) class or survival stratum of each synthetic row
     average: bool  # (11) averages over strata, (3) sums over classes
     rho: float = 0.1  # 0 switches the match loss off
 

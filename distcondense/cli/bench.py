@@ -1,0 +1,26 @@
+"""`distcondense bench`: the hot loop, measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from distcondense.cli.common import Quiet, app
+
+
+@app.command()
+def bench(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where table, JSON and plot go.")] = Path(
+        "benchmarks/results"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="A small table in under a minute.")] = False,
+    threads: Annotated[int, typer.Option(help="Threads of every way measured.")] = 1,
+    quiet: Quiet = False,
+) -> None:
+    """Measure the Jacobian and the whole step, every way beside the others and a copy control, in one run."""
+    from distcondense.bench import run_bench
+    from distcondense.report.terminal import Console
+
+    run_bench(quick=quick, threads=threads, out=out, say=Console(quiet=quiet).say)

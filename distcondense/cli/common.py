@@ -1,0 +1,84 @@
+"""What several commands share: the apps, and options that mean the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from distcondense.errors import SettingsError
+from distcondense.methods.base import OLD_WORDS
+
+if TYPE_CHECKING:
+    from distcondense.cluster.config import Cluster
+
+app = typer.Typer(
+    name="distcondense",
+    help="Condense a patient table into a small synthetic one that trains models almost as well.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+schema_app = typer.Typer(help="Describe what is public about a table.", no_args_is_help=True)
+privacy_app = typer.Typer(help="Read and check what a release promises.", no_args_is_help=True)
+attack_app = typer.Typer(help="Try to break the promise.", no_args_is_help=True)
+app.add_typer(schema_app, name="schema")
+app.add_typer(privacy_app, name="privacy")
+app.add_typer(attack_app, name="attack")
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end instead of tables.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+Marker = Annotated[
+    list[str] | None,
+    typer.Option("--missing-marker", help="Text that marks a hole in a CSV, e.g. '?'. May be repeated."),
+]
+Threads = Annotated[int | None, typer.Option(help="Threads to use; all cores if not said.")]
+Ray = Annotated[
+    str | None,
+    typer.Option(metavar="[ADDRESS]", help="Spread the Jacobian over Ray: start a cluster here, or join one."),
+]
+
+
+def markers(said: list[str] | None) -> dict[str, Any]:
+    from distcondense.data.tables import MISSING_MARKERS
+
+    return {"missing_markers": (*MISSING_MARKERS, *said)} if said else {}
+
+
+def refuse_old_words(said: Mapping[str, Any]) -> None:
+    """A word that was replaced gets an error that names the new one."""
+    for old, new in OLD_WORDS.items():
+        if (value := said.get(old)) is not None:
+            fix = f"say --{new} {value}" if value != "none" else f"say --{new} published --no-noise"
+            raise SettingsError(f"--{old}", f"is called --{new} now", found=repr(value), fix=fix)
+
+
+def cluster_of(ray: str | None, **knobs: Any) -> Cluster | None:
+    """The cluster asked for; one that is to be joined is tried now, before a large table is read."""
+    from distcondense.cluster.config import Cluster
+
+    said = {name: value for name, value in knobs.items() if value is not None}
+    if ray is not None:
+        cluster = Cluster(address=ray, **said)
+        if not cluster.starts_here:
+            from distcondense.cluster.ray.session import probe
+
+            probe(cluster)
+        return cluster
+    if said:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in said)
+        raise SettingsError(names, "is about Ray", found="no --ray", fix="add --ray, or leave it out")
+    return None
+
+
+def with_address(arguments: list[str]) -> list[str]:
+    """`--ray` takes an address or nothing: what follows is none if it is an option or a file."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)  # what is behind it is not ours
+    found = []
+    for this, after in zip(arguments[:end], [*arguments[1:end], "-"], strict=False):
+        none = after.startswith("-") or (after != "" and Path(after).exists())
+        found.append("--ray=" if this == "--ray" and none else this)
+    return found + arguments[end:]

@@ -1,0 +1,194 @@
+"""`distcondense condense`: its options are those of the methods there are, each under its method's name."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+
+from distcondense.cli.common import (
+    Force,
+    Json,
+    Marker,
+    Quiet,
+    Ray,
+    Threads,
+    app,
+    cluster_of,
+    markers,
+    refuse_old_words,
+)
+from distcondense.data.roles import ROLES
+from distcondense.errors import DistcondenseWarning
+from distcondense.methods.base import (
+    OLD_WORDS,
+    default_method,
+    method_named,
+    method_names,
+    methods,
+    options_of,
+    refuse,
+    types_of,
+)
+
+TABLE, RAY, RUN = "The table", "Ray", "The run"
+
+
+def fixed(
+    table: Annotated[str, typer.Argument(help="The cohort, a path or URI: .csv, .csv.gz, .parquet, .feather, .arrow.")],
+    positive: Annotated[
+        str | None, typer.Option(help="The value of the target or event column that means yes.", rich_help_panel=TABLE)
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="Kind of outcome, where the schema does not say: binary, multiclass, continuous, survival.",
+                     rich_help_panel=TABLE),
+    ] = None,
+    person_id: Annotated[
+        str | None,
+        typer.Option(
+            help="Column that says whose row it is: the guarantee is then about persons.", rich_help_panel=TABLE
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="Column that is not a feature. May be repeated.", rich_help_panel=TABLE)
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="The table's public schema (TOML); method private needs one.", rich_help_panel=TABLE),
+    ] = None,
+    missing_marker: Marker = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The run folder to write.", rich_help_panel=RUN)
+    ] = Path("run"),
+    ray: Ray = None,
+    actors: Annotated[
+        int | None, typer.Option(help="Ray actors; as many as fit if not said.", rich_help_panel=RAY)
+    ] = None,
+    num_cpus: Annotated[float | None, typer.Option(help="Cores of each actor (1).", rich_help_panel=RAY)] = None,
+    num_gpus: Annotated[float | None, typer.Option(help="GPUs of each actor (0).", rich_help_panel=RAY)] = None,
+    threads: Threads = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run, to the same result.", rich_help_panel=RUN)
+    ] = False,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    **more: Any,
+) -> None:  # fmt: skip
+    """Condense a table on disk into a run folder."""
+    from distcondense.api import condense as run
+    from distcondense.data.cohort import Cohort, Facts
+    from distcondense.data.outcome import Goal
+    from distcondense.data.schema import Schema
+    from distcondense.data.tables import table_name
+    from distcondense.report.terminal import Console
+
+    if quiet:  # they are in run.json
+        warnings.simplefilter("ignore", DistcondenseWarning)
+    said = {name: value for name, value in more.items() if value is not None}
+    refuse_old_words(said)
+    columns = {role: said.pop(role) for role in ROLES if role in said}
+    chosen = method_named(said.pop("method", default_method()))
+    options = options_of(chosen, said)
+    cluster = cluster_of(ray, actors=actors, num_cpus=num_cpus, num_gpus=num_gpus)
+    known = Schema.from_toml(schema) if schema else None
+    goal = Goal.of(positive=positive, kind=kind, **columns)
+    with warnings.catch_warnings():  # said once, by the run itself
+        warnings.simplefilter("ignore", DistcondenseWarning)
+        refuse(chosen, Facts.of(goal, known, person_id=person_id, ignore=ignore or ()), options)
+    cohort = Cohort.from_file(
+        table, **columns, positive=positive, kind=kind, person_id=person_id, ignore=ignore or (), schema=known,
+        **markers(missing_marker),
+    )  # fmt: skip
+    console = Console(quiet=quiet or as_json)
+    with console.progress() as progress:
+        result = run(
+            cohort, method=chosen.name, threads=threads, out=out, resume=resume, force=force, progress=progress,
+            say=console.say, cluster=cluster, **said,
+        )  # fmt: skip
+    if as_json:
+        measured = {name: result.internal[name] for name in ("scores", "scores_note")}
+        typer.echo(json.dumps({"out": str(out), "privacy": result.privacy.to_dict(), **measured}))
+        return
+    console.run_table(table_name(table), result.internal)
+    console.statement(result.privacy)
+    console.say(f"release: {out / 'release'} (to hand over)   internal: {out / 'internal'} (for you only)")
+
+
+def register() -> None:
+    """(Re)build the command from the methods that are known."""
+    app.registered_commands = [command for command in app.registered_commands if command.name != "condense"]
+
+    def condense(**said: Any) -> None:
+        fixed(**said)
+
+    signature = inspect.signature(fixed, eval_str=True)
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    parameters = [own[0], *_outcome_options(), *own[1:], *_method_options()]
+    parameters = [parameters[0], *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters[1:])]
+    condense.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    condense.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    condense.__doc__ = fixed.__doc__
+    app.command("condense")(condense)
+
+
+def _outcome_options() -> list[inspect.Parameter]:
+    return [_parameter(role, str, about, TABLE) for role, about in ROLES.items()]
+
+
+def _method_options() -> list[inspect.Parameter]:
+    """Every option of every method; one that several share stands once, under all their names."""
+    kinds = "; ".join(f"{method.name}: {method.about}" for method in methods())
+    found = [_parameter("method", str, f"How the table is made. {kinds}.", "Method")]
+    takes: dict[str, list[str]] = {}
+    entries: dict[str, tuple[Any, Any]] = {}
+    defaults: dict[str, set[Any]] = {}
+    for method in methods():
+        for entry in fields(method.Options):
+            if entry.metadata["cli"]:
+                takes.setdefault(entry.name, []).append(method.name)
+                entries.setdefault(entry.name, (entry, types_of(method.Options)[entry.name]))
+                defaults.setdefault(entry.name, set()).add(entry.default)
+    everybody = list(method_names())
+    for name, (entry, hint) in entries.items():
+        panel = "Every method" if takes[name] == everybody else f"Method {' and '.join(takes[name])}"
+        said = len(defaults[name]) == 1 and entry.default is not None and not isinstance(entry.default, bool)
+        default = f" ({_shown(entry.default)})" if said else ""
+        flag = (f"--{name.replace('_', '-')}",) if entry.default is False else ()  # else --x and --no-x
+        found.append(_parameter(name, _plain_type(hint), entry.metadata["about"] + default, panel, flag))
+    found += [
+        inspect.Parameter(
+            old,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[str | None, typer.Option(hidden=True)],
+        )
+        for old in OLD_WORDS
+    ]
+    return found
+
+
+def _parameter(name: str, kind: Any, about: str, panel: str, flag: tuple[str, ...] = ()) -> inspect.Parameter:
+    note = Annotated[kind | None, typer.Option(*flag, help=about, rich_help_panel=panel, show_default=False)]  # type: ignore[valid-type]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=note)
+
+
+def _plain_type(hint: Any) -> Any:
+    """What the command line reads: the first type that is said on its own."""
+    if getattr(hint, "__origin__", None) is tuple:
+        return hint
+    kinds = [kind for kind in get_args(hint) or (hint,) if kind in (bool, int, float, str)]
+    return kinds[0] if kinds else str
+
+
+def _shown(default: Any) -> str:
+    return " ".join(f"{part:g}" for part in default) if isinstance(default, tuple) else f"{default}"
+
+
+register()

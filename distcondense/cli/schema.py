@@ -1,0 +1,66 @@
+"""`distcondense schema`: draft and check what is public about a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from distcondense.cli.common import Force, Marker, markers, schema_app
+from distcondense.errors import SettingsError
+
+
+@schema_app.command("infer")
+def schema_infer(
+    table: Annotated[Path, typer.Argument(help="The table to look at.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write it; printed if not said.")] = None,
+    force: Force = False,
+    missing_marker: Marker = None,
+) -> None:
+    """Draft a schema from a table, for a person to check and edit. It is marked as inferred."""
+    from distcondense.data.schema import Schema
+    from distcondense.data.tables import read_table
+    from distcondense.runs.files import write_text
+
+    if out is not None and out.exists() and not force:
+        raise SettingsError(f"schema file {out}", "exists already", found="a file", fix="--force to replace it")
+    text = Schema.infer(read_table(table, **markers(missing_marker))).to_toml()
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        write_text(out, text)
+    except OSError as error:
+        raise SettingsError(
+            f"schema file {out}", "must be writable", found=type(error).__name__, fix="choose another --out"
+        ) from None
+    typer.echo(f'drafted {out}: check every bound and category, then set origin = "declared"', err=True)
+
+
+@schema_app.command("check")
+def schema_check(
+    schema: Annotated[Path, typer.Argument(help="The schema file.")],
+    table: Annotated[Path | None, typer.Argument(help="A table that should fit it.")] = None,
+    missing_marker: Marker = None,
+) -> None:
+    """Check a schema, and a table against it."""
+    from functools import partial
+
+    from distcondense.data.features import check_features
+    from distcondense.data.reading import read_csv_cells
+    from distcondense.data.schema import Schema
+    from distcondense.data.tables import is_csv, read_table
+    from distcondense.errors import CohortError
+
+    known = Schema.from_toml(schema)
+    if table is not None:
+        read = partial(read_csv_cells, table, known) if is_csv(table) else partial(read_table, table)
+        frame = read(**markers(missing_marker))
+        absent = [n for n in known.names if n not in frame]
+        if absent:
+            raise CohortError(f"table {table.name}", "must have every column of the schema",
+                              found=f"{len(absent)} missing: {', '.join(map(repr, absent[:8]))}",
+                              fix="add the columns or take them out of the schema")  # fmt: skip
+        check_features(frame, known)
+    typer.echo(f"{schema}: {len(known.columns)} columns, {known.origin}" + (f"; {table} fits" if table else ""))

@@ -1,0 +1,220 @@
+"""Every name that Ray keeps to itself and we need nonetheless, each behind one function that says what for.
+
+Names with an underscore may change with any release: pyproject.toml bounds Ray to the versions this file was tested
+with, and a test sees to it that no other file uses one. Call `session.load_ray` first: ray reads its variables when
+it is first imported.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+# ---- variables, addresses and tokens
+
+
+def read_variables_again() -> None:
+    """Ray reads RAY_AUTH_MODE when it is imported; where it was imported before the variable was set, once more."""
+    from ray._raylet import Config  # type: ignore[attr-defined]
+
+    Config.initialize("")
+
+
+@contextmanager
+def address_flag_restored() -> Iterator[None]:
+    """Undo `take_addresses_as_they_are` at the end: the next cluster may be on other machines."""
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def take_addresses_as_they_are() -> None:
+    """Ray then leaves 127.0.0.1 as it is, as if RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 had been set before its import."""
+    from ray._private import ray_constants
+
+    ray_constants.ENABLE_RAY_CLUSTER = False
+
+
+def as_ray_sees(host: str) -> str:
+    """The address that Ray would use for `host`: of the loopback it makes this machine's own address."""
+    from ray._private import services
+
+    return str(services.resolve_ip_for_localhost(host))
+
+
+def node_address(address: str) -> dict[str, str]:
+    """The option of `ray.init` that makes a new cluster listen at `address` only."""
+    return {"_node_ip_address": address}
+
+
+def has_token() -> bool:
+    """Whether Ray finds a token to show; AuthenticationError where a path is said and there is no file."""
+    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
+
+    return bool(AuthenticationTokenLoader.instance().has_token())
+
+
+def greet_gcs(address: str) -> None:
+    """Connect to a head node's GCS and no more; an error of Ray if it refuses, and no end if it is not Ray."""
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+    GcsClient(address=address)
+
+
+# ---- starting a node on a busy machine
+
+START_VARIABLES = {  # read by the processes of a node when they start
+    "RAY_gcs_server_port_wait_time_s": 1,
+    "RAY_worker_register_timeout_seconds": 1,
+    "RAY_agent_register_timeout_ms": 1000,
+}
+
+
+@contextmanager
+def patient_start(seconds: int) -> Iterator[None]:
+    """Nodes that are started on this machine within the `with` may take their time, unless they die.
+
+    Ray gives up after 15 or 30 seconds, however busy the machine is. Its raylet even ends itself where the two agents
+    of its node have not written their ports into files 15 seconds after it began (Ray's issue 65983, open). So the
+    ports are chosen, and the files are there, before it begins.
+    """
+    from ray._private import services
+
+    start, get = services.start_raylet, services.get_node
+    raylets: list[Any] = []
+
+    def start_raylet(*arguments: Any, **options: Any) -> Any:
+        given = inspect.signature(start).bind(*arguments, **options)
+        _write_ports(given.arguments)
+        raylets.append(start(*given.args, **given.kwargs))
+        return raylets[-1]
+
+    def get_node(*arguments: Any) -> Any:
+        latest = time.monotonic() + seconds
+        while True:
+            try:
+                return get(*arguments)
+            except RuntimeError:  # it is not known yet
+                dead = raylets and raylets[-1].process.poll() is not None
+                if dead or time.monotonic() > latest:
+                    raise
+            time.sleep(0.1)
+
+    ours = {name: str(seconds * factor) for name, factor in START_VARIABLES.items() if name not in os.environ}
+    os.environ.update(ours)
+    services.start_raylet, services.get_node = start_raylet, get_node
+    try:
+        yield
+    finally:
+        services.start_raylet, services.get_node = start, get
+        for name in ours:
+            del os.environ[name]
+
+
+def _write_ports(options: dict[str, Any]) -> None:
+    """A free port for each of a node's agents, in `options` of `start_raylet` and in the file the raylet looks for."""
+    from ray import _raylet
+
+    files = {
+        "metrics_agent_port": _raylet.METRICS_AGENT_PORT_NAME,
+        "metrics_export_port": _raylet.METRICS_EXPORT_PORT_NAME,
+        "dashboard_agent_listen_port": _raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
+        "runtime_env_agent_port": _raylet.RUNTIME_ENV_AGENT_PORT_NAME,
+    }
+    with ExitStack() as held:  # all at once, so that they differ
+        for name, file in files.items():
+            one = held.enter_context(socket.socket())
+            one.bind(("127.0.0.1", 0))
+            options[name] = options.get(name) or one.getsockname()[1]
+            _raylet.persist_port(options["session_dir"], options["node_id"], file, options[name])
+
+
+def timed_out(error: BaseException) -> bool:
+    """Whether a node did not come up in time: Ray says so by an Exception that has no type of its own."""
+    return type(error) is Exception and "timed out during startup" in str(error)
+
+
+# ---- actors that are not up yet
+
+
+def has_process(actor: Any) -> bool:
+    """Whether an actor has a process: Ray calls it pending both while it waits for room and while it is starting."""
+    from ray._private import state
+
+    return bool(state.actors(actor_id=actor._actor_id.hex()).get("Pid"))
+
+
+def waiting_for_room(resources: Mapping[str, float]) -> int:
+    """How many requests for exactly these resources wait for a node that has them free, of all jobs together."""
+    from ray._private.worker import global_worker
+    from ray.autoscaler.v2.sdk import get_cluster_resource_state
+
+    pending = get_cluster_resource_state(global_worker.gcs_client).pending_resource_requests
+    return sum(one.count for one in pending if dict(one.request.resources_bundle) == dict(resources))
+
+
+# ---- jobs
+
+
+def files_to_send(folder: str, excludes: Sequence[str], *, defaults: bool) -> list[str]:
+    """The files of a folder that Ray would send with a job, by Ray's own walk.
+
+    It follows links, and leaves out what .gitignore and .rayignore of the folder and its subfolders say, `excludes`,
+    and with `defaults` (a working directory, not a module) .git, .venv, venv and __pycache__.
+    """
+    from ray._private import ray_constants
+    from ray._private.runtime_env.packaging import _dir_travel, _get_excludes
+
+    found: list[str] = []
+
+    def note(path: Path) -> None:
+        if path.is_file():
+            found.append(str(path))
+
+    usual = ray_constants.get_runtime_env_default_excludes() if defaults else []
+    root = Path(folder).absolute()
+    _dir_travel(
+        root, [_get_excludes(root, [*usual, *excludes])], note, logger=logging.getLogger(__name__),
+        include_gitignore=os.environ.get(ray_constants.RAY_RUNTIME_ENV_IGNORE_GITIGNORE, "0") != "1",
+    )  # fmt: skip
+    return found
+
+
+def patient_client(kind: Any, *, connect: float, answer: float) -> Any:
+    """Ray's client of jobs, `kind`, with an end to its patience: `connect` seconds, and `client.patience` to answer."""
+
+    class Client(kind):  # type: ignore[misc]
+        patience = answer
+
+        def _do_request(self, *arguments: Any, **options: Any) -> Any:
+            return super()._do_request(*arguments, timeout=(connect, self.patience), **options)
+
+    return Client
+
+
+def version_at(client: Any) -> str:
+    """The version of Ray that the dashboard said it is."""
+    return str(client._server_ray_version)
+
+
+def asks_for_token(client: Any) -> bool:
+    """Whether the dashboard refuses who has no token."""
+    mode = client._do_request("GET", "/api/authentication_mode")
+    return bool(mode.status_code == 200 and mode.json()["authentication_mode"] == "token")
+
+
+def silence_client() -> None:
+    """Ray's client logs every package and closed socket; what people need to know is said by `submit`."""
+    for name in ("ray.dashboard.modules.job.sdk", "ray.dashboard.modules.dashboard_sdk"):
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,0 +1,45 @@
+"""What actors and tasks have in common: what their process starts with, and why one is gone."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from distcondense import kernels
+from distcondense.cluster.ray.session import load_ray
+
+THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # always one: with more a product may round otherwise
+OUT_OF_MEMORY = "out of memory"
+
+
+def environment(threads: int) -> dict[str, Any]:
+    """A process's runtime environment; the backend is part of a run's identity, and it must not choose another."""
+    variables = dict.fromkeys(THREADS, str(threads)) | dict.fromkeys(BLAS_THREADS, "1")
+    return {"env_vars": {**variables, "DISTCONDENSE_BACKEND": kernels.backend()}}
+
+
+def cause_of(error: BaseException) -> str:
+    """Why a worker is gone, in a few words; no path, no process number, nothing of what it computed."""
+    ray = load_ray()
+    text = str(error)
+    missing = re.search(r"No module named '([\w.]+)'", text)
+    if missing:
+        return f"package {missing[1]!r} is not installed on the worker"
+    if isinstance(error, ray.exceptions.RuntimeEnvSetupError):
+        return "its runtime environment could not be set up"
+    if isinstance(error, ray.exceptions.OutOfMemoryError) or "running low on memory" in text:  # Ray's memory monitor
+        return OUT_OF_MEMORY
+    if isinstance(error, ray.exceptions.NodeDiedError) or "its node has died" in text:
+        return "its node died"
+    if "creation task" in text:  # the last line is the error's, and only its type is told
+        kind = text.strip().splitlines()[-1].partition(":")[0].strip()
+        return OUT_OF_MEMORY if kind == "MemoryError" else f"it could not load the model ({kind})"
+    if isinstance(error, ray.exceptions.RayActorError | ray.exceptions.WorkerCrashedError):
+        return "its process died (killed, out of memory, or a crash in native code)"
+    return type(error).__name__
+
+
+def would_fail_again(error: BaseException) -> bool:
+    """Starting again would end the same way: it never got as far as running."""
+    return isinstance(error, load_ray().exceptions.RuntimeEnvSetupError) or "No module named" in str(error)

@@ -1,0 +1,91 @@
+"""A CSV, cell by cell: what a row says depends on its own text and the schema, not on the other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from distcondense.data.features import category_codes_by_label, refuse_rows
+from distcondense.data.outcome import Goal, ReadableKind, kind_of
+from distcondense.data.schema import Column, Label, Schema
+from distcondense.data.tables import MISSING_MARKERS, read_cell, read_table
+
+
+def read_csv_cells(
+    path: str | Path,
+    schema: Schema | None,
+    *,
+    kind: ReadableKind | None = None,
+    person_id: str | None = None,
+    ignore: Iterable[str] = (),
+    missing_markers: Sequence[str] = MISSING_MARKERS,
+) -> pd.DataFrame:
+    """A CSV with the schema's labels and numbers, every cell read from its own text and the schema alone.
+
+    A label is the one written exactly so, else the one that is the number (or true, false) the text stands for; any
+    other text stays, and is refused by the checks. Person ids stay as they are written. Columns that neither the
+    schema nor an argument names are read as pandas reads them.
+    """
+    outcome_numbers = set() if kind is None else set(kind.number_columns())
+    outcome_labels = set() if kind is None else set(kind.names) - outcome_numbers
+    aside = {*outcome_labels, person_id, *ignore}
+    features = () if schema is None else tuple(c for c in schema.columns if c.name not in aside | outcome_numbers)
+    labelled = [c for c in features if not c.numeric]
+    text = {c.name for c in labelled} | outcome_labels | ({person_id} if person_id is not None else set())
+    numbers = {c.name for c in features if c.numeric} | outcome_numbers
+    frame = read_table(path, missing_markers=missing_markers, text=text, numbers=numbers)
+    for column in labelled:
+        if column.name in frame:
+            frame[column.name] = _each_text(frame[column.name], _label_of(column))
+    for label in outcome_labels - {person_id}:
+        if label in frame:
+            declared = None if kind is None else kind.label_column(schema)
+            text_of = frame[label]
+            frame[label] = (
+                _undeclared_label(text_of, label) if declared is None else _each_text(text_of, _label_of(declared))
+            )
+    return frame
+
+
+def goal_as_read(goal: Goal, schema: Schema | None) -> Goal:
+    """The goal of a CSV: which value means yes is read as that column's own cells are."""
+    if not isinstance(goal.positive, str) or kind_of(goal, schema).label_column(schema) is not None:
+        return goal
+    return replace(goal, positive=read_cell(goal.positive))
+
+
+def _label_of(column: Column) -> Callable[[str], Label]:
+    """From a cell's text to the column's label, or to the same text where there is none."""
+    known = category_codes_by_label(column)
+
+    def read(text: str) -> Label:
+        code = known.get(text)
+        if code is None:
+            said = read_cell(text)
+            code = None if isinstance(said, str) else known.get(said)
+        return text if code is None else column.categories[code]
+
+    return read
+
+
+def _undeclared_label(series: pd.Series[Any], name: str) -> pd.Series[Any]:
+    read = _each_text(series, read_cell)
+    words = read.map(lambda v: isinstance(v, bool)).to_numpy(dtype=bool)
+    numbers = read.map(lambda v: isinstance(v, int | float) and not isinstance(v, bool) and v == v).to_numpy(dtype=bool)
+    if words.any():  # else one row would decide whether everybody's outcome is released as true/false or as 0/1
+        refuse_rows(numbers, name, "must be all true/false or all numbers", found="both")
+    return read.infer_objects()
+
+
+def _each_text(series: pd.Series[Any], read: Callable[[str], Label]) -> pd.Series[Any]:
+    """`read` of every cell, holes left; each distinct text is read once."""
+    codes, uniques = pd.factorize(series)
+    values = np.empty(len(uniques) + 1, dtype=object)  # the last one is for holes, whose code is -1
+    values[:-1] = [read(str(text)) for text in uniques]
+    values[-1] = np.nan
+    return pd.Series(values[codes], index=series.index, name=series.name, dtype=object)

@@ -1,0 +1,374 @@
+"""What a kind of outcome is to the rest of the house. One file a kind: it reads it, learns it, scores it, writes it.
+
+A `Kind` is an object with the outcome's public facts (its columns, labels, bounds). Everything that differs between
+kinds is asked of it; nothing outside `outcomes/` asks which kind it is. What the private method needs is apart, in
+`PrivateSide`: a kind without one is refused by that method.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import pandas as pd
+
+from distcondense.arrays import Codes, Floats, Index, Matrix, Numbers
+from distcondense.data.outcome import Goal, Outcome
+from distcondense.data.schema import Column, Label, Schema
+from distcondense.errors import ModelError, SettingsError
+from distcondense.models.learners import Learner
+from distcondense.privacy.contributions import Objective
+
+WEIGHT = "weight"  # our own column in every condensed table
+Sampled = Callable[[Floats | None], float]  # a measure on one test set, of bootstrap counts per row (None: all ones)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The outcome of synthetic rows: as it is released, the soft labels beside it, and weights."""
+
+    outcome: Outcome
+    soft: Floats | None = None  # (m,) or (m, S): what the private model expects
+    weight: Floats | None = None  # (m,) adding up to the noisy number of rows
+
+
+class Kind(ABC):
+    """One kind of outcome, with what is public about the one at hand."""
+
+    name: ClassVar[str]
+    roles: ClassVar[tuple[str, ...]]  # columns it needs, in order
+    measures: ClassVar[tuple[str, ...]]  # keys of `outcomes/measures.py: TITLES`; the first is the main one
+    learners: ClassVar[Mapping[str, Learner]]  # reference models and students; the first is the default
+    groups_named: ClassVar[str] = "class"  # what IPC counts rows of
+
+    names: tuple[str, ...]
+    labels_public: bool = True
+
+    # -- reading (see data/outcome.py: ReadableKind)
+
+    @classmethod
+    @abstractmethod
+    def recognises(cls, goal: Goal, schema: Schema | None) -> bool: ...
+
+    @classmethod
+    @abstractmethod
+    def of(cls, goal: Goal, schema: Schema | None) -> Kind: ...
+
+    @abstractmethod
+    def read(self, frame: pd.DataFrame) -> Outcome: ...
+
+    def number_columns(self) -> tuple[str, ...]:
+        return ()
+
+    def label_column(self, schema: Schema | None) -> Column | None:
+        """The declared description of the label column, where its cells are labels."""
+        return None
+
+    @abstractmethod
+    def strata(self, outcome: Outcome) -> Index: ...
+
+    def check(self, outcome: Outcome) -> None:  # noqa: B027
+        """Refuse rows that no model could be fitted to."""
+
+    @abstractmethod
+    def lacking(self, outcome: Outcome) -> str: ...
+
+    def identity(self) -> Any:
+        return (self.name, self.names)
+
+    def facts(self) -> dict[str, Any]:
+        """What a run's record says about the outcome."""
+        return {"kind": self.name, "columns": list(self.names)}
+
+    # -- models and scores
+
+    @property
+    def default_learner(self) -> str:
+        return next(iter(self.learners))
+
+    def learner(self, name: str | None = None) -> Learner:
+        """The learner of that name; the default where none is said."""
+        name = self.default_learner if name is None else name
+        if name not in self.learners:
+            raise SettingsError(
+                "reference", f"for a {self.name} outcome must be one of {', '.join(self.learners)}", found=repr(name),
+                fix=f"say {self.default_learner}",
+            )  # fmt: skip
+        return self.learners[name]
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(learner.link for learner in self.learners.values()))
+
+    def unit(self, outcome: Outcome) -> float:
+        """What models divide the outcome by (eq. 1), from these rows."""
+        return 1.0
+
+    def in_unit(self, outcome: Outcome, unit: float) -> Outcome:
+        """The outcome divided by `unit`; as it is where nothing is divided."""
+        return outcome
+
+    @abstractmethod
+    def score(self, link: str, scores: Numbers, outcome: Outcome) -> float:
+        """The main measure of a model's scores on these rows."""
+
+    def threshold(self, scores: Numbers, outcome: Outcome) -> float | None:
+        """The cut of a decision, chosen on these rows; None where the kind has none."""
+        return None
+
+    @abstractmethod
+    def samples(self, link: str, scores: Numbers, outcome: Outcome, threshold: float | None) -> dict[str, Sampled]:
+        """Every measure on one test set, ready for resampling."""
+
+    def alike(self, real: Outcome, synthetic: Outcome, rng: np.random.Generator) -> Index:
+        """Random real rows, as many of each stratum as the synthetic rows have, or all there are."""
+        ours, theirs = self.strata(real), self.strata(synthetic)
+        chosen = []
+        for value in np.unique(theirs):
+            there = np.flatnonzero(ours == value)
+            chosen.append(rng.permutation(there)[: int((theirs == value).sum())])
+        return np.concatenate(chosen) if chosen else np.empty(0, np.int64)
+
+    # -- the released table
+
+    def own_columns(self) -> tuple[str, ...]:
+        """Columns that it adds to a condensed table besides the outcome."""
+        return ()
+
+    @abstractmethod
+    def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
+        """Put the outcome, and its soft labels, into a table of features."""
+
+    @abstractmethod
+    def written(self, frame: pd.DataFrame) -> Labelled:
+        """What `write` put there, read back."""
+
+    @abstractmethod
+    def training_data(self, X: pd.DataFrame, labelled: Labelled) -> tuple[pd.DataFrame, Any, Floats]:
+        """X, y, sample_weight as scikit-learn or lifelines take them, weights not yet scaled."""
+
+    # -- methods
+
+    def invented(self, train: Outcome, rows: int, positives: int, inside: Floats) -> Outcome:
+        """Labels for rows that start as noise (paper 000 §4.2); `inside` (positives,) are uniforms in [0, 1)."""
+        raise NotImplementedError
+
+    def match_strata(self, train: Outcome, outcome: Outcome, count: int) -> tuple[Index, int, bool]:
+        """((n,) stratum of each row for the match loss, their number, whether they are averaged: eq. 3, 11)."""
+        raise NotImplementedError
+
+    def private_side(self, *, horizon: float | None = None) -> PrivateSide | None:
+        """How the private method learns it, from public facts alone; None: it cannot."""
+        return None
+
+
+# -- the private method's view ----------------------------------------------------------------------------------------
+
+
+class Ask(Protocol):
+    """The gate with a plan: what a kind may ask, by the names it gave its questions."""
+
+    @property
+    def wide(self) -> bool:
+        """Columns will be chosen after the kind's own questions."""
+        ...
+
+    @property
+    def objective(self) -> Objective: ...
+
+    def aim(self, objective: Objective) -> None:
+        """A public step: the objective with what an answer told."""
+        ...
+
+    def shift(self, intercept: Any) -> None:
+        """A public step: every row's score moves by this."""
+        ...
+
+    def counts(self, by: str, question: str) -> Floats:
+        """(groups,) noisy numbers of rows; `question` is one of the kind's own."""
+        ...
+
+    def total(self, name: str, question: str) -> Floats:
+        """The objective's statistic of that name."""
+        ...
+
+    def noise(self, question: str) -> float:
+        """Standard deviation of that question's noise, in persons."""
+        ...
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Everything that left the gate, in usable form. All of it is covered by the guarantee."""
+
+    model: Any  # models.additive.AdditiveModel over the used columns
+    columns: tuple[int, ...]  # their numbers in the table
+    marginals: tuple[Floats, ...]  # per used column (groups, cells): cell probabilities in each group of rows
+    rows: float  # noisy number of rows
+    shares: Floats  # (groups,) noisy share of each group
+    evidence: float  # log evidence that the features say anything about the outcome
+    objective: Objective  # with what its own questions told
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what the kind keeps of its own questions
+    doubt: str = ""  # why there is no answer in this, if there is none
+
+    @property
+    def overall(self) -> list[Floats]:
+        """Per used column (cells,): cell probabilities of all groups together."""
+        return pooled(self.marginals, self.shares)
+
+    @property
+    def informative(self) -> bool:
+        return not self.doubt
+
+
+def pooled(marginals: Sequence[Floats], shares: Floats) -> list[Floats]:
+    """Per column: the groups' cell probabilities, weighted by the groups' shares."""
+    out = []
+    for by_group in marginals:
+        total = shares[0] * by_group[0]
+        for share, one in zip(shares[1:], by_group[1:], strict=True):
+            total = total + share * one
+        out.append(total)
+    return out
+
+
+class Judge(Protocol):
+    """How well students of a candidate set follow the private model over a pool of rows."""
+
+    def __call__(self, rows: Matrix, labelled: Labelled) -> float: ...
+
+
+class PrivateSide(ABC):
+    """What the private method asks of a kind: its objective, its own questions, and how rows get their labels."""
+
+    objective: Objective  # before any answer
+    link: str  # of the private model's expectations
+    merged: int = 64  # a merged cell holds at least a 1/(2·merged) share of the rows
+    grouping: str = "label"  # columns are counted by these groups; IPC counts rows of each
+    uncorrelated: bool = False  # rows are placed with uncorrelated columns instead of near the population
+    candidates: int = 64  # sets of rows that are judged at most
+    steady: bool = False  # the hessian does not change between rounds, so that their answers are averaged
+    gradient_noise: float = 1.0  # share of a gradient's noise that `newton` leaves
+    effect: str = "score"  # what a table's entries add to, in words
+    unit: float = 1.0  # students see the outcome divided by this
+    public: tuple[str, ...] = ()  # what the guarantee takes as known besides the schema
+
+    @property
+    def groups(self) -> int:
+        return self.objective.groupings[self.grouping]
+
+    def questions(self, *, wide: bool) -> Mapping[str, float]:
+        """Its own questions and their shares of μ², in the order in which they are asked."""
+        return {}
+
+    def begin(self, ask: Ask) -> Mapping[str, Any]:
+        """Ask what must be known before anything else; what it keeps of the answers."""
+        return {}
+
+    @abstractmethod
+    def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> Any:
+        """Where the score of every row starts, from the groups' shares."""
+
+    @abstractmethod
+    def newton(self, G: Floats, H: Floats) -> Floats:
+        """The step that would make each cell's noisy gradient 0; 0 where its noisy hessian is."""
+
+    def dispersion(self, facts: Mapping[str, Any]) -> float:
+        """Variance of a row's gradient over its hessian: what a sum varies by without any noise."""
+        return 1.0
+
+    def first_look(self, held: Floats, noise: Floats, shares: Floats) -> tuple[Floats, Floats] | None:
+        """What the histograms already say about the tables, (precision, information), (S, cells) each.
+
+        `held` (groups, cells) are noisy numbers of rows, `noise` (cells,) their variances.
+        """
+        return None
+
+    def settled(self, table: Floats) -> Floats:
+        """(S, cells) a column's table with what says nothing taken out of it."""
+        return table
+
+    def after_round(self, ask: Ask, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask what a round has changed; the facts with what that told."""
+        return facts
+
+    def spread(self, variances: Floats) -> float:
+        """Standard deviation of the score, from the (S,) variances of the scores."""
+        return float(np.sqrt(variances[0]))
+
+    def in_units(self, model: Any, facts: Mapping[str, Any]) -> Any:
+        """The additive model in the outcome's own units."""
+        return model
+
+    @abstractmethod
+    def fewest(self, shares: Floats) -> float:
+        """The share of rows without which there is nothing to learn: of the rarer class, of events."""
+
+    @abstractmethod
+    def expected(self, margin: Floats, learned: Learned) -> Floats:
+        """Margins → soft labels: what is expected of a row."""
+
+    def predict(self, margin: Floats, learned: Learned) -> Any:
+        """What `PrivateModel.predict` says of rows with these margins: the likelier class, or what is expected."""
+        return self.expected(margin, learned)
+
+    def probabilities(self, margin: Floats, learned: Learned) -> Floats:
+        """(n, classes) for `PrivateModel.predict_proba`."""
+        raise no_such_answer("probabilities of classes")
+
+    def survival(self, margin: Floats, learned: Learned, times: Floats) -> Floats:
+        """(n, times) for `PrivateModel.survival_function`."""
+        raise no_such_answer("a survival function")
+
+    def prepared(self, learned: Learned, pool: Index) -> Learned:
+        """What it needs to label rows, from a pool of rows as the marginals describe them, (n, d) cells."""
+        return learned
+
+    def group_marginals(self, learned: Learned, pool: Index) -> list[list[Floats]]:
+        """Per group, per column: cell probabilities that rows of the group are drawn from."""
+        return [[by_group[group] for by_group in learned.marginals] for group in range(len(learned.shares))]
+
+    @abstractmethod
+    def label(self, learned: Learned, codes: Index, group: Index, at: Floats) -> Labelled:
+        """Labels of rows: cells (m, d), the group each was drawn for, and a stratified uniform (m,) of each."""
+
+    @abstractmethod
+    def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
+        """A judge over a pool of rows, as cells and as students see them."""
+
+    @abstractmethod
+    def unlabelled(self) -> Labelled:
+        """No rows."""
+
+
+def no_such_answer(what: str) -> ModelError:
+    return ModelError(
+        "PrivateModel", "has no such answer for this kind of outcome", found=f"{what} asked",
+        fix="use predict, or decision_function",
+    )  # fmt: skip
+
+
+def check_own_columns(kind: Kind, columns: Sequence[str]) -> None:
+    """Our columns in the condensed table must not be the table's own."""
+    ours = (*kind.own_columns(), WEIGHT)
+    taken = sorted(set(ours) & {*kind.names, *columns})
+    if taken:
+        raise SettingsError(
+            "table", f"must not use the names {' and '.join(ours)}", found=", ".join(taken), fix="rename the column"
+        )
+
+
+def as_written(labels: Sequence[Label], codes: Codes) -> pd.Series[Any]:
+    """Codes as the table writes them."""
+    written = np.empty(len(labels), object)
+    written[:] = labels
+    return pd.Series(written[codes.astype(int)]).infer_objects()
+
+
+def label_codes(series: pd.Series[Any], labels: Sequence[Label]) -> Index:
+    """A released column's labels as codes; text and numbers that read the same are the same."""
+    known = {str(label): code for code, label in enumerate(labels)}
+    return series.map(lambda value: known.get(str(value), -1)).to_numpy(np.int64)

@@ -1,0 +1,379 @@
+"""Binary outcomes: yes or no. Learned as log odds, scored by AUROC, written in the table's own two values.
+
+In a condensed table `risk` is the probability of yes that the private model gives a row (where a method has hard labels
+only: 0 or 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from distcondense.arrays import Floats, Index, Labels, Matrix, Numbers
+from distcondense.data.features import refuse_holes, refuse_nested
+from distcondense.data.outcome import Goal, Outcome
+from distcondense.data.schema import Column, Label, Schema, plain_value
+from distcondense.errors import CohortError, SettingsError
+from distcondense.models.base import Model, Rows
+from distcondense.models.learners import Learner, Validation, boosted
+from distcondense.outcomes.base import (
+    Ask,
+    Judge,
+    Kind,
+    Labelled,
+    Learned,
+    PrivateSide,
+    Sampled,
+    as_written,
+    label_codes,
+)
+from distcondense.outcomes.measures import AurocSample, ShareSample, auroc, best_threshold, expected_auroc
+from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
+
+RISK = "risk"
+RARE = 0.2  # class weights are used where the rarer class is below this share ("where needed")
+COUNT_SHARE = 0.02  # of μ², for the class counts before columns are chosen
+STUDENT_SEEDS = (1001, 1002)  # two, and neither a user's default, so that no one student's luck is chosen
+STUDENT = {"objective": "binary:logistic", "max_depth": 5, "learning_rate": 0.1, "subsample": 0.7, "verbosity": 0}
+ROUNDS = 100
+
+
+def fit_xgb(
+    rows: Rows,
+    outcome: Outcome,
+    *,
+    weight: Numbers | None = None,
+    soft: Numbers | None = None,
+    validation: tuple[Rows, Outcome] | None = None,
+    seed: int = 0,
+    threads: int = 1,
+) -> Model:
+    """XGBoost classifier; f(x) = P(y=1). With soft labels it learns these, without class weights."""
+    label = outcome["label"]
+    positives = float(label.mean())
+    params: dict[str, Any] = {"objective": "binary:logistic", "eval_metric": "auc"}
+    if soft is None and min(positives, 1 - positives) < RARE and 0 < positives < 1:
+        params["scale_pos_weight"] = (1 - positives) / positives
+    held = None if validation is None else Validation(validation[0], lambda at: auroc(validation[1]["label"], at))
+    return boosted(
+        params, rows, {"label": label if soft is None else soft, "weight": weight}, link="probability", name="xgb",
+        validation=held, seed=seed, threads=threads,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TwoLabels:
+    """How the two values are written, no first, and whether that is public knowledge (declared, or 0/1)."""
+
+    values: tuple[Label, Label]
+    public: bool
+
+
+@dataclass(frozen=True)
+class Binary(Kind):
+    """A target with two values."""
+
+    name: ClassVar[str] = "binary"
+    roles: ClassVar[tuple[str, ...]] = ("target",)
+    measures: ClassVar[tuple[str, ...]] = ("auroc", "sensitivity", "specificity", "ppv", "npv")
+    learners: ClassVar[Mapping[str, Learner]] = {"xgb": Learner("xgb", "probability", fit_xgb)}
+
+    names: tuple[str, ...]
+    labels: tuple[Label, Label] = (0, 1)
+    labels_public: bool = True
+    declared: Column | None = None
+    positive: Label | None = None
+    schema_declared: bool = False
+
+    @classmethod
+    def recognises(cls, goal: Goal, schema: Schema | None) -> bool:
+        return declared_labels(schema, goal.columns["target"]) is not None
+
+    @classmethod
+    def of(cls, goal: Goal, schema: Schema | None) -> Binary:
+        name = goal.columns["target"]
+        declared = declared_labels(schema, name)
+        return cls(
+            (name,), declared=declared, positive=goal.positive,
+            schema_declared=schema is not None and schema.origin == "declared",
+        )  # fmt: skip
+
+    def label_column(self, schema: Schema | None) -> Column | None:
+        return declared_labels(schema, self.names[-1])
+
+    def read(self, frame: pd.DataFrame) -> Outcome:
+        series = frame[self.names[0]]
+        refuse_holes(series, self.names[0])
+        label, found = read_label(series, self.names[0], self.positive, self.declared, self.schema_declared)
+        return Outcome(replace(self, labels=found.values, labels_public=found.public), {"label": label})
+
+    def strata(self, outcome: Outcome) -> Index:
+        return outcome["label"].astype(np.int64)
+
+    def check(self, outcome: Outcome) -> None:
+        if self.lacking(outcome):
+            raise CohortError(
+                f"target {self.names[-1]!r}", "must have both classes", found="one class only",
+                fix="check the column, and which value means yes (--positive)",
+            )  # fmt: skip
+
+    def lacking(self, outcome: Outcome) -> str:
+        label = outcome["label"]
+        return "both classes" if len(label) == 0 or label.max() == 0 or label.min() == 1 else ""
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "labels": [str(label) for label in self.labels]}
+
+    def score(self, link: str, scores: Numbers, outcome: Outcome) -> float:
+        return auroc(outcome["label"], scores)
+
+    def threshold(self, scores: Numbers, outcome: Outcome) -> float | None:
+        return best_threshold(outcome["label"], scores)
+
+    def samples(self, link: str, scores: Numbers, outcome: Outcome, threshold: float | None) -> dict[str, Sampled]:
+        case, flagged = outcome["label"] == 1, scores >= (np.inf if threshold is None else threshold)
+        return {
+            "auroc": AurocSample(outcome["label"], scores),
+            "sensitivity": ShareSample(flagged, case),
+            "specificity": ShareSample(~flagged, ~case),
+            "ppv": ShareSample(case, flagged),
+            "npv": ShareSample(~case, ~flagged),
+        }
+
+    def own_columns(self) -> tuple[str, ...]:
+        return (RISK,)
+
+    def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
+        label = labelled.outcome["label"]
+        frame[self.names[0]] = as_written(self.labels, label)
+        frame[RISK] = label.astype(np.float64) if labelled.soft is None else labelled.soft
+
+    def written(self, frame: pd.DataFrame) -> Labelled:
+        label = (label_codes(frame[self.names[0]], self.labels) == 1).astype(np.int8)
+        return Labelled(Outcome(self, {"label": label}), frame[RISK].to_numpy(np.float64))
+
+    def training_data(self, X: pd.DataFrame, labelled: Labelled) -> tuple[pd.DataFrame, Any, Floats]:
+        """y is 0/1; a row with a soft label appears as a weighted pair."""
+        assert labelled.soft is not None
+        assert labelled.weight is not None
+        weights = np.concatenate([labelled.weight * (1 - labelled.soft), labelled.weight * labelled.soft])
+        used = weights > 0
+        both, y = pd.concat([X, X], ignore_index=True), np.repeat([0, 1], len(X))
+        return both[used].reset_index(drop=True), y[used], weights[used]
+
+    def invented(self, train: Outcome, rows: int, positives: int, inside: Floats) -> Outcome:
+        return train.with_arrays(label=np.repeat(np.array([0, 1], np.int8), [rows - positives, positives]))
+
+    def match_strata(self, train: Outcome, outcome: Outcome, count: int) -> tuple[Index, int, bool]:
+        return outcome["label"].astype(np.int64), 2, False
+
+    def private_side(self, *, horizon: float | None = None) -> PrivateSide:
+        refuse_horizon(self, horizon)
+        return LogOdds(self)
+
+
+def refuse_horizon(kind: Kind, horizon: float | None) -> None:
+    """A horizon is for outcomes that have a time."""
+    if horizon is not None:
+        raise SettingsError(
+            "horizon", "is for outcomes with a time", found=f"a {kind.name} outcome", fix="leave it out"
+        )
+
+
+# -- reading two values -----------------------------------------------------------------------------------------------
+
+
+def declared_labels(schema: Schema | None, name: str) -> Column | None:
+    """The column, where the schema declares it with two categories."""
+    if schema is None or name not in schema:
+        return None
+    return schema[name] if schema[name].kind == "binary" else None
+
+
+def read_label(
+    series: pd.Series[Any], name: str, positive: Label | None, declared: Column | None, schema_declared: bool
+) -> tuple[Labels, TwoLabels]:
+    """0/1, and how the two are written."""
+    refuse_nested(series, name)
+    values = [plain_value(v) for v in series.unique()]
+    if len(values) > 2:
+        raise CohortError(
+            f"column {name!r}", "an outcome must have two values, or be declared in the schema as categories or as a "
+            "number with bounds", found=f"{len(values)} distinct values",
+            fix="declare it in the schema, or make it 0/1 first, e.g. df[name] = (df[name] == 'yes').astype(int)",
+        )  # fmt: skip
+    if declared is not None:
+        labels = _among_declared(values, name, positive, declared)
+    elif set(values) <= {0, 1}:  # whichever of the two is there: a missing one must not show
+        labels = (False, True) if pd.api.types.is_bool_dtype(series) else (0, 1)
+        if positive is not None and str(plain_value(positive)) not in map(str, labels):
+            raise CohortError(
+                f"column {name!r}", "must contain the positive value that was named", found="a column of 0 and 1",
+                fix="check --positive",
+            )  # fmt: skip
+        if positive is not None and str(plain_value(positive)) == str(labels[0]):
+            labels = (labels[1], labels[0])
+    elif positive is not None:
+        wanted = [v for v in values if str(v) == str(positive)]
+        if not wanted:
+            raise CohortError(
+                f"column {name!r}", "must contain the positive value that was named", found="no such row",
+                fix="check --positive",
+            )  # fmt: skip
+        others = [v for v in values if v != wanted[0]]
+        labels = (others[0] if others else f"not {wanted[0]}", wanted[0])
+    else:
+        raise CohortError(
+            f"column {name!r}", "must be 0/1, or the positive value must be named",
+            found=f"{len(values)} text or number values", fix="say --positive VALUE",
+        )  # fmt: skip
+    public = (declared is not None and schema_declared) or set(labels) == {0, 1}
+    return (series == labels[1]).to_numpy().astype(np.int8), TwoLabels(labels, public)
+
+
+def _among_declared(
+    values: list[Any], name: str, positive: Label | None, declared: Column
+) -> tuple[Label, Label]:  # fmt: skip
+    labels = (declared.categories[0], declared.categories[1])
+    unknown = [v for v in values if v not in labels]
+    if unknown:
+        raise CohortError(
+            f"column {name!r}", "must hold the schema's two categories only", found=f"{len(unknown)} other value(s)",
+            fix="edit the schema or the table",
+        )  # fmt: skip
+    if positive is None:
+        return labels
+    if str(positive) not in map(str, labels):
+        raise CohortError(
+            f"column {name!r}", "must have the positive value that was named among the schema's two categories",
+            found="another value", fix="check --positive and the schema",
+        )  # fmt: skip
+    return labels if str(positive) == str(labels[1]) else (labels[1], labels[0])
+
+
+# -- the private method -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """g = p − y and h = p(1 − p), p = σ(F). `target`: label, 1 for yes; anything else is no.
+
+    g² + c²h² ≤ 1 for all p and both y when c = 3.3. By symmetry take y = 0 and u = 1 − p: (1−u)²(1 + c²u²) ≤ 1 is, for
+    0 < u < 1, the same as c² ≤ (2 − u)/(u(1−u)²). The right side is smallest where u² − 3u + 1 = 0, at
+    u = (3 − √5)/2, where it is (11 + 5√5)/2 = 11.09 > 10.89 = 3.3². So nothing is ever clipped.
+    """
+
+    hessian_weight: float = 3.3
+    scores: int = 1
+    ready: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.hessian_weight <= 3.3:
+            raise SettingsError("hessian_weight", "must be in (0, 3.3]", found=f"{self.hessian_weight}")
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        return (1.0, self.hessian_weight)
+
+    @property
+    def groupings(self) -> Mapping[str, int]:
+        return {"label": 2}
+
+    @property
+    def statistics(self) -> Mapping[str, Statistic]:
+        return {}
+
+    def prepare(self, target: Target) -> Target:
+        return {"label": np.asarray(target["label"]) == 1}
+
+    def group(self, by: str, target: Target) -> NDArray[np.intp]:
+        return target["label"].astype(np.intp)
+
+    def contributions(self, score: Floats, target: Target) -> tuple[Floats, ...]:
+        p = 1 / (1 + np.exp(-np.clip(score, -SCORE_MAX, SCORE_MAX)))
+        return p - target["label"], self.hessian_weight * p * (1 - p)
+
+    def continues(self, earlier: Objective) -> bool:
+        return type(self) is type(earlier)
+
+
+@dataclass(frozen=True)
+class LogOdds(PrivateSide):
+    """An additive model of the log odds."""
+
+    kind: Binary
+    objective: Objective = Logistic()
+    link: str = "probability"
+    effect: str = "log odds"
+
+    def questions(self, *, wide: bool) -> Mapping[str, float]:
+        """Where columns are chosen the classes are counted first, so that gradients start from the prevalence."""
+        return {"count": COUNT_SHARE} if wide else {}
+
+    def begin(self, ask: Ask) -> Mapping[str, Any]:
+        if not ask.wide:
+            return {}
+        negative, positive = np.maximum(ask.counts("label", "count"), 1.0)
+        share = float(np.clip(positive / (negative + positive), 1e-4, 1 - 1e-4))
+        start = logit(share)
+        ask.shift(start)
+        return {"started": start}
+
+    def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> float:
+        return logit(float(shares[1]))
+
+    def newton(self, G: Floats, H: Floats) -> Floats:
+        return np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
+
+    def fewest(self, shares: Floats) -> float:
+        return float(min(shares[1], 1 - shares[1]))
+
+    def expected(self, margin: Floats, learned: Learned) -> Floats:
+        return np.asarray(1 / (1 + np.exp(-margin)), np.float64)
+
+    def predict(self, margin: Floats, learned: Learned) -> Any:
+        return as_written(self.kind.labels, (self.expected(margin, learned) >= 0.5).astype(int)).to_numpy(object)
+
+    def probabilities(self, margin: Floats, learned: Learned) -> Floats:
+        positive = self.expected(margin, learned)
+        return np.stack([1 - positive, positive], axis=1)
+
+    def label(self, learned: Learned, codes: Index, group: Index, at: Floats) -> Labelled:
+        risk = self.expected(learned.model.margin(codes), learned)
+        outcome = Outcome(self.kind, {"label": group.astype(np.int8)})
+        return Labelled(outcome, risk, np.full(len(codes), learned.rows / len(codes)))
+
+    def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
+        return _Ranking(self.expected(learned.model.margin(pool), learned), rows)
+
+    def unlabelled(self) -> Labelled:
+        none = np.empty(0)
+        return Labelled(Outcome(self.kind, {"label": none.astype(np.int8)}), none, none)
+
+
+def logit(share: float) -> float:
+    return float(np.log(share / (1 - share)))
+
+
+class _Ranking:
+    """How well students of a candidate set rank a pool like the private model does."""
+
+    def __init__(self, truth: Floats, rows: Matrix) -> None:
+        import xgboost as xgb
+
+        self.truth, self.pool = truth, xgb.DMatrix(rows, nthread=1)
+
+    def __call__(self, rows: Matrix, labelled: Labelled) -> float:
+        import xgboost as xgb
+
+        data = xgb.DMatrix(rows, label=labelled.soft, weight=labelled.weight, nthread=1)
+        total = 0.0
+        for seed in STUDENT_SEEDS:
+            student = xgb.train({**STUDENT, "seed": seed, "nthread": 1}, data, ROUNDS)
+            total += expected_auroc(student.predict(self.pool, output_margin=True), self.truth)
+        return total / len(STUDENT_SEEDS)

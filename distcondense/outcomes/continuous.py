@@ -1,0 +1,378 @@
+"""Continuous outcomes: a number between public bounds. Learned as an additive expectation, scored by R².
+
+Privately: a noisy histogram of the outcome gives its mean, its spread and cuts between strata of about equal size;
+columns are counted by stratum, and IPC counts rows of each. Residuals are clipped to a few private spreads, which a
+small question after each round brings up to date. In a condensed table `expected` is what the private model expects of
+a row; the outcome itself has a part of the private residual spread on top, rounded as its column is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import special
+
+from distcondense.arrays import Floats, Index, Matrix, Numbers
+from distcondense.data.cells import Cells, public_cells
+from distcondense.data.features import check_features, numbers_of, refuse_holes, refuse_rows
+from distcondense.data.outcome import Goal, Outcome
+from distcondense.data.schema import Column, Schema
+from distcondense.errors import CohortError, SchemaError
+from distcondense.models.additive import AdditiveModel
+from distcondense.models.base import Model, Rows
+from distcondense.models.learners import Learner, boosted, sklearn_model
+from distcondense.outcomes.base import Ask, Judge, Kind, Labelled, Learned, PrivateSide, Sampled
+from distcondense.outcomes.binary import refuse_horizon
+from distcondense.outcomes.measures import ErrorSample
+from distcondense.privacy.contributions import Objective, Statistic, Target
+
+EXPECTED = "expected"
+OUTCOME_CELLS = 64  # of the outcome's histogram
+OUTCOME_SHARE = 0.03  # of μ², for the outcome's histogram
+SPREAD_SHARE = 0.02  # of μ², for the residual spread after each of the rounds together
+ROUNDS = 3
+STRATA = 5
+CLIP = 2.5  # residuals are clipped to so many spreads
+GRADIENT_WEIGHT = 0.9  # of the residual in a row's norm; the rest counts rows
+LEAST_SPREAD = 0.1  # of the outcome's own: less is not believed
+RESIDUAL = 0.25  # of the private residual spread on top of the expectation: with all of it few rows teach far less
+CANDIDATES = 32
+TREES = 300  # of a forest
+STUDENT_SEED = 1001
+
+
+def fit_xgb(
+    rows: Rows,
+    outcome: Outcome,
+    *,
+    weight: Numbers | None = None,
+    soft: Numbers | None = None,
+    validation: tuple[Rows, Outcome] | None = None,
+    seed: int = 0,
+    threads: int = 1,
+) -> Model:
+    """XGBoost regression, all rounds; f(x) is the expected value. With soft labels it learns these."""
+    labels = {"label": outcome["value"] if soft is None else soft, "weight": weight}
+    params = {"objective": "reg:squarederror"}
+    return boosted(params, rows, labels, link="value", name="xgb", seed=seed, threads=threads)
+
+
+def fit_ridge(
+    rows: Rows, outcome: Outcome, *, weight: Numbers | None = None, soft: Numbers | None = None,
+    validation: tuple[Rows, Outcome] | None = None, seed: int = 0, threads: int = 1,
+) -> Model:  # fmt: skip
+    """Ridge regression of scikit-learn."""
+    from sklearn.linear_model import Ridge
+
+    label = outcome["value"] if soft is None else soft
+    return sklearn_model(Ridge(1.0), rows, label, weight=weight, link="value", name="ridge")
+
+
+def fit_forest(
+    rows: Rows, outcome: Outcome, *, weight: Numbers | None = None, soft: Numbers | None = None,
+    validation: tuple[Rows, Outcome] | None = None, seed: int = 0, threads: int = 1,
+) -> Model:  # fmt: skip
+    """Random forest of scikit-learn."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    model = RandomForestRegressor(TREES, min_samples_leaf=2, random_state=seed, n_jobs=threads)
+    label = outcome["value"] if soft is None else soft
+    return sklearn_model(model, rows, label, weight=weight, link="value", name="forest")
+
+
+@dataclass(frozen=True)
+class Continuous(Kind):
+    """A target that is a number."""
+
+    name: ClassVar[str] = "continuous"
+    roles: ClassVar[tuple[str, ...]] = ("target",)
+    measures: ClassVar[tuple[str, ...]] = ("r2", "rmse", "mae")
+    learners: ClassVar[Mapping[str, Learner]] = {
+        "xgb": Learner("xgb", "value", fit_xgb),
+        "ridge": Learner("ridge", "value", fit_ridge),
+        "forest": Learner("forest", "value", fit_forest),
+    }
+    groups_named: ClassVar[str] = "stratum of the outcome"
+
+    names: tuple[str, ...]
+    column: Column
+    labels_public: bool = True  # its bounds are
+
+    @classmethod
+    def recognises(cls, goal: Goal, schema: Schema | None) -> bool:
+        """A number that may take more than two values; 0 and 1 are a yes and a no."""
+        name = goal.columns["target"]
+        if schema is None or name not in schema or not schema[name].numeric:
+            return False
+        column = schema[name]
+        if column.kind != "integer" or column.low is None or column.high is None:
+            return True
+        return bool(np.floor(column.high) - np.ceil(column.low) >= 2)
+
+    @classmethod
+    def of(cls, goal: Goal, schema: Schema | None) -> Continuous:
+        name = goal.columns["target"]
+        if schema is None or name not in schema:
+            return cls((name,), Column(name, "continuous"))
+        column = schema[name]
+        if not column.numeric:
+            raise SchemaError(
+                f"outcome {name!r}", "must be declared as a number", found=f"kind = {column.kind!r}",
+                fix='declare kind = "continuous" or "integer" with low and high, or leave out --kind',
+            )  # fmt: skip
+        return cls((name,), column, schema.origin == "declared")
+
+    def number_columns(self) -> tuple[str, ...]:
+        return self.names
+
+    def read(self, frame: pd.DataFrame) -> Outcome:
+        name = self.names[0]
+        refuse_holes(frame[name], name)
+        value = np.asarray(numbers_of(frame[name], name), np.float64)
+        refuse_rows(~np.isfinite(value), name, "must be finite")
+        check_features(frame[[name]], Schema((replace(self.column, missing="refuse", fill=None),)))
+        return Outcome(self, {"value": value})
+
+    def strata(self, outcome: Outcome) -> Index:
+        """Fifths of these very rows."""
+        value = outcome["value"]
+        cuts = np.unique(np.quantile(value, np.arange(1, STRATA) / STRATA)) if len(value) else np.empty(0)
+        return np.searchsorted(cuts, value, side="right").astype(np.int64)
+
+    def alike(self, real: Outcome, synthetic: Outcome, rng: np.random.Generator) -> Index:
+        """As many, whatever their outcome: a number has no classes to balance."""
+        return rng.permutation(len(real))[: len(synthetic)]
+
+    def check(self, outcome: Outcome) -> None:
+        if self.lacking(outcome):
+            raise CohortError(
+                f"target {self.names[0]!r}", "must have two values or more", found="one value only",
+                fix="check the column",
+            )  # fmt: skip
+
+    def lacking(self, outcome: Outcome) -> str:
+        return "two values or more" if len(np.unique(outcome["value"])) < 2 else ""
+
+    def score(self, link: str, scores: Numbers, outcome: Outcome) -> float:
+        return ErrorSample(outcome["value"], scores, "r2")()
+
+    def samples(self, link: str, scores: Numbers, outcome: Outcome, threshold: float | None) -> dict[str, Sampled]:
+        return {measure: ErrorSample(outcome["value"], scores, measure) for measure in self.measures}
+
+    def own_columns(self) -> tuple[str, ...]:
+        return (EXPECTED,)
+
+    def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
+        value = labelled.outcome["value"]
+        whole = self.column.kind == "integer"
+        frame[self.names[0]] = value.astype(np.int64) if whole else value
+        frame[EXPECTED] = value.astype(np.float64) if labelled.soft is None else labelled.soft
+
+    def written(self, frame: pd.DataFrame) -> Labelled:
+        value, expected = (frame[name].to_numpy(np.float64) for name in (self.names[0], EXPECTED))
+        return Labelled(Outcome(self, {"value": value}), expected)
+
+    def training_data(self, X: pd.DataFrame, labelled: Labelled) -> tuple[pd.DataFrame, Any, Floats]:
+        """y is the expected value."""
+        assert labelled.weight is not None
+        return X, labelled.soft, labelled.weight
+
+    def private_side(self, *, horizon: float | None = None) -> PrivateSide:
+        refuse_horizon(self, horizon)
+        if self.column.low is None or self.column.high is None:
+            raise SchemaError(
+                f"outcome {self.names[0]!r}", "needs public bounds in the schema: they may not be read off patients",
+                found="no low and high", fix=f"add low and high to [columns.{self.names[0]}]",
+            )  # fmt: skip
+        cells = public_cells(Schema((replace(self.column, missing="refuse", fill=None),)), fine=OUTCOME_CELLS)[0]
+        return Expectation(self, Residuals(cells))
+
+
+# -- the private method -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """g = F − u and h = 1 for the outcome in units of its private spread, u = (value − centre)/unit. `target`: value.
+
+    A row adds (a·clip(g, ±R)/R, √(1 − a²)), a = 0.9: norm at most 1 for every value and score. The second part counts
+    rows again in every sum, so that a person with several rows is shortened in both alike. Values outside the public
+    bounds are moved to the nearest one.
+
+    Groupings: "cell" (the outcome's own public cells), "stratum" (between private cuts). Statistic "residuals": a row
+    adds min(g², R²)/R², between 0 and 1; read as a sum of squares in units of the private spread.
+    """
+
+    cells: Cells
+    centre: float | None = None
+    unit: float = 1.0
+    cuts: tuple[float, ...] = ()
+    clip: float = CLIP  # R
+
+    @property
+    def low(self) -> float:
+        return float(self.cells.column.low or 0.0)
+
+    @property
+    def high(self) -> float:
+        return float(self.cells.column.high or 0.0)
+
+    @property
+    def scores(self) -> int:
+        return 1
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        return (GRADIENT_WEIGHT / self.clip, float(np.sqrt(1 - GRADIENT_WEIGHT**2)))
+
+    @property
+    def groupings(self) -> Mapping[str, int]:
+        # before the cuts are known so many strata are planned
+        return {"cell": self.cells.size, "stratum": len(self.cuts) + 1 if self.ready else STRATA}
+
+    @property
+    def statistics(self) -> Mapping[str, Statistic]:
+        most = self.clip**2
+
+        def values(target: Target, score: Floats) -> list[Floats]:
+            return [np.minimum(np.square(score - target["u"]), most) / most]
+
+        return {"residuals": Statistic(1, values, lambda answer: answer * most, most)}
+
+    @property
+    def ready(self) -> bool:
+        return self.centre is not None
+
+    def prepare(self, target: Target) -> Target:
+        value = np.nan_to_num(np.asarray(target["value"], np.float64), nan=self.low, posinf=self.high, neginf=self.low)
+        value = np.clip(value, self.low, self.high)
+        return {"value": value, "u": (value - (self.centre or 0.0)) / self.unit}
+
+    def group(self, by: str, target: Target) -> NDArray[np.intp]:
+        cuts = self.cells.cuts if by == "cell" else np.array(self.cuts)
+        return np.searchsorted(cuts, target["value"], side="right")
+
+    def contributions(self, score: Floats, target: Target) -> tuple[Floats, ...]:
+        g = np.clip(score - target["u"], -self.clip, self.clip) * (GRADIENT_WEIGHT / self.clip)
+        return g, np.full(len(g), self.scales[1])
+
+    def continues(self, earlier: Objective) -> bool:
+        return isinstance(earlier, Residuals) and self.cells is earlier.cells
+
+
+@dataclass(frozen=True)
+class Expectation(PrivateSide):
+    """An additive model of the expected value."""
+
+    kind: Continuous
+    objective: Objective
+    link: str = "value"
+    grouping: str = "stratum"
+    effect: str = "expected value"
+    candidates: int = CANDIDATES
+    steady: bool = True
+    public: tuple[str, ...] = ("the bounds of the outcome",)
+
+    def questions(self, *, wide: bool) -> Mapping[str, float]:
+        rounds = {f"spread {number + 1}": SPREAD_SHARE / ROUNDS for number in range(ROUNDS)}
+        return {"outcome": OUTCOME_SHARE, **rounds}
+
+    def begin(self, ask: Ask) -> Mapping[str, Any]:
+        objective = ask.objective
+        assert isinstance(objective, Residuals)
+        counts = ask.counts("cell", "outcome")
+        share = without_invented(counts)
+        edges = np.concatenate([[objective.low], objective.cells.cuts, [objective.high]])
+        middle, width = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
+        centre = float(share @ middle)
+        unit = float(np.sqrt(max(share @ ((middle - centre) ** 2 + width**2 / 12), (width.min() / 2) ** 2)))
+        ask.aim(replace(objective, centre=centre, unit=unit, cuts=_cuts(edges, share)))
+        return {"centre": centre, "unit": unit, "spread": 1.0, "rows": max(float(counts.sum()), 1.0), "asked": 0}
+
+    def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> float:
+        return 0.0  # of an outcome measured from its private mean
+
+    def newton(self, G: Floats, H: Floats) -> Floats:
+        return np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
+
+    def dispersion(self, facts: Mapping[str, Any]) -> float:
+        return float(facts["spread"] ** 2)
+
+    def after_round(self, ask: Ask, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The residuals' spread, one standard deviation of its noise on the safe side, clips the next round."""
+        objective, number = ask.objective, facts["asked"] + 1
+        assert isinstance(objective, Residuals)
+        squares = float(ask.total("residuals", f"spread {number}")[0])
+        noise = objective.clip**2 * ask.noise(f"spread {number}")
+        spread = float(np.sqrt(np.clip((squares + noise) / facts["rows"], LEAST_SPREAD**2, 1.0)))
+        ask.aim(replace(objective, clip=CLIP * spread))
+        return {**facts, "spread": spread, "asked": number}
+
+    def in_units(self, model: AdditiveModel, facts: Mapping[str, Any]) -> AdditiveModel:
+        unit = facts["unit"]
+        return replace(
+            model, intercept=facts["centre"] + unit * model.intercept, tables=tuple(unit * t for t in model.tables)
+        )
+
+    def fewest(self, shares: Floats) -> float:
+        return 1.0
+
+    def expected(self, margin: Floats, learned: Learned) -> Floats:
+        column = self.kind.column
+        return np.asarray(np.clip(margin, column.low, column.high), np.float64)
+
+    def label(self, learned: Learned, codes: Index, group: Index, at: Floats) -> Labelled:
+        """Rows next to each other in expectation get residuals of opposite sign: their mean stays."""
+        margin = learned.model.margin(codes)
+        order = np.argsort(margin, kind="stable")
+        half = special.ndtri(0.5 + 0.5 * at[order][::2])
+        residual = np.empty(len(margin))
+        residual[order] = np.stack([half, -half], axis=1).ravel()[: len(margin)]
+        spread = RESIDUAL * learned.facts["spread"] * learned.facts["unit"]
+        column = self.kind.column
+        value = np.clip(column.rounded(np.clip(margin + spread * residual, column.low, column.high)),
+                        column.low, column.high)  # fmt: skip
+        outcome = Outcome(self.kind, {"value": np.asarray(value, np.float64)})
+        return Labelled(outcome, self.expected(margin, learned), np.full(len(codes), learned.rows / len(codes)))
+
+    def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
+        return _Agreement(self.expected(learned.model.margin(pool), learned), rows)
+
+    def unlabelled(self) -> Labelled:
+        none = np.empty(0)
+        return Labelled(Outcome(self.kind, {"value": none}), none, none)
+
+
+def without_invented(counts: Floats) -> Floats:
+    """Noisy counts → shares, none below 0: what clipping noise at 0 would invent is taken off everywhere alike."""
+    total, low, high = max(float(counts.sum()), 1.0), 0.0, max(float(counts.max()), 1.0)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.maximum(counts - middle, 0.0).sum() > total else (low, middle)
+    left = np.maximum(counts - low, 0.0) + 1e-9
+    return np.asarray(left / left.sum(), np.float64)
+
+
+def _cuts(edges: Floats, share: Floats) -> tuple[float, ...]:
+    """Cuts between strata of about equal size: quantiles of the cells' shares, fewer where many are equal."""
+    reached = np.concatenate([[0.0], np.cumsum(share)])
+    at = np.interp(np.arange(1, STRATA) / STRATA, reached / reached[-1], edges)
+    inside = np.unique(at[(at > edges[0]) & (at < edges[-1])])
+    return tuple(float(cut) for cut in inside)
+
+
+@dataclass(frozen=True)
+class _Agreement:
+    """How much of the private model's expectations over a pool a student of a candidate set explains."""
+
+    truth: Floats
+    pool: Matrix = field(repr=False)
+
+    def __call__(self, rows: Matrix, labelled: Labelled) -> float:
+        student = fit_xgb(rows, labelled.outcome, weight=labelled.weight, soft=labelled.soft, seed=STUDENT_SEED)
+        return ErrorSample(self.truth, student.scores(self.pool), "r2")()

@@ -1,0 +1,387 @@
+"""Multi-class outcomes: one of 3 to 20 classes. Learned as an additive softmax, scored by macro one-vs-rest AUROC.
+
+In a condensed table `risk=CLASS` are the probabilities that the private model gives a row (where a method has hard
+labels only: 0 or 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from distcondense.arrays import Floats, Index, Matrix, Numbers
+from distcondense.data.features import category_codes_by_label, refuse_holes, refuse_nested, refuse_rows
+from distcondense.data.outcome import Goal, Outcome
+from distcondense.data.schema import Column, Label, Schema, plain_value
+from distcondense.errors import CohortError, SchemaError
+from distcondense.models.base import Model, Rows
+from distcondense.models.learners import Learner, boosted_many, sklearn_model
+from distcondense.outcomes.base import (
+    Ask,
+    Judge,
+    Kind,
+    Labelled,
+    Learned,
+    PrivateSide,
+    Sampled,
+    as_written,
+    label_codes,
+)
+from distcondense.outcomes.binary import COUNT_SHARE, RISK, refuse_horizon
+from distcondense.outcomes.measures import ConfusionSample, MacroAurocSample, expected_auroc
+from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
+
+FEWEST, MOST = 3, 20  # classes
+HESSIAN_WEIGHT = 1.5  # of h beside g in a row's contribution
+CANDIDATES = 16  # a judge of K classes takes K times as long
+TREES = 300  # of a forest
+STUDENT_SEED = 1001
+
+
+def softmax(margin: Floats) -> Floats:
+    """(n, K) → probabilities."""
+    high = np.exp(np.clip(margin - margin.max(axis=1, keepdims=True), -2 * SCORE_MAX, 0.0))
+    return np.asarray(high / high.sum(axis=1, keepdims=True), np.float64)
+
+
+def class_scores(link: str, scores: Numbers) -> Floats:
+    """(n, K) what ranks rows for each class, and classes for each row: margins of one softmax become probabilities."""
+    given = np.asarray(scores, np.float64)
+    return softmax(given) if link == "margins" else given
+
+
+def fit_xgb(
+    rows: Rows,
+    outcome: Outcome,
+    *,
+    weight: Numbers | None = None,
+    soft: Numbers | None = None,
+    validation: tuple[Rows, Outcome] | None = None,
+    seed: int = 0,
+    threads: int = 1,
+) -> Model:
+    """XGBoost; f(x) = P(y = k) for every class. Soft labels (m, K) are learned class by class against the rest."""
+    classes = len(outcome.kind.labels)
+    if soft is None:
+        params: dict[str, Any] = {"objective": "multi:softprob", "num_class": classes}
+        labels = {"label": outcome["label"], "weight": weight}
+    else:
+        params, labels = {"objective": "binary:logistic"}, {"label": soft, "weight": weight}
+    return boosted_many(params, rows, labels, link="probabilities", name="xgb", seed=seed, threads=threads)
+
+
+def expanded(rows: Rows, outcome: Outcome, weight: Numbers | None, soft: Numbers | None) -> tuple[Any, Any, Any]:
+    """Rows, labels and weights for a model that takes hard labels: with soft ones, a row for each class."""
+    if soft is None:
+        return rows, outcome["label"], weight
+    own = np.ones(len(rows)) if weight is None else np.asarray(weight, np.float64)
+    classes = soft.shape[1]
+    weights = (own[:, None] * soft).T.ravel()
+    return np.tile(rows, (classes, 1)), np.repeat(np.arange(classes), len(rows)), weights / weights.mean()
+
+
+def fit_forest(
+    rows: Rows, outcome: Outcome, *, weight: Numbers | None = None, soft: Numbers | None = None,
+    validation: tuple[Rows, Outcome] | None = None, seed: int = 0, threads: int = 1,
+) -> Model:  # fmt: skip
+    """Random forest of scikit-learn."""
+    from sklearn.ensemble import RandomForestClassifier
+
+    model = RandomForestClassifier(TREES, min_samples_leaf=2, random_state=seed, n_jobs=threads)
+    return _sklearn(model, rows, outcome, weight, soft, "forest")
+
+
+def fit_logistic(
+    rows: Rows, outcome: Outcome, *, weight: Numbers | None = None, soft: Numbers | None = None,
+    validation: tuple[Rows, Outcome] | None = None, seed: int = 0, threads: int = 1,
+) -> Model:  # fmt: skip
+    """Multinomial logistic regression of scikit-learn."""
+    from sklearn.linear_model import LogisticRegression
+
+    return _sklearn(LogisticRegression(max_iter=2000), rows, outcome, weight, soft, "logistic")
+
+
+def _sklearn(
+    model: Any, rows: Rows, outcome: Outcome, weight: Numbers | None, soft: Numbers | None, name: str
+) -> Model:
+    """Its probabilities, with a column for every class, also for those that no row has."""
+    classes = len(outcome.kind.labels)
+    more, label, weights = expanded(rows, outcome, weight, soft)
+    fitted = sklearn_model(model, more, label, weight=weights, link="probabilities", name=name)
+    there = np.asarray(model.classes_, np.int64)
+
+    def scores(at: Rows) -> Floats:
+        out = np.zeros((len(at), classes))
+        out[:, there] = fitted.scores(at)
+        return out
+
+    return replace(fitted, function=scores)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class Multiclass(Kind):
+    """A target with several classes."""
+
+    name: ClassVar[str] = "multiclass"
+    roles: ClassVar[tuple[str, ...]] = ("target",)
+    measures: ClassVar[tuple[str, ...]] = ("macro_auroc", "balanced_accuracy", "macro_f1")
+    learners: ClassVar[Mapping[str, Learner]] = {
+        "xgb": Learner("xgb", "probabilities", fit_xgb),
+        "forest": Learner("forest", "probabilities", fit_forest),
+        "logistic": Learner("logistic", "probabilities", fit_logistic),
+    }
+
+    names: tuple[str, ...]
+    labels: tuple[Label, ...] = ()
+    labels_public: bool = True
+
+    @classmethod
+    def recognises(cls, goal: Goal, schema: Schema | None) -> bool:
+        name = goal.columns["target"]
+        return schema is not None and name in schema and schema[name].kind == "categorical"
+
+    @classmethod
+    def of(cls, goal: Goal, schema: Schema | None) -> Multiclass:
+        name = goal.columns["target"]
+        if schema is None or name not in schema or not schema[name].categories:
+            return cls((name,), labels_public=False)  # they will be read off the rows
+        labels = schema[name].categories
+        if not FEWEST <= len(labels) <= MOST:
+            raise SchemaError(
+                f"outcome {name!r}", f"must have {FEWEST} to {MOST} classes", found=f"{len(labels)} declared",
+                fix="declare two classes as kind = \"binary\"; group classes where there are many",
+            )  # fmt: skip
+        return cls((name,), labels, schema.origin == "declared")
+
+    def label_column(self, schema: Schema | None) -> Column | None:
+        name = self.names[0]
+        return schema[name] if schema is not None and name in schema and schema[name].categories else None
+
+    def read(self, frame: pd.DataFrame) -> Outcome:
+        name = self.names[0]
+        series = frame[name]
+        refuse_holes(series, name)
+        refuse_nested(series, name)
+        kind = self if self.labels else self._as_found(series)
+        known = category_codes_by_label(Column(name, "categorical", categories=kind.labels))
+        codes, uniques = pd.factorize(series)
+        lookup = np.array([known.get(plain_value(u), known.get(str(plain_value(u)), -1)) for u in uniques], np.int64)
+        label = lookup[codes]
+        refuse_rows(
+            label < 0, name, "must hold the schema's classes only", "add the class to the schema, or correct the rows"
+        )
+        return Outcome(kind, {"label": label})
+
+    def _as_found(self, series: pd.Series[Any]) -> Multiclass:
+        """Classes read off the rows: not public, and refused by the private method."""
+        found = sorted({plain_value(v) for v in series.unique()}, key=str)
+        if not FEWEST <= len(found) <= MOST:
+            raise CohortError(
+                f"column {self.names[0]!r}", f"must have {FEWEST} to {MOST} classes",
+                found=f"{len(found)} distinct values", fix="group them, or declare the outcome in the schema",
+            )  # fmt: skip
+        return replace(self, labels=tuple(found), labels_public=False)
+
+    def strata(self, outcome: Outcome) -> Index:
+        return outcome["label"].astype(np.int64)
+
+    def check(self, outcome: Outcome) -> None:
+        if self.lacking(outcome):
+            raise CohortError(
+                f"target {self.names[0]!r}", "must have two classes or more", found="one class only",
+                fix="check the column",
+            )  # fmt: skip
+
+    def lacking(self, outcome: Outcome) -> str:
+        return "two classes or more" if len(np.unique(outcome["label"])) < 2 else ""
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "labels": [str(label) for label in self.labels]}
+
+    def score(self, link: str, scores: Numbers, outcome: Outcome) -> float:
+        return MacroAurocSample(outcome["label"], class_scores(link, scores))()
+
+    def samples(self, link: str, scores: Numbers, outcome: Outcome, threshold: float | None) -> dict[str, Sampled]:
+        """A decision is the likeliest class."""
+        label, classes, ranks = outcome["label"], len(self.labels), class_scores(link, scores)
+        decided = np.argmax(ranks, axis=1)
+        return {
+            "macro_auroc": MacroAurocSample(label, ranks),
+            "balanced_accuracy": ConfusionSample(label, decided, classes, f1=False),
+            "macro_f1": ConfusionSample(label, decided, classes, f1=True),
+        }
+
+    def own_columns(self) -> tuple[str, ...]:
+        return tuple(f"{RISK}={label}" for label in self.labels)
+
+    def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
+        label = labelled.outcome["label"]
+        frame[self.names[0]] = as_written(self.labels, label)
+        soft = np.eye(len(self.labels))[label] if labelled.soft is None else labelled.soft
+        for k, name in enumerate(self.own_columns()):
+            frame[name] = soft[:, k]
+
+    def written(self, frame: pd.DataFrame) -> Labelled:
+        soft = frame[list(self.own_columns())].to_numpy(np.float64)
+        return Labelled(Outcome(self, {"label": label_codes(frame[self.names[0]], self.labels)}), soft)
+
+    def training_data(self, X: pd.DataFrame, labelled: Labelled) -> tuple[pd.DataFrame, Any, Floats]:
+        """y is the class as the table writes it; a row with soft labels appears once for each class, weighted."""
+        assert labelled.soft is not None
+        assert labelled.weight is not None
+        weights = (labelled.weight[:, None] * labelled.soft).T.ravel()
+        used = weights > 0
+        many = pd.concat([X] * len(self.labels), ignore_index=True)
+        y = as_written(self.labels, np.repeat(np.arange(len(self.labels)), len(X))).to_numpy()
+        return many[used].reset_index(drop=True), y[used], weights[used]
+
+    def private_side(self, *, horizon: float | None = None) -> PrivateSide:
+        refuse_horizon(self, horizon)
+        # before the table is read the classes may be unknown; what follows from their number is checked again then
+        return Softmax(self, SoftmaxLoss(len(self.labels) or FEWEST))
+
+
+# -- the private method -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SoftmaxLoss:
+    """g = p − e_y and h = p∘(1 − p) for the K scores of a row, p = softmax(F). `target`: label, a class from 0.
+
+    A row adds (g, c·h), c = 1.5, scaled down to norm 1 where it is longer: ‖g‖² ≤ 2(1 − p_y)², so that happens mostly
+    to rows that the model is wrong about and sure of. Without scaling, s·(g, 2h) with s = 1/√2 would do (on [0, 1]
+    x² + 4x²(1−x)² ≤ x, hence ‖(g, 2h)‖² ≤ 2(1 − p_y)); it costs more in noise than the scaling does in truth. A label
+    outside its range is moved to the nearest class.
+    """
+
+    classes: int
+    ready: bool = True
+
+    @property
+    def scores(self) -> int:
+        return self.classes
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        return (1.0,) * self.classes + (HESSIAN_WEIGHT,) * self.classes
+
+    @property
+    def groupings(self) -> Mapping[str, int]:
+        return {"label": self.classes}
+
+    @property
+    def statistics(self) -> Mapping[str, Statistic]:
+        return {}
+
+    def prepare(self, target: Target) -> Target:
+        return {"label": np.clip(np.asarray(target["label"]).astype(np.int64), 0, self.classes - 1)}
+
+    def group(self, by: str, target: Target) -> NDArray[np.intp]:
+        return target["label"].astype(np.intp)
+
+    def contributions(self, score: Floats, target: Target) -> tuple[Floats, ...]:
+        p = softmax(np.clip(score, -SCORE_MAX, SCORE_MAX))
+        g, h = p.copy(), HESSIAN_WEIGHT * p * (1 - p)
+        g[np.arange(len(g)), target["label"]] -= 1.0
+        shrink = 1 / np.maximum(1.0, np.sqrt((g * g).sum(1) + (h * h).sum(1)))
+        return (*(g * shrink[:, None]).T, *(h * shrink[:, None]).T)
+
+    def continues(self, earlier: Objective) -> bool:
+        return isinstance(earlier, SoftmaxLoss) and self.classes == earlier.classes
+
+
+@dataclass(frozen=True)
+class Softmax(PrivateSide):
+    """An additive model of K scores."""
+
+    kind: Multiclass
+    objective: Objective
+    link: str = "margins"
+    effect: str = "score of each class"
+    candidates: int = CANDIDATES
+
+    @property
+    def gradient_noise(self) -> float:  # type: ignore[override]
+        return float(np.sqrt(1 - 1 / self.groups))
+
+    def questions(self, *, wide: bool) -> Mapping[str, float]:
+        return {"count": COUNT_SHARE} if wide else {}
+
+    def begin(self, ask: Ask) -> Mapping[str, Any]:
+        if not ask.wide:
+            return {}
+        counts = np.maximum(ask.counts("label", "count"), 1.0)
+        start = self.intercept(np.clip(counts / counts.sum(), 1e-4, 1.0), {})
+        ask.shift(start)
+        return {"started": start}
+
+    def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> Floats:
+        logs = np.log(shares)
+        return np.asarray(logs - logs.mean(), np.float64)
+
+    def newton(self, G: Floats, H: Floats) -> Floats:
+        """All classes of a cell move at once, so that each goes (K − 1)/K of its own way (Friedman et al. 2000)."""
+        G = G - G.mean(axis=0)  # without noise the gradients of a row add up to 0
+        return self._part * np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
+
+    @property
+    def _part(self) -> float:
+        return (self.groups - 1) / self.groups
+
+    def first_look(self, held: Floats, noise: Floats, shares: Floats) -> tuple[Floats, Floats]:
+        """At the intercept the gradients are known from the numbers of rows by class: a first round that is free."""
+        total, share = held.sum(0), shares[:, None]
+        G, H = share * total - held, share * (1 - share) * np.maximum(total, 0.0)
+        told_by = H * H / (noise + H)
+        return told_by, told_by * self._part * np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
+
+    def settled(self, table: Floats) -> Floats:
+        return table - table.mean(axis=0)
+
+    def spread(self, variances: Floats) -> float:
+        """Of two classes that would be the spread of the log odds."""
+        return float(np.sqrt(2 * variances.sum() / (len(variances) - 1)))
+
+    def fewest(self, shares: Floats) -> float:
+        """All but the largest class."""
+        return float(1 - shares.max())
+
+    def expected(self, margin: Floats, learned: Learned) -> Floats:
+        return softmax(margin)
+
+    def predict(self, margin: Floats, learned: Learned) -> Any:
+        return as_written(self.kind.labels, np.argmax(margin, axis=1)).to_numpy(object)
+
+    def probabilities(self, margin: Floats, learned: Learned) -> Floats:
+        return softmax(margin)
+
+    def label(self, learned: Learned, codes: Index, group: Index, at: Floats) -> Labelled:
+        soft = softmax(learned.model.margin(codes))
+        weight = np.full(len(codes), learned.rows / len(codes))
+        return Labelled(Outcome(self.kind, {"label": group.astype(np.int64)}), soft, weight)
+
+    def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
+        return _Ranking(softmax(learned.model.margin(pool)), rows)
+
+    def unlabelled(self) -> Labelled:
+        none = np.empty(0)
+        outcome = Outcome(self.kind, {"label": none.astype(np.int64)})
+        return Labelled(outcome, np.empty((0, len(self.kind.labels))), none)
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """How well a student of a candidate set ranks a pool for every class like the private model does."""
+
+    truth: Floats
+    pool: Matrix = field(repr=False)
+
+    def __call__(self, rows: Matrix, labelled: Labelled) -> float:
+        student = fit_xgb(rows, labelled.outcome, weight=labelled.weight, soft=labelled.soft, seed=STUDENT_SEED)
+        answer = student.scores(self.pool)
+        return float(np.mean([expected_auroc(answer[:, k], self.truth[:, k]) for k in range(self.truth.shape[1])]))

@@ -1,0 +1,507 @@
+"""Survival outcomes: the time to an event, or to the end of follow-up. Learned as a hazard, scored by the C-index.
+
+Privately: a piecewise-exponential model over public intervals, which gives a whole survival curve; synthetic times are
+stratified quantiles of that curve (or of follow-up), weights give the private event share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from distcondense.arrays import Floats, Index, Matrix, Numbers
+from distcondense.data.features import check_features, numbers_of, refuse_holes, refuse_rows
+from distcondense.data.outcome import Goal, Outcome
+from distcondense.data.schema import Column, Label, Schema
+from distcondense.errors import CohortError, ModelError, SettingsError
+from distcondense.models.base import Model, Rows
+from distcondense.models.learners import Learner, Validation, boosted, proportional_hazards
+from distcondense.outcomes.base import (
+    Ask,
+    Judge,
+    Kind,
+    Labelled,
+    Learned,
+    PrivateSide,
+    Sampled,
+    as_written,
+    label_codes,
+)
+from distcondense.outcomes.binary import declared_labels, read_label
+from distcondense.outcomes.measures import CIndexSample, c_index
+from distcondense.privacy.contributions import FINITE, SCORE_MAX, Objective, Statistic, Target
+
+INTERVALS = 5  # of follow-up time
+EXPOSURE_WEIGHT = 0.5  # share of the norm in "hazard": events are few, time at risk is plenty
+HAZARD_SHARE = 0.03  # of μ², for the baseline
+FOLLOW_UP_SHARE = 0.02  # of μ², for how follow-up ends
+MERGED = 8
+
+
+def risk_of(link: str, scores: Numbers) -> Numbers:
+    """A longer log-time is a lower risk."""
+    return -scores if link == "log-time" else scores
+
+
+def fit_aft(
+    rows: Rows,
+    outcome: Outcome,
+    *,
+    weight: Numbers | None = None,
+    soft: Numbers | None = None,
+    validation: tuple[Rows, Outcome] | None = None,
+    seed: int = 0,
+    threads: int = 1,
+) -> Model:
+    """XGBoost accelerated failure time, normal, scale 1; f(x) = log-time, in the unit of the times given."""
+    time, event = outcome["time"], outcome["label"]
+    labels = {"label_lower_bound": time, "label_upper_bound": np.where(event == 1, time, np.inf), "weight": weight}
+    params = {"objective": "survival:aft", "aft_loss_distribution": "normal", "aft_loss_distribution_scale": 1.0}
+    held = None
+    if validation is not None:
+        rows_held, real = validation
+        held = Validation(rows_held, lambda at: c_index(real["time"], real["label"], risk_of("log-time", at)))
+    return boosted(
+        params, rows, labels, link="log-time", name="aft", validation=held, seed=seed, threads=threads
+    )  # fmt: skip
+
+
+def fit_cox(
+    rows: Rows,
+    outcome: Outcome,
+    *,
+    weight: Numbers | None = None,
+    soft: Numbers | None = None,
+    validation: tuple[Rows, Outcome] | None = None,
+    seed: int = 0,
+    threads: int = 1,
+) -> Model:
+    """Cox model with an L2 penalty of 1; f(x) = log-risk. Nothing to tune, so validation is not used."""
+    return proportional_hazards(rows, outcome["time"], outcome["label"], weight)
+
+
+@dataclass(frozen=True)
+class Survival(Kind):
+    """A time and an event."""
+
+    name: ClassVar[str] = "survival"
+    roles: ClassVar[tuple[str, ...]] = ("time", "event")
+    measures: ClassVar[tuple[str, ...]] = ("c_index",)
+    learners: ClassVar[Mapping[str, Learner]] = {
+        "cox": Learner("cox", "log-risk", fit_cox),
+        "aft": Learner("aft", "log-time", fit_aft),
+    }
+    groups_named: ClassVar[str] = "event status"
+
+    names: tuple[str, ...]
+    labels: tuple[Label, Label] = (0, 1)
+    labels_public: bool = True
+    declared: Column | None = None  # of the event
+    time: Column | None = None
+    positive: Label | None = None
+    schema_declared: bool = False
+
+    @classmethod
+    def recognises(cls, goal: Goal, schema: Schema | None) -> bool:
+        return True
+
+    @classmethod
+    def of(cls, goal: Goal, schema: Schema | None) -> Survival:
+        time, event = goal.columns["time"], goal.columns["event"]
+        return cls(
+            (time, event), declared=declared_labels(schema, event), positive=goal.positive,
+            time=schema[time] if schema is not None and time in schema else None,
+            schema_declared=schema is not None and schema.origin == "declared",
+        )  # fmt: skip
+
+    def number_columns(self) -> tuple[str, ...]:
+        return (self.names[0],)
+
+    def label_column(self, schema: Schema | None) -> Column | None:
+        return declared_labels(schema, self.names[1])
+
+    def read(self, frame: pd.DataFrame) -> Outcome:
+        time, event = self.names
+        refuse_holes(frame[event], event)
+        label, found = read_label(frame[event], event, self.positive, self.declared, self.schema_declared)
+        times = numbers_of(frame[time], time)
+        refuse_holes(frame[time], time)
+        refuse_rows(~np.isfinite(times), time, "must be finite")
+        refuse_rows(times <= 0, time, "times must be above 0", "drop these rows or add the length of one time unit")
+        if self.time is not None:
+            check_features(frame[[time]], Schema((self.time,)))
+        return Outcome(replace(self, labels=found.values, labels_public=found.public), {"label": label, "time": times})
+
+    def strata(self, outcome: Outcome) -> Index:
+        return outcome["label"].astype(np.int64)
+
+    def check(self, outcome: Outcome) -> None:
+        label, time = outcome["label"], outcome["time"]
+        if not label.any():
+            raise CohortError(
+                f"event {self.names[1]!r}", "must have at least one event", found="all rows censored",
+                fix="check which value means an event (--positive)",
+            )  # fmt: skip
+        if len(np.unique(time[label == 1])) < 2:
+            raise CohortError(
+                f"time {self.names[0]!r}", "events must happen at two times at least", found="one event time",
+                fix="use a finer unit of time, or a target without a time",
+            )  # fmt: skip
+
+    def lacking(self, outcome: Outcome) -> str:
+        return "" if outcome["label"].any() else "at least one event"
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "labels": [str(label) for label in self.labels]}
+
+    def unit(self, outcome: Outcome) -> float:
+        """(1) s = IQR of the event times if above 0, else their median."""
+        times = outcome["time"][outcome["label"] == 1]
+        low, middle, high = np.percentile(times, [25, 50, 75])
+        return float(high - low) if high > low else float(middle)
+
+    def in_unit(self, outcome: Outcome, unit: float) -> Outcome:
+        return outcome.with_arrays(time=outcome["time"] / unit)
+
+    def score(self, link: str, scores: Numbers, outcome: Outcome) -> float:
+        return c_index(outcome["time"], outcome["label"], risk_of(link, scores))
+
+    def samples(self, link: str, scores: Numbers, outcome: Outcome, threshold: float | None) -> dict[str, Sampled]:
+        return {"c_index": CIndexSample(outcome["time"], outcome["label"], risk_of(link, scores))}
+
+    def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
+        frame[self.names[0]] = labelled.outcome["time"]
+        frame[self.names[1]] = as_written(self.labels, labelled.outcome["label"])
+
+    def written(self, frame: pd.DataFrame) -> Labelled:
+        label = (label_codes(frame[self.names[1]], self.labels) == 1).astype(np.int8)
+        return Labelled(Outcome(self, {"label": label, "time": frame[self.names[0]].to_numpy(np.float64)}))
+
+    def training_data(self, X: pd.DataFrame, labelled: Labelled) -> tuple[pd.DataFrame, Any, Floats]:
+        """y is a frame with the time and the event (0/1)."""
+        assert labelled.weight is not None
+        time, event = labelled.outcome["time"], labelled.outcome["label"].astype(np.int64)
+        return X, pd.DataFrame({self.names[0]: time, self.names[1]: event}), labelled.weight
+
+    def invented(self, train: Outcome, rows: int, positives: int, inside: Floats) -> Outcome:
+        """Event times uniform within equal bins between the smallest event time and the largest censoring time, one a
+        bin; censored rows at the largest censoring time."""
+        label = np.repeat(np.array([0, 1], np.int8), [rows - positives, positives])
+        time, event = train["time"], train["label"]
+        events, censored = time[event == 1], time[event == 0]
+        low = events.min()
+        high = censored.max() if len(censored) and censored.max() > low else time.max()
+        times = low + (high - low) * (np.arange(positives) + inside) / positives
+        drawn = np.where(label == 1, np.concatenate([np.full(rows - positives, high), times]), high)
+        return train.with_arrays(label=label, time=drawn)
+
+    def match_strata(self, train: Outcome, outcome: Outcome, count: int) -> tuple[Index, int, bool]:
+        """Its quantile of the real event times, censored rows apart (eq. 11)."""
+        cuts = np.quantile(train["time"][train["label"] == 1], np.linspace(0, 1, count + 1)[1:-1])
+        stratum = np.where(outcome["label"] == 1, np.searchsorted(cuts, outcome["time"], side="left"), count)
+        return stratum.astype(np.int64), count + 1, True
+
+    def private_side(self, *, horizon: float | None = None) -> PrivateSide:
+        """The horizon is what the user says, else the schema's upper bound of the time: one rule, before any row."""
+        if horizon is None:
+            horizon = None if self.time is None else self.time.high
+        if horizon is None:
+            raise SettingsError(
+                "horizon", "the public end of follow-up must be known: it may not be read off patients",
+                found="nothing", fix=f"say --horizon, or declare {self.names[0]!r} with low and high in the schema",
+            )  # fmt: skip
+        cuts = horizon * np.arange(1, INTERVALS) / INTERVALS
+        return LogHazard(self, PiecewiseExponential(tuple(cuts), horizon), unit=horizon / 2)
+
+
+# -- the private method -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PiecewiseExponential:
+    """Constant baseline hazard on public intervals, g = a − E and h = a, a = Λ₀(T)e^F clipped to [0, most].
+
+    `target`: label (1 = event) and time. The pair (a − E, c·a) is scaled down to norm 1 where it is longer: never for
+    an event with c ≤ 1 and a ≤ 1, for a censored row once a > 1/√(1 + c²). Times past the horizon are censored there.
+    Unlike Cox there are no risk sets, so one person touches only their own terms.
+
+    Groupings: "label" (event status), "stratum" (event status × interval: event·K + k). Statistic "hazard": one row
+    adds w·(1 at the event's interval, ½K^(−½)·share of each interval lived), w = 1/√1.25: norm at most 1 without
+    clipping, so that long lives are not counted less than short ones. Read as events (K,), then time at risk (K,).
+    """
+
+    cuts: tuple[float, ...]  # public interior cut points of time, increasing
+    horizon: float  # public end of follow-up
+    hazard: tuple[float, ...] | None = None  # (K,) baseline, per unit of time; from the statistic "hazard"
+    most: float = 1.0
+    hessian_weight: float = 1.0
+
+    def __init__(
+        self,
+        cuts: Sequence[float] | NDArray[Any],
+        horizon: float,
+        hazard: Sequence[float] | NDArray[Any] | None = None,
+        most: float = 1.0,
+        hessian_weight: float = 1.0,
+    ) -> None:
+        for name, value in (
+            ("cuts", tuple(float(cut) for cut in cuts)),
+            ("horizon", float(horizon)),
+            ("hazard", None if hazard is None else tuple(float(rate) for rate in hazard)),
+            ("most", float(most)),
+            ("hessian_weight", float(hessian_weight)),
+        ):
+            object.__setattr__(self, name, value)
+        edges = self.edges
+        if not (np.all(np.abs(edges) <= FINITE) and np.all(np.diff(edges) > 0)):
+            raise SettingsError(
+                "cuts", "must increase strictly between 0 and the horizon", found=f"{len(self.cuts)} cuts, {horizon}"
+            )
+        if self.hazard is not None and (
+            len(self.hazard) != self.intervals or not all(0 <= rate <= FINITE for rate in self.hazard)
+        ):
+            raise SettingsError(
+                "hazard",
+                "must be finite, 0 or more, one per interval",
+                found=f"{len(self.hazard)} for {self.intervals}",
+            )
+        if not (0 < self.most <= 1e3 and 0 < self.hessian_weight <= 1e3):
+            raise SettingsError(
+                "most and hessian_weight", "must be above 0 and at most 1000", found=f"{most}, {hessian_weight}"
+            )
+
+    @property
+    def scores(self) -> int:
+        return 1
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        return (1.0, self.hessian_weight)
+
+    @property
+    def groupings(self) -> Mapping[str, int]:
+        return {"label": 2, "stratum": 2 * self.intervals}
+
+    @property
+    def statistics(self) -> Mapping[str, Statistic]:
+        k, whole = self.intervals, math.sqrt(1 + EXPOSURE_WEIGHT**2)
+        weight = EXPOSURE_WEIGHT / math.sqrt(k) / whole
+        edges, widths = self.edges, self.widths
+
+        def values(target: Target, score: Floats) -> list[Floats]:
+            label, time, interval = target["label"], target["time"], self.interval(target["time"])
+            found = [(1 / whole) * (label & (interval == at)) for at in range(k)]
+            return found + [weight * np.clip((time - edges[at]) / widths[at], 0.0, 1.0) for at in range(k)]
+
+        def undo(answer: Floats) -> Floats:
+            return np.concatenate([answer[:k] * whole, answer[k:] / weight * widths])
+
+        return {"hazard": Statistic(2 * k, values, undo, whole)}
+
+    @property
+    def ready(self) -> bool:
+        return self.hazard is not None
+
+    @property
+    def intervals(self) -> int:
+        """K."""
+        return len(self.cuts) + 1
+
+    @property
+    def edges(self) -> Floats:
+        """(K+1,) 0, the cuts, the horizon."""
+        return np.array([0.0, *self.cuts, self.horizon])
+
+    @property
+    def widths(self) -> Floats:
+        return np.diff(self.edges)
+
+    def with_hazard(self, hazard: Sequence[float] | NDArray[Any]) -> PiecewiseExponential:
+        return replace(self, hazard=tuple(float(rate) for rate in hazard))
+
+    def interval(self, time: ArrayLike) -> NDArray[np.intp]:
+        """The interval [edge_k, edge_k+1) of each time; the horizon and later belong to the last."""
+        return np.searchsorted(np.array(self.cuts), np.asarray(time, np.float64), side="right")
+
+    def cumulative(self, time: ArrayLike) -> Floats:
+        """Λ₀ at each time in [0, horizon]."""
+        if self.hazard is None:
+            raise SettingsError("hazard", "must be set before gradients are asked", fix="objective.with_hazard(...)")
+        rates, where = np.array(self.hazard), self.interval(time)
+        before = np.concatenate([[0.0], np.cumsum(rates * self.widths)])
+        return before[where] + rates[where] * (np.asarray(time, np.float64) - self.edges[where])
+
+    def prepare(self, target: Target) -> Target:
+        late = np.nan_to_num(np.asarray(target["time"], np.float64), nan=0.0, posinf=np.inf, neginf=0.0)
+        label = (np.asarray(target["label"]) == 1) & (late <= self.horizon)
+        time = np.clip(late, 0.0, self.horizon)
+        ready = {} if self.hazard is None else {"cumulative": self.cumulative(time)}
+        return {"label": label, "time": time, **ready}
+
+    def group(self, by: str, target: Target) -> NDArray[np.intp]:
+        label = target["label"].astype(np.intp)
+        return label if by == "label" else self.intervals * label + self.interval(target["time"])
+
+    def contributions(self, score: Floats, target: Target) -> tuple[Floats, ...]:
+        a = np.minimum(target["cumulative"] * np.exp(np.clip(score, -SCORE_MAX, SCORE_MAX)), self.most)
+        g, h = a - target["label"], self.hessian_weight * a
+        shrink = 1 / np.maximum(1.0, np.sqrt(g * g + h * h))
+        return g * shrink, h * shrink
+
+    def continues(self, earlier: Objective) -> bool:
+        return (
+            isinstance(earlier, PiecewiseExponential) and self.cuts == earlier.cuts and self.horizon == earlier.horizon
+        )
+
+
+@dataclass(frozen=True)
+class LogHazard(PrivateSide):
+    """An additive model of the log hazard over a private baseline."""
+
+    kind: Survival
+    objective: Objective
+    link: str = "log-risk"
+    merged: int = MERGED
+    uncorrelated: bool = True
+    effect: str = "log hazard"
+    unit: float = 1.0
+    public: tuple[str, ...] = ("the end of follow-up and its intervals",)
+
+    def questions(self, *, wide: bool) -> Mapping[str, float]:
+        return {"hazard": HAZARD_SHARE, "follow-up": FOLLOW_UP_SHARE}
+
+    def begin(self, ask: Ask) -> Mapping[str, Any]:
+        assert isinstance(ask.objective, PiecewiseExponential)
+        events, exposure = np.split(ask.total("hazard", "hazard"), 2)
+        ask.aim(ask.objective.with_hazard(_baseline(events, exposure)))
+        ends = ask.counts("stratum", "follow-up").reshape(2, -1)
+        return {"leaving": tuple(float(rate) for rate in _baseline(ends[0], exposure))}
+
+    def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> float:
+        return 0.0
+
+    def newton(self, G: Floats, H: Floats) -> Floats:
+        """A hazard multiplies: observed over expected events is 1 − G/H, and its logarithm the exact step, where
+        Newton's own would run far past it; noise below the half of what is expected is not believed."""
+        ratio = np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
+        return np.log1p(np.maximum(ratio, -0.5))
+
+    def fewest(self, shares: Floats) -> float:
+        """Of events; that nobody is censored is no fault."""
+        return float(shares[1])
+
+    def expected(self, margin: Floats, learned: Learned) -> Floats:
+        return margin
+
+    def survival(self, margin: Floats, learned: Learned, times: Floats) -> Floats:
+        """Free of the event at each time, up to the public horizon."""
+        objective = learned.objective
+        assert isinstance(objective, PiecewiseExponential)
+        at = np.clip(times, 0.0, objective.horizon)
+        return np.exp(-np.exp(margin)[:, None] * objective.cumulative(at)[None, :])
+
+    def prepared(self, learned: Learned, pool: Index) -> Learned:
+        return replace(learned, facts={**learned.facts, "curve": Curve.of(learned, learned.model.margin(pool))})
+
+    def group_marginals(self, learned: Learned, pool: Index) -> list[list[Floats]]:
+        """Marginals of all rows, tilted by the model's probability of either end."""
+        overall = learned.overall
+        dies = learned.facts["curve"].ends(learned.model.margin(pool))[0].sum(1)
+        return [
+            [np.bincount(pool[:, j], chance, minlength=len(p)) / chance.sum() for j, p in enumerate(overall)]
+            for chance in (1 - dies, dies)
+        ]
+
+    def label(self, learned: Learned, codes: Index, group: Index, at: Floats) -> Labelled:
+        curve, margin = learned.facts["curve"], learned.model.margin(codes)
+        seen, left = curve.ends(margin)
+        event = np.pad(seen, ((0, 0), (0, 1)))
+        time = curve.quantile(np.where((group == 1)[:, None], event, left), at)
+        share = np.where(group == 1, learned.shares[1], 1 - learned.shares[1])
+        weight = share * learned.rows / (len(codes) / 2)
+        return Labelled(Outcome(self.kind, {"label": group.astype(np.int8), "time": time}), None, weight)
+
+    def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
+        return _Following(learned.model.margin(pool), rows)
+
+    def unlabelled(self) -> Labelled:
+        none = np.empty(0)
+        return Labelled(Outcome(self.kind, {"label": none.astype(np.int8), "time": none}), None, none)
+
+
+def _baseline(events: Floats, exposure: Floats) -> Floats:
+    """Events per unit of time in each interval, at least a fifth of their mean: a noisy zero is not believed."""
+    total = max(float(events.sum()), 1.0)
+    floor = 0.2 * total / len(events)
+    at_risk = np.maximum(exposure, 0.02 * max(float(np.max(exposure)), 1.0))
+    return np.maximum(events, floor) / at_risk
+
+
+class _Following:
+    """How closely a Cox student of a candidate set follows the private model's log hazard over a pool."""
+
+    def __init__(self, truth: Floats, pool: Matrix) -> None:
+        self.truth, self.pool = truth, pool
+
+    def __call__(self, rows: Matrix, labelled: Labelled) -> float:
+        assert labelled.weight is not None
+        if not (rows != rows[0]).any():
+            return -1.0
+        centre, scale = rows.mean(0), np.maximum(rows.std(0), 1e-6)
+        weight = labelled.weight / labelled.weight.mean()
+        try:
+            student = fit_cox((rows - centre) / scale, labelled.outcome, weight=weight)
+        except ModelError:  # some sets of few rows have no Cox model
+            return -1.0
+        answer = student.scores(((self.pool - centre) / scale).astype(np.float32))
+        spread = float(answer.std() * self.truth.std())
+        return float(np.mean((answer - answer.mean()) * (self.truth - self.truth.mean()))) / spread if spread else -1.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Two competing ends of follow-up per row: the event, by the private hazard, and leaving without it."""
+
+    edges: Floats  # (K + 1,)
+    hazard: Floats  # (K,) of a row of margin 0
+    leaving: Floats  # (K,)
+    shift: float = 0.0  # of the margin, so that as many events are seen as the private share says
+
+    @classmethod
+    def of(cls, learned: Learned, margin: Floats) -> Curve:
+        """`margin` of a pool of rows."""
+        objective = learned.objective
+        assert isinstance(objective, PiecewiseExponential)
+        assert objective.hazard is not None
+        low, high = -4.0, 4.0
+        curve = cls(objective.edges, np.array(objective.hazard), np.array(learned.facts["leaving"]))
+        for _ in range(40):
+            middle = (low + high) / 2
+            curve = replace(curve, shift=middle)
+            low, high = (middle, high) if curve.ends(margin)[0].sum(1).mean() < learned.shares[1] else (low, middle)
+        return curve
+
+    def ends(self, margin: Floats) -> tuple[Floats, Floats]:
+        """((n, K) probability of an event in each interval, (n, K + 1) of leaving in each, and at the horizon)."""
+        die = self.hazard * np.exp(np.clip(margin + self.shift, -8, 8))[:, None]
+        both = die + self.leaving + 1e-12
+        ended = -np.expm1(-both * np.diff(self.edges))
+        alive = np.cumprod(np.pad(1 - ended, ((0, 0), (1, 0)), constant_values=1.0), axis=1)
+        stay = alive[:, :-1] * ended
+        return stay * die / both, np.concatenate([stay * self.leaving / both, alive[:, -1:]], axis=1)
+
+    def quantile(self, mass: Floats, at: Floats) -> Floats:
+        """The time at which a share `at` of a row's mass is reached; the last mass sits on the horizon."""
+        reached = np.cumsum(mass, axis=1) / mass.sum(axis=1, keepdims=True)
+        k = np.minimum((at[:, None] > reached).sum(axis=1), mass.shape[1] - 1)
+        row = np.arange(len(at))
+        before = np.where(k > 0, reached[row, k - 1], 0.0)
+        part = np.clip((at - before) / np.maximum(reached[row, k] - before, 1e-12), 0.02, 1.0)
+        edges = np.append(self.edges, self.edges[-1])
+        return np.asarray(edges[k] + part * (edges[k + 1] - edges[k]), np.float64)

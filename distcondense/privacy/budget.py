@@ -1,0 +1,103 @@
+"""`Budget`: what a run may spend in all, and the largest one that composes to at most ε at δ."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from scipy import optimize
+
+from distcondense.errors import BudgetError, SettingsError
+from distcondense.privacy.curves import exact_epsilon, gaussian_mu, grid_delta, pld_epsilon
+
+SLACK = 1e-8  # relative; between what a budget allows and what it was calibrated to, far over floating-point error
+
+
+def check_budget(*, epsilon: float | None = None, delta: float | None = None) -> None:
+    """ε > 0 and 0 < δ < 1, or one clear error."""
+    if epsilon is not None and not (0 < epsilon < math.inf):
+        raise SettingsError("epsilon", "must be above 0 and finite", found=f"{epsilon}", fix="typical values: 0.5 to 5")
+    if delta is not None and not (0 < delta < 1):
+        raise SettingsError(
+            "delta", "must be in (0, 1)", found=f"{delta}", fix="typical: 1e-5, below 1/number of patients"
+        )
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent in all: Gaussian answers up to √Σμ_q² = mu, and so many picks at ε₀ = pick_epsilon each."""
+
+    epsilon: float
+    delta: float
+    mu: float
+    picks: int = 0
+    pick_epsilon: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_budget(epsilon=self.epsilon, delta=self.delta)
+        if not (0 <= self.mu < math.inf and 0 <= self.pick_epsilon < math.inf and self.picks >= 0):
+            raise SettingsError(
+                "budget", "must have mu, picks and pick_epsilon of 0 or more",
+                found=f"mu {self.mu}, picks {self.picks}, pick_epsilon {self.pick_epsilon}",
+            )  # fmt: skip
+        if (self.picks > 0) != (self.pick_epsilon > 0):
+            raise SettingsError(
+                "budget", "must have picks and pick_epsilon both or neither",
+                found=f"picks {self.picks}, pick_epsilon {self.pick_epsilon}",
+            )  # fmt: skip
+
+    @classmethod
+    def calibrate(cls, *, epsilon: float, delta: float, picks: int = 0, pick_share: float = 0.0) -> Budget:
+        """The largest budget that composes to at most ε at δ, after δ_grid.
+
+        `pick_share` of the budget goes to column choice, in the sense of zCDP: picks·ε₀²/8 against μ²/2.
+        """
+        check_budget(epsilon=epsilon, delta=delta)
+        if not 0 <= pick_share < 1 or picks < 0 or (picks > 0) != (pick_share > 0):
+            raise SettingsError(
+                "pick_share", "must be in (0, 1) with picks of 1 or more, or 0 with none",
+                found=f"pick_share {pick_share}, picks {picks}",
+            )  # fmt: skip
+        left = delta - grid_delta(epsilon)
+        if left <= 0:
+            raise BudgetError(
+                "epsilon", "must leave some of delta after what the grid of the noise costs",
+                found=f"epsilon {epsilon} at delta {delta}", fix="ask for a smaller epsilon (20 protects nobody)",
+            )  # fmt: skip
+        whole = gaussian_mu(epsilon, left)
+        if not picks:
+            return cls(epsilon, delta, whole * (1 - SLACK))
+        factor = _calibrated(epsilon, delta, picks, pick_share, whole)
+        mu, each = _split(factor * whole, picks, pick_share)
+        return cls(epsilon, delta, mu * (1 - SLACK), picks, each)
+
+    def total_epsilon(self) -> float:
+        """ε at δ when everything is spent, rounded up."""
+        if not self.picks:
+            return exact_epsilon(self.mu, self.delta)
+        return pld_epsilon(self.mu, ((self.pick_epsilon, self.picks),), self.delta)
+
+
+def _split(mu: float, picks: int, share: float) -> tuple[float, float]:
+    """ρ = μ²/2 divided: (1 − share)·ρ to the Gaussian answers, share·ρ = picks·ε₀²/8 to the choices."""
+    return mu * math.sqrt(1 - share), 2 * mu * math.sqrt(share / picks)
+
+
+@lru_cache(maxsize=64)
+def _calibrated(epsilon: float, delta: float, picks: int, share: float, whole: float) -> float:
+    """The factor on the all-Gaussian budget at which the PLD reaches ε."""
+
+    def over(factor: float) -> float:
+        mu, each = _split(factor * whole, picks, share)
+        return pld_epsilon(mu, ((each, picks),), delta) - epsilon
+
+    low, high = 0.8, 1.05
+    while over(low) > 0:
+        low /= 2
+    while over(high) <= 0:
+        low, high = high, high * 1.5
+    found = float(optimize.brentq(over, low, high, xtol=1e-5, rtol=1e-5))
+    while over(found) > 0:  # the root finder stops on either side: step to the safe one
+        found *= 1 - 5e-6
+    return found

@@ -1,0 +1,161 @@
+"""What one noisy answer costs, and many together: curves δ(ε), and the ε where they meet δ.
+
+Every Gaussian answer is μ_q-GDP; adaptively chosen ones compose to μ = √Σμ_q² exactly,
+δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ).
+
+Column choices are peeled exponential mechanisms; each pick is ε₀-*bounded-range*: for every pair of neighbours the
+privacy loss lies in some interval [t − ε₀, t]. Of all pairs with that range the two-point one, loss t or t − ε₀, is
+the worst. With p = P(loss = t) and q the same under the neighbour, p = e^t q and 1 − p = e^{t−ε₀}(1 − q), so
+p/(1−p) = e^{ε₀}·q/(1−q) whatever t is. Its trade-off curve has one corner, at (q, 1 − p), and the corners of all t
+lie on f(α) = 1 − σ(logit α + ε₀), which is convex and is the trade-off curve of Logistic(0, 1) against
+Logistic(ε₀, 1): chords of a convex curve lie above it, so that pair dominates every pick, and dominating pairs compose
+adaptively. In closed form, from the threshold u that maximises σ(u + ε₀) − e^ε σ(u),
+
+    δ(ε) = (1 − e^{(ε−ε₀)/2})² / (1 − e^{−ε₀})   for |ε| ≤ ε₀,   0 above,   1 − e^ε below.
+
+The noise is discrete; what that costs is reserved first: δ_grid = (1 + e^ε)·N·τ (noise.py), N = `CELLS_MAX`
+coordinates in all. Every rounding goes to the safe side: ε up, μ down, PLD pessimistic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import dp_accounting
+import numpy as np
+from dp_accounting import rdp
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld import privacy_loss_distribution as pld
+from scipy import optimize, special
+
+from distcondense.privacy.noise import GRID, distance_to_rounded
+
+CELLS_MAX = 2**22  # planned number of noisy coordinates of one release, public; the gate refuses more
+LOSS_STEP = 1e-4  # the PLD's grid of losses
+PLD_SLACK = 1e-4  # share of δ left for the error of differences and FFTs inside the PLD
+
+Picks = tuple[tuple[float, int], ...]  # (ε₀ of one pick, how many), sorted
+
+
+# ---- the exact Gaussian --------------------------------------------------------------------------------------
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """δ(ε) of a μ-GDP Gaussian mechanism."""
+    if mu <= 0:
+        return max(0.0, -math.expm1(epsilon))
+    upper, lower = float(special.log_ndtr(mu / 2 - epsilon / mu)), float(special.log_ndtr(-mu / 2 - epsilon / mu))
+    return math.exp(upper) * -math.expm1(min(0.0, epsilon + lower - upper))  # e^ε Φ(…) alone could overflow
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The smallest ε ≥ 0 with δ(ε) ≤ delta, rounded up."""
+    if not 0 < delta < 1:
+        return 0.0 if delta >= 1 else math.inf
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    high = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1e-9  # the zCDP bound
+    found = float(optimize.brentq(lambda e: gaussian_delta(mu, e) - delta, 0.0, high, xtol=1e-13, rtol=1e-13))
+    while gaussian_delta(mu, found) > delta:
+        found = found * (1 + 1e-12) + 1e-14
+    return found
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest μ with δ(ε) ≤ delta, rounded down."""
+    if not 0 < delta < 1:
+        return math.inf if delta >= 1 else 0.0
+    high = 1.0
+    while gaussian_delta(high, epsilon) <= delta:
+        high *= 2
+    found = float(optimize.brentq(lambda m: gaussian_delta(m, epsilon) - delta, 0.0, high, xtol=1e-15, rtol=1e-13))
+    while gaussian_delta(found, epsilon) > delta:
+        found *= 1 - 1e-12
+    return found
+
+
+# ---- column choices and the PLD ------------------------------------------------------------------------------
+
+
+def choice_delta(pick_epsilon: float, epsilon: float) -> float:
+    """δ(ε) of one ε₀-bounded-range pick at worst: of Logistic(ε₀, 1) against Logistic(0, 1)."""
+    if abs(epsilon) >= pick_epsilon:
+        return max(0.0, -math.expm1(epsilon))
+    return math.expm1((epsilon - pick_epsilon) / 2) ** 2 / -math.expm1(-pick_epsilon)
+
+
+def grid_delta(epsilon: float, cells: int = CELLS_MAX) -> float:
+    """δ reserved because the noise is discrete: (1 + e^ε)·N·τ."""
+    if epsilon > 700:
+        return math.inf
+    return (1 + math.exp(epsilon)) * cells * distance_to_rounded(GRID)
+
+
+def _pick_pld(pick_epsilon: float, step: float) -> Any:
+    """Connect-the-dots PLD of the logistic pair, ε₀ rounded up to the grid of losses.
+
+    On a grid that holds ±ε₀ the second differences of δ(ε) have a closed form, free of cancellation: with
+    a_i = e^{(ε_i−ε₀)/2}, mass 2a_i·tanh(step/4)/(1 − e^{−ε₀}) at each inner point and half of it at the two ends.
+    """
+    top = max(1, math.ceil(pick_epsilon / step - 1e-9))
+    end = top * step
+    losses = np.arange(-top, top + 1)
+    mass = 2 * np.exp((losses * step - end) / 2) * math.tanh(step / 4) / -math.expm1(-end)
+    mass[[0, -1]] /= 2
+    return pld.PrivacyLossDistribution(
+        pld_pmf.create_pmf(dict(zip(losses.tolist(), mass.tolist(), strict=True)), step, 0.0, True)
+    )
+
+
+@lru_cache(maxsize=64)
+def composed(mu: float, picks: Picks) -> Any:
+    """PLD of one μ-GDP Gaussian and all picks."""
+    step = LOSS_STEP
+    if picks:  # so that the smallest ε₀ lies on the grid
+        step = picks[0][0] / math.ceil(picks[0][0] / LOSS_STEP)
+    parts = [_pick_pld(each, step).self_compose(count) for each, count in picks]
+    if mu > 0:
+        parts.append(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=step))
+    if not parts:
+        return pld.identity(step)
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.compose(part)
+    return whole
+
+
+def _settle(epsilon_at: Callable[[float], float], delta: float, cells: int) -> float:
+    """The smallest ε (rounded up) with ε ≥ epsilon_at(δ − δ_grid(ε)); inf where the grid alone costs more than δ."""
+    epsilon = 0.0
+    while True:
+        left = delta - grid_delta(epsilon, cells)
+        found = epsilon_at(left) if left > 0 else math.inf
+        if found <= epsilon or math.isinf(found):
+            return max(epsilon, found)
+        epsilon = found * (1 + 1e-10) + 1e-12
+
+
+def exact_epsilon(mu: float, delta: float, cells: int = CELLS_MAX) -> float:
+    return 0.0 if mu == 0 else _settle(lambda left: gaussian_epsilon(mu, left), delta, cells)
+
+
+def pld_epsilon(mu: float, picks: Picks, delta: float, cells: int = CELLS_MAX) -> float:
+    if mu == 0 and not picks:
+        return 0.0
+    together = composed(mu, picks)
+    return _settle(
+        lambda left: float(together.get_epsilon_for_delta(left * (1 - PLD_SLACK))), delta, cells if mu > 0 else 0
+    )
+
+
+def rdp_epsilon(mu: float, picks: Picks, delta: float, cells: int = CELLS_MAX) -> float:
+    """Rényi: a Gaussian, and ε₀²/8-zCDP for each bounded-range pick."""
+    accountant = rdp.RdpAccountant()
+    if mu > 0:
+        accountant.compose(dp_accounting.GaussianDpEvent(1 / mu))
+    for each, count in picks:
+        accountant.compose(dp_accounting.ZCDpEvent(each**2 / 8), count)
+    return _settle(lambda left: float(accountant.get_epsilon(left)), delta, cells if mu > 0 else 0)

@@ -1,0 +1,72 @@
+"""`Event`: one access to patients and its price, as data. Accountants read it, the ledger keeps it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+from distcondense.errors import SettingsError
+
+Kind = Literal["gaussian", "choice"]  # which noise, hence how it is accounted for
+Query = Literal["histogram", "sums", "total", "choice"]
+Unit = Literal["row", "person"]  # whose presence is protected
+
+
+@dataclass(frozen=True)
+class Event:
+    """One access to patients, and its price. Everything here is public."""
+
+    kind: Kind
+    query: Query
+    columns: tuple[str, ...]  # names; for a choice the candidates, none named: all columns
+    cells: int  # released coordinates
+    cost: float  # gaussian: μ_q; choice: ε₀ of one pick
+    picks: int = 1  # choice: number of picks
+    sensitivity: float = 1.0  # Δ, for the reader
+    noise: float = 0.0  # σ in the query's own units, for the reader
+    by: str = ""  # histogram: how rows are grouped; total: the name of the statistic
+    unit: Unit = "row"
+    run: str = ""  # a random name of the run that asked; stamped by the ledger
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("kind", self.kind, get_args(Kind)),
+            ("query", self.query, get_args(Query)),
+            ("unit", self.unit, get_args(Unit)),
+        ):
+            if value not in known:
+                raise SettingsError(f"event {name}", f"must be one of {', '.join(known)}", found=repr(value))
+        if (self.kind == "choice") != (self.query == "choice"):
+            raise SettingsError(
+                "event", "must be a choice in kind and query, or in neither", found=f"query {self.query}"
+            )
+        if not (math.isfinite(self.cost) and self.cost > 0 and self.cells >= 0 and self.picks >= 1):
+            raise SettingsError(
+                "event", "must have a finite cost above 0, cells of 0 or more and picks of 1 or more",
+                found=f"cost {self.cost}, cells {self.cells}, picks {self.picks}",
+            )  # fmt: skip
+
+    @property
+    def words(self) -> str:
+        """What was asked, for people."""
+        if self.query == "histogram":
+            return "histogram" if self.by in ("", "none") else f"histogram by {self.by}"
+        if self.query == "total":
+            return f"total of {self.by}"
+        return "gradient sums" if self.query == "sums" else "choice of columns"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "columns": list(self.columns)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Event:
+        known = {field.name for field in fields(cls)}
+        try:
+            if set(data) - known:
+                raise KeyError(sorted(set(data) - known)[0])
+            return cls(**{**data, "columns": tuple(map(str, data["columns"]))})
+        except (KeyError, TypeError) as error:
+            raise SettingsError(
+                "event", "must have the fields of an Event", found=f"{type(error).__name__}: {error}"
+            ) from None

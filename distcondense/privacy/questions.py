@@ -1,0 +1,75 @@
+"""What can be asked of rows behind the gate, and what can be done to them publicly. Data only; all of it is public."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distcondense.arrays import Codes, Floats
+from distcondense.privacy.contributions import Objective
+
+# ---- questions: each is answered by a vector of integers, then noised ------------------------------------------
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Rows in each (group, cell); cells in C order of the columns. by="none": one group."""
+
+    columns: tuple[int, ...]
+    by: str
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What rows contribute in each cell under the current scores, a block of cells for each scale of the objective."""
+
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Total:
+    """One of the objective's statistics, summed over all rows."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Σ over scores and cells of |Σ rows g| of each candidate, of which the `count` largest are wanted.
+
+    `widths`: of each candidate so many neighbouring bins count as one cell.
+    """
+
+    count: int
+    among: tuple[int, ...]
+    widths: tuple[int, ...]
+
+
+Question = Histogram | Sums | Total | Choice
+
+# ---- public steps: row by row, so that neighbours stay neighbours ----------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """Add table[cell] to every row's score: table (cells,), or (S, cells) where rows have S > 1 scores."""
+
+    columns: tuple[int, ...]
+    table: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Merge:
+    """Replace a column's codes by merge[codes]."""
+
+    column: int
+    merge: Codes
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Go on with another objective of the same kind, e.g. one that knows a noisy baseline."""
+
+    objective: Objective
+
+
+Step = Shift | Merge | Aim

@@ -1,0 +1,261 @@
+"""The [[data]] tables of a study file: where rows come from, what is predicted. Of a table only its header is read."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from distcondense.data.cohort import Facts
+from distcondense.data.datasets import DATASETS, RECIPES
+from distcondense.data.outcome import Goal
+from distcondense.data.populations import count
+from distcondense.data.roles import ROLES
+from distcondense.data.schema import Label, Schema, nearest, unknown_keys
+from distcondense.data.tables import MISSING_MARKERS, at_uri, is_csv, is_uri, table_name
+from distcondense.errors import UserError
+from distcondense.study.entries import Entry, digest
+
+OUTCOME = (*ROLES, "positive", "kind", "ignore")
+DATA = ("name", "path", "simulated", "options", "schema", *OUTCOME, "outcome", "person_id", "missing_markers", "rename",
+        "where", "test_on")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One outcome of a table, and the columns that are no features beside it."""
+
+    goal: Goal = field(default_factory=Goal)
+    name: str = ""  # where a table has several
+    ignore: tuple[str, ...] = ()
+
+    def identity(self) -> dict[str, Any]:
+        return {"columns": dict(self.goal.columns), "positive": self.goal.positive, "kind": self.goal.kind,
+                "ignore": self.ignore}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from: a table on disk, or a simulated population."""
+
+    name: str
+    content: str  # digest of the file, or of the simulation: who the patients are
+    path: str | None = None  # absolute, or a URI
+    simulated: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    schema: Schema | None = None
+    person_id: str | None = None
+    missing_markers: tuple[str, ...] = MISSING_MARKERS
+    rename: dict[str, str] = field(default_factory=dict)  # the file's name → the schema's
+    where: dict[str, Label] = field(default_factory=dict)  # only rows with these values, e.g. of one site
+
+    def identity(self) -> dict[str, Any]:
+        schema = {} if self.schema is None else self.schema.to_dict()
+        schema.pop("notes", None)
+        return {
+            "content": self.content, "schema": schema, "person_id": self.person_id, "rename": self.rename,
+            "missing_markers": self.missing_markers, "where": self.where,
+        }  # fmt: skip
+
+    def aside(self, endpoint: Endpoint) -> tuple[str, ...]:
+        """Columns that are no features besides outcome and person: ignored, or the same in all rows that are read."""
+        return (*endpoint.ignore, *(self.rename.get(name, name) for name in self.where))
+
+    def facts(self, endpoint: Endpoint) -> Facts:
+        """What is public about its rows with this outcome."""
+        return Facts.of(endpoint.goal, self.schema, person_id=self.person_id, ignore=self.aside(endpoint))
+
+
+@dataclass(frozen=True)
+class Data:
+    """A [[data]] table as it was read."""
+
+    where: str
+    name: str
+    source: Source
+    endpoints: tuple[Endpoint, ...]
+    facts: Mapping[str, Facts]  # endpoint's name → what is public about the rows with it; none where it is illegal
+    test_on: tuple[str, ...]
+
+
+def read_data(values: Any, number: int, folder: Path, problems: list[str]) -> Data:
+    """One [[data]] table; what is wrong with it goes to `problems`."""
+    entry = Entry(values, f"[[data]] {number}:", DATA, problems)
+    name = entry.name("name")
+    entry.where = f"[[data]] {name or number}:"
+    path, simulated, schema = entry.text("path"), entry.text("simulated"), entry.text("schema")
+    if (path is None) == (simulated is None):
+        entry.wrong("must have a path or simulated, one of the two")
+    endpoints = _endpoints(entry, problems)
+    common: dict[str, Any] = {
+        "person_id": entry.text("person_id"), "rename": entry.table("rename"), "where": entry.table("where"),
+        "missing_markers": (*MISSING_MARKERS, *entry.texts("missing_markers")),
+    }  # fmt: skip
+    for key in ("rename", "where"):
+        if not all(isinstance(v, str if key == "rename" else str | int | float) for v in common[key].values()):
+            entry.wrong(f'{key} must be of the form {key} = {{column = "…"}}')
+    if simulated is not None:
+        source, endpoints = _simulated(entry, name, simulated)
+    else:
+        source = Source(name, "", schema=_schema(entry, folder, schema), **common)
+        if "options" in entry.values:
+            entry.wrong("options belong to simulated data")
+        if path is not None:
+            source = _on_disk(entry, source, folder, path, endpoints)
+    broken = schema is not None and source.schema is None  # then nothing can be said about outcomes
+    facts = {} if broken else _facts(entry, source, endpoints)
+    return Data(entry.where, name, source, endpoints, facts, entry.texts("test_on"))
+
+
+def _endpoints(entry: Entry, problems: list[str]) -> tuple[Endpoint, ...]:
+    """The outcomes of a table: its own keys, or its [[data.outcome]] tables."""
+    if "outcome" not in entry.values:
+        return () if entry.values.get("simulated") is not None else (_endpoint(entry, ""),)
+    here = [key for key in OUTCOME if key in entry.values and key != "ignore"]
+    if here:
+        entry.wrong(f"has [[data.outcome]] tables, so {', '.join(here)} must be in them")
+    found = []
+    for number, values in enumerate(entry.tables("outcome"), 1):
+        inner = Entry(values, f"{entry.where} [[data.outcome]] {number}:", ("name", *OUTCOME), problems)
+        endpoint = _endpoint(inner, inner.name("name"))
+        found.append(replace(endpoint, ignore=(*entry.texts("ignore"), *endpoint.ignore)))
+    if len({endpoint.name for endpoint in found}) < len(found):
+        entry.wrong("[[data.outcome]] names must differ")
+    return tuple(found)
+
+
+def _endpoint(entry: Entry, name: str) -> Endpoint:
+    positive = entry.values.get("positive")
+    if positive is not None and not isinstance(positive, str | int | float):
+        entry.wrong("positive must be a value of the outcome column")
+        positive = None
+    columns = {role: entry.text(role) for role in ROLES}
+    goal = Goal.of(positive=positive, kind=entry.text("kind"), **columns)
+    return Endpoint(goal, name, entry.texts("ignore"))
+
+
+def _facts(entry: Entry, source: Source, endpoints: Sequence[Endpoint]) -> dict[str, Facts]:
+    """What is public about each outcome; columns that are none of any kind are a problem."""
+    found = {}
+    for endpoint in endpoints:
+        try:
+            found[endpoint.name] = source.facts(endpoint)
+        except UserError as error:
+            entry.wrong(f"[[data.outcome]] {endpoint.name}: {error}" if endpoint.name else str(error))
+    return found
+
+
+def _simulated(entry: Entry, name: str, simulated: str) -> tuple[Source, tuple[Endpoint, ...]]:
+    foreign = [k for k in ("schema", *OUTCOME, "outcome", "person_id", "rename", "where", "missing_markers")
+               if k in entry.values]  # fmt: skip
+    if foreign:
+        entry.wrong(f"simulated data bring their own schema and outcome. Found {', '.join(foreign)}")
+    options = entry.table("options")
+    blank: tuple[Source, tuple[Endpoint, ...]] = Source(name, "", simulated=simulated), ()
+    if simulated not in DATASETS:
+        entry.wrong(f"simulated: {nearest(simulated, DATASETS)}")
+        return blank
+    legal = list(inspect.signature(DATASETS[simulated]).parameters)
+    unknown = unknown_keys(options, set(legal), "options: ")
+    for problem in unknown:
+        entry.wrong(problem)
+    if unknown:
+        return blank
+    try:
+        for key in ("rows", "seed"):
+            count(key, options.get(key, 1), least=int(key == "rows"))
+        population = {key: value for key, value in options.items() if key not in ("rows", "seed")}
+        made = RECIPES.get(simulated, DATASETS[simulated])(**population)  # columns and outcome, without its rows
+    except (UserError, TypeError) as error:
+        entry.wrong(f"options: {error}")
+        return blank
+    content = digest({"simulated": simulated, "options": options})
+    source = Source(name, content, simulated=simulated, options=options, schema=made.schema)
+    return source, (Endpoint(Goal.of(**{role: getattr(made, role, None) for role in ROLES})),)
+
+
+def _schema(entry: Entry, folder: Path, schema: str | None) -> Schema | None:
+    try:
+        return None if schema is None else Schema.from_toml(folder / schema)
+    except UserError as error:
+        entry.wrong(f"schema: {error}")
+        return None
+
+
+def _on_disk(entry: Entry, source: Source, folder: Path, path: str, endpoints: Sequence[Endpoint]) -> Source:
+    """The table's whole contents decide which patients these are; of its columns only the names are read here."""
+    place = path if is_uri(path) else str((folder / path).resolve())
+    try:
+        found = at_uri(path, f"table {table_name(path)}") if is_uri(path) else Path(place)
+        with io.BytesIO(found) if isinstance(found, bytes) else open(found, "rb") as stream:
+            content = hashlib.file_digest(stream, "sha256").hexdigest()
+            stream.seek(0)
+            names = _column_names(stream, table_name(path).lower())
+    except FileNotFoundError:
+        entry.wrong(f"path: no such file, {path}")
+        return source
+    except (OSError, EOFError) as error:
+        entry.wrong(f"path must be a readable table. Found {type(error).__name__}")
+        return source
+    except UserError as error:
+        entry.wrong(f"path: {error}")
+        return source
+    source = replace(source, path=place, content=content)
+    if names is not None:
+        absent = [old for old in (*source.rename, *source.where) if old not in names]
+        renamed = [source.rename.get(n, n) for n in names]
+        asked = [c for endpoint in endpoints for c in (*endpoint.goal.columns.values(), *endpoint.ignore)]
+        absent += [c for c in (*asked, *([source.person_id] if source.person_id else [])) if c not in renamed]
+        for column in dict.fromkeys(absent):
+            entry.wrong(f"column {column!r} must be in the table. Found {nearest(column, [*names, *renamed])}")
+    return source
+
+
+def _column_names(stream: Any, name: str) -> list[str] | None:
+    """From the header; None where the format is not known or the file is broken, which reading it will say."""
+    import pandas as pd
+    import pyarrow.parquet
+
+    try:
+        if is_csv(name):
+            packed: Literal["gzip"] | None = "gzip" if name.endswith(".gz") else None
+            return [str(n) for n in pd.read_csv(stream, nrows=0, compression=packed, encoding="utf-8-sig").columns]
+        if name.endswith((".parquet", ".pq")):
+            return [str(n) for n in pyarrow.parquet.read_schema(stream).names]
+    except (ValueError, pyarrow.ArrowException):
+        pass
+    return None
+
+
+# -- other sites ------------------------------------------------------------------------------------------------------
+
+
+def wrong_sites(data: Data, known: Mapping[str, Data]) -> Iterator[str]:
+    """What keeps models of this table from being tested on those it names."""
+    for name in data.test_on:
+        other = known.get(name)
+        if other is None or name == data.name:
+            rest = sorted(set(known) - {data.name})
+            found = "the table itself" if other is not None else nearest(name, rest)
+            yield f"{data.where} test_on must name other [[data]]. Found {found}"
+            continue
+        for endpoint, here in data.facts.items():
+            there = other.facts.get(endpoint)
+            if there is None or _predicted(here) != _predicted(there):
+                yield f"{data.where} test_on {name!r}: both must have the same outcomes"
+            if there is not None and (_features(here) is None or _features(here) != _features(there)):
+                yield f"{data.where} test_on {name!r}: both need a schema, with the same columns and categories"
+
+
+def _features(facts: Facts) -> set[Any] | None:
+    """What a model must find again at another site; None where that is not known before the rows are."""
+    return None if facts.schema is None else {(c.name, c.kind, c.categories, c.missing) for c in facts.schema.columns}
+
+
+def _predicted(facts: Facts) -> dict[str, Any]:
+    """What kind of outcome it is and its values; a site may call its columns as it likes."""
+    return {key: value for key, value in facts.kind.facts().items() if key != "columns"}

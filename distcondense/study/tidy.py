@@ -1,0 +1,68 @@
+"""The tidy table of a study: the scores of all finished cells, one row each, with what the cell is and promises.
+
+One row per cell × tested on × trained on × metric. `method` is what the study file calls a method, `made_by` which one
+it is; `main` marks the metric that tables by IPC and plots show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from distcondense.data.outcome import kind_named
+from distcondense.evaluate.score import CONDENSED, Score
+from distcondense.study.cell import StudyFolder, read_json
+from distcondense.study.design import Cell, Study
+
+COLUMNS = {  # name → its type
+    "study": "string", "cell": "string", "data": "string", "outcome": "string", "method": "string", "made_by": "string",
+    "reference": "string", "ipc": "Int64", "seed": "Int64", "tested_on": "string", "trained_on": "string",
+    "rows": "Int64", "test_rows": "Int64", "metric": "string", "main": "bool", "value": "float64", "low": "float64",
+    "high": "float64", "epsilon": "float64", "guarantee": "string", "delta": "float64",
+    "worst_case_epsilon_end_to_end": "string", "epsilon_asked": "float64", "guarantee_asked": "string",
+    "privacy": "string", "note": "string", "seconds": "float64",
+}  # fmt: skip
+ON_PATIENTS = {"guarantee": "none", "privacy": "none: trained on patients"}
+
+
+def tidy(study: Study, folder: StudyFolder) -> pd.DataFrame:
+    """All finished cells; a model that could not be fitted or had no answer has rows without a value, and a note."""
+    rows = [row for cell in study.cells for row in _rows_of(study.name, cell, folder)]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+
+
+def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, Any]]:
+    run = folder.run(cell)
+    if not run.finished:
+        return
+    record, stated = read_json(run.internal / "run.json"), read_json(run.release / "privacy.json")
+    outcome = record["data"]["outcome"]["kind"]
+    main = kind_named(outcome).measures[0]
+    head = {
+        "study": study, "cell": cell.name, "data": cell.data, "outcome": outcome, "method": cell.method,
+        "made_by": cell.made_by, "reference": cell.reference, "ipc": cell.ipc, "seed": cell.seed,
+        "epsilon_asked": cell.epsilon, "guarantee_asked": "none" if cell.epsilon is None else cell.guarantee,
+        "seconds": record["timings_seconds"]["total"],
+    }  # fmt: skip
+    claim = {
+        "epsilon": stated["epsilon"], "guarantee": stated["guarantee"], "delta": stated["delta"],
+        "privacy": record["privacy"], "worst_case_epsilon_end_to_end": stated["worst_case_epsilon"] or None,
+    }  # fmt: skip
+    done = folder.elsewhere(cell)
+    tests = {cell.source.name: record, **{s.name: done[s.name] for s, _ in cell.test_on if s.name in done}}
+    for place, test in tests.items():
+        scores = [Score.from_dict(found) for found in test["scores"]]
+        for score in scores:
+            yield {
+                **head, "tested_on": place, "trained_on": score.trained_on, "rows": score.rows, "test_rows": score.n,
+                "metric": score.measure, "main": score.measure == main, "value": score.value, "low": score.low,
+                "high": score.high, **(claim if score.covered else ON_PATIENTS), "note": score.note or None,
+            }  # fmt: skip
+        if CONDENSED not in {score.trained_on for score in scores}:
+            none = bool(stated["answer"])  # a release without an answer has no rows
+            yield {
+                **head, "tested_on": place, "trained_on": CONDENSED, "rows": 0 if none else None, "metric": main,
+                "main": True, **claim, "note": test["scores_note"] or ("no answer" if none else "not measured"),
+            }  # fmt: skip

@@ -1,0 +1,163 @@
+"""A toy method and a toy kind of outcome, one class each: what a stranger writes to add one. The tests register them.
+
+`Uniform` draws rows from the schema alone. `Fraction` is a share between 0 and 1, learned as log odds of a soft outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from distcondense.data import outcome as kinds
+from distcondense.data.cells import public_cells
+from distcondense.data.features import numbers_of, refuse_holes, refuse_rows
+from distcondense.data.outcome import Outcome
+from distcondense.data.persons import Stratified
+from distcondense.methods import base as methods
+from distcondense.methods.base import Condensed, Options, option
+from distcondense.models.learners import Learner, boosted
+from distcondense.outcomes.base import Kind, Labelled, PrivateSide
+from distcondense.outcomes.binary import Logistic, LogOdds
+from distcondense.outcomes.measures import ErrorSample
+from distcondense.privacy.statement import Privacy
+
+# -- a method ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class UniformOptions(Options):
+    spread: float = option(1.0, "Share of the public range that rows are drawn from.")
+
+
+class Uniform:
+    """Rows from the schema alone: no patient is read, nothing is learned."""
+
+    name: ClassVar[str] = "uniform"
+    about: ClassVar[str] = "rows from the schema alone"
+    guarantee: ClassVar[str] = "none"
+    Options: ClassVar[type[Options]] = UniformOptions
+
+    def takes(self, kind: Any) -> bool:
+        return True
+
+    def refuse(self, facts: Any, options: Any) -> None:
+        """Nothing to refuse."""
+
+    def condense(self, cohort: Any, options: Any, context: Any) -> Condensed:
+        rng = np.random.default_rng(options.seed)
+        rows = 2 * options.ipc
+        cells = public_cells(cohort.schema)
+        frame = pd.DataFrame(
+            {c.column.name: c.values(rng.integers(0, c.size - c.hole, rows), rng.random(rows)) for c in cells}
+        )
+        chosen = rng.permutation(np.resize(np.arange(len(cohort)), rows))  # a toy: real outcomes, hence guarantee none
+        privacy = Privacy("none", self.name, None, None, "none", "none")
+        labelled = Labelled(cohort.outcome.take(chosen))
+        return Condensed(frame, cohort.schema, labelled, privacy, Stratified(options.seed), notes={"toy": True})
+
+
+# -- a kind of outcome ------------------------------------------------------------------------------------------------
+
+
+def fit_shares(rows: Any, outcome: Any, *, weight: Any = None, soft: Any = None, validation: Any = None, seed: int = 0,
+               threads: int = 1) -> Any:  # fmt: skip
+    labels = {"label": outcome["share"] if soft is None else soft, "weight": weight}
+    params = {"objective": "binary:logistic"}
+    return boosted(params, rows, labels, link="share", name="trees", seed=seed, threads=threads)
+
+
+class SoftLogistic(Logistic):
+    """The logistic objective with outcomes between 0 and 1: |p − y| ≤ max(p, 1 − p), so its norm bound holds."""
+
+    def prepare(self, target: Any) -> Any:
+        share = np.clip(np.nan_to_num(np.asarray(target["share"], np.float64)), 0.0, 1.0)
+        return {"share": share, "label": share}
+
+    def group(self, by: str, target: Any) -> Any:
+        return (target["share"] >= 0.5).astype(np.intp)
+
+
+@dataclass(frozen=True)
+class ShareSide(LogOdds):
+    kind: Any
+    objective: Any = SoftLogistic()
+    link: str = "share"
+
+    def label(self, learned: Any, codes: Any, group: Any, at: Any) -> Labelled:
+        share = self.expected(learned.model.margin(codes), learned)
+        return Labelled(Outcome(self.kind, {"share": share}), share, np.full(len(codes), learned.rows / len(codes)))
+
+    def unlabelled(self) -> Labelled:
+        none = np.empty(0)
+        return Labelled(Outcome(self.kind, {"share": none}), none, none)
+
+
+@dataclass(frozen=True)
+class Fraction(Kind):
+    name: ClassVar[str] = "fraction"
+    roles: ClassVar[tuple[str, ...]] = ("target",)
+    measures: ClassVar[tuple[str, ...]] = ("mae",)
+    learners: ClassVar[Mapping[str, Learner]] = {"trees": Learner("trees", "share", fit_shares)}
+    groups_named: ClassVar[str] = "half"
+
+    names: tuple[str, ...]
+    labels_public: bool = True
+
+    @classmethod
+    def recognises(cls, goal: Any, schema: Any) -> bool:
+        return False  # only where it is named: kind="fraction"
+
+    @classmethod
+    def of(cls, goal: Any, schema: Any) -> Fraction:
+        return cls((goal.columns["target"],))
+
+    def number_columns(self) -> tuple[str, ...]:
+        return self.names
+
+    def read(self, frame: pd.DataFrame) -> Outcome:
+        refuse_holes(frame[self.names[0]], self.names[0])
+        share = numbers_of(frame[self.names[0]], self.names[0])
+        refuse_rows((share < 0) | (share > 1), self.names[0], "must be between 0 and 1")
+        return Outcome(self, {"share": np.asarray(share, np.float64)})
+
+    def strata(self, outcome: Outcome) -> Any:
+        return (outcome["share"] >= 0.5).astype(np.int64)
+
+    def lacking(self, outcome: Outcome) -> str:
+        return "" if len(outcome) > 1 else "two rows"
+
+    def score(self, link: str, scores: Any, outcome: Outcome) -> float:
+        return -ErrorSample(outcome["share"], scores, "mae")()
+
+    def samples(self, link: str, scores: Any, outcome: Outcome, threshold: Any) -> dict[str, Any]:
+        return {"mae": ErrorSample(outcome["share"], scores, "mae")}
+
+    def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
+        frame[self.names[0]] = labelled.outcome["share"]
+
+    def written(self, frame: pd.DataFrame) -> Labelled:
+        share = frame[self.names[0]].to_numpy(np.float64)
+        return Labelled(Outcome(self, {"share": share}), share)
+
+    def training_data(self, X: pd.DataFrame, labelled: Labelled) -> Any:
+        return X, labelled.outcome["share"], labelled.weight
+
+    def private_side(self, *, horizon: float | None = None) -> PrivateSide:
+        return ShareSide(self)
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """Both are known inside the `with`."""
+    methods.register(Uniform())
+    kinds.register(Fraction)
+    try:
+        yield
+    finally:
+        methods.forget(Uniform.name)
+        kinds.forget(Fraction.name)
