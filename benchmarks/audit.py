@@ -1,4 +1,4 @@
-"""What attacks prove about the mechanisms: `python -m benchmarks.audit`.
+"""What attacks prove about the methods: `python -m benchmarks.audit`.
 
 `private` at ε = 1 and 4 (end-to-end) with a white-box attacker at the gate, `published` at a nominal 2.5 (as-published)
 with an attacker who sees the released rows. Bounds grow with the runs; `within reach` is where they would end.
@@ -12,7 +12,7 @@ import time
 import warnings
 
 from benchmarks.published import RESULTS
-from distcondense.evaluate.audit.run import run_audit
+from distcondense.evaluate.audit import run_audit
 
 PRIVATE, NOMINAL = (1.0, 4.0), 2.5
 
@@ -28,11 +28,11 @@ def main() -> None:
     said = options.parse_args()
     warnings.simplefilter("ignore")
     found = []
-    for mechanism, epsilon in (*(("private", epsilon) for epsilon in PRIVATE), ("published", NOMINAL)):
-        private = mechanism == "private"
+    for method, epsilon in (*(("private", epsilon) for epsilon in PRIVATE), ("published", NOMINAL)):
+        private = method == "private"
         started = time.perf_counter()
         audit = run_audit(
-            mechanism=mechanism, epsilon=epsilon, runs=said.runs if private else said.published_runs,
+            method=method, epsilon=epsilon, runs=said.runs if private else said.published_runs,
             canaries=said.canaries if private else said.published_canaries, seed=said.seed, threads=said.threads,
         )  # fmt: skip
         seconds = time.perf_counter() - started

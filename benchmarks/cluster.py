@@ -30,11 +30,11 @@ import numpy as np
 from distcondense import Cluster, kernels
 from distcondense.bench.problems import FULL, Problem, problems
 from distcondense.cluster.executors import Executor, LocalExecutor, RayExecutor
-from distcondense.cluster.on_ray import connected
+from distcondense.cluster.ray.session import connected
 from distcondense.cluster.plan import LEAST_SECONDS, grid_of, plan
 from distcondense.cluster.worker import Shared
 from distcondense.kernels.update import AdamState, NoiseRule
-from distcondense.models.base import BlackBox, Reference
+from distcondense.models.base import BlackBox, Model
 from distcondense.models.jacobian import TILE_BYTES, TILE_ROWS, Batches
 
 RESULTS = Path(__file__).parent / "results"
@@ -109,7 +109,7 @@ def waiting(features: int, per_row: float) -> BlackBox:
     return BlackBox(scores, "probability", features, "waiting")
 
 
-def driver_seconds(reference: Reference, X: Any) -> float:
+def driver_seconds(reference: Model, X: Any) -> float:
     """What the driver does in a step besides the Jacobian: scores, clip and noise, Adam."""
     X, G = X.copy(), np.ones(X.shape, np.float32)
     adam, noise = AdamState.zeros(X.shape), NoiseRule(1.0, 1.0)
@@ -136,7 +136,7 @@ def scaling(said: argparse.Namespace) -> dict[str, Any]:
     with RayExecutor(Cluster(address="local", actors=2)) as executor:
         executor.open(waiting(d, 0.0), "blocked", X, widths)
         crew = executor._dispatcher.crew
-        found["put_seconds"] = statistics.median(seconds(lambda: crew.share(Shared(X, widths))) for _ in range(5))
+        found["put_seconds"] = statistics.median(seconds(lambda: crew.put(Shared(X, widths))) for _ in range(5))
     few, narrow = X[:64, :512].copy(), widths[:512].copy()
     with RayExecutor(Cluster(address="local", actors=2)) as executor:
         # a box that costs nothing, one unit a tile: a step is then messages and nothing else

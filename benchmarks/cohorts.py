@@ -1,7 +1,7 @@
 """The real data sets beside the project, as cohorts. They are not part of the product and never committed.
 
 `declared=True` gives the schema of benchmarks/schemas (public knowledge about each data set), which the private
-mechanism needs; without it the schema is inferred, as the published method's benchmarks do.
+method needs; without it the schema is inferred, as the published method's benchmarks do.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ CHAPTERS = (  # ICD-9: last code of each chapter
 )  # fmt: skip
 
 
-def _path(name: str) -> Path:
+def path_of(name: str) -> Path:
     path = DATA / name
     if not path.exists():
         sys.exit(f"this benchmark needs the data set {name} in ../shared/data, which is not there")
     return path
 
 
-def _schema(name: str, declared: bool) -> Schema | None:
+def schema_of(name: str, declared: bool = True) -> Schema | None:
     return Schema.from_toml(SCHEMAS / f"{name}.toml") if declared else None
 
 
 def seer(declared: bool = False) -> Cohort:
     """SEER breast, 4,024 patients: months until death."""
-    frame = read_table(_path("seer_breast_4024.csv")).rename(columns=str.strip)
+    frame = read_table(path_of("seer_breast_4024.csv")).rename(columns=str.strip)
     return Cohort.from_frame(
-        frame, time="Survival Months", event="Status", positive="Dead", schema=_schema("seer", declared)
+        frame, time="Survival Months", event="Status", positive="Dead", schema=schema_of("seer", declared)
     )
 
 
 def adult(declared: bool = False) -> Cohort:
     """UCI Adult, 48,842 people: income above 50K. `education` repeats `education-num`; `split` is not a feature."""
-    frame = read_table(_path("adult_48842.csv.gz")).drop(columns=["split", "education"])
+    frame = read_table(path_of("adult_48842.csv.gz")).drop(columns=["split", "education"])
     if declared:
         frame = frame.replace("?", None)
-    return Cohort.from_frame(frame, target="income", positive=">50K", schema=_schema("adult", declared))
+    return Cohort.from_frame(frame, target="income", positive=">50K", schema=schema_of("adult", declared))
 
 
 def brfss(declared: bool = True) -> Cohort:
     """CDC BRFSS 2015, 253,680 answers: diabetes."""
-    frame = read_table(_path("brfss2015_diabetes_binary.csv.gz"))
-    return Cohort.from_frame(frame, target="Diabetes_binary", schema=_schema("brfss", declared))
+    frame = read_table(path_of("brfss2015_diabetes_binary.csv.gz"))
+    return Cohort.from_frame(frame, target="Diabetes_binary", schema=schema_of("brfss", declared))
 
 
 def diabetes130(declared: bool = True) -> Cohort:
     """Diabetes-130, 101,766 encounters of 71,518 patients: readmitted within 30 days. 45 columns, by person."""
-    frame = pd.read_csv(_path("diabetes130_readmission.csv.gz"), keep_default_na=False, low_memory=False)
+    frame = pd.read_csv(path_of("diabetes130_readmission.csv.gz"), keep_default_na=False, low_memory=False)
     frame["readmitted"] = frame["readmitted"].where(frame["readmitted"] == "<30", "no")
     frame["age"] = frame["age"].map(_middle)
     frame["weight_kg"] = frame["weight"].map(lambda text: None if text == "?" else _middle(text)).astype("float64")
@@ -67,7 +67,7 @@ def diabetes130(declared: bool = True) -> Cohort:
         frame[name] = frame[name].map(_chapter)
     frame = frame.drop(columns=["encounter_id", "weight", "examide", "citoglipton"]).replace("?", None)
     return Cohort.from_frame(
-        frame, target="readmitted", positive="<30", person_id="patient_nbr", schema=_schema("diabetes130", declared)
+        frame, target="readmitted", positive="<30", person_id="patient_nbr", schema=schema_of("diabetes130", declared)
     )
 
 

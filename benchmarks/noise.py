@@ -14,14 +14,16 @@ import numpy as np
 
 import distcondense as dc
 from benchmarks import cohorts
-from benchmarks.published import PAPER, RESULTS, TUNED
-from distcondense.privacy.steps import PublishedAccountant
+from benchmarks.published import PAPER, RESULTS, TUNED, main_score
+from distcondense.data.persons import Stratified
+from distcondense.evaluate.score import CONDENSED
+from distcondense.privacy.steps import StepAccountant
 
 BUDGETS = (2.3, 5.0, 10.0, 25.0, 100.0, None)
 
 
 def cost(q: float, multiplier: float, steps: int) -> float:
-    return PublishedAccountant(q, 1e-5, rows=1, ledger=[(multiplier, steps)]).epsilon()
+    return StepAccountant(q, 1e-5, rows=1, ledger=[(multiplier, steps)]).epsilon()
 
 
 def main() -> None:
@@ -31,7 +33,7 @@ def main() -> None:
     said = options.parse_args()
     warnings.simplefilter("ignore")
     cohort = cohorts.seer()
-    train = len(cohort.split(seed=0).train)
+    train = len(Stratified(0).of(cohort).train)
     print("ε as-published (δ = 1e-5) of k steps at σ = 1, the most noise that signal-to-noise ≥ 1 allows\n")
     print("| IPC | q = m/n | 1 step | 10 steps | 100 steps | paper's ε, Cox / AFT |\n" + "| --- " * 6 + "|")
     for ipc in (50, 100, 500, 1000):
@@ -47,12 +49,13 @@ def main() -> None:
     for ipc in (500, 1000):
         cells = []
         for budget in BUDGETS:
-            how = {"mechanism": "none"} if budget is None else {"mechanism": "published", "epsilon": budget}
-            scores = [
-                dc.condense(cohort, reference="aft", ipc=ipc, seed=seed, soft=True, threads=said.threads, **how,
-                            **TUNED["seer", "aft"]).internal["metrics"]["condensed"]["c_index"]["value"]
+            how = {"noise": False} if budget is None else {"epsilon": budget}
+            runs = [
+                dc.condense(cohort, method="published", reference="aft", ipc=ipc, seed=seed, soft=True,
+                            threads=said.threads, **how, **TUNED["seer", "aft"])
                 for seed in range(said.seeds)
             ]  # fmt: skip
+            scores = [main_score(run.internal["scores"], CONDENSED).value for run in runs]
             found[f"{ipc}/{budget}"] = scores
             cells.append(f"{np.mean(scores):.3f} ± {np.std(scores, ddof=1):.3f}")
         print(f"| {ipc} | " + " | ".join(cells) + f" | {PAPER['aft', ipc][0]:.3f} |", flush=True)

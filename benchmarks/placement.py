@@ -12,8 +12,7 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,12 +29,16 @@ from sklearn.preprocessing import StandardScaler
 
 import distcondense as dc
 from benchmarks import cohorts
+from distcondense.arrays import Floats, Index
 from distcondense.data.codec import design_of
+from distcondense.data.outcome import Outcome
+from distcondense.data.persons import Coins
 from distcondense.data.schema import Schema
 from distcondense.methods.private import placement
-from distcondense.methods.private.fit import Learned
-from distcondense.methods.private.placement import Floats, Ints, Placed, Rng, expected_auroc, place
+from distcondense.methods.private.placement import Encoder, Mixture, Placed, Rng, closer, place
 from distcondense.models.jacobian import jacobian
+from distcondense.outcomes.base import Labelled, Learned
+from distcondense.outcomes.binary import STUDENT, Binary, LogOdds
 from distcondense.outcomes.measures import auroc
 
 RESULTS = Path(__file__).parent / "results"
@@ -49,6 +52,16 @@ RIDGE = 1e-2  # of kernel ridge regression, beside a kernel of 1 on its diagonal
 ZERO_STEPS, ZERO_RATE = 60, 0.05
 BOUNDARY_FLOOR = 0.25  # least density beside 1 at a probability of one half
 CLIMB_START, CLIMB_STEPS = 8, 45
+
+
+@dataclass(frozen=True)
+class Side(LogOdds):
+    """The product's, with another number of candidates."""
+
+    candidates: int = 32
+
+
+SIDE = Side(Binary(("outcome",)))
 
 
 @dataclass
@@ -69,58 +82,50 @@ class Lab:
     def rng(self, *way: int) -> Rng:
         return np.random.default_rng([self.seed, 0xB0, *way])
 
-    def pool(self, rows: int, rng: Rng) -> Ints:
+    def pool(self, rows: int, rng: Rng) -> Index:
         """I.i.d. rows of the population that the marginals describe."""
-        positive = int(np.clip(round(rows * self.learned.positive), 1, rows - 1))
+        positive = int(np.clip(round(rows * self.learned.shares[1]), 1, rows - 1))
         parts = ((0, rows - positive), (1, positive))
         return np.concatenate([placement._independent(self.learned, c, n, rng) for c, n in parts])
 
-    def stratified(self, rng: Rng, learned: Learned | None = None) -> Ints:
+    def stratified(self, rng: Rng, learned: Learned | None = None) -> Index:
         tables = (learned or self.learned).marginals
-        return np.concatenate([placement._stratified([p[c] for p in tables], self.ipc, rng) for c in (0, 1)])
+        return np.concatenate([placement.stratified([p[c] for p in tables], self.ipc, rng) for c in (0, 1)])
 
-    def exchanged(self, rng: Rng, learned: Learned | None = None) -> Ints:
-        mixture = placement._Mixture.of(learned or self.learned, self.width)
-        return placement._closer(self.stratified(rng, learned), mixture, self.swaps, rng)
+    def exchanged(self, rng: Rng, learned: Learned | None = None) -> Index:
+        mixture = Mixture.of(learned or self.learned, self.width)
+        return closer(self.stratified(rng, learned), mixture, self.swaps, rng)
 
-    def contributions(self, codes: Ints) -> Floats:
+    def contributions(self, codes: Index) -> Floats:
         """(n, d) what each cell adds to the log odds."""
         return np.stack([table[codes[:, j]] for j, table in enumerate(self.learned.model.tables)], axis=1)
 
     def placed(
-        self, codes: Ints, rng: Rng, *, inside: Floats | None = None, weight: Floats | None = None, hard: bool = False
+        self, codes: Index, rng: Rng, *, inside: Floats | None = None, weight: Floats | None = None, hard: bool = False
     ) -> Placed:
         m = len(codes)
         label = np.repeat(np.array([0, 1], np.int8), m // 2)
-        risk = label.astype(float) if hard else self.learned.model.probability(codes)
+        risk = label.astype(float) if hard else probability(self.learned, codes)
         share = np.ones(m) if weight is None else weight / weight.mean()
         inside = rng.random(codes.shape) if inside is None else inside
-        return Placed(codes, inside, label, share * self.learned.rows / m, risk=risk)
+        outcome = Outcome(SIDE.kind, {"label": label})
+        return Placed(codes, inside, Labelled(outcome, risk, share * self.learned.rows / m))
+
+    def agreement(self) -> Callable[[Placed], float]:
+        """The product's judgement: how well students of rows rank a pool like the private model does."""
+        rng, encode = self.rng(2), Encoder(self.learned.model.cells)
+        pool = self.pool(placement.POOL, rng)
+        judge = SIDE.judge(self.learned, pool, encode(pool, rng.random(pool.shape)))
+        return lambda placed: judge(encode(placed.codes, placed.inside), placed.labelled)
 
 
-def agreement(judge: placement._Judge, placed: Placed) -> float:
-    """The product's judgement, for rows that may differ in weight."""
-    rows = xgb.DMatrix(judge.encode(placed.codes, placed.inside), label=placed.risk, weight=placed.weight, nthread=1)
-    students = [
-        xgb.train({**placement.STUDENT, "seed": seed, "nthread": 1}, rows, placement.ROUNDS)
-        for seed in placement.STUDENT_SEEDS
-    ]
-    return float(np.mean([expected_auroc(s.predict(judge.pool, output_margin=True), judge.truth) for s in students]))
+def probability(learned: Learned, codes: Index) -> Floats:
+    return SIDE.expected(learned.model.margin(codes), learned)
 
 
 def best(lab: Lab, count: int, make: Callable[[Rng], Placed]) -> Placed:
     """The set whose students agree best with the private model."""
-    judge = placement._Judge(lab.learned, lab.rng(2))
-    return max((make(lab.rng(3, k)) for k in range(count)), key=lambda placed: agreement(judge, placed))
-
-
-@contextmanager
-def candidates(count: int) -> Iterator[None]:
-    usual, placement.CANDIDATES = placement.CANDIDATES, count
-    try:
-        yield
-    finally:
-        placement.CANDIDATES = usual
+    return max((make(lab.rng(3, k)) for k in range(count)), key=lab.agreement())
 
 
 # -- the ways ---------------------------------------------------------------------------------------------------------
@@ -138,8 +143,7 @@ def stratified(lab: Lab) -> Placed:
 
 def product(lab: Lab, *, count: int) -> Placed:
     """`place` as released, with another number of candidates."""
-    with candidates(count):
-        return place(lab.learned, lab.ipc, seed=lab.seed)
+    return place(lab.learned, replace(SIDE, candidates=count), lab.ipc, seed=lab.seed)
 
 
 def best_stratified(lab: Lab) -> Placed:
@@ -160,7 +164,7 @@ def inducing_points(lab: Lab, *, count: int) -> Placed:
     return best(lab, count, descend) if count > 1 else descend(lab.rng(7))
 
 
-def kip(lab: Lab, codes: Ints, moves: int, rng: Rng) -> Ints:
+def kip(lab: Lab, codes: Index, moves: int, rng: Rng) -> Index:
     codes = codes.copy()
     m, d = codes.shape
     pool = lab.contributions(lab.pool(KIP_POOL, rng))
@@ -169,7 +173,7 @@ def kip(lab: Lab, codes: Ints, moves: int, rng: Rng) -> Ints:
     rows = lab.contributions(codes)
     gram, cross = laplace(rows, rows, lab.width), laplace(pool, rows, lab.width)
 
-    def loss(gram: Floats, rows: Floats, changed: Ints, fresh: Floats) -> float:
+    def loss(gram: Floats, rows: Floats, changed: Index, fresh: Floats) -> float:
         alpha = cho_solve(cho_factor(gram + RIDGE * np.eye(m), check_finite=False), rows.sum(1) - centre)
         found = cross @ alpha + (fresh - cross[:, changed]) @ alpha[changed]
         return float(np.mean((found - truth) ** 2))
@@ -208,7 +212,7 @@ def zero_order(lab: Lab, *, count: int) -> Placed:
     return best(lab, count, descend) if count > 1 else descend(lab.rng(8))
 
 
-def zero_order_steps(lab: Lab, codes: Ints, steps: int, rng: Rng) -> Ints:
+def zero_order_steps(lab: Lab, codes: Index, steps: int, rng: Rng) -> Index:
     """Adam on the loss of a smooth student (kernel ridge regression) over a pool, then the nearest legal cells.
 
     L = ½ mean r², r = K_pool α − y_pool, α = A⁻¹ y, A = K + λI. The engine's split: ∂L/∂K and ∂L/∂y in closed form, the
@@ -243,7 +247,7 @@ def zero_order_steps(lab: Lab, codes: Ints, steps: int, rng: Rng) -> Ints:
     return nearest_cells(lab, z * spread, codes, rng)
 
 
-def nearest_cells(lab: Lab, values: Floats, codes: Ints, rng: Rng) -> Ints:
+def nearest_cells(lab: Lab, values: Floats, codes: Index, rng: Rng) -> Index:
     """Legal cells whose contributions are nearest; a cell that need not move stays, else one of the alike is drawn."""
     out = codes.copy()
     for j, table in enumerate(lab.learned.model.tables):
@@ -274,8 +278,8 @@ def boundary(lab: Lab, *, count: int) -> Placed:
     return best(lab, count, make) if count > 1 else make(lab.rng(10))
 
 
-def undecided(learned: Learned, codes: Ints) -> Floats:
-    p = learned.model.probability(codes)
+def undecided(learned: Learned, codes: Index) -> Floats:
+    p = probability(learned, codes)
     return BOUNDARY_FLOOR + (1 - BOUNDARY_FLOOR) * 4 * p * (1 - p)
 
 
@@ -302,18 +306,18 @@ def at_the_cuts(lab: Lab) -> Placed:
 
 def climb(lab: Lab, *, start: int, steps: int) -> Placed:
     """After the candidates, single rows drawn afresh while the students of the judge agree better."""
-    rng, judge = lab.rng(12), placement._Judge(lab.learned, lab.rng(2))
+    rng, agreement = lab.rng(12), lab.agreement()
     now = product(lab, count=start)
-    value = agreement(judge, now)
+    value = agreement(now)
     for _ in range(steps):
         codes, inside = now.codes.copy(), now.inside.copy()
         i = int(rng.integers(len(codes)))
         codes[i], inside[i] = (
-            placement._independent(lab.learned, int(now.label[i]), 1, rng)[0],
+            placement._independent(lab.learned, int(now.labelled.outcome["label"][i]), 1, rng)[0],
             rng.random(codes.shape[1]),
         )
         trial = lab.placed(codes, rng, inside=inside)
-        found = agreement(judge, trial)
+        found = agreement(trial)
         if found >= value:
             now, value = trial, found
     return now
@@ -351,13 +355,15 @@ class Test:
 
     def scores(self, placed: Placed, learned: Learned, seed: int) -> dict[str, float]:
         X = design_of(placed.features(learned.model.cells), self.schema)
-        rows = xgb.DMatrix(X.to_numpy(), label=placed.risk, weight=placed.weight, nthread=1)
-        settings = {**placement.STUDENT, "nthread": 1}
+        risk, persons = placed.labelled.soft, placed.labelled.weight
+        assert risk is not None
+        assert persons is not None
+        rows = xgb.DMatrix(X.to_numpy(), label=risk, weight=persons, nthread=1)
+        settings = {**STUDENT, "nthread": 1}
         boosters = [xgb.train({**settings, "seed": 10 * seed + k}, rows, 100) for k in range(STUDENTS)]
         found = [auroc(self.label, booster.inplace_predict(self.X.to_numpy())) for booster in boosters]
-        assert placed.risk is not None
-        weight = placed.weight / placed.weight.mean()
-        weights = np.concatenate([weight * (1 - placed.risk), weight * placed.risk])
+        weight = persons / persons.mean()
+        weights = np.concatenate([weight * (1 - risk), weight * risk])
         used, y = weights > 0, np.repeat([0, 1], len(X))
         chain = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
         chain.fit(pd.concat([X, X])[used], y[used], logisticregression__sample_weight=weights[used])
@@ -379,13 +385,13 @@ def main() -> None:
     for data in said.data:
         cohort = getattr(cohorts, data)(declared=True)
         for seed in range(said.seeds):
-            split = cohort.holdout(0.2, entropy=seed)
+            split = Coins(0.2, entropy=seed).of(cohort)
             train, real = cohort.take(split.train), cohort.take(split.test)
             model = dc.PrivateModel(epsilon=said.epsilon, delta=DELTA).fit(train)
             learned = model.learned_
             schema = Schema(tuple(cells.column for cells in learned.model.cells))
             names = [column.name for column in schema.columns]
-            test = Test(schema, design_of(real.features[names], schema), real.outcome.label)
+            test = Test(schema, design_of(real.features[names], schema), real.outcome["label"])
             itself = auroc(test.label, model.decision_function(real.features))
             for ipc in said.ipc:
                 lab = Lab(learned, ipc, seed)
@@ -410,11 +416,11 @@ def tiny() -> Learned:
     """A model of one column that needs no patient."""
     from distcondense.data.cells import public_cells
     from distcondense.models.additive import AdditiveModel
-    from distcondense.privacy.gate import Logistic
 
     cells = public_cells(Schema((dc.Column("x", "binary", categories=(0, 1)),)))
     model = AdditiveModel(cells, 0.0, (np.array([-1.0, 1.0]),))
-    return Learned(model, (0,), (np.array([[0.7, 0.3], [0.3, 0.7]]),), 100.0, 0.5, 99.0, Logistic())
+    marginals = (np.array([[0.7, 0.3], [0.3, 0.7]]),)
+    return Learned(model, (0,), marginals, 100.0, np.array([0.5, 0.5]), 99.0, SIDE.objective)
 
 
 def page(options: dict[str, Any], records: list[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""The private mechanism beside its baselines: `python -m benchmarks.private adult|brfss|diabetes130|seer|proteomics`.
+"""The private method beside its baselines: `python -m benchmarks.private adult|brfss|diabetes130|seer|proteomics`.
 
 Every cell is the mean ± standard deviation over seeds of the AUROC (survival: C-index) on real test rows that nothing
 was fitted on: a fifth of the persons, drawn anew for each seed, together with fresh privacy noise. All ε are
@@ -22,12 +22,14 @@ import distcondense as dc
 from benchmarks import cohorts
 from distcondense.data.cells import public_cells
 from distcondense.data.codec import Codec, design_of
-from distcondense.data.cohort import Cohort, Outcome
+from distcondense.data.cohort import Cohort
+from distcondense.data.outcome import Outcome
+from distcondense.data.persons import Coins
 from distcondense.errors import UserError
-from distcondense.models.learners import fit_aft, fit_cox, fit_xgb
-from distcondense.outcomes.measures import auroc, c_index
-from distcondense.privacy.accountant import Budget
-from distcondense.privacy.gate import Logistic, PrivateTable
+from distcondense.outcomes.binary import Logistic, fit_xgb
+from distcondense.outcomes.measures import auroc
+from distcondense.privacy.budget import Budget
+from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 
 RESULTS = Path(__file__).parent / "results"
@@ -76,7 +78,7 @@ def main() -> None:
         there = json.loads((RESULTS / f"{name}.json").read_text())["cells"]
         records = [r for r in there if not r["what"].startswith("published")]
     for seed in range(said.seeds):
-        split = cohort.holdout(0.2, entropy=seed)
+        split = Coins(0.2, entropy=seed).of(cohort)
         train, test = cohort.take(split.train), cohort.take(split.test)
         for record in run(said.data, train, test, said.epsilons or plan["epsilons"], plan["ipcs"], seed, said):
             records.append({"seed": seed, **record})
@@ -91,7 +93,7 @@ def run(
 ) -> Iterator[dict[str, Any]]:
     threads = said.threads
     if said.published:
-        result = dc.condense(train, mechanism="published", ipc=said.published, epsilon=2.5, seed=seed, threads=threads)
+        result = dc.condense(train, method="published", ipc=said.published, epsilon=2.5, seed=seed, threads=threads)
         for name, score in students(result, test, seed, threads).items():
             yield {"what": "published, ε = 2.5 as-published", "ipc": said.published, "student": name, "score": score}
         return
@@ -102,7 +104,7 @@ def run(
         model = dc.PrivateModel(epsilon=epsilon, delta=DELTA).fit(train)
         seconds = time.perf_counter() - started
         margin = model.decision_function(test.features)
-        yield {"what": "private model", "epsilon_end_to_end": epsilon, "score": scored(test, margin),
+        yield {"what": "private model", "epsilon_end_to_end": epsilon, "score": scored(test, "log-risk", margin),
                "seconds": seconds, "no_answer": bool(model.privacy_.answer)}  # fmt: skip
         for ipc in ipcs:
             started = time.perf_counter()
@@ -115,7 +117,7 @@ def run(
             for name, score in students(result, test, seed, threads).items():
                 yield {"what": "condensed", "epsilon_end_to_end": epsilon, "ipc": ipc, "student": name, "score": score,
                        "seconds": seconds}  # fmt: skip
-            if train.task == "binary" and len(train.schema.columns) <= 128:
+            if is_binary(train) and len(train.schema.columns) <= 128:
                 yield {"what": "naive Bayes sampler", "epsilon_end_to_end": epsilon, "ipc": ipc, "student": "xgb",
                        "score": naive_bayes(train, test, epsilon, ipc, seed, threads)}  # fmt: skip
     for ipc in ipcs:
@@ -124,10 +126,12 @@ def run(
             yield {"what": "random real rows", "ipc": ipc, "student": name, "score": score}
 
 
-def scored(test: Cohort, score: np.ndarray) -> float:
-    if test.outcome.time is None:
-        return auroc(test.outcome.label, score)
-    return c_index(test.outcome.time, test.outcome.label, score)
+def is_binary(cohort: Cohort) -> bool:
+    return cohort.outcome.kind.name == "binary"
+
+
+def scored(test: Cohort, link: str, score: np.ndarray) -> float:
+    return test.outcome.kind.score(link, score, test.outcome)
 
 
 def full(train: Cohort, test: Cohort, seed: int, threads: int) -> dict[str, float]:
@@ -135,11 +139,9 @@ def full(train: Cohort, test: Cohort, seed: int, threads: int) -> dict[str, floa
     try:
         codec = Codec.fit(train.features, train.schema)
         X, X_test = codec.encode(train.features), codec.encode(test.features)
-        if train.task == "binary":
-            return {"xgb": scored(test, fit_xgb(X, train.outcome, seed=seed, threads=threads).scores(X_test))}
         return {
-            "cox": scored(test, fit_cox(X, train.outcome).scores(X_test)),
-            "aft": scored(test, -fit_aft(X, train.outcome, seed=seed, threads=threads).scores(X_test)),
+            name: scored(test, learner.link, learner.fit(X, train.outcome, seed=seed, threads=threads).scores(X_test))
+            for name, learner in train.outcome.kind.learners.items()
         }
     except UserError:  # a few rows may hold one class only
         return {}
@@ -150,16 +152,18 @@ def students(result: dc.Result, test: Cohort, seed: int, threads: int) -> dict[s
     names = [c.name for c in result.schema.columns]
     X_test = design_of(test.features[names], result.schema)
     X, y, weight = result.training_data()
-    if test.task == "survival":
+    if not is_binary(test):
         centre, scale = X.mean(), X.std().replace(0, 1)
         time_name, event_name = result.outcome
         unit = float(np.median(y[time_name]))
-        outcome = Outcome(y[event_name].to_numpy(np.int8), y[time_name].to_numpy() / unit, result.outcome)
+        arrays = {"label": y[event_name].to_numpy(np.int8), "time": y[time_name].to_numpy() / unit}
+        outcome = Outcome(result.kind, arrays)
         rows, real = (((part - centre) / scale).to_numpy(np.float32) for part in (X, X_test))
-        return {
-            "cox": scored(test, fit_cox(rows, outcome, weight=weight).scores(real)),
-            "aft": scored(test, -fit_aft(rows, outcome, weight=weight, seed=seed, threads=threads).scores(real)),
+        fitted = {
+            name: learner.fit(rows, outcome, weight=weight, seed=seed, threads=threads)
+            for name, learner in result.kind.learners.items()
         }
+        return {name: scored(test, model.link, model.scores(real)) for name, model in fitted.items()}
     import xgboost as xgb
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
@@ -177,7 +181,7 @@ def students(result: dc.Result, test: Cohort, seed: int, threads: int) -> dict[s
         "nthread": threads,
     }
     booster = xgb.train(settings, xgb.DMatrix(soft.to_numpy(), label=risk, weight=persons, nthread=threads), 100)
-    out = {"xgb": auroc(test.outcome.label, booster.inplace_predict(X_test.to_numpy()))}
+    out = {"xgb": auroc(test.outcome["label"], booster.inplace_predict(X_test.to_numpy()))}
     for name, model in (
         ("logistic", LogisticRegression(max_iter=2000)),
         ("forest", RandomForestClassifier(300, min_samples_leaf=2, random_state=seed, n_jobs=threads)),
@@ -186,7 +190,7 @@ def students(result: dc.Result, test: Cohort, seed: int, threads: int) -> dict[s
         chain = make_pipeline(StandardScaler(), model)
         chain.fit(X, y, **{f"{chain.steps[-1][0]}__sample_weight": weight})
         score = chain.decision_function(X_test) if name != "forest" else chain.predict_proba(X_test)[:, 1]
-        out[name] = auroc(test.outcome.label, score)
+        out[name] = auroc(test.outcome["label"], score)
     return out
 
 
@@ -195,24 +199,24 @@ def naive_bayes(train: Cohort, test: Cohort, epsilon: float, ipc: int, seed: int
     cells = public_cells(train.schema, fine=16)
     budget = Budget.calibrate(epsilon=epsilon, delta=DELTA)
     codes = np.stack([c.codes(train.features[c.column.name]) for c in cells], axis=1)
-    gate = PrivateTable(codes, [c.size for c in cells], train.outcome.label, names=train.schema.names,
+    gate = PrivateTable(codes, [c.size for c in cells], train.outcome.arrays, names=train.schema.names,
                         objective=Logistic(), budget=budget, ledger=Ledger(), person=train.person,
                         rows_per_person=5)  # fmt: skip
     rng = np.random.default_rng([seed, ipc])
     drawn = []
     for j in range(len(cells)):
-        counts = np.maximum(gate.histogram((j,), mu=budget.mu / np.sqrt(len(cells))), 0) + 1e-9
+        counts = np.maximum(gate.histogram((j,), by="label", mu=budget.mu / np.sqrt(len(cells))), 0) + 1e-9
         drawn.append(np.concatenate([rng.choice(counts.shape[1], ipc, p=row / row.sum()) for row in counts]))
     X = np.stack(drawn, axis=1).astype(np.float32)
-    outcome = Outcome(np.repeat([0, 1], ipc).astype(np.int8), None, train.outcome.names)
+    outcome = Outcome(train.outcome.kind, {"label": np.repeat([0, 1], ipc).astype(np.int8)})
     model = fit_xgb(X, outcome, seed=seed, threads=threads)
     X_test = np.stack([c.codes(test.features[c.column.name]) for c in cells], axis=1).astype(np.float32)
-    return auroc(test.outcome.label, model.scores(X_test))
+    return auroc(test.outcome["label"], model.scores(X_test))
 
 
 def random_rows(train: Cohort, ipc: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng([seed, 0x4EA1])
-    return np.concatenate([rng.permutation(np.flatnonzero(train.outcome.label == c))[:ipc] for c in (0, 1)])
+    return np.concatenate([rng.permutation(np.flatnonzero(train.outcome["label"] == c))[:ipc] for c in (0, 1)])
 
 
 def table(data: str, records: list[dict[str, Any]]) -> str:

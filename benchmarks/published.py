@@ -17,6 +17,7 @@ import numpy as np
 
 import distcondense as dc
 from benchmarks import cohorts
+from distcondense.evaluate.score import CONDENSED, FULL, RANDOM, Score, find
 
 RESULTS = Path(__file__).parent / "results"
 PAPER = {  # Table 3, SEER: C-index and ε
@@ -50,7 +51,7 @@ def main() -> None:
     cohort = load()
     warnings.simplefilter("ignore")
     form = "raw rows (--soft)" if said.soft else "legal rows"
-    print(f"# {said.data}, mechanism published, {form}, {said.steps} steps, {said.seeds} seeds, δ = 1e-5\n")
+    print(f"# {said.data}, method published, {form}, {said.steps} steps, {said.seeds} seeds, δ = 1e-5\n")
     print("| " + " | ".join(HEAD) + " |\n" + "| --- " * len(HEAD) + "|")
     records = []
     for reference, ipc in plan:
@@ -59,9 +60,9 @@ def main() -> None:
         started, runs = time.perf_counter(), []
         for seed in range(said.seeds):
             how = {"steps": said.steps, **TUNED.get((said.data, reference), {})}
-            result = dc.condense(cohort, mechanism="published", reference=reference, ipc=ipc, epsilon=epsilon,
+            result = dc.condense(cohort, method="published", reference=reference, ipc=ipc, epsilon=epsilon,
                                  seed=seed, **how, soft=said.soft, threads=said.threads)  # fmt: skip
-            runs.append({"privacy": result.privacy.to_dict(), "metrics": result.internal["metrics"], "seed": seed})
+            runs.append({"privacy": result.privacy.to_dict(), "scores": result.internal["scores"], "seed": seed})
         seconds = (time.perf_counter() - started) / said.seeds
         print(row(reference, ipc, runs, paper, seconds), flush=True)
         records.append(
@@ -78,19 +79,24 @@ def main() -> None:
     (RESULTS / name).write_text(json.dumps({"options": vars(said), "cells": records}, indent=1) + "\n")
 
 
+def main_score(scores: list[dict], way: str) -> Score:
+    """The kind's main measure of one way to train, which is the first that a run records of it."""
+    found = find(map(Score.from_dict, scores), way)
+    assert found is not None
+    return found
+
+
 def row(reference: str, ipc: int, runs: list[dict], paper: tuple[float, float] | None, seconds: float) -> str:
-    key = "c_index" if "c_index" in runs[0]["metrics"]["full"] else "auroc"
-
     def values(of: str) -> np.ndarray:
-        return np.array([r["metrics"][of].get(key, {}).get("value") or np.nan for r in runs], float)
+        return np.array([main_score(r["scores"], of).value for r in runs])
 
-    first = runs[0]["metrics"]["condensed"][key]
-    condensed, privacy = values("condensed"), [r["privacy"] for r in runs]
+    first = main_score(runs[0]["scores"], CONDENSED)
+    condensed, privacy = values(CONDENSED), [r["privacy"] for r in runs]
     cells = [
         reference, str(ipc), f"{condensed.mean():.3f} ± {condensed.std(ddof=1) if len(runs) > 1 else 0:.3f}",
-        f"{first['value']:.3f} [{first['low']:.3f}, {first['high']:.3f}]",
+        f"{first.value:.3f} [{first.low:.3f}, {first.high:.3f}]",
         f"{paper[0]:.3f} (ε {paper[1]:.2f} as-published)" if paper else "—",
-        f"{values('random_real').mean():.3f}", f"{values('full').mean():.3f}",
+        f"{values(RANDOM).mean():.3f}", f"{values(FULL).mean():.3f}",
         f"{np.mean([p['epsilon'] for p in privacy]):.2f} / {np.mean([p['epsilon_at_last_step'] for p in privacy]):.2f}",
         privacy[0]["worst_case_epsilon"], f"{seconds:.0f}",
     ]  # fmt: skip
