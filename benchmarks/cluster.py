@@ -30,8 +30,8 @@ import numpy as np
 from distcondense import Cluster, kernels
 from distcondense.bench.problems import FULL, Problem, problems
 from distcondense.cluster.executors import Executor, LocalExecutor, RayExecutor
-from distcondense.cluster.ray.session import connected
 from distcondense.cluster.plan import LEAST_SECONDS, grid_of, plan
+from distcondense.cluster.ray.session import connected
 from distcondense.cluster.worker import Shared
 from distcondense.kernels.update import AdamState, NoiseRule
 from distcondense.models.base import BlackBox, Model

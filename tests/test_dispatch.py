@@ -37,7 +37,7 @@ UNITS = 16
 # ---- the planner
 
 
-def cells(tile: Tile) -> list[tuple[int, int]]:
+def entries(tile: Tile) -> list[tuple[int, int]]:
     return [(i, j) for i in range(tile.top, tile.bottom) for j in range(tile.first, tile.last)]
 
 
@@ -51,11 +51,11 @@ def test_tiles_of_a_run_of_units_are_those_units_and_no_other(side: tuple[int, i
     first = data.draw(st.integers(0, grid.units))
     last = data.draw(st.integers(first, grid.units))
     found = grid.tiles(first, last)
-    covered = [cell for _, tile in found for cell in cells(tile)]
-    assert sorted(covered) == sorted(cell for unit in slow[first:last] for cell in unit)
+    covered = [entry for _, tile in found for entry in entries(tile)]
+    assert sorted(covered) == sorted(entry for unit in slow[first:last] for entry in unit)
     assert sum(units for units, _ in found) == last - first
     for units, tile in found:
-        assert sum(set(unit) <= set(cells(tile)) for unit in slow) == units  # none is cut
+        assert sum(set(unit) <= set(entries(tile)) for unit in slow) == units  # none is cut
     assert len(found) <= 3  # the end of a stripe, whole stripes, the start of one
 
 
@@ -77,7 +77,7 @@ def test_shares_are_the_largest_remainders(units: int, speeds: list[int]) -> Non
 
 
 @given(sides, st.lists(st.floats(0, 1e4), min_size=1, max_size=5).filter(any))
-def test_a_plan_covers_every_cell_once_in_the_order_of_the_table(
+def test_a_plan_covers_every_entry_once_in_the_order_of_the_table(
     side: tuple[int, int, int, int], speeds: list[float]
 ) -> None:
     grid = Grid(*side)
@@ -233,7 +233,7 @@ class PlayedCrew:
 
 
 class Cut(Batches):
-    """A black box's batches of a given shape, and how often each cell of J was placed."""
+    """A black box's batches of a given shape, and how often each entry of J was placed."""
 
     def __init__(self, shape: tuple[int, int] = SHAPE) -> None:
         slope = np.linspace(-1, 1, COLUMNS, dtype=np.float32)

@@ -27,9 +27,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from distcondense import Cluster, Settings, cli, errors, kernels
+from distcondense import Cluster, errors, kernels
 from distcondense import jacobian as jacobian_function
 from distcondense.arrays import Index, Matrix
+from distcondense.cli.common import with_address
 from distcondense.cluster.executors import LocalExecutor, RayExecutor, _check_store, executor_of
 from distcondense.cluster.plan import Grid
 from distcondense.cluster.worker import Part, Shared, Worker, versions
@@ -40,6 +41,7 @@ from distcondense.kernels.update import NoiseRule
 from distcondense.methods.published import engine
 from distcondense.methods.published.engine import Problem, RealScores, optimise, seed_key
 from distcondense.methods.published.objectives import Composite, bce
+from distcondense.methods.published.options import PublishedOptions
 from distcondense.models import compiled
 from distcondense.models.base import BlackBox, Model
 from distcondense.models.jacobian import Batches, Tile, Walk, on_gpu, way_of
@@ -413,7 +415,7 @@ def loop(
         model_of("trees"), start, Composite(lambda f: bce(f, label), label.astype(np.int64), average=False, rho=0.1),
         RealScores((real[:20], real[20:]), (rows - rows // 2, rows // 2)), NoiseRule(0.05, sigma_base),
     )  # fmt: skip
-    said = Settings(mechanism="none", ipc=3, steps=steps, evaluate_every=5, learning_rate=0.1)
+    said = PublishedOptions(noise=False, ipc=3, steps=steps, evaluate_every=5, learning_rate=0.1)
     accountant = StepAccountant(0.1, 1e-5, rows, record=record)
     with executor:
         executor.open(problem.reference, "auto", start, np.ones(COLUMNS, np.float32))
@@ -637,4 +639,4 @@ def test_a_store_that_cannot_hold_a_step_is_refused_with_both_sizes() -> None:
 def test_ray_takes_an_address_or_nothing(said: list[str], meant: list[str], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     Path("table.csv").touch()
-    assert cli._with_address(said) == meant
+    assert with_address(said) == meant

@@ -32,6 +32,7 @@ import distcondense as dc
 from distcondense.cluster.executors import LocalExecutor, RayExecutor
 from distcondense.cluster.ray._ray_private import patient_start
 from distcondense.cluster.ray.actors import Actor
+from distcondense.cluster.ray.session import connected
 from distcondense.errors import ClusterError, DistcondenseWarning, ModelError
 from distcondense.kernels import cuda
 from distcondense.methods.published.engine import State
@@ -67,8 +68,8 @@ def on(nodes: RayCluster, actors: int, **more: Any) -> RayExecutor:
 
 
 # The one place that knows the names of a method and its options; one thread, as two wait for each other on busy cores.
-METHOD = {"mechanism": "published", "epsilon": 2.5, "ipc": 10, "steps": 8, "evaluate_every": 4, "path": "blocked"}
-NOISELESS = ["--mechanism", "none", "--ipc", 10, "--steps", 2, "--path", "blocked", "--threads", 1]
+METHOD = {"method": "published", "epsilon": 2.5, "ipc": 10, "steps": 8, "evaluate_every": 4, "path": "blocked"}
+NOISELESS = ["--method", "published", "--no-noise", "--ipc", 10, "--steps", 2, "--path", "blocked", "--threads", 1]
 COHORT = {"target": "died", "ignore": ["months", "event"]}
 
 
@@ -108,8 +109,13 @@ def perceptron() -> BlackBox:
 @pytest.mark.parametrize("actors", [1, 3])
 def test_any_number_of_actors_on_two_nodes_gives_the_bits_of_one_thread(nodes, undisturbed, actors):
     assert loops.run(LocalExecutor(2), loops.smooth()) == undisturbed
-    executor = on(nodes, actors)
-    assert loops.run(executor, loops.smooth()) == undisturbed
+    executor, priorities = on(nodes, actors), set[int]()
+
+    def look(step: int) -> None:
+        priorities.update(os.getpriority(os.PRIO_PROCESS, who.pid) for who in executor._dispatcher.members if who)
+
+    assert loops.run(executor, loops.smooth(), at_step=look) == undisturbed
+    assert priorities == {os.getpriority(os.PRIO_PROCESS, 0)}  # at Ray's own they would starve on a busy machine
     facts = executor.facts()
     assert (facts["executor"], facts["actors"], facts["nodes"], facts["restarts"]) == ("ray", actors, 2, 0)
     assert facts["tiles"] >= loops.STEPS
@@ -343,6 +349,15 @@ def test_a_port_of_something_else_is_refused(call, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = "{}:{}".format(*server.getsockname())
         refused(condense(call, "--ray", address), "does not answer as Ray does")
+
+
+def test_a_node_that_does_not_come_up_is_said(monkeypatch):
+    def init(**_: Any) -> None:
+        raise Exception("The current node timed out during startup. This could happen because …")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(ClusterError, match="did not come up in time"), connected(dc.Cluster(address="local")):
+        pass
 
 
 def test_options_of_actors_without_ray_are_refused(call):

@@ -811,8 +811,9 @@ def head(free_ports: Callable[[int], list[int]]) -> Iterator[Head]:
     ports = dict(zip(options, free_ports(len(options)), strict=True))
     programs = Path(sys.executable).parent
     process = subprocess.Popen(
-        [programs / "python", "-c", PATIENT_RAY, "start", "--head", "--block", "--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1",
-         "--num-cpus=2", "--object-store-memory=100000000", f"--temp-dir={folder / 'ray'}", "--disable-usage-stats",
+        [sys.executable, "-c", PATIENT_RAY, "start", "--head", "--block", "--node-ip-address=127.0.0.1",
+         "--dashboard-host=127.0.0.1", "--num-cpus=2", "--object-store-memory=100000000",
+         f"--temp-dir={folder / 'ray'}", "--disable-usage-stats",
          *(f"--{option}={port}" for option, port in ports.items())],
         env=os.environ | {
             "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -844,7 +845,18 @@ def demo(head: Head) -> Job:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_TOKEN_PATH", str(head.token))
         patch.delenv("RAY_AUTH_TOKEN", raising=False)
-        command = ["python", "-m", "distcondense", "demo", "--out", str(head.data / "demo"), "--threads", "1"]
+        command = [
+            "python",
+            "-m",
+            "distcondense",
+            "demo",
+            "--method",
+            "private",
+            "--out",
+            str(head.data / "demo"),
+            "--threads",
+            "1",
+        ]
         return submit(command, address=head.address, say=quiet)
 
 
@@ -905,6 +917,6 @@ def test_the_demo_runs_as_a_job_and_leaves_its_result_folders(at_head: Head, dem
     assert state.exit_code == 0, "".join(shown)[-3000:]
     assert "run folders:" in "".join(shown)
     for name in ("breast_cancer", "gbsg2"):
-        release = at_head.data / "demo" / name / "release"
+        release = at_head.data / "demo" / name / "private" / "release"
         assert len(pd.read_parquet(release / "condensed.parquet")) == 100
         assert json.loads((release / "privacy.json").read_text())["guarantee"] == "end-to-end"

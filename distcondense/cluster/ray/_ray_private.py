@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +75,6 @@ def greet_gcs(address: str) -> None:
 
 # ---- starting a node on a busy machine
 
-START_VARIABLES = {  # read by the processes of a node when they start
-    "RAY_gcs_server_port_wait_time_s": 1,
-    "RAY_worker_register_timeout_seconds": 1,
-    "RAY_agent_register_timeout_ms": 1000,
-}
-
 
 @contextmanager
 def patient_start(seconds: int) -> Iterator[None]:
@@ -87,13 +82,15 @@ def patient_start(seconds: int) -> Iterator[None]:
 
     Ray gives up after 15 or 30 seconds, however busy the machine is. Its raylet even ends itself where the two agents
     of its node have not written their ports into files 15 seconds after it began (Ray's issue 65983, open). So the
-    ports are chosen, and the files are there, before it begins.
+    ports are chosen, and the files are there, before it begins. Workers run at this program's own priority: at Ray's
+    (niceness 15) four busy processes leave them a thirtieth of a core, and an actor takes minutes to come up.
     """
     from ray._private import services
 
     start, get = services.start_raylet, services.get_node
     raylets: list[Any] = []
 
+    @wraps(start)
     def start_raylet(*arguments: Any, **options: Any) -> Any:
         given = inspect.signature(start).bind(*arguments, **options)
         _write_ports(given.arguments)
@@ -111,7 +108,13 @@ def patient_start(seconds: int) -> Iterator[None]:
                     raise
             time.sleep(0.1)
 
-    ours = {name: str(seconds * factor) for name, factor in START_VARIABLES.items() if name not in os.environ}
+    variables = {  # read by the processes of a node when they start
+        "RAY_gcs_server_port_wait_time_s": seconds,
+        "RAY_worker_register_timeout_seconds": seconds,
+        "RAY_agent_register_timeout_ms": 1000 * seconds,
+        "RAY_worker_niceness": 0,
+    }
+    ours = {name: str(value) for name, value in variables.items() if name not in os.environ}
     os.environ.update(ours)
     services.start_raylet, services.get_node = start_raylet, get_node
     try:
@@ -126,18 +129,19 @@ def _write_ports(options: dict[str, Any]) -> None:
     """A free port for each of a node's agents, in `options` of `start_raylet` and in the file the raylet looks for."""
     from ray import _raylet
 
+    raylet: Any = _raylet  # its stubs know little of it
     files = {
-        "metrics_agent_port": _raylet.METRICS_AGENT_PORT_NAME,
-        "metrics_export_port": _raylet.METRICS_EXPORT_PORT_NAME,
-        "dashboard_agent_listen_port": _raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
-        "runtime_env_agent_port": _raylet.RUNTIME_ENV_AGENT_PORT_NAME,
+        "metrics_agent_port": raylet.METRICS_AGENT_PORT_NAME,
+        "metrics_export_port": raylet.METRICS_EXPORT_PORT_NAME,
+        "dashboard_agent_listen_port": raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
+        "runtime_env_agent_port": raylet.RUNTIME_ENV_AGENT_PORT_NAME,
     }
     with ExitStack() as held:  # all at once, so that they differ
         for name, file in files.items():
             one = held.enter_context(socket.socket())
             one.bind(("127.0.0.1", 0))
             options[name] = options.get(name) or one.getsockname()[1]
-            _raylet.persist_port(options["session_dir"], options["node_id"], file, options[name])
+            raylet.persist_port(options["session_dir"], options["node_id"], file, options[name])
 
 
 def timed_out(error: BaseException) -> bool:
