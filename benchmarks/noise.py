@@ -57,7 +57,7 @@ def main() -> None:
             ]  # fmt: skip
             scores = [main_score(run.internal["scores"], CONDENSED).value for run in runs]
             found[f"{ipc}/{budget}"] = scores
-            cells.append(f"{np.mean(scores):.3f} ± {np.std(scores, ddof=1):.3f}")
+            cells.append(f"{np.mean(scores):.3f} ± {np.std(scores, ddof=1) if said.seeds > 1 else 0:.3f}")
         print(f"| {ipc} | " + " | ".join(cells) + f" | {PAPER['aft', ipc][0]:.3f} |", flush=True)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "noise.json").write_text(json.dumps({"options": vars(said), "scores": found}, indent=1) + "\n")

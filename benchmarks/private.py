@@ -104,7 +104,7 @@ def run(
         model = dc.PrivateModel(epsilon=epsilon, delta=DELTA).fit(train)
         seconds = time.perf_counter() - started
         margin = model.decision_function(test.features)
-        yield {"what": "private model", "epsilon_end_to_end": epsilon, "score": scored(test, "log-risk", margin),
+        yield {"what": "private model", "epsilon_end_to_end": epsilon, "score": scored(test, model.model_.link, margin),
                "seconds": seconds, "no_answer": bool(model.privacy_.answer)}  # fmt: skip
         for ipc in ipcs:
             started = time.perf_counter()

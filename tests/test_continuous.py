@@ -79,7 +79,7 @@ def test_bounds_are_needed_before_a_row_is_read():
 
 
 def test_published_refuses_a_number_by_name():
-    with pytest.raises(SettingsError, match="method published: takes .*Found a continuous outcome"):
+    with pytest.raises(SettingsError, match=r"method published: takes .*Found a continuous outcome"):
         dc.condense(cohort(100), method="published", epsilon=2.5)
 
 

@@ -1,4 +1,4 @@
-"""The house stands as drawn in CONTRIBUTING.md: imports point one way, names stay in their rooms, heavy things load late."""
+"""The house stands as drawn in CONTRIBUTING.md: imports point one way, names stay in their rooms, heavy loads late."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def imported(path: Path) -> Iterator[str]:
     """Modules a file imports at its top level or inside a function; TYPE_CHECKING blocks count too."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
-            yield from [f"{node.module}.{a.name}" for a in node.names] if node.module == "distcondense" else [node.module]
+            bare = node.module == "distcondense"
+            yield from [f"{node.module}.{a.name}" for a in node.names] if bare else [node.module]
         elif isinstance(node, ast.Import):
             yield from (a.name for a in node.names)
 

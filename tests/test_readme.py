@@ -37,7 +37,8 @@ def commands() -> list[list[str]]:
 
 
 def test_the_readmes_python_runs_as_it_stands(tmp_path: Path) -> None:
-    small_frame(400).drop(columns=["months", "event"]).to_parquet(tmp_path / "cohort.parquet")
+    frame = small_frame(400).drop(columns=["months", "event"]).assign(mrn=[f"p{k // 2}" for k in range(400)])
+    frame.to_parquet(tmp_path / "cohort.parquet")
     (tmp_path / "cohort.toml").write_text(SMALL_SCHEMA.to_toml(), encoding="utf-8")
     code = "\n".join(blocks("python"))
     assert "dc.condense" in code

@@ -53,7 +53,7 @@ def test_a_toy_kind_has_a_private_model():
 
 
 def test_a_method_that_does_not_take_a_kind_refuses_it_by_name():
-    with pytest.raises(SettingsError, match="published.*takes.*Found a fraction outcome"):
+    with pytest.raises(SettingsError, match=r"published.*takes.*Found a fraction outcome"):
         dc.condense(cohort_of_shares(), method="published", epsilon=2.5)
 
 

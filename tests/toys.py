@@ -1,13 +1,13 @@
 """A toy method and a toy kind of outcome, one class each: what a stranger writes to add one. The tests register them.
 
-`Uniform` draws rows from the schema alone. `Fraction` is a share between 0 and 1, learned as log odds of a soft outcome.
+`Uniform` draws rows from the schema alone. `Fraction` is a share between 0 and 1, learned as the log odds of a share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -85,7 +85,7 @@ class SoftLogistic(Logistic):
 @dataclass(frozen=True)
 class ShareSide(LogOdds):
     kind: Any
-    objective: Any = SoftLogistic()
+    objective: Any = field(default_factory=SoftLogistic)
     link: str = "share"
 
     def label(self, learned: Any, codes: Any, group: Any, at: Any) -> Labelled:
