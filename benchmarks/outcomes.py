@@ -2,7 +2,7 @@
 
 Every cell is the mean ± standard deviation over seeds on real test rows that nothing was fitted on: a fifth of the
 persons, drawn anew for each seed, with fresh privacy noise. Macro one-vs-rest AUROC for classes, R² for numbers. All ε
-are end-to-end at δ = 1e-5. At the same total ε stand: the private model itself; the floor (classes: one binary model for
+are end-to-end at δ = 1e-5. At the same total ε stand: the private model itself; the floor (classes: a binary model for
 each class against the rest, each with its share of the budget); a naive-Bayes sampler that spends everything on private
 marginals by class or stratum, with hard labels. Constants of the method were set with these data sets in view.
 """

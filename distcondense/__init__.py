@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from distcondense.evaluate.score import Score as Score
     from distcondense.methods.private.estimator import PrivateModel as PrivateModel
     from distcondense.models.jacobian import jacobian as jacobian
+    from distcondense.privacy.odometer import Odometer as Odometer
     from distcondense.runs.result import Result as Result
 
 __version__ = "0.1.0"
@@ -26,11 +27,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "Cluster": "cluster.config", "Cohort": "data.cohort", "Column": "data.schema", "Schema": "data.schema",
     "Result": "runs.result", "Score": "evaluate.score", "PrivateModel": "methods.private.estimator", "condense": "api",
-    "evaluate": "api", "design": "data.codec", "jacobian": "models.jacobian",
+    "evaluate": "api", "design": "data.codec", "jacobian": "models.jacobian", "Odometer": "privacy.odometer",
 }  # fmt: skip
 __all__ = [
-    "Cluster", "Cohort", "Column", "PrivateModel", "Result", "Schema", "Score", "condense", "design", "evaluate",
-    "jacobian",
+    "Cluster", "Cohort", "Column", "Odometer", "PrivateModel", "Result", "Schema", "Score", "condense", "design",
+    "evaluate", "jacobian",
 ]  # fmt: skip
 
 

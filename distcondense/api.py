@@ -30,8 +30,11 @@ from distcondense.methods.base import (
     default_method,
     method_named,
     options_of,
+    planned,
     refuse,
 )
+from distcondense.privacy.ledger import new_run
+from distcondense.privacy.odometer import Odometer
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.result import Result, table_of
 
@@ -57,6 +60,7 @@ def condense(
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
     cluster: Cluster | None = None,
+    odometer: str | Path | Odometer | None = None,
     **options: Any,
 ) -> Result:
     """Condense a cohort.
@@ -69,6 +73,8 @@ def condense(
         `link` says what its scores are. Private fits a model of its own, and the name only says what students the rows
         are for. A callable is called from several threads at once in process; say threads=1 if it cannot stand that.
     cluster: spread a method's Jacobian over Ray (`dc.Cluster()` starts one here); same result to the bit.
+    odometer: the account of these patients (`dc.Odometer`, or its path), which every run on them shares: this one is
+        charged before it reads anybody, and refused where that is over the custodian's cap.
     out: a run folder, written as the run goes; with `resume` an interrupted run goes on to the same result.
     """
     if old := [name for name in options if name in OLD_WORDS]:
@@ -83,6 +89,7 @@ def condense(
     if threads < 1:
         raise SettingsError("threads", "must be at least 1", found=str(threads), fix="leave it out for all cores")
     refuse(chosen, cohort.facts, settings)
+    account = Odometer.of(odometer)
     identity = {
         "method": chosen.name, "options": settings.to_dict(), "data": cohort.fingerprint(),
         "backend": kernels.backend(),
@@ -98,9 +105,11 @@ def condense(
         if say:
             say(line)
 
-    context = Context(threads=threads, say=say_and_log, folder=folder, cluster=cluster)
+    run = folder.run if folder else new_run()
+    context = Context(threads=threads, say=say_and_log, folder=folder, cluster=cluster, run=run, odometer=account)
     context = context if progress is None else replace(context, progress=progress)
     try:
+        _charge(chosen, cohort, settings, context)
         result, condensed = _run(chosen, cohort, settings, identity, context)
     except UserError:
         if folder:
@@ -108,8 +117,8 @@ def condense(
             if folder.checkpoint.path.exists():
                 say_and_log("what was done is kept: --resume goes on from there")
         raise
+    result = replace(result, earlier=context.earlier())
     if folder:
-        result = replace(result, earlier=folder.earlier_events())
         result.write(folder)
         _draw(condensed, folder, say_and_log)
         say_and_log(f"written: {folder.path}")
@@ -126,6 +135,17 @@ def evaluate(cohort: Cohort, result: Result, *, seed: int = 0, threads: int | No
     if note:
         warnings.warn(note, DistcondenseWarning, stacklevel=2)
     return scores
+
+
+def _charge(method: Method, cohort: Cohort, settings: Any, context: Context) -> None:
+    """On the patients' account, on disk, before anybody is read; once, however often the run is resumed."""
+    if context.odometer is not None:
+        with warnings.catch_warnings():  # said once, by the run itself
+            warnings.simplefilter("ignore", DistcondenseWarning)
+            asked = planned(method, cohort.facts, settings)
+        about = "" if context.folder is None else context.folder.path.name
+        context.odometer.charge(context.run, asked, about, method=method.name, guarantee=settings.promise)
+        context.say(f"charged: {context.odometer.path}")
 
 
 def _run(

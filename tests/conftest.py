@@ -77,16 +77,22 @@ SMALL_SCHEMA = Schema(
         Column("stage", "categorical", categories=("I", "II", "III")),
     )
 )
+OUTCOMES = (
+    Column("died", "binary", categories=(0, 1)),
+    Column("months", "continuous"),  # no bounds: whoever wants a horizon says one
+    Column("event", "binary", categories=(0, 1)),
+)
+SMALL_TABLE = Schema((*SMALL_SCHEMA.columns, *OUTCOMES))  # the same with its outcomes declared
 
 
 @pytest.fixture
 def binary() -> Cohort:
-    return Cohort.from_frame(small_frame(), target="died", ignore=["months", "event"], schema=SMALL_SCHEMA)
+    return Cohort.from_frame(small_frame(), target="died", ignore=["months", "event"], schema=SMALL_TABLE)
 
 
 @pytest.fixture
 def survival() -> Cohort:
-    return Cohort.from_frame(small_frame(), time="months", event="event", ignore=["died"], schema=SMALL_SCHEMA)
+    return Cohort.from_frame(small_frame(), time="months", event="event", ignore=["died"], schema=SMALL_TABLE)
 
 
 @pytest.fixture

@@ -17,7 +17,15 @@ from scipy.special import ndtr
 
 from distcondense.errors import BudgetError, SettingsError
 from distcondense.privacy import curves, noise
-from distcondense.privacy.accountant import membership_advantage, replay, trade_off, with_earlier
+from distcondense.privacy.accountant import (
+    FALSE_ALARMS,
+    membership_advantage,
+    missed_at,
+    replay,
+    together,
+    trade_off,
+    with_earlier,
+)
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.curves import (
     CELLS_MAX,
@@ -271,7 +279,7 @@ def test_no_event_costs_nothing():
     found = replay([], 1e-5)
     assert (found.epsilon, found.pld, found.exact_or_rdp, found.mu, found.delta_grid) == (0, 0, 0, 0, 0)
     assert membership_advantage([]) == 0
-    assert trade_off([])[50] == pytest.approx((0.5, 0.5))
+    assert missed_at(trade_off([]), 0.5) == pytest.approx(0.5)
 
 
 def test_events_survive_json_bit_for_bit():
@@ -333,10 +341,79 @@ def test_choices_can_only_lower_the_trade_off():
 
 @pytest.mark.parametrize("events", [[gaussian(0.5)], [gaussian(0.3), choice(0.3, 4)]])
 def test_the_best_attacker_of_the_curve_has_the_stated_advantage(events):
-    best = max(1 - alpha - beta for alpha, beta in trade_off(events, points=1001))
+    best = max(1 - alpha - beta for alpha, beta in trade_off(events, np.linspace(0, 1, 1001)))
     assert best == pytest.approx(membership_advantage(events), abs=1e-4)
     assert best <= membership_advantage(events) + 1e-9
 
 
+def test_the_curve_has_ten_points_a_decade_at_both_ends():
+    alphas = np.array(FALSE_ALARMS)
+    assert (alphas[0], alphas[1], alphas[-2], alphas[-1]) == (0, 1e-6, 1 - 1e-6, 1)
+    assert (np.diff(alphas) > 0).all()
+    assert np.allclose(alphas + alphas[::-1], 1)
+    small = alphas[(alphas > 0) & (alphas <= 0.05)]
+    assert np.diff(np.log10(small)).max() < 0.11
+    assert np.diff(alphas).max() < 0.0103
+    assert {1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.1, 0.5} <= set(FALSE_ALARMS)
+
+
+def test_members_found_at_one_false_alarm_in_a_thousand_are_not_understated():
+    """ε = 5: 2.4%, where chords between equidistant points said 1.1%."""
+    mu = gaussian_mu(5.0, 1e-5)
+    exact = float(ndtr(mu - 3.090232306167813))
+    assert exact == pytest.approx(0.0245, abs=1e-4)
+    assert 1 - missed_at(trade_off([gaussian(mu)]), 1e-3) == pytest.approx(exact, rel=1e-6)
+
+
+@given(st.floats(0.01, 6.0), st.one_of(st.floats(0, 1), st.floats(-9, 0).map(lambda power: 10.0**power)))
+def test_a_reading_of_the_stored_curve_is_never_above_the_exact_one(mu, alpha):
+    curve = trade_off([gaussian(mu)])
+    with mpmath.workdps(40):
+        normal = mpmath.inf if alpha == 0 else -mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(alpha) - 1)
+        exact = float(mpmath.ncdf(normal - mu))
+    assert missed_at(curve, alpha) <= exact + 1e-15
+    for near in (alpha, 1 - alpha):  # the mirror image is as exact at the other end
+        assert 0 <= missed_at(curve, near) <= 1
+
+
+def test_a_reading_with_choices_is_never_above_what_the_pairs_allow_at_any_rate():
+    events = [gaussian(0.3), choice(0.3, 4)]
+    curve, alphas = trade_off(events), np.concatenate([np.logspace(-8, 0, 400), np.linspace(0, 1, 401)])
+    exact = [beta for _, beta in trade_off(events, alphas)]
+    readings = [missed_at(curve, alpha) for alpha in alphas]
+    assert all(reading <= beta + 1e-12 for reading, beta in zip(readings, exact, strict=True))
+    assert max(beta - reading for reading, beta in zip(readings, exact, strict=True)) < 0.025  # and not far below
+
+
 def test_the_advantage_of_a_gaussian_is_its_total_variation():
     assert membership_advantage([gaussian(0.5)]) == pytest.approx(2 * float(ndtr(0.25)) - 1, abs=1e-12)
+
+
+# ---- runs without a gate
+
+
+def test_a_read_without_a_gate_has_no_epsilon_and_no_price():
+    event = Event.nonprivate("run")
+    for events in ([event], [gaussian(0.1), event], [gaussian(0.1), choice(0.2, 3), event]):
+        found = replay(events, 1e-5)
+        assert math.isinf(found.epsilon)
+        assert membership_advantage(events) == 1.0
+        assert {beta for _, beta in trade_off(events)} == {0.0}
+        assert together(events, 1e-5) == "unbounded"
+    assert Event.from_dict(json.loads(json.dumps(event.to_dict(), allow_nan=False))) == event
+    assert "without a gate" in event.words
+
+
+def test_a_read_without_a_gate_is_unbounded_whatever_units_are_beside_it():
+    person = replace(gaussian(0.1), unit="person")
+    assert with_earlier([person], [Event.nonprivate()], 1e-5) == "unbounded"
+    assert with_earlier([person], [gaussian(0.1)], 1e-5) == "different units"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"cost": 0.1}, {"cost": math.inf}, {"query": "sums"}, {"kind": "gaussian"}, {"kind": "choice", "query": "choice"}],
+)
+def test_a_read_without_a_gate_cannot_be_given_a_price(wrong):
+    with pytest.raises(SettingsError, match="event"):
+        replace(Event.nonprivate(), **wrong)

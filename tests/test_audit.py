@@ -24,9 +24,11 @@ from distcondense.evaluate.audit.worlds import (
     CAP,
     CHOICE,
     EARLY,
+    FAR,
     MANY,
     OUTLIER,
     SCHEMA,
+    SEVERAL,
     UNSEEN,
     Setting,
     Witness,
@@ -187,7 +189,7 @@ def test_a_witness_is_told_what_leaves_and_changes_nothing(short, monkeypatch):
     assert len(witness.seen) == len(ledgers[1].events) == setting.plan.answers
 
 
-@pytest.mark.parametrize("name", [OUTLIER, UNSEEN, ALONE, MANY, EARLY])
+@pytest.mark.parametrize("name", [OUTLIER, UNSEEN, ALONE, MANY, EARLY, SEVERAL, FAR])
 def test_neighbours_differ_by_one_person_who_moves_the_sums_nearly_as_far_as_is_paid_for(name):
     others, canary = neighbouring(name, seed=0)
     assert len(np.unique(canary.person)) == 1
@@ -198,7 +200,7 @@ def test_neighbours_differ_by_one_person_who_moves_the_sums_nearly_as_far_as_is_
         assert (others.target["label"].any(), canary.target["label"].all()) == (False, True)
     if name == MANY:
         assert len(canary.person) > CAP
-    side = on_private.FOLLOW_UP if name == EARLY else on_private.CASE
+    side = on_private.SIDES.get(name, on_private.CASE)
     setting = Setting.of(SCHEMA, side, 4.0, 1e-5)
     witness = on_private.watched(others, (others, others.plus(canary)), setting, Ledger())
     moved = math.sqrt(sum(seen.moved @ seen.moved for seen in witness.seen)) / noise.GRID
@@ -215,14 +217,14 @@ def test_the_intact_build_passes_an_audit_that_could_see(short):
     found = run_audit(epsilon=8.0, runs=60, canaries=200, progress=lambda done, total: told.append((done, total)))
     assert found.passed, found.lines()
     assert found.problems == ()
-    assert {f.neighbour for f in found.findings} == {OUTLIER, UNSEEN, ALONE, MANY, EARLY, CHOICE, "200 canaries"}
+    assert {f.neighbour for f in found.findings} == {*AUDITORS["private"].neighbours, "200 canaries"}
     assert all(7.9 < f.claim <= 8.0 for f in found.findings if f.neighbour != CHOICE)
     assert all(f.guarantee == "end-to-end" for f in found.findings)
     assert all(f.reach >= 0.9 * f.claim for f in found.findings if f.reach is not None)
-    # a coin game at μ = 1.5 proves less than 1.6 of 8.0 in 60 runs with probability 0.04, all five with 1e-7
+    # a coin game at μ = 1.5 proves less than 1.6 of 8.0 in 60 runs with probability 0.04, all seven with less than 1e-7
     assert found.power > 0.2
-    assert told[-1] == (362, 362)
-    assert len(told) == 362
+    assert told[-1] == (482, 482)
+    assert len(told) == 482
 
 
 def test_a_result_can_be_written_and_read(short):
@@ -274,7 +276,7 @@ def test_every_auditor_names_its_pairs_and_its_guarantee():
     assert {name: auditor.guarantee for name, auditor in AUDITORS.items()} == {
         "private": "end-to-end", "published": "as-published",
     }  # fmt: skip
-    assert AUDITORS["private"].neighbours == (OUTLIER, UNSEEN, ALONE, MANY, EARLY, CHOICE)
+    assert AUDITORS["private"].neighbours == (OUTLIER, UNSEEN, ALONE, MANY, EARLY, SEVERAL, FAR, CHOICE)
     assert AUDITORS["published"].neighbours == (OUTLIER, UNSEEN, ALONE)
 
 

@@ -451,7 +451,7 @@ def test_categories_that_are_one_number_stay_apart(tmp_path: Path) -> None:
 
 def test_a_callers_frame_keeps_its_types() -> None:
     schema = Schema((Column("code", "categorical", categories=("1", 2)), Column("x", "continuous")))
-    frame = pd.DataFrame({"code": [1, 2.0], "x": [1.0, 2.0], "y": [0, 1], "who": [1, 1.0]})
+    frame = pd.DataFrame({"code": [1, 2.0], "x": [1.0, 2.0], "y": [0, 1], "who": pd.Series([1, "1"], dtype=object)})
     cohort = Cohort.from_frame(frame, target="y", schema=schema, person_id="who")
     assert list(cohort.features["code"]) == ["1", 2]
     assert list(cohort.person) == [0, 0]

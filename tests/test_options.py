@@ -187,19 +187,19 @@ def test_published_refuses_several_classes_by_name_and_says_who_takes_them() -> 
 # -- one rule for the horizon -----------------------------------------------------------------------------------------
 
 FOLLOWED = Goal.of(time="months", event="event")
-BOUNDED = Column("months", "continuous", low=0, high=72)
+EVENT = Column("event", "binary", categories=(0, 1))
+BOUNDED, UNBOUNDED = Column("months", "continuous", low=0, high=72), Column("months", "continuous")
 
 
 @pytest.mark.parametrize(
-    ("columns", "horizon", "known"),
-    [((), None, None), ((), 60.0, 60.0), ((BOUNDED,), None, 72.0), ((BOUNDED,), 60.0, 60.0),
-     ((Column("months", "continuous"),), None, None)],
-)  # fmt: skip
+    ("months", "horizon", "known"),
+    [(BOUNDED, None, 72.0), (BOUNDED, 60.0, 60.0), (UNBOUNDED, 60.0, 60.0), (UNBOUNDED, None, None)],
+)
 @pytest.mark.parametrize("origin", ["declared", "inferred"])
 def test_the_horizon_is_what_was_said_else_the_schema_s_bound_else_refused_before_a_row_is_read(
-    columns: tuple[Column, ...], horizon: float | None, known: float | None, origin: Any
+    months: Column, horizon: float | None, known: float | None, origin: Any
 ) -> None:
-    schema = Schema((*SMALL_SCHEMA.columns, *columns), origin)
+    schema = Schema((*SMALL_SCHEMA.columns, months, EVENT), origin)
     options = PrivateOptions(horizon=horizon, trust_inferred_schema=origin == "inferred")
     facts = Facts.of(FOLLOWED, schema)
     cohort = Cohort.from_frame(small_frame(50), time="months", event="event", ignore=["died"], schema=schema)

@@ -1,4 +1,4 @@
-"""docs/privacy.md is true: what it names exists, its numbers are the code's, and its claims about whole runs hold."""
+"""docs/ is true: what it names exists, its numbers are the code's, and its claims about whole runs hold."""
 
 from __future__ import annotations
 
@@ -9,27 +9,30 @@ import re
 from collections.abc import Callable
 from functools import cache, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import distcondense as dc
+from distcondense.data.outcome import kinds
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SettingsError
 from distcondense.methods.private import placement
+from distcondense.methods.private.constants import constants
 from distcondense.outcomes.multiclass import SoftmaxLoss
-from distcondense.privacy import curves, noise
+from distcondense.privacy import curves, ledger, noise, questions
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.statement import shown
 from distcondense.privacy.verify import verify
 from distcondense.runs.folder import RunFolder
-from tests.conftest import SMALL_SCHEMA, small_frame
+from tests.conftest import SMALL_SCHEMA, SMALL_TABLE, small_frame
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "privacy.md"
+DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 NO_TEST = "a benchmark, no test"
 # whose constants the document lists, because they shape what is asked of patients …
 MODELLING = (
@@ -54,10 +57,15 @@ EXAMPLES = ("path.py: name", "path.py::test_name")  # how the document says that
 # ---- what the document names
 
 
+def quotes(text: str) -> list[str]:
+    """What stands in backticks, but for whole blocks of code."""
+    return re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+
+
 def named(text: str) -> list[tuple[str, str]]:
     """(path, name) of every `path.py`, `path.py: name` and `path.py::test_name` in backticks; name may be empty."""
     found = []
-    for quoted in re.findall(r"`([^`]+)`", text):
+    for quoted in quotes(text):
         if quoted in EXAMPLES:
             continue
         match = re.fullmatch(r"([\w./-]+\.py)(?:::|:\s+)?([\w.]*)", quoted.replace("\n", " "))
@@ -114,9 +122,17 @@ def rows_of(text: str, heading: str) -> list[list[str]]:
     return out
 
 
-def test_everything_the_document_names_exists() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_everything_a_document_names_exists(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
     assert absent(text) == []
+    assert len(named(text)) > 10
+    for linked in re.findall(r"\]\(([\w./-]+)\)", text):
+        assert (document.parent / linked).exists(), linked
+
+
+def test_the_argument_names_what_it_is_made_of() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
     assert len({name for _, name in named(text) if name.startswith("test_")}) > 50
     assert len({name for path, name in named(text) if name and path.startswith("distcondense/")}) > 40
 
@@ -135,15 +151,17 @@ def test_a_name_that_does_not_exist_would_be_noticed() -> None:
     ]
 
 
-def test_no_reference_is_written_in_a_way_the_check_would_miss() -> None:
-    quoted = re.findall(r"`([^`]+)`", DOCUMENT.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_no_reference_is_written_in_a_way_the_check_would_miss(document: Path) -> None:
+    quoted = quotes(document.read_text(encoding="utf-8"))
     meant = [text for text in quoted if ".py" in text and text not in EXAMPLES]
     assert len(meant) == len(named("".join(f"`{text}`" for text in meant)))
 
 
-def test_every_row_of_the_argument_points_to_code_and_to_a_test() -> None:
-    rows = rows_of(DOCUMENT.read_text(encoding="utf-8"), "test")
-    assert len(rows) > 25
+@pytest.mark.parametrize(("document", "least"), [("privacy.md", 25), ("gate.md", 6)])
+def test_every_row_of_the_argument_points_to_code_and_to_a_test(document: str, least: int) -> None:
+    rows = rows_of((ROOT / "docs" / document).read_text(encoding="utf-8"), "test")
+    assert len(rows) > least
     for cells in rows:
         assert named(cells[-2]), cells[0]
         assert any(name.startswith("test_") for _, name in named(cells[-1])) or cells[-1] == NO_TEST, cells[0]
@@ -180,6 +198,20 @@ def test_the_table_of_constants_is_complete() -> None:
     for path in MODELLING:
         here = {name for at, name in listed if at == path}
         assert constants_in(path) - here == AFTERWARDS.get(path, set()), path
+
+
+def test_every_constant_in_the_table_is_bound_to_the_statement() -> None:
+    every = {name for kind in kinds() for name in constants(kind)}
+    for cells in rows_of(DOCUMENT.read_text(encoding="utf-8"), "what it fixes"):
+        ((path, name),) = named(cells[0])
+        if "." not in name:  # a field's default is not a module's
+            assert f"{path.removesuffix('.py').replace('/', '.')}.{name}" in every
+
+
+def test_the_specification_has_every_question_and_every_step() -> None:
+    text = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8")
+    in_page = {name for path, name in named(text) if path == "distcondense/privacy/questions.py"}
+    assert in_page == {one.__name__ for one in (*get_args(questions.Question), *get_args(questions.Step))}
 
 
 def test_a_constant_left_out_of_the_table_would_be_noticed() -> None:
@@ -239,12 +271,12 @@ def quick_placement(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wide_schema(d: int) -> Schema:
-    return Schema(tuple(Column(f"c{j}", "binary", categories=(0, 1)) for j in range(d)))
+    return Schema(tuple(Column(name, "binary", categories=(0, 1)) for name in (*(f"c{j}" for j in range(d)), "died")))
 
 
 def wide(rows: int, seed: int, d: int = 130) -> dc.Cohort:
     rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(rng.integers(0, 2, (rows, d)), columns=wide_schema(d).names)
+    frame = pd.DataFrame(rng.integers(0, 2, (rows, d)), columns=wide_schema(d).names[:-1])
     frame["died"] = (rng.random(rows) < 0.2 + 0.6 * frame["c3"]).astype(int)
     return dc.Cohort.from_frame(frame, target="died", schema=wide_schema(d))
 
@@ -252,13 +284,13 @@ def wide(rows: int, seed: int, d: int = 130) -> dc.Cohort:
 def binary(rows: int, seed: int) -> dc.Cohort:
     frame = small_frame(rows, seed).assign(who=np.arange(rows) // (1 + seed))
     return dc.Cohort.from_frame(
-        frame, target="died", ignore=["months", "event"], person_id="who", schema=SMALL_SCHEMA
+        frame, target="died", ignore=["months", "event"], person_id="who", schema=SMALL_TABLE
     )  # fmt: skip
 
 
 def survival(rows: int, seed: int) -> dc.Cohort:
     return dc.Cohort.from_frame(
-        small_frame(rows, seed), time="months", event="event", ignore=["died"], schema=SMALL_SCHEMA
+        small_frame(rows, seed), time="months", event="event", ignore=["died"], schema=SMALL_TABLE
     )
 
 
@@ -270,12 +302,10 @@ def several_classes(rows: int, seed: int) -> dc.Cohort:
     return dc.Cohort.from_frame(frame, target="grade", schema=schema)
 
 
-def unnamed(file: Path) -> bytes:
-    """The bytes of a released file without the run's random name, which is drawn before a patient is read."""
-    if file.name != "privacy.json":
-        return file.read_bytes()
-    (run,) = {entry.get("run", "") for entry in json.loads(file.read_text(encoding="utf-8"))["ledger"]}
-    return file.read_bytes().replace(run.encode(), b"") if run else file.read_bytes()
+class Named:
+    """Stands for the random name of a run, which is drawn before a patient is read."""
+
+    hex = "0" * 32
 
 
 @pytest.mark.parametrize("make", [binary, several_classes, survival, wide])
@@ -286,6 +316,7 @@ def test_two_tables_with_the_same_answers_give_the_same_release_to_the_byte(
     # an ε of its own, so that what the accountants keep of this coarse grid of losses (only to save time) serves nobody
     how: dict[str, Any] = {"epsilon": 8.1, "ipc": 5, "threads": 1, "seed": 3}
     monkeypatch.setattr(curves, "LOSS_STEP", 1e-3)
+    monkeypatch.setattr(ledger.uuid, "uuid4", Named)
     if make is survival:
         how["horizon"] = 60.0
     gaussian, top = noise.discrete_gaussian, noise.noisy_top
@@ -310,7 +341,7 @@ def test_two_tables_with_the_same_answers_give_the_same_release_to_the_byte(
     assert files == ["condensed.csv", "condensed.parquet", "privacy.json", "schema.toml"]
     assert len(pd.read_csv(tmp_path / "a/release/condensed.csv")) >= 10  # an answer, and rows made from it
     for name in files:
-        assert unnamed(tmp_path / "a" / "release" / name) == unnamed(tmp_path / "b" / "release" / name)
+        assert (tmp_path / "a" / "release" / name).read_bytes() == (tmp_path / "b" / "release" / name).read_bytes()
     if make is binary:  # other answers, other release: the comparison can fail
         monkeypatch.setattr(noise, "discrete_gaussian", gaussian)
         dc.condense(make(900, 0), out=tmp_path / "c", **how)
@@ -356,5 +387,5 @@ def test_outcome_values_read_off_the_rows_are_refused() -> None:
     frame = small_frame(60).drop(columns=["months", "event"])
     frame["died"] = np.where(frame["died"] == 1, "yes", "no")
     cohort = dc.Cohort.from_frame(frame, target="died", positive="yes", schema=SMALL_SCHEMA)
-    with pytest.raises(SettingsError, match="publicly known"):
+    with pytest.raises(SettingsError, match="must be declared in the schema"):
         dc.condense(cohort, epsilon=1.0, threads=1)

@@ -36,7 +36,7 @@ from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.verify import verify
 from distcondense.runs.folder import RunFolder
-from tests.conftest import SMALL_SCHEMA, real_data, small_frame
+from tests.conftest import OUTCOMES, SMALL_SCHEMA, SMALL_TABLE, real_data, small_frame
 
 PACKAGE = Path(dc.__file__).parent
 pytestmark = pytest.mark.usefixtures("quick_placement")
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("quick_placement")
 
 def cohort_of(rows: int = 1500, **assigned) -> Cohort:
     frame = small_frame(rows).assign(**assigned)
-    return Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=SMALL_SCHEMA)
+    return Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=SMALL_TABLE)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def large() -> Cohort:
 @pytest.fixture(scope="module")
 def large_survival() -> Cohort:
     return Cohort.from_frame(
-        small_frame(1500), time="months", event="event", ignore=["died"], schema=SMALL_SCHEMA
+        small_frame(1500), time="months", event="event", ignore=["died"], schema=SMALL_TABLE
     )  # fmt: skip
 
 
@@ -370,7 +370,7 @@ def test_internal_numbers_stay_internal_and_the_demo_of_a_run_is_measured_on_peo
 
 def test_a_person_with_many_rows_is_one_person(tmp_path):
     frame = small_frame(900).assign(who=np.arange(900) // 3)
-    cohort = Cohort.from_frame(frame, target="died", person_id="who", ignore=["months", "event"], schema=SMALL_SCHEMA)
+    cohort = Cohort.from_frame(frame, target="died", person_id="who", ignore=["months", "event"], schema=SMALL_TABLE)
     privacy = quick(cohort, rows_per_person=2).privacy
     assert "one person with all their rows, of which at most 2 are read" in privacy.neighbouring
     assert privacy.parameters["rows_noisy_estimate"] < 700  # a third of the rows is not read, and persons are clipped
@@ -410,16 +410,16 @@ def test_an_inferred_schema_is_refused_unless_trusted_and_then_told():
 
 
 def test_unbounded_numbers_unknown_horizons_and_labels_off_the_rows_are_refused(large):
-    bare = Schema(tuple(Column(c.name, c.kind, categories=c.categories) for c in SMALL_SCHEMA.columns))
+    bare = Schema(tuple(Column(c.name, c.kind, categories=c.categories) for c in SMALL_TABLE.columns))
     frame = small_frame(400)
     with pytest.raises(SchemaError, match="needs public bounds"):
         quick(Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=bare))
-    timed = Cohort.from_frame(frame, time="months", event="event", ignore=["died"], schema=SMALL_SCHEMA)
+    timed = Cohort.from_frame(frame, time="months", event="event", ignore=["died"], schema=SMALL_TABLE)
     with pytest.raises(SettingsError, match="end of follow-up"):
         quick(timed)
     words = frame.assign(died=np.where(frame["died"] == 1, "yes", "no"))
     texts = Cohort.from_frame(words, target="died", positive="yes", ignore=["months", "event"], schema=SMALL_SCHEMA)
-    with pytest.raises(SettingsError, match="publicly known values"):
+    with pytest.raises(SettingsError, match="read off the rows"):
         quick(texts)
     declared = Schema((*SMALL_SCHEMA.columns, Column("died", "binary", categories=("no", "yes"))))
     result = quick(Cohort.from_frame(words, target="died", ignore=["months", "event"], schema=declared))
@@ -441,7 +441,7 @@ def test_a_large_epsilon_is_a_warning(large, spend):
 
 
 def test_the_schemas_bound_of_the_time_is_the_horizon():
-    schema = Schema((*SMALL_SCHEMA.columns, Column("months", "continuous", low=0, high=72)))
+    schema = Schema((*SMALL_SCHEMA.columns, Column("months", "continuous", low=0, high=72), OUTCOMES[2]))
     cohort = Cohort.from_frame(small_frame(600), time="months", event="event", ignore=["died"], schema=schema)
     assert quick(cohort).frame["months"].max() <= 72
 
@@ -467,7 +467,7 @@ def test_an_outcome_unrelated_to_the_features_has_no_answer():
 def test_columns_with_one_category_and_columns_nobody_varies_in_are_fine():
     frame = small_frame(1200).assign(country="DE", dose=5)
     schema = Schema(
-        (*SMALL_SCHEMA.columns, Column("country", "categorical", categories=("DE",)), Column("dose", "integer", 0, 10))
+        (*SMALL_TABLE.columns, Column("country", "categorical", categories=("DE",)), Column("dose", "integer", 0, 10))
     )
     result = quick(Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=schema))
     assert set(result.frame["country"]) == {"DE"}
@@ -477,7 +477,7 @@ def test_columns_with_one_category_and_columns_nobody_varies_in_are_fine():
 def test_an_unseen_category_may_or_may_not_appear_but_is_never_dropped_from_the_schema(large):
     schema = Schema(tuple(
         Column(c.name, c.kind, categories=("I", "II", "III", "IV")) if c.name == "stage" else c
-        for c in SMALL_SCHEMA.columns
+        for c in SMALL_TABLE.columns
     ))  # fmt: skip
     cohort = Cohort.from_frame(small_frame(1500), target="died", ignore=["months", "event"], schema=schema)
     assert quick(cohort).schema["stage"].categories == ("I", "II", "III", "IV")
@@ -518,7 +518,7 @@ def test_a_result_saved_later_brings_its_ledger_along(large, tmp_path, spend):
 def test_the_private_model_refuses_what_the_run_refuses_and_shows_no_value():
     words = small_frame(400).assign(died=lambda f: np.where(f["died"] == 1, "yes", "no"))
     texts = Cohort.from_frame(words, target="died", positive="yes", ignore=["months", "event"], schema=SMALL_SCHEMA)
-    with pytest.raises(SettingsError, match="publicly known values"):
+    with pytest.raises(SettingsError, match="read off the rows"):
         dc.PrivateModel().fit(texts)
     frame = small_frame(50)
     times = frame["months"].astype(object)
@@ -533,7 +533,7 @@ def test_the_private_model_refuses_what_the_run_refuses_and_shows_no_value():
 @pytest.mark.parametrize("value", [0, 1])
 def test_naming_the_positive_value_of_a_0_1_outcome_does_not_show_an_empty_class(value):
     frame = small_frame(400).assign(died=value)
-    cohort = Cohort.from_frame(frame, target="died", positive=1, ignore=["months", "event"], schema=SMALL_SCHEMA)
+    cohort = Cohort.from_frame(frame, target="died", positive=1, ignore=["months", "event"], schema=SMALL_TABLE)
     assert cohort.outcome.kind.labels == (0, 1)
     assert cohort.outcome.kind.labels_public
     assert quick(cohort).privacy.answer
@@ -548,7 +548,7 @@ def test_a_public_function_keeps_its_name_however_often_and_early_its_module_is_
 
 def test_rows_and_persons_are_never_added_up(tmp_path, spend):
     frame = small_frame(900).assign(who=np.arange(900) // 3)
-    how = {"target": "died", "schema": SMALL_SCHEMA}
+    how = {"target": "died", "schema": SMALL_TABLE}
     spend(Cohort.from_frame(frame, ignore=["months", "event", "who"], **how), out=tmp_path / "run")
     again = spend(
         Cohort.from_frame(frame, ignore=["months", "event"], person_id="who", **how), out=tmp_path / "run", force=True
@@ -632,14 +632,14 @@ def test_threads_that_ask_at_once_cannot_overspend(large):
 
 def test_what_comes_after_the_gate_may_fail_but_the_release_is_written(tmp_path):
     """A column whose name breaks the picture, and a patient whose time breaks the Cox model of the evaluation."""
-    schema = Schema((*SMALL_SCHEMA.columns, Column("$\\foo$", "continuous", low=0, high=1)))
+    schema = Schema((*SMALL_TABLE.columns, Column("$\\foo$", "continuous", low=0, high=1)))
     frame = small_frame(900).assign(**{"$\\foo$": 0.5})
     quick(Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=schema), out=tmp_path / "a")
     assert (tmp_path / "a/release/privacy.json").exists()
     assert not (tmp_path / "a/internal/model.png").exists()
     late = small_frame(900)
     late.loc[5, "months"] = 1.7e308
-    cohort = Cohort.from_frame(late, time="months", event="event", ignore=["died"], schema=SMALL_SCHEMA)
+    cohort = Cohort.from_frame(late, time="months", event="event", ignore=["died"], schema=SMALL_TABLE)
     result = quick(cohort, horizon=1.0, out=tmp_path / "b")
     assert (tmp_path / "b/release/privacy.json").exists()
     assert result.internal["scores"] or result.internal["scores_note"]
@@ -649,14 +649,17 @@ def test_what_would_fail_half_way_is_refused_before_a_patient_is_read(large):
     with pytest.raises(SettingsError, match=r"at most 0\.01"):
         quick(large, delta=0.5)
     many = Column("code", "categorical", categories=tuple(range(600_000)))
-    schema = Schema((*SMALL_SCHEMA.columns, many))
+    schema = Schema((*SMALL_TABLE.columns, many))
     with pytest.raises(SchemaError, match="noisy answers in all"):
-        METHOD.refuse(Facts.of(Goal.of(target="died"), schema), PrivateOptions(epsilon=4.0))
+        METHOD.refuse(
+            Facts.of(Goal.of(target="died"), schema, ignore=("months", "event")),
+            PrivateOptions(epsilon=4.0, categories_checked=("code",)),
+        )
 
 
 def test_a_cohort_without_a_censored_row_has_an_answer():
     frame = small_frame(1500).assign(event=1)
-    cohort = Cohort.from_frame(frame, time="months", event="event", ignore=["died"], schema=SMALL_SCHEMA)
+    cohort = Cohort.from_frame(frame, time="months", event="event", ignore=["died"], schema=SMALL_TABLE)
     assert not quick(cohort, horizon=60.0).privacy.answer
 
 

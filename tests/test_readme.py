@@ -16,7 +16,7 @@ import pytest
 
 from distcondense.cli.demo import COHORTS
 from distcondense.methods.base import method_names
-from tests.conftest import SMALL_SCHEMA, small_frame
+from tests.conftest import SMALL_TABLE, small_frame
 from tests.shell import Call
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,7 +39,7 @@ def commands() -> list[list[str]]:
 def test_the_readmes_python_runs_as_it_stands(tmp_path: Path) -> None:
     frame = small_frame(400).drop(columns=["months", "event"]).assign(mrn=[f"p{k // 2}" for k in range(400)])
     frame.to_parquet(tmp_path / "cohort.parquet")
-    (tmp_path / "cohort.toml").write_text(SMALL_SCHEMA.to_toml(), encoding="utf-8")
+    (tmp_path / "cohort.toml").write_text(SMALL_TABLE.without(["months", "event"]).to_toml(), encoding="utf-8")
     code = "\n".join(blocks("python"))
     assert "dc.condense" in code
     # small data: IPC 100 is more than its rarer class may have, which is said, not refused
@@ -138,7 +138,9 @@ def test_the_demo_as_json_is_one_object_and_can_be_asked_for_one_method(
     def run(cohort: Any, *, method: str, out: Path, **said: Any) -> Any:
         privacy = demo.read(out.parent.name, method, "release/privacy.json")
         return SimpleNamespace(
-            privacy=SimpleNamespace(to_dict=lambda: privacy, paragraph=lambda: "", guarantee=privacy["guarantee"]),
+            privacy=SimpleNamespace(
+                to_dict=lambda: privacy, paragraph=lambda: "", sentence=lambda: "", guarantee=privacy["guarantee"]
+            ),
             internal=demo.read(out.parent.name, method, "internal/run.json"),
         )
 

@@ -19,12 +19,13 @@ import distcondense as dc
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import DistcondenseWarning, RunFolderError, SettingsError
 from distcondense.privacy.accountant import membership_advantage, replay, trade_off
+from distcondense.privacy.binding import bound, hash_of
 from distcondense.privacy.curves import gaussian_mu
 from distcondense.privacy.events import Event
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.statement import Privacy, shown
 from distcondense.privacy.verify import verify
-from distcondense.runs.folder import write_json
+from distcondense.runs.files import plain, write_json
 from tests.conftest import SMALL_SCHEMA, small_frame
 
 PERSON = "add or remove one person with all their rows, of which at most 5 are read"
@@ -33,18 +34,19 @@ ROW = "add or remove one row; every row is taken as one person"
 
 def privacy(epsilon: float = 1.0, delta: float = 1e-5, **more: Any) -> Privacy:
     """A statement whose ledger, curve and words belong together."""
-    mu = gaussian_mu(epsilon, delta) * 0.999 / math.sqrt(3)
-    whole = math.sqrt(1.25)
+    mu = gaussian_mu(epsilon, delta) * (1 - 1e-7) / math.sqrt(3)
+    whole = math.sqrt(1.25)  # of a total, in units of its own
     events = [
         Event("gaussian", "histogram", ("age",), 8, mu, noise=1 / mu, by="label", unit="person"),
         Event("gaussian", "sums", ("age",), 8, mu, noise=1 / mu, unit="person"),
-        Event("gaussian", "total", (), 10, mu, noise=whole / mu, by="hazard", unit="person"),
+        Event("gaussian", "total", (), 10, mu, sensitivity=whole, noise=whole / mu, by="hazard", unit="person"),
     ]
     fields: dict[str, Any] = {
         "neighbouring": PERSON, "unit": "person", "noise_source": "os", "ledger": [event.to_dict() for event in events],
         "trade_off": tuple(trade_off(events)), "membership_advantage": membership_advantage(events),
     }  # fmt: skip
-    return Privacy("end-to-end", "private", epsilon, delta, **{**fields, **more})
+    guarantee = more.pop("guarantee", "end-to-end")
+    return Privacy(guarantee, "private", epsilon, delta, **{**fields, **more})
 
 
 # ---- rounding
@@ -110,10 +112,12 @@ def test_persons_are_promised_something_only_where_persons_are_the_unit() -> Non
     assert "for every person in the table" in privacy().paragraph()
     text = privacy(neighbouring=ROW, unit="row").paragraph()
     assert "person in the table" not in text
-    assert "for every row; a person with k rows is protected about k times less" in text
+    assert "for every row." in text
+    assert "A person with k rows is protected about k times less" in text
     assert "what they can find out about one row" in text
     reworded = privacy(neighbouring="a person comes or goes").paragraph()  # the unit is a field, not a phrase
-    assert "for every person in the table (a person comes or goes)" in reworded
+    assert "for every person in the table." in reworded
+    assert "Neighbouring tables: a person comes or goes." in reworded
     assert "for every row" in privacy(unit="row").paragraph()
 
 
@@ -126,11 +130,50 @@ def test_a_statement_without_an_answer_speaks_of_no_synthetic_rows() -> None:
 
 def test_outcome_values_read_off_patients_are_told() -> None:
     assert "read off patients" not in privacy().paragraph()
-    assert "The outcome's values were read off patients" in privacy(labels_public=False).paragraph()
+    text = privacy(labels_public=False, guarantee="conditional").paragraph()
+    assert "The outcome's values were read off patients" in text
+    assert "inferred from the patients" not in text
+
+
+@pytest.mark.parametrize("facts", [{"labels_public": False}, {"schema_origin": "inferred"}])
+def test_what_was_read_off_patients_cannot_be_called_end_to_end(facts: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match="must be called conditional"):
+        privacy(**facts)
+    said = privacy(guarantee="conditional", epsilon_with_earlier_runs=2.0, advantage_with_earlier_runs=0.5, **facts)
+    for text in (said.short(), said.paragraph(), json.dumps(said.label())):
+        assert "conditional" in text
+        assert "end-to-end" not in text
+    assert "only if what was read off the patients is public anyway" in said.sentence()
+    assert said.charged
+
+
+def test_the_paragraph_begins_with_the_sentence_that_the_table_carries() -> None:
+    for said in (privacy(), privacy(unit="row"), privacy(guarantee="conditional"),
+                 Privacy("as-published", "published", 1.0, 1e-5, "row", "os", epsilon_at_last_step=2.0),
+                 Privacy("none", "published", None, None, "none", "none")):  # fmt: skip
+        assert said.paragraph().startswith(said.sentence() + " ")
+        assert said.label()["statement"] == said.sentence()
+        assert said.guarantee == "none" or said.guarantee in said.sentence()
+
+
+def test_the_words_and_the_advantage_are_those_of_all_runs_together() -> None:
+    """Sixty fits: each alone is "almost the same", all of them together are not."""
+    one = privacy(1.0)
+    events = one.events * 60
+    both, joint = replay(events, 1e-5).epsilon, membership_advantage(events)
+    assert one.membership_advantage is not None
+    assert one.membership_advantage < 0.15
+    assert joint == pytest.approx(0.70, abs=0.01)
+    text = replace(one, epsilon_with_earlier_runs=both, advantage_with_earlier_runs=joint).paragraph()
+    assert "almost the same" not in text
+    assert "promises little" in text
+    assert f"at most {shown(1 + joint, 4)}, where guessing has 1 (this run alone: " in text
+    assert "Of this run alone: Whatever" in replace(one, epsilon_with_earlier_runs="unbounded").paragraph()
 
 
 def test_only_what_went_through_the_gate_is_charged() -> None:
     assert privacy().charged
+    assert privacy(guarantee="conditional").charged
     assert len(privacy().events) == 3
     for guarantee in ("as-published", "none"):
         assert not Privacy(guarantee, "any", None, None, "row", "os").charged  # type: ignore[arg-type]
@@ -157,9 +200,15 @@ def test_earlier_runs_are_told_whether_their_sum_is_a_number_or_not(both: float 
 # ---- verification
 
 
+FILES = {"condensed.csv": b"age\n44\n", "schema.toml": b"format = 1\n"}
+
+
 def written(said: Privacy, path: Path, **changed: Any) -> Path:
-    """As a run writes it; `changed` afterwards, by hand."""
-    write_json(path, {**said.to_dict(), **changed})
+    """As a run writes it; `changed` before its digest is made, by somebody who knows how."""
+    for name, content in FILES.items():
+        (path.parent / name).write_bytes(content)
+    hashes = {name: hash_of(path.parent / name) for name in FILES}
+    write_json(path, bound({**plain(said.to_dict()), **plain(changed)}, hashes, {"version": "0"}))
     return path
 
 
@@ -169,11 +218,11 @@ def test_an_honest_file_holds_and_the_verdict_says_what_it_cannot_see(both: floa
     assert found.contradictions == ()
     assert found.holds
     assert found.lines()[-1].startswith("the ledger pays for the stated ε")
-    assert "entries listed add up to the stated ε (end-to-end); entries that were left out cannot be" in found.verdict
+    assert "entries listed add up to the stated ε (end-to-end); a file that was forged as a whole" in found.verdict
 
 
 def test_a_statement_written_and_read_is_the_same_statement(tmp_path: Path) -> None:
-    said = privacy(labels_public=False)
+    said = privacy(labels_public=False, guarantee="conditional")
     data = json.loads(written(said, tmp_path / "privacy.json").read_text())
     assert (data["method"], data["unit"], data["labels_public"]) == ("private", "person", False)
     assert "mechanism" not in data
@@ -181,11 +230,42 @@ def test_a_statement_written_and_read_is_the_same_statement(tmp_path: Path) -> N
     assert verify(tmp_path / "privacy.json").holds
 
 
-def test_a_total_may_show_more_noise_than_its_cost_and_no_other_answer_may(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("factor", [9, 0.5])
+def test_no_answer_may_show_more_or_less_noise_than_its_cost(number: int, factor: float, tmp_path: Path) -> None:
     said = privacy()
-    for number, holds in ((0, False), (1, False), (2, True)):
-        ledger = [{**one, "noise": one["noise"] * (9 if k == number else 1)} for k, one in enumerate(said.ledger)]
-        assert verify(written(replace(said, ledger=ledger), tmp_path / "privacy.json")).holds is holds
+    ledger = [{**one, "noise": one["noise"] * (factor if k == number else 1)} for k, one in enumerate(said.ledger)]
+    assert not verify(written(replace(said, ledger=ledger), tmp_path / "privacy.json")).holds
+    ledger[number]["sensitivity"] *= factor  # in other units both are other numbers
+    assert verify(written(replace(said, ledger=ledger), tmp_path / "privacy.json")).holds
+
+
+def test_a_ledger_that_adds_up_to_less_than_the_stated_epsilon_lacks_an_entry(tmp_path: Path) -> None:
+    said = privacy()
+    rest = said.events[:-1]
+    curve = {"trade_off": trade_off(rest), "membership_advantage": membership_advantage(rest)}
+    shorter = replace(said, ledger=said.ledger[:-1], **curve)
+    found = verify(written(shorter, tmp_path / "privacy.json"))
+    assert found.pays
+    assert found.contradictions == ("the ledger adds up to less than the stated ε: entries were left out",)
+
+
+@pytest.mark.parametrize("change", [{"noise_source": "dice"}, {"parameters": {"mu": 0.1}}, {"constants": "0" * 64}])
+def test_an_edit_that_no_number_contradicts_is_seen_by_the_digest(change: dict[str, Any], tmp_path: Path) -> None:
+    file = written(privacy(), tmp_path / "privacy.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    assert verify(file).contradictions == ("privacy.json was edited after the run wrote it",)
+
+
+def test_where_columns_were_chosen_the_lines_say_what_agreement_means(tmp_path: Path) -> None:
+    pick = Event("choice", "choice", (), 2, 0.1, 2, noise=20.0, unit="person")
+    events = (*privacy().events, pick)
+    curve = {"trade_off": trade_off(events), "membership_advantage": membership_advantage(events)}
+    said = privacy(ledger=[event.to_dict() for event in events], **curve)
+    found = verify(written(replace(said, epsilon=replay(events, 1e-5).epsilon), tmp_path / "privacy.json"))
+    assert found.holds, found.contradictions
+    assert any("need not give one number" in line for line in found.lines())
+    assert not any("need not give one number" in line for line in verify(written(privacy(), tmp_path / "a.json")).notes)
 
 
 def test_an_empty_ledger_is_refused(tmp_path: Path) -> None:
@@ -207,7 +287,8 @@ def entry(number: int, **changed: Any) -> Callable[[dict[str, Any]], dict[str, A
         (entry(2, noise=0.1), "entry 3, total of hazard: noise"),
         (entry(1, unit="row"), "1 entries protect rows"),
         (lambda said: {"unit": "row"}, "statement in words"),
-        (lambda said: {"labels_public": False}, "statement in words"),
+        (lambda said: {"labels_public": False}, "must be called conditional"),
+        (lambda said: {"guarantee": "conditional"}, "statement in words"),
         (lambda said: {"membership_advantage": said["membership_advantage"] - 1e-6}, "membership advantage"),
         (lambda said: {"membership_advantage": None}, "membership advantage"),
         (lambda said: {"trade_off": [[a, min(1.0, b + 1e-6)] for a, b in said["trade_off"]]}, "trade-off curve"),
@@ -224,7 +305,7 @@ def test_a_file_that_contradicts_its_ledger_is_caught(
     assert found.pays
     assert not found.holds
     assert any(says in line for line in found.contradictions)
-    assert all("end-to-end" in line for line in found.lines())
+    assert all(found.guarantee in line for line in found.lines())
     assert "pays for" not in found.verdict
 
 
@@ -236,9 +317,10 @@ def test_noise_that_an_entry_does_not_mention_is_no_contradiction(tmp_path: Path
 def test_a_pick_must_carry_the_gumbel_noise_of_its_cost(tmp_path: Path) -> None:
     pick = Event("choice", "choice", (), 2, 0.1, 2, noise=20.0, unit="person")
     curve = {"trade_off": tuple(trade_off([pick])), "membership_advantage": membership_advantage([pick])}
-    said = privacy(ledger=[pick.to_dict()], **curve)
+    epsilon = replay([pick], 1e-5).epsilon
+    said = privacy(epsilon, ledger=[pick.to_dict()], **curve)
     assert verify(written(said, tmp_path / "a.json")).holds
-    said = privacy(ledger=[replace(pick, noise=10.0).to_dict()], **curve)
+    said = privacy(epsilon, ledger=[replace(pick, noise=10.0).to_dict()], **curve)
     assert "choice of columns: noise 10" in " ".join(verify(written(said, tmp_path / "b.json")).contradictions)
 
 
@@ -273,8 +355,12 @@ def test_a_run_folders_ledger_is_compared_with_its_release(tmp_path: Path) -> No
 def test_earlier_runs_of_a_folder_are_reported_and_must_be_counted(tmp_path: Path) -> None:
     alone = privacy()
     both = replay((*alone.events, *alone.events), 1e-5).epsilon
-    for name, said, holds in (("none", None, False), ("low", both - 0.01, False), ("right", both, True)):
-        run = run_folder(replace(alone, epsilon_with_earlier_runs=said), tmp_path / name)
+    joint = membership_advantage((*alone.events, *alone.events))
+    tried = (("none", None, joint, False), ("low", both - 0.01, joint, False), ("right", both, joint, True),
+             ("alone", both, alone.membership_advantage, False), ("silent", both, None, False))  # fmt: skip
+    for name, said, advantage, holds in tried:
+        counted = replace(alone, epsilon_with_earlier_runs=said, advantage_with_earlier_runs=advantage)
+        run = run_folder(counted, tmp_path / name)
         (run / "internal" / "earlier.jsonl").write_text((run / "internal" / "ledger.jsonl").read_text())
         found = verify(run)
         assert found.holds is holds

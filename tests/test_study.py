@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import re
 import signal
+import stat
 import sys
 import warnings
 from collections.abc import Iterator
@@ -31,11 +32,13 @@ from distcondense.models import learners
 from distcondense.outcomes.measures import auroc
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.ledger import read_events
+from distcondense.privacy.odometer import Odometer
 from distcondense.report.terminal import Console
 from distcondense.runs.folder import RunFolder
 from distcondense.study import LocalTasks, Study, Tasks, plan, run_study, write_report
 from distcondense.study import cell as cells_module
 from distcondense.study.cell import Finished, StudyFolder, home_of, run_cell
+from distcondense.study.entries import digest
 from distcondense.study.report import spent
 from distcondense.study.rows import load
 from distcondense.study.run import Board, Line, _logged, live_table, watching
@@ -131,6 +134,11 @@ def study_of(folder: Path, *parts: str) -> Study:
 
 def run(study: Study, out: Path, tasks: Any = None) -> Board:
     return run_study(study, out, tasks or LocalTasks(), threads=1)
+
+
+def name_of(study: Study, folder: Path, number: int) -> str:
+    """Of a cell's folder in `out`."""
+    return StudyFolder(folder / "out").name(study.cells[number])
 
 
 def stamps(path: Path) -> dict[str, tuple[bytes, int]]:
@@ -249,7 +257,7 @@ def test_the_grid_is_the_product_of_everything_asked(folder: Path) -> None:
     asked = {(c.data, c.reference, c.ipc, c.epsilon, c.seed) for c in private}
     assert asked == {("trial", r, i, e, s) for r in ("cox", "aft") for i in (6, 7, 8) for e in (1, 2.5) for s in (0, 1)}
     assert {c.reference for c in study.cells if c.data == "ward"} == {"xgb"}
-    assert private[0].name.startswith("trial-private-cox-ipc6-eps1-end-to-end-seed0-")
+    assert private[0].name == "trial-private-cox-ipc6-eps1-end-to-end-seed0"
 
 
 def test_a_table_may_have_several_outcomes(folder: Path) -> None:
@@ -285,8 +293,12 @@ def test_what_kind_of_outcome_a_column_is_the_schema_says_or_the_file(folder: Pa
 
 
 def test_a_cell_is_named_after_what_it_is_and_not_after_where_it_lies(folder: Path) -> None:
+    out = StudyFolder(folder / "out")
+    out.internal.mkdir(parents=True)
+    out.make_salt()
+
     def names(*parts: str) -> list[str]:
-        return [cell.name for cell in study_of(folder, *parts).cells]
+        return [out.name(cell) for cell in study_of(folder, *parts).cells]
 
     first = names(HEAD, BINARY, NONE)
     assert names("# a remark\n", HEAD, SURVIVAL, BINARY, NONE, "epsilon = []\n")[2:] == first
@@ -327,7 +339,7 @@ def test_columns_are_renamed_and_rows_chosen_before_the_schema_is_applied(folder
     frame.to_csv(folder / "ward.csv", index=False)
     holes = SCHEMA.to_toml().replace('high = 400\nunit = "mg/L"', 'high = 400\nunit = "mg/L"\nmissing = "indicator"')
     (folder / "schema.toml").write_text(holes, encoding="utf-8")
-    data = BINARY + 'rename = { "crp " = "crp" }\nwhere = { site = "1" }\nmissing_markers = ["?"]\n'
+    data = BINARY + 'rename = { "crp " = "crp" }\nwhere = { site = 1 }\nmissing_markers = ["?"]\n'
     cell = study_of(folder, HEAD, data, NONE).cells[0]
     cohort = load(cell.source, cell.endpoint)
     assert len(cohort) == 80
@@ -393,7 +405,7 @@ def test_one_failed_cell_stops_nobody_and_its_reason_is_told(folder: Path) -> No
     assert board.failed[0].reason == "its process died (killed)"
     page = (folder / "out/internal/tables.md").read_text(encoding="utf-8")
     assert "2 of 3 cells" in page
-    assert f"`{study.cells[1].name}`: its process died (killed)" in page
+    assert f"`{name_of(study, folder, 1)}`: its process died (killed)" in page
     again = run(study, folder / "out")
     assert [line.state for line in again.lines] == ["kept", "done", "kept"]
     assert "failed" not in (folder / "out/internal/tables.md").read_text(encoding="utf-8")
@@ -415,12 +427,12 @@ def test_the_command_ends_with_2_where_a_cell_failed_and_with_0_otherwise(
         patched.setattr(cells_module, "condense", fails)
         answer = call(*command)
         assert answer.code == 2
-        assert f"failed: {study.cells[1].name}: the second seed: must not be" in answer.err
+        assert f"failed: {name_of(study, folder, 1)}: the second seed: must not be" in answer.err
         said = json.loads(call(*command, "--json").out)
     assert said["counts"] == {"done": 1, "failed": 1}
     answer = call(*command)
     assert (answer.code, answer.out) == (0, "")
-    assert re.search(rf"{study.cells[1].name}: done in .* \(2 of 2 cells done, 1 of them before\)", answer.err)
+    assert re.search(rf"{name_of(study, folder, 1)}: done in .* \(2 of 2 cells done, 1 of them before\)", answer.err)
     assert call(*command, "--quiet").err == ""
 
 
@@ -502,7 +514,7 @@ def test_a_cell_somebody_else_is_at_work_on_is_not_touched(folder: Path, monkeyp
     cell = study_of(folder, HEAD, BINARY, NONE).cells[0]
     define(cell, folder)
     monkeypatch.setattr(cells_module, "PATIENCE", 0.0)
-    with StudyFolder(folder / "out").lock(cell.name, 0.0, "", ""):
+    with StudyFolder(folder / "out").lock(StudyFolder(folder / "out").name(cell), 0.0, "", ""):
         assert "another process at work on it" in run_cell(cell, folder / "out", 1).reason
     assert not StudyFolder(folder / "out").run(cell).path.exists()
 
@@ -519,7 +531,7 @@ def test_a_changed_study_keeps_the_cells_that_did_not_change(folder: Path) -> No
     out = folder / "out"
     first = study_of(folder, HEAD, BINARY, NONE)
     run(first, out)
-    before = {cell.name: stamps(out / "cells" / cell.name) for cell in first.cells}
+    before = {name: stamps(out / "cells" / name) for name in map(StudyFolder(out).name, first.cells)}
     second = study_of(folder, HEAD.replace("[6]", "[6, 9]"), BINARY, NONE)
     board = run(second, out)
     assert [line.state for line in board.lines] == ["kept", "kept", "done", "done"]
@@ -596,7 +608,7 @@ def test_a_study_killed_anywhere_goes_on_and_loses_nothing(
     assert ended == -signal.SIGKILL
     states = [line.state for line in plan(study, out).lines]
     assert states == ["kept"] * finished + ["waiting"] * (4 - finished)
-    kept, private = [cell.name for cell in study.cells[:finished]], study.cells[0].name
+    kept, private = [*map(StudyFolder(out).name, study.cells[:finished])], StudyFolder(out).name(study.cells[0])
     before = {name: stamps(out / "cells" / name) for name in kept}
     asked = read_events(RunFolder(out / "cells" / private).ledger)
 
@@ -604,7 +616,7 @@ def test_a_study_killed_anywhere_goes_on_and_loses_nothing(
     assert board.failed == []
     assert {name: stamps(out / "cells" / name) for name in kept} == before
     for cell in study.cells:
-        here, there = (RunFolder(place / "cells" / cell.name) for place in (out, undisturbed))
+        here, there = (StudyFolder(place).run(cell) for place in (out, undisturbed))
         if cell.method == "none":
             assert files(here.release) == files(there.release)
         else:  # never asked twice: the same questions, as many as in a run nobody disturbed
@@ -615,8 +627,9 @@ def test_a_study_killed_anywhere_goes_on_and_loses_nothing(
             assert json.loads((here.release / "privacy.json").read_text())["epsilon"] <= 1
     assert read_events(RunFolder(out / "cells" / private).ledger)[: len(asked)] == asked
     ours, other = (pd.read_parquet(place / "internal/results.parquet") for place in (out, undisturbed))
-    assert set(ours["cell"]) == {cell.name for cell in study.cells}
-    bits = [frame[frame["method"] == "none"].drop(columns="seconds").reset_index(drop=True) for frame in (ours, other)]
+    assert set(ours["cell"]) == {*map(StudyFolder(out).name, study.cells)}
+    apart = ["seconds", "cell"]  # two folders, two salts
+    bits = [frame[frame["method"] == "none"].drop(columns=apart).reset_index(drop=True) for frame in (ours, other)]
     assert len(bits[0]) > 20
     pd.testing.assert_frame_equal(bits[0], bits[1])
 
@@ -672,7 +685,7 @@ def test_on_ray_a_killed_worker_costs_its_own_cell_and_the_others_have_the_same_
         answer = call("study", "study.toml", "--out", "there", "--at-once", "2", "--json")
     assert (answer.code, json.loads(answer.out)["counts"]) == (0, {"done": 2})
     for cell in study.cells:
-        here, there = (RunFolder(folder / place / "cells" / cell.name) for place in ("here", "there"))
+        here, there = (StudyFolder(folder / place).run(cell) for place in ("here", "there"))
         assert files(here.release) == files(there.release)
 
 
@@ -681,8 +694,11 @@ def test_on_ray_a_killed_worker_costs_its_own_cell_and_the_others_have_the_same_
 
 def board_of(study: Study) -> Board:
     cells = study.cells
-    return Board([Line(cells[0], "done", 10.0), Line(cells[1], "failed", reason="too few rows of a class"),
-                  Line(cells[2], "running", started=float("-inf")), Line(cells[3])], at_once=2)  # fmt: skip
+    names = [cell.name for cell in cells]
+    return Board([Line(cells[0], names[0], "done", 10.0),
+                  Line(cells[1], names[1], "failed", reason="too few rows of a class"),
+                  Line(cells[2], names[2], "running", started=float("-inf")), Line(cells[3], names[3])],
+                 at_once=2)  # fmt: skip
 
 
 def test_the_live_table_shows_counts_time_left_and_reasons(folder: Path) -> None:
@@ -758,14 +774,14 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Path]:
 def naive_rows(study: Study, out: Path) -> Iterator[tuple[Any, ...]]:
     """(cell, tested on, trained on, metric, value, low, high), by hand from the JSON files."""
     for cell in study.cells:
-        room = out / "cells" / cell.name / "internal"
+        room = StudyFolder(out).run(cell).internal
         places = {cell.source.name: json.loads((room / "run.json").read_text())}
         if (room / "elsewhere.json").exists():
             places |= json.loads((room / "elsewhere.json").read_text())
         for place, test in places.items():
             for found in test["scores"]:
-                yield (cell.name, place, found["trained_on"], found["measure"], found["value"], found["low"],
-                       found["high"])  # fmt: skip
+                yield (StudyFolder(out).name(cell), place, found["trained_on"], found["measure"], found["value"],
+                       found["low"], found["high"])  # fmt: skip
 
 
 def test_the_tidy_table_holds_every_number_of_every_cell_and_no_other(reported: tuple[Study, Path]) -> None:
@@ -782,8 +798,8 @@ def test_the_tidy_table_holds_every_number_of_every_cell_and_no_other(reported: 
     written = pd.read_csv(out / "internal/results.csv")
     np.testing.assert_allclose(written["value"], results["value"])
     for cell in study.cells:
-        privacy = json.loads((out / "cells" / cell.name / "release/privacy.json").read_text())
-        own = results[results["cell"] == cell.name]
+        privacy = json.loads((StudyFolder(out).run(cell).release / "privacy.json").read_text())
+        own = results[results["cell"] == StudyFolder(out).name(cell)]
         claimed = own[own["trained_on"].isin(["condensed", "reference"])]
         if privacy["epsilon"] is None:
             assert claimed["epsilon"].isna().all()
@@ -809,7 +825,7 @@ def test_the_page_shows_mean_spread_and_interval_as_recomputed_by_hand(reported:
     rows = list(naive_rows(study, out))
 
     def by_hand(data: str, place: str, method: str, way: str, metric: str) -> str:
-        wanted = {c.name for c in study.cells if (c.data, c.method) == (data, method)}
+        wanted = {StudyFolder(out).name(c) for c in study.cells if (c.data, c.method) == (data, method)}
         numbers = [r[4:] for r in rows if r[0] in wanted and r[1:4] == (place, way, metric) and r[4] is not None]
         assert len(numbers) == 2  # one per seed
         value, low, high = (np.array(column) for column in zip(*numbers, strict=True))
@@ -850,11 +866,15 @@ def test_the_page_says_whose_it_is_and_no_epsilon_stands_without_its_guarantee(r
 def test_the_page_adds_up_what_all_private_cells_read_of_the_same_patients(reported: tuple[Study, Path]) -> None:
     study, out = reported
     private = [c for c in study.cells if c.made_by == "private"]
-    events = [e for c in private for e in read_events(RunFolder(out / "cells" / c.name).ledger)]
+    events = [e for c in private for e in read_events(StudyFolder(out).run(c).ledger)]
     together = replay(events, 1e-5).epsilon
     # "ward" and "trial" are two outcomes of one file: the same patients
-    ((names, (cells, words)),) = spent(StudyFolder(out)).items()
-    assert (names, cells) == ("trial, ward", len(private))
+    read = spent(StudyFolder(out))
+    assert set(read) == {"trial, ward", "clinic"}
+    cells, words = read["trial, ward"]
+    assert cells == len(private)
+    assert "; and 4 read them without a gate, which no ε bounds" in words
+    assert read["clinic"] == (0, "2 read them without a gate, which no ε bounds")
     said = float(re.search(r"ε = ([\d.]+) \(end-to-end", words)[1])  # type: ignore[index]
     assert together <= said <= together * 1.01 + 0.1
     assert said > 4
@@ -911,7 +931,7 @@ def test_a_site_added_later_is_tested_without_condensing_again(folder: Path) -> 
     out = folder / "out"
     first = study_of(folder, HEAD, SURVIVAL, only)
     run(first, out)
-    before = {cell.name: stamps(out / "cells" / cell.name) for cell in first.cells}
+    before = {name: stamps(out / "cells" / name) for name in map(StudyFolder(out).name, first.cells)}
     clinic = SURVIVAL.replace('"trial"', '"clinic"').replace("ward", "clinic")
     board = run(study_of(folder, HEAD, SURVIVAL, 'test_on = ["clinic"]\n', clinic, only), out)
     assert [line.state for line in board.lines] == ["done", "done"]
@@ -978,3 +998,110 @@ def test_a_strangers_method_and_kind_of_outcome_need_no_change_here(folder: Path
     assert (folder / "out/internal/utility-vs-ipc-fraction.png").exists()
     with pytest.raises(SettingsError, match="must be one of"):  # nothing stays registered
         study_of(folder, *parts)
+
+
+# -- what a study's folder tells, and what it remembers ---------------------------------------------------------------
+
+
+def outside(out: Path) -> str:
+    """Everything a study's folder shows outside `internal/`: names of files and folders, and contents."""
+    seen = []
+    for path in sorted(out.rglob("*")):
+        if "internal" not in path.relative_to(out).parts:
+            seen.append(str(path.relative_to(out)))
+            seen.append(path.read_bytes().decode("latin-1") if path.is_file() else "")
+    return "\n".join(seen)
+
+
+def test_the_folder_of_a_cell_tells_nobody_whose_rows_are_in_it(call: Call, folder: Path) -> None:
+    """Whoever knows all rows but one can make every digest of the file; none of them may stand outside internal/."""
+    study = study_of(folder, HEAD.replace("[0, 1]", "[0]"), BINARY, NONE)
+    said = [call("study", "study.toml", "--out", place, "--in-process", "--json") for place in ("here", "there")]
+    (cell,) = study.cells
+    here, there = (StudyFolder(folder / place) for place in ("here", "there"))
+    assert here.name(cell) != there.name(cell)
+    assert here.name(cell).startswith(f"{cell.name}-")
+    cohort = load(cell.source, cell.endpoint)
+    known = [digest(cell.identity()), cell.source.content, cohort.fingerprint(),
+             json.loads((here.run(cell).internal / "owner.json").read_text())["identity"]]  # fmt: skip
+    for text in (outside(here.path), outside(there.path), *(answer.out + answer.err for answer in said)):
+        assert not [found for found in known if found[:8] in text]
+    assert here.salt not in outside(here.path) + said[0].out + said[0].err
+    assert stat.S_IMODE((here.internal / "salt").stat().st_mode) == 0o600
+    assert len(here.salt) == 64
+
+
+def test_names_stay_when_a_study_goes_on_and_a_dry_run_needs_no_salt(call: Call, folder: Path) -> None:
+    study = study_of(folder, HEAD, BINARY, NONE)
+    out = folder / "out"
+    first = [line.name for line in run(study, out).lines]
+    assert [line.name for line in run(study_of(folder, HEAD, BINARY, NONE), out).lines] == first
+    shown = call("study", "study.toml", "--dry-run", "--out", "out").out.splitlines()
+    assert shown == [f"done    {name}" for name in first]
+    shown = call("study", "study.toml", "--dry-run", "--out", "elsewhere").out.splitlines()
+    assert shown == [f"waiting {cell.name}" for cell in study.cells]
+    assert not (folder / "elsewhere").exists()
+
+
+def test_a_study_folder_without_its_salt_is_refused_and_spends_nothing_again(folder: Path) -> None:
+    study, out = study_of(folder, HEAD, BINARY, NONE), folder / "out"
+    run(study, out)
+    (out / "internal" / "salt").unlink()
+    before = files(out / "cells")
+    with pytest.raises(RunFolderError, match="must have the salt"):
+        run(study, out)
+    assert files(out / "cells") == before
+
+
+def test_two_versions_of_a_file_are_one_account_and_nothing_is_lost(folder: Path) -> None:
+    out = folder / "out"
+    one = HEAD.replace("[0, 1]", "[0]"), BINARY, PRIVATE.replace("8", "1")
+    run(study_of(folder, *one), out)
+    small_frame(241).to_csv(folder / "ward.csv", index=False)  # a patient more, under the same name
+    twin = BINARY.replace('"ward"', '"twin"')
+    run(study_of(folder, *one, twin), out)
+    ((names, (cells, words)),) = spent(StudyFolder(out)).items()
+    assert names == "twin, ward (2 versions of the file)"
+    assert cells == 3
+    ledgers = [read_events(path) for path in (out / "cells").glob("*/internal/ledger.jsonl")]
+    together = replay([event for events in ledgers for event in events], 1e-5).epsilon
+    assert len(ledgers) == 3
+    assert float(re.search(r"ε = ([\d.]+) \(end-to-end", words)[1]) >= together > 1.8  # type: ignore[index]
+    assert f"- {names}: read by 3 cells" in (out / "internal/tables.md").read_text(encoding="utf-8")
+
+
+def test_different_patients_have_accounts_of_their_own(folder: Path) -> None:
+    small_frame(240, seed=9).to_csv(folder / "clinic.csv", index=False)
+    study = study_of(folder, HEAD, BINARY, BINARY.replace("ward", "clinic"), PRIVATE)
+    run(study, folder / "out")
+    assert {name: cells for name, (cells, _) in spent(StudyFolder(folder / "out")).items()} == {"ward": 2, "clinic": 2}
+
+
+def test_cells_are_charged_on_the_patients_account_once_each(folder: Path) -> None:
+    account = Odometer.create(folder / "patients.jsonl")
+    theirs = Odometer.create(folder / "clinic.jsonl")
+    small_frame(240, seed=9).to_csv(folder / "clinic.csv", index=False)
+    clinic = BINARY.replace("ward", "clinic") + 'odometer = "clinic.jsonl"\n'
+    parts = (HEAD + 'odometer = "patients.jsonl"\n', BINARY, clinic, PRIVATE)
+    out = folder / "out"
+    board = run(study_of(folder, *parts), out)
+    assert board.failed == []
+    run(study_of(folder, *parts), out)
+    for odometer, data in ((account, "ward"), (theirs, "clinic")):
+        names = {line.name for line in board.lines if line.cell.data == data}
+        assert {charge.about for charge in odometer.read().charges} == names
+        assert len(odometer.read().charges) == 2
+    said = [json.loads(path.read_text()) for path in (out / "cells").glob("*/release/privacy.json")]
+    assert sum(one["epsilon_with_earlier_runs"] is not None for one in said) == 2
+
+
+def test_a_cell_over_the_cap_fails_alone_and_reads_nobody(folder: Path) -> None:
+    account = Odometer.create(folder / "patients.jsonl", cap=9.0)
+    board = run(study_of(folder, HEAD + 'odometer = "patients.jsonl"\n', BINARY, PRIVATE, NONE), folder / "out")
+    assert [line.state for line in board.lines] == ["done", "failed", "failed", "failed"]
+    assert "within its cap" in board.lines[1].reason
+    assert "no run without a gate can keep" in board.lines[2].reason
+    assert len(account.read().charges) == 1
+    (folder / "patients.jsonl").unlink()
+    with pytest.raises(SettingsError, match=re.escape("[study] odometer: odometer")):
+        study_of(folder, HEAD + 'odometer = "patients.jsonl"\n', BINARY, PRIVATE)

@@ -147,7 +147,7 @@ def test_the_event_of_a_survival_table_reads_cell_by_cell() -> None:
         (("0.0", "1.0"), None, (0, 1), [0, 1]),
         (("FALSE", "TRUE"), None, (False, True), [0, 1]),
         (("1", "2"), "2", (1, 2), [0, 1]),
-        (("01", "ja"), "01", ("ja", 1), [1, 0]),
+        (("01", "ja"), "01", ("ja", "01"), [1, 0]),
         (("no", "yes"), "yes", ("no", "yes"), [0, 1]),
     ],
 )
@@ -181,8 +181,8 @@ LEGAL = ("1", "1.5", "40", "2", "True", "0")
         ("code", "987654", r"'code': must hold the schema's categories only. Found 1 row, first at row 3"),
         ("code", "001", r"'code': must hold the schema's categories only. Found 1 row, first at row 3"),
         ("flag", "CANARY", r"'flag': must hold the schema's categories only. Found 1 row, first at row 3"),
-        ("died", "CANARY", r"'died': must hold the schema's two categories only. Found 1 other value"),
-        ("died", "00", r"'died': must hold the schema's two categories only. Found 1 other value"),
+        ("died", "CANARY", r"'died': must hold the schema's two categories only. Found 1 row, first at row 3"),
+        ("died", "00", r"'died': must hold the schema's two categories only. Found 1 row, first at row 3"),
         ("who", "NA", r"'who': has missing values .*1 row, first at row 3"),
     ],
 )

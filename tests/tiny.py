@@ -94,7 +94,7 @@ SPOILED = [
     Spoiled("an infinite value", put("crp", np.inf), ("'crp'", "must be finite", "2 rows"), BINARY),
     Spoiled("missing values without a policy", put("crp", np.nan), ("'crp'", "no policy", "2 rows"), BINARY),
     Spoiled("a missing target", put("died", np.nan), ("'died'", "missing values in 2 rows"), BINARY),
-    Spoiled("a third class", put("died", TEXT), ("'died'", "two values", "3 distinct"), BINARY),
+    Spoiled("a third class", put("died", TEXT), ("'died'", "schema's two categories", "2 rows"), BINARY),
     Spoiled("a class the schema does not have", two_labels, ("'died'", "schema's two categories"), BINARY),
     Spoiled("one class only", everywhere("died", 0), ("'died'", "both classes", "one class only"), BINARY),
     Spoiled(

@@ -27,11 +27,13 @@ from distcondense.data.roles import ROLES
 from distcondense.errors import DistcondenseWarning
 from distcondense.methods.base import (
     OLD_WORDS,
+    any_length,
     default_method,
     method_named,
     method_names,
     methods,
     options_of,
+    planned,
     refuse,
     types_of,
 )
@@ -66,6 +68,11 @@ def fixed(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The run folder to write.", rich_help_panel=RUN)
     ] = Path("run"),
+    odometer: Annotated[
+        Path | None,
+        typer.Option(help="The account of these patients (privacy ledger): charged before anybody is read.",
+                     rich_help_panel=RUN),
+    ] = None,
     ray: Ray = None,
     actors: Annotated[
         int | None, typer.Option(help="Ray actors; as many as fit if not said.", rich_help_panel=RAY)
@@ -87,11 +94,13 @@ def fixed(
     from distcondense.data.outcome import Goal
     from distcondense.data.schema import Schema
     from distcondense.data.tables import table_name
-    from distcondense.report.terminal import Console
+    from distcondense.privacy.ledger import new_run
+    from distcondense.privacy.odometer import Odometer
+    from distcondense.report.terminal import Console, fate
 
     if quiet:  # they are in run.json
         warnings.simplefilter("ignore", DistcondenseWarning)
-    said = {name: value for name, value in more.items() if value is not None}
+    said = {name: value for name, value in more.items() if value is not None and value != []}
     refuse_old_words(said)
     columns = {role: said.pop(role) for role in ROLES if role in said}
     chosen = method_named(said.pop("method", default_method()))
@@ -101,7 +110,11 @@ def fixed(
     goal = Goal.of(positive=positive, kind=kind, **columns)
     with warnings.catch_warnings():  # said once, by the run itself
         warnings.simplefilter("ignore", DistcondenseWarning)
-        refuse(chosen, Facts.of(goal, known, person_id=person_id, ignore=ignore or ()), options)
+        facts = Facts.of(goal, known, person_id=person_id, ignore=ignore or ())
+        refuse(chosen, facts, options)
+        account = Odometer.of(odometer)
+        if account is not None and known is not None and not resume:  # a table may take long to read
+            account.check(new_run(), planned(chosen, facts, options), method=chosen.name, guarantee=options.promise)
     cohort = Cohort.from_file(
         table, **columns, positive=positive, kind=kind, person_id=person_id, ignore=ignore or (), schema=known,
         **markers(missing_marker),
@@ -110,7 +123,7 @@ def fixed(
     with console.progress() as progress:
         result = run(
             cohort, method=chosen.name, threads=threads, out=out, resume=resume, force=force, progress=progress,
-            say=console.say, cluster=cluster, **said,
+            say=console.say, cluster=cluster, odometer=account, **said,
         )  # fmt: skip
     if as_json:
         measured = {name: result.internal[name] for name in ("scores", "scores_note")}
@@ -118,7 +131,9 @@ def fixed(
         return
     console.run_table(table_name(table), result.internal)
     console.statement(result.privacy)
-    console.say(f"release: {out / 'release'} (to hand over)   internal: {out / 'internal'} (for you only)")
+    console.say(
+        f"release: {out / 'release'} ({fate(result.privacy)})   internal: {out / 'internal'} (for you only)"
+    )  # fmt: skip
 
 
 def register() -> None:
@@ -158,7 +173,7 @@ def _method_options() -> list[inspect.Parameter]:
     everybody = list(method_names())
     for name, (entry, hint) in entries.items():
         panel = "Every method" if takes[name] == everybody else f"Method {' and '.join(takes[name])}"
-        said = len(defaults[name]) == 1 and entry.default is not None and not isinstance(entry.default, bool)
+        said = len(defaults[name]) == 1 and entry.default not in (None, ()) and not isinstance(entry.default, bool)
         default = f" ({_shown(entry.default)})" if said else ""
         flag = (f"--{name.replace('_', '-')}",) if entry.default is False else ()  # else --x and --no-x
         found.append(_parameter(name, _plain_type(hint), entry.metadata["about"] + default, panel, flag))
@@ -181,6 +196,8 @@ def _parameter(name: str, kind: Any, about: str, panel: str, flag: tuple[str, ..
 
 def _plain_type(hint: Any) -> Any:
     """What the command line reads: the first type that is said on its own."""
+    if any_length(hint):
+        return list[str]
     if getattr(hint, "__origin__", None) is tuple:
         return hint
     kinds = [kind for kind in get_args(hint) or (hint,) if kind in (bool, int, float, str)]

@@ -59,9 +59,9 @@ def study(
         typer.echo(json.dumps({"study": design.name, "out": str(out), **board.to_dict()}))
     elif dry_run:
         for line in board.lines:
-            typer.echo(f"{'done   ' if line.state == 'kept' else 'waiting'} {line.cell.name}")
+            typer.echo(f"{'done   ' if line.state == 'kept' else 'waiting'} {line.name}")
     for line in board.failed:
-        console.say(f"failed: {line.cell.name}: {line.reason}")
+        console.say(f"failed: {line.name}: {line.reason}")
     console.say(f"{board.words()}" + ("" if dry_run else f"; for you only: {out / 'internal' / 'tables.md'}"))
     if board.failed:
         raise typer.Exit(2)

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Index
-from distcondense.data.features import check_features, refuse_holes, some_names
+from distcondense.data.features import check_features, some_names
 from distcondense.data.outcome import Goal, Outcome, kind_of
-from distcondense.data.reading import goal_as_read, read_csv_cells
+from distcondense.data.reading import read_csv_cells
 from distcondense.data.roles import ROLES
-from distcondense.data.schema import MAX_INFERRED_CATEGORIES, Label, Schema, nearest
+from distcondense.data.schema import Label, Schema, nearest
 from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, read_table
+from distcondense.data.values import identifiers_of
 from distcondense.errors import CohortError, DistcondenseWarning
 
 
@@ -52,6 +52,7 @@ class Cohort:
     outcome: Outcome
     person: Index | None = None  # (n,) codes
     ignored: tuple[str, ...] = ()  # columns of the table that are not in the schema
+    identifiers: tuple[str, ...] = ()  # the text that each code stands for: each person's own, as it was given
 
     def __len__(self) -> int:
         return len(self.features)
@@ -68,7 +69,8 @@ class Cohort:
     def from_file(cls, path: str | Path, *, missing_markers: Sequence[str] = MISSING_MARKERS, **how: Any) -> Cohort:
         """A cohort from CSV, CSV.gz, Parquet or Arrow; `how` as in `from_frame`.
 
-        A CSV is read cell by cell: what a row says depends on its own text and the schema, not on the other rows.
+        A CSV is read cell by cell: what a row says depends on its own text and the schema, not on the other rows. Of
+        a typed table the same holds for values (data/values.py).
         """
         how["ignore"] = tuple(how.get("ignore", ()))
         if not is_csv(path):
@@ -80,7 +82,7 @@ class Cohort:
             path, schema, kind=kind_of(goal, schema), person_id=how.get("person_id"), ignore=how["ignore"],
             missing_markers=missing_markers,
         )  # fmt: skip
-        return cls.read(frame, goal_as_read(goal, schema), owned=True, **how)
+        return cls.read(frame, goal, owned=True, **how)
 
     @classmethod
     def from_frame(
@@ -101,7 +103,8 @@ class Cohort:
 
         Either `target`, or `time` and `event` (survival). What kind of outcome a target is the schema says: two
         categories, several categories, or a number with bounds; or `kind` names it. `positive` says which value of the
-        target or event column means "yes" where it is not 0/1 and the schema does not say. Columns in `ignore` are not
+        target or event column means "yes" where it is not 0/1 and the schema does not say; the private method takes
+        declared outcomes only. `person_id` names whose row it is, by text or whole numbers. Columns in `ignore` are not
         features. Without a `schema` one is inferred, and marked so. `owned` says that nobody will change the table any
         more.
         """
@@ -134,10 +137,7 @@ class Cohort:
                     f"column {name!r}", "must be in the table", found=nearest(name, frame.columns), fix="check the name"
                 )
         outcome = kind.read(frame)
-        person = None
-        if person_id is not None:
-            refuse_holes(frame[person_id], person_id)
-            person = pd.factorize(frame[person_id])[0].astype(np.int64)
+        person, identifiers = (None, ()) if person_id is None else identifiers_of(frame[person_id], person_id)
         names = [c for c in frame.columns if c not in aside]
         if not names:
             raise CohortError(
@@ -160,7 +160,7 @@ class Cohort:
             )  # fmt: skip
         features = check_features(frame, schema)
         # the caller's table may change later; one we read ourselves is nobody else's, and may be too large to copy
-        return cls(features if owned else features.copy(), schema, outcome, person, extra)
+        return cls(features if owned else features.copy(), schema, outcome, person, extra, identifiers)
 
     def fingerprint(self) -> str:
         """Which data this is, for telling run folders apart. Kept in `internal/` only."""
@@ -168,7 +168,8 @@ class Cohort:
         digest.update(pd.util.hash_pandas_object(self.features, index=False).to_numpy().tobytes())
         for part in self.outcome.digest_parts():
             digest.update(part)
-        digest.update(b"none" if self.person is None else self.person.tobytes())  # it decides the split
+        digest.update(b"none" if self.person is None else self.person.tobytes())  # they decide the split
+        digest.update(repr(self.identifiers).encode())
         return digest.hexdigest()
 
     def take(self, rows: Index) -> Cohort:
@@ -184,7 +185,7 @@ def _inferred(frame: pd.DataFrame, names: list[str]) -> Schema:
     if schema.notes:
         raise CohortError(
             "table",
-            f"a text column with more than {MAX_INFERRED_CATEGORIES} values needs a declared schema",
+            "a column of identifiers or free text needs a declared schema",
             found="; ".join(schema.notes),
             fix="leave the column out (--ignore NAME), or declare its categories in a schema",
         )

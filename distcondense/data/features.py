@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from distcondense.arrays import Flags, Floats
-from distcondense.data.schema import Column, Schema, plain_value
+from distcondense.data.schema import Column, Schema
+from distcondense.data.values import labels_of, numbers_of, refuse_holes, refuse_rows
 from distcondense.errors import CohortError
 
 
@@ -65,77 +65,8 @@ def _check_column(series: pd.Series[Any], column: Column) -> Any:
 
 
 def _labels(series: pd.Series[Any], column: Column) -> pd.Categorical:
-    """The column as a Categorical over the schema's categories; text and numbers that read the same are the same."""
-    refuse_nested(series, column.name)
-    holes = series.isna().to_numpy()
-    known = category_codes_by_label(column)
-    codes, uniques = pd.factorize(series)
-    lookup = np.array(
-        [known.get(plain_value(u), known.get(str(plain_value(u)), -1)) for u in uniques] + [-1], dtype=np.int64
-    )
-    coded = lookup[codes]
-    refuse_rows(
-        (coded < 0) & ~holes,
-        column.name,
-        "must hold the schema's categories only",
-        "add the category to the schema, or correct the rows",
-    )
-    return pd.Categorical.from_codes(coded, categories=list(column.categories))  # type: ignore[call-overload]
-
-
-def category_codes_by_label(column: Column) -> dict[Any, int]:
-    """Category codes by label, and by the label's text."""
-    known: dict[Any, int] = {}
-    for code, category in enumerate(column.categories):
-        known[category] = code
-        known.setdefault(str(category), code)
-    return known
-
-
-def numbers_of(series: pd.Series[Any], name: str) -> Floats:
-    if series.dtype == np.float32:  # as it is: a wide omics table twice as large would be the peak of a run's memory
-        return series.to_numpy()  # type: ignore[return-value]
-    if pd.api.types.is_numeric_dtype(series):
-        return series.to_numpy(dtype=np.float64, na_value=np.nan)
-    numbers = pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    refuse_rows(
-        np.isnan(numbers) & ~series.isna().to_numpy(),
-        name,
-        "must be numbers",
-        "correct the rows, or name the text that marks a hole (--missing-marker)",
-        found="text",
-    )
-    return numbers
-
-
-def refuse_nested(series: pd.Series[Any], name: str) -> None:
-    if series.dtype == object:
-        nested = ~np.fromiter(map(pd.api.types.is_hashable, series), bool, len(series))
-        refuse_rows(
-            nested,
-            name,
-            "must hold texts or numbers",
-            "drop it, or make one column of each part",
-            found="nested values",
-        )
-
-
-def refuse_holes(series: pd.Series[Any], name: str) -> None:
-    refuse_rows(
-        series.isna().to_numpy(),
-        name,
-        "has missing values but no policy for them",
-        'declare one in the schema: missing = "constant", "category" or "indicator"',
-        found="missing values",
-    )
-
-
-def refuse_rows(bad: Flags, name: str, rule: str, fix: str = "correct or drop these rows", found: str = "") -> None:
-    if bad.any():
-        rows = int(np.count_nonzero(bad))
-        count = f"{found + ' in ' if found else ''}{rows} row{'s' if rows > 1 else ''}"
-        where = f"{count}, first at row {int(np.argmax(bad)) + 1}"
-        raise CohortError(f"column {name!r}", rule, found=where, fix=fix)
+    """The column as a Categorical over the schema's categories."""
+    return pd.Categorical.from_codes(labels_of(series, column), categories=list(column.categories))  # type: ignore[call-overload]
 
 
 def some_names(names: Iterable[str], most: int = 8) -> str:

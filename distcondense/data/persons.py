@@ -1,11 +1,14 @@
 """Which rows are for what: a split of the table by persons, made again from a few recorded facts.
 
-`Coins`: each person is left out by a coin of their own, so that who else is in the table changes nobody's part.
+`Coins`: each person is left out by a coin of their own, made of a secret and their identifier, so that who else is in
+the table changes nobody's part. Rows without identifiers have no name: their coins go by place in the table, which is
+as good a draw, but another one where a row is added before them.
 `Stratified`: 70/10/20 by outcome, seeded (paper 000); it looks at all outcomes at once.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,18 +39,31 @@ class Split:
 
 @dataclass(frozen=True)
 class Coins:
-    """A share of the persons is left out."""
+    """A share of the persons is left out. Runs of earlier versions drew by place in the table: `keyed` is False."""
 
     share: float
     entropy: int
+    keyed: bool = True
 
     def of(self, cohort: Cohort) -> Split:
         person = np.arange(len(cohort)) if cohort.person is None else cohort.person
-        out = (np.random.default_rng(self.entropy).random(int(person.max()) + 1) < self.share)[person]
+        if self.keyed and cohort.person is not None:
+            known = cohort.identifiers or map(str, range(int(person.max()) + 1))
+            secret = hashlib.sha256(str(self.entropy).encode()).digest()
+            uniform = np.array([_uniform(secret, identifier) for identifier in known])
+        else:
+            uniform = np.random.default_rng(self.entropy).random(int(person.max()) + 1)
+        out = (uniform < self.share)[person]
         return Split(np.flatnonzero(~out), np.empty(0, np.int64), np.flatnonzero(out))
 
     def to_dict(self) -> dict[str, Any]:
-        return {"by": "coins", "share": self.share, "entropy": str(self.entropy)}
+        return {"by": "coins", "share": self.share, "entropy": str(self.entropy), "keyed": self.keyed}
+
+
+def _uniform(secret: bytes, identifier: str) -> float:
+    """In [0, 1), from the secret and the person's own text."""
+    drawn = hashlib.blake2b(identifier.encode("utf-8", "surrogatepass"), key=secret, digest_size=8).digest()
+    return (int.from_bytes(drawn) >> 11) / 2**53
 
 
 @dataclass(frozen=True)
@@ -89,5 +105,5 @@ class Stratified:
 def split_from(record: dict[str, Any]) -> Coins | Stratified:
     """The way of splitting that a run's record names."""
     if record["by"] == "coins":
-        return Coins(float(record["share"]), int(record["entropy"]))
+        return Coins(float(record["share"]), int(record["entropy"]), record.get("keyed", False))
     return Stratified(int(record["seed"]), tuple(record["fractions"]))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from distcondense.data.features import category_codes_by_label, refuse_rows
-from distcondense.data.outcome import Goal, ReadableKind, kind_of
+from distcondense.data.outcome import ReadableKind
 from distcondense.data.schema import Column, Label, Schema
 from distcondense.data.tables import MISSING_MARKERS, read_cell, read_table
+from distcondense.data.values import category_codes_by_text, refuse_rows
 
 
 def read_csv_cells(
@@ -23,22 +22,25 @@ def read_csv_cells(
     kind: ReadableKind | None = None,
     person_id: str | None = None,
     ignore: Iterable[str] = (),
+    exact: Iterable[str] = (),
     missing_markers: Sequence[str] = MISSING_MARKERS,
 ) -> pd.DataFrame:
     """A CSV with the schema's labels and numbers, every cell read from its own text and the schema alone.
 
     A label is the one written exactly so, else the one that is the number (or true, false) the text stands for; any
-    other text stays, and is refused by the checks. Person ids stay as they are written. Columns that neither the
-    schema nor an argument names are read as pandas reads them.
+    other text stays, and is refused by the checks. Person ids stay as they are written, and so do columns `exact`,
+    which are no features and have no holes. Columns that neither the schema nor an argument names are read as pandas
+    reads them: nothing but `Schema.infer` looks at those.
     """
+    exact = tuple(exact)
     outcome_numbers = set() if kind is None else set(kind.number_columns())
     outcome_labels = set() if kind is None else set(kind.names) - outcome_numbers
-    aside = {*outcome_labels, person_id, *ignore}
+    aside = {*outcome_labels, person_id, *ignore, *exact}
     features = () if schema is None else tuple(c for c in schema.columns if c.name not in aside | outcome_numbers)
     labelled = [c for c in features if not c.numeric]
     text = {c.name for c in labelled} | outcome_labels | ({person_id} if person_id is not None else set())
     numbers = {c.name for c in features if c.numeric} | outcome_numbers
-    frame = read_table(path, missing_markers=missing_markers, text=text, numbers=numbers)
+    frame = read_table(path, missing_markers=missing_markers, text=text, numbers=numbers, exact=exact)
     for column in labelled:
         if column.name in frame:
             frame[column.name] = _each_text(frame[column.name], _label_of(column))
@@ -52,29 +54,26 @@ def read_csv_cells(
     return frame
 
 
-def goal_as_read(goal: Goal, schema: Schema | None) -> Goal:
-    """The goal of a CSV: which value means yes is read as that column's own cells are."""
-    if not isinstance(goal.positive, str) or kind_of(goal, schema).label_column(schema) is not None:
-        return goal
-    return replace(goal, positive=read_cell(goal.positive))
-
-
 def _label_of(column: Column) -> Callable[[str], Label]:
     """From a cell's text to the column's label, or to the same text where there is none."""
-    known = category_codes_by_label(column)
+    written = category_codes_by_text(column)
+    numbers = {label: code for code, label in enumerate(column.categories) if not isinstance(label, str)}
 
     def read(text: str) -> Label:
-        code = known.get(text)
+        code = written.get(text)
         if code is None:
             said = read_cell(text)
-            code = None if isinstance(said, str) else known.get(said)
+            code = None if isinstance(said, str) else numbers.get(said)
         return text if code is None else column.categories[code]
 
     return read
 
 
 def _undeclared_label(series: pd.Series[Any], name: str) -> pd.Series[Any]:
+    """Numbers, or true and false, where all cells are; else texts. For methods that take labels off the rows."""
     read = _each_text(series, read_cell)
+    if read.map(lambda v: isinstance(v, str)).any():
+        return series
     words = read.map(lambda v: isinstance(v, bool)).to_numpy(dtype=bool)
     numbers = read.map(lambda v: isinstance(v, int | float) and not isinstance(v, bool) and v == v).to_numpy(dtype=bool)
     if words.any():  # else one row would decide whether everybody's outcome is released as true/false or as 0/1

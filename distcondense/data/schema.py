@@ -21,9 +21,11 @@ patients are no longer public knowledge). It is read and written as TOML:
 from __future__ import annotations
 
 import math
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
@@ -40,6 +42,13 @@ Label = str | int | float | bool
 FORMAT = 1
 MAX_WHOLE = 2**53  # beyond it a float is always whole, and not every whole number is a float
 MAX_INFERRED_CATEGORIES = 100  # more distinct texts than this look like identifiers or free text
+MAX_SURE_IDENTIFIERS = 20  # more dates, addresses, long numbers than this are no list of categories
+MAX_CATEGORIES = 1000  # of whatever shape: nobody lists more answers than this
+_SURE = re.compile(
+    r"[^\s@]+@[^\s@]+|[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}|\d{6,}"
+    r"|\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}",
+    re.IGNORECASE,
+)
 
 
 def plain_value(value: Any) -> Any:
@@ -314,21 +323,53 @@ class Schema:
 
     @classmethod
     def infer(cls, frame: pd.DataFrame, names: Iterable[str] | None = None) -> Schema:
-        """A draft read off the data (of these columns), marked as inferred. Bounds are rounded outwards."""
+        """A draft read off the data (of these columns), marked as inferred. Bounds are rounded outwards.
+
+        A column of identifiers or free text is left out, and `notes` say so: a draft lists no such value.
+        """
         columns, notes = [], []
         for name in frame.columns if names is None else names:
             series = frame[name]
             missing = bool(series.isna().any())
             column = _infer_column(str(name), series.dropna(), missing)
-            if not column.numeric and len(column.categories) > MAX_INFERRED_CATEGORIES:
-                notes.append(f"column {name}: {len(column.categories)} categories; is it an identifier or free text?")
-            columns.append(column)
+            why = like_identifiers(column.categories)
+            if why or len(column.categories) > MAX_INFERRED_CATEGORIES:  # never listed: one may be somebody's name
+                notes.append(
+                    f"column {name} is left out: {len(column.categories)} different values"
+                    f"{f', {why}' if why else ''}; is it an identifier or free text?"
+                )
+            else:
+                columns.append(column)
+        if notes and not columns:
+            raise SchemaError(
+                "table", "must have a column that is no identifier: no column is left to describe",
+                found="; ".join(notes), fix="check the table, or write the schema by hand",
+            )  # fmt: skip
         return cls(tuple(columns), "inferred", tuple(notes))
+
+
+def like_identifiers(categories: Sequence[Label]) -> str:
+    """Why a list of categories looks like one of identifiers, by its length and the shape of most of its entries.
+
+    Empty where it does not. Not one of them is in the words.
+    """
+    texts = [str(label).strip() for label in categories]
+    most = len(texts) / 2
+    if len(texts) > MAX_SURE_IDENTIFIERS and sum(bool(_SURE.fullmatch(text)) for text in texts) > most:
+        return "most of them dates, addresses, UUIDs or numbers of six digits or more"
+    if len(texts) <= MAX_INFERRED_CATEGORIES:
+        return ""
+    if sum(len(text) > 3 and any(letter.isdigit() for letter in text) for text in texts) > most:
+        return "most of them codes with digits, of four letters or more"
+    words = [text.replace(",", " ").split() for text in texts]
+    if sum(len(parts) > 1 for parts in words) > most and len({part for parts in words for part in parts}) > most:
+        return "most of them several words that seldom occur twice, as in names"
+    return "more than anybody lists by hand" if len(texts) > MAX_CATEGORIES else ""
 
 
 def _label(value: Any) -> Label:
     """A value as TOML can hold it: dates and the like as text."""
-    value = plain_value(value)
+    value = plain_value(float(value) if isinstance(value, Decimal) else value)
     return value if isinstance(value, str | int | float) else str(value)
 
 

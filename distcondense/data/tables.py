@@ -46,17 +46,24 @@ def read_cell(text: str) -> str | int | float | bool:
     return text
 
 
+def number_in(text: str) -> float:
+    """The number that a text is, infinite ones too; NaN where it is none."""
+    return float(text) if _FINITE.fullmatch(text) or _INFINITE.fullmatch(text) else np.nan
+
+
 def read_table(
     path: str | Path,
     *,
     missing_markers: Sequence[str] = MISSING_MARKERS,
     text: Collection[str] = (),
     numbers: Collection[str] = (),
+    exact: Collection[str] = (),
 ) -> pd.DataFrame:
     """The table in a file or at a URI (s3://, gs://, …), with text that marks a hole turned into missing values.
 
     Of a CSV, the columns `text` come as they are written and the columns `numbers` as float64; a column of `numbers`
-    with anything else in it comes as text that `pd.to_numeric` refuses in those rows. Other formats have types.
+    with anything else in it comes as text that is refused in those rows. Columns `exact` come as they are written, text
+    that marks a hole too. Other formats have types.
     """
     name = table_name(path)
     what, suffixes = f"table {name}", "".join(Path(name).suffixes[-2:]).lower()
@@ -65,11 +72,11 @@ def read_table(
         _check_file(source, what)
     try:
         if is_csv(name):
-            frame = _read_csv(source, tuple(missing_markers), what, text, numbers)
+            frame = _read_csv(source, tuple(missing_markers), what, {*text, *exact}, numbers, exact)
         elif suffixes.endswith((".parquet", ".pq")):
             frame = _read_parquet(source)
         elif suffixes.endswith((".feather", ".arrow")):
-            frame = pd.read_feather(source if isinstance(source, Path) else io.BytesIO(source))
+            frame = _read_feather(source)
         else:
             raise CohortError(
                 what,
@@ -141,15 +148,32 @@ def _read_parquet(source: Path | bytes) -> pd.DataFrame:
     import pyarrow.parquet
 
     where, mapped = (source, True) if isinstance(source, Path) else (pyarrow.BufferReader(source), False)
-    frame: pd.DataFrame = pyarrow.parquet.read_table(where, memory_map=mapped).to_pandas(
-        split_blocks=True, self_destruct=True
-    )
+    frame = _from_arrow(pyarrow.parquet.read_table(where, memory_map=mapped), split_blocks=True, self_destruct=True)
     pyarrow.default_memory_pool().release_unused()
     return frame
 
 
+def _read_feather(source: Path | bytes) -> pd.DataFrame:
+    import pyarrow.feather
+
+    return _from_arrow(pyarrow.feather.read_table(source if isinstance(source, Path) else io.BytesIO(source)))
+
+
+def _from_arrow(table: Any, **how: Any) -> pd.DataFrame:
+    """As pandas takes it in, but for 64-bit integers: with a hole it would make floats of them, and round them."""
+    whole = {"int64": pd.Int64Dtype(), "uint64": pd.UInt64Dtype()}
+    holes = any(str(column.type) in whole and column.null_count for column in table.columns)
+    frame: pd.DataFrame = table.to_pandas(types_mapper=(lambda kind: whole.get(str(kind))) if holes else None, **how)
+    return frame
+
+
 def _read_csv(
-    source: Path | bytes, markers: tuple[str, ...], what: str, text: Collection[str], numbers: Collection[str]
+    source: Path | bytes,
+    markers: tuple[str, ...],
+    what: str,
+    text: Collection[str],
+    numbers: Collection[str],
+    exact: Collection[str],
 ) -> pd.DataFrame:
     packed = what.lower().endswith(".gz")
 
@@ -169,8 +193,9 @@ def _read_csv(
             found=f"repeated: {', '.join(map(repr, twice))}",
             fix="rename or drop one of each",
         )
-    how: dict[str, Any] = {"keep_default_na": False, "na_values": list(markers), "encoding": "utf-8-sig",
-                           "low_memory": False, "float_precision": "round_trip"}  # fmt: skip
+    how: dict[str, Any] = {"keep_default_na": False, "encoding": "utf-8-sig", "low_memory": False,
+                           "na_values": {name: list(markers) for name in names if name not in exact},
+                           "float_precision": "round_trip"}  # fmt: skip
     as_text = dict.fromkeys(set(names).intersection(text), str)
     as_number = set(names).intersection(numbers).difference(text)
     refused = False
@@ -197,7 +222,7 @@ def _mark_text(frame: pd.DataFrame, names: Collection[str], what: str) -> None:
     """Put `NOT_A_NUMBER` where a cell is no number, so that the whole column's check refuses and counts the rows."""
     found = False
     for name in names:
-        bad = [isinstance(c, str) and not (_FINITE.fullmatch(c) or _INFINITE.fullmatch(c)) for c in frame[name]]
+        bad = [isinstance(cell, str) and np.isnan(number_in(cell)) for cell in frame[name]]
         if any(bad):
             frame.loc[bad, name] = NOT_A_NUMBER
             found = True
@@ -209,6 +234,10 @@ def as_frame(table: object) -> pd.DataFrame:
     """A pandas DataFrame from pandas, Arrow, or anything with a `to_pandas` method (Polars, for one)."""
     if isinstance(table, pd.DataFrame):
         return table
+    to_arrow = getattr(table, "to_arrow", None)  # Polars
+    arrow = table if to_arrow is None else to_arrow()
+    if hasattr(arrow, "to_pandas") and hasattr(arrow, "columns") and hasattr(arrow, "schema"):
+        return _from_arrow(arrow)
     to_pandas = getattr(table, "to_pandas", None)
     if to_pandas is None:
         raise CohortError(

@@ -62,7 +62,7 @@ class Home:
     @classmethod
     def of_result(cls, cohort: Cohort, result: Result) -> Home:
         """As a finished run's table and record say."""
-        record = result.internal
+        record = result.record
         split = split_from(record["splitting"]).of(cohort)
         public = record.get("scaling") == "public"
         codec = Codec.public(result.schema) if public else _codec(cohort, split, cohort.schema)

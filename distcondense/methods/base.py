@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from distcondense.models.base import Model
     from distcondense.models.learners import Learner
     from distcondense.outcomes.base import Kind, Labelled
+    from distcondense.privacy.events import Event
+    from distcondense.privacy.odometer import Odometer
     from distcondense.privacy.statement import Privacy
     from distcondense.runs.folder import RunFolder
 
@@ -102,6 +104,11 @@ class Options:
         fix = entry.metadata["typical"] or (f"leave it out for the default, {default}" if default is not None else "")
         return SettingsError(name, rule, found=found, fix=fix)
 
+    @property
+    def promise(self) -> str:
+        """Which guarantee an ε of these settings is: `guarantee`, or what the settings make of it."""
+        return self.guarantee
+
     def to_dict(self) -> dict[str, Any]:
         """For run.json and a run's identity, where ε stands beside its guarantee like everywhere."""
         out = {}
@@ -110,7 +117,7 @@ class Options:
                 value = getattr(self, entry.name)
                 if not isinstance(value, str | int | float | bool | tuple | type(None)):
                     value = type(value).__name__  # a fitted model
-                name = f"epsilon_{self.guarantee.replace('-', '_')}" if entry.name == "epsilon" else entry.name
+                name = f"epsilon_{self.promise.replace('-', '_')}" if entry.name == "epsilon" else entry.name
                 out[name] = list(value) if isinstance(value, tuple) else value
         return out
 
@@ -123,9 +130,12 @@ def types_of(options: Any) -> dict[str, Any]:
 def as_type(value: Any, kind: Any) -> Any:
     """The value as that type (of several, the first that fits), or None where it is of none."""
     if getattr(kind, "__origin__", None) is tuple:
-        if not isinstance(value, tuple | list) or len(value) != len(get_args(kind)):
+        if not isinstance(value, tuple | list):
             return None
-        parts = [as_type(part, one) for part, one in zip(value, get_args(kind), strict=True)]
+        inner = (get_args(kind)[0],) * len(value) if any_length(kind) else get_args(kind)
+        if len(value) != len(inner):
+            return None
+        parts = [as_type(part, one) for part, one in zip(value, inner, strict=True)]
         return None if None in parts else tuple(parts)
     truth = type(value).__name__ in ("bool", "bool_")  # NumPy's is called one or the other
     for one in get_args(kind) or (kind,):
@@ -142,7 +152,14 @@ def as_type(value: Any, kind: Any) -> Any:
     return None
 
 
+def any_length(kind: Any) -> bool:
+    """Whether it is a list of texts (or numbers), as many as one likes."""
+    return getattr(kind, "__origin__", None) is tuple and get_args(kind)[-1] is Ellipsis
+
+
 def words_for(kind: Any) -> str:
+    if any_length(kind):
+        return "a list of texts"
     if getattr(kind, "__origin__", None) is tuple:
         return "two numbers"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
@@ -169,13 +186,24 @@ def _no_progress(
 
 @dataclass(frozen=True)
 class Context:
-    """Where a method runs: threads, who hears of it, the run's folder, machines."""
+    """Where a method runs: threads, who hears of it, the run's folder and name, the patients' account, machines."""
 
     threads: int = 1
     say: Callable[[str], None] = lambda line: None
     progress: Progress = _no_progress
     folder: RunFolder | None = None
     cluster: Cluster | None = None
+    run: str = ""  # a random name, which accounts know the run by
+    odometer: Odometer | None = None  # the patients' account: the run is charged before its method begins
+
+    def earlier(self) -> tuple[Event, ...]:
+        """What other runs spent on the same patients: in this folder before, and on the account."""
+        from distcondense.privacy.accountant import unite
+
+        return unite(
+            () if self.folder is None else self.folder.earlier_events(),
+            () if self.odometer is None else self.odometer.others(self.run),
+        )
 
     @contextmanager
     def executor(self) -> Iterator[Executor]:
@@ -220,7 +248,11 @@ class Condensed:
 
 
 class Method(Protocol):
-    """One way to make a condensed table."""
+    """One way to make a condensed table.
+
+    One that reads patients through a gate also has `planned(facts, options) -> tuple[Event, ...]`, what it will ask:
+    an account is charged that. One without is charged as what it is, a run that no ε bounds.
+    """
 
     name: ClassVar[str]
     about: ClassVar[str]  # for help, one line
@@ -308,6 +340,14 @@ def refuse(method: Method, facts: Facts, options: Any) -> None:
 
     check_own_columns(facts.kind, [] if facts.schema is None else facts.schema.names)
     method.refuse(facts, options)
+
+
+def planned(method: Method, facts: Facts, options: Any) -> tuple[Event, ...]:
+    """What a run will ask of patients; that it reads all of them, where it has no gate."""
+    from distcondense.privacy.events import Event
+
+    tell = getattr(method, "planned", None)
+    return (Event.nonprivate(),) if tell is None else tuple(tell(facts, options))
 
 
 def refuse_kind(method: Method, kind: Kind) -> None:

@@ -41,9 +41,6 @@ class Model(Protocol):
         ...
 
 
-Reference = Model
-
-
 @dataclass(frozen=True)
 class BlackBox:
     """Any callable rows → scores."""

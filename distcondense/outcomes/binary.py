@@ -15,10 +15,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from distcondense.arrays import Floats, Index, Labels, Matrix, Numbers
-from distcondense.data.features import refuse_holes, refuse_nested
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Label, Schema, plain_value
+from distcondense.data.tables import read_cell
+from distcondense.data.values import TRUTH, Values, labels_of, plain_number, refuse_holes, refuse_mixture, type_of
 from distcondense.errors import CohortError, SettingsError
+from distcondense.kernels import elementwise
 from distcondense.models.base import Model, Rows
 from distcondense.models.learners import Learner, Validation, boosted
 from distcondense.outcomes.base import (
@@ -67,14 +69,6 @@ def fit_xgb(
 
 
 @dataclass(frozen=True)
-class TwoLabels:
-    """How the two values are written, no first, and whether that is public knowledge (declared, or 0/1)."""
-
-    values: tuple[Label, Label]
-    public: bool
-
-
-@dataclass(frozen=True)
 class Binary(Kind):
     """A target with two values."""
 
@@ -85,10 +79,9 @@ class Binary(Kind):
 
     names: tuple[str, ...]
     labels: tuple[Label, Label] = (0, 1)
-    labels_public: bool = True
+    labels_public: bool = True  # declared: 0 and 1 are no exception, or one row could make them something else
     declared: Column | None = None
     positive: Label | None = None
-    schema_declared: bool = False
 
     @classmethod
     def recognises(cls, goal: Goal, schema: Schema | None) -> bool:
@@ -98,10 +91,8 @@ class Binary(Kind):
     def of(cls, goal: Goal, schema: Schema | None) -> Binary:
         name = goal.columns["target"]
         declared = declared_labels(schema, name)
-        return cls(
-            (name,), declared=declared, positive=goal.positive,
-            schema_declared=schema is not None and schema.origin == "declared",
-        )  # fmt: skip
+        public = declared is not None and is_public(schema, name)
+        return cls((name,), labels_public=public, declared=declared, positive=goal.positive)
 
     def label_column(self, schema: Schema | None) -> Column | None:
         return declared_labels(schema, self.names[-1])
@@ -109,8 +100,8 @@ class Binary(Kind):
     def read(self, frame: pd.DataFrame) -> Outcome:
         series = frame[self.names[0]]
         refuse_holes(series, self.names[0])
-        label, found = read_label(series, self.names[0], self.positive, self.declared, self.schema_declared)
-        return Outcome(replace(self, labels=found.values, labels_public=found.public), {"label": label})
+        label, labels = read_label(series, self.names[0], self.positive, self.declared)
+        return Outcome(replace(self, labels=labels), {"label": label})
 
     def strata(self, outcome: Outcome) -> Index:
         return outcome["label"].astype(np.int64)
@@ -189,37 +180,67 @@ def refuse_horizon(kind: Kind, horizon: float | None) -> None:
 
 
 def declared_labels(schema: Schema | None, name: str) -> Column | None:
-    """The column, where the schema declares it with two categories."""
+    """The column, where the schema declares it with two categories, or as the whole numbers from 0 to 1."""
     if schema is None or name not in schema:
         return None
-    return schema[name] if schema[name].kind == "binary" else None
+    column = schema[name]
+    if column.kind == "integer" and column.low is not None and column.high is not None:
+        return Column(name, "binary", categories=(0, 1)) if -1 < column.low <= 0 and 1 <= column.high < 2 else None
+    return column if column.kind == "binary" else None
+
+
+def is_public(schema: Schema | None, *names: str) -> bool:
+    """Whether these columns stand in a schema that a person declared."""
+    return schema is not None and schema.origin == "declared" and all(name in schema for name in names)
 
 
 def read_label(
-    series: pd.Series[Any], name: str, positive: Label | None, declared: Column | None, schema_declared: bool
-) -> tuple[Labels, TwoLabels]:
-    """0/1, and how the two are written."""
-    refuse_nested(series, name)
-    values = [plain_value(v) for v in series.unique()]
+    series: pd.Series[Any], name: str, positive: Label | None, declared: Column | None
+) -> tuple[Labels, tuple[Label, Label]]:
+    """0/1, and how the two are written: as declared, or as found (which is then not public)."""
+    if declared is None:
+        return _as_found(series, name, positive)
+    labels = _declared_order(name, positive, declared)
+    code = labels_of(series, declared, "must hold the schema's two categories only")
+    return (code == declared.categories.index(labels[1])).astype(np.int8), labels
+
+
+def _declared_order(name: str, positive: Label | None, declared: Column) -> tuple[Label, Label]:
+    """The two labels, the positive second."""
+    labels = (declared.categories[0], declared.categories[1])
+    if positive is None:
+        return labels
+    if str(positive) not in map(str, labels):
+        raise CohortError(
+            f"column {name!r}", "must have the positive value that was named among the schema's two categories",
+            found="another value", fix="check --positive and the schema",
+        )  # fmt: skip
+    return labels if str(positive) == str(labels[1]) else (labels[1], labels[0])
+
+
+def _as_found(series: pd.Series[Any], name: str, positive: Label | None) -> tuple[Labels, tuple[Label, Label]]:
+    """Two values read off the rows, for methods that take them."""
+    found = Values.of(series, name)
+    refuse_mixture(found, name)
+    kinds, present = found.rows_by_type(), np.unique(found.codes)
+    values = list(dict.fromkeys(plain_number(found.distinct[code]) for code in present))
     if len(values) > 2:
         raise CohortError(
             f"column {name!r}", "an outcome must have two values, or be declared in the schema as categories or as a "
             "number with bounds", found=f"{len(values)} distinct values",
             fix="declare it in the schema, or make it 0/1 first, e.g. df[name] = (df[name] == 'yes').astype(int)",
         )  # fmt: skip
-    if declared is not None:
-        labels = _among_declared(values, name, positive, declared)
-    elif set(values) <= {0, 1}:  # whichever of the two is there: a missing one must not show
-        labels = (False, True) if pd.api.types.is_bool_dtype(series) else (0, 1)
-        if positive is not None and str(plain_value(positive)) not in map(str, labels):
+    if set(values) <= {0, 1}:  # whichever of the two is there: a missing one must not show
+        labels: tuple[Label, Label] = (False, True) if TRUTH in kinds else (0, 1)
+        if positive is not None and not any(_named(label, positive) for label in labels):
             raise CohortError(
                 f"column {name!r}", "must contain the positive value that was named", found="a column of 0 and 1",
                 fix="check --positive",
             )  # fmt: skip
-        if positive is not None and str(plain_value(positive)) == str(labels[0]):
+        if positive is not None and _named(labels[0], positive):
             labels = (labels[1], labels[0])
     elif positive is not None:
-        wanted = [v for v in values if str(v) == str(positive)]
+        wanted = [v for v in values if _named(v, positive)]
         if not wanted:
             raise CohortError(
                 f"column {name!r}", "must contain the positive value that was named", found="no such row",
@@ -232,28 +253,14 @@ def read_label(
             f"column {name!r}", "must be 0/1, or the positive value must be named",
             found=f"{len(values)} text or number values", fix="say --positive VALUE",
         )  # fmt: skip
-    public = (declared is not None and schema_declared) or set(labels) == {0, 1}
-    return (series == labels[1]).to_numpy().astype(np.int8), TwoLabels(labels, public)
+    label: Labels = found.map(lambda value: plain_number(value) == labels[1], False, np.int8)
+    return label, labels
 
 
-def _among_declared(
-    values: list[Any], name: str, positive: Label | None, declared: Column
-) -> tuple[Label, Label]:  # fmt: skip
-    labels = (declared.categories[0], declared.categories[1])
-    unknown = [v for v in values if v not in labels]
-    if unknown:
-        raise CohortError(
-            f"column {name!r}", "must hold the schema's two categories only", found=f"{len(unknown)} other value(s)",
-            fix="edit the schema or the table",
-        )  # fmt: skip
-    if positive is None:
-        return labels
-    if str(positive) not in map(str, labels):
-        raise CohortError(
-            f"column {name!r}", "must have the positive value that was named among the schema's two categories",
-            found="another value", fix="check --positive and the schema",
-        )  # fmt: skip
-    return labels if str(positive) == str(labels[1]) else (labels[1], labels[0])
+def _named(value: Label, positive: Label) -> bool:
+    """Whether a value is the one that a user named: as it is written, or as what was written says."""
+    said = read_cell(positive) if isinstance(positive, str) else plain_value(positive)
+    return str(value) == str(positive) or (type_of(value) == type_of(said) and value == said)
 
 
 # -- the private method -----------------------------------------------------------------------------------------------
@@ -295,7 +302,7 @@ class Logistic:
         return target["label"].astype(np.intp)
 
     def contributions(self, score: Floats, target: Target) -> tuple[Floats, ...]:
-        p = 1 / (1 + np.exp(-np.clip(score, -SCORE_MAX, SCORE_MAX)))
+        p = 1 / (1 + elementwise.exp(-np.clip(score, -SCORE_MAX, SCORE_MAX)))
         return p - target["label"], self.hessian_weight * p * (1 - p)
 
     def continues(self, earlier: Objective) -> bool:

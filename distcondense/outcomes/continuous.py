@@ -19,9 +19,10 @@ from scipy import special
 
 from distcondense.arrays import Floats, Index, Matrix, Numbers
 from distcondense.data.cells import Cells, public_cells
-from distcondense.data.features import check_features, numbers_of, refuse_holes, refuse_rows
+from distcondense.data.features import check_features
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Schema
+from distcondense.data.values import numbers_of, refuse_holes, refuse_rows
 from distcondense.errors import CohortError, SchemaError
 from distcondense.models.additive import AdditiveModel
 from distcondense.models.base import Model, Rows
@@ -118,7 +119,7 @@ class Continuous(Kind):
     def of(cls, goal: Goal, schema: Schema | None) -> Continuous:
         name = goal.columns["target"]
         if schema is None or name not in schema:
-            return cls((name,), Column(name, "continuous"))
+            return cls((name,), Column(name, "continuous"), labels_public=False)
         column = schema[name]
         if not column.numeric:
             raise SchemaError(

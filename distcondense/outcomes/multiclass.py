@@ -15,10 +15,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from distcondense.arrays import Floats, Index, Matrix, Numbers
-from distcondense.data.features import category_codes_by_label, refuse_holes, refuse_nested, refuse_rows
 from distcondense.data.outcome import Goal, Outcome
-from distcondense.data.schema import Column, Label, Schema, plain_value
+from distcondense.data.schema import Column, Label, Schema
+from distcondense.data.values import Values, labels_of, plain_number, refuse_holes, refuse_mixture
 from distcondense.errors import CohortError, SchemaError
+from distcondense.kernels import elementwise
 from distcondense.models.base import Model, Rows
 from distcondense.models.learners import Learner, boosted_many, sklearn_model
 from distcondense.outcomes.base import (
@@ -45,8 +46,8 @@ STUDENT_SEED = 1001
 
 def softmax(margin: Floats) -> Floats:
     """(n, K) → probabilities."""
-    high = np.exp(np.clip(margin - margin.max(axis=1, keepdims=True), -2 * SCORE_MAX, 0.0))
-    return np.asarray(high / high.sum(axis=1, keepdims=True), np.float64)
+    high = elementwise.exp(np.clip(margin - margin.max(axis=1, keepdims=True), -2 * SCORE_MAX, 0.0))
+    return np.asarray(high / elementwise.row_sums(high)[:, None], np.float64)
 
 
 def class_scores(link: str, scores: Numbers) -> Floats:
@@ -166,20 +167,15 @@ class Multiclass(Kind):
         name = self.names[0]
         series = frame[name]
         refuse_holes(series, name)
-        refuse_nested(series, name)
         kind = self if self.labels else self._as_found(series)
-        known = category_codes_by_label(Column(name, "categorical", categories=kind.labels))
-        codes, uniques = pd.factorize(series)
-        lookup = np.array([known.get(plain_value(u), known.get(str(plain_value(u)), -1)) for u in uniques], np.int64)
-        label = lookup[codes]
-        refuse_rows(
-            label < 0, name, "must hold the schema's classes only", "add the class to the schema, or correct the rows"
-        )
-        return Outcome(kind, {"label": label})
+        column = Column(name, "categorical", categories=kind.labels)
+        return Outcome(kind, {"label": labels_of(series, column, "must hold the schema's classes only")})
 
     def _as_found(self, series: pd.Series[Any]) -> Multiclass:
         """Classes read off the rows: not public, and refused by the private method."""
-        found = sorted({plain_value(v) for v in series.unique()}, key=str)
+        values = Values.of(series, self.names[0])
+        refuse_mixture(values, self.names[0])
+        found = sorted({plain_number(values.distinct[code]) for code in np.unique(values.codes)}, key=str)
         if not FEWEST <= len(found) <= MOST:
             raise CohortError(
                 f"column {self.names[0]!r}", f"must have {FEWEST} to {MOST} classes",
@@ -288,7 +284,7 @@ class SoftmaxLoss:
         p = softmax(np.clip(score, -SCORE_MAX, SCORE_MAX))
         g, h = p.copy(), HESSIAN_WEIGHT * p * (1 - p)
         g[np.arange(len(g)), target["label"]] -= 1.0
-        shrink = 1 / np.maximum(1.0, np.sqrt((g * g).sum(1) + (h * h).sum(1)))
+        shrink = 1 / np.maximum(1.0, np.sqrt(elementwise.row_sums(g * g) + elementwise.row_sums(h * h)))
         return (*(g * shrink[:, None]).T, *(h * shrink[:, None]).T)
 
     def continues(self, earlier: Objective) -> bool:

@@ -16,10 +16,12 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from distcondense.arrays import Floats, Index, Matrix, Numbers
-from distcondense.data.features import check_features, numbers_of, refuse_holes, refuse_rows
+from distcondense.data.features import check_features
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Label, Schema
+from distcondense.data.values import numbers_of, refuse_holes, refuse_rows
 from distcondense.errors import CohortError, ModelError, SettingsError
+from distcondense.kernels import elementwise
 from distcondense.models.base import Model, Rows
 from distcondense.models.learners import Learner, Validation, boosted, proportional_hazards
 from distcondense.outcomes.base import (
@@ -33,7 +35,7 @@ from distcondense.outcomes.base import (
     as_written,
     label_codes,
 )
-from distcondense.outcomes.binary import declared_labels, read_label
+from distcondense.outcomes.binary import declared_labels, is_public, read_label
 from distcondense.outcomes.measures import CIndexSample, c_index
 from distcondense.privacy.contributions import FINITE, SCORE_MAX, Objective, Statistic, Target
 
@@ -101,11 +103,10 @@ class Survival(Kind):
 
     names: tuple[str, ...]
     labels: tuple[Label, Label] = (0, 1)
-    labels_public: bool = True
+    labels_public: bool = True  # time and event are declared
     declared: Column | None = None  # of the event
     time: Column | None = None
     positive: Label | None = None
-    schema_declared: bool = False
 
     @classmethod
     def recognises(cls, goal: Goal, schema: Schema | None) -> bool:
@@ -114,10 +115,10 @@ class Survival(Kind):
     @classmethod
     def of(cls, goal: Goal, schema: Schema | None) -> Survival:
         time, event = goal.columns["time"], goal.columns["event"]
+        declared = declared_labels(schema, event)
         return cls(
-            (time, event), declared=declared_labels(schema, event), positive=goal.positive,
-            time=schema[time] if schema is not None and time in schema else None,
-            schema_declared=schema is not None and schema.origin == "declared",
+            (time, event), labels_public=declared is not None and is_public(schema, time, event), declared=declared,
+            positive=goal.positive, time=schema[time] if schema is not None and time in schema else None,
         )  # fmt: skip
 
     def number_columns(self) -> tuple[str, ...]:
@@ -129,14 +130,14 @@ class Survival(Kind):
     def read(self, frame: pd.DataFrame) -> Outcome:
         time, event = self.names
         refuse_holes(frame[event], event)
-        label, found = read_label(frame[event], event, self.positive, self.declared, self.schema_declared)
+        label, labels = read_label(frame[event], event, self.positive, self.declared)
         times = numbers_of(frame[time], time)
         refuse_holes(frame[time], time)
         refuse_rows(~np.isfinite(times), time, "must be finite")
         refuse_rows(times <= 0, time, "times must be above 0", "drop these rows or add the length of one time unit")
         if self.time is not None:
             check_features(frame[[time]], Schema((self.time,)))
-        return Outcome(replace(self, labels=found.values, labels_public=found.public), {"label": label, "time": times})
+        return Outcome(replace(self, labels=labels), {"label": label, "time": times})
 
     def strata(self, outcome: Outcome) -> Index:
         return outcome["label"].astype(np.int64)
@@ -349,7 +350,7 @@ class PiecewiseExponential:
         return label if by == "label" else self.intervals * label + self.interval(target["time"])
 
     def contributions(self, score: Floats, target: Target) -> tuple[Floats, ...]:
-        a = np.minimum(target["cumulative"] * np.exp(np.clip(score, -SCORE_MAX, SCORE_MAX)), self.most)
+        a = np.minimum(target["cumulative"] * elementwise.exp(np.clip(score, -SCORE_MAX, SCORE_MAX)), self.most)
         g, h = a - target["label"], self.hessian_weight * a
         shrink = 1 / np.maximum(1.0, np.sqrt(g * g + h * h))
         return g * shrink, h * shrink

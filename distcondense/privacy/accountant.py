@@ -62,13 +62,15 @@ class Replay:
 
 
 def totals(events: Sequence[Event]) -> tuple[float, Picks, int]:
-    """(μ of all Gaussian answers, picks by ε₀, noisy coordinates)."""
+    """(μ of all Gaussian answers, picks by ε₀, noisy coordinates); μ is infinite where anybody read without a gate."""
     gaussian = [event for event in events if event.kind == "gaussian"]
     picks: Counter[float] = Counter()
     for event in events:
         if event.kind == "choice":
             picks[event.cost] += event.picks
     mu = math.sqrt(math.fsum(event.cost**2 for event in gaussian))
+    if any(event.kind == "nonprivate" for event in events):
+        mu = math.inf
     return mu, tuple(sorted(picks.items())), sum(event.cells for event in gaussian)
 
 
@@ -77,7 +79,7 @@ def replay(events: Sequence[Event], delta: float) -> Replay:
     check_budget(delta=delta)
     mu, picks, cells = totals(events)
     reserved = max(CELLS_MAX, cells)  # the planned number: ε must not fall when a query is left out
-    exact = exact_epsilon(mu, delta, reserved)
+    exact = exact_epsilon(mu, delta, reserved) if math.isfinite(mu) else math.inf
     # no accountant finds less than the Gaussian part alone: where that is unbounded, a PLD would take minutes to say so
     by_pld = pld_epsilon(mu, picks, delta, reserved) if math.isfinite(exact) else math.inf
     by_rdp = rdp_epsilon(mu, picks, delta, reserved) if picks and math.isfinite(exact) else exact
@@ -95,14 +97,27 @@ def replay(events: Sequence[Event], delta: float) -> Replay:
     )
 
 
-def trade_off(events: Sequence[Event], points: int = 101) -> list[tuple[float, float]]:
+def _false_alarms() -> tuple[float, ...]:
+    """Where the trade-off curve is stored: ten points a decade from 1e-6 at both ends, every hundredth between."""
+    tail = [0.0, *(float(f"{10 ** (k / 10):.3g}") for k in range(-60, -13))]
+    middle = [k / 100 for k in range(5, 96)]
+    return (*tail, *middle, *(round(1 - alpha, 9) for alpha in reversed(tail)))
+
+
+FALSE_ALARMS = _false_alarms()
+
+
+def trade_off(events: Sequence[Event], at: Sequence[float] = FALSE_ALARMS) -> list[tuple[float, float]]:
     """f-DP: (false positives α, the fewest false negatives β any membership test can have), α from 0 to 1.
 
-    Exact for Gaussian answers; with picks the best of the supporting lines β ≥ 1 − δ(ε) − e^ε α of the PLD. The grid's
-    total variation N·τ is taken off both errors.
+    A step curve: between two points the smaller β holds (`missed_at`), so that no reading is above the exact curve, as
+    chords of a convex one would be. Exact at its points for Gaussian answers; with picks the best of the supporting
+    lines β ≥ 1 − δ(ε) − e^ε α of the PLD. The grid's total variation N·τ is taken off both errors.
     """
     mu, picks, cells = totals(events)
-    alphas = np.linspace(0.0, 1.0, points)
+    if math.isinf(mu):
+        return [(float(alpha), 0.0) for alpha in at]
+    alphas = np.asarray(at, np.float64)
     far = max(CELLS_MAX, cells) * distance_to_rounded(GRID) if mu > 0 else 0.0
     moved = np.minimum(1.0, alphas + far)
     if picks:
@@ -116,12 +131,26 @@ def trade_off(events: Sequence[Event], points: int = 101) -> list[tuple[float, f
     return [(float(alpha), float(beta)) for alpha, beta in zip(alphas, betas, strict=True)]
 
 
+def missed_at(curve: Sequence[tuple[float, float]], alpha: float) -> float:
+    """What a stored trade-off curve says at any α: the smaller β of the two points around it."""
+    return next(beta for point, beta in curve if point >= alpha)
+
+
 def membership_advantage(events: Sequence[Event]) -> float:
     """The largest 1 − α − β of any membership test: total variation between neighbours, δ(0)."""
     mu, picks, cells = totals(events)
+    if math.isinf(mu):
+        return 1.0
     far = max(CELLS_MAX, cells) * distance_to_rounded(GRID) if mu > 0 else 0.0
     at_zero = float(composed(mu, picks).get_delta_for_epsilon(0.0)) if picks else gaussian_delta(mu, 0.0)
     return min(1.0, at_zero + 2 * far)
+
+
+def advantage_with_earlier(
+    own: Sequence[Event], earlier: Sequence[Event], epsilon: float | NoSum | None
+) -> float | None:
+    """The membership advantage of this run and those before it; None where their ε together is no number."""
+    return membership_advantage((*earlier, *own)) if isinstance(epsilon, int | float) else None
 
 
 # ---- several runs on the same patients -----------------------------------------------------------------------
@@ -143,9 +172,14 @@ def unite(*accounts: Sequence[Event]) -> tuple[Event, ...]:
 
 def with_earlier(own: Sequence[Event], earlier: Sequence[Event], delta: float) -> float | NoSum | None:
     """ε at δ of this run and those before it; why there is no such number, or None where nothing came before."""
-    if not earlier:
-        return None
-    if len({event.unit for event in (*own, *earlier)}) > 1:
+    return together((*earlier, *own), delta) if earlier else None
+
+
+def together(events: Sequence[Event], delta: float) -> float | NoSum:
+    """ε at δ of all these events, or why there is no such number."""
+    if any(event.kind == "nonprivate" for event in events):
+        return "unbounded"
+    if len({event.unit for event in events}) > 1:
         return "different units"
-    total = replay((*earlier, *own), delta).epsilon
+    total = replay(events, delta).epsilon
     return total if math.isfinite(total) else "unbounded"

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 
 from distcondense.errors import SettingsError
 
-Kind = Literal["gaussian", "choice"]  # which noise, hence how it is accounted for
-Query = Literal["histogram", "sums", "total", "choice"]
+Kind = Literal["gaussian", "choice", "nonprivate"]  # which noise, hence how it is accounted for
+Query = Literal["histogram", "sums", "total", "choice", "table"]  # "table": all of it, with nothing in between
 Unit = Literal["row", "person"]  # whose presence is protected
 
 
@@ -21,9 +21,9 @@ class Event:
     query: Query
     columns: tuple[str, ...]  # names; for a choice the candidates, none named: all columns
     cells: int  # released coordinates
-    cost: float  # gaussian: μ_q; choice: ε₀ of one pick
+    cost: float  # gaussian: μ_q; choice: ε₀ of one pick; nonprivate: 0, for no number is its price
     picks: int = 1  # choice: number of picks
-    sensitivity: float = 1.0  # Δ, for the reader
+    sensitivity: float = 1.0  # Δ in the query's own units, for the reader
     noise: float = 0.0  # σ in the query's own units, for the reader
     by: str = ""  # histogram: how rows are grouped; total: the name of the statistic
     unit: Unit = "row"
@@ -41,15 +41,27 @@ class Event:
             raise SettingsError(
                 "event", "must be a choice in kind and query, or in neither", found=f"query {self.query}"
             )
-        if not (math.isfinite(self.cost) and self.cost > 0 and self.cells >= 0 and self.picks >= 1):
+        if (self.kind == "nonprivate") != (self.query == "table"):
             raise SettingsError(
-                "event", "must have a finite cost above 0, cells of 0 or more and picks of 1 or more",
+                "event", "must be nonprivate where the whole table is read, and only there", found=f"query {self.query}"
+            )
+        priced = self.cost == 0 if self.kind == "nonprivate" else math.isfinite(self.cost) and self.cost > 0
+        if not (priced and self.cells >= 0 and self.picks >= 1):
+            raise SettingsError(
+                "event", "must have a finite cost above 0 (nonprivate: 0), cells of 0 or more and picks of 1 or more",
                 found=f"cost {self.cost}, cells {self.cells}, picks {self.picks}",
             )  # fmt: skip
+
+    @classmethod
+    def nonprivate(cls, run: str = "") -> Event:
+        """A run that read the table without a gate: no ε bounds it (dp-accounting's NonPrivateDpEvent)."""
+        return cls("nonprivate", "table", (), 0, 0.0, run=run)
 
     @property
     def words(self) -> str:
         """What was asked, for people."""
+        if self.kind == "nonprivate":
+            return "the whole table, without a gate"
         if self.query == "histogram":
             return "histogram" if self.by in ("", "none") else f"histogram by {self.by}"
         if self.query == "total":

@@ -248,7 +248,7 @@ class PrivateTable:
         _check_account(noise.gaussian_rho(limit, noise.GRID), mu**2 / 2)
         names = tuple(self.names[column] for column in columns)
         event = Event(
-            "gaussian", query, names, cells, float(mu), 1, 1.0, noise_at_1 / mu, by=by, unit=_BEHIND[self].unit
+            "gaussian", query, names, cells, float(mu), 1, noise_at_1, noise_at_1 / mu, by=by, unit=_BEHIND[self].unit
         )
         noisy = self._ask(
             question, event, limit, lambda exact: noise.discrete_gaussian(exact, noise.GRID),
@@ -262,7 +262,7 @@ class PrivateTable:
     ) -> Index:  # fmt: skip
         """Replay, or: check, enter, compute, noise, keep. In that order, one question at a time."""
         behind, ledger = _BEHIND[self], self.ledger
-        with behind.lock:
+        with behind.lock, ledger.lock:  # tables that share a ledger must not share what is left of it
             if (number := ledger.resume(event)) is not None:
                 kept = ledger.kept(number)
                 noisy = lost() if kept is None else kept

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import RLock
 from typing import Any, NoReturn
 
 import numpy as np
@@ -27,10 +28,15 @@ from distcondense.privacy.events import Event
 
 
 class Ledger:
-    """Append-only. `earlier` events (of other runs on the same patients) count as spent and are not answered again."""
+    """Append-only. `earlier` events (of other runs on the same patients) count as spent and are not answered again.
 
-    def __init__(self, path: Path | None = None, earlier: Sequence[Event] = ()) -> None:
+    Threads may share one; `lock` holds together what must not be torn apart, e.g. to look at it and then to enter.
+    """
+
+    def __init__(self, path: Path | None = None, earlier: Sequence[Event] = (), *, run: str = "") -> None:
+        """`run`: the name that events are entered under; a random one if not said, that of the file if it has some."""
         self.path = path
+        self.lock = RLock()
         self._earlier = tuple(earlier)
         self._own: list[Event] = []
         self._answers: dict[int, NDArray[Any]] = {}
@@ -39,7 +45,7 @@ class Ledger:
             self._load(path)
         elif path is not None and self._beside(path).exists():
             self._refuse_shortened()
-        self.run = self._own[0].run if self._own else uuid.uuid4().hex  # a name, not noise
+        self.run = self._own[0].run if self._own else run or new_run()
         self._loaded = len(self._own)  # these were entered by a run that ended, and are replayed before anything new
         self._cursor = 0
 
@@ -55,43 +61,48 @@ class Ledger:
 
     def enter(self, event: Event) -> int:
         """Write the event; its number. On disk when this returns."""
-        if self.resuming:
-            raise RunFolderError(
-                "ledger", "must be replayed to its end before anything new is asked",
-                found=f"{self._loaded - self._cursor} events still to come", fix="resume with the settings of the run",
-            )  # fmt: skip
-        event = replace(event, run=self.run)
-        if self.path is not None:
-            self._append(self.path, event)
-        self._own.append(event)
-        self._loaded = self._cursor = len(self._own)
-        return len(self._own) - 1
+        with self.lock:
+            if self.resuming:
+                raise RunFolderError(
+                    "ledger", "must be replayed to its end before anything new is asked",
+                    found=f"{self._loaded - self._cursor} events still to come",
+                    fix="resume with the settings of the run",
+                )  # fmt: skip
+            event = replace(event, run=self.run)
+            if self.path is not None:
+                self._append(self.path, event)
+            self._own.append(event)
+            self._loaded = self._cursor = len(self._own)
+            return len(self._own) - 1
 
     def resume(self, event: Event) -> int | None:
         """The number under which a run that ended already entered this event; None where there is nothing to replay."""
-        if not self.resuming:
-            return None
-        if (there := self._own[self._cursor]) != replace(event, run=self.run):
-            raise RunFolderError(
-                "ledger", "must hold the same questions in the same order when a run is resumed",
-                found=f"{there.words!r} on {len(there.columns)} columns as event {self._cursor}, asked {event.words!r}",
-                fix="resume with the settings of the run, or start a new run folder (its cost adds up)",
-            )  # fmt: skip
-        self._cursor += 1
-        return self._cursor - 1
+        with self.lock:
+            if not self.resuming:
+                return None
+            number, there = self._cursor, self._own[self._cursor]
+            if there != replace(event, run=self.run):
+                raise RunFolderError(
+                    "ledger", "must hold the same questions in the same order when a run is resumed",
+                    found=f"{there.words!r} on {len(there.columns)} columns as event {number}, asked {event.words!r}",
+                    fix="resume with the settings of the run, or start a new run folder (its cost adds up)",
+                )  # fmt: skip
+            self._cursor += 1
+            return number
 
     def keep(self, number: int, answer: NDArray[Any]) -> None:
         """Store a noisy answer, so that a resumed run need not ask again."""
-        if number in self._answers or not 0 <= number < len(self._own):
-            raise SettingsError("answer", "must belong to one event and be kept once", found=f"event {number}")
-        self._answers[number] = np.array(answer)
-        if self.path is not None:
-            body = io.BytesIO()
-            np.save(body, self._answers[number], allow_pickle=False)
-            record = io.BytesIO()
-            np.save(record, np.array([number, zlib.crc32(body.getvalue())], np.int64), allow_pickle=False)
-            with self._beside(self.path).open("ab") as file:
-                file.write(record.getvalue() + body.getvalue())
+        with self.lock:
+            if number in self._answers or not 0 <= number < len(self._own):
+                raise SettingsError("answer", "must belong to one event and be kept once", found=f"event {number}")
+            self._answers[number] = np.array(answer)
+            if self.path is not None:
+                body = io.BytesIO()
+                np.save(body, self._answers[number], allow_pickle=False)
+                record = io.BytesIO()
+                np.save(record, np.array([number, zlib.crc32(body.getvalue())], np.int64), allow_pickle=False)
+                with self._beside(self.path).open("ab") as file:  # not synced: an answer that is lost stays paid for
+                    file.write(record.getvalue() + body.getvalue())
 
     def kept(self, number: int) -> NDArray[Any] | None:
         """The noisy answer of an event, None where it was lost."""
@@ -116,12 +127,8 @@ class Ledger:
             file.flush()
             os.fsync(file.fileno())
         self._size += len(line)
-        if fresh:  # the file's name must survive a power cut too
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        if fresh:
+            sync_folder(path.parent)
 
     def _load(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -161,6 +168,20 @@ class Ledger:
             good = file.tell()
         if good < len(content):
             os.truncate(path, good)
+
+
+def new_run() -> str:
+    """A random name for a run: a name, not noise."""
+    return uuid.uuid4().hex
+
+
+def sync_folder(path: Path) -> None:
+    """The names in a folder must survive a power cut too: of files that are new, moved or gone."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def read_events(path: Path) -> tuple[Event, ...]:

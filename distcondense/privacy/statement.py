@@ -7,17 +7,19 @@ from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
+from distcondense.errors import SettingsError
 from distcondense.privacy.accountant import NoSum
 from distcondense.privacy.events import Event, Unit
 
-Guarantee = Literal["end-to-end", "as-published", "none"]
+# a theorem · a theorem if what was read off the patients is public · a paper's accounting · nothing
+Guarantee = Literal["end-to-end", "conditional", "as-published", "none"]
 UNBOUNDED: Literal["unbounded"] = "unbounded"
 # of several runs without an ε together: after "with earlier runs", and after "together with them"
 NO_SUM: dict[NoSum, tuple[str, str]] = {
-    "unbounded": (f"ε = {UNBOUNDED}", f"there is no end-to-end guarantee: ε is {UNBOUNDED}"),
+    "unbounded": (f"ε = {UNBOUNDED}", f"there is no {{}} guarantee: ε is {UNBOUNDED}"),
     "different units": (
         "no common ε, they protect different units",
-        "the end-to-end guarantee is without a common bound: the runs protect different units, rows and persons",
+        "the {} guarantee is without a common bound: the runs protect different units, rows and persons",
     ),
 }
 LARGE_EPSILON = 10.0
@@ -31,7 +33,7 @@ class Privacy:
 
     guarantee: Guarantee
     method: str
-    epsilon: float | None  # end-to-end: of everything released; as-published: at the released step
+    epsilon: float | None  # end-to-end, conditional: of everything released; as-published: at the released step
     delta: float | None
     neighbouring: str
     noise_source: str
@@ -43,20 +45,36 @@ class Privacy:
     public: tuple[str, ...] = ()  # what the guarantee takes as known to everybody
     not_covered: tuple[str, ...] = ()
     answer: str = ""  # end-to-end: what to think of the release, where it holds no answer
-    # f-DP: (false positives, least false negatives of any membership test), and the largest 1 − both
+    # f-DP: (false positives, least false negatives of any membership test), and the largest 1 − both. Of this run;
+    # between two points of the curve the smaller number of false negatives holds
     trade_off: tuple[tuple[float, float], ...] = ()
     membership_advantage: float | None = None
-    # end-to-end, of this run and the earlier ones: a number, or why there is none
+    # of this run and the earlier ones: a number, or why there is none; and its membership advantage
     epsilon_with_earlier_runs: float | NoSum | None = None
+    advantage_with_earlier_runs: float | None = None
     epsilon_at_last_step: float | None = None  # as-published: the run went on to here, and its history was looked at
     worst_case_epsilon: str = ""  # as-published: end to end, of the same noise: a number, "over 100" or "none"
     made: str = "the synthetic rows were made"  # end-to-end: from the answers alone
     earlier_runs: str = "Earlier runs in this folder"  # end-to-end: who else read the same patients
+    constants: str = ""  # SHA-256 of the method's constants, which are public
+
+    def __post_init__(self) -> None:
+        if self.guarantee == "end-to-end" and self.inferred:
+            raise SettingsError(
+                "guarantee", "must be called conditional where something was read off the patients",
+                found=f"end-to-end, with {' and '.join(self.inferred)} inferred",
+            )  # fmt: skip
+
+    @property
+    def inferred(self) -> tuple[str, ...]:
+        """What was read off the patients outside the ledger."""
+        schema = ("the schema",) if self.schema_origin == "inferred" else ()
+        return (*schema, *(() if self.labels_public else ("the outcome's values",)))
 
     @property
     def charged(self) -> bool:
         """Whether every look at patients was paid for at the gate: the ledger holds `events`."""
-        return self.guarantee == "end-to-end"
+        return self.guarantee in ("end-to-end", "conditional")
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -71,53 +89,67 @@ class Privacy:
         both = self._with_earlier
         if both is not None:
             words = f"ε = {shown(both, 3)}" if isinstance(both, float) else NO_SUM[both][0]
-            claim += f"; with earlier runs {words} (end-to-end)"
+            claim += f"; with earlier runs {words} ({self.guarantee})"
         return f"{claim}; end to end at worst: {self.worst_case_epsilon}" if self.worst_case_epsilon else claim
 
-    def paragraph(self) -> str:
-        """What a data-protection officer should read."""
+    def label(self) -> dict[str, Any]:
+        """What travels with the table itself: in `frame.attrs` and in the Parquet file's metadata."""
+        names = ("guarantee", "epsilon", "delta", "unit", "method")
+        both = {} if self._with_earlier is None else {"epsilon_with_earlier_runs": self._with_earlier}
+        return {**{name: getattr(self, name) for name in names}, **both, "statement": self.sentence()}
+
+    def sentence(self) -> str:
+        """The claim in one sentence, with which the paragraph begins."""
         if self.guarantee == "none":
+            return "NO PRIVACY GUARANTEE."
+        assert self.epsilon is not None
+        claim = f"ε = {shown(self.epsilon, 4)} at δ = {self.delta:g}"
+        if not self.charged:
+            assert self.epsilon_at_last_step is not None
             return (
-                "NO PRIVACY GUARANTEE. This table was optimised against a model of real patients without any noise. "
+                f"guarantee: {self.guarantee}, {claim} at the released step "
+                f"(ε = {shown(self.epsilon_at_last_step, 4)} at the last step): not a theorem about patients."
+            )
+        whom = "for every person in the table" if self.unit == "person" else "for every row"
+        condition = (
+            "" if self.guarantee == "end-to-end" else ", only if what was read off the patients is public anyway"
+        )
+        return f"guarantee: {self.guarantee} differential privacy, {claim}, {whom}{condition}."
+
+    def paragraph(self) -> str:
+        """What a data-protection officer should read: first the claim, then the details."""
+        parts = [self.sentence()]
+        if self.guarantee == "none":
+            parts.append(
+                "This table was optimised against a model of real patients without any noise. "
                 "Treat it as patient data: do not hand it over."
             )
-        text = self._end_to_end() if self.charged else self._as_published()
-        if self.schema_origin == "inferred":
-            text += " The schema was inferred from the patients: bounds and categories are not public knowledge."
-        if not self.labels_public:
-            text += " The outcome's values were read off patients: they are not public knowledge either."
-        return text
+            return " ".join(parts)
+        parts += [*self._inferred_words(), *(self._end_to_end() if self.charged else self._as_published())]
+        return " ".join(part for part in parts if part)
 
-    def _end_to_end(self) -> str:
-        assert self.epsilon is not None
-        by_person = self.unit == "person"
-        whom = (
-            "for every person in the table"
-            if by_person
-            else "for every row; a person with k rows is protected about k times less"
-        )
-        text = (
-            f"guarantee: end-to-end differential privacy, ε = {shown(self.epsilon, 4)} at δ = {self.delta:g}, {whom} "
-            f"({self.neighbouring}). {_promise(self._advantage, by_person)}"
-        )
-        if self.membership_advantage is not None:
-            text += (
-                f": the best possible test of whether {'somebody' if by_person else 'a row'} was in it has sensitivity "
-                f"plus specificity of at most {shown(1 + self.membership_advantage, 4)}, where guessing has 1"
-            )
-        text += (
-            ". The guarantee may fail altogether with a probability of about δ, which should be well below 1 over the "
-            "number of patients." + self._warnings()
-        )
-        text += (
-            f" The whole budget was spent in {len(self.ledger)} noisy answers, each entered in the ledger before it "
-            f"was given{'' if self.answer else f'; {self.made} from these answers alone'}."
-        )
-        if self.public:
-            text += f" Taken as public: {'; '.join(self.public)}."
-        if self.not_covered:
-            text += f" Not covered: {'; '.join(self.not_covered)}."
-        return f"{text}{self._earlier()} {self.answer}".rstrip()
+    def _inferred_words(self) -> list[str]:
+        schema = "The schema was inferred from the patients: bounds and categories are not public knowledge."
+        labels = "The outcome's values were read off patients: they are not public knowledge either."
+        return [schema] * (self.schema_origin == "inferred") + [labels] * (not self.labels_public)
+
+    def _end_to_end(self) -> list[str]:
+        public, uncovered = ("; ".join(words) for words in (self.public, self.not_covered))
+        made = "" if self.answer else f"; {self.made} from these answers alone"
+        return [
+            self._earlier(),
+            self._promise(),
+            *self._warnings(),
+            f"Neighbouring tables: {self.neighbouring}."
+            + ("" if self.unit == "person" else " A person with k rows is protected about k times less."),
+            "The guarantee may fail altogether with a probability of about δ, which should be well below 1 over the "
+            "number of patients.",
+            f"All of it was spent in {len(self.ledger)} noisy answers, each entered in the ledger before it was "
+            f"given{made}.",
+            f"Taken as public: {public}." if public else "",
+            f"Not covered: {uncovered}." if uncovered else "",
+            self.answer,
+        ]
 
     @property
     def _with_earlier(self) -> float | NoSum | None:
@@ -127,50 +159,57 @@ class Privacy:
             return both
         return float(both) if math.isfinite(both) else UNBOUNDED
 
-    @property
-    def _advantage(self) -> float:
-        """As stated, or the largest any (ε, δ) allows."""
-        if self.membership_advantage is not None:
-            return self.membership_advantage
-        assert self.epsilon is not None
+    def _promise(self) -> str:
+        """What ε means to somebody who was in the table; with earlier runs, what all of them together mean."""
+        by_person, both = self.unit == "person", self._with_earlier
+        joint = isinstance(both, float)
+        advantage = self.advantage_with_earlier_runs if joint else self.membership_advantage
+        epsilon = both if isinstance(both, float) else self.epsilon
+        assert epsilon is not None
         assert self.delta is not None
-        return math.tanh(self.epsilon / 2) + 2 * self.delta / (1 + math.exp(min(self.epsilon, 700.0)))
+        of = "Of this run alone: " if isinstance(both, str) else ""
+        found = _promise(_largest(epsilon, self.delta) if advantage is None else advantage, by_person, joint)
+        if advantage is None:
+            return f"{of}{found}."
+        alone = ""
+        if joint and self.membership_advantage is not None:
+            alone = f" (this run alone: {shown(1 + self.membership_advantage, 4)})"
+        return (
+            f"{of}{found}: the best possible test of whether {'somebody' if by_person else 'a row'} was in it has "
+            f"sensitivity plus specificity of at most {shown(1 + advantage, 4)}, where guessing has 1{alone}."
+        )
 
-    def _warnings(self) -> str:
+    def _warnings(self) -> list[str]:
         assert self.epsilon is not None
         assert self.delta is not None
-        both = self._with_earlier
-        text = ""
+        both, found = self._with_earlier, []
         if max(self.epsilon, both if isinstance(both, float) else 0.0) > LARGE_EPSILON:
-            text += f" WARNING: an ε above {LARGE_EPSILON:g} (end-to-end) promises patients very little."
+            found.append(f"WARNING: an ε above {LARGE_EPSILON:g} ({self.guarantee}) promises patients very little.")
         if self.delta > LARGE_DELTA:
-            text += (
-                f" WARNING: δ is above {LARGE_DELTA:g}: publishing one patient in {math.floor(1 / self.delta):,} as "
+            found.append(
+                f"WARNING: δ is above {LARGE_DELTA:g}: publishing one patient in {math.floor(1 / self.delta):,} as "
                 "they are would satisfy it."
             )
-        return text
+        return found
 
     def _earlier(self) -> str:
         both = self._with_earlier
         if both is None:
             return ""
-        read = f" {self.earlier_runs} read the same patients; together with them "
+        read = f"{self.earlier_runs} read the same patients; together with them "
         if isinstance(both, float):
-            return f"{read}the end-to-end guarantee is ε = {shown(both, 4)} at δ = {self.delta:g}."
-        return f"{read}{NO_SUM[both][1]}."
+            return f"{read}the {self.guarantee} guarantee is ε = {shown(both, 4)} at δ = {self.delta:g}."
+        return f"{read}{NO_SUM[both][1].format(self.guarantee)}."
 
-    def _as_published(self) -> str:
-        assert self.epsilon is not None
-        assert self.epsilon_at_last_step is not None
-        return (
-            f"guarantee: {self.guarantee}. Under the accounting of the published method the released step has "
-            f"ε = {shown(self.epsilon, 4)} at δ = {self.delta:g} (ε = {shown(self.epsilon_at_last_step, 4)} at the "
-            "last step, both as-published). That accounting holds only if the reference model is public and one "
-            "patient changes each step's gradient by at most the clipping norm; neither is true here. End to end, the "
-            f"worst case of the same noise is an ε of {self.worst_case_epsilon}. Not counted in either: the choice of "
-            "noise levels and of the clipping norm, the stopping step, scaling by training means, and the range of "
-            "the labels. This is a reproduction of a paper, not a theorem about patients."
-        )
+    def _as_published(self) -> list[str]:
+        return [
+            "That accounting holds only if the reference model is public and one patient changes each step's gradient "
+            "by at most the clipping norm; neither is true here.",
+            f"End to end, the worst case of the same noise is an ε of {self.worst_case_epsilon}.",
+            "Not counted in either: the choice of noise levels and of the clipping norm, the stopping step, scaling by "
+            "training means, and the range of the labels.",
+            "This is a reproduction of a paper.",
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """For privacy.json, whose numbers are all finite: what is unbounded is so in words."""
@@ -187,11 +226,18 @@ def shown(value: float, digits: int) -> str:
     return f"{float(up):.{digits}g}"
 
 
-def _promise(advantage: float, by_person: bool) -> str:
-    """What ε means to somebody who was in the table, in words that get weaker as the membership advantage grows."""
+def _largest(epsilon: float, delta: float) -> float:
+    """The largest membership advantage any (ε, δ) allows."""
+    return math.tanh(epsilon / 2) + 2 * delta / (1 + math.exp(min(epsilon, 700.0)))
+
+
+def _promise(advantage: float, by_person: bool, several: bool) -> str:
+    """In words that get weaker as the membership advantage grows."""
     one, gone = ("one person", "that person's rows") if by_person else ("one row", "that row")
     found, without = f"what they can find out about {one}", f"if {gone} had never been in the table"
-    whatever = "Whatever anybody does with this release, and whatever else they know, "
+    whatever = (
+        f"Whatever anybody does with {'these releases' if several else 'this release'} and whatever else they know, "
+    )
     if advantage <= ALMOST:
         return f"{whatever}{found} is almost the same as {without}"
     if advantage <= SIMILAR:

@@ -27,6 +27,7 @@ from dp_accounting import rdp
 
 from distcondense.errors import BudgetError
 from distcondense.privacy.budget import check_budget
+from distcondense.privacy.ledger import sync_folder
 
 WORST_CASE_SHOWN = 100.0  # above this a digit would only pretend to mean something
 # dp-accounting logs each RDP order it leaves out of a minimum; leaving one out can only raise ε, so it is no news
@@ -63,10 +64,13 @@ class StepRecord:
     def write(self) -> None:
         if not self._fresh:
             return
+        fresh = not self.path.exists()
         with open(self.path, "a", encoding="utf-8") as out:
             out.write("\n" * self._torn + "".join(f"{line}\n" for line in self._fresh))
             out.flush()
             os.fsync(out.fileno())
+        if fresh:
+            sync_folder(self.path.parent)
         self._fresh.clear()
         self._torn = False
 

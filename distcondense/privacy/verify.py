@@ -1,29 +1,41 @@
-"""`distcondense privacy verify`: what a privacy.json states, recomputed from that file alone.
+"""`distcondense privacy verify`: what a privacy.json states, recomputed from that file, and compared with its release.
 
-Its ledger is replayed by two accountants; the noise of its entries, the trade-off curve, the membership advantage and
-the statement in words must be those the ledger gives. Of a run folder the ledger on disk is compared too, and what
-earlier runs spent is reported. What no check can see: entries that were left out of a file.
+Its ledger is replayed by two accountants and must add up to the stated ε, no more and no less; the noise of its
+entries, the trade-off curve, the membership advantage and the statement in words must be those the ledger gives; the
+released files must be those it was made for. Of a run folder the ledger on disk is compared too, and what earlier runs
+spent is reported. What no check of a file can see: one that was forged as a whole, hence signatures.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from distcondense.errors import RunFolderError, UserError
-from distcondense.privacy.accountant import membership_advantage, replay, trade_off, with_earlier
+from distcondense.errors import RunFolderError, SettingsError, UserError
+from distcondense.privacy.accountant import (
+    advantage_with_earlier,
+    membership_advantage,
+    replay,
+    trade_off,
+    with_earlier,
+)
+from distcondense.privacy.binding import STATEMENT, unbound
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import read_events
-from distcondense.privacy.statement import NO_SUM, Privacy, shown
+from distcondense.privacy.statement import NO_SUM, Guarantee, Privacy, shown
 from distcondense.privacy.steps import StepAccountant
 
 ROUNDING = 1e-9
 NOISE_ROUNDING = 1e-6  # relative
+LEFT_OUT = 1e-5  # relative to 1 + ε: a ledger this far below the stated ε lacks an entry
 DIGITS = 6
+CHOSEN = (
+    "columns were chosen, so the two accountants bound the picks differently and need not give one number: they agree "
+    "where neither is below the Gaussian part alone and the first is at most √(4/3) of the second"
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,12 @@ class Verified:
     agree: bool  # the two accountants, in the sense their docstring gives
     contradictions: tuple[str, ...] = ()  # what the file, or its folder, says that the ledger does not give
     notes: tuple[str, ...] = ()  # of a run folder: what was compared, what earlier runs spent
+
+    def plus(self, contradictions: Sequence[str], notes: Sequence[str]) -> Verified:
+        """With what another check found."""
+        return replace(
+            self, contradictions=(*self.contradictions, *contradictions), notes=(*self.notes, *notes)
+        )  # fmt: skip
 
     @property
     def replayed(self) -> float:
@@ -58,7 +76,7 @@ class Verified:
             f"replayed: ε = {shown(value, DIGITS)} ({self.guarantee}) by {name}"
             for name, value in self.accountants.items()
         ]
-        out += [f"folder:   {note} ({self.guarantee})" for note in self.notes]
+        out += [f"note:     {note} ({self.guarantee})" for note in self.notes]
         out += [f"WRONG:    {found} ({self.guarantee})" for found in self.contradictions]
         return [*out, self.verdict]
 
@@ -67,10 +85,10 @@ class Verified:
         if not self.pays:
             return f"THE LEDGER DOES NOT PAY FOR THE STATED ε ({self.guarantee})"
         if self.contradictions:
-            return f"THE LEDGER IS NOT THAT OF THE STATEMENT ({self.guarantee}): see what is wrong above"
+            return f"LEDGER, STATEMENT AND RELEASE DO NOT BELONG TOGETHER ({self.guarantee}): see what is wrong above"
         return (
-            f"the ledger pays for the stated ε: the entries listed add up to the stated ε ({self.guarantee}); entries "
-            "that were left out cannot be seen from this file"
+            f"the ledger pays for the stated ε: the entries listed add up to the stated ε ({self.guarantee}); a file "
+            "that was forged as a whole cannot be seen from it, only from a signature"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,25 +96,29 @@ class Verified:
 
 
 def verify(path: Path) -> Verified:
-    """Replay a run folder's, a release folder's or a file's ledger."""
-    file = _find(path)
+    """Replay a run folder's, a release folder's or a file's ledger, and compare the files that it was made for."""
+    file = statement_file(path)
     try:
         stated = json.loads(file.read_text(encoding="utf-8"))
         guarantee = stated["guarantee"]
-        if guarantee == "none":
+        if guarantee == "none" or guarantee not in get_args(Guarantee):
             raise RunFolderError(
-                str(file), "must state a guarantee", found="none", fix="treat the table as patient data"
-            )
+                str(file), "must state a guarantee", found="none" if guarantee == "none" else "an unknown one",
+                fix="treat the table as patient data",
+            )  # fmt: skip
         epsilon, delta = float(stated["epsilon"]), float(stated["delta"])
-        if guarantee == "end-to-end":
+        if guarantee == "as-published":
+            found = _as_published(stated, epsilon, delta)
+        else:
             if not stated["ledger"]:
                 raise RunFolderError(
                     str(file), "must list what was asked of patients", found="an empty ledger", fix="restore the file"
                 )
-            found = _end_to_end(stated, epsilon, delta)
+            found = _charged(stated, epsilon, delta)
             internal = path / "internal"
-            return _with_folder(found, stated, internal) if path.is_dir() and internal.is_dir() else found
-        return _as_published(stated, epsilon, delta)
+            if path.is_dir() and internal.is_dir():
+                found = _with_folder(found, stated, internal)
+        return found.plus(*unbound(stated, file.parent, whole=path.is_dir()))
     except UserError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
@@ -105,7 +127,13 @@ def verify(path: Path) -> Verified:
         ) from None
 
 
-def _end_to_end(stated: dict[str, Any], epsilon: float, delta: float) -> Verified:
+def statement_of_file(stated: dict[str, Any]) -> Privacy:
+    """The statement that a privacy.json holds."""
+    known = {field.name for field in fields(Privacy)}
+    return Privacy(**{name: value for name, value in stated.items() if name in known})
+
+
+def _charged(stated: dict[str, Any], epsilon: float, delta: float) -> Verified:
     events = [Event.from_dict(entry) for entry in stated["ledger"]]
     found = replay(events, delta)
     names = (
@@ -113,22 +141,22 @@ def _end_to_end(stated: dict[str, Any], epsilon: float, delta: float) -> Verifie
     )
     second = found.exact_or_rdp if found.picks else found.pld
     wrong = [*_wrong_noise(events), *_wrong_unit(events, stated), *_wrong_curve(events, stated), *_wrong_words(stated)]
+    if found.epsilon < epsilon - LEFT_OUT * (1 + epsilon):
+        wrong.append("the ledger adds up to less than the stated ε: entries were left out")
     return Verified(
-        "end-to-end", epsilon, delta, {names[0]: found.epsilon, names[1]: second}, len(events), found.agree,
-        tuple(wrong),
+        stated["guarantee"], epsilon, delta, {names[0]: found.epsilon, names[1]: second}, len(events), found.agree,
+        tuple(wrong), (CHOSEN,) if found.picks else (),
     )  # fmt: skip
 
 
 def _wrong_noise(events: Sequence[Event]) -> list[str]:
-    """σ = Δ/μ; a query in units of its own may show more, never less. A pick has Gumbel noise of scale 2Δ/ε₀."""
+    """σ = Δ/μ, both in the units of the query. A pick has Gumbel noise of scale 2Δ/ε₀."""
     out = []
     for number, event in enumerate(events, 1):
         if event.noise == 0:  # says nothing about it
             continue
         due = (1 if event.kind == "gaussian" else 2) * event.sensitivity / event.cost
-        own_units = event.query == "total"
-        least, most = due * (1 - NOISE_ROUNDING), math.inf if own_units else due * (1 + NOISE_ROUNDING)
-        if not least <= event.noise <= most:
+        if not abs(event.noise - due) <= NOISE_ROUNDING * due:
             out.append(f"entry {number}, {event.words}: noise {event.noise:.6g} where its cost says {due:.6g}")
     return out
 
@@ -156,9 +184,11 @@ def _wrong_curve(events: Sequence[Event], stated: dict[str, Any]) -> list[str]:
 
 def _wrong_words(stated: dict[str, Any]) -> list[str]:
     """The paragraph people read must be the one its numbers make."""
-    known = {field.name for field in fields(Privacy)}
-    said = Privacy(**{name: value for name, value in stated.items() if name in known})
-    return [] if said.paragraph() == stated["statement"] else ["the statement in words is not that of the numbers"]
+    try:
+        said = statement_of_file(stated).paragraph()
+    except SettingsError as error:  # a guarantee that these facts do not allow
+        return [str(error)]
+    return [] if said == stated["statement"] else ["the statement in words is not that of the numbers"]
 
 
 def _with_folder(found: Verified, stated: dict[str, Any], internal: Path) -> Verified:
@@ -179,7 +209,10 @@ def _with_folder(found: Verified, stated: dict[str, Any], internal: Path) -> Ver
         low = isinstance(both, float) and isinstance(said, int | float) and said < both - ROUNDING
         if low or said is None or (isinstance(both, str) and said != both):
             wrong.append("the statement does not count the earlier runs of this folder")
-    return replace(found, contradictions=(*found.contradictions, *wrong), notes=tuple(notes))
+        joint, due = stated["advantage_with_earlier_runs"], advantage_with_earlier(events, earlier, both)
+        if due is not None and not (isinstance(joint, float) and joint >= due - ROUNDING):
+            wrong.append("the statement does not give the membership advantage together with earlier runs")
+    return found.plus(wrong, notes)
 
 
 def _as_published(stated: dict[str, Any], epsilon: float, delta: float) -> Verified:
@@ -196,8 +229,9 @@ def _as_published(stated: dict[str, Any], epsilon: float, delta: float) -> Verif
     )  # fmt: skip
 
 
-def _find(path: Path) -> Path:
-    for file in (path, path / "privacy.json", path / "release" / "privacy.json"):
+def statement_file(path: Path) -> Path:
+    """The privacy.json of a run folder or a release folder, or that file itself."""
+    for file in (path, path / STATEMENT, path / "release" / STATEMENT):
         if file.is_file():
             return file
     raise RunFolderError(

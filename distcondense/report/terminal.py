@@ -86,7 +86,25 @@ class Console:
         self.out.print(score_table(name, groups, ""))
 
     def statement(self, privacy: Privacy) -> None:
-        self.out.print(privacy.paragraph(), style="bold red" if privacy.guarantee == "none" else None, markup=False)
+        """The claim on a line of its own, then the details."""
+        claim = privacy.sentence()
+        self.out.print(claim, style="bold red" if privacy.guarantee == "none" else "bold", markup=False)
+        self.out.print(privacy.paragraph().removeprefix(claim).lstrip(), markup=False)
+
+
+def fate(privacy: Privacy) -> str:
+    """What may be done with a release folder, in a few words."""
+    if privacy.guarantee == "none":
+        return "treat as patient data"
+    if privacy.guarantee == "as-published":
+        return "not covered by a theorem"
+    if isinstance(privacy.epsilon_with_earlier_runs, str):
+        return "no bound together with earlier runs: see the statement"
+    if privacy.answer:
+        return "no answer: a statement, and no rows to hand over"
+    if privacy.guarantee == "conditional":
+        return "to hand over only if what was read off the patients is public"
+    return "to hand over"
 
 
 def score_table(name: str, groups: Mapping[str, Sequence[Score]], privacy: str) -> Table:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from distcondense.privacy.ledger import sync_folder
+
 
 def write_whole(path: Path, write: Callable[[Path], object], *, mode: int | None = None) -> None:
     """`write(draft)` makes the file; it appears under its name whole or not at all, also after a power cut."""
@@ -19,6 +21,7 @@ def write_whole(path: Path, write: Callable[[Path], object], *, mode: int | None
         with open(draft, "rb") as file:
             os.fsync(file.fileno())
         os.replace(draft, path)
+        sync_folder(path.parent)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise

@@ -20,7 +20,7 @@ from typing import Any
 from distcondense.errors import RunFolderError
 from distcondense.privacy.accountant import unite
 from distcondense.privacy.events import Event
-from distcondense.privacy.ledger import event_line, read_events
+from distcondense.privacy.ledger import event_line, new_run, read_events, sync_folder
 from distcondense.runs.checkpoint import Checkpoint
 from distcondense.runs.files import plain, write_json, write_whole
 
@@ -55,7 +55,7 @@ class RunFolder:
 
     @property
     def _earlier(self) -> Path:
-        """Ledgers of the private runs this folder held before: their patients were read all the same."""
+        """What runs spent that this folder held before: their patients were read all the same."""
         return self.internal / "earlier.jsonl"
 
     def earlier_events(self) -> tuple[Event, ...]:
@@ -68,8 +68,8 @@ class RunFolder:
         write_events(self.ledger, events)
 
     def account(self, events: Sequence[Event]) -> None:
-        """Note these as spent by earlier runs, but for those of the run whose ledger lies here."""
-        here = {event.run for event in read_events(self.ledger)}
+        """Note these as spent by earlier runs, but for those of the run that lies here."""
+        here = {self.run, *(event.run for event in read_events(self.ledger))}
         rest = [event for event in unite(events) if event.run not in here or not event.run]
         if rest or self._earlier.exists():
             write_events(self._earlier, rest)
@@ -81,6 +81,11 @@ class RunFolder:
             return int(json.loads(path.read_text())["entropy"])
         write_json(path, {"entropy": str(fresh)})
         return fresh
+
+    @property
+    def run(self) -> str:
+        """The random name of the run whose folder this is, which accounts know it by; empty where it has none."""
+        return str(self._signature().get("run", ""))
 
     @property
     def finished(self) -> bool:
@@ -95,7 +100,7 @@ class RunFolder:
             )
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(what, "must be a folder", found="a file", fix="choose another --out")
-        mine = _digest(identity)
+        mine, name = _digest(identity), new_run()
         self._finish_replacing()
         owner = self._owner()
         if (
@@ -118,9 +123,14 @@ class RunFolder:
             raise RunFolderError(
                 what, "holds an unfinished run", found="no run.json", fix="--resume to go on, or --force to start again"
             )
+        elif owner is not None:
+            asked = read_events(self.ledger)  # it goes on under the name that accounts know it by
+            name = asked[0].run if asked else self.run or name
         try:
             self.internal.mkdir(parents=True, exist_ok=True)
-            write_json(self.internal / "owner.json", {"identity": mine})
+            write_json(self.internal / "owner.json", {"identity": mine, "run": name})
+            for folder in (self.path, self.path.parent):
+                sync_folder(folder)
         except OSError as error:
             raise RunFolderError(
                 what, "must be writable", found=type(error).__name__, fix="choose another --out"
@@ -175,16 +185,23 @@ class RunFolder:
             if self.release.exists():
                 shutil.rmtree(self.release)
             os.replace(draft, self.release)
+            sync_folder(self.path)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
 
     def _owner(self) -> str | None:
+        found = self._signature()
+        return str(found.get("identity", "unreadable")) if found else None
+
+    def _signature(self) -> dict[str, Any]:
+        """owner.json; nothing where there is none."""
         try:
-            return str(json.loads((self.internal / "owner.json").read_text())["identity"])
+            found = json.loads((self.internal / "owner.json").read_text())
         except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (ValueError, KeyError):
-            return "unreadable"
+            return {}
+        except ValueError:
+            found = None
+        return found if isinstance(found, dict) and found else {"identity": "unreadable"}
 
     @property
     def _replaced(self) -> Path:
@@ -198,10 +215,11 @@ class RunFolder:
         """
         shutil.rmtree(self._coming, ignore_errors=True)
         draft = Path(tempfile.mkdtemp(prefix="internal.draft-", dir=self.path))
-        if spent := unite(self.earlier_events(), read_events(self.ledger)):
+        if spent := unite(self.earlier_events(), self.read_here()):
             write_events(draft / self._earlier.name, spent)
         write_json(draft / "owner.json", {"identity": "replacing"})
         os.replace(draft, self._coming)
+        sync_folder(self.path)
         if self.finished:
             shutil.rmtree(self._replaced, ignore_errors=True)
             self._replaced.mkdir()
@@ -210,10 +228,17 @@ class RunFolder:
                     os.replace(room, self._replaced / room.name)
         self._finish_replacing()
 
+    def read_here(self) -> tuple[Event, ...]:
+        """What the run that lies here read: its ledger; where it has none, without a gate if anything came of it."""
+        charged = read_events(self.ledger)
+        made = self.finished or any(path.exists() for path in (self.checkpoint.path, self.steps))
+        return (Event.nonprivate(self.run or new_run()),) if made and not charged else charged
+
     def _finish_replacing(self) -> None:
         if self._coming.exists():
             self._clear()
             os.replace(self._coming, self.internal)
+            sync_folder(self.path)
 
     @property
     def _coming(self) -> Path:

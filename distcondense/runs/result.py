@@ -1,4 +1,8 @@
-"""`Result`: the condensed table in original units, what privacy it has, and how to hand it over."""
+"""`Result`: the condensed table in original units, what privacy it has, and how to hand it over.
+
+A pickle or a copy of a result holds what may be released and nothing that was computed on patients: neither the run's
+record (exact numbers of rows, scores) nor its identity (a digest of the data).
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,12 @@ from distcondense.data.codec import design_of
 from distcondense.data.schema import Schema
 from distcondense.errors import SettingsError
 from distcondense.outcomes.base import WEIGHT, Kind, Labelled
-from distcondense.privacy.accountant import unite, with_earlier
+from distcondense.privacy.accountant import advantage_with_earlier, unite, with_earlier
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import Privacy
-from distcondense.runs.files import write_json
 from distcondense.runs.folder import RunFolder
+from distcondense.runs.release import label_frame, write_release
 
 
 def table_of(features: pd.DataFrame, kind: Kind, labelled: Labelled) -> pd.DataFrame:
@@ -52,6 +56,23 @@ class Result:
     internal: dict[str, Any] = field(default_factory=dict, repr=False)  # run.json
     identity: dict[str, Any] = field(default_factory=dict, repr=False)
     earlier: tuple[Event, ...] = field(default=(), repr=False)  # what private runs before this one spent
+
+    def __post_init__(self) -> None:
+        label_frame(self.frame, self.privacy)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The release side only: pickles travel."""
+        return {**self.__dict__, "internal": {}, "identity": {}}
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """run.json: computed on patients, for the custodian; an error where this result came out of a pickle."""
+        if not self.internal:
+            raise SettingsError(
+                "result", "must have the record of its run", found="one that was pickled or copied, which holds the "
+                "release side only", fix="use the result that dc.condense gave back, or its run folder",
+            )  # fmt: skip
+        return self.internal
 
     @property
     def outcome(self) -> tuple[str, ...]:
@@ -94,6 +115,7 @@ class Result:
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the run folder: `release/` to hand over, `internal/` for the custodian only."""
+        self.record  # noqa: B018  (refused before a folder is made)
         folder = RunFolder(Path(path))
         folder.claim(self.identity, resume=not force and not folder.finished and folder.internal.exists(), force=force)
         self.write(folder)
@@ -103,7 +125,7 @@ class Result:
         """Fill a folder that is already this run's; run.json comes last and marks it finished."""
         if self.privacy.charged:
             self._bring_the_account(folder)
-        folder.write_release(self._fill)
+        folder.write_release(lambda room: write_release(room, self.frame, self.schema.to_toml(), self.privacy))
         folder.finish(self.internal)
 
     def _bring_the_account(self, folder: RunFolder) -> None:
@@ -114,15 +136,11 @@ class Result:
             folder.replace_ledger(own)
         folder.account(others)
         assert self.privacy.delta is not None
-        both = with_earlier(own, folder.earlier_events(), self.privacy.delta)
-        object.__setattr__(self, "privacy", replace(self.privacy, epsilon_with_earlier_runs=both))
-
-    def _fill(self, room: Path) -> None:
-        parquet = self.frame.copy()
-        for name in parquet.select_dtypes(object).columns:
-            if len({type(v) for v in parquet[name].dropna()}) > 1:  # a Parquet column has one type
-                parquet[name] = parquet[name].map(str, na_action="ignore")
-        parquet.to_parquet(room / "condensed.parquet", index=False)
-        self.frame.to_csv(room / "condensed.csv", index=False)
-        (room / "schema.toml").write_text(self.schema.to_toml(), encoding="utf-8")
-        write_json(room / "privacy.json", self.privacy.to_dict())
+        earlier = folder.earlier_events()
+        both = with_earlier(own, earlier, self.privacy.delta)
+        counted = replace(
+            self.privacy, epsilon_with_earlier_runs=both,
+            advantage_with_earlier_runs=advantage_with_earlier(own, earlier, both),
+        )  # fmt: skip
+        object.__setattr__(self, "privacy", counted)
+        label_frame(self.frame, counted)

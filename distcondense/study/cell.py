@@ -3,6 +3,10 @@
     OUT/cells/NAME/release    what may be handed over, under the guarantee its privacy.json states
     OUT/cells/NAME/internal   run.json, ledger, checkpoint; elsewhere.json: the tests at other sites
     OUT/internal              the study's own room: computed on patients, for the custodian
+    OUT/internal/salt         what NAME is salted with
+
+NAME is a readable part and a digest of (salt, what the cell is with the contents of its table). Without the salt it
+tells nobody anything; unsalted, whoever knows all other rows could test for one.
 
 A cell is finished when its run.json is there and every site it is to be tested on has been. Killed at any time, the
 next call goes on where the run folder says: from the checkpoint, or from the answers in the ledger, never by asking
@@ -14,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import secrets
 import time
 import traceback
 import warnings
@@ -30,7 +35,7 @@ from distcondense.data.schema import Schema
 from distcondense.errors import DistcondenseWarning, RunFolderError, UserError
 from distcondense.evaluate.utility import Home, evaluate_elsewhere
 from distcondense.privacy.statement import Privacy
-from distcondense.runs.files import write_json
+from distcondense.runs.files import write_json, write_whole
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.result import Result
 from distcondense.study.design import Cell
@@ -64,12 +69,41 @@ class StudyFolder:
     def cells(self) -> Path:
         return self.path / "cells"
 
+    @property
+    def definitions(self) -> Path:
+        return self.internal / "definitions"
+
+    @property
+    def salt(self) -> str:
+        """The secret of this folder's names; empty while there is none."""
+        try:
+            return (self.internal / "salt").read_text(encoding="utf-8").strip()
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+
+    def make_salt(self) -> None:
+        """Once, by whoever holds the study's lock; cells that were named with another one would be made again."""
+        if self.salt:
+            return
+        if any(self.definitions.glob("*.json")):
+            raise RunFolderError(
+                f"study folder {self.path.name}", "must have the salt that its cells are named with",
+                found="cells, but no salt",
+                fix="restore internal/salt from a backup, or choose another --out: what its cells spent adds up",
+            )  # fmt: skip
+        fresh = secrets.token_hex(32)
+        write_whole(self.internal / "salt", lambda draft: draft.write_text(fresh, encoding="utf-8"), mode=0o600)
+
+    def name(self, cell: Cell) -> str:
+        """Of the cell's folder: stable, another for another definition; its readable part while there is no salt."""
+        return f"{cell.name}-{digest([self.salt, cell.identity()])[:10]}" if self.salt else cell.name
+
     def definition(self, cell: Cell) -> Path:
         """What this cell is, written before it runs."""
-        return self.internal / "definitions" / f"{cell.name}.json"
+        return self.definitions / f"{self.name(cell)}.json"
 
     def run(self, cell: Cell) -> RunFolder:
-        return RunFolder(self.cells / cell.name)
+        return RunFolder(self.cells / self.name(cell))
 
     def elsewhere(self, cell: Cell) -> dict[str, Any]:
         """The tests at other sites that are done: site → its identity, the scores, and why there are none."""
@@ -108,7 +142,9 @@ def run_cell(cell: Cell, out: Path, threads: int) -> Finished:
     try:
         with (
             warnings.catch_warnings(),
-            folder.lock(cell.name, PATIENCE, "must be made by one process", "start the study again when it has ended"),
+            folder.lock(
+                folder.name(cell), PATIENCE, "must be made by one process", "start the study again when it has ended"
+            ),
         ):
             warnings.simplefilter("ignore", DistcondenseWarning)  # they are in the cell's run.json
             _make(cell, folder, threads)
@@ -127,7 +163,10 @@ def _make(cell: Cell, folder: StudyFolder, threads: int) -> None:
     if not run.finished:
         run.clear_unsigned()
         cohort = load(cell.source, cell.endpoint)
-        condense(cohort, method=cell.made_by, threads=threads, out=run.path, resume=True, **cell.options)
+        condense(
+            cohort, method=cell.made_by, threads=threads, out=run.path, resume=True, odometer=cell.odometer,
+            **cell.options,
+        )  # fmt: skip
     done = folder.elsewhere(cell)
     to_do = _sites_to_do(cell, done)
     if to_do:

@@ -5,6 +5,7 @@
     seeds = [0, 1, 2]
     ipc = [50, 100]
     memory_gb = 2                      # of one cell: bounds how many run at once
+    odometer = "patients.jsonl"        # the patients' account, which cells are charged on; or in one [[data]]
 
     [[data]]
     name = "seer"
@@ -20,7 +21,8 @@
     settings = {holdout = 0.2}         # any other option of the method
 
 Every problem of a file is in one message. A cell's folder is named after what the cell is: a readable part and a digest
-of its definition with the contents of its table, so a changed file never finds the cells of another definition.
+of its definition with the contents of its table, so a changed file never finds the cells of another definition. The
+digest is salted by the study's folder (`study.cell.StudyFolder`): nobody outside can tell whose rows are in it.
 """
 
 from __future__ import annotations
@@ -49,10 +51,10 @@ from distcondense.methods.base import (
     options_of,
     refuse,
 )
-from distcondense.study.entries import Entry, digest
-from distcondense.study.sources import Data, Endpoint, Source, read_data, wrong_sites
+from distcondense.study.entries import Entry
+from distcondense.study.sources import Data, Endpoint, Source, read_data, read_odometer, wrong_sites
 
-STUDY = ("name", "seeds", "ipc", "memory_gb", "threads")
+STUDY = ("name", "seeds", "ipc", "memory_gb", "threads", "odometer")
 METHOD = ("name", "method", "reference", "epsilon", "ipc", "data", "settings")
 GRID = ("ipc", "epsilon", "seed", "reference")  # options that the grid itself sets
 MOST_CELLS = 10_000  # a typing error in a list, not a study
@@ -72,11 +74,13 @@ class Cell:
     seed: int
     settings: dict[str, Any] = field(default_factory=dict)
     test_on: tuple[tuple[Source, Endpoint], ...] = ()  # other sites to test on; not part of what the run itself is
+    odometer: str | None = None  # the account of its patients; no part of it either
 
     @property
     def guarantee(self) -> str:
         """Which ε its ε is."""
-        return method_named(self.made_by).Options.guarantee
+        promise: str = options_of(method_named(self.made_by), self.options).promise
+        return promise
 
     @property
     def data(self) -> str:
@@ -101,10 +105,10 @@ class Cell:
 
     @cached_property
     def name(self) -> str:
-        """The folder's name: stable, readable, and another one for another definition."""
+        """The readable part of its folder's name, which says nothing about patients."""
         epsilon = "" if self.epsilon is None else f"eps{self.epsilon:g}-{self.guarantee}"
         parts = (self.source.name, self.endpoint.name, self.method, self.reference, f"ipc{self.ipc}", epsilon,
-                 f"seed{self.seed}", digest(self.identity())[:10])  # fmt: skip
+                 f"seed{self.seed}")  # fmt: skip
         return "-".join(part for part in parts if part)
 
 
@@ -177,7 +181,9 @@ def _study(data: Mapping[str, Any], folder: Path, text: str, problems: list[str]
     problems += [f"{t.where} is used by no method and no test_on" for t in tables if t.name not in used]
     if problems:
         return None
-    cells = tuple(_cells(tables, asked, seeds, problems))
+    cells = tuple(_cells(tables, asked, seeds, read_odometer(head, folder), problems))
+    if problems:
+        return None
     if not problems and len(cells) > MOST_CELLS:
         problems.append(f"the file: must not ask for more than {MOST_CELLS:,} cells. Found {len(cells):,}")
     return None if problems else Study(name, cells, memory, threads, text)
@@ -262,7 +268,7 @@ def _has(method: Method, option: str) -> bool:
 
 
 def _cells(
-    tables: Sequence[Data], asked: Sequence[_Asked], seeds: tuple[int, ...], problems: list[str]
+    tables: Sequence[Data], asked: Sequence[_Asked], seeds: tuple[int, ...], odometer: str | None, problems: list[str]
 ) -> Iterator[Cell]:
     known = {table.name: table for table in tables}
     for table, one in product(tables, asked):
@@ -275,7 +281,7 @@ def _cells(
             for reference in _references(table, facts, one, problems):
                 for epsilon, ipc in product(one.epsilons, one.ipcs):
                     cells = [Cell(table.source, endpoint, one.name, one.made_by, reference, ipc, epsilon, seed,
-                                  one.settings, sites) for seed in seeds]  # fmt: skip
+                                  one.settings, sites, table.odometer or odometer) for seed in seeds]  # fmt: skip
                     problems += [f"{one.where} data {table.name!r}: {problem}" for problem in _refused(cells[0], facts)]
                     yield from cells
 

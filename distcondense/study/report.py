@@ -14,9 +14,8 @@ import pandas as pd
 
 from distcondense.evaluate.score import CONDENSED, FULL, RANDOM, REFERENCE, WAYS
 from distcondense.outcomes.measures import title
-from distcondense.privacy.accountant import replay, unite
+from distcondense.privacy.accountant import together, unite
 from distcondense.privacy.events import Event
-from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import shown
 from distcondense.runs.files import write_text, write_whole
 from distcondense.runs.folder import RunFolder
@@ -33,8 +32,9 @@ numbers below is itself not covered by that guarantee.
 
 A number is the mean over seeds ± its standard deviation over them, and in brackets the 95% bootstrap interval over test
 patients (its bounds averaged over seeds). IPC is the number of synthetic rows per class, event status or stratum of the
-outcome. ε is the largest over seeds. *end-to-end* is a theorem about patients; *as-published* is the accounting of
-paper 000, which is not: the end-to-end worst case of the same noise is in the column `worst_case_epsilon_end_to_end` of
+outcome. ε is the largest over seeds. *end-to-end* is a theorem about patients; *conditional* is one only if the schema
+or outcome values that were read off the patients are public anyway; *as-published* is the accounting of paper 000,
+which is not: the end-to-end worst case of the same noise is in the column `worst_case_epsilon_end_to_end` of
 `results.csv`. "Random" is trained on as many random real rows of the same balance, without any privacy. Tables by IPC
 have the shape of the paper's Table 3, those of all metrics of its Table 2, those of other sites of its Table 4.
 """
@@ -58,29 +58,69 @@ def at_home(results: pd.DataFrame) -> pd.Series[bool]:
 
 
 def spent(folder: StudyFolder) -> dict[str, tuple[int, str]]:
-    """Per table: how many cells read its patients through the gate, and the end-to-end ε of all of them, in words.
+    """Per set of patients, by its tables' names: how many cells read them through the gate, and the ε of all, in words.
 
-    Cells of earlier versions of the study file and unfinished ones count: their patients were read all the same.
+    Cells of earlier versions of the study file and unfinished ones count: their patients were read all the same. Tables
+    of one content have the same patients under several names; one name with several contents has versions of them.
     """
-    accounts: dict[str, list[tuple[Event, ...]]] = {}
-    names: dict[str, set[str]] = {}
-    for path in sorted((folder.internal / "definitions").glob("*.json")):
-        definition = read_json(path)
-        run = RunFolder(folder.cells / path.stem)
-        events = unite(run.earlier_events(), read_events(run.ledger))
-        if events:
-            accounts.setdefault(definition["patients"], []).append(events)
-            names.setdefault(definition["patients"], set()).add(definition["data"])
-    out = {}
-    for patients, found in accounts.items():
-        out[", ".join(sorted(names[patients]))] = (len(found), _together(unite(*found)))
-    return out
+    found = []
+    for path in sorted(folder.definitions.glob("*.json")):
+        definition, run = read_json(path), RunFolder(folder.cells / path.stem)
+        if events := unite(run.earlier_events(), run.read_here()):
+            conditional = "epsilon_conditional" in definition["cell"]
+            found.append(_Read({definition["data"]}, {definition["patients"]}, [events], conditional))
+    groups: list[_Read] = []
+    for one in found:
+        apart = [group for group in groups if not group.shares(one)]
+        for group in groups:
+            if group.shares(one):
+                one = group.with_(one)
+        groups = [*apart, one]
+    return {group.title: (len(group.gated), group.words) for group in groups}
 
 
-def _together(events: Sequence[Event]) -> str:
-    if len({event.unit for event in events}) > 1:
-        return "without a common bound, because some protect rows and some persons"
-    return f"ε = {shown(replay(events, DELTA).epsilon, 3)} (end-to-end, δ = {DELTA:g})"
+@dataclass(frozen=True)
+class _Read:
+    """What cells read of one set of patients."""
+
+    names: set[str]  # of tables
+    contents: set[str]  # digests of their files
+    accounts: list[tuple[Event, ...]]  # one for each cell
+    conditional: bool
+
+    def shares(self, other: _Read) -> bool:
+        return bool(self.names & other.names or self.contents & other.contents)
+
+    def with_(self, other: _Read) -> _Read:
+        return _Read(
+            self.names | other.names, self.contents | other.contents, self.accounts + other.accounts,
+            self.conditional or other.conditional,
+        )  # fmt: skip
+
+    @property
+    def title(self) -> str:
+        versions = f" ({len(self.contents)} versions of the file)" if len(self.contents) > 1 else ""
+        return f"{', '.join(sorted(self.names))}{versions}"
+
+    @property
+    def gated(self) -> list[tuple[Event, ...]]:
+        return [events for events in self.accounts if all(event.kind != "nonprivate" for event in events)]
+
+    @property
+    def words(self) -> str:
+        bare = len(self.accounts) - len(self.gated)
+        without = f"{bare} read them without a gate, which no ε bounds" if bare else ""
+        if not self.gated:
+            return without
+        both = together(unite(*self.gated), DELTA)
+        guarantee = "conditional" if self.conditional else "end-to-end"
+        if isinstance(both, float):
+            said = f"ε = {shown(both, 3)} ({guarantee}, δ = {DELTA:g})"
+        elif both == "different units":
+            said = "without a common bound, because some protect rows and some persons"
+        else:
+            said = f"ε = {shown(math.inf, 3)} ({guarantee}, δ = {DELTA:g})"
+        return f"{said}; and {without}" if without else said
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------

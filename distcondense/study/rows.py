@@ -1,17 +1,26 @@
-"""A source's rows as a cohort: read, chosen, renamed, checked."""
+"""A source's rows as a cohort: read, chosen, renamed, checked.
+
+Rows are chosen (`where`) each by its own cell: of a CSV, a text in the study file is the cell's exact text, a number or
+true/false what the text says; of a typed file, the value itself. Nobody's row changes who else is chosen.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from distcondense.data import datasets
 from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import kind_of
-from distcondense.data.reading import goal_as_read, read_csv_cells
-from distcondense.data.schema import Schema, plain_value
-from distcondense.data.tables import is_csv, read_table
+from distcondense.data.reading import read_csv_cells
+from distcondense.data.schema import Label, Schema
+from distcondense.data.tables import is_csv, read_cell, read_table
+from distcondense.data.values import DATE, Values, identifiers_of, plain_number, type_of
 from distcondense.errors import CohortError
 from distcondense.study.sources import Endpoint, Source
 
@@ -24,10 +33,21 @@ def load(source: Source, endpoint: Endpoint, *, apart_from: Source | None = None
     assert source.path is not None
     frame, person = _rows(source, endpoint), source.person_id
     if person is not None and apart_from is not None and apart_from.path == source.path:
-        known = _rows(apart_from, endpoint)[apart_from.person_id or person]
-        frame = frame[~frame[person].isin(known)].reset_index(drop=True)
-    goal = goal_as_read(endpoint.goal, source.schema) if is_csv(source.path) else endpoint.goal
-    return Cohort.read(frame, goal, person_id=person, schema=source.schema, ignore=source.aside(endpoint), owned=True)
+        other = apart_from.person_id or person
+        known = set(identifiers_of(_rows(apart_from, endpoint)[other], other)[1])
+        code, texts = identifiers_of(frame[person], person)
+        frame = frame[np.array([text not in known for text in texts])[code]].reset_index(drop=True)
+    return Cohort.read(
+        frame, endpoint.goal, person_id=person, schema=source.schema, ignore=source.aside(endpoint), owned=True
+    )
+
+
+def _is(wanted: Label, read: Callable[[Any], Any], value: Any) -> bool:
+    """Whether one cell or value is the one asked for; a text that is not asked for as text, by what it says."""
+    said = read(value)
+    if type_of(said) == DATE:
+        said = str(said)
+    return type_of(said) == type_of(wanted) and bool(said == wanted)
 
 
 def _rows(source: Source, endpoint: Endpoint) -> pd.DataFrame:
@@ -42,13 +62,17 @@ def _rows(source: Source, endpoint: Endpoint) -> pd.DataFrame:
         frame = read_csv_cells(
             source.path, schema, kind=kind_of(goal, schema),
             person_id=None if person is None else in_file.get(person, person),
-            ignore=[in_file.get(name, name) for name in endpoint.ignore], missing_markers=source.missing_markers,
+            ignore=[in_file.get(name, name) for name in endpoint.ignore], exact=source.where,
+            missing_markers=source.missing_markers,
         )  # fmt: skip
     else:
         frame = read_table(source.path, missing_markers=source.missing_markers)
-    for column, value in source.where.items():
-        frame = frame[frame[column].map(lambda v: str(plain_value(v))) == str(plain_value(value))]
+    for column, wanted in source.where.items():
+        read = read_cell if is_csv(source.path) and not isinstance(wanted, str) else plain_number
+        here = Values.of(frame[column], column).map(partial(_is, wanted, read), False, bool)
+        frame = frame[here]
         if frame.empty:
             raise CohortError(f"data {source.name!r}", f"must have rows where {column!r} is as asked", found="none",
-                              fix="check where = {…} in the study file")  # fmt: skip
+                              fix="check where = {…} in the study file: a text is a cell's exact text, a number what "
+                              "it says")  # fmt: skip
     return frame.rename(columns=source.rename).reset_index(drop=True)

@@ -77,6 +77,7 @@ class Line:
     """How it stands with one cell."""
 
     cell: Cell
+    name: str  # of its folder
     state: State = "waiting"
     seconds: float = 0.0  # of its run, once it is done
     started: float = 0.0  # by the monotonic clock
@@ -127,7 +128,7 @@ class Board:
 
     def to_dict(self) -> dict[str, Any]:
         cells = [
-            {"cell": line.cell.name, "state": "done" if line.state == "kept" else line.state,
+            {"cell": line.name, "state": "done" if line.state == "kept" else line.state,
              "seconds": round(line.seconds, 3), "reason": line.reason}
             for line in self.lines
         ]  # fmt: skip
@@ -152,7 +153,9 @@ def plan(study: Study, out: Path) -> Board:
         kept = folder.finished(cell)
         if kept:
             folder.run(cell).erase_key()  # killed just before it would have done so itself
-        lines.append(Line(cell, "kept" if kept else "waiting", folder.seconds(cell) if kept else 0.0))
+        lines.append(
+            Line(cell, folder.name(cell), "kept" if kept else "waiting", folder.seconds(cell) if kept else 0.0)
+        )
     return Board(lines, folder=out)
 
 
@@ -163,6 +166,7 @@ def run_study(
     out = out.resolve()
     folder = _claimed(out)
     with folder.lock("study", 0.0, "must be run once at a time", "wait for the other one, or choose another --out"):
+        folder.make_salt()
         write_text(folder.internal / "study.toml", study.text)
         board = plan(study, out)
         board.at_once = tasks.at_once
@@ -184,7 +188,7 @@ def run_study(
             tasks.cancel()
             raise
         write_json(folder.internal / "study.json", {"study": study.name, **board.to_dict()})
-        write_report(study, folder, {line.cell.name: line.reason for line in board.failed})
+        write_report(study, folder, {line.name: line.reason for line in board.failed})
     return board
 
 
@@ -234,7 +238,7 @@ def _claimed(out: Path) -> StudyFolder:
 
 def _write_definitions(study: Study, folder: StudyFolder) -> None:
     """What each folder is, kept when the study file changes: whose patients a private cell read must not be lost."""
-    (folder.internal / "definitions").mkdir(exist_ok=True)
+    folder.definitions.mkdir(exist_ok=True)
     for cell in study.cells:
         path = folder.definition(cell)
         if not path.exists():
@@ -268,7 +272,7 @@ def _logged(say: Callable[[str], None]) -> Callable[[Board], None]:
             said.add(number)
             if line.state != "kept":
                 how = f"failed: {line.reason}" if line.reason else f"done in {line.seconds:.1f} s"
-                say(f"{line.cell.name}: {how} ({board.words()})")
+                say(f"{line.name}: {how} ({board.words()})")
 
     return watch
 
@@ -290,6 +294,6 @@ def live_table(board: Board) -> Group:
         if lines:
             table = Table("cell", heading, expand=False)
             for line in lines[-SHOWN:]:
-                table.add_row(escape(line.cell.name), escape(line.reason) or _duration(time.monotonic() - line.started))
+                table.add_row(escape(line.name), escape(line.reason) or _duration(time.monotonic() - line.started))
             shown.append(table)
     return Group(*shown)

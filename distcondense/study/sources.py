@@ -18,11 +18,12 @@ from distcondense.data.roles import ROLES
 from distcondense.data.schema import Label, Schema, nearest, unknown_keys
 from distcondense.data.tables import MISSING_MARKERS, at_uri, is_csv, is_uri, table_name
 from distcondense.errors import UserError
+from distcondense.privacy.odometer import Odometer
 from distcondense.study.entries import Entry, digest
 
 OUTCOME = (*ROLES, "positive", "kind", "ignore")
 DATA = ("name", "path", "simulated", "options", "schema", *OUTCOME, "outcome", "person_id", "missing_markers", "rename",
-        "where", "test_on")  # fmt: skip
+        "where", "test_on", "odometer")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Source:
     person_id: str | None = None
     missing_markers: tuple[str, ...] = MISSING_MARKERS
     rename: dict[str, str] = field(default_factory=dict)  # the file's name → the schema's
-    where: dict[str, Label] = field(default_factory=dict)  # only rows with these values, e.g. of one site
+    where: dict[str, Label] = field(default_factory=dict)  # only rows with these values, each row by its own cell
 
     def identity(self) -> dict[str, Any]:
         schema = {} if self.schema is None else self.schema.to_dict()
@@ -80,6 +81,20 @@ class Data:
     endpoints: tuple[Endpoint, ...]
     facts: Mapping[str, Facts]  # endpoint's name → what is public about the rows with it; none where it is illegal
     test_on: tuple[str, ...]
+    odometer: str | None = None  # the account of its patients
+
+
+def read_odometer(entry: Entry, folder: Path) -> str | None:
+    """Where the account lies that [study] or a [[data]] names; one that cannot be read is a problem."""
+    said = entry.text("odometer")
+    if said is None:
+        return None
+    place = str((folder / said).resolve())
+    try:
+        Odometer(place)
+    except UserError as error:
+        entry.wrong(f"odometer: {error}")
+    return place
 
 
 def read_data(values: Any, number: int, folder: Path, problems: list[str]) -> Data:
@@ -106,9 +121,12 @@ def read_data(values: Any, number: int, folder: Path, problems: list[str]) -> Da
             entry.wrong("options belong to simulated data")
         if path is not None:
             source = _on_disk(entry, source, folder, path, endpoints)
+    chosen = {source.rename.get(column, column) for column in source.where}
+    for column in sorted(chosen & {c for endpoint in endpoints for c in endpoint.goal.columns.values()}):
+        entry.wrong(f"where must not choose rows by their outcome. Found {column!r}")
     broken = schema is not None and source.schema is None  # then nothing can be said about outcomes
     facts = {} if broken else _facts(entry, source, endpoints)
-    return Data(entry.where, name, source, endpoints, facts, entry.texts("test_on"))
+    return Data(entry.where, name, source, endpoints, facts, entry.texts("test_on"), read_odometer(entry, folder))
 
 
 def _endpoints(entry: Entry, problems: list[str]) -> tuple[Endpoint, ...]:

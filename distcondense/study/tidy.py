@@ -41,7 +41,7 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
     outcome = record["data"]["outcome"]["kind"]
     main = kind_named(outcome).measures[0]
     head = {
-        "study": study, "cell": cell.name, "data": cell.data, "outcome": outcome, "method": cell.method,
+        "study": study, "cell": folder.name(cell), "data": cell.data, "outcome": outcome, "method": cell.method,
         "made_by": cell.made_by, "reference": cell.reference, "ipc": cell.ipc, "seed": cell.seed,
         "epsilon_asked": cell.epsilon, "guarantee_asked": "none" if cell.epsilon is None else cell.guarantee,
         "seconds": record["timings_seconds"]["total"],

@@ -12,6 +12,7 @@ from distcondense.methods.private.options import PrivateOptions
 
 if TYPE_CHECKING:
     from distcondense.data.cohort import Cohort, Facts
+    from distcondense.privacy.events import Event
 
 
 class Private:
@@ -33,6 +34,11 @@ class Private:
 
         refuse_kind(self, facts.kind)
         public_side(facts, options)
+
+    def planned(self, facts: Facts, options: PrivateOptions) -> tuple[Event, ...]:
+        from distcondense.methods.private.condense import public_side
+
+        return public_side(facts, options).planned
 
     def condense(self, cohort: Cohort, options: PrivateOptions, context: Context) -> Condensed:
         from distcondense.methods.private.condense import condense

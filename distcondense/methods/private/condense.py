@@ -10,7 +10,7 @@ import secrets
 import time as clock
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,23 +21,30 @@ from distcondense.data.cells import Cells, public_cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.persons import Coins
-from distcondense.data.schema import Column, Schema
+from distcondense.data.schema import Column, Schema, like_identifiers, nearest
 from distcondense.errors import DistcondenseWarning, SchemaError, SettingsError
 from distcondense.methods.base import Condensed, Context, Picture
+from distcondense.methods.private.constants import constants_digest
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.picture import draw_model
 from distcondense.methods.private.placement import Placed, place
 from distcondense.methods.private.plan import Plan
 from distcondense.outcomes.base import Learned, PrivateSide
-from distcondense.privacy.accountant import membership_advantage, replay, trade_off, with_earlier
+from distcondense.privacy.accountant import (
+    advantage_with_earlier,
+    membership_advantage,
+    replay,
+    trade_off,
+    with_earlier,
+)
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.curves import CELLS_MAX
-from distcondense.privacy.events import Event
+from distcondense.privacy.events import Event, Unit
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.noise import SOURCE
-from distcondense.privacy.statement import LARGE_EPSILON, Privacy
+from distcondense.privacy.statement import LARGE_EPSILON, Guarantee, Privacy, shown
 
 UNKNOWN = Schema((Column("any", "continuous", low=0.0, high=1.0),), "inferred")
 SEEDS = (
@@ -54,6 +61,10 @@ NOT_COVERED = (
     "the custodian's own folder internal/, which holds numbers computed on patients",
     "other releases about the same patients, whose ε adds up with this one",
 )
+APART = (
+    "a doubt: two accountants of the same ledger contradict each other (PLD: {}, the other: {}; the larger is stated)"
+)
+ON_ACCOUNT = "Other runs on the patients' account"
 NO_ANSWER = (
     "NO ANSWER: what the budget could pay for shows {doubt} (too few cases, too small an ε, or nothing there), so no "
     "synthetic rows are released. The budget is spent all the same."
@@ -70,7 +81,7 @@ def condense(cohort: Cohort, options: PrivateOptions, context: Context) -> Conde
     fresh = secrets.randbits(128)
     splitting = Coins(options.holdout, fresh if folder is None else folder.holdout_entropy(fresh))
     train = splitting.of(cohort).train
-    ledger = Ledger(None if folder is None else folder.ledger)
+    ledger = Ledger(None if folder is None else folder.ledger, run=context.run)
 
     say(f"budget: {public.budget_words}; plan: {public.plan_words}")
     started = clock.perf_counter()
@@ -89,8 +100,9 @@ def condense(cohort: Cohort, options: PrivateOptions, context: Context) -> Conde
     timings["condense"] = clock.perf_counter() - started
     if not learned.informative:
         say("no signal above the noise: nothing is released but the statement")
-    earlier = () if folder is None else folder.earlier_events()
-    privacy = statement_of(options, public, learned, ledger, earlier, cohort.facts)
+    privacy = statement_of(options, public, learned, ledger, context.earlier(), cohort.facts)
+    if context.odometer is not None:
+        privacy = replace(privacy, earlier_runs=ON_ACCOUNT)
     return _condensed(learned, placed, public, privacy, learner, splitting, timings)
 
 
@@ -103,10 +115,17 @@ class Public:
     cells: tuple[Cells, ...]
     plan: Plan
     budget: Budget
+    promise: str  # which guarantee its ε is, as far as is known before a row is read
+    unit: Unit  # whose presence is protected
+
+    @property
+    def planned(self) -> tuple[Event, ...]:
+        """Everything that will be asked of patients, and its price."""
+        return self.plan.events(self.budget, self.cells, self.side, self.unit)
 
     @property
     def budget_words(self) -> str:
-        return f"ε = {self.budget.epsilon:g} end-to-end at δ = {self.budget.delta:g}"
+        return f"ε = {self.budget.epsilon:g} {self.promise} at δ = {self.budget.delta:g}"
 
     @property
     def plan_words(self) -> str:
@@ -127,27 +146,51 @@ def public_side(facts: Facts, options: PrivateOptions) -> Public:
         )  # fmt: skip
     if not facts.kind.labels_public and not trusted:
         raise SettingsError(
-            f"outcome {facts.kind.names[-1]!r}", "must have publicly known values", found="values read off the rows",
-            fix='declare it in the schema: kind = "binary", categories = ["no", "yes"]; or make it 0/1',
+            f"outcome {' and '.join(map(repr, facts.kind.names))}", "must be declared in the schema",
+            found="values that are read off the rows",
+            fix='declare every column of it, e.g. kind = "binary", categories = [0, 1]; also where it is 0/1',
         )  # fmt: skip
     if options.epsilon > LARGE_EPSILON:
         warnings.warn(
-            f"ε = {options.epsilon:g} (end-to-end) is more than {LARGE_EPSILON:g}: it promises patients very little",
-            DistcondenseWarning, stacklevel=4,
+            f"ε = {options.epsilon:g} ({options.promise}) is more than {LARGE_EPSILON:g}: it promises patients very "
+            "little", DistcondenseWarning, stacklevel=4,
         )  # fmt: skip
     side = facts.kind.private_side(horizon=options.horizon)
     if schema is None:  # to be inferred, and trusted: what depends on it is refused once it is known
         schema = UNKNOWN
+    else:
+        _check_categories(schema, options.categories_checked)
     cells = public_cells(schema)
     plan = Plan.of(len(cells), side)
     _check_cells(cells, plan, side)
-    return Public(schema, side, cells, plan, plan.budget(options.epsilon, options.delta))
+    budget = plan.budget(options.epsilon, options.delta)
+    return Public(schema, side, cells, plan, budget, options.promise, "person" if facts.by_person else "row")
+
+
+def _check_categories(schema: Schema, checked: Sequence[str]) -> None:
+    """Every category may be released, so a list of identifiers is refused, by its length and shape alone."""
+    for name in checked:
+        if name not in schema:
+            raise SettingsError(
+                "categories_checked", "must name columns of the schema", found=nearest(name, schema.names),
+                fix="check the name",
+            )  # fmt: skip
+    for column in schema.columns:
+        why = like_identifiers(column.categories)
+        if why and column.name not in checked:
+            raise SchemaError(
+                f"column {column.name!r}", "must not have identifiers for categories: the release lists them",
+                found=f"{len(column.categories):,} categories, {why}",
+                fix="take the column out of the schema, or group its values; if nobody can be found by them, say "
+                f"--categories-checked {column.name}",
+            )  # fmt: skip
 
 
 def _check_cells(cells: Sequence[Cells], plan: Plan, side: PrivateSide) -> None:
     """The account covers so many noisy numbers and no more."""
     largest = sorted((cell.size for cell in cells), reverse=True)[: plan.used]
-    if (side.groups + len(side.objective.scales) * plan.epochs) * sum(largest) > CELLS_MAX:
+    own = len(plan.own) * plan.own_cells(side)
+    if (side.groups + len(side.objective.scales) * plan.epochs) * sum(largest) + own > CELLS_MAX:
         raise SchemaError(
             "schema", f"must not need more than {CELLS_MAX:,} noisy answers in all",
             found=f"{sum(largest):,} categories and cells in {len(largest)} columns",
@@ -202,30 +245,42 @@ def statement_of(
 ) -> Privacy:
     """What the ledger pays for, in numbers and words."""
     total = replay(ledger.events, options.delta)
-    if not (total.agree and total.epsilon <= options.epsilon):  # never seen; a statement must not be wrong
-        raise AssertionError("the ledger does not add up to the budget")
+    # never seen, and too late to refuse: the budget is spent, so the larger number is stated, and that they differ
+    holds = total.epsilon if total.agree else max(total.epsilon, total.pld, total.exact_or_rdp)
+    apart = () if total.agree else (APART.format(shown(total.pld, 6), shown(total.exact_or_rdp, 6)),)
+    if apart:
+        warnings.warn(apart[0], DistcondenseWarning, stacklevel=2)
+    spent = math.ceil(holds * 1e6) / 1e6
+    epsilon = min(options.epsilon, spent) if holds <= options.epsilon else spent  # what holds, not what was asked
+    inferred = public.schema.origin == "inferred" or not facts.kind.labels_public
+    guarantee: Guarantee = "conditional" if inferred else "end-to-end"
+    both = with_earlier(ledger.events, earlier, options.delta)
     persons = (
         f"add or remove one person with all their rows, of which at most {options.rows_per_person} are read"
         if facts.by_person
         else "add or remove one row; every row is taken as one person"
     )
     return Privacy(
-        guarantee="end-to-end",
+        guarantee=guarantee,
         method="private",
-        epsilon=min(options.epsilon, math.ceil(total.epsilon * 1e6) / 1e6),
+        epsilon=epsilon,
         delta=options.delta,
         neighbouring=persons,
-        unit="person" if facts.by_person else "row",
+        unit=public.unit,
         noise_source=SOURCE,
         labels_public=facts.kind.labels_public,
         parameters={
-            "epsilon_asked_end_to_end": options.epsilon,
+            f"epsilon_asked_{guarantee.replace('-', '_')}": options.epsilon,
             "accounting": "exact composition of Gaussian mechanisms"
             + ("; column choices by PLD of the dominating logistic pair" if public.plan.picks else ""),
             "epsilon_by_second_accountant": total.exact_or_rdp if public.plan.picks else total.pld,
+            "second_accountant": "a Rényi bound of the picks, which need not give the same number"
+            if public.plan.picks
+            else "PLD of the same curve, which agrees to a thousandth",
             "mu": total.mu,
             "picks": total.picks,
             "delta_reserved_for_discrete_noise": total.delta_grid,
+            "categories_checked": list(options.categories_checked),
             "columns_used": [cells.column.name for cells in learned.model.cells],
             "rows_noisy_estimate": round(learned.rows),
             "group_shares_noisy_estimate": [round(float(share), 4) for share in learned.shares],
@@ -233,9 +288,11 @@ def statement_of(
         ledger=[event.to_dict() for event in ledger.events],
         schema_origin=public.schema.origin,
         public=(*PUBLIC, *public.side.public),
-        not_covered=NOT_COVERED,
+        not_covered=(*apart, *NOT_COVERED),
         answer=NO_ANSWER.format(doubt=learned.doubt) if learned.doubt else "",
         trade_off=tuple(trade_off(ledger.events)),
         membership_advantage=membership_advantage(ledger.events),
-        epsilon_with_earlier_runs=with_earlier(ledger.events, earlier, options.delta),
+        epsilon_with_earlier_runs=both,
+        advantage_with_earlier_runs=advantage_with_earlier(ledger.events, earlier, both),
+        constants=constants_digest(type(facts.kind)),
     )

@@ -9,13 +9,16 @@
 
 Its ε is end-to-end: everything that can be read off the fitted model is covered. Fits of one instance add up, and
 `privacy_.epsilon_with_earlier_runs` is their sum; fits of other instances (a clone, another process, a grid search) are
-not seen, and only the custodian knows of them.
+seen only where they share an account: `dc.PrivateModel(odometer="patients.jsonl")`.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -34,11 +37,14 @@ from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.models.additive import AdditiveModel
 from distcondense.outcomes.base import Learned
+from distcondense.privacy.accountant import unite
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.odometer import Odometer
 
 _TARGET, _TIME, _PERSON = "outcome_", "time_", "person_"
 _CLASSES = (0, 1)
+OTHERS = "other runs on the patients' account"
 NOISE = (
     "the model is noise: what the budget could pay for shows {doubt} (too few cases, too small an ε, or nothing there)"
 )
@@ -49,14 +55,25 @@ class PrivateModel:
 
     def __init__(
         self, *, epsilon: float = 1.0, delta: float = 1e-5, rows_per_person: int = 5, horizon: float | None = None,
-        trust_inferred_schema: bool = False,
+        trust_inferred_schema: bool = False, categories_checked: Sequence[str] = (),
+        odometer: str | Path | Odometer | None = None,
     ) -> None:  # fmt: skip
         self.epsilon, self.delta, self.rows_per_person = epsilon, delta, rows_per_person
         self.horizon, self.trust_inferred_schema = horizon, trust_inferred_schema
+        self.categories_checked, self.odometer = categories_checked, odometer
         self._spent: tuple[Event, ...] = ()  # by all fits of this instance
+        self._lock = Lock()  # one fit of an instance at a time: its account and its attributes belong to one fit
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = Lock()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        names = ("epsilon", "delta", "rows_per_person", "horizon", "trust_inferred_schema")
+        names = ("epsilon", "delta", "rows_per_person", "horizon", "trust_inferred_schema", "categories_checked",
+                 "odometer")  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     def set_params(self, **params: Any) -> PrivateModel:
@@ -76,23 +93,38 @@ class PrivateModel:
         `classes` are the publicly known values of `y` (of the event), the negative first; `bounds` make `y` a number
         between them; `person` says whose row each is. A cohort brings all of these along. Every fit of this instance
         reads patients, so their costs add up in `privacy_.epsilon_with_earlier_runs`, as if all had read the same
-        patients; other instances are not seen.
+        patients; other instances are seen on the `odometer` they share. Threads that fit one instance take turns.
         """
+        with self._lock:
+            return self._fit(X, y, schema, person, classes, bounds)
+
+    def _fit(
+        self, X: pd.DataFrame | Cohort, y: Any, schema: Schema | None, person: ArrayLike | None,
+        classes: tuple[Any, ...], bounds: tuple[float, float] | None,
+    ) -> PrivateModel:  # fmt: skip
         if isinstance(X, Cohort):
             _check_alone(y, schema, person, classes, bounds)
         cohort = X if isinstance(X, Cohort) else _cohort(X, y, schema, person, classes, bounds)
         options = PrivateOptions(
             epsilon=self.epsilon, delta=self.delta, rows_per_person=self.rows_per_person, holdout=0.0,
             trust_inferred_schema=self.trust_inferred_schema, horizon=self.horizon,
+            categories_checked=tuple(self.categories_checked),
         )  # fmt: skip
         refuse_kind(METHOD, cohort.outcome.kind)
         public = public_side(cohort.facts, options)
-        ledger, earlier = Ledger(), self._spent
+        ledger, account = Ledger(), Odometer.of(self.odometer)
+        others: tuple[Event, ...] = ()
+        if account is not None:  # refused over its cap, and on disk before a patient is read
+            account.charge(
+                ledger.run, public.planned, "a PrivateModel", method=METHOD.name, guarantee=options.promise
+            )  # fmt: skip
+            others = account.others(ledger.run)
+        before, earlier = self._spent, unite(self._spent, others)
         try:
             table = open_gate(cohort, np.arange(len(cohort)), options, public, ledger)
             learned = fit_private(table, public.cells, public.plan, public.side)
         finally:  # a fit that is interrupted has read patients too
-            self._spent = (*earlier, *ledger.events)
+            self._spent = (*before, *ledger.events)
         self._learned, self._side = learned, public.side
         self.classes_ = np.array(getattr(cohort.outcome.kind, "labels", ()), dtype=object)
         self.feature_names_in_ = np.array(cohort.schema.names, dtype=object)
@@ -100,11 +132,12 @@ class PrivateModel:
         said = statement_of(options, public, learned, ledger, earlier, cohort.facts)
         noise = NOISE.format(doubt=learned.doubt)
         self.privacy_ = replace(
-            said, made="the model was made", earlier_runs="Earlier fits of this model",
+            said, made="the model was made",
+            earlier_runs="Earlier fits of this model" + ("" if account is None else f", or {OTHERS},"),
             answer=f"NO ANSWER: {noise}. The budget is spent all the same." if learned.doubt else "",
         )  # fmt: skip
         if learned.doubt:
-            warnings.warn(noise, DistcondenseWarning, stacklevel=2)
+            warnings.warn(noise, DistcondenseWarning, stacklevel=3)
         return self
 
     @property
@@ -198,23 +231,48 @@ def _cohort(
             "X", f"must not have columns named {_TARGET}, {_TIME} or {_PERSON}, which stand for y and person",
             found=", ".join(taken), fix="rename the column",
         )  # fmt: skip
-    outcome = pd.DataFrame(np.asarray(y)) if y is not None else pd.DataFrame()
-    if len(outcome) != len(frame) or outcome.shape[1] not in (1, 2):
+    outcome = _columns(y)
+    if len(outcome) not in (1, 2) or any(len(column) != len(frame) for column in outcome):
         raise SettingsError(
             "y", "must have one entry per row of X: a class, a number, or time and event",
-            found=f"shape {outcome.shape}",
+            found=f"{len(outcome)} columns of {', '.join(str(len(column)) for column in outcome)} rows",
         )  # fmt: skip
-    frame[_TARGET] = outcome.iloc[:, -1].to_numpy()
+    frame[_TARGET] = outcome[-1]
+    described = [_described(classes, bounds)]
     how: dict[str, Any] = {"target": _TARGET}
-    if outcome.shape[1] == 2:
-        frame[_TIME] = outcome.iloc[:, 0].to_numpy()  # checked with the cohort, whose errors show no value
+    if len(outcome) == 2:
+        frame[_TIME] = outcome[0]  # checked with the cohort, whose errors show no value
+        described.append(Column(_TIME, "continuous"))
         how = {"time": _TIME, "event": _TARGET}
     if person is not None:
-        frame[_PERSON] = np.asarray(person)
+        persons = _columns(person)
+        if len(persons) != 1 or len(persons[0]) != len(frame):
+            raise SettingsError(
+                "person", "must have one entry per row of X", found=f"{len(persons[0]) if persons else 0} rows"
+            )
+        frame[_PERSON] = persons[0]
         how["person_id"] = _PERSON
     if schema is not None:
-        schema = Schema((*schema.columns, _described(classes, bounds)), schema.origin)
+        schema = Schema((*schema.columns, *described), schema.origin)
     return Cohort.from_frame(frame, schema=schema, owned=True, **how)
+
+
+def _columns(given: Any) -> list[pd.Series[Any]]:
+    """The columns of what a caller gave, every value as it is: NumPy would make one type of a list's values."""
+    if given is None:
+        return []
+    if isinstance(given, pd.DataFrame):
+        return [given.iloc[:, place].reset_index(drop=True) for place in range(given.shape[1])]
+    if isinstance(given, pd.Series | pd.Index | pd.api.extensions.ExtensionArray):
+        return [pd.Series(given).reset_index(drop=True)]
+    if isinstance(given, np.ndarray) and given.dtype.names:
+        return [pd.Series(given[name]) for name in given.dtype.names]
+    if isinstance(given, np.ndarray):
+        return [pd.Series(column) for column in (given.T if given.ndim == 2 else [given.ravel()])]
+    rows = list(given)
+    if rows and all(isinstance(row, list | tuple | np.ndarray) and len(row) == 2 for row in rows):
+        return [pd.Series([row[place] for row in rows], dtype=object) for place in (0, 1)]
+    return [pd.Series(rows, dtype=object)]
 
 
 def _described(classes: tuple[Any, ...], bounds: tuple[float, float] | None) -> Column:

@@ -32,7 +32,18 @@ class PrivateOptions(Options):
         None, "Survival: public end of follow-up, if the schema does not say.",
         typical="the length of follow-up by design, in the unit of the time column",
     )  # fmt: skip
-    trust_inferred_schema: bool = option(False, "Take bounds and categories off the patients.")
+    trust_inferred_schema: bool = option(
+        False, "Take bounds and categories off the patients; the guarantee is then called conditional."
+    )
+    categories_checked: tuple[str, ...] = option(
+        (), "Column whose categories look like identifiers and were checked to be none. May be repeated.",
+        typical="a list of columns",
+    )  # fmt: skip
+
+    @property
+    def promise(self) -> str:
+        """Before a row is read nobody knows what will be inferred: what may be is not called a theorem."""
+        return "conditional" if self.trust_inferred_schema else self.guarantee
 
     def problems(self) -> Iterator[SettingsError]:
         yield from super().problems()

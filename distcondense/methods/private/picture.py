@@ -22,10 +22,12 @@ def draw_model(model: AdditiveModel, effect: str, privacy: Privacy, path: Path) 
     strongest = sorted(range(len(spread)), key=lambda j: -spread[j])[:7]
     figure = Figure(figsize=(13, 6), layout="constrained")
     axes = figure.subplots(2, 4).ravel()
-    curve = np.array(privacy.trade_off)
-    axes[0].plot(curve[:, 0], curve[:, 1], label="best attack this guarantee allows")
-    axes[0].plot([0, 1], [1, 0], ":", color="grey", label="guessing")
-    axes[0].set(xlabel="false alarms", ylabel="members missed", title="membership test (f-DP)")
+    alarms, missed = np.array(privacy.trade_off)[1:].T  # but for no false alarms at all, which a log axis cannot show
+    # "pre": up to each point what holds at that point, so that between two of them the drawing is on the safe side
+    axes[0].step(alarms, 1 - missed, where="pre", label=f"best attack on this run ({privacy.guarantee})")
+    axes[0].plot(alarms, alarms, ":", color="grey", label="guessing")
+    axes[0].set(xlabel="false alarms", ylabel="members found", title="membership test (f-DP)")
+    axes[0].set(xscale="log", yscale="log")
     axes[0].legend(fontsize=7)
     for ax, j in zip(axes[1:], strongest, strict=False):
         cells, scores = model.cells[j], tables[j]

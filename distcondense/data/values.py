@@ -1,0 +1,238 @@
+"""A column's values, each on its own: of what type it is, which label or number it means, whom it names.
+
+pandas gives a column the one type that all its values allow, and takes True for 1 where both stand in it: one person's
+row would then change how everybody else's is read. Here a value means what it means beside any other values:
+
+- a label is the one of the same type (text, number, true/false) that is equal; else the one that is written the same
+  ("1" and 1, "True" and True); else true and false stand for 1 and 0, and 1 and 0 for true and false;
+- a number is a number, or a text that is one; true and false are none;
+- an identifier is its text; one with a decimal point is none, because whoever made it may have lost digits.
+"""
+
+from __future__ import annotations
+
+import datetime
+import numbers
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from distcondense.arrays import Flags, Floats, Index
+from distcondense.data.schema import MAX_WHOLE, Column, Label, plain_value
+from distcondense.data.tables import number_in
+from distcondense.errors import CohortError
+
+TEXT, NUMBER, TRUTH, DATE, OTHER = "texts", "numbers", "true/false", "dates", "other values"
+_DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64, pd.Period)
+
+
+def type_of(value: Any) -> str:
+    """What a value is, in words for a message."""
+    kind: Any = type(value)
+    return _type_named(kind)
+
+
+@cache
+def _type_named(kind: Any) -> str:
+    if issubclass(kind, bool | np.bool_):
+        return TRUTH
+    if issubclass(kind, str):
+        return TEXT
+    if issubclass(kind, numbers.Real | Decimal):
+        return NUMBER
+    return DATE if issubclass(kind, _DATES) else OTHER
+
+
+@dataclass(frozen=True)
+class Values:
+    """The distinct values of a column, told apart by type, and which of them each row holds."""
+
+    codes: Index  # (n,) numbers of `distinct`; −1: a hole
+    distinct: Sequence[Any]
+
+    @classmethod
+    def of(cls, series: pd.Series[Any], name: str) -> Values:
+        if isinstance(series.dtype, pd.CategoricalDtype):
+            return cls(np.asarray(series.cat.codes, np.int64), list(series.cat.categories))
+        if series.dtype != object:
+            found, values = pd.factorize(series)
+            return cls(np.asarray(found, np.int64), list(values))
+        refuse_nested(series, name)
+        cells, holes = series.to_numpy(), series.isna().to_numpy()
+        kinds = {kind: _type_named(kind) for kind in set(map(type, cells[~holes]))}
+        of_row = np.array([kinds.get(type(cell), "") for cell in cells]) if len(set(kinds.values())) > 1 else None
+        codes, distinct = np.full(len(cells), -1, np.int64), list[Any]()
+        for kind in sorted(set(kinds.values())):  # apart: pandas takes True and 1 for one value
+            here = ~holes if of_row is None else ~holes & (of_row == kind)
+            own, own_values = pd.factorize(cells[here])
+            codes[here] = own + len(distinct)
+            distinct += list(own_values)
+        return cls(codes, distinct)
+
+    def map(self, read: Callable[[Any], Any], hole: Any, dtype: Any) -> Any:
+        """(n,) `read` of every row's value; each distinct one is read once."""
+        return np.array([*map(read, self.distinct), hole], dtype)[self.codes]
+
+    def rows_by_type(self) -> dict[str, Flags]:
+        """Which rows hold values of each type there is."""
+        kinds = np.array([*(type_of(value) for value in self.distinct), ""])[self.codes]
+        return {str(kind): kinds == kind for kind in sorted(set(kinds) - {""})}
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
+
+
+def labels_of(series: pd.Series[Any], column: Column, rule: str = "must hold the schema's categories only") -> Index:
+    """(n,) numbers of the column's categories, −1 for holes; any other value is refused, and so are several types."""
+    values = Values.of(series, column.name)
+    codes: Index = values.map(_code_of(column), -1, np.int64)
+    refuse_rows(
+        (codes < 0) & (values.codes >= 0), column.name, rule, "add the category to the schema, or correct the rows"
+    )
+    refuse_mixture(values, column.name, column.categories)
+    return codes
+
+
+def _code_of(column: Column) -> Callable[[Any], int]:
+    exact = {(type_of(label), label): code for code, label in enumerate(column.categories)}
+    written = category_codes_by_text(column)
+
+    def code(value: Any) -> int:
+        kind, plain = type_of(value), plain_number(value)
+        if isinstance(value, float | np.floating) and not abs(float(value)) < MAX_WHOLE:
+            return -1  # which whole number it was before it became a float nobody knows
+        found = exact.get((kind, plain))
+        if found is None:
+            found = written.get(str(plain))
+        if found is None and kind == TRUTH:
+            found = exact.get((NUMBER, int(plain)))
+        if found is None and kind == NUMBER and plain in (0, 1):
+            found = exact.get((TRUTH, bool(plain)))
+        return -1 if found is None else found
+
+    return code
+
+
+def category_codes_by_text(column: Column) -> dict[str, int]:
+    """Category codes by how they are written; a text comes before a number that is written the same."""
+    codes = {str(label): code for code, label in reversed(list(enumerate(column.categories)))}
+    return codes | {label: code for code, label in enumerate(column.categories) if isinstance(label, str)}
+
+
+def plain_number(value: Any) -> Any:
+    """Numbers of any library as Python's, whole ones as int; dates and the rest as they are."""
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return value
+    if isinstance(value, Decimal | Fraction):
+        value = int(value) if np.isfinite(float(value)) and value == int(value) else float(value)
+    return plain_value(value)
+
+
+def refuse_mixture(values: Values, name: str, labels: Sequence[Label] = ()) -> None:
+    """Values of several types in one column, other than those that its labels are declared in."""
+    found = values.rows_by_type()
+    if len(found) < 2 or set(found) <= {type_of(label) for label in labels}:
+        return
+    said = "; ".join(f"{kind} in {count_rows(rows)}" for kind, rows in found.items())
+    raise CohortError(
+        f"column {name!r}", "must hold values of one type", found=said,
+        fix="make them one type where the table is made, as the schema declares it",
+    )  # fmt: skip
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def numbers_of(series: pd.Series[Any], name: str) -> Floats:
+    """(n,) float64 (float32 stays), holes NaN; a value that is no number is refused."""
+    if series.dtype == np.float32:  # as it is: a wide omics table twice as large would be the peak of a run's memory
+        return series.to_numpy()  # type: ignore[return-value]
+    if pd.api.types.is_integer_dtype(series) or pd.api.types.is_float_dtype(series):
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    values = Values.of(series, name)
+    read: Floats = values.map(_number, np.nan, np.float64)
+    bad = np.isnan(read) & (values.codes >= 0)
+    if bad.any():
+        kinds = [kind for kind, rows in values.rows_by_type().items() if (rows & bad).any()]
+        refuse_rows(
+            bad, name, "must be numbers", "correct the rows, or name the text that marks a hole (--missing-marker)",
+            found=" and ".join("text" if kind == TEXT else kind for kind in kinds),
+        )  # fmt: skip
+    return read
+
+
+def _number(value: Any) -> float:
+    """NaN: it is none."""
+    kind = type_of(value)
+    if kind == TEXT:
+        return number_in(value)
+    if kind != NUMBER:
+        return np.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf if value > 0 else -np.inf
+
+
+# -- identifiers ------------------------------------------------------------------------------------------------------
+
+
+def identifiers_of(series: pd.Series[Any], name: str) -> tuple[Index, tuple[str, ...]]:
+    """Whose row each is, (n,) numbers, and the text that each number stands for."""
+    refuse_holes(series, name)
+    values = Values.of(series, name)
+    refuse_rows(
+        values.map(_has_point, False, bool), name, "identifiers must be texts or whole numbers",
+        "give them as they were issued: read the column as text, e.g. dtype={name: str}",
+        found=f"floats or decimals ({series.dtype})",
+    )  # fmt: skip
+    texts = np.empty(len(values.distinct), object)  # 7 and "7" are one person
+    texts[:] = [value if isinstance(value, str) else str(plain_number(value)) for value in values.distinct]
+    codes, known = pd.factorize(texts[values.codes])
+    return codes.astype(np.int64), tuple(map(str, known))
+
+
+def _has_point(value: Any) -> bool:
+    return type_of(value) == NUMBER and not isinstance(value, numbers.Integral)
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def refuse_nested(series: pd.Series[Any], name: str) -> None:
+    if series.dtype == object:
+        nested = ~np.fromiter(map(pd.api.types.is_hashable, series), bool, len(series))
+        refuse_rows(
+            nested,
+            name,
+            "must hold texts or numbers",
+            "drop it, or make one column of each part",
+            found="nested values",
+        )
+
+
+def refuse_holes(series: pd.Series[Any], name: str) -> None:
+    refuse_rows(
+        series.isna().to_numpy(),
+        name,
+        "has missing values but no policy for them",
+        'declare one in the schema: missing = "constant", "category" or "indicator"',
+        found="missing values",
+    )
+
+
+def refuse_rows(bad: Flags, name: str, rule: str, fix: str = "correct or drop these rows", found: str = "") -> None:
+    if bad.any():
+        where = f"{found + ' in ' if found else ''}{count_rows(bad)}"
+        raise CohortError(f"column {name!r}", rule, found=where, fix=fix)
+
+
+def count_rows(bad: Flags) -> str:
+    rows = int(np.count_nonzero(bad))
+    return f"{rows} row{'s' if rows > 1 else ''}, first at row {int(np.argmax(bad)) + 1}"

@@ -1,0 +1,36 @@
+"""The constants of the private method: public, the same for every table, and bound to each statement by a digest."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from distcondense.data import cells
+from distcondense.methods.private import fit, placement, plan, smoothing
+from distcondense.outcomes import base
+from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, rows
+from distcondense.privacy.binding import digest_of
+
+SHARED: tuple[ModuleType, ...] = (
+    cells, plan, fit, smoothing, placement, base, accountant, budget, contributions, curves, gate, noise, rows,
+)  # fmt: skip
+
+
+def constants(kind: type[Any]) -> dict[str, Any]:
+    """Numbers in capitals, and collections of numbers, of every module that shapes a run of this kind of outcome."""
+    return {
+        f"{module.__name__}.{name}": list(value) if isinstance(value, tuple) else value
+        for module in (*SHARED, sys.modules[kind.__module__])
+        for name, value in sorted(vars(module).items())
+        if name.isupper() and _numbers(value)
+    }
+
+
+def constants_digest(kind: type[Any]) -> str:
+    return digest_of(constants(kind))
+
+
+def _numbers(value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else [value]
+    return all(isinstance(part, int | float) for part in parts)

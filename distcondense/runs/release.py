@@ -1,0 +1,188 @@
+"""What is handed over: the table twice, its schema and a statement that is bound to them; checked, and signed if asked.
+
+A signature (Ed25519, package `cryptography`, extra `sign`) is detached: 64 bytes beside privacy.json, over its bytes,
+and through the hashes in there over every released file.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distcondense import __version__
+from distcondense.errors import ModelError, RunFolderError
+from distcondense.privacy.binding import SIGNATURE, STATEMENT, bound, hash_of
+from distcondense.privacy.statement import Privacy
+from distcondense.privacy.verify import Verified, statement_file, statement_of_file, verify
+from distcondense.runs.files import plain, write_json, write_whole
+
+LABEL = "distcondense"  # under which the guarantee stands in a frame's attributes and a Parquet file's metadata
+CSV, PARQUET, SCHEMA = "condensed.csv", "condensed.parquet", "schema.toml"
+PRIVATE_KEY, PUBLIC_KEY = "private.pem", "public.pem"
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def label_frame(frame: pd.DataFrame, privacy: Privacy) -> None:
+    """The guarantee becomes an attribute of the frame, which pandas hands on to copies, parts and Parquet files."""
+    frame.attrs[LABEL] = plain(privacy.label())
+
+
+def write_release(room: Path, frame: pd.DataFrame, schema: str, privacy: Privacy) -> None:
+    """Fill `release/`; the frame carries its label already."""
+    write_table(frame, room)
+    (room / SCHEMA).write_text(schema, encoding="utf-8")
+    hashes = {name: hash_of(room / name) for name in (CSV, PARQUET, SCHEMA)}
+    write_json(room / STATEMENT, bound(plain(privacy.to_dict()), hashes, software()))
+
+
+def write_table(frame: pd.DataFrame, room: Path) -> None:
+    parquet = frame.copy()
+    for name in parquet.select_dtypes(object).columns:
+        if len({type(value) for value in parquet[name].dropna()}) > 1:  # a Parquet column has one type
+            parquet[name] = parquet[name].map(str, na_action="ignore")
+    table = pa.Table.from_pandas(parquet, preserve_index=False)
+    label = json.dumps(frame.attrs[LABEL], ensure_ascii=False)
+    pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), LABEL: label}), room / PARQUET)
+    frame.to_csv(room / CSV, index=False)
+
+
+def software() -> dict[str, Any]:
+    """What made a release."""
+    return {"version": __version__, "commit": _commit()}
+
+
+@cache
+def _commit() -> str | None:
+    return _installed_commit() or commit_of(Path(__file__).parents[2])
+
+
+def _installed_commit() -> str | None:
+    """Of a package that was installed from a repository's address."""
+    try:
+        source = json.loads(metadata.distribution("distcondense").read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        return None
+    return source.get("vcs_info", {}).get("commit_id")
+
+
+def commit_of(checkout: Path) -> str | None:
+    """The commit of a checkout, with "-dirty" where files differ from it; None where there is none to know."""
+    if not (checkout / ".git").exists():  # a folder somewhere inside another project's repository is not ours
+        return None
+    ask = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        found = subprocess.run(ask, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None if found.returncode == 0 else None
+
+
+# -- checking ---------------------------------------------------------------------------------------------------------
+
+
+def verify_release(path: Path, *, key: Path | None = None) -> Verified:
+    """`privacy.verify`, and what needs more than a statement: the table's own label and, with a key, the signature."""
+    public = None if key is None else _load(key, public=True)
+    found, file = verify(path), statement_file(path)
+    found = found.plus(_wrong_label(file), [])
+    return found if public is None else found.plus(*_signature(file, public))
+
+
+def _wrong_label(file: Path) -> list[str]:
+    table = file.parent / PARQUET
+    if not table.is_file():
+        return []
+    wrong = [f"the label of {PARQUET} is not that of the statement"]
+    try:
+        due = statement_of_file(json.loads(file.read_text(encoding="utf-8"))).label()
+        label = json.loads((pq.read_schema(table).metadata or {})[LABEL.encode()])
+    except (ValueError, KeyError, OSError, AssertionError):  # pyarrow's errors are ValueErrors and OSErrors
+        return wrong
+    return [] if label == plain(due) else wrong
+
+
+# -- signatures -------------------------------------------------------------------------------------------------------
+
+
+def make_keys(folder: Path) -> None:
+    """A new pair of keys: `private.pem`, for its owner only, and `public.pem`, for everybody."""
+    ed25519, serialization = _cryptography()
+    for name in (PRIVATE_KEY, PUBLIC_KEY):
+        if (folder / name).exists():
+            raise RunFolderError(str(folder / name), "must be new", found="a file", fix="choose another folder")
+    key = ed25519.Ed25519PrivateKey.generate()
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / PRIVATE_KEY, lambda draft: draft.write_bytes(private), mode=0o600)
+    write_whole(folder / PUBLIC_KEY, lambda draft: draft.write_bytes(public))
+
+
+def sign(path: Path, key: Path) -> Path:
+    """Sign the statement of a release that verifies; the signature's file."""
+    private = _load(key, public=False)
+    file = statement_file(path)
+    if not verify_release(path).holds:
+        raise RunFolderError(
+            str(file), "must verify before it is signed", found="contradictions",
+            fix="see distcondense privacy verify",
+        )  # fmt: skip
+    signature = private.sign(file.read_bytes())
+    write_whole(file.with_name(SIGNATURE), lambda draft: draft.write_bytes(signature))
+    return file.with_name(SIGNATURE)
+
+
+def _signature(file: Path, public: Any) -> tuple[list[str], list[str]]:
+    from cryptography.exceptions import InvalidSignature
+
+    beside = file.with_name(SIGNATURE)
+    if not beside.is_file():
+        return [f"there is no signature ({SIGNATURE}) to check with the key"], []
+    try:
+        public.verify(beside.read_bytes(), file.read_bytes())
+    except InvalidSignature:
+        return [f"{SIGNATURE} was made with another key or for other bytes"], []
+    return [], ["the signature was made with the private half of this key"]
+
+
+def _load(key: Path, *, public: bool) -> Any:
+    ed25519, serialization = _cryptography()
+    if not key.is_file():
+        raise RunFolderError(f"key {key}", "must be a file", found="none", fix="distcondense privacy keygen FOLDER")
+    try:
+        if public:
+            found = serialization.load_pem_public_key(key.read_bytes())
+        else:
+            found = serialization.load_pem_private_key(key.read_bytes(), password=None)
+    except Exception:  # ValueError, TypeError (a password), UnsupportedAlgorithm: none of them may quote a key
+        found = None
+    if not isinstance(found, ed25519.Ed25519PublicKey if public else ed25519.Ed25519PrivateKey):
+        name = PUBLIC_KEY if public else PRIVATE_KEY
+        raise RunFolderError(
+            f"key {key}", f"must be an Ed25519 {Path(name).stem} key in PEM format without a password",
+            found="something else", fix=f"the {name} that distcondense privacy keygen writes",
+        )  # fmt: skip
+    return found
+
+
+def _cryptography() -> tuple[Any, Any]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ModuleNotFoundError:
+        raise ModelError(
+            "signatures", "need the package cryptography", found="no such package",
+            fix="pip install 'distcondense[sign]'",
+        ) from None  # fmt: skip
+    return ed25519, serialization
