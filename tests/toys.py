@@ -20,7 +20,7 @@ from distcondense.data.outcome import Outcome
 from distcondense.data.persons import Stratified
 from distcondense.methods import base as methods
 from distcondense.methods.base import Condensed, Options, option
-from distcondense.models.learners import Learner, boosted
+from distcondense.models.learners import Learner, Lesson, boosted, taught
 from distcondense.outcomes.base import Kind, Labelled, PrivateSide
 from distcondense.outcomes.binary import Logistic, LogOdds
 from distcondense.outcomes.measures import ErrorSample
@@ -64,11 +64,10 @@ class Uniform:
 # -- a kind of outcome ------------------------------------------------------------------------------------------------
 
 
-def fit_shares(rows: Any, outcome: Any, *, weight: Any = None, soft: Any = None, validation: Any = None, seed: int = 0,
-               threads: int = 1) -> Any:  # fmt: skip
-    labels = {"label": outcome["share"] if soft is None else soft, "weight": weight}
-    params = {"objective": "binary:logistic"}
-    return boosted(params, rows, labels, link="share", name="trees", seed=seed, threads=threads)
+@taught
+def fit_shares(lesson: Lesson) -> Any:
+    labels = {"label": lesson.outcome["share"] if lesson.soft is None else lesson.soft, "weight": lesson.weight}
+    return boosted({"objective": "binary:logistic"}, lesson, labels, link="share", name="trees")
 
 
 class SoftLogistic(Logistic):

@@ -10,12 +10,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Floats, Labels, Numbers
+from distcondense.data.outcome import Outcome
 from distcondense.errors import ModelError
 from distcondense.models.base import Link, Model, Rows, Scores
 from distcondense.models.linear import LinearModel
@@ -36,12 +38,27 @@ class Learner:
     fit: Callable[..., Model]  # (rows, outcome, *, weight, soft, validation, seed, threads)
 
 
-@dataclass(frozen=True)
-class Validation:
-    """Rows that say how many rounds are enough: the number whose margins score best."""
+@dataclass(frozen=True, repr=False)
+class Lesson:
+    """What a model is fitted to; which of it a learner uses is the learner's business."""
 
     rows: Rows
-    score: Callable[[Numbers], float]
+    outcome: Outcome
+    weight: Numbers | None = None
+    soft: Numbers | None = None  # (m,) or (m, S): what is expected of each row, learned instead of its outcome
+    validation: tuple[Rows, Outcome] | None = None
+    seed: int = 0
+    threads: int = 1
+
+
+def taught(train: Callable[[Lesson], Model]) -> Callable[..., Model]:
+    """`fit(rows, outcome, *, weight, soft, validation, seed, threads)` from a function of the whole lesson."""
+
+    @wraps(train)
+    def fit(rows: Rows, outcome: Outcome, **how: Any) -> Model:
+        return train(Lesson(rows, outcome, **how))
+
+    return fit
 
 
 @dataclass(frozen=True)
@@ -58,38 +75,36 @@ class FittedModel:
 
 
 def boosted(
-    params: dict[str, Any],
-    rows: Rows,
-    labels: dict[str, Any],
-    *,
-    link: Link,
-    name: str,
-    validation: Validation | None = None,
-    seed: int = 0,
-    threads: int = 1,
-) -> Model:
-    """XGBoost with one score a row, as a model whose trees are known."""
+    params: dict[str, Any], lesson: Lesson, labels: dict[str, Any], *, link: Link, name: str,
+    score: Callable[[Numbers, Outcome], float] | None = None,
+) -> Model:  # fmt: skip
+    """XGBoost with one score a row, as a model whose trees are known.
+
+    `score` of margins against an outcome says how many rounds are enough, where the lesson has validation rows.
+    """
     from distcondense.models.trees import tree_model
 
-    booster = booster_of(params, rows, labels, seed=seed, threads=threads)
-    if validation is not None:
-        booster = booster[: _best_rounds(booster, validation, threads)]
-    return tree_model(booster, link=link, name=name, threads=threads)
+    booster = booster_of(params, lesson, labels)
+    if lesson.validation is not None and score is not None:
+        rows, outcome = lesson.validation
+        booster = booster[: _best_rounds(booster, rows, lambda margin: score(margin, outcome), lesson.threads)]
+    return tree_model(booster, link=link, name=name, threads=lesson.threads)
 
 
 def boosted_many(
-    params: dict[str, Any], rows: Rows, labels: dict[str, Any], *, link: Link, name: str, seed: int = 0,
-    threads: int = 1,
+    params: dict[str, Any], lesson: Lesson, labels: dict[str, Any], *, link: Link, name: str
 ) -> Model:  # fmt: skip
     """XGBoost with several scores a row: they are its library's own."""
-    booster = booster_of(params, rows, labels, seed=seed, threads=threads)
-    booster.set_param({"nthread": threads})
-    return FittedModel(lambda at: booster.inplace_predict(at, validate_features=False), link, rows.shape[1], name)
+    booster = booster_of(params, lesson, labels)
+    booster.set_param({"nthread": lesson.threads})
+    columns = lesson.rows.shape[1]
+    return FittedModel(lambda at: booster.inplace_predict(at, validate_features=False), link, columns, name)
 
 
-def booster_of(params: dict[str, Any], rows: Rows, labels: dict[str, Any], *, seed: int, threads: int) -> Any:
+def booster_of(params: dict[str, Any], lesson: Lesson, labels: dict[str, Any]) -> Any:
     import xgboost as xgb
 
+    rows, seed, threads = lesson.rows, lesson.seed, lesson.threads
     bins = WIDE_BINS if rows.shape[1] > WIDE else BINS
     settings = {**TREES, **params, "max_bin": bins, "seed": seed, "nthread": threads, "verbosity": 0}
     # binned straight from the array: a DMatrix would first hold a sparse copy of twice its size
@@ -97,18 +112,18 @@ def booster_of(params: dict[str, Any], rows: Rows, labels: dict[str, Any], *, se
     return xgb.train(settings, data, ROUNDS)
 
 
-def _best_rounds(booster: Any, validation: Validation, threads: int) -> int:
+def _best_rounds(booster: Any, rows: Rows, score: Callable[[Numbers], float], threads: int) -> int:
     """The number of rounds that scores best on validation; the fewest where several tie."""
     booster.set_param({"nthread": threads})
-    margin = np.zeros(len(validation.rows))
+    margin = np.zeros(len(rows))
     best, chosen = -np.inf, 1
     for rounds in range(1, ROUNDS + 1):
         margin += booster.inplace_predict(
-            validation.rows, iteration_range=(rounds - 1, rounds), predict_type="margin"
+            rows, iteration_range=(rounds - 1, rounds), predict_type="margin"
         )  # fmt: skip
-        score = validation.score(margin)
-        if score > best:
-            best, chosen = score, rounds
+        reached = score(margin)
+        if reached > best:
+            best, chosen = reached, rounds
     return chosen
 
 

@@ -21,8 +21,8 @@ from distcondense.data.tables import read_cell
 from distcondense.data.values import TRUTH, Values, labels_of, plain_number, refuse_holes, refuse_mixture, type_of
 from distcondense.errors import CohortError, SettingsError
 from distcondense.kernels import elementwise
-from distcondense.models.base import Model, Rows
-from distcondense.models.learners import Learner, Validation, boosted
+from distcondense.models.base import Model
+from distcondense.models.learners import Learner, Lesson, boosted, taught
 from distcondense.outcomes.base import (
     Ask,
     Judge,
@@ -45,27 +45,18 @@ STUDENT = {"objective": "binary:logistic", "max_depth": 5, "learning_rate": 0.1,
 ROUNDS = 100
 
 
-def fit_xgb(
-    rows: Rows,
-    outcome: Outcome,
-    *,
-    weight: Numbers | None = None,
-    soft: Numbers | None = None,
-    validation: tuple[Rows, Outcome] | None = None,
-    seed: int = 0,
-    threads: int = 1,
-) -> Model:
+@taught
+def fit_xgb(lesson: Lesson) -> Model:
     """XGBoost classifier; f(x) = P(y=1). With soft labels it learns these, without class weights."""
-    label = outcome["label"]
+    label = lesson.outcome["label"]
     positives = float(label.mean())
     params: dict[str, Any] = {"objective": "binary:logistic", "eval_metric": "auc"}
-    if soft is None and min(positives, 1 - positives) < RARE and 0 < positives < 1:
+    if lesson.soft is None and min(positives, 1 - positives) < RARE and 0 < positives < 1:
         params["scale_pos_weight"] = (1 - positives) / positives
-    held = None if validation is None else Validation(validation[0], lambda at: auroc(validation[1]["label"], at))
+    labels = {"label": label if lesson.soft is None else lesson.soft, "weight": lesson.weight}
     return boosted(
-        params, rows, {"label": label if soft is None else soft, "weight": weight}, link="probability", name="xgb",
-        validation=held, seed=seed, threads=threads,
-    )  # fmt: skip
+        params, lesson, labels, link="probability", name="xgb", score=lambda at, real: auroc(real["label"], at)
+    )
 
 
 @dataclass(frozen=True)

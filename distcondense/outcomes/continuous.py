@@ -25,8 +25,8 @@ from distcondense.data.schema import Column, Schema
 from distcondense.data.values import numbers_of, refuse_holes, refuse_rows
 from distcondense.errors import CohortError, SchemaError
 from distcondense.models.additive import AdditiveModel
-from distcondense.models.base import Model, Rows
-from distcondense.models.learners import Learner, boosted, sklearn_model
+from distcondense.models.base import Model
+from distcondense.models.learners import Learner, Lesson, boosted, sklearn_model, taught
 from distcondense.outcomes.base import Ask, Judge, Kind, Labelled, Learned, PrivateSide, Sampled
 from distcondense.outcomes.binary import refuse_horizon
 from distcondense.outcomes.measures import ErrorSample
@@ -47,43 +47,34 @@ TREES = 300  # of a forest
 STUDENT_SEED = 1001
 
 
-def fit_xgb(
-    rows: Rows,
-    outcome: Outcome,
-    *,
-    weight: Numbers | None = None,
-    soft: Numbers | None = None,
-    validation: tuple[Rows, Outcome] | None = None,
-    seed: int = 0,
-    threads: int = 1,
-) -> Model:
+@taught
+def fit_xgb(lesson: Lesson) -> Model:
     """XGBoost regression, all rounds; f(x) is the expected value. With soft labels it learns these."""
-    labels = {"label": outcome["value"] if soft is None else soft, "weight": weight}
-    params = {"objective": "reg:squarederror"}
-    return boosted(params, rows, labels, link="value", name="xgb", seed=seed, threads=threads)
+    labels = {"label": _taught_values(lesson), "weight": lesson.weight}
+    return boosted({"objective": "reg:squarederror"}, lesson, labels, link="value", name="xgb")
 
 
-def fit_ridge(
-    rows: Rows, outcome: Outcome, *, weight: Numbers | None = None, soft: Numbers | None = None,
-    validation: tuple[Rows, Outcome] | None = None, seed: int = 0, threads: int = 1,
-) -> Model:  # fmt: skip
+@taught
+def fit_ridge(lesson: Lesson) -> Model:
     """Ridge regression of scikit-learn."""
     from sklearn.linear_model import Ridge
 
-    label = outcome["value"] if soft is None else soft
-    return sklearn_model(Ridge(1.0), rows, label, weight=weight, link="value", name="ridge")
+    label = _taught_values(lesson)
+    return sklearn_model(Ridge(1.0), lesson.rows, label, weight=lesson.weight, link="value", name="ridge")
 
 
-def fit_forest(
-    rows: Rows, outcome: Outcome, *, weight: Numbers | None = None, soft: Numbers | None = None,
-    validation: tuple[Rows, Outcome] | None = None, seed: int = 0, threads: int = 1,
-) -> Model:  # fmt: skip
+@taught
+def fit_forest(lesson: Lesson) -> Model:
     """Random forest of scikit-learn."""
     from sklearn.ensemble import RandomForestRegressor
 
-    model = RandomForestRegressor(TREES, min_samples_leaf=2, random_state=seed, n_jobs=threads)
-    label = outcome["value"] if soft is None else soft
-    return sklearn_model(model, rows, label, weight=weight, link="value", name="forest")
+    model = RandomForestRegressor(TREES, min_samples_leaf=2, random_state=lesson.seed, n_jobs=lesson.threads)
+    label = _taught_values(lesson)
+    return sklearn_model(model, lesson.rows, label, weight=lesson.weight, link="value", name="forest")
+
+
+def _taught_values(lesson: Lesson) -> Numbers:
+    return lesson.outcome["value"] if lesson.soft is None else lesson.soft
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from distcondense.data.values import Values, labels_of, plain_number, refuse_hol
 from distcondense.errors import CohortError, SchemaError
 from distcondense.kernels import elementwise
 from distcondense.models.base import Model, Rows
-from distcondense.models.learners import Learner, boosted_many, sklearn_model
+from distcondense.models.learners import Learner, Lesson, boosted_many, sklearn_model, taught
 from distcondense.outcomes.base import (
     Ask,
     Judge,
@@ -56,63 +56,50 @@ def class_scores(link: str, scores: Numbers) -> Floats:
     return softmax(given) if link == "margins" else given
 
 
-def fit_xgb(
-    rows: Rows,
-    outcome: Outcome,
-    *,
-    weight: Numbers | None = None,
-    soft: Numbers | None = None,
-    validation: tuple[Rows, Outcome] | None = None,
-    seed: int = 0,
-    threads: int = 1,
-) -> Model:
+@taught
+def fit_xgb(lesson: Lesson) -> Model:
     """XGBoost; f(x) = P(y = k) for every class. Soft labels (m, K) are learned class by class against the rest."""
-    classes = len(outcome.kind.labels)
-    if soft is None:
-        params: dict[str, Any] = {"objective": "multi:softprob", "num_class": classes}
-        labels = {"label": outcome["label"], "weight": weight}
-    else:
-        params, labels = {"objective": "binary:logistic"}, {"label": soft, "weight": weight}
-    return boosted_many(params, rows, labels, link="probabilities", name="xgb", seed=seed, threads=threads)
+    params: dict[str, Any] = {"objective": "binary:logistic"}
+    if lesson.soft is None:
+        params = {"objective": "multi:softprob", "num_class": len(lesson.outcome.kind.labels)}
+    label = lesson.outcome["label"] if lesson.soft is None else lesson.soft
+    return boosted_many(params, lesson, {"label": label, "weight": lesson.weight}, link="probabilities", name="xgb")
 
 
-def expanded(rows: Rows, outcome: Outcome, weight: Numbers | None, soft: Numbers | None) -> tuple[Any, Any, Any]:
+def expanded(lesson: Lesson) -> tuple[Any, Any, Any]:
     """Rows, labels and weights for a model that takes hard labels: with soft ones, a row for each class."""
+    rows, weight, soft = lesson.rows, lesson.weight, lesson.soft
     if soft is None:
-        return rows, outcome["label"], weight
+        return rows, lesson.outcome["label"], weight
     own = np.ones(len(rows)) if weight is None else np.asarray(weight, np.float64)
     classes = soft.shape[1]
     weights = (own[:, None] * soft).T.ravel()
     return np.tile(rows, (classes, 1)), np.repeat(np.arange(classes), len(rows)), weights / weights.mean()
 
 
-def fit_forest(
-    rows: Rows, outcome: Outcome, *, weight: Numbers | None = None, soft: Numbers | None = None,
-    validation: tuple[Rows, Outcome] | None = None, seed: int = 0, threads: int = 1,
-) -> Model:  # fmt: skip
+@taught
+def fit_forest(lesson: Lesson) -> Model:
     """Random forest of scikit-learn."""
     from sklearn.ensemble import RandomForestClassifier
 
-    model = RandomForestClassifier(TREES, min_samples_leaf=2, random_state=seed, n_jobs=threads)
-    return _sklearn(model, rows, outcome, weight, soft, "forest")
+    return _sklearn(
+        RandomForestClassifier(TREES, min_samples_leaf=2, random_state=lesson.seed, n_jobs=lesson.threads), lesson,
+        "forest",
+    )  # fmt: skip
 
 
-def fit_logistic(
-    rows: Rows, outcome: Outcome, *, weight: Numbers | None = None, soft: Numbers | None = None,
-    validation: tuple[Rows, Outcome] | None = None, seed: int = 0, threads: int = 1,
-) -> Model:  # fmt: skip
+@taught
+def fit_logistic(lesson: Lesson) -> Model:
     """Multinomial logistic regression of scikit-learn."""
     from sklearn.linear_model import LogisticRegression
 
-    return _sklearn(LogisticRegression(max_iter=2000), rows, outcome, weight, soft, "logistic")
+    return _sklearn(LogisticRegression(max_iter=2000), lesson, "logistic")
 
 
-def _sklearn(
-    model: Any, rows: Rows, outcome: Outcome, weight: Numbers | None, soft: Numbers | None, name: str
-) -> Model:
+def _sklearn(model: Any, lesson: Lesson, name: str) -> Model:
     """Its probabilities, with a column for every class, also for those that no row has."""
-    classes = len(outcome.kind.labels)
-    more, label, weights = expanded(rows, outcome, weight, soft)
+    classes = len(lesson.outcome.kind.labels)
+    more, label, weights = expanded(lesson)
     fitted = sklearn_model(model, more, label, weight=weights, link="probabilities", name=name)
     there = np.asarray(model.classes_, np.int64)
 

@@ -22,8 +22,8 @@ from distcondense.data.schema import Column, Label, Schema
 from distcondense.data.values import numbers_of, refuse_holes, refuse_rows
 from distcondense.errors import CohortError, ModelError, SettingsError
 from distcondense.kernels import elementwise
-from distcondense.models.base import Model, Rows
-from distcondense.models.learners import Learner, Validation, boosted, proportional_hazards
+from distcondense.models.base import Model
+from distcondense.models.learners import Learner, Lesson, boosted, proportional_hazards, taught
 from distcondense.outcomes.base import (
     Ask,
     Judge,
@@ -51,41 +51,24 @@ def risk_of(link: str, scores: Numbers) -> Numbers:
     return -scores if link == "log-time" else scores
 
 
-def fit_aft(
-    rows: Rows,
-    outcome: Outcome,
-    *,
-    weight: Numbers | None = None,
-    soft: Numbers | None = None,
-    validation: tuple[Rows, Outcome] | None = None,
-    seed: int = 0,
-    threads: int = 1,
-) -> Model:
+@taught
+def fit_aft(lesson: Lesson) -> Model:
     """XGBoost accelerated failure time, normal, scale 1; f(x) = log-time, in the unit of the times given."""
-    time, event = outcome["time"], outcome["label"]
-    labels = {"label_lower_bound": time, "label_upper_bound": np.where(event == 1, time, np.inf), "weight": weight}
+    time, event = lesson.outcome["time"], lesson.outcome["label"]
+    upper = np.where(event == 1, time, np.inf)
+    labels = {"label_lower_bound": time, "label_upper_bound": upper, "weight": lesson.weight}
     params = {"objective": "survival:aft", "aft_loss_distribution": "normal", "aft_loss_distribution_scale": 1.0}
-    held = None
-    if validation is not None:
-        rows_held, real = validation
-        held = Validation(rows_held, lambda at: c_index(real["time"], real["label"], risk_of("log-time", at)))
-    return boosted(
-        params, rows, labels, link="log-time", name="aft", validation=held, seed=seed, threads=threads
-    )  # fmt: skip
+
+    def score(at: Numbers, real: Outcome) -> float:
+        return c_index(real["time"], real["label"], risk_of("log-time", at))
+
+    return boosted(params, lesson, labels, link="log-time", name="aft", score=score)
 
 
-def fit_cox(
-    rows: Rows,
-    outcome: Outcome,
-    *,
-    weight: Numbers | None = None,
-    soft: Numbers | None = None,
-    validation: tuple[Rows, Outcome] | None = None,
-    seed: int = 0,
-    threads: int = 1,
-) -> Model:
+@taught
+def fit_cox(lesson: Lesson) -> Model:
     """Cox model with an L2 penalty of 1; f(x) = log-risk. Nothing to tune, so validation is not used."""
-    return proportional_hazards(rows, outcome["time"], outcome["label"], weight)
+    return proportional_hazards(lesson.rows, lesson.outcome["time"], lesson.outcome["label"], lesson.weight)
 
 
 @dataclass(frozen=True)
