@@ -121,7 +121,7 @@ def test_undeclared_classes_of_a_wrong_number_are_counted_and_not_shown(count: i
     [
         (TEXT, r"'grade': must hold the schema's classes only. Found 2 rows, first at row 8. Fix: add the"),
         (NUMBER, r"'grade': must hold the schema's classes only. Found 2 rows"),
-        (None, r"'grade': has missing values .*Found missing values in 2 rows, first at row 8"),
+        (None, r"'grade': must be known .*Found missing values in 2 rows, first at row 8"),
         ([TEXT], r"'grade': must hold texts or numbers. Found nested values in 2 rows"),
     ],
 )

@@ -183,7 +183,7 @@ LEGAL = ("1", "1.5", "40", "2", "True", "0")
         ("flag", "CANARY", r"'flag': must hold the schema's categories only. Found 1 row, first at row 3"),
         ("died", "CANARY", r"'died': must hold the schema's two categories only. Found 1 row, first at row 3"),
         ("died", "00", r"'died': must hold the schema's two categories only. Found 1 row, first at row 3"),
-        ("who", "NA", r"'who': has missing values .*1 row, first at row 3"),
+        ("who", "NA", r"'who': must be known .*1 row, first at row 3"),
     ],
 )
 def test_a_cell_that_does_not_fit_is_refused_and_never_shown(name: str, cell: str, says: str) -> None:

@@ -185,7 +185,7 @@ def _number(value: Any) -> float:
 
 def identifiers_of(series: pd.Series[Any], name: str) -> tuple[Index, tuple[str, ...]]:
     """Whose row each is, (n,) numbers, and the text that each number stands for."""
-    refuse_holes(series, name)
+    refuse_absent(series, name)
     values = Values.of(series, name)
     refuse_rows(
         values.map(_has_point, False, bool), name, "identifiers must be texts or whole numbers",
@@ -223,6 +223,17 @@ def refuse_holes(series: pd.Series[Any], name: str) -> None:
         name,
         "has missing values but no policy for them",
         'declare one in the schema: missing = "constant", "category" or "indicator"',
+        found="missing values",
+    )
+
+
+def refuse_absent(series: pd.Series[Any], name: str) -> None:
+    """Of outcomes and identifiers, which no policy fills."""
+    refuse_rows(
+        series.isna().to_numpy(),
+        name,
+        "must be known in every row",
+        "complete these rows, or drop them before; the schema has no policy for this column's holes",
         found="missing values",
     )
 

@@ -5,8 +5,8 @@ high word key1; the counter is (column // 4, row, step, stream); column % 4 pick
 never changes an answer (SPEC §6), and a row can be recomputed anywhere at any time.
 
 Normals are Box–Muller in float32, written out with polynomials (Cephes) instead of `log`, `sin` and `cos`, so that the
-loop vectorises and the bits do not depend on the machine's C library. This is for the `published` mechanism and for
-initial values; the noise of the `private` mechanism comes from `privacy/`, never from here.
+loop vectorises and the bits do not depend on the machine's C library. This is for the published method and for
+initial values; the noise of the private method comes from `privacy/`, never from here.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from distcondense.arrays import Floats, Index, Labels, Matrix, Numbers
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Label, Schema, plain_value
 from distcondense.data.tables import read_cell
-from distcondense.data.values import TRUTH, Values, labels_of, plain_number, refuse_holes, refuse_mixture, type_of
+from distcondense.data.values import TRUTH, Values, labels_of, plain_number, refuse_absent, refuse_mixture, type_of
 from distcondense.errors import CohortError, SettingsError
 from distcondense.kernels import elementwise
 from distcondense.models.base import Model
@@ -90,7 +90,7 @@ class Binary(Kind):
 
     def read(self, frame: pd.DataFrame) -> Outcome:
         series = frame[self.names[0]]
-        refuse_holes(series, self.names[0])
+        refuse_absent(series, self.names[0])
         label, labels = read_label(series, self.names[0], self.positive, self.declared)
         return Outcome(replace(self, labels=labels), {"label": label})
 

@@ -22,7 +22,7 @@ from distcondense.data.cells import Cells, public_cells
 from distcondense.data.features import check_features
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Schema
-from distcondense.data.values import numbers_of, refuse_holes, refuse_rows
+from distcondense.data.values import numbers_of, refuse_absent, refuse_rows
 from distcondense.errors import CohortError, SchemaError
 from distcondense.models.additive import AdditiveModel
 from distcondense.models.base import Model
@@ -124,7 +124,7 @@ class Continuous(Kind):
 
     def read(self, frame: pd.DataFrame) -> Outcome:
         name = self.names[0]
-        refuse_holes(frame[name], name)
+        refuse_absent(frame[name], name)
         value = np.asarray(numbers_of(frame[name], name), np.float64)
         refuse_rows(~np.isfinite(value), name, "must be finite")
         check_features(frame[[name]], Schema((replace(self.column, missing="refuse", fill=None),)))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from distcondense.arrays import Floats, Index, Matrix, Numbers
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Label, Schema
-from distcondense.data.values import Values, labels_of, plain_number, refuse_holes, refuse_mixture
+from distcondense.data.values import Values, labels_of, plain_number, refuse_absent, refuse_mixture
 from distcondense.errors import CohortError, SchemaError
 from distcondense.kernels import elementwise
 from distcondense.models.base import Model, Rows
@@ -153,7 +153,7 @@ class Multiclass(Kind):
     def read(self, frame: pd.DataFrame) -> Outcome:
         name = self.names[0]
         series = frame[name]
-        refuse_holes(series, name)
+        refuse_absent(series, name)
         kind = self if self.labels else self._as_found(series)
         column = Column(name, "categorical", categories=kind.labels)
         return Outcome(kind, {"label": labels_of(series, column, "must hold the schema's classes only")})

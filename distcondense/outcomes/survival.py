@@ -19,7 +19,7 @@ from distcondense.arrays import Floats, Index, Matrix, Numbers
 from distcondense.data.features import check_features
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Label, Schema
-from distcondense.data.values import numbers_of, refuse_holes, refuse_rows
+from distcondense.data.values import numbers_of, refuse_absent, refuse_rows
 from distcondense.errors import CohortError, ModelError, SettingsError
 from distcondense.kernels import elementwise
 from distcondense.models.base import Model
@@ -112,10 +112,10 @@ class Survival(Kind):
 
     def read(self, frame: pd.DataFrame) -> Outcome:
         time, event = self.names
-        refuse_holes(frame[event], event)
+        refuse_absent(frame[event], event)
         label, labels = read_label(frame[event], event, self.positive, self.declared)
         times = numbers_of(frame[time], time)
-        refuse_holes(frame[time], time)
+        refuse_absent(frame[time], time)
         refuse_rows(~np.isfinite(times), time, "must be finite")
         refuse_rows(times <= 0, time, "times must be above 0", "drop these rows or add the length of one time unit")
         if self.time is not None:
