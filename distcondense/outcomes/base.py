@@ -45,6 +45,7 @@ class Kind(ABC):
     groups_named: ClassVar[str] = "class"  # what IPC counts rows of
 
     names: tuple[str, ...]
+    labels: tuple[Label, ...] = ()  # how its classes are written, where it has classes
     labels_public: bool = True
 
     # -- reading (see data/outcome.py: ReadableKind)
@@ -67,8 +68,9 @@ class Kind(ABC):
         """The declared description of the label column, where its cells are labels."""
         return None
 
-    @abstractmethod
-    def strata(self, outcome: Outcome) -> Index: ...
+    def strata(self, outcome: Outcome) -> Index:
+        """The class of each row, where it has one."""
+        return outcome["label"].astype(np.int64)
 
     def check(self, outcome: Outcome) -> None:  # noqa: B027
         """Refuse rows that no model could be fitted to."""
@@ -81,7 +83,8 @@ class Kind(ABC):
 
     def facts(self) -> dict[str, Any]:
         """What a run's record says about the outcome."""
-        return {"kind": self.name, "columns": list(self.names)}
+        labels = {"labels": [str(label) for label in self.labels]} if self.labels else {}
+        return {"kind": self.name, "columns": list(self.names), **labels}
 
     # -- models and scores
 

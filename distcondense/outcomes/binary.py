@@ -94,9 +94,6 @@ class Binary(Kind):
         label, labels = read_label(series, self.names[0], self.positive, self.declared)
         return Outcome(replace(self, labels=labels), {"label": label})
 
-    def strata(self, outcome: Outcome) -> Index:
-        return outcome["label"].astype(np.int64)
-
     def check(self, outcome: Outcome) -> None:
         if self.lacking(outcome):
             raise CohortError(
@@ -107,9 +104,6 @@ class Binary(Kind):
     def lacking(self, outcome: Outcome) -> str:
         label = outcome["label"]
         return "both classes" if len(label) == 0 or label.max() == 0 or label.min() == 1 else ""
-
-    def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "labels": [str(label) for label in self.labels]}
 
     def score(self, link: str, scores: Numbers, outcome: Outcome) -> float:
         return auroc(outcome["label"], scores)

@@ -170,9 +170,6 @@ class Multiclass(Kind):
             )  # fmt: skip
         return replace(self, labels=tuple(found), labels_public=False)
 
-    def strata(self, outcome: Outcome) -> Index:
-        return outcome["label"].astype(np.int64)
-
     def check(self, outcome: Outcome) -> None:
         if self.lacking(outcome):
             raise CohortError(
@@ -182,9 +179,6 @@ class Multiclass(Kind):
 
     def lacking(self, outcome: Outcome) -> str:
         return "two classes or more" if len(np.unique(outcome["label"])) < 2 else ""
-
-    def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "labels": [str(label) for label in self.labels]}
 
     def score(self, link: str, scores: Numbers, outcome: Outcome) -> float:
         return MacroAurocSample(outcome["label"], class_scores(link, scores))()

@@ -122,9 +122,6 @@ class Survival(Kind):
             check_features(frame[[time]], Schema((self.time,)))
         return Outcome(replace(self, labels=labels), {"label": label, "time": times})
 
-    def strata(self, outcome: Outcome) -> Index:
-        return outcome["label"].astype(np.int64)
-
     def check(self, outcome: Outcome) -> None:
         label, time = outcome["label"], outcome["time"]
         if not label.any():
@@ -140,9 +137,6 @@ class Survival(Kind):
 
     def lacking(self, outcome: Outcome) -> str:
         return "" if outcome["label"].any() else "at least one event"
-
-    def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "labels": [str(label) for label in self.labels]}
 
     def unit(self, outcome: Outcome) -> float:
         """(1) s = IQR of the event times if above 0, else their median."""

@@ -126,7 +126,7 @@ class PrivateModel:
         finally:  # a fit that is interrupted has read patients too
             self._spent = (*before, *ledger.events)
         self._learned, self._side = learned, public.side
-        self.classes_ = np.array(getattr(cohort.outcome.kind, "labels", ()), dtype=object)
+        self.classes_ = np.array(cohort.outcome.kind.labels, dtype=object)
         self.feature_names_in_ = np.array(cohort.schema.names, dtype=object)
         self.schema_ = cohort.schema
         said = statement_of(options, public, learned, ledger, earlier, cohort.facts)
