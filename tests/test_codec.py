@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from distcondense.data.cells import public_cells
 from distcondense.data.codec import Codec, design, design_of
 from distcondense.data.features import check_features
 from distcondense.data.schema import Column, Schema
@@ -30,7 +31,9 @@ def columns(draw: st.DrawFn, name: str) -> Column:
         missing = draw(st.sampled_from(["refuse", "constant", "indicator"]))
         fill = (7 if low is None else low) if missing == "constant" else None
         decimals = draw(st.sampled_from([None, 0, 1, 6])) if kind == "continuous" else None
-        return Column(name, kind, low=low, high=high, missing=missing, fill=fill, decimals=decimals)
+        step = draw(st.sampled_from([None, 1, 5])) if decimals is None and missing != "constant" else None
+        step = None if step is None or (low is not None and high - low < step) else step
+        return Column(name, kind, low=low, high=high, missing=missing, fill=fill, decimals=decimals, step=step)
     labels: tuple[Any, ...] = draw(st.sampled_from([("no", "yes"), (0, 1), (False, True), (2, "two")]))
     if kind == "categorical":
         labels = (*labels, "missing", *draw(st.sampled_from([(), ("other",), (10, 11)])))
@@ -41,8 +44,10 @@ def columns(draw: st.DrawFn, name: str) -> Column:
 def values(column: Column) -> st.SearchStrategy[Any]:
     """Legal values of a column, holes where its policy allows them."""
     low, high = (-20000, 20000) if column.low is None or column.high is None else (column.low, column.high)
-    if column.kind == "integer":
-        legal: st.SearchStrategy[Any] = st.integers(int(low), int(high))
+    if column.step is not None:
+        legal: st.SearchStrategy[Any] = st.floats(float(low), float(high)).map(lambda v: float(column.rounded(v)))
+    elif column.kind == "integer":
+        legal = st.integers(int(low), int(high))
     elif column.kind == "continuous":
         digits = 6 if column.decimals is None else column.decimals
         legal = st.floats(float(low), float(high)).map(lambda v: min(max(round(v, digits), low), high))
@@ -123,6 +128,11 @@ def test_whatever_the_optimiser_made_decodes_to_a_legal_table(made: tuple[Codec,
     for column in schema.columns:
         if column.kind == "integer" and column.missing != "indicator":
             assert back[column.name].dtype == np.int64
+        elif column.kind == "integer":
+            assert back[column.name].dtype == ("Int64" if back[column.name].isna().any() else np.int64)
+        if column.step is not None:
+            present = back[column.name].dropna().to_numpy(np.float64)
+            np.testing.assert_array_equal(present, column.rounded(present))
         if column.decimals is not None:
             present = back[column.name].dropna().to_numpy()
             np.testing.assert_array_equal(present, np.round(present, column.decimals))
@@ -182,6 +192,51 @@ def test_numbers_have_the_decimals_they_are_declared_with() -> None:
     codec = Codec.public(Schema((temperature,)))
     back = codec.decode(codec.encode(pd.DataFrame({"t": values})))["t"]
     assert back.tolist() == values.tolist()
+
+
+STEPS = [
+    (Column("x", "continuous", low=0, high=10, step=0.1), [0.0, 0.1, 0.3, 0.7, 9.9, 10.0]),
+    (Column("x", "continuous", low=0.25, high=3.1, step=0.5), [0.25, 0.75, 2.75]),  # from low: 0.25 is no multiple
+    (Column("x", "continuous", low=-1, high=1, step=0.5), [-1.0, -0.5, 0.0, 0.5, 1.0]),
+    (Column("x", "integer", low=0, high=102, step=5), [0, 5, 95, 100]),
+    (Column("x", "integer", low=3, high=33, step=10), [3, 13, 23, 33]),
+    (Column("x", "integer", low=0, high=100_000, step=250, spacing="log"), [0, 250, 500, 100_000]),
+    (Column("x", "continuous", low=0, high=5000, step=2.5), [0.0, 2.5, 4997.5, 5000.0]),
+]
+
+
+@pytest.mark.parametrize(("column", "some"), STEPS, ids=[str(k) for k in range(len(STEPS))])
+def test_steps_are_legal_numbers_each_in_one_cell_and_each_cell_has_one(column: Column, some: list[float]) -> None:
+    (cells,) = public_cells(Schema((column,)))
+    assert column.low is not None
+    assert column.high is not None
+    assert column.step is not None
+    legal = np.unique(column.rounded(np.arange(column.low, column.high + column.step / 4, column.step / 2)))
+    assert set(some) <= set(legal.tolist())
+    assert legal.min() >= column.low
+    assert legal.max() <= column.high
+    codes = cells.codes(pd.Series(legal))
+    assert np.bincount(codes, minlength=cells.size).min() >= 1
+    for inside in (0.0, 0.5, 0.999999):
+        made = cells.numbers(np.arange(cells.size), np.full(cells.size, inside))
+        assert set(made.tolist()) <= set(legal.tolist())
+        np.testing.assert_array_equal(cells.codes(pd.Series(made)), np.arange(cells.size))
+    codec = Codec.public(Schema((column,)))
+    back = codec.decode(codec.encode(pd.DataFrame({"x": legal})))["x"]
+    np.testing.assert_array_equal(back, legal)  # to the last digit: 0.3, not 0.30000000000000004
+    outside = pd.DataFrame({"x": [column.low - 1e6, column.high + 1e6]})
+    assert codec.decode(codec.encode(outside))["x"].tolist() == [legal.min(), legal.max()]
+
+
+def test_whole_numbers_and_labels_stay_whole_beside_holes() -> None:
+    age = Column("age", "integer", low=18, high=110, missing="indicator")
+    grade = Column("grade", "categorical", categories=(1, 2), missing="category")
+    codec = Codec.plain(Schema((age, grade)))
+    back = codec.decode(np.array([[37, 0, 1, 0, 0], [50, 1, 0, 0, 1]], np.float32))
+    assert back.dtypes.tolist() == ["Int64", "Int64"]
+    assert back.to_csv(index=False) == "age,grade\n37,1\n,\n"
+    assert codec.decode(np.array([[37, 0, 1, 0, 0]], np.float32)).dtypes.tolist() == [np.int64, np.int64]
+    check_features(back, Schema((age, grade)))
 
 
 def test_an_integer_without_bounds_is_still_an_integer_at_any_size() -> None:

@@ -35,7 +35,12 @@ def numeric_columns(draw: st.DrawFn, name: str) -> Column:
     elif missing == "indicator":
         fill = draw(st.none() | NUMBERS)
     decimals = draw(st.sampled_from([None, 0, 3])) if kind == "continuous" and low is None else None
-    return Column(name, kind, low=low, high=high, unit=draw(TEXTS), missing=missing, fill=fill, decimals=decimals)
+    step = (
+        draw(st.sampled_from([None, 1, 0.25])) if kind == "continuous" and decimals is None and fill is None else None
+    )
+    return Column(
+        name, kind, low=low, high=high, unit=draw(TEXTS), missing=missing, fill=fill, decimals=decimals, step=step
+    )
 
 
 @st.composite
@@ -161,6 +166,27 @@ def test_bounds_are_never_rounded_inwards() -> None:
     assert column.high >= values[1]
 
 
+@pytest.mark.parametrize(
+    ("values", "decimals"),
+    [
+        ([0.5, 7.25], 2),
+        ([36.6, 37.0], 1),
+        ([1 / 3, 2.0], None),
+        ([1e-6, 0.5], 6),
+        ([1e-7, 0.5], None),
+        ([1e15, 0.5], None),
+    ],
+)
+def test_a_draft_says_how_many_decimals_a_column_has(values: list[float], decimals: int | None) -> None:
+    assert Schema.infer(pd.DataFrame({"x": values}))["x"].decimals == decimals
+    if decimals is not None and decimals < 6:  # as float32 the digits are the same
+        assert Schema.infer(pd.DataFrame({"x": np.array(values, np.float32)}))["x"].decimals == decimals
+
+
+def test_a_drafted_whole_number_has_no_decimals() -> None:
+    assert Schema.infer(pd.DataFrame({"x": [1, 5, 7]}))["x"].decimals is None
+
+
 @pytest.mark.parametrize("value", [1e300, 2.0**53, 1e-13, 0.1 + 0.2])
 def test_extreme_numbers_can_be_drafted_too(value: float) -> None:
     frame = pd.DataFrame({"x": [value, value / 3]})
@@ -203,6 +229,15 @@ ILLEGAL: list[tuple[dict[str, Any], str]] = [
     ({"kind": "binary", "categories": ["a", "b"], "decimals": 1}, "decimals belong to continuous columns"),
     ({"kind": "continuous", "low": 0.04, "high": 2, "decimals": 1}, "low and high must have no more decimals"),
     ({"kind": "continuous", "low": 0, "high": 2.06, "decimals": 1}, "low and high must have no more decimals"),
+    ({"kind": "continuous", "step": 0}, "step must be a number above 0"),
+    ({"kind": "continuous", "step": -1}, "step must be a number above 0"),
+    ({"kind": "continuous", "step": "1"}, "step must be a number above 0"),
+    ({"kind": "continuous", "step": float("nan")}, "step must be a number above 0"),
+    ({"kind": "continuous", "step": 0.5, "decimals": 1}, "exclude each other"),
+    ({"kind": "integer", "step": 0.5}, "must be whole"),
+    ({"kind": "integer", "low": 0, "high": 9, "step": 10}, "must fit between low and high"),
+    ({"kind": "integer", "low": 0, "high": 90, "step": 10, "missing": "constant", "fill": 5}, "multiple of the step"),
+    ({"kind": "categorical", "categories": ["a"], "step": 1}, "step belongs to"),
     ({"kind": "binary"}, "two categories"),
     ({"kind": "binary", "categories": ["a"]}, "two categories"),
     ({"kind": "binary", "categories": ["a", "b", "c"]}, "two categories"),

@@ -44,16 +44,20 @@ def schema_check(
     table: Annotated[Path | None, typer.Argument(help="A table that should fit it.")] = None,
     missing_marker: Marker = None,
 ) -> None:
-    """Check a schema, and a table against it."""
+    """Check a schema, and a table against it; how many rows break each of its rules is said, not refused."""
     from functools import partial
 
     from distcondense.data.features import check_features
     from distcondense.data.reading import read_csv_cells
+    from distcondense.data.rules import Rules
     from distcondense.data.schema import Schema
     from distcondense.data.tables import is_csv, read_table
     from distcondense.errors import CohortError
 
     known = Schema.from_toml(schema)
+    rules = Rules.of(known)
+    rules.check()
+    broken = []
     if table is not None:
         read = partial(read_csv_cells, table, known) if is_csv(table) else partial(read_table, table)
         frame = read(**markers(missing_marker))
@@ -62,5 +66,7 @@ def schema_check(
             raise CohortError(f"table {table.name}", "must have every column of the schema",
                               found=f"{len(absent)} missing: {', '.join(map(repr, absent[:8]))}",
                               fix="add the columns or take them out of the schema")  # fmt: skip
-        check_features(frame, known)
+        broken = rules.broken(check_features(frame, known))
     typer.echo(f"{schema}: {len(known.columns)} columns, {known.origin}" + (f"; {table} fits" if table else ""))
+    for rule, rows in broken:
+        typer.echo(f"  {rule.words}: broken in {rows} of {len(frame)} rows")

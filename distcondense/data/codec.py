@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from distcondense.arrays import Floats, Matrix
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import MAX_WHOLE, Column, Schema
-from distcondense.errors import CohortError, DistcondenseWarning
+from distcondense.data.writing import written_labels, written_numbers
+from distcondense.errors import CohortError, DistcondenseWarning, SchemaError
 
 MISSING = "missing"  # the name of the category or indicator that stands for a hole
 
@@ -58,6 +59,11 @@ class Codec:
         """
         blocks, dropped, centres, scales = [], [], [], []
         for column in schema.columns:
+            if column.unknown and not column.numeric:
+                raise SchemaError(
+                    f"column {column.name!r}", "must have its categories declared for a method that does not pay for "
+                    "finding them", found="categories that are to be found", fix="list them in the schema",
+                )  # fmt: skip
             block = _block(column)
             raw = _raw(features[column.name], block)
             centre, scale = raw.mean(0), raw.std(0)
@@ -136,7 +142,7 @@ class Codec:
         at = 0
         for block in self.blocks:
             here = slice(at, at + block.width)
-            if block.column.decimals is not None:
+            if block.column.numeric:
                 raw[:, at] = block.column.rounded(raw[:, at])
             if block.values:
                 raw[:, here] = np.eye(block.width)[np.argmax(raw[:, here], axis=1)]
@@ -158,16 +164,11 @@ class Codec:
                 values = raw[:, 0].copy()
                 if block.width == 2:
                     values[raw[:, 1] > 0.5] = np.nan
-                elif column.kind == "integer":
-                    values = values.astype(np.int64)
-                out[column.name] = values
+                out[column.name] = written_numbers(column, values)
             elif column.kind == "binary":
-                out[column.name] = pd.Series(_labels(column)[raw[:, 0].astype(int)]).infer_objects()
+                out[column.name] = written_labels(column, raw[:, 0].astype(np.int64))
             else:
-                code = np.asarray(block.values)[np.argmax(raw, axis=1)]
-                labels = pd.Series(np.append(_labels(column), [None])[code])
-                # with holes pandas would make 1.0 of the category 1
-                out[column.name] = labels if labels.isna().any() else labels.infer_objects()
+                out[column.name] = written_labels(column, np.asarray(block.values)[np.argmax(raw, axis=1)])
         return pd.DataFrame(out)
 
     def soften(self, rows: Matrix) -> pd.DataFrame:
@@ -220,6 +221,8 @@ def _block(column: Column) -> Block:
         return Block(column, (column.name, *hole))
     if column.kind == "binary":
         return Block(column, (column.name,))
+    if column.unknown:
+        return Block(column, ())
     values = tuple(range(len(column.categories)))
     names = tuple(f"{column.name}={c}" for c in column.categories)
     if column.missing == "category":
@@ -256,14 +259,10 @@ def category_codes(series: pd.Series, column: Column) -> NDArray[np.int64]:  # t
     else:
         codes = pd.Categorical(series, categories=list(column.categories)).codes.astype(np.int64)
     fill = column.categories.index(column.fill) if column.missing == "constant" else len(column.categories)
+    if column.searched:  # its last category stands for all that were not found
+        codes = np.where((codes < 0) & series.notna().to_numpy(), len(column.categories) - 1, codes)
     return np.where(codes < 0, fill, codes)
 
 
 def fill_value(column: Column) -> float:
     return float(column.fill) if isinstance(column.fill, int | float) else column.middle
-
-
-def _labels(column: Column) -> NDArray[np.object_]:
-    out = np.empty(len(column.categories), object)
-    out[:] = column.categories
-    return out

@@ -144,6 +144,11 @@ class Cohort:
                 "table", "must have at least one feature column", found="only the outcome",
                 fix="add features, or ignore fewer columns",
             )  # fmt: skip
+        if schema is not None and any(not rule.names.isdisjoint(kind.names) for rule in schema.rules):
+            warnings.warn(
+                "rules that name the outcome are for checking tables: released rows need not obey them",
+                DistcondenseWarning, stacklevel=3,
+            )  # fmt: skip
         schema = _inferred(frame, names) if schema is None else schema.without(aside)
         missing = [c for c in schema.names if c not in frame]
         if missing:

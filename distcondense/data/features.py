@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from distcondense.data.schema import Column, Schema
-from distcondense.data.values import labels_of, numbers_of, refuse_holes, refuse_rows
+from distcondense.data.values import Values, labels_of, numbers_of, plain_number, refuse_holes, refuse_rows
 from distcondense.errors import CohortError
 
 
@@ -52,7 +52,7 @@ def _check_column(series: pd.Series[Any], column: Column) -> Any:
                 "must be whole numbers",
                 'make its kind "continuous"',
             )
-        if column.low is not None and column.high is not None:
+        if column.low is not None and column.high is not None and not column.searched:
             outside = present & ((values < column.low) | (values > column.high))
             refuse_rows(
                 outside,
@@ -61,7 +61,17 @@ def _check_column(series: pd.Series[Any], column: Column) -> Any:
                 "correct the rows, clip them, or widen the bounds",
             )
         return values
-    return _labels(series, column)
+    return _texts(series, column) if column.unknown else _labels(series, column)
+
+
+def _texts(series: pd.Series[Any], column: Column) -> pd.Categorical:
+    """A column of categories that nobody has listed yet: each value's own text, whatever stands beside it."""
+    values = Values.of(series, column.name)
+    texts = [value if isinstance(value, str) else str(plain_number(value)) for value in values.distinct]
+    known = sorted(set(texts))
+    place = {text: code for code, text in enumerate(known)}
+    codes = np.array([*(place[text] for text in texts), -1], np.int64)[values.codes]
+    return pd.Categorical.from_codes(codes, categories=known)  # type: ignore[call-overload]
 
 
 def _labels(series: pd.Series[Any], column: Column) -> pd.Categorical:

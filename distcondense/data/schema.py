@@ -16,6 +16,8 @@ patients are no longer public knowledge). It is read and written as TOML:
     kind = "categorical"
     categories = ["never", "former", "current"]
     missing = "category"
+
+Relations between columns stand beside them, `[[rules]]` (data/relations.py).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
@@ -33,16 +35,21 @@ from typing import Any, Literal, NoReturn, get_args
 import numpy as np
 import pandas as pd
 
+from distcondense.arrays import Floats
+from distcondense.data.relations import Rule, rule_from, rule_problems
 from distcondense.errors import SchemaError
 
 Kind = Literal["continuous", "integer", "binary", "categorical"]
 Missing = Literal["refuse", "constant", "category", "indicator"]
 Spacing = Literal["linear", "log"]
+Domain = Literal["declared", "private"]
 Label = str | int | float | bool
 FORMAT = 1
 MAX_WHOLE = 2**53  # beyond it a float is always whole, and not every whole number is a float
 MAX_INFERRED_CATEGORIES = 100  # more distinct texts than this look like identifiers or free text
 MAX_SURE_IDENTIFIERS = 20  # more dates, addresses, long numbers than this are no list of categories
+MAX_INFERRED_DECIMALS = 6
+STEP_SLACK = 1e-6  # of a step: how far from a multiple float64 may put one
 MAX_CATEGORIES = 1000  # of whatever shape: nobody lists more answers than this
 _SURE = re.compile(
     r"[^\s@]+@[^\s@]+|[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}|\d{6,}"
@@ -67,7 +74,12 @@ class Column:
     defaults to the middle of the bounds). `spacing`: "log" for a skewed number (money, counts, concentrations), most of
     whose values lie near `low`; the private method then cuts its public cells finer there.
     `ordered`: the categories are listed in their natural order (stages, grades), which the private method uses.
-    `decimals`: released numbers are rounded to so many digits after the point, as they are measured.
+    `decimals`: released numbers are rounded to so many digits after the point, as they are measured. `step`: they are
+    multiples of it (doses of 5, half points), counted from 0 where `low` is one of them, else from `low`.
+    `domain`: "private" where nobody knows bounds or categories (in TOML: bounds = "private", categories = "private").
+    The private method then finds them with noise and pays for them; what it releases names what it found, and keeps the
+    word. Found categories are texts, the last of them stands for all others, and numbers beyond found bounds are moved
+    to them.
     """
 
     name: str
@@ -81,6 +93,18 @@ class Column:
     spacing: Spacing = "linear"
     ordered: bool = False
     decimals: int | None = None
+    step: float | None = None
+    domain: Domain = "declared"
+
+    @property
+    def searched(self) -> bool:
+        """Bounds or categories are found privately, or were: no value is illegal."""
+        return self.domain == "private"
+
+    @property
+    def unknown(self) -> bool:
+        """They are still to be found."""
+        return self.searched and (self.low is None if self.numeric else not self.categories)
 
     @property
     def numeric(self) -> bool:
@@ -94,8 +118,26 @@ class Column:
         middle = (self.low + self.high) / 2
         return float(round(middle)) if self.kind == "integer" else middle
 
+    @property
+    def keeps_holes(self) -> bool:
+        """Whether a released row may have a hole here."""
+        return self.missing in ("indicator", "category")
+
+    @property
+    def origin(self) -> float:
+        """Where steps are counted from."""
+        if self.low is None or self.step is None:
+            return 0.0
+        low = float(math.ceil(self.low)) if self.kind == "integer" else float(self.low)
+        return 0.0 if abs(low / self.step - round(low / self.step)) < STEP_SLACK else low
+
     def rounded(self, values: Any) -> Any:
         """Numbers as this column writes them."""
+        if self.step is not None:
+            count = np.round((values - self.origin) / self.step)
+            if self.high is not None:  # the last multiple, not the bound, is the highest legal number
+                count = np.minimum(count, np.floor((self.high - self.origin) / self.step + STEP_SLACK))
+            return np.round(self.origin + count * self.step, max(_digits(self.step), _digits(self.origin)))
         if self.kind == "integer":
             return np.round(values)
         return values if self.decimals is None else np.round(values, self.decimals)
@@ -122,10 +164,26 @@ class Column:
             found.append(f"ordered must be true or false. Found {self.ordered!r}")
         elif self.ordered and self.kind != "categorical":
             found.append("ordered belongs to categorical columns")
+        if self.domain not in get_args(Domain):
+            found.append(f"domain must be one of {', '.join(get_args(Domain))}. Found {self.domain!r}")
+        elif self.searched:
+            found += self._private_problems()
         if self.numeric:
             found += self._numeric_problems()
         else:
             found += self._label_problems()
+        return found
+
+    def _private_problems(self) -> list[str]:
+        if self.kind == "binary":
+            return ["a binary column needs its two categories: they cannot be private"]
+        found = []
+        if self.ordered:
+            found.append("ordered needs categories that are declared in their order")
+        if self.unknown and self.step is not None:
+            found.append("step needs declared bounds")
+        if self.unknown and not self.numeric and self.missing == "constant":
+            found.append('missing = "constant" needs declared categories; use "category"')
         return found
 
     def _rounds_out(self) -> bool:
@@ -153,6 +211,8 @@ class Column:
             found.append("decimals belong to continuous columns")
         elif self.decimals is not None and not found and self._rounds_out():
             found.append("low and high must have no more decimals than the column")
+        if self.step is not None:
+            found += self._step_problems()
         if self.missing == "category":
             found.append('missing = "category" is for categorical columns; use "indicator"')
         number = _is_number(self.fill)
@@ -165,6 +225,20 @@ class Column:
                 found.append(f"fill must be within the bounds. Found {self.fill}")
             if self.kind == "integer" and self.fill != round(self.fill):  # type: ignore[arg-type]
                 found.append(f"fill of an integer column must be whole. Found {self.fill}")
+            elif self.step is not None and self.rounded(self.fill) != self.fill:
+                found.append(f"fill must be a multiple of the step. Found {self.fill}")
+        return found
+
+    def _step_problems(self) -> list[str]:
+        if not _is_number(self.step) or not self.step > 0:  # type: ignore[operator]
+            return [f"step must be a number above 0. Found {self.step!r}"]
+        found = []
+        if self.decimals is not None:
+            found.append("decimals and step exclude each other")
+        if self.kind == "integer" and self.step != round(self.step):  # type: ignore[arg-type]
+            found.append(f"step of an integer column must be whole. Found {self.step}")
+        if _is_number(self.low) and _is_number(self.high) and self.low + self.step > self.high:  # type: ignore[operator]
+            found.append(f"step must fit between low and high. Found {self.step}")
         return found
 
     def _label_problems(self) -> list[str]:
@@ -173,13 +247,15 @@ class Column:
             found.append("low and high belong to continuous and integer columns")
         if self.decimals is not None:
             found.append("decimals belong to continuous columns")
+        if self.step is not None:
+            found.append("step belongs to continuous and integer columns")
         if self.spacing != "linear":
             found.append("spacing belongs to continuous and integer columns")
         if len(set(self.categories)) != len(self.categories):
             found.append("categories must not repeat")
         if self.kind == "binary" and len(self.categories) != 2:
             found.append(f"a binary column needs two categories, the negative first. Found {len(self.categories)}")
-        if self.kind == "categorical" and not self.categories:
+        if self.kind == "categorical" and not self.categories and not self.unknown:
             found.append("a categorical column needs its list of categories")
         if self.missing == "indicator":
             found.append('missing = "indicator" is for numbers; use "category"')
@@ -195,6 +271,9 @@ class Column:
         out = {k: v for k, v in asdict(self).items() if k not in ("name", "fill") and v != plain[k]}
         if self.fill is not None:  # not compared with ==: the text "refuse" or "" is a legal fill
             out["fill"] = self.fill
+        if self.unknown:
+            out.pop("domain")
+            out["bounds" if self.numeric else "categories"] = "private"
         return {k: [plain_value(x) for x in v] if isinstance(v, tuple) else v for k, v in out.items()}
 
 
@@ -205,6 +284,7 @@ class Schema:
     columns: tuple[Column, ...]
     origin: Literal["declared", "inferred"] = "declared"
     notes: tuple[str, ...] = field(default=(), compare=False)
+    rules: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
         found = [f"[columns.{c.name}] {p}" for c in self.columns for p in c.problems()]
@@ -212,6 +292,8 @@ class Schema:
         found += [f"column {n!r} appears twice" for n in sorted({n for n in names if names.count(n) > 1})]
         if not self.columns:
             found.append("no columns")
+        if self.rules and not found:
+            found = rule_problems(self.rules, {c.name: c for c in self.columns}, lambda name: nearest(name, names))
         if found:
             _refuse_all(found, "schema")
 
@@ -232,7 +314,20 @@ class Schema:
 
     def without(self, names: Iterable[str]) -> Schema:
         drop = set(names)
-        return Schema(tuple(c for c in self.columns if c.name not in drop), self.origin, self.notes)
+        return self.only(name for name in self.names if name not in drop)
+
+    def only(self, names: Iterable[str]) -> Schema:
+        """These columns, in the schema's order, and the rules about them alone."""
+        keep = set(names)
+        rules = tuple(rule for rule in self.rules if rule.names <= keep)
+        return replace(self, columns=tuple(c for c in self.columns if c.name in keep), rules=rules)
+
+    def described(self, columns: Iterable[Column]) -> Schema:
+        """With these descriptions of its columns instead; a rule that no longer fits them (a category gone) goes."""
+        new = {c.name: c for c in columns}
+        own = {c.name: new.get(c.name, c) for c in self.columns}
+        rules = tuple(rule for rule in self.rules if not rule.problems(own))
+        return replace(self, columns=tuple(own.values()), rules=rules)
 
     # -- TOML -----------------------------------------------------------------------------------------------------
 
@@ -265,7 +360,7 @@ class Schema:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, where: str = "schema") -> Schema:
         """A schema from the parsed TOML; unknown keys are errors that name the nearest legal key."""
-        found = unknown_keys(data, {"format", "origin", "columns", "notes"}, "")
+        found = unknown_keys(data, {"format", "origin", "columns", "notes", "rules"}, "")
         if data.get("format", FORMAT) != FORMAT:
             raise SchemaError(
                 where, f"format must be {FORMAT}", found=repr(data["format"]), fix=f"write format = {FORMAT}"
@@ -281,13 +376,15 @@ class Schema:
         notes = data.get("notes", [])
         if not isinstance(notes, list | tuple) or not all(isinstance(note, str) for note in notes):
             raise SchemaError(where, "notes must be a list of texts", found="another type", fix='write notes = ["…"]')
-        keys = {"kind", "low", "high", "categories", "unit", "missing", "fill", "spacing", "ordered", "decimals"}
+        keys = {entry.name for entry in fields(Column)} - {"name"}
         columns = []
         for name, entry in data.get("columns", {}).items():
             section = f"[columns.{name}] "
             if not isinstance(entry, Mapping):
                 found.append(f'{section}must be a table, e.g. kind = "continuous"')
                 continue
+            entry, wrong = _private_words(entry)
+            found += [f"{section}{problem}" for problem in wrong]
             found += unknown_keys(entry, keys, section)
             if "kind" not in entry:
                 found.append(f'{section}must have a kind, e.g. kind = "continuous"')
@@ -298,15 +395,24 @@ class Schema:
             values = {key: value for key, value in entry.items() if key in keys}
             values["categories"] = tuple(plain_value(v) for v in entry.get("categories", ()))
             columns.append(Column(name=str(name), **values))
+        rules = []
+        if not isinstance(data.get("rules", []), list | tuple):
+            raise SchemaError(where, "rules must be a list of tables", found="another type", fix="write [[rules]]")
+        for number, entry in enumerate(data.get("rules", []), 1):
+            try:
+                rules.append(rule_from(entry))
+            except SchemaError as error:
+                found.append(f"[[rules]] {number}: {error}")
         if found:  # together with what the columns themselves say
             _refuse_all([*found, *(f"[columns.{c.name}] {p}" for c in columns for p in c.problems())], where)
-        return cls(tuple(columns), data.get("origin", "declared"), tuple(notes))
+        return cls(tuple(columns), data.get("origin", "declared"), tuple(notes), tuple(rules))
 
     def to_dict(self) -> dict[str, Any]:
         head: dict[str, Any] = {"format": FORMAT, "origin": self.origin}
         if self.notes:
             head["notes"] = list(self.notes)
-        return head | {"columns": {c.name: c.to_dict() for c in self.columns}}
+        rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
+        return head | {"columns": {c.name: c.to_dict() for c in self.columns}} | rules
 
     def to_toml(self) -> str:
         import tomli_w  # the standard library reads TOML but does not write it
@@ -390,18 +496,29 @@ def _infer_column(name: str, present: pd.Series[Any], missing: bool) -> Column:
     whole = bool(np.all(values == np.round(values))) and float(np.abs(values).max()) < MAX_WHOLE
     if whole and set(np.unique(values)) == {0.0, 1.0} and not missing:
         return Column(name, "binary", categories=(0, 1))
-    low, high = _round_out(float(values.min()), float(values.max()), whole)
-    return Column(
-        name, "integer" if whole else "continuous", low=low, high=high, missing="indicator" if missing else "refuse"
-    )
+    decimals = None if whole else _decimals(values, np.float32 if present.dtype == np.float32 else np.float64)
+    low, high = _round_out(float(values.min()), float(values.max()), whole, decimals)
+    column = Column(
+        name, "integer" if whole else "continuous", low=low, high=high, missing="indicator" if missing else "refuse",
+        decimals=decimals,
+    )  # fmt: skip
+    return replace(column, decimals=None) if column.problems() else column
 
 
-def _round_out(low: float, high: float, whole: bool) -> tuple[float, float]:
-    """Bounds rounded outwards to two significant digits of the range."""
+def _decimals(values: Floats, own: Any) -> int | None:
+    """The fewest digits after the point that all values have; None where six are not enough."""
+    if float(np.abs(values).max()) * 10.0**MAX_INFERRED_DECIMALS > MAX_WHOLE:
+        return None
+    digits = range(MAX_INFERRED_DECIMALS + 1)
+    return next((d for d in digits if np.array_equal(np.round(values, d).astype(own), values.astype(own))), None)
+
+
+def _round_out(low: float, high: float, whole: bool, decimals: int | None = None) -> tuple[float, float]:
+    """Bounds rounded outwards to two significant digits of the range, and no more decimals than the column has."""
     span = high - low or max(abs(high), 1.0)
     unit = 10.0 ** math.floor(math.log10(span) - 1)
-    if whole:
-        unit = max(unit, 1.0)
+    if whole or decimals is not None:
+        unit = max(unit, 10.0 ** -(decimals or 0))
     lowest, highest = low, high
     low, high = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
     if high <= low:
@@ -423,6 +540,22 @@ def unknown_keys(data: Mapping[str, Any], legal: set[str], section: str) -> list
     return [f"{section}unknown key: {nearest(str(key), sorted(legal))}" for key in data if key not in legal]
 
 
+def _private_words(entry: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """bounds = "private" and categories = "private" as the one field they stand for; and what is wrong with them."""
+    numeric = entry.get("kind") in ("continuous", "integer")
+    word, other = ("bounds", "categories") if numeric else ("categories", "bounds")
+    wrong = []
+    if "bounds" in entry and entry["bounds"] != "private":
+        wrong.append(f'bounds can only be "private"; else write low and high. Found {entry["bounds"]!r}')
+    elif entry.get(other) == "private":
+        wrong.append(f'{other} = "private" belongs to {"categorical" if numeric else "continuous and integer"} columns')
+    elif entry.get(word) == "private" and ("low" in entry or "high" in entry):
+        wrong.append('bounds = "private" and low or high exclude each other')
+    private = "private" in (entry.get("bounds"), entry.get("categories"))
+    rest = {k: v for k, v in entry.items() if k != "bounds" and not (k == "categories" and v == "private")}
+    return (rest | {"domain": "private"} if private else rest), wrong
+
+
 def _refuse_all(found: list[str], what: str) -> NoReturn:
     shown = found[0] if len(found) == 1 else f"{len(found)} problems:" + "".join(f"\n  - {p}" for p in found)
     raise SchemaError(what, "must describe every column legally", found=shown, fix="edit the schema file")
@@ -430,3 +563,9 @@ def _refuse_all(found: list[str], what: str) -> NoReturn:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool) and bool(np.isfinite(value))
+
+
+def _digits(number: float) -> int:
+    """Digits after the point, at most 12, of a number as it is written."""
+    exponent = Decimal(repr(float(number))).normalize().as_tuple().exponent
+    return min(max(0, -exponent), 12) if isinstance(exponent, int) else 0

@@ -92,6 +92,8 @@ def labels_of(series: pd.Series[Any], column: Column, rule: str = "must hold the
     """(n,) numbers of the column's categories, −1 for holes; any other value is refused, and so are several types."""
     values = Values.of(series, column.name)
     codes: Index = values.map(_code_of(column), -1, np.int64)
+    if column.searched:  # its last category stands for all that were not found
+        return np.where((codes < 0) & (values.codes >= 0), len(column.categories) - 1, codes)
     refuse_rows(
         (codes < 0) & (values.codes >= 0), column.name, rule, "add the category to the schema, or correct the rows"
     )
