@@ -6,6 +6,7 @@ where the contract says float32: x ± ε, and the uniform numbers that Box–Mul
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 from fractions import Fraction
@@ -275,6 +276,11 @@ def people(person, cap):
     return list(kept.values())
 
 
+def coarse(code, starts):
+    """The coarse cell of a bin: the last one that begins at it or before it."""
+    return max(k for k, start in enumerate(starts) if start <= code)
+
+
 def clipped_sum(parts, owners, size, limit, margin):
     """Σ_person trunc(clip(Σ_rows trunc(v·limit·margin))), in Python integers; parts[row] = [(coordinate, value), …]."""
     total = [0] * size
@@ -325,6 +331,19 @@ def choice_scores(codes, g, owners, limit, margin):
                     value = math.trunc(value * (limit * margin / length))
                 cells[codes[row][column]] = cells.get(codes[row][column], 0) + value
         scores.append(sum(abs(value) for value in cells.values()))
+    return scores
+
+
+def pair_scores(codes, owners, pairs, expected, ahead, limit, margin):
+    """Σ_cells |rows − expected| + head start, in exact integers: a person's rows share one unit, limit·margin."""
+    scores = []
+    for (i, j), table, start in zip(pairs, expected, ahead, strict=True):
+        apart = {(a, b): -math.trunc(float(value) * limit) for (a, b), value in np.ndenumerate(np.asarray(table))}
+        for rows in owners:
+            each = math.floor(limit * margin) // len(rows)
+            for row in rows:
+                apart[int(codes[row][i]), int(codes[row][j])] += each
+        scores.append(sum(abs(value) for value in apart.values()) + math.trunc(start * limit))
     return scores
 
 
@@ -405,11 +424,10 @@ def log_normal(x: NDArray[Any], covariance: NDArray[Any]) -> float:
     return -0.5 * log_det - 0.5 * float(x @ np.linalg.inv(covariance) @ x)
 
 
-def smooth(precision: Any, information: Any, kernels: Any, spreads: Any) -> tuple[NDArray[np.float64], float]:
+def smooth(precision: Any, information: Any, kernels: Any) -> NDArray[np.float64]:
     """Posterior mean under the kernel with the most evidence, from the densities themselves; all precisions above 0.
 
-    b = Λ⁻¹η is what was seen; evidence of a kernel: log N(b; 0, K + Λ⁻¹) − log N(b; 0, Λ⁻¹). A table that is the same
-    in every cell has the kernel spread²·11ᵀ.
+    b = Λ⁻¹η is what was seen; evidence of a kernel: log N(b; 0, K + Λ⁻¹) − log N(b; 0, Λ⁻¹).
     """
     noise = np.diag([1 / p for p in precision])
     seen = np.array([i / p for i, p in zip(information, precision, strict=True)])
@@ -419,9 +437,37 @@ def smooth(precision: Any, information: Any, kernels: Any, spreads: Any) -> tupl
         evidence = log_normal(seen, kernel + noise) - nothing
         if evidence > best:
             best, table = evidence, kernel @ np.linalg.inv(kernel + noise) @ seen
-    ones = np.ones((len(seen), len(seen)))
-    constant = max(log_normal(seen, spread**2 * ones + noise) - nothing for spread in spreads)
-    return table, max(0.0, best - max(0.0, constant))
+    return table
+
+
+def agreement(scores: Any, gradients: Any, centre: Any, width: float) -> list[float]:
+    """Σ g·φ, then Σ g and Σ φ score by score, row by row: g = −gradient, φ = (score − centre)/max(length, width)."""
+    several = range(len(centre))
+    out = [0.0] * (1 + 2 * len(centre))
+    for row, gradient in zip(scores, gradients, strict=True):
+        apart = [row[s] - centre[s] for s in several]
+        longest = max(math.sqrt(sum(a * a for a in apart)), width)
+        for s in several:
+            out[0] -= gradient[s] * apart[s] / longest
+            out[1 + s] -= gradient[s]
+            out[1 + len(centre) + s] += apart[s] / longest
+    return out
+
+
+def by_chance(columns: Any, dispersion: float, rivals: int, gumbel: float, rng: Any) -> float:
+    """One draw, one score: columns (precision, noise, hessian, kernels) fitted to variation and noise alone."""
+    agree = square = 0.0
+    for precision, noise, hessian, kernels in columns:
+        cells = range(len(hessian))
+        tried = [[rng.normal() * math.sqrt(dispersion * h) for h in hessian] for _ in range(rivals)]
+        worth = [sum(map(abs, own)) + gumbel * rng.gumbel() for own in tried]
+        own = tried[worth.index(max(worth))]
+        told = [-precision[c] * own[c] / hessian[c] + math.sqrt(noise[c]) * rng.normal() for c in cells]
+        table = smooth(precision, told, kernels)
+        mean = sum(table[c] * hessian[c] for c in cells) / sum(hessian)
+        agree -= sum((table[c] - mean) * own[c] for c in cells)
+        square += sum((table[c] - mean) ** 2 * hessian[c] for c in cells) / sum(hessian)
+    return agree / math.sqrt(square) if square else 0.0
 
 
 def merge_cells(counts: list[float], sigma: float, ordered: bool, hole: bool, most: int, least: float) -> list[int]:
@@ -453,54 +499,48 @@ def merge_cells(counts: list[float], sigma: float, ordered: bool, hole: bool, mo
     return [next(k for k, group in enumerate(groups) if fine in group) for fine in range(len(counts))]
 
 
-# ---- exchange: swaps of one column's cells between two rows
+# ---- exchange: rows of a set for candidates, while students of the set learn better
 
 
-def squared_mmd(x: NDArray[Any], values: NDArray[Any], mean: NDArray[Any]) -> float:
-    """Of (d, m) cells to the mixture of two equally likely product distributions, without its constant."""
-    d, m = x.shape
-    own = math.fsum(math.prod(float(values[j, x[j, i], x[j, k]]) for j in range(d)) for i in range(m) for k in range(m))
-    cross = math.fsum(math.prod(float(mean[c, j, x[j, i]]) for j in range(d)) / 2 for i in range(m) for c in (0, 1))
-    return own / m**2 - 2 * cross / m
+def students_score(panel: Any, chosen: NDArray[Any]) -> float:
+    """What the students of a set score together, each solved from scratch in float64.
+
+    `panel`: among, beyond, labels, truth, ends, weights, mean, near, ridge, as the kernel takes them.
+    """
+    among, beyond, labels, truth, ends, weights, mean, near, ridge = panel
+    m, score = len(chosen), 0.0
+    for q in range(len(among)):
+        own = among[q].astype(np.float64)[np.ix_(chosen, chosen)]
+        here = slice(ends[q], ends[q + 1])
+        solved = np.linalg.solve(own + ridge * np.eye(m), labels.astype(np.float64)[chosen, here])
+        answers = beyond[q].astype(np.float64)[:, chosen] @ solved
+        follow = []
+        for answer, true in zip(answers.T, truth.astype(np.float64)[:, here].T, strict=True):
+            apart = answer - answer.mean()
+            follow.append(float(apart @ true) / max(float(np.linalg.norm(apart)), 1e-12))
+        away = float(own.sum()) / m - 2 * float(mean[q].astype(np.float64)[chosen].sum())
+        score += float(weights[q]) * sum(follow) / len(follow) - float(near[q]) * away
+    return score
 
 
-def exchange_mmd(
-    x: NDArray[Any], payload: NDArray[Any], values: NDArray[Any], mean: NDArray[Any], proposals: list[Any]
-) -> tuple[NDArray[Any], NDArray[Any], int]:
-    """Every proposal (column, row, row) tried on a copy; kept where the MMD, computed anew, is lower."""
-    accepted = 0
-    for j, a, b in proposals:
-        trial, carried = x.copy(), payload.copy()
-        trial[j, a], trial[j, b] = x[j, b], x[j, a]
-        carried[j, a], carried[j, b] = payload[j, b], payload[j, a]
-        fall = squared_mmd(x, values, mean) - squared_mmd(trial, values, mean)
-        if fall * x.shape[1] / 2 > 1e-13:  # a swap that changes nothing is not made
-            x, payload, accepted = trial, carried, accepted + 1
-    return x, payload, accepted
-
-
-def cross_products(z: NDArray[Any], ends: NDArray[Any]) -> float:
-    """Σ (zᵀz)² over all pairs of features that belong to different columns."""
-    owner = [j for j in range(len(ends) - 1) for _ in range(ends[j], ends[j + 1])]
-    pairs = ((k, c) for k in range(len(owner)) for c in range(k) if owner[k] != owner[c])
-    return math.fsum(math.fsum(float(row[k]) * float(row[c]) for row in z) ** 2 for k, c in pairs)
-
-
-def exchange_decorrelate(
-    z: NDArray[Any], index: NDArray[Any], ends: NDArray[Any], proposals: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any], int]:
-    """Every proposed swap tried on a copy; kept where the squared cross products, computed anew, are fewer."""
-    accepted = 0
-    for sweep in proposals:
-        for j, pairs in enumerate(sweep):
-            here = slice(ends[j], ends[j + 1])
-            for a, b in pairs:
-                trial, carried = z.copy(), index.copy()
-                trial[a, here], trial[b, here] = z[b, here], z[a, here]
-                carried[a, j], carried[b, j] = index[b, j], index[a, j]
-                if cross_products(trial, ends) < cross_products(z, ends):
-                    z, index, accepted = trial, carried, accepted + 1
-    return z, index, accepted
+def exchange_rows(
+    panel: Any, chosen: NDArray[Any], proposals: list[tuple[int, int]], tie: float
+) -> tuple[NDArray[Any], int, list[tuple[int, int]]]:
+    """(the set, exchanges made, proposals tried): each tried on a copy, and left out where it is within a tie."""
+    made, tried = 0, []
+    for place, candidate in proposals:
+        trial = chosen.copy()
+        trial[place] = candidate
+        if candidate in chosen:
+            tried.append((place, candidate))  # nobody is in a set twice
+            continue
+        gain = students_score(panel, trial) - students_score(panel, chosen)
+        if abs(gain) < tie:
+            continue
+        tried.append((place, candidate))
+        if gain > 0:
+            chosen, made = trial, made + 1
+    return chosen, made, tried
 
 
 def expected_auroc(score: list[float], probability: list[float]) -> float:
@@ -636,3 +676,48 @@ def softmax_loss(scores, label):
     """−log P(label) of one row."""
     top = max(scores)
     return math.log(sum(math.exp(score - top) for score in scores)) + top - scores[label]
+
+
+# ---- rules of a schema -------------------------------------------------------------------------------------
+
+
+FUNCTIONS = {"min": min, "max": max, "log": math.log, "exp": math.exp, "sqrt": math.sqrt, "abs": abs, "round": round,
+             "floor": math.floor}  # fmt: skip
+
+
+def formula(text, row):
+    """Of one row, by Python itself; None is a hole, and so is what is no finite number."""
+    if any(row[name] is None for name in names_in(text)):
+        return None
+    try:
+        found = eval(text, {"__builtins__": {}}, FUNCTIONS | row)  # the texts are the tests' own
+    except (ZeroDivisionError, OverflowError, ValueError, TypeError):  # TypeError: a root of −1 is complex
+        return None
+    return None if isinstance(found, complex) or not math.isfinite(found) else float(found)
+
+
+def names_in(text):
+    tree = ast.parse(text, mode="eval")
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - set(FUNCTIONS)
+
+
+def compared(left, sign, right, row):
+    """True, false, or None where a side is a hole."""
+    text = right.startswith('"')
+    a, b = (row[left], right.strip('"')) if text else (formula(left, row), formula(right, row))
+    if a is None or b is None:
+        return None
+    equal = a == b if text else abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+    if sign in ("==", "!="):
+        return equal == (sign == "==")
+    return (equal and sign in ("<=", ">=")) or (not equal and (a < b if sign[0] == "<" else a > b))
+
+
+def implied(when, then, row):
+    """Whether a row obeys: each side is a list of (left, sign, right), all of which are meant."""
+    applies = all(compared(*part, row) is True for part in when)
+    return not (applies and any(compared(*part, row) is False for part in then))
+
+
+def nested(allowed, part, whole, row):
+    return row[part] is None or row[whole] is None or row[part] in allowed[row[whole]]

@@ -38,8 +38,8 @@ from distcondense.privacy.curves import CELLS_MAX
 from distcondense.privacy.events import Event
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.questions import Aim, Choice, Histogram, Merge, Shift, Sums, Total
-from distcondense.privacy.rows import MARGIN, TableRows
+from distcondense.privacy.questions import Aim, Choice, Histogram, Merge, Related, Shift, Sums, Total
+from distcondense.privacy.rows import MARGIN, TableRows, Unlisted
 from tests import naive
 from tests.conftest import real_data
 
@@ -200,7 +200,7 @@ def test_public_mistakes_are_named():
         lambda: t.histogram((0,), by="stratum", mu=0.1), lambda: t.shift((0,), np.zeros(2)),
         lambda: t.shift((0,), np.array([0.0, math.nan, 0.0])), lambda: t.choose(2), lambda: t.choose(0),
         lambda: t.bins(0, np.array([0, 1])), lambda: t.bins(0, np.array([0.0, 1.0, 1.0])),
-        lambda: setattr(t, "objective", SURVIVAL),
+        lambda: setattr(t, "objective", SURVIVAL), lambda: t.related([(0, 1)], [np.zeros((3, 3))]),
     ):  # fmt: skip
         with pytest.raises(SettingsError):
             wrong()
@@ -230,6 +230,7 @@ def test_an_empty_table_or_class_is_answered_like_any_other(n, label):
     t.shift((0,), np.ones(3))
     t.bins(1, np.array([0, 0, 1, 1]))
     assert sorted(t.choose(2)) == [0, 1]
+    assert t.related([(0, 1), (1, 0)], [np.zeros((3, 2)), np.zeros((2, 3))]) in (0, 1)
 
 
 def test_values_outside_the_public_bounds_raise_nothing(bare):
@@ -309,6 +310,152 @@ def test_histograms_are_those_of_the_slow_twin(people, cap, by, bare):
 
 
 @pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
+def test_coarse_histograms_are_those_of_the_slow_twin(people, cap, bare):
+    codes, label, _, person = random_rows(80, people)
+    owners = naive.people(person, cap)
+    t = table(codes, label, sizes=[3, 4], person=person, rows_per_person=cap)
+    for starts in ((0, 1, 3), (0, 2), (0,), (0, 1, 2, 3)):
+        counts = t.histogram((1,), by="label", mu=MU, starts=starts)
+        parts = [
+            [(len(starts) * int(y) + naive.coarse(int(row[1]), starts), 1.0)]
+            for row, y in zip(codes, label, strict=True)
+        ]
+        slow = np.array(naive.clipped_sum(parts, owners, 2 * len(starts), LIMIT, MARGIN))
+        assert counts.shape == (2, len(starts))
+        assert np.max(np.abs(bare[-1] - slow)) <= len(owners)
+        assert t.ledger.events[-1].cells == 2 * len(starts)
+    for columns, wrong in (((1,), (1, 2)), ((1,), (0, 4)), ((1,), (0, 2, 2)), ((0, 1), (0, 2)), ((), (0,))):
+        with pytest.raises(SettingsError, match="must name bins of one column"):
+            t.histogram(columns, by="label", mu=MU, starts=wrong)
+
+
+# ---- values that nobody has listed
+
+
+def values_of(words, sites, **more):
+    """A table of one listed column and one of these words, None for a hole."""
+    labels = sorted({word for word in words if word is not None})
+    place = {word: code for code, word in enumerate(labels)} | {None: -1}
+    unlisted = {1: Unlisted(np.array([place[word] for word in words], np.int64), labels)}
+    codes = np.column_stack([np.asarray(sites, np.int64), np.zeros(len(words), np.int64)])
+    budget = Budget(1.0, 1e-5, mu=4.0, picks=9, pick_epsilon=0.5, delta_named=5e-6)
+    return table(codes, np.zeros(len(words)), **{"sizes": [3, 1], "budget": budget, "unlisted": unlisted, **more})
+
+
+@pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
+def test_counts_of_unlisted_values_are_those_of_the_slow_twin(people, cap, bare, monkeypatch):
+    rng = np.random.default_rng(2)
+    words = [[None, "ash", "oak", "yew"][k] for k in rng.integers(0, 4, 80)]
+    person = np.arange(80) if people is None else rng.integers(0, people, 80)
+    monkeypatch.setattr(noise, "threshold", lambda *_: -1)
+    t = values_of(words, np.zeros(80), person=person, rows_per_person=cap)
+    told = t.categories(1, mu=MU, delta=1e-6)
+    owners = naive.people(person, cap)
+    kept = [word for rows in owners for word in (words[row] for row in rows)]
+    names = sorted({word for word in kept if word is not None})
+    parts = [[(([*names, None]).index(word) if word in names else len(names), 1.0)] for word in words]
+    slow = np.array(naive.clipped_sum(parts, owners, len(names) + 1, LIMIT, MARGIN))[:-1]
+    assert list(told) == names
+    assert np.max(np.abs(bare[-1] - slow)) <= len(owners)
+    assert [told[name] for name in names] == pytest.approx(slow / LIMIT, rel=1e-8, abs=1e-6)
+    assert t.ledger.events[-1].delta == 1e-6
+    assert t.ledger.events[-1].cells == (cap if people is not None or cap > 1 else 1)
+
+
+def test_no_person_moves_counts_of_unlisted_values_by_more_than_they_cost(bare, monkeypatch):
+    """Exhaustive over persons of up to three rows; of values that they alone bring every count is within the limit."""
+    monkeypatch.setattr(noise, "threshold", lambda *_: 10**30)
+    base, owner = ["ash", "oak", "ash", None], [1, 1, 2, 3]
+    furthest = 0.0
+    for count in (1, 2, 3):
+        for rows in itertools.product(("ash", "oak", None, "rare", "own"), repeat=count):
+            answers = []
+            for words, who in ((base, owner), ([*rows, *base], [9] * count + owner)):
+                t = values_of(words, np.zeros(len(words)), person=np.array(who), rows_per_person=2)
+                t.categories(1, mu=MU, delta=1e-6)
+                kept = {word for at in naive.people(who, 2) for word in (words[row] for row in at)} - {None}
+                answers.append(dict(zip(sorted(kept), bare[-1].tolist(), strict=True)))
+            without, with_ = answers
+            change = {word: with_.get(word, 0) - without.get(word, 0) for word in {*with_, *without}}
+            assert set(with_) >= set(without)
+            assert math.sqrt(sum(value**2 for value in change.values())) <= LIMIT
+            assert len(set(with_) - set(without)) <= 2
+            furthest = max(furthest, math.sqrt(sum(value**2 for value in change.values())) / LIMIT)
+    assert furthest > 0.95
+
+
+def test_a_value_of_one_person_is_told_no_more_often_than_its_delta_says():
+    """Against the exact tail of the discrete Gaussian, at a scale at which it can be added up."""
+    scale, delta = 2.0**9, 1e-3
+    weight = np.exp(-(np.arange(-60 * 512, 60 * 512 + 1) ** 2) / (2 * scale**2))
+    tail = np.cumsum(weight[::-1])[::-1] / weight.sum()  # P[noise ≥ k − 60·512]
+    for values in (1, 3, 40):
+        for limit in (0.3, 77.5, 2000.0):
+            above = noise.threshold(limit, scale, values, delta)
+            chance = values * tail[above - math.floor(limit) + 1 + 60 * 512]
+            assert chance <= delta
+            assert chance > 0.98 * delta  # no larger than it must be
+            lower = above - int(0.02 * scale)  # a mutant: a threshold that is a little too low is caught
+            assert values * tail[lower - math.floor(limit) + 1 + 60 * 512] > delta
+    with pytest.raises(BudgetError, match="delta of categories"):
+        noise.threshold(1.0, noise.GRID, 10, 1e-21)
+    with pytest.raises(BudgetError, match="delta of categories"):
+        noise.threshold(1.0, noise.GRID, 1, 0.5)
+
+
+def test_the_threshold_is_that_of_the_charged_delta_and_the_person_with_most_values():
+    """With real noise: 2,000 values of one person each, at a δ so large that some must pass, and hardly too many."""
+    words = [f"v{k}" for k in range(2000)]
+    budget = Budget(1.0, 0.2, mu=8.0, delta_named=0.15)
+    t = values_of(words, np.zeros(2000), budget=budget)
+    told = t.categories(1, mu=1.0, delta=0.05)
+    assert stats.binomtest(len(told), 2000, 0.05).pvalue > 1e-7
+    t = values_of(words, np.zeros(2000), budget=budget, person=np.arange(2000), rows_per_person=5)
+    told = t.categories(1, mu=1.0, delta=0.05)
+    assert stats.binomtest(len(told), 2000, 0.01).pvalue > 1e-7
+    assert all(count > 2 for count in told.values())
+
+
+def test_values_beyond_the_cap_do_not_exist(bare, monkeypatch):
+    monkeypatch.setattr(noise, "threshold", lambda *_: -1)
+    t = values_of(["ash", "oak", "yew"], [0, 0, 0], person=np.array([1, 1, 1]), rows_per_person=2)
+    assert list(t.categories(1, mu=MU, delta=1e-6)) == ["ash", "oak"]
+
+
+def test_adopted_values_are_cells_others_share_one_and_nothing_is_said(bare):
+    words = ["ash", "oak", None, "yew", "ash"]
+    for hole, expected in ((True, [2, 0, 2, 1]), (False, [2, 0, 3])):
+        t = values_of(words, [0] * 5)
+        assert t.sizes == (3, 1)
+        assert np.rint(t.histogram((1,), by="none", mu=MU)[0]).tolist() == [5]
+        assert t.adopt(1, ["ash", "elm"], hole=hole) is None
+        assert np.rint(t.histogram((1,), by="none", mu=MU)[0]).tolist() == expected
+    for wrong in (
+        lambda: t.adopt(0, ["a"]), lambda: t.adopt(1, ["a", "a"]), lambda: t.categories(0, mu=MU, delta=1e-6),
+    ):  # fmt: skip
+        with pytest.raises(SettingsError):
+            wrong()
+
+
+def test_unlisted_values_over_budget_are_refused_and_resumed_ones_are_not_asked_again(tmp_path, monkeypatch):
+    words = ["ash"] * 400 + ["oak"]
+    path = tmp_path / "ledger.jsonl"
+    t = values_of(words, [0] * 401, ledger=Ledger(path))
+    told = t.categories(1, mu=1.0, delta=4e-6)
+    assert list(told) == ["ash"]
+    assert told["ash"] == pytest.approx(400, abs=8)
+    monkeypatch.setattr(TableRows, "answer", explode)
+    with pytest.raises(BudgetError, match="categories of many rows"):
+        t.categories(1, mu=1.0, delta=2e-6)
+    assert len(t.ledger.events) == 1
+    again = values_of(words, [0] * 401, ledger=Ledger(path))
+    assert again.categories(1, mu=1.0, delta=4e-6) == told
+    path.with_suffix(".answers").unlink()
+    lost = values_of(words, [0] * 401, ledger=Ledger(path))
+    assert lost.categories(1, mu=1.0, delta=4e-6) == {}
+
+
+@pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
 def test_choice_scores_are_those_of_the_slow_twin(people, cap, bare):
     codes, label, _, person = random_rows(80, people)
     step = np.array([1.5, -2.0, 0.3])
@@ -319,6 +466,101 @@ def test_choice_scores_are_those_of_the_slow_twin(people, cap, bare):
     picked = t.choose(1, columns=[1, 0])
     assert np.max(np.abs(bare[-1] - np.array(slow)[[1, 0]])) <= 80
     assert picked.tolist() == [int(np.argmax(slow))]
+
+
+PAIRS = [(0, 1), (2, 0), (1, 2)]
+EXPECTED = [np.arange(12.0).reshape(3, 4) / 7, np.full((2, 3), 9.3), np.zeros((4, 2))]
+
+
+def three_columns(n=80, people=None, seed=0):
+    """codes (n, 3) below (3, 4, 2), label, person."""
+    codes, label, _, person = random_rows(n, people, seed)
+    return np.column_stack([codes, np.random.default_rng(seed + 1).integers(0, 2, n)]), label, person
+
+
+@pytest.mark.parametrize("ahead", [None, [0.0, 2.5, 40.0]])
+@pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (25, 3), (6, 40)])
+def test_scores_of_pairs_are_those_of_the_slow_twin(people, cap, ahead, bare):
+    """Also the second time, after an answer was remembered, and after cells were merged."""
+    codes, label, person = three_columns(80, people)
+    t = table(codes, label, sizes=[3, 4, 2], person=person, rows_per_person=cap)
+    owners = naive.people(person, cap)
+    for _ in range(2):
+        slow = naive.pair_scores(codes, owners, PAIRS, EXPECTED, ahead or [0.0] * 3, noise.GRID, MARGIN)
+        assert t.related(PAIRS, EXPECTED, ahead) == int(np.argmax(slow))
+        assert bare[-1].tolist() == slow
+    t.bins(1, np.array([0, 0, 1, 1]))
+    codes[:, 1] //= 2
+    merged = [np.full((3, 2), 4.0), np.ones((2, 2))]
+    t.related([(0, 1), (1, 2)], merged)
+    assert bare[-1].tolist() == naive.pair_scores(
+        codes, owners, [(0, 1), (1, 2)], merged, [0.0] * 2, noise.GRID, MARGIN
+    )  # fmt: skip
+
+
+def test_the_pair_that_differs_most_from_what_is_expected_is_found():
+    """Two columns that are one, and two that have nothing to do with each other, with the noise that is charged."""
+    rng = np.random.default_rng(0)
+    one, other = rng.integers(0, 3, (2, 3000))
+    t = table(np.column_stack([one, other, one]), one == 0)
+    independent = np.full((3, 3), 3000 / 9)
+    assert [t.related([(0, 1), (1, 2), (0, 2)], [independent] * 3) for _ in range(20)] == [2] * 20
+    assert {(e.kind, e.query, e.by, e.picks, e.cells, e.columns) for e in t.ledger.events} == {
+        ("choice", "choice", "pairs", 1, 1, ())
+    }
+    assert len(t.ledger.events) == 20
+    assert t.spent().picks_left == LAVISH.picks - 20
+    assert t.spent().mu == 0
+
+
+@pytest.mark.parametrize("wrong", [
+    ([], []), ([(0, 1)], []), ([(0, 1)], [np.zeros((4, 3))]), ([(0, 1)], [np.zeros(12)]), ([(0,)], [np.zeros(3)]),
+    ([(0, 0)], [np.zeros((3, 3))]), ([(0, 3)], [np.zeros((3, 3))]), ([(0, 1)], [np.full((3, 4), -1.0)]),
+    ([(0, 1)], [np.full((3, 4), math.nan)]), ([(0, 1)], [np.full((3, 4), math.inf)]),
+    ([(0, 1)], [np.full((3, 4), behind.ROWS_ALL_MAX / 11)]), ([(0, 1)], [np.zeros((3, 4))], [1.0, 2.0]),
+    ([(0, 1)], [np.zeros((3, 4))], [-1.0]), ([(0, 1)], [np.zeros((3, 4))], [math.nan]),
+    ([(0, 1)], [np.zeros((3, 4))], [2.0 * behind.ROWS_ALL_MAX]),
+])  # fmt: skip
+def test_a_question_about_pairs_that_makes_no_sense_is_refused(wrong, monkeypatch):
+    codes, label, _ = three_columns()
+    t = table(codes, label, sizes=[3, 4, 2])
+    monkeypatch.setattr(TableRows, "answer", explode)
+    with pytest.raises(SettingsError):
+        t.related(*wrong)
+    assert t.ledger.events == ()
+
+
+def test_pairs_beyond_the_plan_or_without_one_are_refused(monkeypatch):
+    codes, label, _ = three_columns()
+    t = table(codes, label, sizes=[3, 4, 2], budget=Budget(1, 1e-5, 0.1, picks=2, pick_epsilon=0.1))
+    for _ in range(2):
+        t.related(PAIRS, EXPECTED)
+    monkeypatch.setattr(TableRows, "answer", explode)
+    with pytest.raises(BudgetError, match="1 asked, 0 left"):
+        t.related(PAIRS, EXPECTED)
+    assert len(t.ledger.events) == 2
+    with pytest.raises(BudgetError, match="a budget without picks"):
+        table(codes, label, sizes=[3, 4, 2], budget=Budget(1, 1e-5, 0.1)).related(PAIRS, EXPECTED)
+
+
+def test_a_chosen_pair_is_remembered_and_a_lost_one_is_the_first(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.jsonl"
+    codes, label, _ = three_columns()
+
+    def opened():
+        return table(codes, label, sizes=[3, 4, 2], ledger=Ledger(path))
+
+    first = opened().related(PAIRS, EXPECTED, [0.0, 0.0, 1e6])
+    assert first == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(TableRows, "answer", explode)
+        patch.setattr(noise, "noisy_top", explode)
+        assert opened().related(PAIRS, EXPECTED, [0.0, 0.0, 1e6]) == 2
+        with pytest.raises(RunFolderError, match="same questions"):  # a choice of a column is another question
+            opened().choose(1)
+        path.with_suffix(".answers").unlink()
+        assert opened().related(PAIRS, EXPECTED, [0.0, 0.0, 1e6]) == 0
+    assert len(Ledger(path).events) == 1
 
 
 @pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
@@ -491,7 +733,7 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
     base = [(0, 1, 1.0), (2, 0, 7.0), (1, 1, 3.0)]
     base_person = [10, 30, 10]
     step = {"logistic": [-40.0, 0.485, 3.0], "survival": [-30.0, 1.0, 30.0]}[objective]
-    furthest = dict.fromkeys(("sums", "histogram", "stratum", "choose", "total"), 0.0)
+    furthest = dict.fromkeys(("sums", "histogram", "coarse", "stratum", "choose", "total"), 0.0)
     settings_ = SURVIVAL if objective == "survival" else Logistic()
 
     def make(rows, person):
@@ -512,6 +754,7 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
         asked = {
             "sums": lambda t: t.sums((0, 1), mu=MU / 100),
             "histogram": lambda t: t.histogram((0,), mu=MU / 100),
+            "coarse": lambda t: t.histogram((0,), mu=MU / 100, starts=(0, 1)),
         }
         if objective == "survival":
             asked["stratum"] = lambda t: t.histogram((1,), by="stratum", mu=MU / 100)
@@ -527,6 +770,34 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
         furthest["choose"] = max(furthest["choose"], change)
     needed = {"sums", "histogram", "choose"} | ({"stratum", "total"} if objective == "survival" else set())
     assert all(furthest[what] > 0.95 for what in needed), furthest  # the bound is used, not just kept
+
+
+@pytest.mark.parametrize("cap", [1, 2, 3])
+def test_no_person_with_any_rows_moves_the_worth_of_a_pair_by_more_than_one(cap, bare):
+    """Exhaustive: every person of one to three rows with any codes, added to a fixed table, before any expectation."""
+    base, base_person = [(0, 1, 0), (2, 0, 1), (2, 2, 1), (0, 1, 1)], [10, 30, 10, 40]
+    cells = list(itertools.product((0, 1, 2), (0, 1, 2), (0, 1)))
+    tables = ([np.zeros((3, 3)), np.zeros((3, 2))], [np.full((3, 3), 0.37), np.full((3, 2), 100.0)])
+
+    def asked(rows, person, expected):
+        t = table(rows, [0] * len(rows), sizes=[3, 3, 2], person=np.array(person), rows_per_person=cap)
+        t.related([(0, 1), (1, 2)], expected)
+        return bare[-1]
+
+    persons = [rows for count in (1, 2) for rows in itertools.product(cells, repeat=count)]
+    persons += [(a, b, c) for a in cells[:6] for b in cells[3:9] for c in cells[::5]]
+    furthest = dict.fromkeys((1, 2, 3), 0)
+    for expected in tables:
+        before = asked(base, base_person, expected)
+        for number, rows in enumerate(persons):
+            name, at = (5, 20, 99)[number % 3], number % 5
+            after = asked(
+                base[:at] + list(rows) + base[at:], base_person[:at] + [name] * len(rows) + base_person[at:], expected
+            )
+            moved = max(abs(int(a) - int(b)) for a, b in zip(after, before, strict=True))
+            assert moved <= noise.GRID, number
+            furthest[len(rows)] = max(furthest[len(rows)], moved)
+    assert all(moved > 0.95 * noise.GRID for moved in furthest.values())  # however many rows: one unit, and no less
 
 
 def test_without_clipping_the_exhaustive_test_would_fail(bare, monkeypatch):
@@ -595,12 +866,14 @@ def test_the_order_of_rows_changes_no_bit(order):
             )  # fmt: skip
             t.shift((0,), np.array([0.1, 0.7, -0.4]))
             t.choose(1)
+            t.related([(1, 0)], [np.full((4, 3), 1.7)])
             answers.append(
                 np.concatenate([*t.sums((0, 1), mu=MU), t.total("hazard", mu=MU), t.histogram((1,), mu=MU).ravel()])
             )
     # row by row sums of time lived are integers on the grid before anybody is clipped, hence the same in any order
-    assert answers[0].tolist() == answers[2].tolist()
-    assert answers[1].tolist() == answers[3].tolist()
+    assert len(answers) == 6
+    for first, second in zip(answers[:3], answers[3:], strict=True):
+        assert first.tolist() == second.tolist()
 
 
 def test_a_person_with_many_rows_counts_as_one():
@@ -783,6 +1056,7 @@ def test_the_entry_is_on_disk_before_the_answer_exists(tmp_path, monkeypatch):
     assert json.loads(at_call[0]) == {
         "kind": "gaussian", "query": "sums", "columns": ["x0"], "cells": 6, "cost": 0.125, "picks": 1,
         "sensitivity": 1.0, "noise": 8.0, "by": "", "unit": "row", "run": t.ledger.run,
+        "delta": 0.0,
     }  # fmt: skip
     assert t.spent().mu == 0.125
 
@@ -1059,13 +1333,18 @@ def test_an_observer_sees_exactly_what_leaves_the_gate():
     t.shift((0,), np.arange(3.0))
     left.append(np.concatenate(t.sums((0, 1), mu=MU)))
     left.append(t.choose(2, columns=[1, 0]))
-    assert [question for question, _, _ in notes.answers] == [
+    left.append(np.array([t.related([(0, 1)], [np.full((3, 2), 1.5)], [2.0])]))
+    assert [question for question, _, _ in notes.answers[:4]] == [
         Total("hazard"), Histogram((0,), "stratum"), Sums((0, 1)), Choice(2, (1, 0), (1, 1)),
     ]  # fmt: skip
+    related = notes.answers[4][0]
+    assert isinstance(related, Related)
+    assert (related.pairs, related.ahead) == (((0, 1),), (2.0,))
+    assert related.expected[0].tolist() == [[1.5, 1.5]] * 3
     assert [replace(event, run=ledger.run) for _, event, _ in notes.answers] == list(ledger.events)
     told = [noisy for *_, noisy in notes.answers]
     units = [noisy / (LIMIT * MARGIN) for noisy in told[:3]]
-    again = [SURVIVAL.statistics["hazard"].undo(units[0]), units[1], units[2], np.array([1, 0])[told[3]]]
+    again = [SURVIVAL.statistics["hazard"].undo(units[0]), units[1], units[2], np.array([1, 0])[told[3]], told[4]]
     for seen, answer in zip(again, left, strict=True):
         assert seen.tolist() == answer.tolist()
     aimed, merged, shifted = notes.steps

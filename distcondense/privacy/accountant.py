@@ -2,6 +2,16 @@
 
 Neighbouring: one person more or less, with all their rows. The curves and their proofs are in curves.py. What discrete
 noise costs is reserved out of δ first. Every rounding goes to the safe side: ε up, PLD pessimistic.
+
+Values that nobody listed. Such an answer tells only values whose noisy count passes a threshold; let D′ be D and one
+person p more. Δ is the sum of the answers' `delta`: with probability at most Δ any value that p alone has is told. Let
+H be the run on D′ from which those values are kept back. H against the run on D is what the costs say, (ε, δ). The run
+on D′ tells more than H with probability at most Δ, and otherwise the same; and it makes each transcript of H with at
+least 1 − Δ of its probability, the noise of p's own values being independent of the rest. Hence
+
+    P[D′ ∈ S] ≤ P[H ∈ S] + Δ ≤ e^ε P[D ∈ S] + δ + Δ,     P[D ∈ S] ≤ e^ε P[H ∈ S] + δ ≤ e^ε/(1 − Δ) · P[D′ ∈ S] + δ:
+
+all of it is (ε − log(1 − Δ), δ + Δ), whatever ε is, and Δ of several runs add up.
 """
 
 from __future__ import annotations
@@ -9,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -52,6 +62,7 @@ class Replay:
     cells: int
     delta_grid: float
     gaussian_part: float  # exact ε of the Gaussian answers alone
+    delta_named: float = 0.0  # of δ, for values that only one person brings
 
     @property
     def agree(self) -> bool:
@@ -74,10 +85,25 @@ def totals(events: Sequence[Event]) -> tuple[float, Picks, int]:
     return mu, tuple(sorted(picks.items())), sum(event.cells for event in gaussian)
 
 
+def named(events: Sequence[Event]) -> float:
+    """Δ: at most so likely a value that only one person brings is told by any of the answers."""
+    return math.fsum(event.delta for event in events)
+
+
 def replay(events: Sequence[Event], delta: float) -> Replay:
     """ε at δ of all events together, by two accountants."""
     check_budget(delta=delta)
     mu, picks, cells = totals(events)
+    if (apart := named(events)) >= delta:
+        return Replay(math.inf, delta, math.inf, math.inf, mu, sum(n for _, n in picks), cells, 0.0, math.inf, apart)
+    if apart:
+        rest = replay([replace(event, query="histogram", delta=0.0) if event.delta else event for event in events],
+                      delta - apart)  # fmt: skip
+        more = -math.log1p(-apart)
+        return replace(
+            rest, epsilon=rest.epsilon + more, delta=delta, pld=rest.pld + more,
+            exact_or_rdp=rest.exact_or_rdp + more, gaussian_part=rest.gaussian_part + more, delta_named=apart,
+        )  # fmt: skip
     reserved = max(CELLS_MAX, cells)  # the planned number: ε must not fall when a query is left out
     exact = exact_epsilon(mu, delta, reserved) if math.isfinite(mu) else math.inf
     # no accountant finds less than the Gaussian part alone: where that is unbounded, a PLD would take minutes to say so
@@ -112,13 +138,14 @@ def trade_off(events: Sequence[Event], at: Sequence[float] = FALSE_ALARMS) -> li
 
     A step curve: between two points the smaller β holds (`missed_at`), so that no reading is above the exact curve, as
     chords of a convex one would be. Exact at its points for Gaussian answers; with picks the best of the supporting
-    lines β ≥ 1 − δ(ε) − e^ε α of the PLD. The grid's total variation N·τ is taken off both errors.
+    lines β ≥ 1 − δ(ε) − e^ε α of the PLD. The grid's total variation N·τ, and Δ, is taken off both errors.
     """
     mu, picks, cells = totals(events)
     if math.isinf(mu):
         return [(float(alpha), 0.0) for alpha in at]
     alphas = np.asarray(at, np.float64)
     far = max(CELLS_MAX, cells) * distance_to_rounded(GRID) if mu > 0 else 0.0
+    far += named(events)
     moved = np.minimum(1.0, alphas + far)
     if picks:
         together = composed(mu, picks)
@@ -143,7 +170,7 @@ def membership_advantage(events: Sequence[Event]) -> float:
         return 1.0
     far = max(CELLS_MAX, cells) * distance_to_rounded(GRID) if mu > 0 else 0.0
     at_zero = float(composed(mu, picks).get_delta_for_epsilon(0.0)) if picks else gaussian_delta(mu, 0.0)
-    return min(1.0, at_zero + 2 * far)
+    return min(1.0, at_zero + 2 * far + named(events))
 
 
 def advantage_with_earlier(

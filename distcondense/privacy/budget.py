@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from scipy import optimize
@@ -11,6 +11,7 @@ from scipy import optimize
 from distcondense.errors import BudgetError, SettingsError
 from distcondense.privacy.curves import exact_epsilon, gaussian_mu, grid_delta, pld_epsilon
 
+FAINTEST = 1e-2  # of the budget without choices: where less is left with them, δ is nearly all spent on the grid
 SLACK = 1e-8  # relative; between what a budget allows and what it was calibrated to, far over floating-point error
 
 
@@ -33,6 +34,7 @@ class Budget:
     mu: float
     picks: int = 0
     pick_epsilon: float = 0.0
+    delta_named: float = 0.0  # of δ, for values that only one person brings (accountant.py)
 
     def __post_init__(self) -> None:
         check_budget(epsilon=self.epsilon, delta=self.delta)
@@ -41,6 +43,8 @@ class Budget:
                 "budget", "must have mu, picks and pick_epsilon of 0 or more",
                 found=f"mu {self.mu}, picks {self.picks}, pick_epsilon {self.pick_epsilon}",
             )  # fmt: skip
+        if not 0 <= self.delta_named < self.delta:
+            raise SettingsError("delta_named", "must be 0 or more and below delta", found=f"{self.delta_named}")
         if (self.picks > 0) != (self.pick_epsilon > 0):
             raise SettingsError(
                 "budget", "must have picks and pick_epsilon both or neither",
@@ -48,12 +52,20 @@ class Budget:
             )  # fmt: skip
 
     @classmethod
-    def calibrate(cls, *, epsilon: float, delta: float, picks: int = 0, pick_share: float = 0.0) -> Budget:
-        """The largest budget that composes to at most ε at δ, after δ_grid.
+    def calibrate(
+        cls, *, epsilon: float, delta: float, picks: int = 0, pick_share: float = 0.0, delta_named: float = 0.0
+    ) -> Budget:
+        """The largest budget that composes to at most ε at δ, after δ_grid and `delta_named`.
 
         `pick_share` of the budget goes to column choice, in the sense of zCDP: picks·ε₀²/8 against μ²/2.
         """
         check_budget(epsilon=epsilon, delta=delta)
+        if delta_named:
+            rest = cls.calibrate(
+                epsilon=epsilon + math.log1p(-delta_named), delta=delta - delta_named, picks=picks,
+                pick_share=pick_share,
+            )  # fmt: skip
+            return replace(rest, epsilon=epsilon, delta=delta, delta_named=delta_named)
         if not 0 <= pick_share < 1 or picks < 0 or (picks > 0) != (pick_share > 0):
             raise SettingsError(
                 "pick_share", "must be in (0, 1) with picks of 1 or more, or 0 with none",
@@ -74,9 +86,10 @@ class Budget:
 
     def total_epsilon(self) -> float:
         """ε at δ when everything is spent, rounded up."""
+        delta, more = self.delta - self.delta_named, -math.log1p(-self.delta_named)
         if not self.picks:
-            return exact_epsilon(self.mu, self.delta)
-        return pld_epsilon(self.mu, ((self.pick_epsilon, self.picks),), self.delta)
+            return exact_epsilon(self.mu, delta) + more
+        return pld_epsilon(self.mu, ((self.pick_epsilon, self.picks),), delta) + more
 
 
 def _split(mu: float, picks: int, share: float) -> tuple[float, float]:
@@ -95,6 +108,11 @@ def _calibrated(epsilon: float, delta: float, picks: int, share: float, whole: f
     low, high = 0.8, 1.05
     while over(low) > 0:
         low /= 2
+        if low < FAINTEST:
+            raise BudgetError(
+                "delta", "must leave room for choices of columns after what the grid of the noise costs",
+                found=f"epsilon {epsilon} at delta {delta}", fix="ask for a larger delta (1e-5 is usual)",
+            )  # fmt: skip
     while over(high) <= 0:
         low, high = high, high * 1.5
     found = float(optimize.brentq(over, low, high, xtol=1e-5, rtol=1e-5))

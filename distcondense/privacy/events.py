@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args
 from distcondense.errors import SettingsError
 
 Kind = Literal["gaussian", "choice", "nonprivate"]  # which noise, hence how it is accounted for
-Query = Literal["histogram", "sums", "total", "choice", "table"]  # "table": all of it, with nothing in between
+# what was asked; "table": all of it, with nothing in between
+Query = Literal["histogram", "categories", "sums", "total", "choice", "table"]
 Unit = Literal["row", "person"]  # whose presence is protected
 
 
@@ -28,6 +29,7 @@ class Event:
     by: str = ""  # histogram: how rows are grouped; total: the name of the statistic
     unit: Unit = "row"
     run: str = ""  # a random name of the run that asked; stamped by the ledger
+    delta: float = 0.0  # categories: probability at most that a value only one person brings is told
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -45,6 +47,11 @@ class Event:
             raise SettingsError(
                 "event", "must be nonprivate where the whole table is read, and only there", found=f"query {self.query}"
             )
+        if not 0 <= self.delta < 1 or (self.delta > 0) != (self.query == "categories"):
+            raise SettingsError(
+                "event", "must have a delta in (0, 1) where categories are found, and 0 elsewhere",
+                found=f"delta {self.delta}, query {self.query}",
+            )  # fmt: skip
         priced = self.cost == 0 if self.kind == "nonprivate" else math.isfinite(self.cost) and self.cost > 0
         if not (priced and self.cells >= 0 and self.picks >= 1):
             raise SettingsError(
@@ -62,11 +69,15 @@ class Event:
         """What was asked, for people."""
         if self.kind == "nonprivate":
             return "the whole table, without a gate"
+        if self.query == "categories":
+            return "categories of many rows"
         if self.query == "histogram":
             return "histogram" if self.by in ("", "none") else f"histogram by {self.by}"
         if self.query == "total":
             return f"total of {self.by}"
-        return "gradient sums" if self.query == "sums" else "choice of columns"
+        if self.query == "choice":
+            return "choice of a pair of columns" if self.by == "pairs" else "choice of columns"
+        return "gradient sums"
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "columns": list(self.columns)}

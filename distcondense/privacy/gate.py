@@ -18,8 +18,10 @@ mistakes; a Python process cannot guard them against code that means to find the
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NoReturn, Protocol
@@ -31,14 +33,27 @@ from numpy.typing import ArrayLike, NDArray
 from distcondense.arrays import Codes, Floats, Index
 from distcondense.errors import BudgetError, CohortError, SettingsError
 from distcondense.privacy import noise
-from distcondense.privacy.accountant import totals
+from distcondense.privacy.accountant import named, totals
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.contributions import Objective, Target
 from distcondense.privacy.curves import CELLS_MAX
 from distcondense.privacy.events import Event, Query, Unit
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.questions import Aim, Choice, Histogram, Merge, Question, Shift, Step, Sums, Total
-from distcondense.privacy.rows import MARGIN, MU_MAX, ROWS_ALL_MAX, ROWS_MAX, Rows, TableRows
+from distcondense.privacy.questions import (
+    Adopt,
+    Aim,
+    Choice,
+    Histogram,
+    Merge,
+    Named,
+    Question,
+    Related,
+    Shift,
+    Step,
+    Sums,
+    Total,
+)
+from distcondense.privacy.rows import MARGIN, MU_MAX, ROWS_ALL_MAX, ROWS_MAX, Rows, TableRows, Unlisted
 
 SHIFT_MAX = 1e6  # of one shift: a score that is not a number would have no bounded gradient
 TOLERANCE = 1e-9  # on μ²: shares of a budget need not add up to the last bit; Budget.calibrate leaves ten times more
@@ -85,18 +100,23 @@ class PrivateTable:
         ledger: Ledger,
         person: NDArray[Any] | None = None,
         rows_per_person: int = 1,
+        unlisted: Mapping[int, Unlisted] | None = None,
         observer: Observer | None = None,
     ) -> None:
         """(n, d) integer bin codes below `sizes`, and the outcome's (n,) arrays by name, as the objective takes them.
 
-        Without `person` every row is a person of its own and `rows_per_person` is not used.
+        Without `person` every row is a person of its own and `rows_per_person` is not used. `unlisted` columns have
+        values that nobody has listed: one bin until they `adopt` some.
         """
         _check_shapes(codes, sizes, target, names, person, rows_per_person)
+        _check_unlisted(unlisted or {}, codes, sizes)
         _check_target(objective, target)
         _check_ledger(ledger, budget)
-        rows = TableRows(codes, sizes, target, objective, person, rows_per_person)
+        rows = TableRows(codes, sizes, target, objective, person, rows_per_person, unlisted)
         unit: Unit = "row" if person is None else "person"
-        _BEHIND[self] = _Behind(rows, tuple(str(name) for name in names), budget, ledger, unit, observer)
+        _BEHIND[self] = _Behind(
+            rows, tuple(str(name) for name in names), budget, ledger, unit, observer, frozenset(unlisted or ())
+        )
 
     # ---- public knowledge
 
@@ -171,14 +191,55 @@ class PrivateTable:
             )  # fmt: skip
         self._step(Merge(column[0], new))
 
+    def adopt(self, column: int, labels: Sequence[str], *, hole: bool = False) -> None:
+        """A column of unlisted values gets a cell for each label, one for all others and, with `hole`, one for holes.
+
+        The labels are public, e.g. found by `categories`.
+        """
+        self._check_unlisted(column)
+        if len(set(labels)) != len(labels):
+            raise SettingsError("labels", "must not repeat", found=f"{len(labels)} labels")
+        self._step(Adopt(column, tuple(labels), hole))
+
     # ---- answers: each is entered first, then computed, then noised
 
-    def histogram(self, columns: tuple[int, ...], *, by: str = "label", mu: float) -> Floats:
-        """(groups, cells) noisy numbers of rows; cells in C order of the columns. Δ = 1."""
+    def histogram(
+        self, columns: tuple[int, ...], *, by: str = "label", mu: float, starts: Sequence[int] = ()
+    ) -> Floats:
+        """(groups, cells) noisy numbers of rows; cells in C order of the columns. Δ = 1.
+
+        `starts` (public, of one column): neighbouring bins count as one cell; the first bin of each, from 0 upwards.
+        """
         columns, groups = self._columns(columns), self.groups(by)
-        cells = self._cells(columns)
-        answer = self._gaussian(Histogram(columns, by), "histogram", groups * cells, mu, columns=columns, by=by)
+        first = self._starts(columns, starts)
+        cells = len(first) or self._cells(columns)
+        question = Histogram(columns, by, first)
+        answer = self._gaussian(question, "histogram", groups * cells, mu, columns=columns, by=by)
         return answer.reshape(groups, cells)
+
+    def categories(self, column: int, *, mu: float, delta: float) -> dict[str, float]:
+        """Values of a column that nobody has listed, and their noisy numbers of rows, where these pass a threshold.
+
+        Δ = 1 over all values together. A person who brings values that nobody else has brings `rows_per_person` at the
+        most, and any of them is told with probability `delta` at the most: accountant.py says what both cost together.
+        """
+        self._check_unlisted(column)
+        _check_mu(mu)
+        rows, limit = _BEHIND[self].rows, noise.GRID * mu
+        _check_account(noise.gaussian_rho(limit, noise.GRID), mu**2 / 2)
+        above = noise.threshold(limit, noise.GRID, rows.most, delta)
+        event = Event(  # of all noisy numbers those that one person can move are approximated: so many cells
+            "gaussian", "categories", (self.names[column],), rows.most, float(mu), 1, 1.0, 1 / mu, by="value",
+            unit=_BEHIND[self].unit, delta=float(delta),
+        )  # fmt: skip
+
+        def told(exact: Index) -> Index:
+            noisy = noise.discrete_gaussian(exact, noise.GRID) if len(exact) else exact
+            names = rows.labels(column)
+            return _packed({names[place]: int(noisy[place]) for place in np.flatnonzero(noisy > above).tolist()})
+
+        packed = self._ask(Named(column), event, limit, told, lambda: _packed({}))
+        return {label: count / (limit * MARGIN) for label, count in _unpacked(packed).items()}
 
     def sums(self, columns: tuple[int, ...], *, mu: float) -> tuple[Floats, ...]:
         """(cells,) noisy sums under the current scores, one array per scale: S gradients, then none or S hessians.
@@ -211,7 +272,7 @@ class PrivateTable:
         as one cell. A person's gradients, as they count in the norm, are scaled down to Σ_rows Σ_scores |g| ≤ 1, so one
         person moves every column's sum by at most 1. A choice lost in a crash is answered with the first candidates.
         """
-        names, budget = self.names, self.budget
+        names = self.names
         among = self._columns(tuple(range(len(names))) if columns is None else tuple(columns))
         if not 1 <= count <= len(among):
             raise SettingsError("count", f"must be between 1 and the {len(among)} candidates", found=f"{count}")
@@ -219,31 +280,55 @@ class PrivateTable:
         if len(widths) != len(among) or min(widths) < 1:
             raise SettingsError("coarse", f"must hold {len(among)} numbers of 1 or more", found=f"{len(widths)}")
         self._check_ready()
-        each = budget.pick_epsilon
+        named = () if columns is None else tuple(names[column] for column in among)
+        position = self._top(Choice(count, among, widths), count, named)
+        return np.array(among, np.int64)[position]
+
+    def related(
+        self, pairs: Sequence[tuple[int, int]], expected: Sequence[Floats], ahead: Sequence[float] | None = None
+    ) -> int:
+        """Which of these pairs of columns differs most from what is expected of it, by one exponential mechanism at ε₀.
+
+        `expected` (public): a table of numbers of rows for each pair. A pair is worth Σ over cells of |rows −
+        expected|, and its head start in rows, `ahead`, where one is given; a person's rows share one row's weight, so
+        that one person moves it by at most 1. A choice lost in a crash is answered with the first pair.
+        """
+        among = tuple(self._columns(pair) for pair in pairs)
+        tables = tuple(np.array(table, np.float64) for table in expected)
+        shapes = [tuple(self.sizes[column] for column in pair) for pair in among]
+        if not among or any(len(pair) != 2 for pair in among) or [table.shape for table in tables] != shapes:
+            raise SettingsError("expected", "must hold a table of cells for each pair", found=f"{len(tables)} tables")
+        starts = (0.0,) * len(among) if ahead is None else tuple(float(start) for start in ahead)
+        if not all(bool(np.all(table >= 0)) and table.sum() <= ROWS_ALL_MAX for table in tables):
+            raise SettingsError("expected", f"must be 0 or more and add up to {ROWS_ALL_MAX} rows at most")
+        if len(starts) != len(among) or not all(0 <= start <= ROWS_ALL_MAX for start in starts):
+            raise SettingsError("ahead", f"must hold {len(among)} numbers from 0 to {ROWS_ALL_MAX}")
+        return int(self._top(Related(tuple((i, j) for i, j in among), tables, starts), 1, (), by="pairs")[0])
+
+    # ---- how an answer is made
+
+    def _top(self, question: Question, count: int, named: tuple[str, ...], by: str = "") -> Index:
+        """The places of the `count` largest scores, each of sensitivity 1."""
+        each = self.budget.pick_epsilon
         if each <= 0:
             raise BudgetError(
                 "column choice", "must be paid for", found="a budget without picks",
                 fix="Budget.calibrate(..., picks=…, pick_share=…)",
             )  # fmt: skip
-        named = () if columns is None else tuple(names[column] for column in among)
         scale = 2 * noise.GRID / each  # a sensitivity of 1 is GRID in grid units; ε₀ = 2·sensitivity/scale
         _check_account(noise.choice_rho(int(noise.GRID), count, scale), count * each**2 / 8)
-        event = Event("choice", "choice", named, count, each, count, 1.0, 2 / each, unit=_BEHIND[self].unit)
-        position = self._ask(
-            Choice(count, among, widths), event, noise.GRID, lambda exact: noise.noisy_top(exact, count, scale),
+        event = Event("choice", "choice", named, count, each, count, 1.0, 2 / each, by=by, unit=_BEHIND[self].unit)
+        return self._ask(
+            question, event, noise.GRID, lambda exact: noise.noisy_top(exact, count, scale),
             lambda: np.arange(count, dtype=np.int64),
         )  # fmt: skip
-        return np.array(among, np.int64)[position]
-
-    # ---- how an answer is made
 
     def _gaussian(
         self, question: Question, query: Query, cells: int, mu: float, *, columns: tuple[int, ...] = (), by: str = "",
         noise_at_1: float = 1.0,
     ) -> Floats:  # fmt: skip
         """An integer vector of sensitivity limit = GRID·μ, noised, back in the units of the contributions."""
-        if not 0 < mu <= MU_MAX:
-            raise SettingsError("mu", f"must be above 0 and at most {MU_MAX:g}", found=f"{mu}")
+        _check_mu(mu)
         limit = noise.GRID * mu
         _check_account(noise.gaussian_rho(limit, noise.GRID), mu**2 / 2)
         names = tuple(self.names[column] for column in columns)
@@ -283,6 +368,12 @@ class PrivateTable:
 
     def _afford(self, event: Event) -> None:
         spent, budget = self.spent(), self.budget
+        if event.delta and named(self.ledger.events) + event.delta > budget.delta_named * (1 + TOLERANCE):
+            raise BudgetError(
+                event.words, "must stay within what the budget's delta leaves for them",
+                found=f"{event.delta:.3g} asked of {budget.delta_named:.3g}",
+                fix="Budget.calibrate(..., delta_named=…)",
+            )  # fmt: skip
         if event.kind == "choice":
             if event.picks > spent.picks_left:
                 raise BudgetError(
@@ -308,6 +399,21 @@ class PrivateTable:
         if len(set(chosen)) != len(chosen) or not all(0 <= column < d for column in chosen):
             raise SettingsError("columns", f"must be distinct and between 0 and {d - 1}", found=f"{chosen[:8]}")
         return chosen
+
+    def _check_unlisted(self, column: int) -> None:
+        if column not in _BEHIND[self].unlisted:
+            raise SettingsError("column", "must be one whose values nobody has listed", found=f"{column}")
+
+    def _starts(self, columns: tuple[int, ...], starts: Sequence[int]) -> tuple[int, ...]:
+        first = tuple(int(start) for start in starts)
+        if first:
+            last = self.sizes[columns[0]] - 1 if len(columns) == 1 else -1
+            if first[0] != 0 or first[-1] > last or any(a >= b for a, b in itertools.pairwise(first)):
+                raise SettingsError(
+                    "starts", "must name bins of one column, from 0 upwards", found=f"{len(first)} starts",
+                    fix="starts=(0, …)",
+                )  # fmt: skip
+        return first
 
     def _cells(self, columns: tuple[int, ...]) -> int:
         return math.prod(_BEHIND[self].rows.sizes[column] for column in columns)
@@ -347,6 +453,7 @@ class _Behind:
     ledger: Ledger
     unit: Unit  # "person" where rows name theirs, else "row"
     observer: Observer | None
+    unlisted: frozenset[int] = frozenset()  # columns whose values nobody has listed
     lock: Lock = field(default_factory=Lock)
 
 
@@ -354,6 +461,30 @@ _BEHIND: WeakKeyDictionary[PrivateTable, _Behind] = WeakKeyDictionary()
 
 
 # ---- checks: of shapes and kinds, never of values ------------------------------------------------------------
+
+
+def _check_mu(mu: float) -> None:
+    if not 0 < mu <= MU_MAX:
+        raise SettingsError("mu", f"must be above 0 and at most {MU_MAX:g}", found=f"{mu}")
+
+
+def _check_unlisted(unlisted: Mapping[int, Unlisted], codes: Codes, sizes: Sequence[int]) -> None:
+    for column, one in unlisted.items():
+        if not 0 <= column < len(sizes) or sizes[column] != 1 or np.shape(one.codes) != (len(codes),):
+            raise CohortError(
+                f"unlisted column {column}", "must be a column of one bin with one entry for each row",
+                found=f"{np.ndim(one.codes)} dimensions",
+            )  # fmt: skip
+
+
+def _packed(told: Mapping[str, int]) -> Index:
+    """Labels and noisy counts as a ledger keeps answers: bytes of JSON, one in each entry."""
+    return np.frombuffer(json.dumps(dict(sorted(told.items()))).encode(), np.uint8).astype(np.int64)
+
+
+def _unpacked(packed: Index) -> dict[str, int]:
+    told: dict[str, int] = json.loads(packed.astype(np.uint8).tobytes())
+    return told
 
 
 def _small(given: Floats) -> bool:
@@ -400,7 +531,12 @@ def _check_ledger(ledger: Ledger, budget: Budget) -> None:
     """What earlier runs spent must fit this budget, or nothing can be promised."""
     mu, picks, _ = totals(ledger.events)
     count, dearest = sum(number for _, number in picks), max((each for each, _ in picks), default=0.0)
-    if mu**2 > budget.mu**2 * (1 + TOLERANCE) or count > budget.picks or dearest > budget.pick_epsilon * (1 + 1e-12):
+    if (
+        named(ledger.events) > budget.delta_named * (1 + TOLERANCE)
+        or mu**2 > budget.mu**2 * (1 + TOLERANCE)
+        or count > budget.picks
+        or dearest > budget.pick_epsilon * (1 + 1e-12)
+    ):
         raise BudgetError(
             "ledger", "must hold no more than the budget",
             found=f"mu {mu:.6g} of {budget.mu:.6g}, {count} picks of {budget.picks}",

@@ -29,8 +29,10 @@ from opendp.measurements import make_gaussian, make_noisy_top_k
 from opendp.measures import zero_concentrated_divergence
 from opendp.metrics import l2_distance, linf_distance
 from opendp.mod import enable_features
+from scipy import special
 
 from distcondense.arrays import Index
+from distcondense.errors import BudgetError
 
 enable_features("contrib")
 
@@ -49,6 +51,22 @@ def discrete_gaussian(sums: Index, scale: float) -> Index:
     """`sums` plus independent discrete Gaussian noise of standard deviation `scale` on each coordinate."""
     noisy = _gaussian(scale)([int(value) for value in sums.ravel()])
     return np.array(noisy, np.int64).reshape(sums.shape)
+
+
+def threshold(limit: float, scale: float, values: int, delta: float) -> int:
+    """What a noisy count must be above, so that values only one person brings are told with probability δ at most.
+
+    Such a person has `values` of them at the most, each with a count of `limit` at the most. With the noise within τ of
+    the rounded continuous one, P[count + noise > T] ≤ P[Z > (T + ½ − limit)/scale] + τ; a union bound over values.
+    """
+    each = delta / values - distance_to_rounded(scale)
+    if not 0 < each < 0.5:
+        raise BudgetError(
+            "delta of categories", "must be above what the grid of the noise costs, and below ½ for each value",
+            found=f"{delta:g} for {values} values of one person",
+            fix="ask for a larger delta, or read fewer rows of each person",
+        )  # fmt: skip
+    return math.ceil(limit) + math.ceil(scale * float(special.ndtri_exp(math.log(each))) * -(1 + 1e-9))
 
 
 def gaussian_rho(distance: float, scale: float) -> float:

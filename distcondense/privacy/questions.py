@@ -12,10 +12,21 @@ from distcondense.privacy.contributions import Objective
 
 @dataclass(frozen=True)
 class Histogram:
-    """Rows in each (group, cell); cells in C order of the columns. by="none": one group."""
+    """Rows in each (group, cell); cells in C order of the columns. by="none": one group.
+
+    `starts`, of one column: neighbouring bins count as one cell, the first of each named here, from 0 upwards.
+    """
 
     columns: tuple[int, ...]
     by: str
+    starts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Named:
+    """Rows with each value of a column whose values nobody has listed; only those of many rows are told."""
+
+    column: int
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,20 @@ class Choice:
     widths: tuple[int, ...]
 
 
-Question = Histogram | Sums | Total | Choice
+@dataclass(frozen=True, eq=False)
+class Related:
+    """Σ over cells of |rows − expected| of each pair of columns; the pair with the largest is wanted.
+
+    `expected`: for each pair a public table (cells of the first, cells of the second) of numbers of rows.
+    `ahead`: public head starts, in rows.
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+    expected: tuple[Floats, ...]
+    ahead: tuple[float, ...]
+
+
+Question = Histogram | Named | Sums | Total | Choice | Related
 
 # ---- public steps: row by row, so that neighbours stay neighbours ----------------------------------------------
 
@@ -66,10 +90,22 @@ class Merge:
 
 
 @dataclass(frozen=True)
+class Adopt:
+    """Give a column of unlisted values these cells: one for each label, one for all others, with `hole` one for holes.
+
+    Without `hole` a hole is one of the others.
+    """
+
+    column: int
+    labels: tuple[str, ...]
+    hole: bool
+
+
+@dataclass(frozen=True)
 class Aim:
     """Go on with another objective of the same kind, e.g. one that knows a noisy baseline."""
 
     objective: Objective
 
 
-Step = Shift | Merge | Aim
+Step = Shift | Merge | Adopt | Aim

@@ -12,7 +12,8 @@ legal range by the objective, row by row, without a word.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
 import numpy as np
@@ -20,7 +21,20 @@ from numpy.typing import NDArray
 
 from distcondense.arrays import Codes, Floats, Index
 from distcondense.privacy.contributions import Objective, Target
-from distcondense.privacy.questions import Aim, Choice, Histogram, Merge, Question, Shift, Step, Sums, Total
+from distcondense.privacy.questions import (
+    Adopt,
+    Aim,
+    Choice,
+    Histogram,
+    Merge,
+    Named,
+    Question,
+    Related,
+    Shift,
+    Step,
+    Sums,
+    Total,
+)
 
 MARGIN = 1 - 2.0**-30  # on every factor that bounds a norm: far over the error of float64, far under any noise
 MU_MAX = 8.0  # one answer at μ = 8 protects nobody (ε over 60); the bound keeps integer sums inside 64 bits
@@ -29,6 +43,16 @@ CHUNK = 2**15
 ROWS_ALL_MAX = 2**27  # ROWS_ALL_MAX·GRID·MU_MAX = 2⁶²: integer sums cannot overflow
 ROWS_MAX = 2**16  # of one person: their float64 sums of integers are exact too, of up to 32 scores
 SLOTS_KEPT = 64  # groupings of people with several rows that are remembered
+
+_Slots = tuple[tuple[int, ...], str, tuple[int, ...]]  # (columns, by, starts) of a grouping
+
+
+@dataclass(frozen=True)
+class Unlisted:
+    """A column's values where nobody has listed them: (n,) numbers of `labels`, −1 for a hole."""
+
+    codes: Index
+    labels: Sequence[str]
 
 
 class Rows(Protocol):
@@ -42,6 +66,15 @@ class Rows(Protocol):
     @property
     def objective(self) -> Objective:
         """Public."""
+        ...
+
+    @property
+    def most(self) -> int:
+        """Rows of one person, at most; public."""
+        ...
+
+    def labels(self, column: int) -> Sequence[str]:
+        """Of a column of unlisted values, those that kept rows have, in the order of `answer`. Not public."""
         ...
 
     def answer(self, question: Question, limit: float) -> Index:
@@ -64,8 +97,10 @@ class TableRows:
         objective: Objective,
         person: NDArray[Any] | None = None,
         rows_per_person: int = 1,
+        unlisted: Mapping[int, Unlisted] | None = None,
     ) -> None:
         """(n, d) bin codes below `sizes`, the outcome's (n,) arrays by name, (n,) whose each row is."""
+        self.most = 1 if person is None else rows_per_person
         order, self.owner = _by_person(person, len(codes), rows_per_person)
         self.single = len(order) - len(self.owner)
         self.sizes = [int(size) for size in sizes]
@@ -73,8 +108,10 @@ class TableRows:
         for column, size in enumerate(self.sizes):
             code = np.clip(codes[order, column].astype(np.int64), 0, size - 1)
             self.codes.append(code.astype(np.min_scalar_type(size - 1)))
+        self._unlisted = {column: _present(one, order) for column, one in (unlisted or {}).items()}
         self._contributions: list[Floats] | None = None
-        self._slots: dict[tuple[tuple[int, ...], str], tuple[Index, Index]] = {}
+        self._slots: dict[_Slots, tuple[Index, Index]] = {}
+        self._pairs: dict[tuple[tuple[int, int], float], Index] = {}
         self._given = {name: np.asarray(values)[order] for name, values in target.items()}
         self.score = np.zeros(len(order) if objective.scores == 1 else (len(order), objective.scores))
         self._aim(objective)
@@ -88,6 +125,8 @@ class TableRows:
                 self._contributions = None
             case Merge(column, merge):
                 self._merge(column, merge)
+            case Adopt(column, labels, hole):
+                self._adopt(column, labels, hole)
             case Aim(objective):
                 self._aim(objective)
             case _:
@@ -104,6 +143,16 @@ class TableRows:
         self.codes[column] = merge.astype(np.min_scalar_type(size - 1))[self.codes[column]]
         self.sizes[column] = size
         self._slots = {key: slots for key, slots in self._slots.items() if column not in key[0]}
+        self._pairs.clear()
+
+    def _adopt(self, column: int, labels: tuple[str, ...], hole: bool) -> None:
+        own, place = self._unlisted[column], {label: code for code, label in enumerate(labels)}
+        size = len(labels) + 1 + hole
+        to = [place.get(label, len(labels)) for label in own.labels]
+        self.codes[column] = np.array([*to, size - 1], np.min_scalar_type(size - 1))[own.codes]  # the last: a hole
+        self.sizes[column] = size
+        self._slots = {key: slots for key, slots in self._slots.items() if column not in key[0]}
+        self._pairs.clear()
 
     # ---- cells and contributions
 
@@ -135,19 +184,25 @@ class TableRows:
 
     def answer(self, question: Question, limit: float) -> Index:
         match question:
-            case Histogram(columns, by):
-                return self.histogram(columns, by, limit)
+            case Histogram(columns, by, starts):
+                return self.histogram(columns, by, limit, starts)
+            case Named(column):
+                return self.named(column, limit)
             case Sums(columns):
                 return self._sum(columns, self.contributions(), limit)
             case Total(name):
                 return self._sum((), self.objective.statistics[name].values(self.target, self.score), limit)
             case Choice(_, among, widths):
                 return self.choice_scores(among, widths, limit)
+            case Related(pairs, expected, ahead):
+                return self.pair_scores(pairs, expected, ahead, limit)
             case _:
                 assert_never(question)
 
-    def histogram(self, columns: tuple[int, ...], by: str, limit: float) -> Index:
+    def histogram(self, columns: tuple[int, ...], by: str, limit: float, starts: tuple[int, ...] = ()) -> Index:
         cells, cell, groups = self.count(columns), self.cell(columns), 1
+        if starts:  # a public map of cells to coarser ones
+            cells, cell = len(starts), np.searchsorted(starts, np.arange(cells), side="right")[cell] - 1
         if by != "none":
             groups = self.objective.groupings[by]
             cell += cells * np.clip(self.objective.group(by, self.target), 0, groups - 1)
@@ -156,7 +211,22 @@ class TableRows:
         if not len(self.owner):
             return alone
         ones = np.full(len(self.owner), float(unit))
-        return alone + self._together((columns, by), cell[self.single :], groups * cells, [ones], limit)
+        return alone + self._together((columns, by, starts), cell[self.single :], groups * cells, [ones], limit)
+
+    def labels(self, column: int) -> Sequence[str]:
+        return self._unlisted[column].labels
+
+    def named(self, column: int, limit: float) -> Index:
+        """Rows with each value that a kept row has; a hole takes part in a person's norm and is not counted."""
+        own = self._unlisted[column]
+        cells = len(own.labels) + 1
+        cell = np.where(own.codes < 0, cells - 1, own.codes)
+        unit = math.floor(limit * MARGIN)
+        total = np.bincount(cell[: self.single], minlength=cells).astype(np.int64) * unit
+        if len(self.owner):
+            ones = np.full(len(self.owner), float(unit))
+            total += self._together(((column,), "value", ()), cell[self.single :], cells, [ones], limit)
+        return total[:-1]
 
     def choice_scores(self, columns: tuple[int, ...], widths: tuple[int, ...], limit: float) -> Index:
         """Σ over scores and cells of |Σ rows g| for each column, g as it counts in the norm.
@@ -176,18 +246,32 @@ class TableRows:
             scores.append(sum(int(np.abs(_add(cell, value, self.sizes[column])).sum()) for value in values))
         return np.array(scores, np.int64)
 
+    def pair_scores(
+        self, pairs: tuple[tuple[int, int], ...], expected: tuple[Floats, ...], ahead: tuple[float, ...], limit: float
+    ) -> Index:
+        """Σ over cells of |rows − expected| for each pair; a person's rows share one unit, so none moves further."""
+        ones = np.full(len(self.score), float(math.floor(limit * MARGIN)))
+        if len(self.owner):
+            ones[self.single :] = np.trunc(ones[self.single :] / np.bincount(self.owner)[self.owner])
+        scores = []
+        for pair, table, start in zip(pairs, expected, ahead, strict=True):
+            key = (pair, limit)
+            if key not in self._pairs:  # asked again and again, of fewer and fewer pairs
+                self._pairs[key] = _add(self.cell(pair), ones, self.count(pair))
+            public = np.trunc(table.ravel() * limit).astype(np.int64)
+            scores.append(int(np.abs(self._pairs[key] - public).sum()) + math.trunc(start * limit))
+        return np.array(scores, np.int64)
+
     def _sum(self, columns: tuple[int, ...], values: list[Floats], limit: float) -> Index:
         """Σ over people of their clipped vectors: coordinate (value, cell). A single row has norm ≤ 1 already."""
         factor, cell, cells = limit * MARGIN, self.cell(columns), self.count(columns)
         total = np.concatenate([_add(cell[: self.single], value[: self.single], cells, factor) for value in values])
         if len(self.owner):
             several = [np.trunc(value[self.single :] * factor) for value in values]
-            total += self._together((columns, "none"), cell[self.single :], cells, several, limit)
+            total += self._together((columns, "none", ()), cell[self.single :], cells, several, limit)
         return total
 
-    def _together(
-        self, key: tuple[tuple[int, ...], str], cell: Index, cells: int, values: list[Floats], limit: float
-    ) -> Index:
+    def _together(self, key: _Slots, cell: Index, cells: int, values: list[Floats], limit: float) -> Index:
         """The same for people with several rows: add up each person's cells, clip the person, add up people."""
         if key not in self._slots:
             if len(self._slots) >= SLOTS_KEPT:
@@ -202,6 +286,15 @@ class TableRows:
             square += part * part
         shrink = _shrink(np.sqrt(np.bincount(owner, square)), limit)[owner]
         return np.concatenate([_add(where, part * shrink, cells) for part in parts])
+
+
+def _present(column: Unlisted, order: Index) -> Unlisted:
+    """The kept rows' values, and no others: how many a person brings is then bounded by their kept rows."""
+    codes = column.codes[order]
+    present, place = np.unique(codes[codes >= 0], return_inverse=True)
+    kept = np.full(len(codes), -1, np.int64)
+    kept[codes >= 0] = place
+    return Unlisted(kept, [column.labels[code] for code in present])
 
 
 def _shrink(length: Floats, limit: float) -> Floats:

@@ -28,7 +28,7 @@ from distcondense.privacy.budget import Budget
 from distcondense.privacy.events import Event
 from distcondense.privacy.gate import Observer, PrivateTable
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.questions import Choice, Histogram, Merge, Question, Step, Sums
+from distcondense.privacy.questions import Choice, Histogram, Merge, Named, Question, Related, Step, Sums
 from distcondense.privacy.rows import TableRows
 
 OUTLIER, UNSEEN, ALONE, MANY, EARLY, SEVERAL, FAR, CHOICE = (
@@ -157,7 +157,8 @@ class Witness:
             self._place[step.column] = np.asarray(step.merge, np.int64)[self._place[step.column]]
 
     def answered(self, question: Question, event: Event, noisy: Index) -> None:
-        if isinstance(question, Choice):  # attacked on its own
+        # a choice is attacked on its own; no world has values that nobody listed
+        if isinstance(question, Choice | Related | Named):
             return
         without, with_ = (rows.answer(question, noise.GRID * event.cost).astype(np.float64) for rows in self._worlds)
         columns = question.columns if isinstance(question, Histogram | Sums) else ()
