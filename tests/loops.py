@@ -14,10 +14,10 @@ import numpy as np
 from distcondense.cluster.executors import Executor
 from distcondense.kernels.random import normals
 from distcondense.kernels.update import NoiseRule
-from distcondense.methods.published import engine
-from distcondense.methods.published.engine import Problem, RealScores, State, optimise, seed_key
-from distcondense.methods.published.objectives import Composite, bce
 from distcondense.methods.published.options import PublishedOptions
+from distcondense.methods.zero_order import engine
+from distcondense.methods.zero_order.engine import Aim, Problem, RealScores, State, optimise, seed_key
+from distcondense.methods.zero_order.objectives import Composite, bce
 from distcondense.models.base import BlackBox, Model
 from distcondense.privacy.steps import StepAccountant
 
@@ -36,13 +36,13 @@ class Ran:
 def problem(reference: Model) -> Problem:
     label = np.repeat(np.array([0, 1], np.int8), ROWS // 2)
     real = np.linspace(0.05, 0.95, 40)
-    return Problem(
-        reference,
-        normals(seed_key(0), engine.START_STREAM, 0, 0, (ROWS, reference.n_features)),
+    aim = Aim(
+        (reference,),
         Composite(lambda f: bce(f, label), label.astype(np.int64), average=False, rho=0.1),
         RealScores((real[:20], real[20:]), (ROWS // 2, ROWS // 2)),
-        NoiseRule(0.05, 1.0),
     )
+    start = normals(seed_key(0), engine.START_STREAM, 0, 0, (ROWS, reference.n_features))
+    return Problem((aim,), start, NoiseRule(0.05, 1.0))
 
 
 def run(executor: Executor, reference: Model, path: Any = "auto", at_step: Callable[[int], None] | None = None) -> Ran:
@@ -53,7 +53,7 @@ def run(executor: Executor, reference: Model, path: Any = "auto", at_step: Calla
         executor.open(reference, path, setup.start, widths)
         state: State = optimise(
             setup, OPTIONS, noise_key=5, accountant=accountant, validate=lambda X: float(-np.abs(X).sum()),
-            executor=executor, progress=lambda *, step, **_: at_step(step) if at_step else None,
+            executors=[executor], progress=lambda *, step, **_: at_step(step) if at_step else None,
         )  # fmt: skip
     assert state.best_X is not None
     return Ran(state.X.tobytes(), state.best_X.tobytes(), state.history, accountant.ledger)

@@ -9,10 +9,10 @@ from distcondense.cluster.executors import LocalExecutor
 from distcondense.errors import RunFolderError
 from distcondense.kernels.random import normals, uniforms
 from distcondense.kernels.update import AdamState, NoiseRule
-from distcondense.methods.published import engine
-from distcondense.methods.published.engine import Problem, RealScores, State, optimise, seed_key
-from distcondense.methods.published.objectives import Composite, bce
 from distcondense.methods.published.options import PublishedOptions
+from distcondense.methods.zero_order import engine
+from distcondense.methods.zero_order.engine import Aim, Problem, RealScores, State, optimise, seed_key
+from distcondense.methods.zero_order.objectives import Composite, bce
 from distcondense.models.base import BlackBox
 from distcondense.privacy.steps import StepAccountant
 from distcondense.runs.checkpoint import Checkpoint
@@ -28,13 +28,13 @@ def logistic(rows):
 
 def problem(sigma_base=0.0):
     real = np.linspace(0.05, 0.95, 40)
-    return Problem(
-        BlackBox(logistic, "probability", COLUMNS),
-        normals(seed_key(0), engine.START_STREAM, 0, 0, (ROWS, COLUMNS)),
+    aim = Aim(
+        (BlackBox(logistic, "probability", COLUMNS),),
         Composite(lambda f: bce(f, LABEL), LABEL.astype(np.int64), average=False, rho=0.1),
         RealScores((real[:20], real[20:]), (3, 3)),
-        NoiseRule(0.05, sigma_base),
     )
+    start = normals(seed_key(0), engine.START_STREAM, 0, 0, (ROWS, COLUMNS))
+    return Problem((aim,), start, NoiseRule(0.05, sigma_base))
 
 
 def options(**more):
@@ -47,8 +47,8 @@ def run(said, sigma_base=0.0, record=None, **more):
     accountant, setup = StepAccountant(0.1, 1e-5, ROWS, record=record), problem(sigma_base)
     how = {"noise_key": 5, "accountant": accountant, "validate": lambda X: float(-np.abs(X).sum()), **more}
     with LocalExecutor(more.get("threads", 1)) as executor:
-        executor.open(setup.reference, "auto", setup.start, np.ones(COLUMNS, np.float32))
-        return optimise(setup, said, executor=executor, **how), accountant
+        executor.open(setup.models[0], "auto", setup.start, np.ones(COLUMNS, np.float32))
+        return optimise(setup, said, executors=[executor], **how), accountant
 
 
 def test_the_loop_is_the_algorithm_box_computed_by_hand():
@@ -60,7 +60,9 @@ def test_the_loop_is_the_algorithm_box_computed_by_hand():
     for step in range(said.steps):
         widths = 0.025 + 1.975 * uniforms(key, engine.PERTURB_STREAM, step, 0, (1, COLUMNS))[0]
         f = logistic(X)
-        means = [scores[engine.draws(key, step, k, 3, 20)].mean() for k, scores in enumerate(setup.real.by_stratum)]
+        means = [
+            scores[engine.draws(key, step, k, 3, 20)].mean() for k, scores in enumerate(setup.aims[0].real.by_stratum)
+        ]
         supervised, matched = naive.bce(f, LABEL), naive.match(f, LABEL, means, False)
         alpha = supervised / (matched + 1e-8) / 9
         slope = naive.slope(

@@ -38,10 +38,10 @@ from distcondense.errors import ClusterError, ModelError, SettingsError, UserErr
 from distcondense.kernels import cuda
 from distcondense.kernels.random import normals
 from distcondense.kernels.update import NoiseRule
-from distcondense.methods.published import engine
-from distcondense.methods.published.engine import Problem, RealScores, optimise, seed_key
-from distcondense.methods.published.objectives import Composite, bce
 from distcondense.methods.published.options import PublishedOptions
+from distcondense.methods.zero_order import engine
+from distcondense.methods.zero_order.engine import Aim, Problem, RealScores, optimise, seed_key
+from distcondense.methods.zero_order.objectives import Composite, bce
 from distcondense.models import compiled
 from distcondense.models.base import BlackBox, Model
 from distcondense.models.jacobian import Batches, Tile, Walk, on_gpu, way_of
@@ -411,17 +411,18 @@ def loop(
     label = (np.arange(rows) % 2).astype(np.int8)
     real = np.linspace(0.05, 0.95, 40)
     start = normals(seed_key(0), engine.START_STREAM, 0, 0, (rows, COLUMNS))
-    problem = Problem(
-        model_of("trees"), start, Composite(lambda f: bce(f, label), label.astype(np.int64), average=False, rho=0.1),
-        RealScores((real[:20], real[20:]), (rows - rows // 2, rows // 2)), NoiseRule(0.05, sigma_base),
+    aim = Aim(
+        (model_of("trees"),), Composite(lambda f: bce(f, label), label.astype(np.int64), average=False, rho=0.1),
+        RealScores((real[:20], real[20:]), (rows - rows // 2, rows // 2)),
     )  # fmt: skip
+    problem = Problem((aim,), start, NoiseRule(0.05, sigma_base))
     said = PublishedOptions(noise=False, ipc=3, steps=steps, evaluate_every=5, learning_rate=0.1)
     accountant = StepAccountant(0.1, 1e-5, rows, record=record)
     with executor:
-        executor.open(problem.reference, "auto", start, np.ones(COLUMNS, np.float32))
+        executor.open(problem.models[0], "auto", start, np.ones(COLUMNS, np.float32))
         state = optimise(
             problem, said, noise_key=noise_key, accountant=accountant, validate=lambda X: float(X.sum()),
-            executor=executor, checkpoint=checkpoint, **more,
+            executors=[executor], checkpoint=checkpoint, **more,
         )  # fmt: skip
     return state, accountant
 

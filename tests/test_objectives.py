@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distcondense.methods.published import objectives
+from distcondense.methods.zero_order import objectives
 from tests import naive
 
 

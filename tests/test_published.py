@@ -220,7 +220,7 @@ def test_a_finished_run_is_not_overwritten_without_force(binary, tmp_path):
 
 
 def test_a_killed_run_resumes_through_the_front_door_to_the_same_table(binary, tmp_path, monkeypatch):
-    monkeypatch.setattr("distcondense.methods.published.engine.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("distcondense.methods.zero_order.engine.CHECKPOINT_SECONDS", 0.0)
     how = {"noise": True, "epsilon": 2.5}
     whole = quick(binary, noise_key=77, **how)
 
@@ -291,15 +291,16 @@ def test_a_result_can_be_saved_later_and_trains_models(binary, tmp_path):
     LogisticRegression(max_iter=2000).fit(X, y, sample_weight=weight)
 
 
-def test_soft_labels_become_weighted_pairs(binary):
+def test_soft_labels_leave_the_plain_rows_as_they_are(binary):
     from dataclasses import replace
 
     result = quick(binary, steps=2)
     soft = replace(result, frame=result.frame.assign(risk=0.25, weight=2.0))
     X, y, weight = soft.training_data()
-    assert len(X) == 80
-    assert weight[y == 1].sum() == pytest.approx(40 * 0.25)  # whatever their scale, weights come with mean 1 a row
-    assert weight.sum() == pytest.approx(40)
+    assert len(X) == 40
+    assert y.tolist() == result.frame["died"].tolist()
+    assert weight.tolist() == pytest.approx([1.0] * 40)  # whatever their scale, weights come with mean 1
+    assert soft.soft_data()[1].tolist() == pytest.approx([0.25] * 40)
 
 
 def test_a_soft_release_keeps_the_raw_numbers(binary, tmp_path):

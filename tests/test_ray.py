@@ -35,7 +35,7 @@ from distcondense.cluster.ray.actors import Actor
 from distcondense.cluster.ray.session import connected
 from distcondense.errors import ClusterError, DistcondenseWarning, ModelError
 from distcondense.kernels import cuda
-from distcondense.methods.published.engine import State
+from distcondense.methods.zero_order.engine import State
 from distcondense.models.base import BlackBox
 from distcondense.models.trees import tree_model
 from distcondense.runs.checkpoint import Checkpoint
@@ -266,7 +266,7 @@ def always(blow: Any) -> BlackBox:
 DRIVER = """
 import json, os, signal, sys
 import distcondense as dc
-from distcondense.methods.published import engine
+from distcondense.methods.zero_order import engine
 from distcondense.runs.checkpoint import Checkpoint
 
 address, dies, resume = sys.argv[1], sys.argv[2], sys.argv[3] == "resume"

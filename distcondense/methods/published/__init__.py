@@ -20,7 +20,7 @@ class Published:
     Options: ClassVar[Any] = PublishedOptions
 
     def takes(self, kind: Any) -> bool:
-        from distcondense.methods.published.condense import LOSSES
+        from distcondense.methods.zero_order.objectives import LOSSES
 
         return next(iter(kind.learners.values())).link in LOSSES
 

@@ -9,26 +9,28 @@ from __future__ import annotations
 import secrets
 import time as clock
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from distcondense.arrays import Floats, Matrix
+from distcondense.arrays import Matrix
 from distcondense.cluster.executors import Executor
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import Outcome
 from distcondense.data.persons import Split, Stratified
-from distcondense.data.schema import Schema
+from distcondense.data.rules import Rules
 from distcondense.errors import DistcondenseWarning, ModelError, SettingsError
 from distcondense.kernels.random import normals, uniforms
 from distcondense.kernels.update import NoiseRule, row_norms
 from distcondense.methods.base import Condensed, Context, Picture
-from distcondense.methods.published.engine import (
+from distcondense.methods.published.options import PublishedOptions
+from distcondense.methods.published.picture import draw_history
+from distcondense.methods.zero_order.engine import (
     LABEL_STREAM,
     START_STREAM,
+    Aim,
     Problem,
     RealScores,
     State,
@@ -37,9 +39,7 @@ from distcondense.methods.published.engine import (
     seed_key,
     widths_of,
 )
-from distcondense.methods.published.objectives import Composite, Valued, aft, bce, cox
-from distcondense.methods.published.options import PublishedOptions
-from distcondense.methods.published.picture import draw_history
+from distcondense.methods.zero_order.objectives import LOSSES, Composite
 from distcondense.models.base import Model
 from distcondense.models.given import in_model_space
 from distcondense.models.learners import Learner
@@ -52,13 +52,6 @@ FEW = 10  # rows of the rarest stratum below which the user is warned
 SEEDS = "seed: split, start, labels, perturbations, real draws, students and bootstrap."
 KEY_POLICY = " noise: a key from the operating system, kept only in the checkpoint of an unfinished run."
 KEY_GIVEN = " This run's noise key was given by the caller."
-
-# what a score is → the supervised loss of scores against synthetic labels (eqs 2, 9, 10)
-LOSSES: dict[str, Callable[[Floats, Outcome], Valued]] = {
-    "probability": lambda f, labels: bce(f, labels["label"]),
-    "log-risk": lambda f, labels: cox(f, labels["time"], labels["label"]),
-    "log-time": lambda f, labels: aft(f, labels["time"]),
-}
 
 
 @dataclass(frozen=True)
@@ -136,7 +129,7 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
             accountant=accountant,
             validate=validate,
             key_given=options.noise_key is not None,
-            executor=executor,
+            executors=[executor],
             threads=context.threads,
             progress=context.progress,
             checkpoint=None if context.folder is None else context.folder.checkpoint,
@@ -149,10 +142,16 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
     assert state.best_X is not None
     context.say(f"stopped: {state.stopped} at step {state.step}; released step {state.best_step}")
     rows, codec = released(state.best_X), data.codec
+    # a category no training row had is not a category of the released table's rows, but stays one of its schema
+    schema = replace(cohort.schema.only(codec.columns), notes=())
+    rules = Rules.of(schema)
+    frame = codec.soften(rows) if options.soft else codec.decode(rows)
+    if rules and not options.soft:
+        frame = rules.completed(rules.repaired(frame, np.random.default_rng([options.seed, 0x9005])))
+        rows = codec.encode(frame)
     return Condensed(
-        frame=codec.soften(rows) if options.soft else codec.decode(rows),
-        # a category no training row had is not a category of the released table's rows, but stays one of its schema
-        schema=Schema(tuple(c for c in cohort.schema.columns if c.name in set(codec.columns)), cohort.schema.origin),
+        frame=frame,
+        schema=schema,
         labelled=Labelled(kind.in_unit(labels, 1 / data.unit)),
         privacy=_privacy(cohort, options, state, accountant, problem.noise),
         splitting=splitting,
@@ -218,12 +217,12 @@ def _problem(options: PublishedOptions, model: Model, data: Prepared, labels: Ou
     shape = (options.rows, data.train_rows.shape[1])
     start = normals(seed_key(options.seed), START_STREAM, 0, 0, shape)
     objective = Composite(lambda f: loss(f, labels), of_synthetic, average, options.rho)
-    return Problem(model, start, objective, real, NoiseRule(options.clip or 1.0))
+    return Problem((Aim((model,), objective, real),), start, NoiseRule(options.clip or 1.0))
 
 
 def _first_clip(problem: Problem, options: PublishedOptions, threads: int, executor: Executor) -> float:
     """C: CLIP_SHARE of the median row norm of the first gradient, so that the signal fills its clip."""
-    G, _ = gradient(problem, options, problem.start, seed_key(options.seed), 0, threads, executor)
+    G, _ = gradient(problem, options, problem.start, seed_key(options.seed), 0, threads, [executor])
     norms = row_norms(G)
     moved = norms[norms > 0]
     return CLIP_SHARE * float(np.median(moved)) if len(moved) else 1.0

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from distcondense.errors import SettingsError
 from distcondense.methods.base import Options, option
-
-PATHS = ("auto", "structured", "compiled", "blocked", "naive")  # of the Jacobian, see `dc.jacobian`
+from distcondense.methods.zero_order import PATHS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,9 @@
             G ← ∂ℓ/∂f · ∂f/∂X;  clip each row to C;  add N(0, σ_i²C²I);  X ← Adam(X, G)
             every few steps: train a student on X, score it on validation, keep the best X
 
+Several references may be used at once: ℓ is then the mean of their losses, each in units of its own first value. With a
+`box` every number stays between its bounds, which is also how numbers are held fixed. Without noise no account is kept.
+
 Randomness is counter-based: every number is a function of (key, stream, step, row, column), so neither sharding nor a
 restart can change a result. Two keys: the seed's, for everything that may be repeated, and the noise key.
 """
@@ -12,9 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,8 +28,7 @@ from distcondense.errors import BudgetError
 from distcondense.kernels.random import bits, uniforms
 from distcondense.kernels.update import AdamState, NoiseRule, row_norms
 from distcondense.methods.base import Progress
-from distcondense.methods.published.objectives import Composite
-from distcondense.methods.published.options import PublishedOptions
+from distcondense.methods.zero_order.objectives import Valued
 from distcondense.models.base import Model
 from distcondense.privacy.steps import LOWEST_RUNG, StepAccountant
 from distcondense.runs.checkpoint import Checkpoint
@@ -63,15 +65,71 @@ class RealScores:
         return out
 
 
+class Objective(Protocol):
+    """Scores of the synthetic rows and real means by stratum → (loss, ∂loss/∂f)."""
+
+    def __call__(self, f: Floats, real_means: Floats) -> Valued: ...
+
+
+@dataclass(frozen=True)
+class Aim:
+    """One reference, and what its scores of the rows should be."""
+
+    models: tuple[Model, ...]  # of one score each: f is (m,), or (m, S) where a reference has S of them
+    objective: Objective
+    real: RealScores
+    weight: float = 1.0  # of its loss
+
+    def scores(self, X: Matrix, threads: int) -> Floats:
+        parts = [_scores(model, X, threads) for model in self.models]
+        return parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
+
+    def loss(self, X: Matrix, key: int, step: int, threads: int) -> tuple[float, Floats]:
+        """The loss and ∂ℓ/∂f, (m, S)."""
+        loss, slope = self.objective(self.scores(X, threads), self.real.means(key, step))
+        return self.weight * loss, self.weight * slope.reshape(len(X), -1)
+
+
 @dataclass(frozen=True)
 class Problem:
     """What is optimised."""
 
-    reference: Model
+    aims: tuple[Aim, ...]
     start: Matrix  # (m, d)
-    objective: Composite
-    real: RealScores
     noise: NoiseRule
+    box: tuple[Matrix, Matrix] | None = None  # lowest and highest allowed, (m, d) each
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """All that a Jacobian is needed of, in order."""
+        return tuple(model for aim in self.aims for model in aim.models)
+
+
+class Loop(Protocol):
+    """The settings of a loop: a method's options, or what it makes of them."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def epsilon(self) -> float | None: ...
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def beta1(self) -> float: ...
+    @property
+    def beta2(self) -> float: ...
+    @property
+    def perturbation(self) -> tuple[float, float]: ...
+    @property
+    def early_stopping(self) -> bool: ...
+    @property
+    def patience(self) -> int: ...
+
+    def every(self, columns: int) -> int:
+        """Steps between evaluations."""
+        ...
 
 
 @dataclass
@@ -117,19 +175,24 @@ class State:
 
 def optimise(
     problem: Problem,
-    options: PublishedOptions,
+    options: Loop,
     *,
-    noise_key: int,
-    accountant: StepAccountant,
     validate: Callable[[Matrix], float],
-    executor: Executor,
+    executors: Sequence[Executor],
+    noise_key: int = 0,
+    accountant: StepAccountant | None = None,
     key_given: bool = False,
     threads: int = 1,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> State:
-    """Run the loop to its end, from the checkpoint if it holds one. `executor` is open for this problem."""
+    """Run the loop to its end, from the checkpoint if it holds one. `executors` are open, one for each model.
+
+    `accountant` may be left out where no noise is added.
+    """
     noisy = problem.noise.sigma_base > 0
+    accountant = StepAccountant(1.0, 0.5, len(problem.start)) if accountant is None and not noisy else accountant
+    assert accountant is not None
     state = State(problem.start.copy(), AdamState.zeros(problem.start.shape), noise_key, key_given=key_given)
     restored = State.load(checkpoint) if checkpoint else None
     if restored:
@@ -156,7 +219,7 @@ def optimise(
             if credit == 0:
                 state.stopped = "budget"
                 break
-        loss, lowest = _step(problem, options, state, key, threads, executor)
+        loss, lowest = _step(problem, options, state, key, threads, executors)
         if noisy:
             accountant.spend(lowest)
             credit -= 1
@@ -175,11 +238,12 @@ def optimise(
             state.save(checkpoint, accountant.ledger)
             took = time.monotonic() - before
             next_save = before + took + max(CHECKPOINT_SECONDS, CHECKPOINT_SHARE * took)
-        executor.report(
-            steps_per_second=(state.step - state.begun_at) / (time.monotonic() - began),
-            epsilon=accountant.epsilon if noisy else None,
-            guarantee="as-published",
-        )
+        for executor in executors:
+            executor.report(
+                steps_per_second=(state.step - state.begun_at) / (time.monotonic() - began),
+                epsilon=accountant.epsilon if noisy else None,
+                guarantee="as-published",
+            )
         if progress:
             progress(step=state.step, steps=options.steps, loss=loss, score=score, epsilon=epsilon)
     state.stopped = state.stopped or "planned steps done"
@@ -189,52 +253,65 @@ def optimise(
 
 
 def gradient(
-    problem: Problem, options: PublishedOptions, X: Matrix, key: int, step: int, threads: int, executor: Executor
+    problem: Problem, options: Loop, X: Matrix, key: int, step: int, threads: int, executors: Sequence[Executor]
 ) -> tuple[Matrix, float]:
     """(6, 7) ∂ℓ/∂X at one step, before clipping, and the loss."""
-    loss, slope, widths = _slope(problem, options, X, key, step, threads)
-    G = executor.jacobian(X, widths)
-    G *= slope[:, None]
+    loss, slopes, widths = _slopes(problem, options, X, key, step, threads)
+    parts = []
+    for executor, slope in zip(executors, slopes.T, strict=True):
+        parts.append(executor.jacobian(X, widths))
+        parts[-1] *= slope[:, None]
+    G = parts[0]
+    for part in parts[1:]:
+        G += part
     return G, loss
 
 
-def widths_of(options: PublishedOptions, key: int, step: int, columns: int) -> Matrix:
+def widths_of(options: Loop, key: int, step: int, columns: int) -> Matrix:
     """This step's finite-difference widths ε_j, (d,) float32."""
     low, high = options.perturbation
     widths = low + (high - low) * uniforms(key, PERTURB_STREAM, step, 0, (1, columns))[0]
     return widths.astype(np.float32)
 
 
-def _slope(
-    problem: Problem, options: PublishedOptions, X: Matrix, key: int, step: int, threads: int
+def _scores(model: Model, X: Matrix, threads: int) -> Floats:
+    trees = getattr(model, "ensemble", None)
+    scores = model.scores(X) if trees is None else kernels.scores(trees, X, threads)
+    return scores.astype(np.float64)
+
+
+def _slopes(
+    problem: Problem, options: Loop, X: Matrix, key: int, step: int, threads: int
 ) -> tuple[float, Matrix, Matrix]:
-    """The loss, ∂ℓ/∂f (m,) and this step's finite-difference widths ε_j (d,)."""
-    trees = getattr(problem.reference, "ensemble", None)
-    scores = problem.reference.scores(X) if trees is None else kernels.scores(trees, X, threads)
-    loss, slope = problem.objective(scores.astype(np.float64), problem.real.means(key, step))
-    return loss, slope.astype(np.float32), widths_of(options, key, step, X.shape[1])
+    """The loss, ∂ℓ/∂f (m, models) and this step's finite-difference widths ε_j (d,)."""
+    losses, slopes = zip(*(aim.loss(X, key, step, threads) for aim in problem.aims), strict=True)
+    slope = np.concatenate(slopes, axis=1).astype(np.float32)
+    return float(sum(losses)), slope, widths_of(options, key, step, X.shape[1])
 
 
 def _step(
-    problem: Problem, options: PublishedOptions, state: State, key: int, threads: int, executor: Executor
+    problem: Problem, options: Loop, state: State, key: int, threads: int, executors: Sequence[Executor]
 ) -> tuple[float, float]:
     """One update in place; the loss before it, and the smallest noise multiplier of its rows."""
     X, step, noise, betas = state.X, state.step, problem.noise, (options.beta1, options.beta2)
-    trees = getattr(problem.reference, "ensemble", None)
-    if trees is not None and executor.fuses:
-        loss, slope, widths = _slope(problem, options, X, key, step, threads)
+    trees = getattr(problem.models[0], "ensemble", None)
+    if len(executors) == 1 and trees is not None and executors[0].fuses:
+        loss, slopes, widths = _slopes(problem, options, X, key, step, threads)
         _, sigma = kernels.fused_step(
-            trees, X, slope, widths, state.adam, noise, options.learning_rate, betas, state.noise_key, step, 0, threads
-        )
+            trees, X, slopes[:, 0], widths, state.adam, noise, options.learning_rate, betas, state.noise_key, step, 0,
+            threads,
+        )  # fmt: skip
     else:
-        G, loss = gradient(problem, options, X, key, step, threads, executor)
+        G, loss = gradient(problem, options, X, key, step, threads, executors)
         sigma = noise.sigmas(row_norms(G))
         kernels.clip_and_noise(G, noise.clip, sigma, state.noise_key, step, 0, threads)
         kernels.adam(X, G, state.adam, options.learning_rate, *betas, threads)
+    if problem.box is not None:
+        np.clip(X, *problem.box, out=X)
     return loss, float(sigma.min())
 
 
-def _credit(problem: Problem, options: PublishedOptions, accountant: StepAccountant, step: int) -> int:
+def _credit(problem: Problem, options: Loop, accountant: StepAccountant, step: int) -> int:
     """How many more steps are sure to be within the budget, were each as costly as a step can be."""
     left = options.steps - step
     if options.epsilon is None or left == 0:
@@ -244,7 +321,7 @@ def _credit(problem: Problem, options: PublishedOptions, accountant: StepAccount
     return accountant.affordable(lowest, options.epsilon, left)
 
 
-def _remember(state: State, options: PublishedOptions, loss: float, score: float, epsilon: float | None) -> None:
+def _remember(state: State, options: Loop, loss: float, score: float, epsilon: float | None) -> None:
     """Enter an evaluation into the history; keep X if it is the best (or simply the newest, without early stopping)."""
     state.history.append({"step": state.step, "loss": loss, "score": score, "epsilon_as_published": epsilon})
     if np.isnan(score):  # the student could not be fitted: never better than one that could
