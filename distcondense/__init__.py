@@ -20,18 +20,20 @@ if TYPE_CHECKING:
     from distcondense.models.jacobian import jacobian as jacobian
     from distcondense.privacy.odometer import Odometer as Odometer
     from distcondense.runs.result import Result as Result
+    from distcondense.runs.result import Results as Results
 
 __version__ = "0.1.0"
 
 # name → module, loaded on first use: `distcondense --help` must not wait for XGBoost
 _HOMES = {
     "Cluster": "cluster.config", "Cohort": "data.cohort", "Column": "data.schema", "Schema": "data.schema",
-    "Result": "runs.result", "Score": "evaluate.score", "PrivateModel": "methods.private.estimator", "condense": "api",
-    "evaluate": "api", "design": "data.codec", "jacobian": "models.jacobian", "Odometer": "privacy.odometer",
+    "Result": "runs.result", "Results": "runs.result", "Score": "evaluate.score", "condense": "api", "evaluate": "api",
+    "PrivateModel": "methods.private.estimator", "design": "data.codec", "jacobian": "models.jacobian",
+    "Odometer": "privacy.odometer",
 }  # fmt: skip
 __all__ = [
-    "Cluster", "Cohort", "Column", "Odometer", "PrivateModel", "Result", "Schema", "Score", "condense", "design",
-    "evaluate", "jacobian",
+    "Cluster", "Cohort", "Column", "Odometer", "PrivateModel", "Result", "Results", "Schema", "Score", "condense",
+    "design", "evaluate", "jacobian",
 ]  # fmt: skip
 
 

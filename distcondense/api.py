@@ -7,12 +7,12 @@ import platform
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from distcondense import kernels
 from distcondense.cluster.config import Cluster
@@ -26,6 +26,7 @@ from distcondense.methods.base import (
     Condensed,
     Context,
     Method,
+    Picture,
     Progress,
     default_method,
     method_named,
@@ -35,13 +36,15 @@ from distcondense.methods.base import (
 )
 from distcondense.privacy.ledger import new_run
 from distcondense.privacy.odometer import Odometer
+from distcondense.runs.files import plain
 from distcondense.runs.folder import RunFolder
-from distcondense.runs.result import Result, table_of
+from distcondense.runs.result import Result, Results, table_of
 
 PACKAGES = (
     "distcondense", "numpy", "pandas", "numba", "xgboost", "lifelines", "treelite", "dp-accounting", "opendp",
     "scikit-learn", "ray",
 )  # fmt: skip
+T = TypeVar("T")
 
 
 def available_threads() -> int:
@@ -49,6 +52,15 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@overload
+def condense(cohort: Cohort, *, ipc: list[int] | tuple[int, ...], **how: Any) -> Results: ...
+@overload
+def condense(
+    cohort: Cohort, *, method: str | None = None, threads: int | None = None, out: str | Path | None = None,
+    resume: bool = False, force: bool = False, progress: Progress | None = None,
+    say: Callable[[str], None] | None = None, cluster: Cluster | None = None,
+    odometer: str | Path | Odometer | None = None, **options: Any,
+) -> Result: ...  # fmt: skip
 def condense(
     cohort: Cohort,
     *,
@@ -62,12 +74,13 @@ def condense(
     cluster: Cluster | None = None,
     odometer: str | Path | Odometer | None = None,
     **options: Any,
-) -> Result:
+) -> Result | Results:
     """Condense a cohort.
 
     method: "private" (the default: ε is end-to-end, a theorem) or "published" (paper 000; its ε is as-published, not a
         theorem; `noise=False` adds none).
     options: the method's own, e.g. `ipc`, `epsilon`, `delta`, `seed`; one that is not its own is refused.
+        `ipc`: private also takes a list: all sets come from one read of the patients, for one ε, as `Results`.
         `reference`: a learner of the outcome's kind ("xgb", "cox", "aft", …). Published also takes a fitted XGBoost,
         LightGBM or scikit-learn tree model, or a callable rows → scores, both over the columns of `dc.design(cohort)`;
         `link` says what its scores are. Private fits a model of its own, and the name only says what students the rows
@@ -110,17 +123,16 @@ def condense(
     context = context if progress is None else replace(context, progress=progress)
     try:
         _charge(chosen, cohort, settings, context)
-        result, condensed = _run(chosen, cohort, settings, identity, context)
+        result, pictures = _run(chosen, cohort, settings, identity, context)
     except UserError:
         if folder:
             folder.abandon()
             if folder.checkpoint.path.exists():
                 say_and_log("what was done is kept: --resume goes on from there")
         raise
-    result = replace(result, earlier=context.earlier())
     if folder:
         result.write(folder)
-        _draw(condensed, folder, say_and_log)
+        _draw(pictures, folder, say_and_log)
         say_and_log(f"written: {folder.path}")
     return result
 
@@ -150,37 +162,69 @@ def _charge(method: Method, cohort: Cohort, settings: Any, context: Context) -> 
 
 def _run(
     method: Method, cohort: Cohort, settings: Any, identity: dict[str, Any], context: Context
-) -> tuple[Result, Condensed]:
-    started = time.perf_counter()
+) -> tuple[Result | Results, tuple[Picture, ...]]:
+    started, several = time.perf_counter(), not isinstance(settings.ipc, int)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DistcondenseWarning)
-        condensed = method.condense(cohort, settings, context)
+        if several:
+            sets = dict(method.condense_each(cohort, settings, context))  # type: ignore[attr-defined]  # takes_several
+        else:
+            sets = {settings.ipc: method.condense(cohort, settings, context)}
         before = time.perf_counter()
-        home = Home.of(cohort, condensed)
-        scores, note = measured(
-            home, seed=settings.seed, threads=context.threads, must=not condensed.privacy.charged
-        )  # fmt: skip
-        condensed.timings["evaluate"] = time.perf_counter() - before
+        homes = {ipc: Home.of(cohort, condensed) for ipc, condensed in sets.items()}
+        scored = _scored(homes, settings.seed, context.threads, must=not _any(sets).privacy.charged)
+    condensed, home = _any(sets), _any(homes)  # what is said once for all sets is the same in all of them
+    condensed.timings["evaluate"] = time.perf_counter() - before
     for warning in caught:  # seen once by the caller, and kept in run.json
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     said = [str(w.message) for w in caught if issubclass(w.category, DistcondenseWarning)]
     condensed.timings["total"] = time.perf_counter() - started
-    kind = cohort.outcome.kind
-    record = _record(method, home, settings, condensed, context.threads)
-    record |= {
-        "scores": [score.to_dict() for score in scores], "scores_note": note,
-        "interval": interval_words(cohort.person), "warnings": said,
+    own = _own_notes({ipc: one.notes for ipc, one in sets.items()})
+    for ipc, notes in own.items():
+        scored[ipc] |= notes
+    shared = {name: note for name, note in condensed.notes.items() if name not in _any(own)}
+    record = _record(method, home, settings, replace(condensed, notes=shared), context.threads)
+    record |= {"interval": interval_words(cohort.person), "warnings": said}
+    kind, earlier = cohort.outcome.kind, context.earlier()
+    results = {
+        ipc: Result(
+            frame=table_of(one.frame, kind, one.labelled), schema=one.schema, kind=kind, privacy=one.privacy,
+            raw=one.raw, identity=identity, internal=record | scored[ipc], earlier=earlier,
+        )
+        for ipc, one in sets.items()
     }  # fmt: skip
-    result = Result(
-        frame=table_of(condensed.frame, kind, condensed.labelled), schema=condensed.schema, kind=kind,
-        privacy=condensed.privacy, raw=condensed.raw, identity=identity, internal=record,
-    )  # fmt: skip
-    return result, condensed
+    if not several:
+        return _any(results), condensed.pictures
+    return Results(results, internal=record | {"sets": list(scored.values())}), condensed.pictures
 
 
-def _draw(condensed: Condensed, folder: RunFolder, say: Callable[[str], None]) -> None:
+def _own_notes(notes: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Of each set's notes those that are not the same for all."""
+    names = [
+        name
+        for name in _any(notes)
+        if any(plain(other.get(name)) != plain(_any(notes)[name]) for other in notes.values())
+    ]
+    return {ipc: {name: own[name] for name in names} for ipc, own in notes.items()}
+
+
+def _any(sets: Mapping[int, T]) -> T:
+    return next(iter(sets.values()))
+
+
+def _scored(homes: Mapping[int, Home], seed: int, threads: int, *, must: bool) -> dict[int, dict[str, Any]]:
+    """What run.json says of each set on its own. Models of the real rows are the same for all, and fitted once."""
+    found, known = {}, list[Score]()
+    for ipc, home in homes.items():
+        known, note = measured(home, seed=seed, threads=threads, must=must, known=known)
+        scores = [score.to_dict() for score in known]
+        found[ipc] = {"ipc": ipc, "rows": len(home.rows), "scores": scores, "scores_note": note}
+    return found
+
+
+def _draw(pictures: Sequence[Picture], folder: RunFolder, say: Callable[[str], None]) -> None:
     """Pictures come last and may fail: what was paid for is already on disk."""
-    for picture in condensed.pictures:
+    for picture in pictures:
         try:
             picture.draw(folder.internal / picture.name)
         except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers

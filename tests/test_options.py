@@ -117,8 +117,8 @@ def test_a_run_with_numbers_of_numpy_is_the_same_run(binary: Cohort, tmp_path: A
 @pytest.mark.parametrize(
     ("options", "how", "says"),
     [
-        (PrivateOptions, {"ipc": 2.5}, "ipc: must be a whole number. Found float"),
-        (PrivateOptions, {"ipc": True}, "ipc: must be a whole number. Found bool"),
+        (PrivateOptions, {"ipc": 2.5}, "ipc: must be a whole number or a list of whole numbers. Found float"),
+        (PrivateOptions, {"ipc": True}, "ipc: must be a whole number or a list of whole numbers. Found bool"),
         (PrivateOptions, {"ipc": np.bool_(True)}, "ipc: must be a whole number"),
         (PrivateOptions, {"epsilon": "1"}, "epsilon: must be a number. Found str. Fix: typical values"),
         (PrivateOptions, {"epsilon": None}, "epsilon: must be a number"),

@@ -27,7 +27,6 @@ from distcondense.data.persons import Stratified
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import ClusterError, RunFolderError, SettingsError
 from distcondense.evaluate.score import bootstrap
-from distcondense.methods.private import placement
 from distcondense.models import learners
 from distcondense.outcomes.measures import auroc
 from distcondense.privacy.accountant import replay
@@ -43,7 +42,7 @@ from distcondense.study.report import spent
 from distcondense.study.rows import load
 from distcondense.study.run import Board, Line, _logged, live_table, watching
 from distcondense.study.tidy import COLUMNS
-from tests.conftest import SMALL_SCHEMA, real_data, small_frame
+from tests.conftest import SMALL_SCHEMA, quicken, real_data, small_frame
 from tests.shell import Call, files, refused
 from tests.tiny import NUMBER, TEXT
 from tests.toys import registered
@@ -100,8 +99,7 @@ def quicker(patch: pytest.MonkeyPatch) -> None:
     """Smaller models, one candidate, few resamples, no pictures: numbers are only compared with themselves here."""
     patch.setitem(bootstrap.__kwdefaults__, "resamples", 20)
     patch.setattr(learners, "ROUNDS", 10)
-    patch.setattr(placement, "MAX_WORK", 1e4)
-    patch.setattr(placement, "UNCORRELATED_WORK", 1)
+    quicken(patch)
     patch.setitem(sys.modules, "matplotlib.figure", None)
 
 
@@ -250,14 +248,14 @@ def test_the_command_refuses_a_typing_error_in_one_message(call: Call, folder: P
 def test_the_grid_is_the_product_of_everything_asked(folder: Path) -> None:
     method = '[[method]]\nmethod = "private"\nreference = ["cox", "aft"]\nepsilon = [1, 2.5]\ndata = ["trial"]\n'
     study = study_of(folder, HEAD.replace("[6]", "[6, 7, 8]"), BINARY, SURVIVAL, NONE, method)
-    # none: two tables × 3 IPC × 2 seeds; private: one table × 2 references × 3 IPC × 2 ε × 2 seeds
-    assert len(study.cells) == 2 * 3 * 2 + 2 * 3 * 2 * 2
+    # none: two tables × 3 IPC × 2 seeds; private: one table × 2 references × 2 ε × 2 seeds, each for all IPC at once
+    assert len(study.cells) == 2 * 3 * 2 + 2 * 2 * 2
     assert len({cell.name for cell in study.cells}) == len(study.cells)
     private = [c for c in study.cells if c.made_by == "private"]
     asked = {(c.data, c.reference, c.ipc, c.epsilon, c.seed) for c in private}
-    assert asked == {("trial", r, i, e, s) for r in ("cox", "aft") for i in (6, 7, 8) for e in (1, 2.5) for s in (0, 1)}
+    assert asked == {("trial", r, (6, 7, 8), e, s) for r in ("cox", "aft") for e in (1, 2.5) for s in (0, 1)}
     assert {c.reference for c in study.cells if c.data == "ward"} == {"xgb"}
-    assert private[0].name == "trial-private-cox-ipc6-eps1-end-to-end-seed0"
+    assert private[0].name == "trial-private-cox-ipc6+7+8-eps1-end-to-end-seed0"
 
 
 def test_a_table_may_have_several_outcomes(folder: Path) -> None:
@@ -546,7 +544,7 @@ def test_a_changed_study_keeps_the_cells_that_did_not_change(folder: Path) -> No
 KILLS = {
     "before the second cell": ("distcondense.study.run", "run_cell", 2, 1),
     "between making a cell's folder and signing it": ("distcondense.runs.folder", "write_json", 1, 0),
-    "inside the loop of a cell": ("distcondense.methods.published.engine", "_step", 3, 2),
+    "inside the loop of a cell": ("distcondense.methods.zero_order.engine", "_step", 3, 2),
     "between the ledger and the answer": ("distcondense.privacy.ledger", "Ledger.keep", 3, 0),
     "before the report": ("distcondense.study.run", "write_report", 1, 4),
 }

@@ -32,6 +32,7 @@ from distcondense.methods.base import (
     method_named,
     method_names,
     methods,
+    one_or_list,
     options_of,
     planned,
     refuse,
@@ -126,7 +127,8 @@ def fixed(
             say=console.say, cluster=cluster, odometer=account, **said,
         )  # fmt: skip
     if as_json:
-        measured = {name: result.internal[name] for name in ("scores", "scores_note")}
+        names = ("sets",) if "sets" in result.internal else ("scores", "scores_note")
+        measured = {name: result.internal[name] for name in names}
         typer.echo(json.dumps({"out": str(out), "privacy": result.privacy.to_dict(), **measured}))
         return
     console.run_table(table_name(table), result.internal)
@@ -168,7 +170,9 @@ def _method_options() -> list[inspect.Parameter]:
         for entry in fields(method.Options):
             if entry.metadata["cli"]:
                 takes.setdefault(entry.name, []).append(method.name)
-                entries.setdefault(entry.name, (entry, types_of(method.Options)[entry.name]))
+                hint = types_of(method.Options)[entry.name]
+                if entry.name not in entries or one_or_list(hint):  # whoever takes only one says so
+                    entries[entry.name] = (entry, hint)
                 defaults.setdefault(entry.name, set()).add(entry.default)
     everybody = list(method_names())
     for name, (entry, hint) in entries.items():
@@ -176,7 +180,8 @@ def _method_options() -> list[inspect.Parameter]:
         said = len(defaults[name]) == 1 and entry.default not in (None, ()) and not isinstance(entry.default, bool)
         default = f" ({_shown(entry.default)})" if said else ""
         flag = (f"--{name.replace('_', '-')}",) if entry.default is False else ()  # else --x and --no-x
-        found.append(_parameter(name, _plain_type(hint), entry.metadata["about"] + default, panel, flag))
+        more = {"parser": whole_numbers, "metavar": "INTEGER[,INTEGER…]"} if one_or_list(hint) else {}
+        found.append(_parameter(name, _plain_type(hint), entry.metadata["about"] + default, panel, flag, **more))
     found += [
         inspect.Parameter(
             old,
@@ -189,9 +194,20 @@ def _method_options() -> list[inspect.Parameter]:
     return found
 
 
-def _parameter(name: str, kind: Any, about: str, panel: str, flag: tuple[str, ...] = ()) -> inspect.Parameter:
-    note = Annotated[kind | None, typer.Option(*flag, help=about, rich_help_panel=panel, show_default=False)]  # type: ignore[valid-type]
+def _parameter(
+    name: str, kind: Any, about: str, panel: str, flag: tuple[str, ...] = (), **more: Any
+) -> inspect.Parameter:
+    note = Annotated[kind | None, typer.Option(*flag, help=about, rich_help_panel=panel, show_default=False, **more)]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=note)
+
+
+def whole_numbers(said: str) -> Any:
+    """100 is a number, 50,100,500 a list of them."""
+    try:
+        numbers = tuple(int(part) for part in said.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{said!r} is not a whole number, or several with commas between them") from None
+    return numbers if len(numbers) > 1 else numbers[0]
 
 
 def _plain_type(hint: Any) -> Any:

@@ -25,6 +25,7 @@ WAYS = {
     CONDENSED: "Condensed (synthetic)",
     RANDOM: "Random real rows, same number",
 }
+WITHOUT_ROWS = (FULL, REFERENCE)  # the same for every condensed set of a run
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ computed on patients: they belong in `internal/`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from distcondense.data.features import check_features
 from distcondense.data.persons import Split, Stratified, split_from
 from distcondense.data.schema import Schema
 from distcondense.errors import ModelError, UserError
-from distcondense.evaluate.score import CONDENSED, FULL, RANDOM, REFERENCE, RESAMPLES, Score, bootstrap
+from distcondense.evaluate.score import CONDENSED, FULL, RANDOM, REFERENCE, RESAMPLES, WITHOUT_ROWS, Score, bootstrap
 from distcondense.methods.base import Condensed
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner
@@ -150,15 +150,20 @@ class Site:
     test: Index
 
 
-def evaluate(home: Home, *, seed: int, threads: int, name: str = "held out") -> tuple[list[Score], str]:
-    """Every way to train on the held-out part of home; and, where nothing can be measured, why."""
+def evaluate(
+    home: Home, *, seed: int, threads: int, name: str = "held out", known: Sequence[Score] = ()
+) -> tuple[list[Score], str]:
+    """Every way to train on the held-out part of home; and, where nothing can be measured, why.
+
+    known: the scores of another set of the same run at the same place. Models that no synthetic row taught are theirs.
+    """
     if why := _nothing_to_measure(home):
         return [], why
-    return evaluate_at(home, [Site(name, home.cohort, home.split.test)], seed=seed, threads=threads), ""
+    return evaluate_at(home, [Site(name, home.cohort, home.split.test)], seed=seed, threads=threads, known=known), ""
 
 
 def evaluate_elsewhere(
-    home: Home, cohorts: Mapping[str, Cohort], *, seed: int, threads: int
+    home: Home, cohorts: Mapping[str, Cohort], *, seed: int, threads: int, known: Sequence[Score] = ()
 ) -> dict[str, tuple[list[Score], str]]:
     """The same on other sites' patients: per site its scores, or why there are none.
 
@@ -171,15 +176,18 @@ def evaluate_elsewhere(
             sites.append(Site(name, cohort, Stratified(seed).of(cohort).test))
         except UserError as error:
             why[name] = str(error)
-    scores = evaluate_at(home, sites, seed=seed, threads=threads) if sites else []
+    scores = evaluate_at(home, sites, seed=seed, threads=threads, known=known) if sites else []
     return {name: ([score for score in scores if score.tested_on == name], why.get(name, "")) for name in cohorts}
 
 
-def evaluate_at(home: Home, sites: list[Site], *, seed: int, threads: int) -> list[Score]:
+def evaluate_at(home: Home, sites: list[Site], *, seed: int, threads: int, known: Sequence[Score] = ()) -> list[Score]:
     """Scores of every way to train at home, at every site. Thresholds are chosen at home, on rows not tested on."""
-    return [
-        score for way in ways_to_train(home, seed=seed, threads=threads) for score in _scores_of(home, way, sites, seed)
-    ]
+    scores = [score for score in known if score.trained_on in WITHOUT_ROWS]
+    done = {score.trained_on for score in scores}
+    for way in ways_to_train(home, seed=seed, threads=threads):
+        if way.name not in done:
+            scores += _scores_of(home, way, sites, seed)
+    return scores
 
 
 def _scores_of(home: Home, way: Way, sites: list[Site], seed: int) -> Iterator[Score]:
@@ -213,10 +221,12 @@ def _nothing_to_measure(home: Home) -> str:
     return ""
 
 
-def measured(home: Home, *, seed: int, threads: int, must: bool) -> tuple[list[Score], str]:
+def measured(
+    home: Home, *, seed: int, threads: int, must: bool, known: Sequence[Score] = ()
+) -> tuple[list[Score], str]:
     """`evaluate`, where a failure is a note unless it `must` work: a budget that is spent is not lost for it."""
     try:
-        return evaluate(home, seed=seed, threads=threads)
+        return evaluate(home, seed=seed, threads=threads, known=known)
     except Exception as error:
         if must:
             raise

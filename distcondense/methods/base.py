@@ -91,7 +91,9 @@ class Options:
 
     def problems(self) -> Iterator[SettingsError]:
         """Everything outside its range, and settings that contradict each other."""
-        yield from self.need(1 <= self.ipc <= 2**31, "ipc", "must be between 1 and 2**31")
+        yield from self.need(len(self.ipcs) > 0, "ipc", "must name at least one number")
+        yield from self.need(all(1 <= ipc <= 2**31 for ipc in self.ipcs), "ipc", "must be between 1 and 2**31")
+        yield from self.need(len(set(self.ipcs)) == len(self.ipcs), "ipc", "must not repeat")
         yield from self.need(0 <= self.seed < 2**63, "seed", "must be in [0, 2**63)")
 
     def need(self, good: bool, name: str, rule: str) -> Iterator[SettingsError]:
@@ -103,6 +105,11 @@ class Options:
         default = None if entry.default is MISSING else entry.default
         fix = entry.metadata["typical"] or (f"leave it out for the default, {default}" if default is not None else "")
         return SettingsError(name, rule, found=found, fix=fix)
+
+    @property
+    def ipcs(self) -> tuple[int, ...]:
+        """Of every set that is made: one, or more where the method takes a list as `ipc`."""
+        return (self.ipc,)
 
     @property
     def promise(self) -> str:
@@ -139,6 +146,10 @@ def as_type(value: Any, kind: Any) -> Any:
         return None if None in parts else tuple(parts)
     truth = type(value).__name__ in ("bool", "bool_")  # NumPy's is called one or the other
     for one in get_args(kind) or (kind,):
+        if getattr(one, "__origin__", None) is tuple:
+            if (several := as_type(value, one)) is not None:
+                return several
+            continue
         if truth:
             if one is bool:
                 return bool(value)
@@ -157,13 +168,19 @@ def any_length(kind: Any) -> bool:
     return getattr(kind, "__origin__", None) is tuple and get_args(kind)[-1] is Ellipsis
 
 
+def one_or_list(kind: Any) -> bool:
+    """Whether it is one number or a list of them."""
+    return any(map(any_length, get_args(kind)))
+
+
 def words_for(kind: Any) -> str:
     if any_length(kind):
-        return "a list of texts"
+        return f"a list of {'whole numbers' if get_args(kind)[0] is int else 'texts'}"
     if getattr(kind, "__origin__", None) is tuple:
         return "two numbers"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    return " or ".join(names[one] for one in get_args(kind) or (kind,) if one in names)
+    words = (words_for(one) if any_length(one) else names.get(one) for one in get_args(kind) or (kind,))
+    return " or ".join(filter(None, words))
 
 
 # -- what a method works with -----------------------------------------------------------------------------------------
@@ -251,7 +268,9 @@ class Method(Protocol):
     """One way to make a condensed table.
 
     One that reads patients through a gate also has `planned(facts, options) -> tuple[Event, ...]`, what it will ask:
-    an account is charged that. One without is charged as what it is, a run that no ε bounds.
+    an account is charged that. One without is charged as what it is, a run that no ε bounds. One whose options take a
+    list as `ipc` also has `condense_each(cohort, options, context) -> Mapping[int, Condensed]`: a set of each IPC, all
+    from one read of the patients under one guarantee, and so with one schema, statement and splitting.
     """
 
     name: ClassVar[str]
@@ -317,7 +336,18 @@ def options_of(method: Method, given: Mapping[str, Any]) -> Any:
             f"method {method.name}", "takes only settings of its own", found=", ".join(unknown),
             fix="; ".join(_instead(name, method, legal) for name in unknown),
         )  # fmt: skip
+    several = given.get("ipc")
+    if isinstance(several, tuple | list) and not takes_several(method):
+        raise SettingsError(
+            "ipc", f"must be one whole number for method {method.name}: every IPC is a run of its own",
+            found=f"a list of {len(several)}", fix="start one run per IPC, each with its own --out",
+        )  # fmt: skip
     return method.Options(**given)
+
+
+def takes_several(method: Method) -> bool:
+    """Whether it makes sets of several IPC in one run: its `ipc` may be a list."""
+    return one_or_list(types_of(method.Options)["ipc"])
 
 
 def _instead(name: str, method: Method, legal: list[str]) -> str:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from distcondense.evaluate.score import WAYS, Score, find
+from distcondense.evaluate.score import WAYS, WITHOUT_ROWS, Score, find
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import Privacy
 
@@ -68,11 +68,17 @@ class Console:
 
     def run_table(self, name: str, record: dict[str, Any]) -> None:
         """Full data, condensed and random real rows side by side, each number with its 95% interval."""
-        if record["scores_note"]:
-            self.say(record["scores_note"])
-            return
-        scores = [Score.from_dict(entry) for entry in record["scores"]]
-        self.out.print(score_table(name, {"": scores}, record["privacy"]))
+        sets = record.get("sets", [record])
+        for note in dict.fromkeys(one["scores_note"] for one in sets if one["scores_note"]):
+            self.say(note)
+        groups = {f"IPC {one['ipc']}": [Score.from_dict(entry) for entry in one["scores"]] for one in sets}
+        groups = {ipc: scores for ipc, scores in groups.items() if scores}
+        if len(groups) > 1:
+            every = [score for score in next(iter(groups.values())) if score.trained_on in WITHOUT_ROWS]
+            own = {ipc: [s for s in scores if s.trained_on not in WITHOUT_ROWS] for ipc, scores in groups.items()}
+            groups = {"every set": every, **own}
+        if groups:
+            self.out.print(score_table(name, groups, record["privacy"], by="set"))
 
     def methods_table(self, name: str, records: dict[str, dict[str, Any]]) -> None:
         """Several methods on one cohort in one table, each labelled as what it is."""
@@ -107,14 +113,14 @@ def fate(privacy: Privacy) -> str:
     return "to hand over"
 
 
-def score_table(name: str, groups: Mapping[str, Sequence[Score]], privacy: str) -> Table:
+def score_table(name: str, groups: Mapping[str, Sequence[Score]], privacy: str, by: str = "method") -> Table:
     """A row per way to train, a column per measure; a group of rows per entry."""
     every = [score for scores in groups.values() for score in scores]
     tested = sorted({score.n for score in every})
     rows = " and ".join(map(str, tested))
     table = Table(title=f"{escape(name)}: trained on …, tested on {rows} real rows never used in training")
     if len(groups) > 1:
-        table.add_column("method", overflow="fold", max_width=44)
+        table.add_column(by, overflow="fold", max_width=44)
     table.add_column("trained on", overflow="fold")
     table.add_column("rows", justify="right")
     measures = list(dict.fromkeys(score.measure for score in every))

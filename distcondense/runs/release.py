@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -25,7 +26,7 @@ from distcondense.privacy.verify import Verified, statement_file, statement_of_f
 from distcondense.runs.files import plain, write_json, write_whole
 
 LABEL = "distcondense"  # under which the guarantee stands in a frame's attributes and a Parquet file's metadata
-CSV, PARQUET, SCHEMA = "condensed.csv", "condensed.parquet", "schema.toml"
+TABLE, SCHEMA = "condensed", "schema.toml"  # TABLE.csv and TABLE.parquet; TABLE-IPC of each set where there are several
 PRIVATE_KEY, PUBLIC_KEY = "private.pem", "public.pem"
 
 
@@ -37,23 +38,31 @@ def label_frame(frame: pd.DataFrame, privacy: Privacy) -> None:
     frame.attrs[LABEL] = plain(privacy.label())
 
 
-def write_release(room: Path, frame: pd.DataFrame, schema: str, privacy: Privacy) -> None:
-    """Fill `release/`; the frame carries its label already."""
-    write_table(frame, room)
+def table_names(ipcs: Collection[int]) -> dict[int, str]:
+    """What the table of each IPC is called."""
+    return {ipc: TABLE if len(ipcs) == 1 else f"{TABLE}-{ipc}" for ipc in ipcs}
+
+
+def write_release(room: Path, frames: Mapping[str, pd.DataFrame], schema: str, privacy: Privacy) -> None:
+    """Fill `release/` with tables by their names, which carry their label already; one statement is bound to all."""
+    for name, frame in frames.items():
+        write_table(frame, room, name)
     (room / SCHEMA).write_text(schema, encoding="utf-8")
-    hashes = {name: hash_of(room / name) for name in (CSV, PARQUET, SCHEMA)}
+    tables = [f"{name}.{kind}" for name in frames for kind in ("csv", "parquet")]
+    hashes = {name: hash_of(room / name) for name in (*tables, SCHEMA)}
     write_json(room / STATEMENT, bound(plain(privacy.to_dict()), hashes, software()))
 
 
-def write_table(frame: pd.DataFrame, room: Path) -> None:
+def write_table(frame: pd.DataFrame, room: Path, name: str = TABLE) -> None:
     parquet = frame.copy()
-    for name in parquet.select_dtypes(object).columns:
-        if len({type(value) for value in parquet[name].dropna()}) > 1:  # a Parquet column has one type
-            parquet[name] = parquet[name].map(str, na_action="ignore")
+    for column in parquet.select_dtypes(object).columns:
+        if len({type(value) for value in parquet[column].dropna()}) > 1:  # a Parquet column has one type
+            parquet[column] = parquet[column].map(str, na_action="ignore")
     table = pa.Table.from_pandas(parquet, preserve_index=False)
     label = json.dumps(frame.attrs[LABEL], ensure_ascii=False)
-    pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), LABEL: label}), room / PARQUET)
-    frame.to_csv(room / CSV, index=False)
+    labelled = table.replace_schema_metadata({**(table.schema.metadata or {}), LABEL: label})
+    pq.write_table(labelled, room / f"{name}.parquet")
+    frame.to_csv(room / f"{name}.csv", index=False)
 
 
 def software() -> dict[str, Any]:
@@ -91,18 +100,16 @@ def commit_of(checkout: Path) -> str | None:
 
 
 def verify_release(path: Path, *, key: Path | None = None) -> Verified:
-    """`privacy.verify`, and what needs more than a statement: the table's own label and, with a key, the signature."""
+    """`privacy.verify`, and what needs more than a statement: each table's own label and, with a key, the signature."""
     public = None if key is None else _load(key, public=True)
     found, file = verify(path), statement_file(path)
-    found = found.plus(_wrong_label(file), [])
+    tables = sorted(file.parent.glob(f"{TABLE}*.parquet"))
+    found = found.plus([wrong for table in tables for wrong in _wrong_label(file, table)], [])
     return found if public is None else found.plus(*_signature(file, public))
 
 
-def _wrong_label(file: Path) -> list[str]:
-    table = file.parent / PARQUET
-    if not table.is_file():
-        return []
-    wrong = [f"the label of {PARQUET} is not that of the statement"]
+def _wrong_label(file: Path, table: Path) -> list[str]:
+    wrong = [f"the label of {table.name} is not that of the statement"]
     try:
         due = statement_of_file(json.loads(file.read_text(encoding="utf-8"))).label()
         label = json.loads((pq.read_schema(table).metadata or {})[LABEL.encode()])

@@ -1,4 +1,4 @@
-"""`Result`: the condensed table in original units, what privacy it has, and how to hand it over.
+"""`Result`: the condensed table in original units, what privacy it has, and how to hand it over. `Results`: several.
 
 A pickle or a copy of a result holds what may be released and nothing that was computed on patients: neither the run's
 record (exact numbers of rows, scores) nor its identity (a digest of the data).
@@ -6,6 +6,7 @@ record (exact numbers of rows, scores) nor its identity (a digest of the data).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.folder import RunFolder
-from distcondense.runs.release import label_frame, write_release
+from distcondense.runs.release import TABLE, label_frame, table_names, write_release
 
 
 def table_of(features: pd.DataFrame, kind: Kind, labelled: Labelled) -> pd.DataFrame:
@@ -82,9 +83,9 @@ class Result:
     def training_data(self) -> tuple[pd.DataFrame, Any, Floats]:
         """X, y, sample_weight for scikit-learn or lifelines; weights have mean 1.
 
-        X is numeric, in original units, categories one-hot. Binary: y is 0/1 and a row with a soft label appears as a
-        weighted pair; several classes: as one weighted row a class. Continuous: y is the expected value. Survival: y is
-        a frame with the time and the event (0/1).
+        X is numeric, in original units, categories one-hot. y is the plain outcome: 0/1, a class, or a frame with the
+        time and the event (0/1); of a number what is expected. Weights restore the population: the prevalence of each
+        class; a model that only ranks patients needs none.
         """
         labelled = self._labelled()
         assert labelled.weight is not None
@@ -95,7 +96,7 @@ class Result:
         """X, soft labels, weights (in persons, as released) for models that take expectations as labels.
 
         Binary: probabilities of yes, for XGBoost and LightGBM. Several classes: (m, K) probabilities. Continuous:
-        expected values. Better than weighted pairs there: a booster that subsamples rows would tear a pair apart.
+        expected values.
         """
         labelled = self._labelled()
         if labelled.soft is None:
@@ -116,31 +117,98 @@ class Result:
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the run folder: `release/` to hand over, `internal/` for the custodian only."""
         self.record  # noqa: B018  (refused before a folder is made)
-        folder = RunFolder(Path(path))
-        folder.claim(self.identity, resume=not force and not folder.finished and folder.internal.exists(), force=force)
+        folder = _claimed(path, self.identity, force=force)
         self.write(folder)
         return folder.path
 
     def write(self, folder: RunFolder) -> None:
         """Fill a folder that is already this run's; run.json comes last and marks it finished."""
-        if self.privacy.charged:
-            self._bring_the_account(folder)
-        folder.write_release(lambda room: write_release(room, self.frame, self.schema.to_toml(), self.privacy))
-        folder.finish(self.internal)
+        _write(folder, {TABLE: self}, self.internal)
 
-    def _bring_the_account(self, folder: RunFolder) -> None:
-        """The folder's ledger becomes this run's; what other runs spent, here or where it was made, stays counted."""
-        own, there = self.privacy.events, read_events(folder.ledger)
-        others = unite(self.earlier, folder.earlier_events(), there)
-        if {event.run for event in there} != {event.run for event in own}:
-            folder.replace_ledger(own)
-        folder.account(others)
-        assert self.privacy.delta is not None
-        earlier = folder.earlier_events()
-        both = with_earlier(own, earlier, self.privacy.delta)
-        counted = replace(
-            self.privacy, epsilon_with_earlier_runs=both,
-            advantage_with_earlier_runs=advantage_with_earlier(own, earlier, both),
-        )  # fmt: skip
-        object.__setattr__(self, "privacy", counted)
-        label_frame(self.frame, counted)
+
+@dataclass(frozen=True)
+class Results(Mapping[int, Result]):
+    """What `condense` gives back where several IPC are asked for: {IPC: `Result`}, in the order asked.
+
+    All sets come from one read of the patients: one ledger, one split, and one ε that covers all of them together.
+    """
+
+    sets: dict[int, Result]
+    internal: dict[str, Any] = field(default_factory=dict, repr=False)  # run.json
+
+    def __getitem__(self, ipc: int) -> Result:
+        return self.sets[ipc]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.sets)
+
+    def __len__(self) -> int:
+        return len(self.sets)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The release side only, as of each result."""
+        return {**self.__dict__, "internal": {}}
+
+    @property
+    def _any(self) -> Result:
+        """For what all of them share."""
+        return next(iter(self.sets.values()))
+
+    @property
+    def privacy(self) -> Privacy:
+        return self._any.privacy
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """run.json, as of a result; the scores of each set are in `sets`."""
+        self._any.record  # noqa: B018  (refused where it came out of a pickle)
+        return self.internal
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write one run folder with all sets: one schema and one statement, a table of each IPC."""
+        record = self.record
+        folder = _claimed(path, self._any.identity, force=force)
+        _write(folder, self._named(), record)
+        return folder.path
+
+    def write(self, folder: RunFolder) -> None:
+        """Fill a folder that is already this run's."""
+        _write(folder, self._named(), self.internal)
+
+    def _named(self) -> dict[str, Result]:
+        return {name: self.sets[ipc] for ipc, name in table_names(self.sets).items()}
+
+
+def _claimed(path: str | Path, identity: dict[str, Any], *, force: bool) -> RunFolder:
+    folder = RunFolder(Path(path))
+    folder.claim(identity, resume=not force and not folder.finished and folder.internal.exists(), force=force)
+    return folder
+
+
+def _write(folder: RunFolder, sets: Mapping[str, Result], record: dict[str, Any]) -> None:
+    """Tables by their names, all of one run."""
+    first = next(iter(sets.values()))
+    if first.privacy.charged:
+        counted = _bring_the_account(first, folder)
+        for one in sets.values():
+            object.__setattr__(one, "privacy", counted)
+            label_frame(one.frame, counted)
+    frames = {name: one.frame for name, one in sets.items()}
+    folder.write_release(lambda room: write_release(room, frames, first.schema.to_toml(), first.privacy))
+    folder.finish(record)
+
+
+def _bring_the_account(result: Result, folder: RunFolder) -> Privacy:
+    """The folder's ledger becomes this run's; what other runs spent, here or where it was made, is counted."""
+    own, there = result.privacy.events, read_events(folder.ledger)
+    others = unite(result.earlier, folder.earlier_events(), there)
+    if {event.run for event in there} != {event.run for event in own}:
+        folder.replace_ledger(own)
+    folder.account(others)
+    assert result.privacy.delta is not None
+    earlier = folder.earlier_events()
+    both = with_earlier(own, earlier, result.privacy.delta)
+    return replace(
+        result.privacy, epsilon_with_earlier_runs=both,
+        advantage_with_earlier_runs=advantage_with_earlier(own, earlier, both),
+    )  # fmt: skip

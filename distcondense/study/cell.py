@@ -33,10 +33,12 @@ from distcondense.api import condense
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import Schema
 from distcondense.errors import DistcondenseWarning, RunFolderError, UserError
+from distcondense.evaluate.score import Score
 from distcondense.evaluate.utility import Home, evaluate_elsewhere
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.files import write_json, write_whole
 from distcondense.runs.folder import RunFolder
+from distcondense.runs.release import TABLE
 from distcondense.runs.result import Result
 from distcondense.study.design import Cell
 from distcondense.study.entries import digest
@@ -170,14 +172,20 @@ def _make(cell: Cell, folder: StudyFolder, threads: int) -> None:
     done = folder.elsewhere(cell)
     to_do = _sites_to_do(cell, done)
     if to_do:
-        home = home_of(run, load(cell.source, cell.endpoint) if cohort is None else cohort)
+        cohort = load(cell.source, cell.endpoint) if cohort is None else cohort
         sites = {source.name: load(source, endpoint, apart_from=cell.source) for source, endpoint in to_do}
-        found = evaluate_elsewhere(home, sites, seed=cell.seed, threads=threads)
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in sites}
+        known: list[Score] = []
+        for ipc in cell.ipcs:
+            home = home_of(run, cohort, ipc if len(cell.ipcs) > 1 else None)
+            tests = evaluate_elsewhere(home, sites, seed=cell.seed, threads=threads, known=known)
+            known = [score for scores, _ in tests.values() for score in scores]
+            for name, (scores, note) in tests.items():
+                found[name].append({"ipc": ipc, "scores": [s.to_dict() for s in scores], "scores_note": note})
         for source, endpoint in to_do:
-            scores, note = found[source.name]
+            sets = found[source.name]
             done[source.name] = {
-                "site": _identity(source, endpoint), "scores": [score.to_dict() for score in scores],
-                "scores_note": note,
+                "site": _identity(source, endpoint), **({"sets": sets} if len(sets) > 1 else sets[0])
             }  # fmt: skip
         write_json(run.internal / "elsewhere.json", done)
 
@@ -200,11 +208,15 @@ def _sites_to_do(cell: Cell, done: dict[str, Any]) -> list[tuple[Source, Endpoin
     return [(s, e) for s, e in cell.test_on if done.get(s.name, {}).get("site") != _identity(s, e)]
 
 
-def home_of(run: RunFolder, cohort: Cohort) -> Home:
-    """What a finished run condensed, from its release and its record: nobody condenses again for one more test."""
+def home_of(run: RunFolder, cohort: Cohort, ipc: int | None = None) -> Home:
+    """What a finished run condensed, from its release and its record: nobody condenses again for one more test.
+
+    ipc: which of its sets, where it has several.
+    """
+    table = TABLE if ipc is None else f"{TABLE}-{ipc}"
     record, stated = read_json(run.internal / "run.json"), read_json(run.release / "privacy.json")
     return Home.of_result(cohort, Result(
-        frame=pd.read_parquet(run.release / "condensed.parquet"),
+        frame=pd.read_parquet(run.release / f"{table}.parquet"),
         schema=Schema.from_toml(run.release / "schema.toml"),
         kind=cohort.outcome.kind,
         privacy=Privacy(**{entry.name: stated[entry.name] for entry in fields(Privacy)}),

@@ -20,6 +20,8 @@
     epsilon = [1.0, 2.5]               # of the guarantee that the method can give
     settings = {holdout = 0.2}         # any other option of the method
 
+Where a method makes sets of several IPC from one read of the patients, they are one cell: one fit, one split, one ε.
+
 Every problem of a file is in one message. A cell's folder is named after what the cell is: a readable part and a digest
 of its definition with the contents of its table, so a changed file never finds the cells of another definition. The
 digest is salted by the study's folder (`study.cell.StudyFolder`): nobody outside can tell whose rows are in it.
@@ -50,6 +52,7 @@ from distcondense.methods.base import (
     methods,
     options_of,
     refuse,
+    takes_several,
 )
 from distcondense.study.entries import Entry
 from distcondense.study.sources import Data, Endpoint, Source, read_data, read_odometer, wrong_sites
@@ -58,6 +61,7 @@ STUDY = ("name", "seeds", "ipc", "memory_gb", "threads", "odometer")
 METHOD = ("name", "method", "reference", "epsilon", "ipc", "data", "settings")
 GRID = ("ipc", "epsilon", "seed", "reference")  # options that the grid itself sets
 MOST_CELLS = 10_000  # a typing error in a list, not a study
+IPC_SHOWN = 40  # letters of a folder's name
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class Cell:
     method: str  # as the study calls it
     made_by: str  # as the registry of methods calls it
     reference: str
-    ipc: int
+    ipc: int | tuple[int, ...]  # several: of a method that makes all of them from one read of the patients
     epsilon: float | None
     seed: int
     settings: dict[str, Any] = field(default_factory=dict)
@@ -86,6 +90,10 @@ class Cell:
     def data(self) -> str:
         """The table, and which of its outcomes where there are several."""
         return f"{self.source.name}:{self.endpoint.name}" if self.endpoint.name else self.source.name
+
+    @property
+    def ipcs(self) -> tuple[int, ...]:
+        return self.ipc if isinstance(self.ipc, tuple) else (self.ipc,)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -107,8 +115,10 @@ class Cell:
     def name(self) -> str:
         """The readable part of its folder's name, which says nothing about patients."""
         epsilon = "" if self.epsilon is None else f"eps{self.epsilon:g}-{self.guarantee}"
-        parts = (self.source.name, self.endpoint.name, self.method, self.reference, f"ipc{self.ipc}", epsilon,
-                 f"seed{self.seed}")  # fmt: skip
+        ipc = f"ipc{'+'.join(map(str, self.ipcs))}"
+        if len(ipc) > IPC_SHOWN:
+            ipc = f"{len(self.ipcs)}-ipcs"
+        parts = (self.source.name, self.endpoint.name, self.method, self.reference, ipc, epsilon, f"seed{self.seed}")
         return "-".join(part for part in parts if part)
 
 
@@ -205,6 +215,14 @@ class _Asked:
     data: tuple[str, ...]
     settings: dict[str, Any]
 
+    @property
+    def together(self) -> tuple[int | tuple[int, ...], ...]:
+        """What a cell has for IPC: all of them where the method makes their sets from one read, else one."""
+        several = len(self.ipcs) > 1 and takes_several(method_named(self.made_by))
+        return (
+            (tuple(sorted(self.ipcs)),) if several else self.ipcs
+        )  # sorted: their order in the file reads nobody again
+
 
 def _asked(values: Any, number: int, ipc: tuple[int, ...], seeds: tuple[int, ...], problems: list[str]) -> _Asked:
     old = {word: values[word] for word in OLD_WORDS if isinstance(values, Mapping) and word in values}
@@ -279,7 +297,7 @@ def _cells(
             others = (known[name] for name in table.test_on)
             sites = tuple((o.source, next(e for e in o.endpoints if e.name == endpoint.name)) for o in others)
             for reference in _references(table, facts, one, problems):
-                for epsilon, ipc in product(one.epsilons, one.ipcs):
+                for epsilon, ipc in product(one.epsilons, one.together):
                     cells = [Cell(table.source, endpoint, one.name, one.made_by, reference, ipc, epsilon, seed,
                                   one.settings, sites, table.odometer or odometer) for seed in seeds]  # fmt: skip
                     problems += [f"{one.where} data {table.name!r}: {problem}" for problem in _refused(cells[0], facts)]

@@ -1,7 +1,7 @@
 """The tidy table of a study: the scores of all finished cells, one row each, with what the cell is and promises.
 
-One row per cell × tested on × trained on × metric. `method` is what the study file calls a method, `made_by` which one
-it is; `main` marks the metric that tables by IPC and plots show.
+One row per cell × IPC × tested on × trained on × metric. `method` is what the study file calls a method, `made_by`
+which one it is; `main` marks the metric that tables by IPC and plots show.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
     main = kind_named(outcome).measures[0]
     head = {
         "study": study, "cell": folder.name(cell), "data": cell.data, "outcome": outcome, "method": cell.method,
-        "made_by": cell.made_by, "reference": cell.reference, "ipc": cell.ipc, "seed": cell.seed,
+        "made_by": cell.made_by, "reference": cell.reference, "seed": cell.seed,
         "epsilon_asked": cell.epsilon, "guarantee_asked": "none" if cell.epsilon is None else cell.guarantee,
         "seconds": record["timings_seconds"]["total"],
     }  # fmt: skip
@@ -52,17 +52,25 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
     }  # fmt: skip
     done = folder.elsewhere(cell)
     tests = {cell.source.name: record, **{s.name: done[s.name] for s, _ in cell.test_on if s.name in done}}
-    for place, test in tests.items():
+    sets = ((place, ipc, test) for place, found in tests.items() for ipc, test in _sets(cell, found).items())
+    for place, ipc, test in sets:
         scores = [Score.from_dict(found) for found in test["scores"]]
         for score in scores:
             yield {
-                **head, "tested_on": place, "trained_on": score.trained_on, "rows": score.rows, "test_rows": score.n,
-                "metric": score.measure, "main": score.measure == main, "value": score.value, "low": score.low,
-                "high": score.high, **(claim if score.covered else ON_PATIENTS), "note": score.note or None,
+                **head, "ipc": ipc, "tested_on": place, "trained_on": score.trained_on, "rows": score.rows,
+                "test_rows": score.n, "metric": score.measure, "main": score.measure == main, "value": score.value,
+                "low": score.low, "high": score.high, **(claim if score.covered else ON_PATIENTS),
+                "note": score.note or None,
             }  # fmt: skip
         if CONDENSED not in {score.trained_on for score in scores}:
             none = bool(stated["answer"])  # a release without an answer has no rows
             yield {
-                **head, "tested_on": place, "trained_on": CONDENSED, "rows": 0 if none else None, "metric": main,
-                "main": True, **claim, "note": test["scores_note"] or ("no answer" if none else "not measured"),
+                **head, "ipc": ipc, "tested_on": place, "trained_on": CONDENSED, "rows": 0 if none else None,
+                "metric": main, "main": True, **claim,
+                "note": test["scores_note"] or ("no answer" if none else "not measured"),
             }  # fmt: skip
+
+
+def _sets(cell: Cell, tested: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """IPC → scores and note of each set that the cell has."""
+    return {one["ipc"]: one for one in tested["sets"]} if "sets" in tested else {cell.ipcs[0]: tested}
