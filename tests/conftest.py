@@ -21,7 +21,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from distcondense import Cohort, Column, Schema
-from distcondense.data.outcome import kinds
 from tests.shell import Answer, Call
 
 # Ray reads these when it is first imported: loopback only, and a token of this test run that touches nobody's home
@@ -95,25 +94,23 @@ def survival() -> Cohort:
     return Cohort.from_frame(small_frame(), time="months", event="event", ignore=["died"], schema=SMALL_TABLE)
 
 
+def quicken(patch: pytest.MonkeyPatch) -> None:
+    """Few candidate sets, exchanges and students: what placement promises holds at any number of them."""
+    from distcondense.methods.private import joint, placement
+    from distcondense.outcomes import panel
+
+    fewer = {"POPULATION": 1500, "CANDIDATES": 300, "PEOPLE": 100, "POOL": 300, "SETS": 2, "STEPS": 60}
+    for name, value in fewer.items():
+        patch.setattr(placement, name, value)
+    patch.setattr(joint, "POOL", 6000)
+    for name, value in {"TREES": 5, "PASSES": 5, "ROUNDS": 10}.items():
+        patch.setattr(panel, name, value)
+    patch.setitem(panel.BOOSTED, "n_estimators", 10)
+
+
 @pytest.fixture
 def quick_placement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few candidate sets, swaps and students: what placement promises holds at any number of them."""
-    from distcondense.methods.private import placement
-    from distcondense.outcomes import binary
-
-    fewer = {"SWAPS_PER_ROW": 40, "POOL": 300, "WIDE_POOL": 800, "UNCORRELATED_CANDIDATES": 3}
-    for name, value in fewer.items():
-        monkeypatch.setattr(placement, name, value)
-    monkeypatch.setattr(binary, "ROUNDS", 10)
-    for kind in kinds():
-        private_side = kind.private_side
-
-        def with_few(self: Any, _made: Any = private_side, **how: Any) -> Any:
-            side = _made(self, **how)
-            object.__setattr__(side, "candidates", 3)
-            return side
-
-        monkeypatch.setattr(kind, "private_side", with_few)
+    quicken(monkeypatch)
 
 
 @pytest.fixture

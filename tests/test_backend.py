@@ -135,8 +135,9 @@ def test_the_kernels_are_right_with_the_jit_off() -> None:
     which = [
         "tests/test_kernels.py",
         "tests/test_jacobian.py",
+        "tests/test_placement.py",
         "-k",
-        "test_kernels or every_depth or any_model or linear",
+        "test_kernels or every_depth or any_model or linear or exchanged_rows",
     ]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error::RuntimeWarning", *which]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, timeout=120)

@@ -14,7 +14,7 @@ import pytest
 
 from distcondense.data import tables
 from distcondense.data.schema import Column, Schema
-from distcondense.methods.private import placement
+from tests.conftest import quicken
 from tests.shell import FOLLOWED, TARGET, Answer, Call, files, refused, write
 from tests.tiny import CANARIES, NUMBER, SCHEMA, TEXT, patients, put
 
@@ -24,9 +24,7 @@ PRIVATE = ["--ipc", "10", "--epsilon", "6", "--threads", "1"]
 @pytest.fixture(autouse=True)
 def quick_placement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few swaps, two candidate sets, small pools: only to save time."""
-    for name, value in (("SWAPS_PER_ROW", 30), ("MAX_WORK", 24_000), ("POOL", 400), ("WIDE_POOL", 1000),
-                        ("UNCORRELATED_CANDIDATES", 2)):  # fmt: skip
-        monkeypatch.setattr(placement, name, value)
+    quicken(monkeypatch)
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def test_a_run_without_privacy_in_the_folder_of_a_private_one_keeps_its_account(
     spend(large, out=tmp_path / "run", force=True)
     kinds = [event.kind for event in folder.earlier_events()]
     assert kinds.count("nonprivate") == 1
-    assert kinds.count("gaussian") == len(first.privacy.events)
+    assert len(kinds) == 1 + len(first.privacy.events)
 
 
 def test_an_unfinished_run_without_privacy_counts_too(large, tmp_path, spend):
@@ -246,7 +246,9 @@ def test_what_a_plan_will_ask_replays_to_at_most_the_budget(epsilon, exponent, c
     except BudgetError:
         return
     found = replay(public.planned, options.delta)
-    assert epsilon * (1 - 2e-3) <= found.epsilon <= epsilon
+    assert found.epsilon <= epsilon
+    if exponent > -12 or not found.picks:  # the PLD of choices has no digits left where the grid takes most of δ
+        assert epsilon * (1 - 2e-3) <= found.epsilon
     assert len(public.planned) == public.plan.answers
     assert {event.unit for event in public.planned} == {"person" if persons else "row"}
 

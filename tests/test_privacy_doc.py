@@ -19,7 +19,6 @@ import distcondense as dc
 from distcondense.data.outcome import kinds
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SettingsError
-from distcondense.methods.private import placement
 from distcondense.methods.private.constants import constants
 from distcondense.outcomes.multiclass import SoftmaxLoss
 from distcondense.privacy import curves, ledger, noise, questions
@@ -34,11 +33,15 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "privacy.md"
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 NO_TEST = "a benchmark, no test"
+FOR_USERS = {"schema.md"}  # how to write something, not how it is made
 # whose constants the document lists, because they shape what is asked of patients …
 MODELLING = (
     "distcondense/data/cells.py",
     "distcondense/methods/private/plan.py",
+    "distcondense/methods/private/domain.py",
     "distcondense/methods/private/fit.py",
+    "distcondense/methods/private/joint.py",
+    "distcondense/methods/private/doubt.py",
     "distcondense/methods/private/smoothing.py",
     "distcondense/outcomes/binary.py",
     "distcondense/outcomes/multiclass.py",
@@ -47,9 +50,11 @@ MODELLING = (
 )
 # … but for these, which are about students and candidate sets: post-processing, or no part of the private method
 AFTERWARDS = {
-    "distcondense/outcomes/binary.py": {"RARE", "STUDENT_SEEDS", "ROUNDS"},
-    "distcondense/outcomes/multiclass.py": {"TREES", "STUDENT_SEED", "CANDIDATES"},
-    "distcondense/outcomes/continuous.py": {"TREES", "STUDENT_SEED", "CANDIDATES", "RESIDUAL"},
+    "distcondense/methods/private/joint.py": {"ROUNDS", "FACTOR", "THRICE"},
+    "distcondense/outcomes/binary.py": {"RARE", "SURE", "CHANCE", "UNEVEN", "EXTREME"},
+    "distcondense/outcomes/multiclass.py": {"TREES", "LEAST_CANDIDATES"},
+    "distcondense/outcomes/continuous.py": {"TREES", "RESIDUAL"},
+    "distcondense/outcomes/survival.py": {"PARTS", "INFLATED"},
 }
 EXAMPLES = ("path.py: name", "path.py::test_name")  # how the document says that it refers
 
@@ -126,7 +131,7 @@ def rows_of(text: str, heading: str) -> list[list[str]]:
 def test_everything_a_document_names_exists(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     assert absent(text) == []
-    assert len(named(text)) > 10
+    assert len(named(text)) > 10 or document.name in FOR_USERS
     for linked in re.findall(r"\]\(([\w./-]+)\)", text):
         assert (document.parent / linked).exists(), linked
 
@@ -215,7 +220,8 @@ def test_the_specification_has_every_question_and_every_step() -> None:
 
 
 def test_a_constant_left_out_of_the_table_would_be_noticed() -> None:
-    assert {"LEAST", "EVIDENCE", "CASES"} <= constants_in("distcondense/methods/private/fit.py")
+    assert {"LEAST", "CHOICE_CELLS"} <= constants_in("distcondense/methods/private/fit.py")
+    assert {"STANDS_OUT", "CASES"} <= constants_in("distcondense/methods/private/doubt.py")
     assert {"SPREADS", "DRIFT"} <= constants_in("distcondense/methods/private/smoothing.py")
     assert {"FEWEST", "MOST"} <= constants_in("distcondense/outcomes/multiclass.py")  # one line, two names
     assert "RISK" not in constants_in("distcondense/outcomes/binary.py")
@@ -224,7 +230,8 @@ def test_a_constant_left_out_of_the_table_would_be_noticed() -> None:
 
 def test_the_gate_has_the_answers_the_document_lists_and_no_other() -> None:
     public = {name for name in dir(PrivateTable) if not name.startswith("_")}
-    answers, steps = {"histogram", "sums", "total", "choose"}, {"shift", "bins"}
+    answers = {"categories", "histogram", "sums", "total", "choose", "related"}
+    steps = {"shift", "bins", "adopt"}
     known = {"names", "sizes", "budget", "ledger", "objective", "groups", "spent"}  # schema, plan and ledger only
     assert public == answers | steps | known
     in_document = {name.removeprefix("PrivateTable.") for _, name in named(DOCUMENT.read_text(encoding="utf-8"))}
@@ -262,12 +269,7 @@ def test_several_classes_without_scaling_would_need_a_factor_of_root_two() -> No
 # ---- what it says about whole runs
 
 
-@pytest.fixture(autouse=True)
-def quick_placement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few swaps, two or three candidate sets, small pools: only to save time."""
-    for name, value in (("SWAPS_PER_ROW", 30), ("MAX_WORK", 6000), ("POOL", 400), ("WIDE_POOL", 1000),
-                        ("UNCORRELATED_CANDIDATES", 2)):  # fmt: skip
-        monkeypatch.setattr(placement, name, value)
+QUICK = pytest.mark.usefixtures("quick_placement")  # few candidate sets, exchanges and students: only to save time
 
 
 def wide_schema(d: int) -> Schema:
@@ -308,6 +310,7 @@ class Named:
     hex = "0" * 32
 
 
+@QUICK
 @pytest.mark.parametrize("make", [binary, several_classes, survival, wide])
 def test_two_tables_with_the_same_answers_give_the_same_release_to_the_byte(
     make: Callable[[int, int], dc.Cohort], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -344,11 +347,13 @@ def test_two_tables_with_the_same_answers_give_the_same_release_to_the_byte(
         assert (tmp_path / "a" / "release" / name).read_bytes() == (tmp_path / "b" / "release" / name).read_bytes()
     if make is binary:  # other answers, other release: the comparison can fail
         monkeypatch.setattr(noise, "discrete_gaussian", gaussian)
+        monkeypatch.setattr(noise, "noisy_top", top)
         dc.condense(make(900, 0), out=tmp_path / "c", **how)
         a, c = ((tmp_path / run / "release" / "condensed.csv").read_bytes() for run in "ac")
         assert a != c
 
 
+@QUICK
 def test_one_seed_does_not_repeat_the_noise() -> None:
     estimates = {
         dc.condense(binary(300, 0), epsilon=1.0, ipc=2, seed=5, threads=1).privacy.parameters["rows_noisy_estimate"]
@@ -357,6 +362,7 @@ def test_one_seed_does_not_repeat_the_noise() -> None:
     assert len(estimates) > 1  # σ is about thirty persons: four equal ones are a chance of about one in a million
 
 
+@QUICK
 def test_a_replaced_run_is_still_counted(tmp_path: Path) -> None:
     how: dict[str, Any] = {"ipc": 2, "threads": 1, "out": tmp_path / "run"}
     first = dc.condense(binary(300, 0), epsilon=1.0, **how)
@@ -372,12 +378,13 @@ def test_a_replaced_run_is_still_counted(tmp_path: Path) -> None:
     assert len(RunFolder(tmp_path / "run").earlier_events()) == len(first.privacy.ledger) + len(second.privacy.ledger)
 
 
+@QUICK
 def test_a_release_can_be_verified_from_its_own_file_and_a_better_claim_is_caught(tmp_path: Path) -> None:
     dc.condense(binary(300, 0), epsilon=1.0, ipc=2, threads=1, out=tmp_path / "run")
     for place in (tmp_path / "run", tmp_path / "run" / "release", tmp_path / "run" / "release" / "privacy.json"):
         found = verify(place)
         assert found.holds
-        assert 0.99 < found.replayed <= found.stated <= 1.0
+        assert 0.97 < found.replayed <= found.stated <= 1.0  # so few rows ask for no pairs, and make no choice
     file = tmp_path / "run" / "release" / "privacy.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "epsilon": 0.9}))
     assert not verify(file).holds

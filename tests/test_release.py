@@ -21,7 +21,7 @@ import pytest
 import distcondense as dc
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import RunFolderError, SettingsError
-from distcondense.methods.private import placement, plan
+from distcondense.methods.private import plan
 from distcondense.methods.private.constants import constants
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.outcomes.binary import Binary
@@ -31,7 +31,7 @@ from distcondense.privacy.statement import Privacy
 from distcondense.report.terminal import fate
 from distcondense.runs import release
 from distcondense.runs.release import LABEL, make_keys, sign, verify_release
-from tests.conftest import SMALL_SCHEMA, small_frame
+from tests.conftest import SMALL_SCHEMA, quicken, small_frame
 from tests.shell import Call, files, refused
 
 NOISELESS = {"method": "published", "noise": False, "steps": 20, "evaluate_every": 20}
@@ -40,9 +40,7 @@ NOISELESS = {"method": "published", "noise": False, "steps": 20, "evaluate_every
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few swaps, two candidate sets, small pools: only to save time."""
-    for name, value in (("SWAPS_PER_ROW", 30), ("MAX_WORK", 6000), ("POOL", 400), ("WIDE_POOL", 1000),
-                        ("UNCORRELATED_CANDIDATES", 2)):  # fmt: skip
-        monkeypatch.setattr(placement, name, value)
+    quicken(monkeypatch)
 
 
 def cohort(schema: Schema | None = SMALL_SCHEMA, rows: int = 600) -> dc.Cohort:
@@ -64,8 +62,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One private run, and beside it one without any noise."""
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("SWAPS_PER_ROW", 30), ("MAX_WORK", 6000), ("POOL", 400)):
-            patch.setattr(placement, name, value)
+        quicken(patch)
         condense(folder / "run")
         condense(folder / "bare", **NOISELESS)
     return folder
@@ -455,11 +452,11 @@ def test_neighbouring_files_with_the_same_answers_give_the_same_release_to_the_b
     """Through the real reader and the real plan; only the noisy integers, and the run's random name, are pinned."""
     alone, both, schema, how = neighbours(kind)
     given: dict[str, Any] = {"epsilon": 8.0, "ipc": 5, "threads": 1, "seed": 3, **KINDS[kind][2]}
-    gaussian = noise.discrete_gaussian
+    gaussian, top = noise.discrete_gaussian, noise.noisy_top
     said: list[Any] = []
 
-    def keep(sums: Any, scale: float) -> Any:
-        said.append(gaussian(sums, scale))
+    def keep(sums: Any, *how: Any) -> Any:
+        said.append(gaussian(sums, *how) if len(how) == 1 else top(sums, *how))
         return said[-1]
 
     class Named:
@@ -472,13 +469,14 @@ def test_neighbouring_files_with_the_same_answers_give_the_same_release_to_the_b
         frame.to_csv(file, index=False) if suffix == "csv" else frame.to_parquet(file, index=False)
         again = iter(said)
         seen = exact.setdefault(name, [])
-        answer = keep if name == "without" else (lambda sums, scale, again=again: next(again))
+        answer = keep if name == "without" else (lambda sums, *how, again=again: next(again))
 
-        def noised(sums: Any, scale: float, seen: list[Any] = seen, answer: Any = answer) -> Any:
+        def noised(sums: Any, *how: Any, seen: list[Any] = seen, answer: Any = answer) -> Any:
             seen.append(sums.copy())
-            return answer(sums, scale)
+            return answer(sums, *how)
 
         monkeypatch.setattr(noise, "discrete_gaussian", noised)
+        monkeypatch.setattr(noise, "noisy_top", noised)
         read = dc.Cohort.from_file(file, **how, person_id="who", schema=schema)
         dc.condense(read, out=tmp_path / name / "run", **given)
     assert len(exact["with"]) == len(exact["without"])

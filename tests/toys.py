@@ -87,9 +87,26 @@ class ShareSide(LogOdds):
     objective: Any = field(default_factory=SoftLogistic)
     link: str = "share"
 
-    def label(self, learned: Any, codes: Any, group: Any, at: Any) -> Labelled:
+    def label(self, learned: Any, codes: Any, at: Any, rows: int) -> Labelled:
         share = self.expected(learned.model.margin(codes), learned)
-        return Labelled(Outcome(self.kind, {"share": share}), share, np.full(len(codes), learned.rows / len(codes)))
+        return Labelled(Outcome(self.kind, {"share": share}), share)
+
+    def strata(self, learned: Any, labelled: Labelled) -> Any:
+        return self.kind.strata(labelled.outcome)
+
+    def lesson(self, labelled: Labelled) -> Any:
+        return labelled.outcome["share"][:, None], None
+
+    def weighted(self, learned: Any, labelled: Labelled) -> Labelled:
+        return PrivateSide.weighted(self, learned, labelled)
+
+    def judge(self, learned: Any, pool: Any, rows: Any) -> Any:
+        truth = self.expected(learned.model.margin(pool), learned)
+
+        def judged(those: Any, labelled: Labelled) -> float:
+            return -ErrorSample(truth, fit_shares(those, labelled.outcome, threads=1).scores(rows), "mae")()
+
+        return judged
 
     def unlabelled(self) -> Labelled:
         none = np.empty(0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -175,11 +175,6 @@ class Ask(Protocol):
     """The gate with a plan: what a kind may ask, by the names it gave its questions."""
 
     @property
-    def wide(self) -> bool:
-        """Columns will be chosen after the kind's own questions."""
-        ...
-
-    @property
     def objective(self) -> Objective: ...
 
     def aim(self, objective: Objective) -> None:
@@ -212,10 +207,11 @@ class Learned:
     marginals: tuple[Floats, ...]  # per used column (groups, cells): cell probabilities in each group of rows
     rows: float  # noisy number of rows
     shares: Floats  # (groups,) noisy share of each group
-    evidence: float  # log evidence that the features say anything about the outcome
+    evidence: float  # that the features say anything about the outcome: standard deviations above chance
     objective: Objective  # with what its own questions told
     facts: Mapping[str, Any] = field(default_factory=dict)  # what the kind keeps of its own questions
     doubt: str = ""  # why there is no answer in this, if there is none
+    joint: Any = None  # methods.private.joint.Joint: whole rows
 
     @property
     def overall(self) -> list[Floats]:
@@ -225,6 +221,14 @@ class Learned:
     @property
     def informative(self) -> bool:
         return not self.doubt
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Rows of each group, counted before anything else."""
+
+    rows: Floats  # (groups,) noisy
+    noise: float  # standard deviation of each
 
 
 def pooled(marginals: Sequence[Floats], shares: Floats) -> list[Floats]:
@@ -251,8 +255,6 @@ class PrivateSide(ABC):
     link: str  # of the private model's expectations
     merged: int = 64  # a merged cell holds at least a 1/(2·merged) share of the rows
     grouping: str = "label"  # columns are counted by these groups; IPC counts rows of each
-    uncorrelated: bool = False  # rows are placed with uncorrelated columns instead of near the population
-    candidates: int = 64  # sets of rows that are judged at most
     steady: bool = False  # the hessian does not change between rounds, so that their answers are averaged
     gradient_noise: float = 1.0  # share of a gradient's noise that `newton` leaves
     effect: str = "score"  # what a table's entries add to, in words
@@ -263,7 +265,7 @@ class PrivateSide(ABC):
     def groups(self) -> int:
         return self.objective.groupings[self.grouping]
 
-    def questions(self, *, wide: bool) -> Mapping[str, float]:
+    def questions(self) -> Mapping[str, float]:
         """Its own questions and their shares of μ², in the order in which they are asked."""
         return {}
 
@@ -283,8 +285,8 @@ class PrivateSide(ABC):
         """Variance of a row's gradient over its hessian: what a sum varies by without any noise."""
         return 1.0
 
-    def first_look(self, held: Floats, noise: Floats, shares: Floats) -> tuple[Floats, Floats] | None:
-        """What the histograms already say about the tables, (precision, information), (S, cells) each.
+    def first_look(self, held: Floats, noise: Floats, shares: Floats) -> tuple[Floats, Floats, Floats] | None:
+        """What the histograms already say about the tables: precision, information and its noise, (S, cells) each.
 
         `held` (groups, cells) are noisy numbers of rows, `noise` (cells,) their variances.
         """
@@ -326,17 +328,35 @@ class PrivateSide(ABC):
         """(n, times) for `PrivateModel.survival_function`."""
         raise no_such_answer("a survival function")
 
-    def prepared(self, learned: Learned, pool: Index) -> Learned:
-        """What it needs to label rows, from a pool of rows as the marginals describe them, (n, d) cells."""
-        return learned
-
-    def group_marginals(self, learned: Learned, pool: Index) -> list[list[Floats]]:
-        """Per group, per column: cell probabilities that rows of the group are drawn from."""
-        return [[by_group[group] for by_group in learned.marginals] for group in range(len(learned.shares))]
+    def tilt(self, learned: Learned, margin: Floats) -> Floats | None:
+        """(n,) how often rows of the population, of these margins, are candidates; None: all alike."""
+        return None
 
     @abstractmethod
-    def label(self, learned: Learned, codes: Index, group: Index, at: Floats) -> Labelled:
-        """Labels of rows: cells (m, d), the group each was drawn for, and a stratified uniform (m,) of each."""
+    def label(self, learned: Learned, codes: Index, at: Floats, rows: int) -> Labelled:
+        """Labels of candidates, each on its own: cells (n, d), a uniform of each (n,), and how many rows are wanted."""
+
+    def strata(self, learned: Learned, labelled: Labelled) -> Index:
+        """(n,) a row is exchanged for one of its stratum only."""
+        return labelled.outcome["label"].astype(np.int64)
+
+    def quotas(self, learned: Learned, stratum: Index, rows: int) -> dict[int, int]:
+        """How many rows a set takes of each stratum: as many of each, where all have candidates."""
+        there = np.unique(stratum)
+        return {int(value): int(count) for value, count in zip(there, shared(rows, np.ones(len(there))), strict=True)}
+
+    @abstractmethod
+    def lesson(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
+        """(n, S) plain labels and soft ones, as numbers for the students of `teaching`."""
+
+    def truth(self, learned: Learned, margin: Floats) -> Floats:
+        """(n, S) or (n,) what these students should say of rows of these margins."""
+        return margin
+
+    def weighted(self, learned: Learned, labelled: Labelled) -> Labelled:
+        """With weights that add up to the noisy number of rows and restore what the population is like."""
+        m = len(next(iter(labelled.outcome.arrays.values())))
+        return replace(labelled, weight=np.full(m, learned.rows / max(m, 1)))
 
     @abstractmethod
     def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
@@ -345,6 +365,19 @@ class PrivateSide(ABC):
     @abstractmethod
     def unlabelled(self) -> Labelled:
         """No rows."""
+
+
+def shared(rows: int, share: Floats) -> Index:
+    """(k,) whole numbers that add up to `rows`, in proportion."""
+    reached = np.round(np.cumsum(share) / np.sum(share) * rows).astype(np.int64)
+    return np.diff(np.concatenate([[0], reached]))
+
+
+def restoring(label: Index, shares: Floats, rows: float) -> Floats:
+    """(m,) weights under which each class has its share, and which add up to `rows`; classes without rows are left."""
+    there = np.bincount(label, minlength=len(shares))
+    share = np.where(there > 0, shares, 0.0)
+    return np.asarray(rows * (share / share.sum() / np.maximum(there, 1))[label], np.float64)
 
 
 def no_such_answer(what: str) -> ModelError:

@@ -25,6 +25,7 @@ from distcondense.models.base import Model
 from distcondense.models.learners import Learner, Lesson, boosted, taught
 from distcondense.outcomes.base import (
     Ask,
+    Counted,
     Judge,
     Kind,
     Labelled,
@@ -33,16 +34,20 @@ from distcondense.outcomes.base import (
     Sampled,
     as_written,
     label_codes,
+    restoring,
 )
 from distcondense.outcomes.measures import AurocSample, ShareSample, auroc, best_threshold, expected_auroc
+from distcondense.outcomes.panel import ROUNDS, SEED, classifiers, standardised
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
 
 RISK = "risk"
 RARE = 0.2  # class weights are used where the rarer class is below this share ("where needed")
-COUNT_SHARE = 0.02  # of μ², for the class counts before columns are chosen
-STUDENT_SEEDS = (1001, 1002)  # two, and neither a user's default, so that no one student's luck is chosen
+COUNT_SHARE = 0.01  # of μ², for the class counts before anything else
 STUDENT = {"objective": "binary:logistic", "max_depth": 5, "learning_rate": 0.1, "subsample": 0.7, "verbosity": 0}
-ROUNDS = 100
+SURE = 2000  # rows up to which a label says on which side of the prevalence a risk lies, and nothing else
+CHANCE = 20_000  # rows from which on it is drawn by chance, as patients' are
+UNEVEN = 5.0  # most by which weights of rows of one label differ
+EXTREME = 0.05  # of candidates are on the rarer side, at least
 
 
 @taught
@@ -134,13 +139,9 @@ class Binary(Kind):
         return Labelled(Outcome(self, {"label": label}), frame[RISK].to_numpy(np.float64))
 
     def training_data(self, X: pd.DataFrame, labelled: Labelled) -> tuple[pd.DataFrame, Any, Floats]:
-        """y is 0/1; a row with a soft label appears as a weighted pair."""
-        assert labelled.soft is not None
+        """y is 0/1, the plain label."""
         assert labelled.weight is not None
-        weights = np.concatenate([labelled.weight * (1 - labelled.soft), labelled.weight * labelled.soft])
-        used = weights > 0
-        both, y = pd.concat([X, X], ignore_index=True), np.repeat([0, 1], len(X))
-        return both[used].reset_index(drop=True), y[used], weights[used]
+        return X, labelled.outcome["label"].astype(np.int64), labelled.weight
 
     def invented(self, train: Outcome, rows: int, positives: int, inside: Floats) -> Outcome:
         return train.with_arrays(label=np.repeat(np.array([0, 1], np.int8), [rows - positives, positives]))
@@ -303,18 +304,16 @@ class LogOdds(PrivateSide):
     link: str = "probability"
     effect: str = "log odds"
 
-    def questions(self, *, wide: bool) -> Mapping[str, float]:
-        """Where columns are chosen the classes are counted first, so that gradients start from the prevalence."""
-        return {"count": COUNT_SHARE} if wide else {}
+    def questions(self) -> Mapping[str, float]:
+        """The classes are counted first: gradients start from the prevalence, and too few cases are seen as such."""
+        return {"count": COUNT_SHARE}
 
     def begin(self, ask: Ask) -> Mapping[str, Any]:
-        if not ask.wide:
-            return {}
-        negative, positive = np.maximum(ask.counts("label", "count"), 1.0)
-        share = float(np.clip(positive / (negative + positive), 1e-4, 1 - 1e-4))
-        start = logit(share)
+        counted = Counted(ask.counts("label", "count"), ask.noise("count"))
+        negative, positive = np.maximum(counted.rows, 1.0)
+        start = logit(float(np.clip(positive / (negative + positive), 1e-4, 1 - 1e-4)))
         ask.shift(start)
-        return {"started": start}
+        return {"started": start, "counted": counted}
 
     def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> float:
         return logit(float(shares[1]))
@@ -335,10 +334,47 @@ class LogOdds(PrivateSide):
         positive = self.expected(margin, learned)
         return np.stack([1 - positive, positive], axis=1)
 
-    def label(self, learned: Learned, codes: Index, group: Index, at: Floats) -> Labelled:
-        risk = self.expected(learned.model.margin(codes), learned)
-        outcome = Outcome(self.kind, {"label": group.astype(np.int8)})
-        return Labelled(outcome, risk, np.full(len(codes), learned.rows / len(codes)))
+    def tilt(self, learned: Learned, margin: Floats) -> Floats:
+        """Half cases and half controls, as the model has them."""
+        risk = self.expected(margin, learned)
+        return np.asarray(risk / max(float(risk.sum()), 1e-12) + (1 - risk) / max(float((1 - risk).sum()), 1e-12))
+
+    def label(self, learned: Learned, codes: Index, at: Floats, rows: int) -> Labelled:
+        """Yes where the risk is above the prevalence: among as many cases as controls, where yes is the likelier.
+
+        Few rows cannot afford chance; the more there are, the more of it they get, up to as much as patients have.
+        """
+        margin = learned.model.margin(codes)
+        start = np.clip(logit(float(learned.shares[1])), *np.quantile(margin, [EXTREME, 1 - EXTREME]))
+        chance = by_chance(rows) * np.log(at / (1 - at))
+        label = (margin - start + chance > 0).astype(np.int8)
+        return Labelled(Outcome(self.kind, {"label": label}), self.expected(margin, learned))
+
+    def lesson(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
+        assert labelled.soft is not None
+        return labelled.outcome["label"][:, None].astype(np.float64), labelled.soft[:, None]
+
+    def weighted(self, learned: Learned, labelled: Labelled) -> Labelled:
+        """So that the label has the private prevalence; and the risk too, as far as no row counts much for others."""
+        assert labelled.soft is not None
+        label, risk, share = labelled.outcome["label"].astype(np.int64), labelled.soft, float(learned.shares[1])
+
+        def tilted(by: float) -> Floats:
+            weight = restoring(label, learned.shares, learned.rows)
+            for value in (0, 1):
+                there = label == value
+                if there.any():
+                    own = np.exp(by * (risk[there] - risk[there].max() if by > 0 else risk[there] - risk[there].min()))
+                    weight[there] *= own / own.mean()
+            return weight
+
+        spread = max(float(np.ptp(risk[label == value])) if (label == value).any() else 0.0 for value in (0, 1))
+        low, high = (-np.log(UNEVEN) / max(spread, 1e-6), np.log(UNEVEN) / max(spread, 1e-6))
+        for _ in range(50):
+            middle = (low + high) / 2
+            weight = tilted(middle)
+            low, high = (middle, high) if weight @ risk < share * weight.sum() else (low, middle)
+        return replace(labelled, weight=tilted((low + high) / 2))
 
     def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
         return _Ranking(self.expected(learned.model.margin(pool), learned), rows)
@@ -352,20 +388,24 @@ def logit(share: float) -> float:
     return float(np.log(share / (1 - share)))
 
 
+def by_chance(rows: int) -> float:
+    """How much of a label is chance in a set of so many rows: 0 to 1."""
+    return float(np.clip(np.log(rows / SURE) / np.log(CHANCE / SURE), 0.0, 1.0))
+
+
 class _Ranking:
-    """How well students of a candidate set rank a pool like the private model does."""
+    """How well students of a candidate set rank a pool like the private model does: naive ones, and one of the risk."""
 
     def __init__(self, truth: Floats, rows: Matrix) -> None:
-        import xgboost as xgb
-
-        self.truth, self.pool = truth, xgb.DMatrix(rows, nthread=1)
+        self.truth, self.pool = truth, rows
 
     def __call__(self, rows: Matrix, labelled: Labelled) -> float:
         import xgboost as xgb
 
-        data = xgb.DMatrix(rows, label=labelled.soft, weight=labelled.weight, nthread=1)
-        total = 0.0
-        for seed in STUDENT_SEEDS:
-            student = xgb.train({**STUDENT, "seed": seed, "nthread": 1}, data, ROUNDS)
-            total += expected_auroc(student.predict(self.pool, output_margin=True), self.truth)
-        return total / len(STUDENT_SEEDS)
+        here, there = standardised(rows, self.pool)
+        label = labelled.outcome["label"]
+        found = [expected_auroc(ask(here, label, there)[:, 1], self.truth) for _, ask in classifiers(2)]
+        data = xgb.DMatrix(rows, label=labelled.soft, nthread=1)
+        student = xgb.train({**STUDENT, "seed": SEED, "nthread": 1}, data, ROUNDS)
+        answer = student.predict(xgb.DMatrix(self.pool, nthread=1), output_margin=True)
+        return float(np.mean([*found, expected_auroc(answer, self.truth)]))

@@ -27,9 +27,10 @@ from distcondense.errors import CohortError, SchemaError
 from distcondense.models.additive import AdditiveModel
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner, Lesson, boosted, sklearn_model, taught
-from distcondense.outcomes.base import Ask, Judge, Kind, Labelled, Learned, PrivateSide, Sampled
-from distcondense.outcomes.binary import refuse_horizon
+from distcondense.outcomes.base import Ask, Judge, Kind, Labelled, Learned, PrivateSide, Sampled, shared
+from distcondense.outcomes.binary import by_chance, refuse_horizon
 from distcondense.outcomes.measures import ErrorSample
+from distcondense.outcomes.panel import SEED, regressors, standardised
 from distcondense.privacy.contributions import Objective, Statistic, Target
 
 EXPECTED = "expected"
@@ -42,9 +43,7 @@ CLIP = 2.5  # residuals are clipped to so many spreads
 GRADIENT_WEIGHT = 0.9  # of the residual in a row's norm; the rest counts rows
 LEAST_SPREAD = 0.1  # of the outcome's own: less is not believed
 RESIDUAL = 0.25  # of the private residual spread on top of the expectation: with all of it few rows teach far less
-CANDIDATES = 32
 TREES = 300  # of a forest
-STUDENT_SEED = 1001
 
 
 @taught
@@ -266,11 +265,10 @@ class Expectation(PrivateSide):
     link: str = "value"
     grouping: str = "stratum"
     effect: str = "expected value"
-    candidates: int = CANDIDATES
     steady: bool = True
     public: tuple[str, ...] = ("the bounds of the outcome",)
 
-    def questions(self, *, wide: bool) -> Mapping[str, float]:
+    def questions(self) -> Mapping[str, float]:
         rounds = {f"spread {number + 1}": SPREAD_SHARE / ROUNDS for number in range(ROUNDS)}
         return {"outcome": OUTCOME_SHARE, **rounds}
 
@@ -318,19 +316,32 @@ class Expectation(PrivateSide):
         column = self.kind.column
         return np.asarray(np.clip(margin, column.low, column.high), np.float64)
 
-    def label(self, learned: Learned, codes: Index, group: Index, at: Floats) -> Labelled:
-        """Rows next to each other in expectation get residuals of opposite sign: their mean stays."""
+    def label(self, learned: Learned, codes: Index, at: Floats, rows: int) -> Labelled:
+        """What is expected, and as much of the residuals as so many rows can afford."""
         margin = learned.model.margin(codes)
-        order = np.argsort(margin, kind="stable")
-        half = special.ndtri(0.5 + 0.5 * at[order][::2])
-        residual = np.empty(len(margin))
-        residual[order] = np.stack([half, -half], axis=1).ravel()[: len(margin)]
-        spread = RESIDUAL * learned.facts["spread"] * learned.facts["unit"]
+        share = RESIDUAL + (1 - RESIDUAL) * by_chance(rows)
         column = self.kind.column
-        value = np.clip(column.rounded(np.clip(margin + spread * residual, column.low, column.high)),
+        spread = share * learned.facts["spread"] * learned.facts["unit"] * special.ndtri(at)
+        value = np.clip(column.rounded(np.clip(margin + spread, column.low, column.high)),
                         column.low, column.high)  # fmt: skip
         outcome = Outcome(self.kind, {"value": np.asarray(value, np.float64)})
-        return Labelled(outcome, self.expected(margin, learned), np.full(len(codes), learned.rows / len(codes)))
+        return Labelled(outcome, self.expected(margin, learned))
+
+    def strata(self, learned: Learned, labelled: Labelled) -> Index:
+        """Fifths of what is expected of the population."""
+        assert labelled.soft is not None
+        cuts = np.unique(np.quantile(labelled.soft, np.arange(1, STRATA) / STRATA))
+        return np.searchsorted(cuts, labelled.soft, side="right").astype(np.int64)
+
+    def quotas(self, learned: Learned, stratum: Index, rows: int) -> dict[int, int]:
+        """As the population has them."""
+        there, many = np.unique(stratum, return_counts=True)
+        counts = shared(rows, many.astype(np.float64))
+        return {int(value): int(count) for value, count in zip(there, counts, strict=True)}
+
+    def lesson(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
+        assert labelled.soft is not None
+        return labelled.outcome["value"][:, None], labelled.soft[:, None]
 
     def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
         return _Agreement(self.expected(learned.model.margin(pool), learned), rows)
@@ -360,11 +371,16 @@ def _cuts(edges: Floats, share: Floats) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class _Agreement:
-    """How much of the private model's expectations over a pool a student of a candidate set explains."""
+    """How closely students follow the private model's expectations over a pool: naive ones, and one of these."""
 
     truth: Floats
     pool: Matrix = field(repr=False)
 
     def __call__(self, rows: Matrix, labelled: Labelled) -> float:
-        student = fit_xgb(rows, labelled.outcome, weight=labelled.weight, soft=labelled.soft, seed=STUDENT_SEED)
-        return ErrorSample(self.truth, student.scores(self.pool), "r2")()
+        here, there = standardised(rows, self.pool)
+        value = labelled.outcome["value"]
+        centre, unit = float(value.mean()), max(float(value.std()), 1e-12)
+        answers = [centre + unit * ask(here, (value - centre) / unit, there) for _, ask in regressors()]
+        boosted_soft = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
+        answers.append(np.asarray(boosted_soft.scores(self.pool), np.float64))
+        return float(np.mean([ErrorSample(self.truth, answer, "r2")() for answer in answers]))

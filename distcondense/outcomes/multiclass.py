@@ -24,6 +24,7 @@ from distcondense.models.base import Model, Rows
 from distcondense.models.learners import Learner, Lesson, boosted_many, sklearn_model, taught
 from distcondense.outcomes.base import (
     Ask,
+    Counted,
     Judge,
     Kind,
     Labelled,
@@ -32,16 +33,17 @@ from distcondense.outcomes.base import (
     Sampled,
     as_written,
     label_codes,
+    restoring,
 )
-from distcondense.outcomes.binary import COUNT_SHARE, RISK, refuse_horizon
+from distcondense.outcomes.binary import COUNT_SHARE, RISK, by_chance, refuse_horizon
 from distcondense.outcomes.measures import ConfusionSample, MacroAurocSample, expected_auroc
+from distcondense.outcomes.panel import SEED, classifiers, standardised
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
 
 FEWEST, MOST = 3, 20  # classes
 HESSIAN_WEIGHT = 1.5  # of h beside g in a row's contribution
-CANDIDATES = 16  # a judge of K classes takes K times as long
+LEAST_CANDIDATES = 0.3  # of an even share of candidates has each class, at least
 TREES = 300  # of a forest
-STUDENT_SEED = 1001
 
 
 def softmax(margin: Floats) -> Floats:
@@ -208,14 +210,9 @@ class Multiclass(Kind):
         return Labelled(Outcome(self, {"label": label_codes(frame[self.names[0]], self.labels)}), soft)
 
     def training_data(self, X: pd.DataFrame, labelled: Labelled) -> tuple[pd.DataFrame, Any, Floats]:
-        """y is the class as the table writes it; a row with soft labels appears once for each class, weighted."""
-        assert labelled.soft is not None
+        """y is the class as the table writes it."""
         assert labelled.weight is not None
-        weights = (labelled.weight[:, None] * labelled.soft).T.ravel()
-        used = weights > 0
-        many = pd.concat([X] * len(self.labels), ignore_index=True)
-        y = as_written(self.labels, np.repeat(np.arange(len(self.labels)), len(X))).to_numpy()
-        return many[used].reset_index(drop=True), y[used], weights[used]
+        return X, as_written(self.labels, labelled.outcome["label"]).to_numpy(), labelled.weight
 
     def private_side(self, *, horizon: float | None = None) -> PrivateSide:
         refuse_horizon(self, horizon)
@@ -280,22 +277,20 @@ class Softmax(PrivateSide):
     objective: Objective
     link: str = "margins"
     effect: str = "score of each class"
-    candidates: int = CANDIDATES
 
     @property
     def gradient_noise(self) -> float:  # type: ignore[override]
         return float(np.sqrt(1 - 1 / self.groups))
 
-    def questions(self, *, wide: bool) -> Mapping[str, float]:
-        return {"count": COUNT_SHARE} if wide else {}
+    def questions(self) -> Mapping[str, float]:
+        return {"count": COUNT_SHARE}
 
     def begin(self, ask: Ask) -> Mapping[str, Any]:
-        if not ask.wide:
-            return {}
-        counts = np.maximum(ask.counts("label", "count"), 1.0)
+        counted = Counted(ask.counts("label", "count"), ask.noise("count"))
+        counts = np.maximum(counted.rows, 1.0)
         start = self.intercept(np.clip(counts / counts.sum(), 1e-4, 1.0), {})
         ask.shift(start)
-        return {"started": start}
+        return {"started": start, "counted": counted}
 
     def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> Floats:
         logs = np.log(shares)
@@ -310,12 +305,13 @@ class Softmax(PrivateSide):
     def _part(self) -> float:
         return (self.groups - 1) / self.groups
 
-    def first_look(self, held: Floats, noise: Floats, shares: Floats) -> tuple[Floats, Floats]:
+    def first_look(self, held: Floats, noise: Floats, shares: Floats) -> tuple[Floats, Floats, Floats]:
         """At the intercept the gradients are known from the numbers of rows by class: a first round that is free."""
         total, share = held.sum(0), shares[:, None]
         G, H = share * total - held, share * (1 - share) * np.maximum(total, 0.0)
         told_by = H * H / (noise + H)
-        return told_by, told_by * self._part * np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
+        step = self._part * np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
+        return told_by, told_by * step, told_by * noise / (noise + H)
 
     def settled(self, table: Floats) -> Floats:
         return table - table.mean(axis=0)
@@ -337,10 +333,41 @@ class Softmax(PrivateSide):
     def probabilities(self, margin: Floats, learned: Learned) -> Floats:
         return softmax(margin)
 
-    def label(self, learned: Learned, codes: Index, group: Index, at: Floats) -> Labelled:
+    def tilt(self, learned: Learned, margin: Floats) -> Floats:
+        """As many of each class, as the model has them."""
+        soft = softmax(margin)
+        return np.asarray((soft / np.maximum(soft.sum(0), 1e-12)).sum(1))
+
+    def label(self, learned: Learned, codes: Index, at: Floats, rows: int) -> Labelled:
+        """The class whose probability is highest above its prevalence: among as many of each, the likeliest.
+
+        Chance comes in with the number of rows, as with two classes. A class that no candidate belongs to is moved
+        ahead until some do.
+        """
         soft = softmax(learned.model.margin(codes))
-        weight = np.full(len(codes), learned.rows / len(codes))
-        return Labelled(Outcome(self.kind, {"label": group.astype(np.int64)}), soft, weight)
+        share = by_chance(rows)
+        if share > 0:
+            likely = soft / np.maximum(learned.shares, 1e-12)
+            likely = likely ** (1 / max(share, 0.05))
+            reached = np.cumsum(likely / likely.sum(1, keepdims=True), axis=1)
+            label = (at[:, None] > reached[:, :-1]).sum(1)
+        else:
+            ahead = np.log(np.maximum(soft, 1e-12)) - np.log(learned.shares)
+            least = LEAST_CANDIDATES / soft.shape[1] * len(soft)
+            for _ in range(200):
+                label = np.argmax(ahead, axis=1)
+                few = np.bincount(label, minlength=soft.shape[1]) < least
+                if not few.any():
+                    break
+                ahead = ahead + 0.1 * few
+        return Labelled(Outcome(self.kind, {"label": label.astype(np.int64)}), soft)
+
+    def lesson(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
+        return np.eye(len(self.kind.labels))[labelled.outcome["label"]], labelled.soft
+
+    def weighted(self, learned: Learned, labelled: Labelled) -> Labelled:
+        """So that every class has its private prevalence."""
+        return replace(labelled, weight=restoring(labelled.outcome["label"], learned.shares, learned.rows))
 
     def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
         return _Ranking(softmax(learned.model.margin(pool)), rows)
@@ -353,12 +380,15 @@ class Softmax(PrivateSide):
 
 @dataclass(frozen=True)
 class _Ranking:
-    """How well a student of a candidate set ranks a pool for every class like the private model does."""
+    """How well students rank a pool for every class like the private model does: naive ones, and one of the risks."""
 
     truth: Floats
     pool: Matrix = field(repr=False)
 
     def __call__(self, rows: Matrix, labelled: Labelled) -> float:
-        student = fit_xgb(rows, labelled.outcome, weight=labelled.weight, soft=labelled.soft, seed=STUDENT_SEED)
-        answer = student.scores(self.pool)
-        return float(np.mean([expected_auroc(answer[:, k], self.truth[:, k]) for k in range(self.truth.shape[1])]))
+        here, there = standardised(rows, self.pool)
+        classes = self.truth.shape[1]
+        answers = [ask(here, labelled.outcome["label"], there) for _, ask in classifiers(classes)]
+        boosted_soft = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
+        answers.append(np.asarray(boosted_soft.scores(self.pool), np.float64))
+        return float(np.mean([expected_auroc(one[:, k], self.truth[:, k]) for one in answers for k in range(classes)]))

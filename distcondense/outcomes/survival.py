@@ -1,7 +1,8 @@
 """Survival outcomes: the time to an event, or to the end of follow-up. Learned as a hazard, scored by the C-index.
 
-Privately: a piecewise-exponential model over public intervals, which gives a whole survival curve; synthetic times are
-stratified quantiles of that curve (or of follow-up), weights give the private event share.
+Privately: a piecewise-exponential model over public intervals, which gives a whole survival curve. A synthetic row ends
+as the model has it, by the event or by leaving, in the population's shares: a Kaplan-Meier curve of the rows, without
+weights, is the population's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from distcondense.arrays import Floats, Index, Matrix, Numbers
+from distcondense.arrays import Flags, Floats, Index, Matrix, Numbers
 from distcondense.data.features import check_features
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Label, Schema
@@ -26,6 +27,7 @@ from distcondense.models.base import Model
 from distcondense.models.learners import Learner, Lesson, boosted, proportional_hazards, taught
 from distcondense.outcomes.base import (
     Ask,
+    Counted,
     Judge,
     Kind,
     Labelled,
@@ -34,9 +36,11 @@ from distcondense.outcomes.base import (
     Sampled,
     as_written,
     label_codes,
+    shared,
 )
 from distcondense.outcomes.binary import declared_labels, is_public, read_label
 from distcondense.outcomes.measures import CIndexSample, c_index
+from distcondense.outcomes.panel import SEED, standardised
 from distcondense.privacy.contributions import FINITE, SCORE_MAX, Objective, Statistic, Target
 
 INTERVALS = 5  # of follow-up time
@@ -44,6 +48,10 @@ EXPOSURE_WEIGHT = 0.5  # share of the norm in "hazard": events are few, time at 
 HAZARD_SHARE = 0.03  # of μ², for the baseline
 FOLLOW_UP_SHARE = 0.02  # of μ², for how follow-up ends
 MERGED = 8
+GRID = 1000  # ends of follow-up by which gradients are known to vary
+LEAST_VARIES = 0.1
+PARTS = 10  # of either status by time, within which rows are exchanged
+INFLATED = 250  # rows of which a Cox model finds log hazard ratios of about twice their size
 
 
 def risk_of(link: str, scores: Numbers) -> Numbers:
@@ -346,12 +354,11 @@ class LogHazard(PrivateSide):
     objective: Objective
     link: str = "log-risk"
     merged: int = MERGED
-    uncorrelated: bool = True
     effect: str = "log hazard"
     unit: float = 1.0
     public: tuple[str, ...] = ("the end of follow-up and its intervals",)
 
-    def questions(self, *, wide: bool) -> Mapping[str, float]:
+    def questions(self) -> Mapping[str, float]:
         return {"hazard": HAZARD_SHARE, "follow-up": FOLLOW_UP_SHARE}
 
     def begin(self, ask: Ask) -> Mapping[str, Any]:
@@ -359,7 +366,13 @@ class LogHazard(PrivateSide):
         events, exposure = np.split(ask.total("hazard", "hazard"), 2)
         ask.aim(ask.objective.with_hazard(_baseline(events, exposure)))
         ends = ask.counts("stratum", "follow-up").reshape(2, -1)
-        return {"leaving": tuple(float(rate) for rate in _baseline(ends[0], exposure))}
+        counted = Counted(ends.sum(1), float(ask.noise("follow-up") * np.sqrt(ends.shape[1])))
+        leaving = _baseline(ends[0], exposure)
+        varies = _varies(ask.objective, leaving)
+        return {"leaving": tuple(float(rate) for rate in leaving), "counted": counted, "varies": varies}
+
+    def dispersion(self, facts: Mapping[str, Any]) -> float:
+        return float(facts["varies"])
 
     def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> float:
         return 0.0
@@ -384,29 +397,52 @@ class LogHazard(PrivateSide):
         at = np.clip(times, 0.0, objective.horizon)
         return np.exp(-np.exp(margin)[:, None] * objective.cumulative(at)[None, :])
 
-    def prepared(self, learned: Learned, pool: Index) -> Learned:
-        return replace(learned, facts={**learned.facts, "curve": Curve.of(learned, learned.model.margin(pool))})
+    def label(self, learned: Learned, codes: Index, at: Floats, rows: int) -> Labelled:
+        """How and when follow-up ends, by chance, as the model has it: the event, or leaving without it.
 
-    def group_marginals(self, learned: Learned, pool: Index) -> list[list[Floats]]:
-        """Marginals of all rows, tilted by the model's probability of either end."""
-        overall = learned.overall
-        dies = learned.facts["curve"].ends(learned.model.margin(pool))[0].sum(1)
-        return [
-            [np.bincount(pool[:, j], chance, minlength=len(p)) / chance.sum() for j, p in enumerate(overall)]
-            for chance in (1 - dies, dies)
-        ]
+        A Cox model of few rows finds hazard ratios that are too large, the more so as rows are chosen that teach; by so
+        much the log hazards are made smaller before.
+        """
+        margin = learned.model.margin(codes) * (rows / (rows + INFLATED))
+        label, time = Curve.of(learned, margin).drawn(margin, at)
+        return Labelled(Outcome(self.kind, {"label": label.astype(np.int8), "time": self._written(time)}))
 
-    def label(self, learned: Learned, codes: Index, group: Index, at: Floats) -> Labelled:
-        curve, margin = learned.facts["curve"], learned.model.margin(codes)
-        seen, left = curve.ends(margin)
-        event = np.pad(seen, ((0, 0), (0, 1)))
-        time = curve.quantile(np.where((group == 1)[:, None], event, left), at)
-        share = np.where(group == 1, learned.shares[1], 1 - learned.shares[1])
-        weight = share * learned.rows / (len(codes) / 2)
-        return Labelled(Outcome(self.kind, {"label": group.astype(np.int8), "time": time}), None, weight)
+    def _written(self, time: Floats) -> Floats:
+        """As the time's column is measured; never 0, which no model of survival takes."""
+        column = self.kind.time
+        if column is None:
+            return time
+        rounded = column.rounded(time)
+        return np.asarray(np.where(rounded > 0, rounded, column.rounded(np.ceil(time))), np.float64)
+
+    def strata(self, learned: Learned, labelled: Labelled) -> Index:
+        """Event status and time, in parts of as many rows each: exchanges leave the survival curve as it is."""
+        label, time = labelled.outcome["label"], labelled.outcome["time"]
+        out = np.zeros(len(label), np.int64)
+        for status in (0, 1):
+            there = label == status
+            if there.any():
+                cuts = np.unique(np.quantile(time[there], np.arange(1, PARTS) / PARTS))
+                out[there] = status * PARTS + np.searchsorted(cuts, time[there], side="right")
+        return out
+
+    def quotas(self, learned: Learned, stratum: Index, rows: int) -> dict[int, int]:
+        """As the population has them: an unweighted survival curve is its own."""
+        there, many = np.unique(stratum, return_counts=True)
+        counts = shared(rows, many.astype(np.float64))
+        return {int(value): int(count) for value, count in zip(there, counts, strict=True)}
+
+    def lesson(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
+        """What a row's end says of its hazard: the event, less what was to be expected in the time it was seen."""
+        label, time = labelled.outcome["label"], labelled.outcome["time"]
+        order = np.argsort(time, kind="stable")
+        at_risk = np.arange(len(time), 0, -1)
+        expected = np.empty(len(time))
+        expected[order] = np.cumsum(label[order] / at_risk)
+        return (label - expected)[:, None], None
 
     def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
-        return _Following(learned.model.margin(pool), rows)
+        return _Following(learned.model.margin(pool), rows, self.unit)
 
     def unlabelled(self) -> Labelled:
         none = np.empty(0)
@@ -421,25 +457,41 @@ def _baseline(events: Floats, exposure: Floats) -> Floats:
     return np.maximum(events, floor) / at_risk
 
 
-class _Following:
-    """How closely a Cox student of a candidate set follows the private model's log hazard over a pool."""
+def _varies(objective: Objective, leaving: Floats) -> float:
+    """Variance of a row's gradient over its hessian where features say nothing: less than 1 where many have events."""
+    assert isinstance(objective, PiecewiseExponential)
+    still = np.zeros(GRID)
+    curve = Curve(objective.edges, np.array(objective.hazard), leaving)
+    label, time = curve.drawn(still, (np.arange(GRID) + 0.5) / GRID)
+    g, h = objective.contributions(still, objective.prepare({"label": label, "time": time}))
+    return float(np.clip(np.var(g) / max(float(np.mean(h)) / objective.hessian_weight, 1e-9), LEAST_VARIES, 1.0))
 
-    def __init__(self, truth: Floats, pool: Matrix) -> None:
-        self.truth, self.pool = truth, pool
+
+class _Following:
+    """How closely unweighted Cox and AFT students follow the private model's log hazard over a pool."""
+
+    def __init__(self, truth: Floats, pool: Matrix, unit: float) -> None:
+        self.truth, self.pool, self.unit = truth, pool, unit
 
     def __call__(self, rows: Matrix, labelled: Labelled) -> float:
-        assert labelled.weight is not None
         if not (rows != rows[0]).any():
             return -1.0
-        centre, scale = rows.mean(0), np.maximum(rows.std(0), 1e-6)
-        weight = labelled.weight / labelled.weight.mean()
+        here, there = standardised(rows, self.pool)
+        outcome = self.kind_in_unit(labelled)
         try:
-            student = fit_cox((rows - centre) / scale, labelled.outcome, weight=weight)
+            cox = np.asarray(fit_cox(here, outcome).scores(there.astype(np.float32)), np.float64)
+            aft = -np.asarray(fit_aft(rows, outcome, seed=SEED).scores(self.pool), np.float64)
         except ModelError:  # some sets of few rows have no Cox model
             return -1.0
-        answer = student.scores(((self.pool - centre) / scale).astype(np.float32))
-        spread = float(answer.std() * self.truth.std())
-        return float(np.mean((answer - answer.mean()) * (self.truth - self.truth.mean()))) / spread if spread else -1.0
+        return (_correlation(cox, self.truth) + _correlation(aft, self.truth)) / 2
+
+    def kind_in_unit(self, labelled: Labelled) -> Outcome:
+        return labelled.outcome.kind.in_unit(labelled.outcome, self.unit)
+
+
+def _correlation(answer: Floats, truth: Floats) -> float:
+    spread = float(answer.std() * truth.std())
+    return float(np.mean((answer - answer.mean()) * (truth - truth.mean()))) / spread if spread else -1.0
 
 
 @dataclass(frozen=True)
@@ -473,6 +525,15 @@ class Curve:
         alive = np.cumprod(np.pad(1 - ended, ((0, 0), (1, 0)), constant_values=1.0), axis=1)
         stay = alive[:, :-1] * ended
         return stay * die / both, np.concatenate([stay * self.leaving / both, alive[:, -1:]], axis=1)
+
+    def drawn(self, margin: Floats, at: Floats) -> tuple[Flags, Floats]:
+        """(n,) whether each row's follow-up ends by the event, and when, at these uniforms (n,)."""
+        seen, left = self.ends(margin)
+        dies = seen.sum(1)
+        label = at < dies
+        rest = np.where(label, at / np.maximum(dies, 1e-12), (at - dies) / np.maximum(1 - dies, 1e-12))
+        mass = np.where(label[:, None], np.pad(seen, ((0, 0), (0, 1))), left)
+        return label, self.quantile(mass, np.clip(rest, 1e-6, 1 - 1e-6))
 
     def quantile(self, mass: Floats, at: Floats) -> Floats:
         """The time at which a share `at` of a row's mass is reached; the last mass sits on the horizon."""

@@ -45,5 +45,10 @@ class Private:
 
         return condense(cohort, options, context)
 
+    def condense_each(self, cohort: Cohort, options: PrivateOptions, context: Context) -> dict[int, Condensed]:
+        from distcondense.methods.private.condense import condense_each
+
+        return condense_each(cohort, options, context)
+
 
 METHOD = Private()

@@ -14,22 +14,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from distcondense.arrays import Index
-from distcondense.data.cells import Cells, public_cells
+from distcondense.data.cells import FINE, MICRO, Cells, public_cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.persons import Coins
+from distcondense.data.rules import Rules
 from distcondense.data.schema import Column, Schema, like_identifiers, nearest
 from distcondense.errors import DistcondenseWarning, SchemaError, SettingsError
 from distcondense.methods.base import Condensed, Context, Picture
 from distcondense.methods.private.constants import constants_digest
+from distcondense.methods.private.domain import most_cells
 from distcondense.methods.private.fit import fit_private
-from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.options import ZERO_ORDER, PrivateOptions
 from distcondense.methods.private.picture import draw_model
-from distcondense.methods.private.placement import Placed, place
-from distcondense.methods.private.plan import Plan
+from distcondense.methods.private.placement import LARGE, Legal, Placed, place
+from distcondense.methods.private.plan import PAIR_GROUPS, Plan
+from distcondense.methods.private.zero_order import moved, refuse_references
 from distcondense.outcomes.base import Learned, PrivateSide
 from distcondense.privacy.accountant import (
     advantage_with_earlier,
@@ -44,6 +48,7 @@ from distcondense.privacy.events import Event, Unit
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.noise import SOURCE
+from distcondense.privacy.rows import Unlisted
 from distcondense.privacy.statement import LARGE_EPSILON, Guarantee, Privacy, shown
 
 UNKNOWN = Schema((Column("any", "continuous", low=0.0, high=1.0),), "inferred")
@@ -52,7 +57,7 @@ SEEDS = (
     "operating system, kept in internal/."
 )
 PUBLIC = (
-    "the schema (columns, kinds, bounds, categories, missing-value policies)",
+    "the schema (columns, kinds, bounds, categories, missing-value policies, rules)",
     "which columns are the outcome",
     "the settings (ε, δ, IPC, seed, rows per person)",
 )
@@ -64,6 +69,10 @@ NOT_COVERED = (
 APART = (
     "a doubt: two accountants of the same ledger contradict each other (PLD: {}, the other: {}; the larger is stated)"
 )
+MANY = 8  # columns named in a statement
+SEVERAL = "all {} sets of synthetic rows (IPC {}) were made"
+GIVEN_PUBLIC = "models that the user brought as references, taken as known before ({})"
+GIVEN_NOT_COVERED = "what models that the user brought tell of these patients, if they were fitted to any ({})"
 ON_ACCOUNT = "Other runs on the patients' account"
 NO_ANSWER = (
     "NO ANSWER: what the budget could pay for shows {doubt} (too few cases, too small an ε, or nothing there), so no "
@@ -72,12 +81,17 @@ NO_ANSWER = (
 
 
 def condense(cohort: Cohort, options: PrivateOptions, context: Context) -> Condensed:
-    """Condense a cohort; `options.reference` names the student that the rows are for."""
+    """Condense a cohort to one set, the first that is asked for."""
+    return next(iter(condense_each(cohort, options, context).values()))
+
+
+def condense_each(cohort: Cohort, options: PrivateOptions, context: Context) -> dict[int, Condensed]:
+    """A set of each IPC from one fit; `options.reference` names the student that the rows are for."""
     timings: dict[str, float] = {}
     learner, public = cohort.outcome.kind.learner(options.reference), public_side(cohort.facts, options)
     folder, say = context.folder, context.say
-    if context.cluster is not None:
-        say("the private path has no Jacobian to spread: it runs in process; a study runs many of them on Ray")
+    if context.cluster is not None and options.placement != ZERO_ORDER:
+        say("placing chosen rows has no Jacobian to spread: it runs in process; --placement zero-order has one")
     fresh = secrets.randbits(128)
     splitting = Coins(options.holdout, fresh if folder is None else folder.holdout_entropy(fresh))
     train = splitting.of(cohort).train
@@ -89,21 +103,38 @@ def condense(cohort: Cohort, options: PrivateOptions, context: Context) -> Conde
     timings["encode"] = clock.perf_counter() - started
     started = clock.perf_counter()
     learned = fit_private(
-        table, public.cells, public.plan, public.side, lambda done, of: context.progress(step=done, steps=of)
-    )
+        table, public.cells, public.plan, public.side, lambda done, of: context.progress(step=done, steps=of),
+        options.categories_checked,
+    )  # fmt: skip
     del table
     timings["private model"] = clock.perf_counter() - started
 
-    say(f"learned from {len(ledger.events)} noisy answers; placing {len(learned.shares) * options.ipc} rows")
+    rows = " + ".join(str(len(learned.shares) * ipc) for ipc in options.ipcs)
+    say(f"learned from {len(ledger.events)} noisy answers; placing {rows} rows")
     started = clock.perf_counter()
-    placed = place(learned, public.side, options.ipc, seed=options.seed, threads=context.threads)
+    placed = {
+        ipc: place(learned, public.side, ipc, seed=options.seed, threads=context.threads, legal=_legal(learned, public))
+        for ipc in options.ipcs
+    }
+    told: dict[int, dict[str, Any]] = {}
+    if options.placement == ZERO_ORDER:
+        for ipc, one in placed.items():
+            placed[ipc], told[ipc] = _moved(one, learned, public, options, context)
     timings["condense"] = clock.perf_counter() - started
     if not learned.informative:
         say("no signal above the noise: nothing is released but the statement")
     privacy = statement_of(options, public, learned, ledger, context.earlier(), cohort.facts)
     if context.odometer is not None:
         privacy = replace(privacy, earlier_runs=ON_ACCOUNT)
-    return _condensed(learned, placed, public, privacy, learner, splitting, timings)
+    if len(placed) > 1:
+        several = SEVERAL.format(len(placed), ", ".join(map(str, placed)))
+        privacy = replace(privacy, made=several, parameters={**privacy.parameters, "ipc": list(placed)})
+    made = {
+        ipc: _condensed(learned, one, public, privacy, learner, splitting, timings, options.seed)
+        for ipc, one in placed.items()
+    }
+    return {ipc: replace(one, notes={**one.notes, "zero_order": told[ipc]}) if told else one
+            for ipc, one in made.items()}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -117,11 +148,12 @@ class Public:
     budget: Budget
     promise: str  # which guarantee its ε is, as far as is known before a row is read
     unit: Unit  # whose presence is protected
+    rows_per_person: int = 1
 
     @property
     def planned(self) -> tuple[Event, ...]:
         """Everything that will be asked of patients, and its price."""
-        return self.plan.events(self.budget, self.cells, self.side, self.unit)
+        return self.plan.events(self.budget, self.cells, self.side, self.unit, self.rows_per_person)
 
     @property
     def budget_words(self) -> str:
@@ -130,7 +162,8 @@ class Public:
     @property
     def plan_words(self) -> str:
         chosen = f"{self.plan.picks} columns chosen privately, " if self.plan.picks else ""
-        return f"{chosen}{self.plan.used} histograms, {self.plan.epochs} rounds of gradient sums"
+        pairs = f", up to {self.plan.pairs} pairs of columns" if self.plan.pairs else ""
+        return f"{chosen}{self.plan.used} histograms, {self.plan.epochs} rounds of gradient sums{pairs}"
 
 
 def public_side(facts: Facts, options: PrivateOptions) -> Public:
@@ -160,11 +193,18 @@ def public_side(facts: Facts, options: PrivateOptions) -> Public:
         schema = UNKNOWN
     else:
         _check_categories(schema, options.categories_checked)
-    cells = public_cells(schema)
-    plan = Plan.of(len(cells), side)
+    rules = Rules.of(schema)
+    rules.check()
+    cells = public_cells(schema.without(rules.derived), MICRO)  # what is computed is not asked for
+    plan = Plan.of(len(cells), side, cells)
     _check_cells(cells, plan, side)
+    if options.placement == ZERO_ORDER:
+        known = schema.without(rules.derived)
+        refuse_references(options.against, facts.kind, side, known, chosen=plan.picks > 0)
     budget = plan.budget(options.epsilon, options.delta)
-    return Public(schema, side, cells, plan, budget, options.promise, "person" if facts.by_person else "row")
+    unit: Unit = "person" if facts.by_person else "row"
+    most = options.rows_per_person if facts.by_person else 1
+    return Public(schema, side, cells, plan, budget, options.promise, unit, most)
 
 
 def _check_categories(schema: Schema, checked: Sequence[str]) -> None:
@@ -188,8 +228,8 @@ def _check_categories(schema: Schema, checked: Sequence[str]) -> None:
 
 def _check_cells(cells: Sequence[Cells], plan: Plan, side: PrivateSide) -> None:
     """The account covers so many noisy numbers and no more."""
-    largest = sorted((cell.size for cell in cells), reverse=True)[: plan.used]
-    own = len(plan.own) * plan.own_cells(side)
+    largest = sorted((most_cells(cell) for cell in cells), reverse=True)[: plan.used]
+    own = len(plan.own) * plan.own_cells(side) + plan.domain * (FINE + 1) + plan.pairs * PAIR_GROUPS**2
     if (side.groups + len(side.objective.scales) * plan.epochs) * sum(largest) + own > CELLS_MAX:
         raise SchemaError(
             "schema", f"must not need more than {CELLS_MAX:,} noisy answers in all",
@@ -205,25 +245,62 @@ def open_gate(cohort: Cohort, train: Index, options: PrivateOptions, public: Pub
         np.stack(codes, axis=1),
         [cells.size for cells in public.cells],
         cohort.outcome.take(train).arrays,
-        names=public.schema.names,
+        names=[cells.column.name for cells in public.cells],
         objective=public.side.objective,
         budget=public.budget,
         ledger=ledger,
         person=None if cohort.person is None else cohort.person[train],
         rows_per_person=options.rows_per_person,
+        unlisted={
+            j: unlisted(cohort.features[cells.column.name].iloc[train])
+            for j, cells in enumerate(public.cells)
+            if not cells.numeric and cells.column.unknown
+        },
     )
+
+
+def unlisted(values: pd.Series[Any]) -> Unlisted:
+    """A column whose values nobody has listed, as the gate takes it: texts, as `check_features` made them."""
+    return Unlisted(np.asarray(values.cat.codes, np.int64), list(values.cat.categories))
+
+
+def _legal(learned: Learned, public: Public) -> Legal | None:
+    """Which rows of a table of the used columns obey the rules of the domain; None where there are no rules."""
+    rules = Rules.of(public.schema.described([cells.column for cells in learned.model.cells]))
+    return rules.holds if rules else None
+
+
+def _moved(
+    placed: Placed, learned: Learned, public: Public, options: PrivateOptions, context: Context
+) -> tuple[Placed, dict[str, Any]]:  # fmt: skip
+    """The placed rows after the zero-order engine, and how that went; no patient is read."""
+    placed, facts = moved(
+        placed, learned, public.side, seed=options.seed, steps=options.moves, references=options.against,
+        path=options.path, legal=_legal(learned, public), context=context,  # type: ignore[arg-type]
+    )  # fmt: skip
+    if facts:
+        columns = facts["columns_moved"]
+        kept = f"{len(columns)} columns keep their moves" if columns else "nothing was better than the start"
+        context.say(f"moved {facts['steps']} steps against {', '.join(facts['references'])}: {kept}")
+    else:
+        context.say(f"nothing is moved: no rows, or more than {LARGE}, which are drawn as they are")
+    return placed, facts
 
 
 def _condensed(
     learned: Learned, placed: Placed, public: Public, privacy: Privacy, learner: Any, splitting: Coins,
-    timings: dict[str, float],
+    timings: dict[str, float], seed: int,
 ) -> Condensed:  # fmt: skip
-    used = Schema(tuple(cells.column for cells in learned.model.cells), public.schema.origin)
-    codec = Codec.public(used)
-    features = placed.features(learned.model.cells)
-    encoded = codec.encode(features)
+    own = [cells.column for cells in learned.model.cells]
+    known = public.schema.described(own)
+    names = Rules.of(known).reachable(column.name for column in own)
+    used = replace(known.only(names), notes=())
+    codec, drawn, rules = Codec.public(used), Codec.public(Schema(tuple(own))), Rules.of(used)
+    frame = drawn.decode(drawn.encode(placed.features(learned.model.cells)))
+    frame = rules.completed(rules.repaired(frame, np.random.default_rng([seed, 0x9005])))[names]
+    encoded = codec.encode(frame)
     return Condensed(
-        frame=codec.decode(encoded),
+        frame=frame,
         schema=used,
         labelled=placed.labelled,
         privacy=privacy,
@@ -238,6 +315,18 @@ def _condensed(
         unit=public.side.unit,
         pictures=(Picture("model.png", lambda path: draw_model(learned.model, public.side.effect, privacy, path)),),
     )
+
+
+def _paid_for(cells: Sequence[Cells]) -> tuple[str, ...]:
+    """What of the schema is not public, in words."""
+    names = [repr(one.column.name) for one in cells if one.boundless or one.column.unknown]
+    shown = ", ".join(names[:MANY]) + (f" and {len(names) - MANY} more" if len(names) > MANY else "")
+    return (f"but not the bounds or categories of {shown}: these were found with noise and paid for",) if names else ()
+
+
+def _given(words: str, options: PrivateOptions) -> tuple[str, ...]:
+    """What is said of models from elsewhere, if there are any."""
+    return (words.format(", ".join(options.given)),) if options.given else ()
 
 
 def statement_of(
@@ -272,14 +361,15 @@ def statement_of(
         parameters={
             f"epsilon_asked_{guarantee.replace('-', '_')}": options.epsilon,
             "accounting": "exact composition of Gaussian mechanisms"
-            + ("; column choices by PLD of the dominating logistic pair" if public.plan.picks else ""),
-            "epsilon_by_second_accountant": total.exact_or_rdp if public.plan.picks else total.pld,
+            + ("; choices of columns and pairs by PLD of the dominating logistic pair" if total.picks else ""),
+            "epsilon_by_second_accountant": total.exact_or_rdp if total.picks else total.pld,
             "second_accountant": "a Rényi bound of the picks, which need not give the same number"
-            if public.plan.picks
+            if total.picks
             else "PLD of the same curve, which agrees to a thousandth",
             "mu": total.mu,
             "picks": total.picks,
             "delta_reserved_for_discrete_noise": total.delta_grid,
+            "delta_reserved_for_found_categories": total.delta_named,
             "categories_checked": list(options.categories_checked),
             "columns_used": [cells.column.name for cells in learned.model.cells],
             "rows_noisy_estimate": round(learned.rows),
@@ -287,8 +377,8 @@ def statement_of(
         },
         ledger=[event.to_dict() for event in ledger.events],
         schema_origin=public.schema.origin,
-        public=(*PUBLIC, *public.side.public),
-        not_covered=(*apart, *NOT_COVERED),
+        public=(*PUBLIC, *public.side.public, *_paid_for(public.cells), *_given(GIVEN_PUBLIC, options)),
+        not_covered=(*apart, *NOT_COVERED, *_given(GIVEN_NOT_COVERED, options)),
         answer=NO_ANSWER.format(doubt=learned.doubt) if learned.doubt else "",
         trade_off=tuple(trade_off(ledger.events)),
         membership_advantage=membership_advantage(ledger.events),

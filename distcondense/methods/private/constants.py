@@ -7,13 +7,14 @@ from types import ModuleType
 from typing import Any
 
 from distcondense.data import cells
-from distcondense.methods.private import fit, placement, plan, smoothing
-from distcondense.outcomes import base
+from distcondense.methods.private import domain, doubt, fit, joint, placement, plan, smoothing, teaching, zero_order
+from distcondense.outcomes import base, panel
 from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, rows
 from distcondense.privacy.binding import digest_of
 
 SHARED: tuple[ModuleType, ...] = (
-    cells, plan, fit, smoothing, placement, base, accountant, budget, contributions, curves, gate, noise, rows,
+    cells, plan, domain, fit, doubt, smoothing, joint, placement, teaching, zero_order, base, panel, accountant, budget,
+    contributions, curves, gate, noise, rows,
 )  # fmt: skip
 
 

@@ -122,7 +122,7 @@ class PrivateModel:
         before, earlier = self._spent, unite(self._spent, others)
         try:
             table = open_gate(cohort, np.arange(len(cohort)), options, public, ledger)
-            learned = fit_private(table, public.cells, public.plan, public.side)
+            learned = fit_private(table, public.cells, public.plan, public.side, checked=options.categories_checked)
         finally:  # a fit that is interrupted has read patients too
             self._spent = (*before, *ledger.events)
         self._learned, self._side = learned, public.side
@@ -253,7 +253,7 @@ def _cohort(
         frame[_PERSON] = persons[0]
         how["person_id"] = _PERSON
     if schema is not None:
-        schema = Schema((*schema.columns, *described), schema.origin)
+        schema = replace(schema, columns=(*schema.columns, *described))
     return Cohort.from_frame(frame, schema=schema, owned=True, **how)
 
 

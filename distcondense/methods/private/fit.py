@@ -8,7 +8,7 @@ any signal at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,20 +16,19 @@ import numpy as np
 
 from distcondense.arrays import Floats, Index
 from distcondense.data.cells import Cells
+from distcondense.methods.private.domain import found_categories, found_cells, levels, out_of_reach
+from distcondense.methods.private.doubt import Chosen, Told, doubt_of, evidence_of
+from distcondense.methods.private.joint import Joint, ask_pairs, coarse_cells
 from distcondense.methods.private.plan import Plan
-from distcondense.methods.private.smoothing import DRIFT, joint_evidence, merge_cells, prior_kernels, smooth, spread_out
+from distcondense.methods.private.smoothing import DRIFT, merge_cells, prior_kernels, smooth, spread_out
 from distcondense.models.additive import AdditiveModel
-from distcondense.outcomes.base import Learned, PrivateSide, pooled
+from distcondense.outcomes.base import Counted, Learned, PrivateSide, pooled
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.gate import PrivateTable
 
+DRAWN = 0x9005  # seed of the rows by which pairs are expected: they are compared with patients, so it is no secret
 CHOICE_CELLS = 32  # of a number while columns are chosen: coarse, so that spread-out columns do not look rich
 LEAST = 2.0  # a merged cell holds this many standard deviations of its noise
-# below any of these the run says that it found no answer, instead of handing over noise as data
-EVIDENCE = 8.0  # log evidence of all columns together; permuted outcomes of 3,200 patients give 2.2 ± 3.6 at ε = 1
-EVIDENCE_CHOSEN = 20.0  # the same after columns were chosen, which favours those that look best by chance
-SPREAD = 0.15  # standard deviation of the model's margin; less than that is an AUROC of about 0.54
-CASES = 3.0  # noisy number of the rarer class, in standard deviations of its noise
 
 Progress = Callable[[int, int], None]  # (answers so far, planned answers)
 
@@ -42,10 +41,6 @@ class Asking:
     plan: Plan
     progress: Progress = lambda done, of: None
     asked: int = 0
-
-    @property
-    def wide(self) -> bool:
-        return self.plan.picks > 0
 
     @property
     def objective(self) -> Objective:
@@ -75,21 +70,25 @@ class Asking:
 
 def fit_private(
     table: PrivateTable, cells: tuple[Cells, ...], plan: Plan, side: PrivateSide,
-    progress: Progress = lambda done, of: None,
+    progress: Progress = lambda done, of: None, checked: Collection[str] = (),
 ) -> Learned:  # fmt: skip
-    """Spend the table's budget according to the plan. `progress` hears (answers so far, planned answers)."""
+    """Spend the table's budget according to the plan. `progress` hears (answers so far, planned answers).
+
+    `checked`: columns whose categories may be told though they look like identifiers.
+    """
     ask = Asking(table, plan, progress)
     facts = side.begin(ask)
+    cells = tuple(_listed(ask, j, cell, cell.column.name in checked) for j, cell in enumerate(cells))
     columns = tuple(range(plan.columns))
     if plan.picks:
         coarse = [max(1, cell.size // CHOICE_CELLS) if cell.numeric else 1 for cell in cells]
         columns = tuple(sorted(int(j) for j in ask.told(table.choose(plan.picks, coarse=coarse))))
-    used = tuple(cells[j] for j in columns)
+    used = tuple(_follow(ask, j, cells[j]) for j in columns)
 
     cost = plan.histogram_cost(table.budget)
     counts = [ask.told(table.histogram((j,), by=side.grouping, mu=cost)) for j in columns]
     sigma = 1 / cost
-    rows, shares = sizes(counts)
+    rows, shares, counted = sizes(counts, sigma, facts.get("counted"))
     all_groups = sigma * np.sqrt(len(shares))  # noise of a cell of all groups together
     merges = [
         merge_cells(count.sum(0), all_groups, ordered=cell.ordered, hole=cell.hole, most=side.merged, least=LEAST)
@@ -106,87 +105,131 @@ def fit_private(
         side.first_look(_by_group(count, merge), sigma**2 * np.bincount(merge).astype(np.float64), shares)
         for count, merge in zip(counts, merges, strict=True)
     ]
-    tables, evidence, facts = _boost(ask, side, columns, used, known, facts)
+    most = plan.pair_groups(table.budget, rows)
+    tables, told, facts = _boost(ask, side, columns, used, known, facts, plan.sums_cost(table.budget, pairs=most > 0))
     marginals = tuple(
         _probabilities(count, merge, sigma, cell) for count, merge, cell in zip(counts, merges, used, strict=True)
     )
     model = AdditiveModel(used, intercept, tuple(t[..., m] for t, m in zip(tables, merges, strict=True)), side.link)
     model = _centred(model, marginals, shares)
-    learned = Learned(model, columns, marginals, rows, shares, evidence, table.objective, facts)
-    return replace(learned, doubt=_doubt(learned, plan, side, sigma), model=side.in_units(model, facts))
+    joint = _joint(ask, columns, merges, marginals, shares, rows, most, model)
+    objective = table.objective
+    evidence = evidence_of(ask, side, intercept, tables, told, rows, facts, _choice(plan, table))
+    learned = Learned(model, columns, marginals, rows, shares, evidence, objective, facts, joint=joint)
+    return replace(learned, doubt=doubt_of(learned, side, counted), model=side.in_units(model, facts))
+
+
+def _choice(plan: Plan, table: PrivateTable) -> Chosen:
+    return Chosen(-(-plan.columns // plan.picks), 2 / table.budget.pick_epsilon) if plan.picks else Chosen()
+
+
+def _listed(ask: Asking, column: int, cells: Cells, checked: bool) -> Cells:
+    """The column with the categories that were found for it, where nobody had listed them."""
+    if cells.numeric or not cells.column.unknown:
+        return cells
+    table, plan = ask.table, ask.plan
+    told = ask.told(
+        table.categories(column, mu=plan.domain_cost(table.budget), delta=plan.named_delta(table.budget))
+    )  # fmt: skip
+    found, labels = found_categories(cells, told, checked)
+    table.adopt(column, labels, hole=cells.hole)
+    return found
+
+
+def _follow(ask: Asking, column: int, cells: Cells) -> Cells:
+    """The column's cells where its rows are; as they are where its public grid is no finer than they may be."""
+    if not levels(cells):
+        return cells
+    table, cost = ask.table, ask.plan.domain_cost(ask.table.budget)
+
+    def count(starts: Index) -> Floats:
+        return np.asarray(ask.told(table.histogram((column,), by="none", mu=cost, starts=starts.tolist()))[0])
+
+    found, merge = found_cells(cells, count, 1 / cost)
+    table.bins(column, merge)
+    return found
+
+
+def _joint(
+    ask: Asking, columns: tuple[int, ...], merges: list[Index], marginals: tuple[Floats, ...], shares: Floats,
+    rows: float, most: int, model: AdditiveModel,
+) -> Joint:  # fmt: skip
+    """Which columns belong together; where no pair is asked for, columns are independent within each group of rows."""
+    table, plan, overall = ask.table, ask.plan, pooled(marginals, shares)
+    coarse = [
+        coarse_cells(p, merge, cells, max(most, 2))
+        for p, merge, cells in zip(overall, merges, model.cells, strict=True)
+    ]
+    where = [group[merge] for group, merge in zip(coarse, merges, strict=True)]
+    joint = Joint.independent(marginals, shares, where)
+    if not most:
+        return joint
+    for j, group in zip(columns, coarse, strict=True):
+        table.bins(j, group)
+    costs = (plan.pair_cost(table.budget), plan.pair_cost(table.budget, more=True) if plan.more else 0.0)
+    worth = np.array([np.sum(np.atleast_2d(t) ** 2 @ p) for p, t in zip(overall, model.tables, strict=True)])
+    rng = np.random.Generator(np.random.PCG64(DRAWN))  # no noise: rows of the forest, the same in every run
+    return ask_pairs(
+        table, columns, joint, rows, costs, (plan.forest, plan.more), ask.told, marginals, rng, worth
+    )  # fmt: skip
 
 
 def _boost(
     ask: Asking, side: PrivateSide, columns: tuple[int, ...], cells: tuple[Cells, ...],
-    known: list[tuple[Floats, Floats] | None], facts: Mapping[str, Any],
-) -> tuple[list[Floats], float, Mapping[str, Any]]:  # fmt: skip
+    known: list[tuple[Floats, Floats, Floats] | None], facts: Mapping[str, Any], cost: float,
+) -> tuple[list[Floats], list[Told], Mapping[str, Any]]:  # fmt: skip
     """Rounds of noisy Newton steps, column after column; earlier rounds still count, less as their targets drift.
 
     Tables are (size,), or (S, size) with S scores; `known` is what the histograms said about each.
     """
     table, plan = ask.table, ask.plan
-    cost, scores = plan.sums_cost(table.budget), table.objective.scores
+    scores = table.objective.scores
     shapes = [(scores, table.sizes[j]) for j in columns]
-    tables, precision, information, hessians = ([np.zeros(shape) for shape in shapes] for _ in range(4))
+    tables, precision, information, noise, hessians = ([np.zeros(shape) for shape in shapes] for _ in range(5))
     for k, look in enumerate(known):
         if look is not None:
-            precision[k], information[k] = look
+            precision[k], information[k], noise[k] = look
     # a merged hole is its own last cell; one that was merged away (categories) is a cell like any other
     kernels = [
         prior_kernels(size, cell.ordered, cell.ordered and cell.hole)
         for (_, size), cell in zip(shapes, cells, strict=True)
     ]
-    evidence = np.zeros(len(columns))
     for epoch in range(plan.epochs):
         sigma = side.gradient_noise / (cost * table.objective.scales[0])  # of G; H comes with less
         for k, j in enumerate(columns):
             parts = ask.told(table.sums((j,), mu=cost))
             G, H = np.stack(parts[:scores]), np.stack(parts[scores:])
-            if side.steady:
-                hessians[k] += H
-                H = hessians[k] / (epoch + 1)
-            H = np.maximum(H, 0.0)
+            hessians[k] += H
+            H = np.maximum(hessians[k] / (epoch + 1) if side.steady else H, 0.0)
             kept = 1 / (1 + DRIFT * precision[k])
             # a gradient sum of n patients varies by about H even without noise
-            told_by = H * H / (sigma**2 + side.dispersion(facts) * H)
+            variance = sigma**2 + side.dispersion(facts) * H
+            told_by = H * H / variance
             precision[k] = kept * precision[k] + told_by
             information[k] = kept * information[k] + told_by * (tables[k] + side.newton(G, H))
-            fresh = np.empty_like(tables[k])
-            for s in range(scores):
-                fresh[s], evidence[k] = smooth(precision[k][s], information[k][s], kernels[k])
-            fresh = side.settled(fresh)
+            noise[k] = kept**2 * noise[k] + told_by * sigma**2 / variance
+            both = zip(precision[k], information[k], strict=True)
+            fresh = side.settled(np.stack([smooth(*one, kernels[k]) for one in both]))
             step = fresh - tables[k]
             table.shift((j,), step if scores > 1 else step[0])
             tables[k] = fresh
         facts = side.after_round(ask, facts)
-    if scores > 1:
-        evidence = np.array([joint_evidence(*both) for both in zip(precision, information, kernels, strict=True)])
-    return [t if scores > 1 else t[0] for t in tables], float(evidence.sum()), facts
+    means = [np.maximum(hessian / plan.epochs, 0.0) for hessian in hessians]
+    told = [Told(*one) for one in zip(precision, noise, means, kernels, strict=True)]
+    return [t if scores > 1 else t[0] for t in tables], told, facts
 
 
-def _doubt(learned: Learned, plan: Plan, side: PrivateSide, sigma: float) -> str:
-    """Why what was learned is no answer, in words; empty where it is one."""
-    # the precision-weighted mean of `sizes`: each histogram's total has variance cells·σ²
-    noise = sigma / np.sqrt(sum(1 / cells.size for cells in learned.model.cells))
-    if learned.rows * side.fewest(learned.shares) < CASES * noise:
-        return "too few rows of the rarer class to tell from noise"
-    pairs = zip(learned.overall, learned.model.tables, strict=True)
-    variances = sum(np.atleast_2d(t) ** 2 @ p for p, t in pairs)  # tables have mean 0
-    assert not isinstance(variances, int)
-    if learned.evidence < (EVIDENCE_CHOSEN if plan.picks else EVIDENCE) or side.spread(variances) < SPREAD:
-        return "no relation between the features and the outcome that stands out of the noise"
-    return ""
-
-
-def sizes(counts: list[Floats]) -> tuple[float, Floats]:
-    """(rows, (groups,) shares): every histogram estimates both; those with fewer cells are less noisy."""
-    weight = np.array([1 / count.shape[1] for count in counts])
-    by_group = np.array([count.sum(1) for count in counts])
-    held = np.maximum((weight[:, None] * by_group).sum(0) / weight.sum(), 1.0)
+def sizes(counts: list[Floats], sigma: float, counted: Counted | None) -> tuple[float, Floats, float]:
+    """(rows, (groups,) shares, noise of a group's rows), as all histograms and the count say: the noisier, the less."""
+    told, variances = [count.sum(1) for count in counts], [count.shape[1] * sigma**2 for count in counts]
+    if counted is not None:
+        told, variances = [*told, counted.rows], [*variances, counted.noise**2]
+    weight = 1 / np.array(variances)
+    held = np.maximum(weight @ np.array(told) / weight.sum(), 1.0)
     total = held.sum()
     shares = np.clip(held / total, 1e-4, 1 - 1e-4)
     shares[0] = max(1 - shares[1:].sum(), 1e-4)
-    return float(total), shares
+    return float(total), shares, float(1 / np.sqrt(weight.sum()))
 
 
 def _probabilities(count: Floats, merge: Index, sigma: float, cells: Cells) -> Floats:
@@ -195,10 +238,11 @@ def _probabilities(count: Floats, merge: Index, sigma: float, cells: Cells) -> F
     Merged cells keep their (non-negative) totals; how each is spread over its fine cells all groups say together.
     """
     both = sigma * np.sqrt(len(count))
-    inside = spread_out(count.sum(0), merge, both, ordered=cells.ordered, hole=cells.hole)
+    far = out_of_reach(count.sum(0), both, cells) if cells.numeric else np.zeros(cells.size, np.bool_)
+    inside = spread_out(count.sum(0), merge, both, ordered=cells.ordered, hole=cells.hole, nobody=far)
     out = np.empty_like(count)
     for row, fine in enumerate(count):
-        mass = np.maximum(np.bincount(merge, fine), 0.0)[merge] * inside
+        mass = np.where(far, 0.0, np.maximum(np.bincount(merge, fine), 0.0)[merge] * inside)
         out[row] = mass / mass.sum() if mass.sum() > 0 else inside / inside.sum()
     return out
 

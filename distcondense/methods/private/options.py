@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from distcondense.errors import SettingsError
 from distcondense.methods.base import Options, option
+from distcondense.methods.zero_order import PATHS
 
 DELTA_MOST = 0.01
+CHOSEN, ZERO_ORDER = PLACEMENTS = ("chosen", "zero-order")
+PRIVATE_MODEL, STUDENTS = REFERENCES = ("private", "students")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +20,11 @@ class PrivateOptions(Options):
     """What a private run is made of."""
 
     guarantee: ClassVar[str] = "end-to-end"
+    ipc: int | tuple[int, ...] = option(  # type: ignore[assignment]  # wider than every method's: see `ipcs`
+        100,
+        "Synthetic records per class (survival: per event status; a number as outcome: per stratum of it). Private: "
+        "several at once, e.g. 50,100,500, from one read of the patients at the price of one.",
+    )
     epsilon: float = option(
         1.0, "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
         typical="typical values are 0.5 to 5",
@@ -39,6 +47,31 @@ class PrivateOptions(Options):
         (), "Column whose categories look like identifiers and were checked to be none. May be repeated.",
         typical="a list of columns",
     )  # fmt: skip
+    placement: str = option(
+        CHOSEN, "How rows are placed: chosen among drawn sets, or then also moved by paper 000's engine (zero-order)."
+    )
+    references: Any = option(  # noqa: RUF009 (a field like the others)
+        PRIVATE_MODEL, "Zero-order: what rows are moved against, private, students or private,students; in Python also "
+        "a model that is public.",
+    )  # fmt: skip
+    moves: int = option(100, "Zero-order: steps. Any number of them is free.")
+    path: str = option("auto", f"Way of the Jacobian: {', '.join(PATHS)}.")
+
+    @property
+    def against(self) -> tuple[Any, ...]:
+        """What rows are moved against, one by one: names, and models."""
+        said = self.references.split(",") if isinstance(self.references, str) else self.references
+        several = said if isinstance(said, tuple | list) else (said,)
+        return tuple(one.strip() if isinstance(one, str) else one for one in several)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Names of the models that a user brings, as statements call them."""
+        return tuple(_name(one) for one in self.against if not isinstance(one, str))
+
+    @property
+    def ipcs(self) -> tuple[int, ...]:
+        return self.ipc if isinstance(self.ipc, tuple) else (self.ipc,)
 
     @property
     def promise(self) -> str:
@@ -57,3 +90,25 @@ class PrivateOptions(Options):
         yield from self.need(
             self.horizon is None or 0 < self.horizon < float("inf"), "horizon", "must be above 0 and finite"
         )
+        yield from self.need(self.placement in PLACEMENTS, "placement", f"must be one of {', '.join(PLACEMENTS)}")
+        names = [one for one in self.against if isinstance(one, str)]
+        if not self.against or not set(names) <= set(REFERENCES) or len(set(names)) < len(names):
+            yield self.wrong(
+                "references", f"must be {' or '.join(REFERENCES)}, each at most once, or models",
+                ", ".join(map(repr, names)) or "nothing",
+            )  # fmt: skip
+        elif self.placement == CHOSEN and self.against != (PRIVATE_MODEL,):
+            yield SettingsError(
+                "references", "are for rows that are moved", found=f"placement {CHOSEN!r}",
+                fix=f"say --placement {ZERO_ORDER}, or leave them out",
+            )  # fmt: skip
+        yield from self.need(1 <= self.moves < 2**32, "moves", "must be at least 1")
+        yield from self.need(self.path in PATHS, "path", f"must be one of {', '.join(PATHS)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        names = [one if isinstance(one, str) else _name(one) for one in self.against]
+        return {**super().to_dict(), "references": names}
+
+
+def _name(model: Any) -> str:
+    return str(getattr(model, "name", None) or getattr(model, "__name__", None) or type(model).__name__)

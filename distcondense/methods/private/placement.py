@@ -1,46 +1,46 @@
-"""Condensation as post-processing (SPEC §4.4): few rows whose students agree with the private model.
+"""Condensation as post-processing (SPEC §4.4): few whole rows whose students agree with the private model.
 
 Nothing here sees a patient: it reads `Learned`, what left the gate, and a seed. What was tried and what won is measured
-by `python -m benchmarks.placement`. Two arrangements, of which the kind of outcome names its own:
+by `python -m benchmarks.placement`.
 
-Near the population. Rows are drawn from each group's marginals, every column stratified; cells are swapped between rows
-while the rows come closer to the population that the marginals describe (exact MMD, Laplace kernel on the columns'
-contributions to the score).
-
-Uncorrelated. Rows of each group are drawn from marginals the kind tilts towards it; columns are made uncorrelated by
-swaps, together with a stratified uniform that places each row's label.
-
-Of several such sets the one is kept whose students follow the private model best over a pool.
+Whole rows are drawn from the joint model (joint.py). Candidates among them get their labels, each row on its own, by
+the rule of the kind of outcome; a set takes a fixed number of rows from each stratum (class, event and time), and rows
+are exchanged for others of their stratum while a panel of students learns better from them (teaching.py). Of several
+such sets the one is kept that real students, trained as a recipient would, learn best from. A set too large for that is
+a stratified draw, and in the end a synthetic cohort of any size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from distcondense.arrays import Floats, Index, Matrix
+from distcondense.arrays import Flags, Floats, Index, Matrix
 from distcondense.data.cells import Cells
 from distcondense.data.codec import Codec
+from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Schema
-from distcondense.kernels.exchange import exchange_decorrelate, exchange_mmd
+from distcondense.methods.private.teaching import Panel
 from distcondense.outcomes.base import Judge, Labelled, Learned, PrivateSide
 
 Rng = np.random.Generator
+Legal = Callable[[pd.DataFrame], Flags]  # which rows obey the rules of the domain
 
-SWAPS_PER_ROW = 1500  # about where the discrepancy stops falling
-MAX_WORK = 4.0e9  # swaps × rows over all candidates: bounds the time of large sets
-BANDWIDTH = 1.0  # of the kernel, in standard deviations of the score
-POOL = 4000
-
-WIDE_POOL = 20_000  # where the kind tilts the marginals
-SWEEPS = 3
-FEW = 8  # cells up to which a student is taken to see a column one-hot
-RARE = 0.15  # smallest standard deviation a feature is divided by
-UNCORRELATED_CANDIDATES = 16
-UNCORRELATED_WORK = 3200  # rows over all candidates: bounds the time of large sets
+POPULATION = 20_000  # rows drawn from the joint model, or so many for each row that is wanted:
+SPARE = 3
+CANDIDATES = 3000  # rows that a set is chosen among, at most; or so many for each row:
+CHOICE = 8
+PEOPLE = 1000  # rows of the population that students are asked about while rows are exchanged
+POOL = 4000  # and in the end
+SETS = 8  # chosen, of which one is kept; of large sets fewer,
+SETS_LEAST = 2
+STEPS = 2000  # exchanges tried for a set of
+STEPS_AT = 200  # rows; for larger ones fewer, as each takes longer
+LARGE = 1200  # rows from which on a set is drawn, not chosen
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,18 @@ class Placed:
         """Legal values in original units."""
         return _values(cells, self.codes, self.inside)
 
+    def take(self, rows: Index) -> Placed:
+        return Placed(self.codes[rows], self.inside[rows], _taken(self.labelled, rows))
+
 
 def _values(cells: tuple[Cells, ...], codes: Index, inside: Floats) -> pd.DataFrame:
     return pd.DataFrame({c.column.name: c.values(codes[:, j], inside[:, j]) for j, c in enumerate(cells)})
+
+
+def _taken(labelled: Labelled, rows: Index) -> Labelled:
+    arrays = {name: values[rows] for name, values in labelled.outcome.arrays.items()}
+    soft = None if labelled.soft is None else labelled.soft[rows]
+    return Labelled(Outcome(labelled.outcome.kind, arrays), soft, None)
 
 
 class Encoder:
@@ -71,148 +80,123 @@ class Encoder:
         return self.codec.encode(_values(self.cells, codes, inside))
 
 
-def place(learned: Learned, side: PrivateSide, ipc: int, *, seed: int, threads: int = 1) -> Placed:
-    """IPC rows of each group (class, event status, stratum); none where nothing was learned."""
+def place(
+    learned: Learned, side: PrivateSide, ipc: int, *, seed: int, threads: int = 1, legal: Legal | None = None
+) -> Placed:
+    """IPC rows for each group (class, event status, stratum); none where nothing was learned."""
     if not learned.informative:
         codes = np.empty((0, len(learned.marginals)), np.int64)
         return Placed(codes, codes.astype(float), side.unlabelled())
-    arrange = _uncorrelated_set if side.uncorrelated else _population_set
-    return arrange(learned, side, ipc, seed, threads)
+    rows, rng = len(learned.shares) * ipc, np.random.default_rng([seed, 0x9001])
+    codes, inside = population(learned, max(POPULATION, SPARE * rows), rng, legal)
+    many = len(codes) if rows > LARGE else min(max(CHOICE * rows, POOL // 4), CANDIDATES)
+    among = _drawn(side.tilt(learned, learned.model.margin(codes)), many, rng)
+    labelled = side.label(learned, codes[among], _even(many, rng), rows)
+    found = Placed(codes[among], inside[among], labelled)
+    stratum = side.strata(learned, labelled)
+    quotas = side.quotas(learned, stratum, rows)
+    if rows > LARGE:
+        kept = found.take(_stratified(stratum, quotas, rng))
+    else:
+        kept = _chosen(learned, side, found, stratum, quotas, (codes[:POOL], inside[:POOL]), seed, threads)
+    return replace(kept, labelled=side.weighted(learned, kept.labelled))
 
 
-# -- near the population ----------------------------------------------------------------------------------------------
+def population(learned: Learned, rows: int, rng: Rng, legal: Legal | None = None) -> tuple[Index, Floats]:
+    """((rows, d) cells, (rows, d) where in their cells): whole rows as the joint model has them."""
+    codes, _ = learned.joint.draw(learned.marginals, rows, rng)
+    inside = np.stack(
+        [
+            within(cells, p, codes[:, j], rng.random(len(codes)))
+            for j, (cells, p) in enumerate(zip(learned.model.cells, learned.overall, strict=True))
+        ],
+        axis=1,
+    )
+    if legal is None:
+        return codes, inside
+    good = np.flatnonzero(legal(_values(learned.model.cells, codes, inside)))
+    if not len(good):
+        return codes, inside  # every row will have to be repaired
+    again = np.concatenate([good, rng.choice(good, rows - len(good))]) if len(good) < rows else good
+    return codes[again], inside[again]
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """The population the marginals describe, as the exchange sees it: contributions, kernels, mean embeddings."""
-
-    groups: tuple[Index, ...]  # per column: cells with the same contribution are one
-    values: Floats  # (d, s, s)
-    mean: Floats  # (groups of rows, d, s)
-    pick: Floats  # (d,) how often a column is proposed
-
-    @classmethod
-    def of(cls, learned: Learned, bandwidth: float) -> Mixture:
-        found = [np.unique(np.atleast_2d(table), axis=1, return_inverse=True) for table in learned.model.tables]
-        d, size, rows = len(found), max(levels.shape[1] for levels, _ in found), len(learned.shares)
-        values, mean, spread = np.ones((d, size, size)), np.ones((rows, d, size)), np.zeros(d)
-        for j, (levels, group) in enumerate(found):
-            s = levels.shape[1]
-            apart = np.sqrt(((levels[:, :, None] - levels[:, None, :]) ** 2).sum(0))
-            values[j, :s, :s] = np.exp(-apart / bandwidth)
-            for c in range(rows):
-                mean[c, j, :s] = values[j, :s, :s] @ np.bincount(group.ravel(), learned.marginals[j][c], minlength=s)
-            both, tables = learned.marginals[j].mean(0), np.atleast_2d(learned.model.tables[j])
-            spread[j] = np.sqrt(max(float(sum(both @ t**2 - (both @ t) ** 2 for t in tables)), 0.0))
-        pick = spread + 0.05 * max(float(spread.max()), 1e-9)
-        return cls(tuple(group.ravel().astype(np.int64) for _, group in found), values, mean, pick / pick.sum())
+def within(cells: Cells, share: Floats, codes: Index, u: Floats) -> Floats:
+    """(n,) in [0, 1): where in its cell a number lies; the density is a line between those of the neighbours."""
+    if not cells.numeric:
+        return u
+    inner = cells.size - cells.hole
+    edges = np.concatenate([[cells.column.low or 0.0], cells.cuts, [cells.column.high or 0.0]]).astype(np.float64)
+    density = share[:inner] / np.maximum(np.diff(edges)[:inner], 1e-12)
+    between = np.concatenate([density[:1], (density[1:] + density[:-1]) / 2, density[-1:]])
+    code = np.minimum(codes, inner - 1)
+    left, right = between[code], between[code + 1]
+    middle = np.maximum((left + right) / 2, 1e-300)
+    tilt = np.clip((right - left) / (2 * middle), -1.0, 1.0)  # density 1 + tilt·(2x − 1)
+    flat = np.abs(tilt) < 1e-6
+    steep = np.where(flat, 1.0, tilt)
+    found = (steep - 1 + np.sqrt(np.maximum((1 - steep) ** 2 + 4 * steep * u, 0.0))) / (2 * steep)
+    return np.asarray(np.clip(np.where(flat, u, found), 0.0, 1 - 1e-12), np.float64)
 
 
-def _population_set(learned: Learned, side: PrivateSide, ipc: int, seed: int, threads: int) -> Placed:
-    groups = len(learned.shares)
-    m, rng = groups * ipc, np.random.default_rng([seed, 0x9001])
-    even = np.concatenate([_independent(learned, c, POOL // groups, rng) for c in range(groups)])
-    mixture = Mixture.of(learned, BANDWIDTH * max(float(np.sqrt(np.sum(learned.model.margin(even).var(0)))), 1e-3))
-    counts = [int(np.clip(round(POOL * share), 1, POOL - 1)) for share in learned.shares[1:]]
-    counts = [max(POOL - sum(counts), 1), *counts]
-    pool = np.concatenate([_independent(learned, c, count, rng) for c, count in enumerate(counts)])
-    learned = side.prepared(learned, pool)
+def _chosen(
+    learned: Learned, side: PrivateSide, found: Placed, stratum: Index, quotas: dict[int, int],
+    people: tuple[Index, Floats], seed: int, threads: int,
+) -> Placed:  # fmt: skip
     encode = Encoder(learned.model.cells)
-    judge = side.judge(learned, pool, encode(pool, rng.random(pool.shape)))
-    marginals = side.group_marginals(learned, pool)
-    swaps = int(min(SWAPS_PER_ROW * m, MAX_WORK / m))
-    count = int(np.clip(MAX_WORK / (swaps * m), 1, side.candidates))
-    group = np.repeat(np.arange(groups), ipc)
+    rows, seen = encode(found.codes, found.inside), encode(*people)
+    judge = side.judge(learned, people[0], seen)
+    margin = learned.model.margin(people[0])
+    scale = max(float(np.sqrt(np.sum(np.var(margin, axis=0)))), 1e-6)
+    hard, soft = side.lesson(found.labelled)
+    few = slice(0, PEOPLE)
+    panel = Panel.of(
+        rows, _parts(learned, found.codes, scale), hard, soft, seen[few],
+        _parts(learned, people[0][few], scale), np.atleast_2d(side.truth(learned, margin[few]).T).T,
+    )  # fmt: skip
+    wanted = sum(quotas.values())
+    small = min(1.0, STEPS_AT / max(wanted, 1))
+    steps, sets = int(STEPS * np.sqrt(small)), max(int(SETS * small), min(SETS, SETS_LEAST))
 
     def candidate(number: int) -> tuple[float, Placed]:
         own = np.random.default_rng([seed, 0x9002, number])
-        codes = np.concatenate([stratified(marginals[c], ipc, own) for c in range(groups)])
-        codes = closer(codes, mixture, swaps, own)
-        inside = own.random(codes.shape)
-        at = np.concatenate([own.permutation((np.arange(ipc) + 0.5) / ipc) for _ in range(groups)])
-        placed = Placed(codes, inside, side.label(learned, codes, group, at))
-        return (_judged(judge, encode, placed) if count > 1 else 0.0), placed
+        start = _stratified(stratum, quotas, own)
+        kept = found.take(panel.improved(start, stratum, steps, own))
+        return _judged(judge, encode, kept), kept
 
-    with ThreadPoolExecutor(threads) as workers:  # kernels and XGBoost leave the interpreter alone while they work
-        found = list(workers.map(candidate, range(count)))
-    return max(found, key=lambda one: one[0])[1]
+    with ThreadPoolExecutor(threads) as workers:  # linear algebra and XGBoost leave the interpreter alone
+        made = list(workers.map(candidate, range(sets)))
+    return max(made, key=lambda one: one[0])[1]
 
 
 def _judged(judge: Judge, encode: Encoder, placed: Placed) -> float:
     return judge(encode(placed.codes, placed.inside), placed.labelled)
 
 
-def closer(codes: Index, mixture: Mixture, swaps: int, rng: Rng) -> Index:
-    """The rows after swaps; marginals over all rows stay, groups mix."""
-    m, d = codes.shape
-    x = np.stack([group[codes[:, j]] for j, group in enumerate(mixture.groups)])
-    payload = np.ascontiguousarray(codes.T)
-    column = rng.choice(d, swaps, p=mixture.pick)
-    first, second = rng.integers(m, size=(2, swaps))
-    exchange_mmd(x, payload, mixture.values, mixture.mean, column, first, second)
-    return np.ascontiguousarray(payload.T)
+def _parts(learned: Learned, codes: Index, scale: float) -> Floats:
+    """(n, columns × scores) what each column adds to the score, in standard deviations of the score."""
+    tables = (np.atleast_2d(table)[:, codes[:, j]].T for j, table in enumerate(learned.model.tables))
+    return np.concatenate(list(tables), axis=1) / scale
 
 
-def _independent(learned: Learned, group: int, rows: int, rng: Rng) -> Index:
-    """(rows, d) i.i.d. draws from one group's marginals."""
-    return np.stack([rng.choice(p.shape[1], rows, p=p[group]) for p in learned.marginals], axis=1).astype(np.int64)
+def _even(rows: int, rng: Rng) -> Floats:
+    """(rows,) uniforms that cover (0, 1) evenly, in random order."""
+    return rng.permutation((np.arange(rows) + 0.5) / rows)
 
 
-def stratified(marginals: list[Floats], rows: int, rng: Rng) -> Index:
-    """(rows, d) a systematic sample of each column's marginal, shuffled."""
-
-    def column(p: Floats) -> Index:
-        at = (np.arange(rows) + rng.random()) / rows
-        return rng.permutation(np.searchsorted(np.cumsum(p)[:-1], at, side="right"))
-
-    return np.stack([column(p) for p in marginals], axis=1).astype(np.int64)
-
-
-# -- uncorrelated -----------------------------------------------------------------------------------------------------
+def _drawn(weight: Floats | None, rows: int, rng: Rng) -> Index:
+    """Rows of the population, by weight; systematic, so that none is drawn more often than its weight asks for."""
+    if weight is None:
+        return np.arange(rows)
+    order = rng.permutation(len(weight))
+    at = (np.arange(rows) + rng.random()) / rows
+    return order[np.searchsorted(np.cumsum(weight[order])[:-1] / weight.sum(), at, side="right")]
 
 
-def _uncorrelated_set(learned: Learned, side: PrivateSide, ipc: int, seed: int, threads: int) -> Placed:
-    rng = np.random.default_rng([seed, 0x9003])
-    pool = stratified(learned.overall, WIDE_POOL, rng)
-    learned = side.prepared(learned, pool)
-    tilted = side.group_marginals(learned, pool)
-    encode = Encoder(learned.model.cells)
-    some = pool[:POOL]
-    judge = side.judge(learned, some, encode(some, rng.random(some.shape)))
-    group = np.repeat(np.arange(len(tilted)), ipc)
-
-    def candidate(number: int) -> Placed:
-        own = np.random.default_rng([seed, 0x9004, number])
-        parts = [uncorrelated(marginals, ipc, own) for marginals in tilted]
-        codes, at = (np.concatenate(both) for both in zip(*parts, strict=True))
-        return Placed(codes, own.random(codes.shape), side.label(learned, codes, group, at))
-
-    count = int(np.clip(UNCORRELATED_WORK // len(group), 1, UNCORRELATED_CANDIDATES))
-    found = [candidate(number) for number in range(count)]
-    return max(found, key=lambda placed: _judged(judge, encode, placed)) if count > 1 else found[0]
-
-
-def uncorrelated(marginals: list[Floats], rows: int, rng: Rng) -> tuple[Index, Floats]:
-    """Rows whose columns are uncorrelated as a student sees them, and a stratified u unrelated to all of them."""
-    codes = stratified(marginals, rows, rng)
-    u = rng.permutation((np.arange(rows) + 0.5) / rows)
-    blocks = [*_seen(codes, marginals), np.sqrt(12) * (u[:, None] - 0.5)]
-    z = np.concatenate(blocks, axis=1)
-    z -= z.mean(0)
-    z /= np.maximum(z.std(0), RARE)
-    index = np.concatenate([codes, np.round(u * rows - 0.5).astype(np.int64)[:, None]], axis=1)
-    ends = np.cumsum([0, *(block.shape[1] for block in blocks)])
-    sweeps = SWEEPS if rows <= 200 else 1  # the more rows, the less correlated they are to begin with
-    exchange_decorrelate(
-        np.ascontiguousarray(z), index, ends, rng.integers(rows, size=(sweeps, len(blocks), 2 * rows, 2))
-    )
-    return index[:, :-1], (index[:, -1] + 0.5) / rows
-
-
-def _seen(codes: Index, marginals: list[Floats]) -> list[Floats]:
-    """What a student is likely to see of each column: one-hot where there are few cells, else the standardised cell."""
-    sizes = [len(p) for p in marginals]
-    return [
-        np.eye(s)[codes[:, j]] if s <= FEW else np.linspace(-1.7, 1.7, s)[codes[:, [j]]] for j, s in enumerate(sizes)
-    ]
+def _stratified(stratum: Index, quotas: dict[int, int], rng: Rng) -> Index:
+    """So many rows of each stratum; where it has too few, some of them again."""
+    chosen = []
+    for value, count in quotas.items():
+        there = rng.permutation(np.flatnonzero(stratum == value))
+        chosen.append(there[np.arange(count) % len(there)])
+    return np.concatenate(chosen)

@@ -2,8 +2,14 @@
 
     the kind's own   what must be known first: class counts, a baseline, the outcome's spread   its shares of μ²
     wide tables      PICKS columns are chosen by exponential mechanisms on |gradient sums|      PICK_SHARE of ρ
+    numbers          where the rows of each used number lie, on grids too fine to count them all  DOMAIN_SHARE of μ²
     histograms       every used column by group of rows: start, cells, prevalence               HISTOGRAM_SHARE of μ²
     gradient sums    EPOCHS rounds through the used columns                                     the rest of μ²
+    agreement        whether scores and outcomes go together better than by chance              AGREEMENT_SHARE of μ²
+    pairs            which columns belong together, by exponential mechanisms, and their tables  PAIR_SHARE of μ²
+
+Wide tables have no pairs, and small ones ask for none: where the noise would drown their tables, which the noisy
+number of rows tells, the sums get what the pairs would have cost.
 
 Rounds, shares and cells were set once, on public data sets, and depend on nothing in the table at hand.
 """
@@ -15,8 +21,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from distcondense.data.cells import Cells
+from distcondense.data.cells import FINE, Cells
 from distcondense.errors import BudgetError
+from distcondense.methods.private.domain import levels, most_cells
 from distcondense.outcomes.base import PrivateSide
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.budget import Budget
@@ -24,9 +31,19 @@ from distcondense.privacy.events import Event, Query, Unit
 
 EPOCHS = 3
 HISTOGRAM_SHARE = 0.2
+DOMAIN_SHARE = 0.04  # of μ², over all columns whose cells are to follow their rows; nothing where there are none
+AGREEMENT_SHARE = 0.03  # of μ², for whether the model agrees with the outcomes
+NAMED_SHARE = 0.1  # of δ, for values of unlisted columns that only one person has
 WIDE = 128  # from this many columns on, cycling through all of them wastes the budget
 PICKS = 16
 PICK_SHARE = 0.2
+PAIR_SHARE = 0.13  # of μ², for tables of pairs of columns
+PAIR_PICK_SHARE = 0.02  # of ρ, for choosing them
+PAIRED = 32  # columns that pairs are chosen among
+FOREST = 0.4  # of the pairs' share, for a forest of pairs; the rest goes to pairs that the forest does not explain
+MORE = 2  # pairs beside the forest, for each of its own
+PAIR_GROUPS = 12  # cells of a column in a table of pairs, at most
+PAIR_NOISE = 3.0  # a cell of such a table holds on average so many standard deviations of its noise, or has fewer cells
 HAIR = 1e-7  # relative: what a budget is first shortened by where its plan replays to more than its ε
 NOISIEST = 1000.0  # persons: with a noise of more than this in every sum no hospital's table could be learned from
 
@@ -38,12 +55,23 @@ class Plan:
     columns: int  # of the table
     epochs: int = EPOCHS
     picks: int = 0
-    own: Mapping[str, float] = field(default_factory=dict)  # the kind's questions → share of μ²
+    own: Mapping[str, float] = field(default_factory=dict)  # the kind's questions and the agreement → share of μ²
+    domain: int = 0  # counts of where rows lie, at most
+    unlisted: int = 0  # columns whose categories are to be found
+    forest: int = 0  # pairs of columns without which rows would not hang together
+    more: int = 0  # pairs beside them
 
     @classmethod
-    def of(cls, columns: int, side: PrivateSide) -> Plan:
+    def of(cls, columns: int, side: PrivateSide, cells: Sequence[Cells] = ()) -> Plan:
+        """For a table of so many columns; without `cells` none of them has a grid too fine to be counted at once."""
         picks = PICKS if columns > WIDE else 0
-        return cls(columns, EPOCHS, picks, side.questions(wide=picks > 0))
+        asked = sorted((levels(one) for one in cells), reverse=True)[: picks or None]
+        unlisted = sum(not one.numeric and one.column.unknown for one in cells)
+        among = 0 if picks else min(columns, PAIRED)
+        forest = max(among - 1, 0)
+        more = min(MORE * forest, among * (among - 1) // 2 - forest)
+        own = {**side.questions(), "agreement": AGREEMENT_SHARE}
+        return cls(columns, EPOCHS, picks, own, sum(asked), unlisted, forest, more)
 
     @property
     def used(self) -> int:
@@ -52,12 +80,23 @@ class Plan:
 
     @property
     def answers(self) -> int:
-        return self.used * (1 + self.epochs) + len(self.own) + (self.picks > 0)
+        """At most: which columns are chosen, and how many of them are numbers on a fine grid, is told by answers."""
+        model = self.used * (1 + self.epochs) + len(self.own) + (self.picks > 0) + self.domain + self.unlisted
+        return model + 2 * self.pairs
+
+    @property
+    def pairs(self) -> int:
+        return self.forest + self.more
 
     def budget(self, epsilon: float, delta: float) -> Budget:
         """The calibrated budget, refused where no table could be learned from at this noise; looks at no data."""
+        share = PICK_SHARE if self.picks else PAIR_PICK_SHARE if self.pairs else 0.0
         budget = Budget.calibrate(
-            epsilon=epsilon, delta=delta, picks=self.picks, pick_share=PICK_SHARE if self.picks else 0.0
+            epsilon=epsilon,
+            delta=delta,
+            picks=self.picks or self.pairs,
+            pick_share=share,
+            delta_named=NAMED_SHARE * delta if self.unlisted else 0.0,
         )
         noise = 1 / self.sums_cost(budget)
         if noise > NOISIEST:
@@ -84,26 +123,48 @@ class Plan:
         own = [asked("total", self.own_cost(budget, question), 1, question) for question in self.own]
         choice = Event("choice", "choice", (), self.picks, budget.pick_epsilon, self.picks, 1.0,
                        2 / budget.pick_epsilon, unit=unit) if self.picks else None  # fmt: skip
+        pick = Event("choice", "choice", (), 1, budget.pick_epsilon, 1, 1.0, 2 / budget.pick_epsilon, by="pairs",
+                     unit=unit) if self.pairs else None  # fmt: skip
+        categories = Event(
+            "gaussian", "categories", (), 0, self.domain_cost(budget), noise=1 / self.domain_cost(budget), by="value",
+            unit=unit, delta=self.named_delta(budget),
+        ) if self.unlisted else None  # fmt: skip
         return (
             *(event for events in own for event in events),
+            *((categories,) * self.unlisted if categories is not None else ()),
             *((choice,) if choice is not None else ()),
+            *(asked("histogram", self.domain_cost(budget), self.domain, "none") if self.domain else ()),
             *asked("histogram", self.histogram_cost(budget), self.used),
             *asked("sums", self.sums_cost(budget), self.used * self.epochs),
+            *((pick,) * self.pairs if pick is not None else ()),
+            *(asked("histogram", self.pair_cost(budget), self.forest, "pairs") if self.forest else ()),
+            *(asked("histogram", self.pair_cost(budget, more=True), self.more, "pairs") if self.more else ()),
         )
 
-    def events(self, budget: Budget, cells: Sequence[Cells], side: PrivateSide, unit: Unit) -> tuple[Event, ...]:
+    def events(
+        self, budget: Budget, cells: Sequence[Cells], side: PrivateSide, unit: Unit, rows_per_person: int = 1
+    ) -> tuple[Event, ...]:
         """All that a run will ask, public before it reads anybody: costs as they will be entered, cells at the most.
 
         Which columns are chosen, and how many of their cells are left after merging, is told by answers only.
         """
-        largest = sorted(cells, key=lambda one: -one.size)[: self.used]
+        largest = sorted(cells, key=lambda one: -most_cells(one))[: self.used]
+        counted = (one for one in cells for _ in range(levels(one)))
+        unlisted = (one for one in cells if not one.numeric and one.column.unknown)
         own, by_group, by_scale = self.own_cells(side), side.groups, len(side.objective.scales)
         planned, seen = [], {"histogram": 0, "sums": 0}
         for event in self._prices(budget, unit):
-            if event.query in seen:
+            if event.query == "histogram" and event.by == "pairs":
+                event = replace(event, by="none", cells=PAIR_GROUPS**2)
+            elif event.by == "none":
+                names = () if self.picks else (next(counted).column.name,)
+                event = replace(event, columns=names, cells=FINE + 1)
+            elif event.query == "categories":
+                event = replace(event, columns=(next(unlisted).column.name,), cells=rows_per_person)
+            elif event.query in seen:
                 one = largest[seen[event.query] % len(largest)]
                 seen[event.query] += 1
-                many = one.size * (by_group if event.query == "histogram" else by_scale)
+                many = most_cells(one) * (by_group if event.query == "histogram" else by_scale)
                 names = () if self.picks else (one.column.name,)
                 by = side.grouping if event.query == "histogram" else ""
                 event = replace(event, columns=names, cells=many, by=by)
@@ -116,15 +177,38 @@ class Plan:
     def own_cells(side: PrivateSide) -> int:
         """Noisy numbers that one of the kind's own questions may ask for at most."""
         statistics = (statistic.size for statistic in side.objective.statistics.values())
-        return max(*side.objective.groupings.values(), *statistics, 1)
+        agreement = 1 + 2 * side.objective.scores
+        return max(*side.objective.groupings.values(), *statistics, agreement)
 
     def own_cost(self, budget: Budget, question: str) -> float:
         """μ of one of the kind's own questions."""
         return float(budget.mu * np.sqrt(self.own[question]))
 
+    def domain_cost(self, budget: Budget) -> float:
+        """μ of one count of where rows lie, or of the values of one column."""
+        return float(budget.mu * np.sqrt(DOMAIN_SHARE / (self.domain + self.unlisted)))
+
+    def named_delta(self, budget: Budget) -> float:
+        """δ of finding the categories of one column."""
+        return budget.delta_named / self.unlisted
+
     def histogram_cost(self, budget: Budget) -> float:
         return float(budget.mu * np.sqrt(HISTOGRAM_SHARE / self.used))
 
-    def sums_cost(self, budget: Budget) -> float:
-        share = 1 - HISTOGRAM_SHARE - sum(self.own.values())
+    def pair_cost(self, budget: Budget, *, more: bool = False) -> float:
+        """μ of one table of a pair of columns: of the forest, or beside it."""
+        part = (1 - FOREST) / self.more if more else (FOREST if self.more else 1.0) / self.forest
+        return float(budget.mu * np.sqrt(PAIR_SHARE * part))
+
+    def pair_groups(self, budget: Budget, rows: float) -> int:
+        """Cells of a column in a table of pairs, for a noisy number of rows; 0 where no pair is asked for."""
+        if not self.pairs:
+            return 0
+        noise = 1 / min(self.pair_cost(budget), self.pair_cost(budget, more=True) if self.more else np.inf)
+        most = min(PAIR_GROUPS, int(np.sqrt(max(rows, 0.0) / (PAIR_NOISE * noise))))
+        return most if most > 2 else 0
+
+    def sums_cost(self, budget: Budget, *, pairs: bool = True) -> float:
+        share = 1 - HISTOGRAM_SHARE - sum(self.own.values()) - (DOMAIN_SHARE if self.domain + self.unlisted else 0.0)
+        share -= PAIR_SHARE if pairs and self.pairs else 0.0
         return float(budget.mu * np.sqrt(share / (self.epochs * self.used)))

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from distcondense.arrays import Floats, Index
+from distcondense.arrays import Flags, Floats, Index
 
 SPREADS = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0)  # prior standard deviations of a table's entries, on the logit scale
 REACHES = (0.3, 1.0, 3.0)  # correlation lengths, in shares of an ordered column's cells
@@ -42,42 +42,25 @@ def prior_kernels(size: int, ordered: bool, hole: bool) -> Floats:
     return kernels
 
 
-def smooth(precision: Floats, information: Floats, kernels: Floats) -> tuple[Floats, float]:
-    """(table, its log evidence beyond a constant): (s,), (s,), (k, s, s) → (s,), ≥ 0.
-
-    The evidence is counted against tables that are the same in every cell, so that a shift of all rows, which says
-    nothing about the column, does not pass for signal.
-    """
-    tables, evidence, constant = _posterior(precision, information, kernels)
-    best = int(np.argmax(evidence))
-    if not evidence[best] > 0:
-        return np.zeros(len(precision)), 0.0
-    return tables[best], float(max(evidence[best] - constant, 0.0))
-
-
-def joint_evidence(precision: Floats, information: Floats, kernels: Floats) -> float:
-    """The log evidence of several tables (S, s) with one kernel for all: chance has fewer ways to look like signal."""
-    found = [_posterior(p, i, kernels) for p, i in zip(precision, information, strict=True)]
-    return float(max(np.max(np.sum([e for _, e, _ in found], axis=0)) - sum(c for _, _, c in found), 0.0))
-
-
-def _posterior(precision: Floats, information: Floats, kernels: Floats) -> tuple[Floats, Floats, float]:
-    """Per kernel the posterior mean (k, s) and the log evidence (k,); and the evidence of the best constant table."""
+def smooth(precision: Floats, information: Floats, kernels: Floats) -> Floats:
+    """(s,), (s,), (k, s, s) → (s,) the table; with (n, s) informations of one precision, (n, s) tables."""
+    several = np.atleast_2d(information).T
     system = np.eye(len(precision)) + precision[:, None] * kernels
-    known = np.broadcast_to(information[:, None], (*kernels.shape[:2], 1))
-    tables = np.einsum("kij,kj->ki", kernels, np.linalg.solve(system, known)[..., 0])
-    evidence = -0.5 * np.linalg.slogdet(system)[1] + 0.5 * tables @ information
-    spread = np.square(SPREADS)
-    held = 1 + spread * precision.sum()
-    constant = np.max(-0.5 * np.log(held) + 0.5 * spread * information.sum() ** 2 / held)
-    return tables, evidence, float(max(constant, 0.0))
+    tables = kernels @ np.linalg.solve(system, np.broadcast_to(several, (len(kernels), *several.shape)))  # (k, s, n)
+    evidence = -0.5 * np.linalg.slogdet(system)[1][:, None] + 0.5 * np.einsum("ksn,sn->kn", tables, several)
+    best, each = np.argmax(evidence, axis=0), np.arange(several.shape[1])
+    found = np.where(evidence[best, each, None] > 0, tables[best, :, each], 0.0)
+    return np.asarray(found.reshape(np.shape(information)), np.float64)
 
 
-def spread_out(counts: Floats, merged: Index, sigma: float, *, ordered: bool, hole: bool) -> Floats:
+def spread_out(
+    counts: Floats, merged: Index, sigma: float, *, ordered: bool, hole: bool, nobody: Flags | None = None
+) -> Floats:
     """(s,) noisy counts → how a merged cell's mass is shared among its fine cells, summing to 1 in each.
 
     Fine cells that stand out of the noise keep what they show; the rest of an ordered column follows the logarithm of
     the density, interpolated between the middles of merged cells, so that a long thin tail does not become a flat one.
+    Cells of `nobody` get none of it.
     """
     inner = len(counts) - hole
     total, width = np.bincount(merged, counts), np.bincount(merged)
@@ -95,6 +78,8 @@ def spread_out(counts: Floats, merged: Index, sigma: float, *, ordered: bool, ho
     heavy = np.where(counts > 3 * sigma, counts, 0.0)
     rest = np.maximum(total - np.bincount(merged, heavy), 0.0)
     thin = np.where(heavy > 0, 0.0, profile) + 1e-12
+    if nobody is not None:
+        thin = np.where(nobody, 1e-30, thin)
     share = heavy + rest[merged] * thin / np.bincount(merged, thin)[merged] + 1e-9 * thin
     return np.asarray(share / np.bincount(merged, share)[merged], np.float64)
 

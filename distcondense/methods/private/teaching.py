@@ -1,0 +1,102 @@
+"""A panel of students in closed form: which whole rows teach what the private model knows.
+
+A kernel ridge student of a set of rows is solved exactly, and exchanging one row of the set for another changes its
+answers by a rank-two update (kernels/exchange.py). Three students stand for the kinds of models that recipients train:
+one that sees rows as numbers, with a Gaussian kernel (kernel machines, networks), one that is linear in them, and one
+that sees what each column contributes to the score, with a Laplace kernel (trees). They learn the plain labels, the
+last one the soft ones too, and are scored by how closely they follow the private model over rows of the population.
+Exchanges that raise the mean of these correlations are kept. Rows stay whole, and a row is exchanged only for one of
+its own stratum, so that classes, event shares and times stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from distcondense.arrays import Floats, Index, Matrix
+from distcondense.kernels.exchange import exchange_rows
+
+Rng = np.random.Generator
+
+RIDGE = 0.25
+RARE = 0.07  # smallest standard deviation a feature is divided by: a rare category is no landmark
+SMOOTH, LINEAR, PLAIN, SOFT = 1.3, 1.0, 1.3, 1.0  # how much each student's agreement counts
+NEAR = (0.0, 0.0, 0.6, 0.0)  # and how much the distance of the set to the population, in each student's eyes
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """What the students see of candidates, what they are taught, and what they should say."""
+
+    among: Matrix  # (Q, c, c) kernels between candidates
+    beyond: Matrix  # (Q, r, c) kernels between rows of the population and candidates
+    labels: Matrix  # (c, S) of all students, one after the other
+    truth: Matrix  # (r, S) centred and of norm 1 in each column
+    ends: Index  # (Q + 1,) which columns are whose
+    weights: Floats  # (Q,)
+    mean: Matrix  # (Q, c) mean kernel of each candidate with all
+
+    @classmethod
+    def of(
+        cls, rows: Matrix, parts: Floats, hard: Floats, soft: Floats | None, people: Matrix, people_parts: Floats,
+        truth: Floats,
+    ) -> Panel:  # fmt: skip
+        """`rows` (c, f), `parts` (c, p): candidates as numbers and as contributions, `hard`, `soft` (c, S): labels;
+        `people`, `people_parts`, `truth` (r, S): rows of the population, and what is to be said of them."""
+        spread = rows.std(0)
+        used = spread > 1e-9
+        centre, scale = rows.mean(0)[used], np.maximum(spread, RARE)[used]
+        here, there = (np.asarray((part[:, used] - centre) / scale, np.float64) for part in (rows, people))
+        width = max(int(used.sum()), 1)
+        true, plain = truth - truth.mean(0), _unit(hard)
+        true = true / np.maximum(np.sqrt((true * true).sum(0)), 1e-12)
+        kernels = [
+            (_gaussian(here, here, width), _gaussian(there, here, width), plain, SMOOTH),
+            (here @ here.T / width, there @ here.T / width, plain, LINEAR),
+            (_laplace(parts, parts), _laplace(people_parts, parts), plain, PLAIN),
+        ]
+        if soft is not None:
+            kernels.append((*kernels[-1][:2], _unit(soft), SOFT))
+        among = np.stack([one[0] for one in kernels])
+        return cls(
+            among.astype(np.float32),
+            np.stack([one[1] for one in kernels]).astype(np.float32),
+            np.concatenate([one[2] for one in kernels], axis=1).astype(np.float32),
+            np.asfortranarray(np.tile(true, (1, len(kernels))).astype(np.float32)),
+            np.arange(len(kernels) + 1, dtype=np.int64) * true.shape[1],
+            np.array([one[3] for one in kernels], np.float64),
+            among.mean(axis=2).astype(np.float32),
+        )
+
+    def improved(self, start: Index, stratum: Index, steps: int, rng: Rng) -> Index:
+        """(m,) candidates, after exchanges within strata that raise what the students score together."""
+        chosen = start.astype(np.int64)
+        places = rng.integers(len(chosen), size=steps)
+        wanted = stratum[chosen][places]
+        order = np.argsort(stratum, kind="stable")
+        first = np.searchsorted(stratum[order], wanted, side="left")
+        last = np.searchsorted(stratum[order], wanted, side="right")
+        candidates = order[first + (rng.random(steps) * (last - first)).astype(np.int64)]
+        near = np.array(NEAR[: len(self.weights)])
+        exchange_rows(self.among, self.beyond, self.labels, self.truth, self.ends, self.weights, self.mean, near, RIDGE,
+                      chosen, places.astype(np.int64), candidates.astype(np.int64))  # fmt: skip
+        return chosen
+
+
+def _unit(labels: Floats) -> Floats:
+    """Labels centred and scaled, column by column, so that a constant is no lesson."""
+    apart = labels - labels.mean(0)
+    return np.asarray(apart / np.maximum(apart.std(0), 1e-12), np.float64)
+
+
+def _gaussian(first: Floats, second: Floats, width: int) -> Floats:
+    apart = (first * first).sum(1)[:, None] + (second * second).sum(1)[None] - 2 * first @ second.T
+    return np.asarray(np.exp(-np.maximum(apart, 0.0) / width), np.float64)
+
+
+def _laplace(first: Floats, second: Floats) -> Floats:
+    from scipy.spatial.distance import cdist
+
+    return np.asarray(np.exp(-cdist(first, second, "cityblock")), np.float64)
