@@ -82,7 +82,7 @@ def test_the_plan_says_the_questions_and_their_price_from_public_facts() -> None
     assert (plan.domain, plan.unlisted) == (3, 1)
     budget = plan.budget(1.0, 1e-5)
     events = plan.events(budget, cells, side, "person", 7)
-    ours = [e for e in events if e.cost == plan.domain_cost(budget)]
+    ours = [e for e in events if e.cost == plan.domain_cost(budget) and e.query != "total"]
     asked = [(e.query, e.columns, e.cells) for e in ours]
     assert asked == [("categories", ("c",), 7), ("histogram", ("x",), FINE + 1), *[("histogram", ("p",), FINE + 1)] * 2]
     spent = math.fsum(e.cost**2 for e in ours) / budget.mu**2

