@@ -413,7 +413,7 @@ def test_an_inferred_schema_is_refused_unless_trusted_and_then_told():
 
 def test_unbounded_numbers_unknown_horizons_and_labels_off_the_rows_are_refused(large):
     bare = Schema(tuple(Column(c.name, c.kind, categories=c.categories) for c in SMALL_TABLE.columns))
-    frame = small_frame(400)
+    frame = small_frame(1500)
     with pytest.raises(SchemaError, match="needs public bounds"):
         quick(Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=bare))
     timed = Cohort.from_frame(frame, time="months", event="event", ignore=["died"], schema=SMALL_TABLE)

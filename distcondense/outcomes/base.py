@@ -255,6 +255,7 @@ class PrivateSide(ABC):
     link: str  # of the private model's expectations
     merged: int = 64  # a merged cell holds at least a 1/(2·merged) share of the rows
     grouping: str = "label"  # columns are counted by these groups; IPC counts rows of each
+    drifts: bool = False  # scores may drift away together, so that gradients without features are those of the start
     steady: bool = False  # the hessian does not change between rounds, so that their answers are averaged
     gradient_noise: float = 1.0  # share of a gradient's noise that `newton` leaves
     effect: str = "score"  # what a table's entries add to, in words

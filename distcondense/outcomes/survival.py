@@ -355,6 +355,7 @@ class LogHazard(PrivateSide):
     link: str = "log-risk"
     merged: int = MERGED
     effect: str = "log hazard"
+    drifts: bool = True  # a hazard is cut at 1, which many events push scores against
     unit: float = 1.0
     public: tuple[str, ...] = ("the end of follow-up and its intervals",)
 

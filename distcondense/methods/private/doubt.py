@@ -57,7 +57,7 @@ class Agreeing:
     """
 
     of: Objective
-    start: tuple[float, ...]  # (S,) the score of all rows before the features said anything
+    start: tuple[float, ...]  # (S,) the score of all rows if the features said nothing
     centre: tuple[float, ...]  # (S,) the mean of the scores now
     width: float  # of differences from it that count in full
 
@@ -129,6 +129,8 @@ def evidence_of(
     for table, one in zip(tables, told, strict=True):
         mean, variance = _moments(np.atleast_2d(table), one.hessian)
         centre, square = centre + mean, square + variance.sum()
+    if not side.drifts:
+        start = centre
     ask.aim(
         Agreeing(
             objective, tuple(start.tolist()), tuple(centre.tolist()), max(float(WIDTH * np.sqrt(square)), NARROWEST)

@@ -43,6 +43,7 @@ PAIRED = 32  # columns that pairs are chosen among
 FOREST = 0.4  # of the pairs' share, for a forest of pairs; the rest goes to pairs that the forest does not explain
 MORE = 2  # pairs beside the forest, for each of its own
 PAIR_GROUPS = 12  # cells of a column in a table of pairs, at most
+FEWEST_GROUPS = 4  # with fewer cells a table of pairs tells too little for what it costs, and none is asked for
 PAIR_NOISE = 3.0  # a cell of such a table holds on average so many standard deviations of its noise, or has fewer cells
 HAIR = 1e-7  # relative: what a budget is first shortened by where its plan replays to more than its ε
 NOISIEST = 1000.0  # persons: with a noise of more than this in every sum no hospital's table could be learned from
@@ -206,7 +207,7 @@ class Plan:
             return 0
         noise = 1 / min(self.pair_cost(budget), self.pair_cost(budget, more=True) if self.more else np.inf)
         most = min(PAIR_GROUPS, int(np.sqrt(max(rows, 0.0) / (PAIR_NOISE * noise))))
-        return most if most > 2 else 0
+        return most if most >= FEWEST_GROUPS else 0
 
     def sums_cost(self, budget: Budget, *, pairs: bool = True) -> float:
         share = 1 - HISTOGRAM_SHARE - sum(self.own.values()) - (DOMAIN_SHARE if self.domain + self.unlisted else 0.0)
