@@ -103,7 +103,7 @@ def quicken(patch: pytest.MonkeyPatch) -> None:
     for name, value in fewer.items():
         patch.setattr(placement, name, value)
     patch.setattr(joint, "POOL", 6000)
-    for name, value in {"TREES": 5, "PASSES": 5, "ROUNDS": 10}.items():
+    for name, value in {"TREES": 5, "PASSES": 5}.items():
         patch.setattr(panel, name, value)
     patch.setitem(panel.BOOSTED, "n_estimators", 10)
 

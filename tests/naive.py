@@ -514,12 +514,11 @@ def students_score(panel: Any, chosen: NDArray[Any]) -> float:
         here = slice(ends[q], ends[q + 1])
         solved = np.linalg.solve(own + ridge * np.eye(m), labels.astype(np.float64)[chosen, here])
         answers = beyond[q].astype(np.float64)[:, chosen] @ solved
-        follow = []
-        for answer, true in zip(answers.T, truth.astype(np.float64)[:, here].T, strict=True):
+        for answer, true, weight in zip(answers.T, truth.astype(np.float64)[:, here].T, weights[here], strict=True):
             apart = answer - answer.mean()
-            follow.append(float(apart @ true) / max(float(np.linalg.norm(apart)), 1e-12))
+            score += float(weight) * float(apart @ true) / max(float(np.linalg.norm(apart)), 1e-12)
         away = float(own.sum()) / m - 2 * float(mean[q].astype(np.float64)[chosen].sum())
-        score += float(weights[q]) * sum(follow) / len(follow) - float(near[q]) * away
+        score -= float(near[q]) * away
     return score
 
 

@@ -263,7 +263,7 @@ def related_table(seed: int = 0, rows: int = 4000) -> tuple[PrivateTable, Joint,
 
 def asked(table: PrivateTable, start: Joint, fine: list[Floats], counts: tuple[int, int] = (4, 2)) -> Joint:
     return ask_pairs(
-        table, range(5), start, 4000.0, (1.0, 0.7), counts, lambda answer: answer, fine, np.random.default_rng(0),
+        table, range(5), start, 4000.0, (1.0, 0.7), counts, lambda answer: answer, np.random.default_rng(0),
         np.ones(5),
     )  # fmt: skip
 
@@ -294,7 +294,7 @@ def test_only_columns_that_are_worth_it_take_part_where_there_are_too_many(monke
     monkeypatch.setattr(joints, "PAIRED", 3)
     table, start, fine = related_table()
     model = ask_pairs(
-        table, range(5), start, 4000.0, (1.0, 0.7), (2, 1), lambda answer: answer, fine, np.random.default_rng(0),
+        table, range(5), start, 4000.0, (1.0, 0.7), (2, 1), lambda answer: answer, np.random.default_rng(0),
         np.array([0.0, 3.0, 2.0, 0.0, 1.0]),
     )  # fmt: skip
     assert {k for pair in (*model.forest, *model.more) for k in pair} == {1, 2, 4}

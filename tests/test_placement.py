@@ -131,7 +131,7 @@ def random_panel(rng: np.random.Generator, c: int, r: int, widths: list[int]) ->
     truth /= np.linalg.norm(truth, axis=0)
     return (
         among, beyond, rng.normal(size=(c, S)).astype(np.float32), np.asfortranarray(truth.astype(np.float32)),
-        np.cumsum([0, *widths]).astype(np.int64), rng.uniform(0.5, 1.5, Q), among.mean(axis=2).astype(np.float32),
+        np.cumsum([0, *widths]).astype(np.int64), rng.uniform(0.5, 1.5, S), among.mean(axis=2).astype(np.float32),
         rng.choice([0.0, 0.5], Q), 0.25,
     )  # fmt: skip
 
@@ -179,7 +179,7 @@ def test_exchanges_stay_within_strata_and_teach_more() -> None:
         margin[300:, None],
     )  # fmt: skip
     stratum = side.strata(known, labelled)
-    start = placement._stratified(stratum, {0: 20, 1: 20}, rng)
+    start = placement._stratified(stratum, {0: 20, 1: 20}, placement.Holes(np.zeros_like(stratum), np.ones(1)), rng)
     better = panel.improved(start, stratum, 300, np.random.default_rng(1))
     np.testing.assert_array_equal(stratum[better], stratum[start])
     assert len(set(better)) == 40

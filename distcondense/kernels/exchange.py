@@ -23,8 +23,8 @@ def exchange_rows(
 
     Student q is kernel ridge regression of the chosen rows: among (Q, c, c) kernels between candidates, beyond
     (Q, r, c) kernels between r other rows and candidates, labels (c, S) of which columns ends[q]:ends[q+1] are its own,
-    truth (r, S) centred and of norm 1 in each column. The score is Σ_q weights[q] · mean over its columns of the
-    correlation between its answers and the truth, less near[q] · m · MMD², the squared distance in q's kernel between
+    truth (r, S) centred and of norm 1 in each column. The score is Σ_s weights[s] · the correlation between
+    its answers and the truth in column s, less near[q] · m · MMD², the squared distance in q's kernel between
     the set and the population, whose mean embedding of each candidate is mean (Q, c). `chosen` (m,) is written; places,
     candidates: (steps,) proposals.
     """
@@ -64,7 +64,7 @@ def exchange_rows(
                         for k in range(m):
                             total += inverse[q, i, k] * labels[chosen[k], s]
                         solved[s, i] = total
-                    best += weights[q] / (ends[q + 1] - ends[q]) * _follows(seen[q], solved[s], truth[:, s], answer)
+                    best += weights[s] * _follows(seen[q], solved[s], truth[:, s], answer)
             fresh = False
         if t < 0:
             continue
@@ -109,10 +109,9 @@ def exchange_rows(
                 for k in range(m):
                     trial[s, k] -= x * first[k] + y * second[q, k]
                 more = trial[s, place]
-                score += (
-                    weights[q] / (ends[q + 1] - ends[q])
-                    * _follows_after(seen[q], trial[s], truth[:, s], answer, beyond[q], candidate, place, more)
-                )  # fmt: skip
+                score += weights[s] * _follows_after(
+                    seen[q], trial[s], truth[:, s], answer, beyond[q], candidate, place, more
+                )
         if not score > best:
             continue
         for q in range(Q):

@@ -381,6 +381,13 @@ def restoring(label: Index, shares: Floats, rows: float) -> Floats:
     return np.asarray(rows * (share / share.sum() / np.maximum(there, 1))[label], np.float64)
 
 
+def as_the_population(stratum: Index, rows: int) -> dict[int, int]:
+    """So many rows of each stratum that a set has the shares of the candidates."""
+    there, many = np.unique(stratum, return_counts=True)
+    counts = shared(rows, many.astype(np.float64))
+    return {int(value): int(count) for value, count in zip(there, counts, strict=True)}
+
+
 def no_such_answer(what: str) -> ModelError:
     return ModelError(
         "PrivateModel", "has no such answer for this kind of outcome", found=f"{what} asked",

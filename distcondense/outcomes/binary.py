@@ -37,13 +37,12 @@ from distcondense.outcomes.base import (
     restoring,
 )
 from distcondense.outcomes.measures import AurocSample, ShareSample, auroc, best_threshold, expected_auroc
-from distcondense.outcomes.panel import ROUNDS, SEED, classifiers, standardised
+from distcondense.outcomes.panel import SEED, classifiers, standardised
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
 
 RISK = "risk"
 RARE = 0.2  # class weights are used where the rarer class is below this share ("where needed")
 COUNT_SHARE = 0.01  # of μ², for the class counts before anything else
-STUDENT = {"objective": "binary:logistic", "max_depth": 5, "learning_rate": 0.1, "subsample": 0.7, "verbosity": 0}
 SURE = 2000  # rows up to which a label says on which side of the prevalence a risk lies, and nothing else
 CHANCE = 20_000  # rows from which on it is drawn by chance, as patients' are
 UNEVEN = 5.0  # most by which weights of rows of one label differ
@@ -400,12 +399,9 @@ class _Ranking:
         self.truth, self.pool = truth, rows
 
     def __call__(self, rows: Matrix, labelled: Labelled) -> float:
-        import xgboost as xgb
-
         here, there = standardised(rows, self.pool)
         label = labelled.outcome["label"]
         found = [expected_auroc(ask(here, label, there)[:, 1], self.truth) for _, ask in classifiers(2)]
-        data = xgb.DMatrix(rows, label=labelled.soft, nthread=1)
-        student = xgb.train({**STUDENT, "seed": SEED, "nthread": 1}, data, ROUNDS)
-        answer = student.predict(xgb.DMatrix(self.pool, nthread=1), output_margin=True)
+        boosted_soft = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
+        answer = np.asarray(boosted_soft.scores(self.pool), np.float64)
         return float(np.mean([*found, expected_auroc(answer, self.truth)]))

@@ -27,7 +27,7 @@ from distcondense.errors import CohortError, SchemaError
 from distcondense.models.additive import AdditiveModel
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner, Lesson, boosted, sklearn_model, taught
-from distcondense.outcomes.base import Ask, Judge, Kind, Labelled, Learned, PrivateSide, Sampled, shared
+from distcondense.outcomes.base import Ask, Judge, Kind, Labelled, Learned, PrivateSide, Sampled, as_the_population
 from distcondense.outcomes.binary import by_chance, refuse_horizon
 from distcondense.outcomes.measures import ErrorSample
 from distcondense.outcomes.panel import SEED, regressors, standardised
@@ -335,9 +335,7 @@ class Expectation(PrivateSide):
 
     def quotas(self, learned: Learned, stratum: Index, rows: int) -> dict[int, int]:
         """As the population has them."""
-        there, many = np.unique(stratum, return_counts=True)
-        counts = shared(rows, many.astype(np.float64))
-        return {int(value): int(count) for value, count in zip(there, counts, strict=True)}
+        return as_the_population(stratum, rows)
 
     def lesson(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
         assert labelled.soft is not None

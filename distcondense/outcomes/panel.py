@@ -15,15 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.arrays import Floats, Matrix
+from distcondense.models import learners
 
 SEED = 1001  # not a user's default, so that no one student's luck is chosen
 TREES = 60
 HIDDEN = (32,)
 PASSES = 120
-ROUNDS = 100
 BOOSTED: dict[str, Any] = {
-    "max_depth": 5, "learning_rate": 0.1, "subsample": 0.7, "n_estimators": ROUNDS, "n_jobs": 1, "verbosity": 0,
-    "random_state": SEED,
+    **learners.TREES, "n_estimators": learners.ROUNDS, "n_jobs": 1, "verbosity": 0, "random_state": SEED,
 }  # fmt: skip
 
 

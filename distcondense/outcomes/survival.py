@@ -34,9 +34,9 @@ from distcondense.outcomes.base import (
     Learned,
     PrivateSide,
     Sampled,
+    as_the_population,
     as_written,
     label_codes,
-    shared,
 )
 from distcondense.outcomes.binary import declared_labels, is_public, read_label
 from distcondense.outcomes.measures import CIndexSample, c_index
@@ -429,9 +429,7 @@ class LogHazard(PrivateSide):
 
     def quotas(self, learned: Learned, stratum: Index, rows: int) -> dict[int, int]:
         """As the population has them: an unweighted survival curve is its own."""
-        there, many = np.unique(stratum, return_counts=True)
-        counts = shared(rows, many.astype(np.float64))
-        return {int(value): int(count) for value, count in zip(there, counts, strict=True)}
+        return as_the_population(stratum, rows)
 
     def lesson(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
         """What a row's end says of its hazard: the event, less what was to be expected in the time it was seen."""

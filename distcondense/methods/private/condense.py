@@ -112,14 +112,15 @@ def condense_each(cohort: Cohort, options: PrivateOptions, context: Context) -> 
     rows = " + ".join(str(len(learned.shares) * ipc) for ipc in options.ipcs)
     say(f"learned from {len(ledger.events)} noisy answers; placing {rows} rows")
     started = clock.perf_counter()
+    legal = _legal(learned, public)
     placed = {
-        ipc: place(learned, public.side, ipc, seed=options.seed, threads=context.threads, legal=_legal(learned, public))
+        ipc: place(learned, public.side, ipc, seed=options.seed, threads=context.threads, legal=legal)
         for ipc in options.ipcs
     }
     told: dict[int, dict[str, Any]] = {}
     if options.placement == ZERO_ORDER:
         for ipc, one in placed.items():
-            placed[ipc], told[ipc] = _moved(one, learned, public, options, context)
+            placed[ipc], told[ipc] = _moved(one, learned, public, options, context, legal)
     timings["condense"] = clock.perf_counter() - started
     if not learned.informative:
         say("no signal above the noise: nothing is released but the statement")
@@ -271,12 +272,12 @@ def _legal(learned: Learned, public: Public) -> Legal | None:
 
 
 def _moved(
-    placed: Placed, learned: Learned, public: Public, options: PrivateOptions, context: Context
+    placed: Placed, learned: Learned, public: Public, options: PrivateOptions, context: Context, legal: Legal | None
 ) -> tuple[Placed, dict[str, Any]]:  # fmt: skip
     """The placed rows after the zero-order engine, and how that went; no patient is read."""
     placed, facts = moved(
         placed, learned, public.side, seed=options.seed, steps=options.moves, references=options.against,
-        path=options.path, legal=_legal(learned, public), context=context,  # type: ignore[arg-type]
+        path=options.path, legal=legal, context=context,  # type: ignore[arg-type]
     )  # fmt: skip
     if facts:
         columns = facts["columns_moved"]

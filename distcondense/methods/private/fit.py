@@ -169,9 +169,7 @@ def _joint(
     costs = (plan.pair_cost(table.budget), plan.pair_cost(table.budget, more=True) if plan.more else 0.0)
     worth = np.array([np.sum(np.atleast_2d(t) ** 2 @ p) for p, t in zip(overall, model.tables, strict=True)])
     rng = np.random.Generator(np.random.PCG64(DRAWN))  # no noise: rows of the forest, the same in every run
-    return ask_pairs(
-        table, columns, joint, rows, costs, (plan.forest, plan.more), ask.told, marginals, rng, worth
-    )  # fmt: skip
+    return ask_pairs(table, columns, joint, rows, costs, (plan.forest, plan.more), ask.told, rng, worth)
 
 
 def _boost(

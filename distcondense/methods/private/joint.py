@@ -157,7 +157,7 @@ def coarse_cells(overall: Floats, merged: Index, cells: Cells, most: int) -> Ind
 
 def ask_pairs(
     table: PrivateTable, columns: Sequence[int], joint: Joint, rows: float, costs: tuple[float, float],
-    counts: tuple[int, int], told: Callable[[Any], Any], fine: Sequence[Floats], rng: Rng, worth: Floats,
+    counts: tuple[int, int], told: Callable[[Any], Any], rng: Rng, worth: Floats,
 ) -> Joint:  # fmt: skip
     """The joint model with what the pairs told. The table's cells are the joint's coarse ones already.
 

@@ -41,6 +41,8 @@ SETS_LEAST = 2
 STEPS = 2000  # exchanges tried for a set of
 STEPS_AT = 200  # rows; for larger ones fewer, as each takes longer
 LARGE = 1200  # rows from which on a set is drawn, not chosen
+HOLES = 4  # columns, those most often empty, whose holes a set has as often as the population, however it is chosen
+RAKED = 30  # passes
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,27 @@ def _taken(labelled: Labelled, rows: Index) -> Labelled:
     return Labelled(Outcome(labelled.outcome.kind, arrays), soft, None)
 
 
+@dataclass(frozen=True)
+class Holes:
+    """Which of the columns that are empty most often are empty in each candidate, and how often in the population."""
+
+    which: Index  # (c,) one number below 2 ** HOLES
+    share: Floats  # (2 ** HOLES,)
+
+    @classmethod
+    def of(cls, learned: Learned, population: Index, candidates: Index) -> Holes:
+        cells = learned.model.cells
+        empty = np.array([p[-1] * (1 - p[-1]) * c.hole for c, p in zip(cells, learned.overall, strict=True)])
+        columns = [j for j in np.argsort(-empty, kind="stable")[:HOLES] if empty[j] > 0]
+
+        def which(codes: Index) -> Index:
+            bits = [(codes[:, j] == cells[j].size - 1).astype(np.int64) << k for k, j in enumerate(columns)]
+            return np.asarray(sum(bits, np.zeros(len(codes), np.int64)))
+
+        share = np.bincount(which(population), minlength=2**HOLES) / len(population)
+        return cls(which(candidates), share)
+
+
 class Encoder:
     """Cells as the numbers students see: the codec's rows of legal values."""
 
@@ -95,10 +118,11 @@ def place(
     found = Placed(codes[among], inside[among], labelled)
     stratum = side.strata(learned, labelled)
     quotas = side.quotas(learned, stratum, rows)
+    holes = Holes.of(learned, codes, found.codes)
     if rows > LARGE:
-        kept = found.take(_stratified(stratum, quotas, rng))
+        kept = found.take(_stratified(stratum, quotas, holes, rng))
     else:
-        kept = _chosen(learned, side, found, stratum, quotas, (codes[:POOL], inside[:POOL]), seed, threads)
+        kept = _chosen(learned, side, found, stratum, quotas, holes, (codes[:POOL], inside[:POOL]), seed, threads)
     return replace(kept, labelled=side.weighted(learned, kept.labelled))
 
 
@@ -140,7 +164,7 @@ def within(cells: Cells, share: Floats, codes: Index, u: Floats) -> Floats:
 
 
 def _chosen(
-    learned: Learned, side: PrivateSide, found: Placed, stratum: Index, quotas: dict[int, int],
+    learned: Learned, side: PrivateSide, found: Placed, stratum: Index, quotas: dict[int, int], holes: Holes,
     people: tuple[Index, Floats], seed: int, threads: int,
 ) -> Placed:  # fmt: skip
     encode = Encoder(learned.model.cells)
@@ -157,11 +181,14 @@ def _chosen(
     wanted = sum(quotas.values())
     small = min(1.0, STEPS_AT / max(wanted, 1))
     steps, sets = int(STEPS * np.sqrt(small)), max(int(SETS * small), min(SETS, SETS_LEAST))
+    alike = (
+        stratum * 2**HOLES + holes.which
+    )  # a row is exchanged for one with the same holes: its lesson may be the hole
 
     def candidate(number: int) -> tuple[float, Placed]:
         own = np.random.default_rng([seed, 0x9002, number])
-        start = _stratified(stratum, quotas, own)
-        kept = found.take(panel.improved(start, stratum, steps, own))
+        start = _stratified(stratum, quotas, holes, own)
+        kept = found.take(panel.improved(start, alike, steps, own))
         return _judged(judge, encode, kept), kept
 
     with ThreadPoolExecutor(threads) as workers:  # linear algebra and XGBoost leave the interpreter alone
@@ -193,10 +220,19 @@ def _drawn(weight: Floats | None, rows: int, rng: Rng) -> Index:
     return order[np.searchsorted(np.cumsum(weight[order])[:-1] / weight.sum(), at, side="right")]
 
 
-def _stratified(stratum: Index, quotas: dict[int, int], rng: Rng) -> Index:
-    """So many rows of each stratum; where it has too few, some of them again."""
+def _stratified(stratum: Index, quotas: dict[int, int], holes: Holes, rng: Rng) -> Index:
+    """So many rows of each stratum, with the population's holes; where there are too few, some of them again."""
+    weight, wanted = np.ones(len(stratum)), sum(quotas.values()) * holes.share
+    for _ in range(RAKED):  # each set of sums in turn: where both can be had, both are
+        weight *= (wanted / np.maximum(np.bincount(holes.which, weight, len(wanted)), 1e-12))[holes.which]
+        for value, count in quotas.items():
+            there = stratum == value
+            weight[there] *= count / max(float(weight[there].sum()), 1e-12)
     chosen = []
     for value, count in quotas.items():
         there = rng.permutation(np.flatnonzero(stratum == value))
-        chosen.append(there[np.arange(count) % len(there)])
+        there = there[np.argsort(holes.which[there], kind="stable")]
+        upto = np.cumsum(weight[there])
+        at = (np.arange(count) + rng.random()) * upto[-1] / count
+        chosen.append(there[np.searchsorted(upto[:-1], at, side="right")])
     return np.concatenate(chosen)

@@ -23,7 +23,7 @@ Rng = np.random.Generator
 RIDGE = 0.25
 RARE = 0.07  # smallest standard deviation a feature is divided by: a rare category is no landmark
 SMOOTH, LINEAR, PLAIN, SOFT = 1.3, 1.0, 1.3, 1.0  # how much each student's agreement counts
-NEAR = (0.0, 0.0, 0.6, 0.0)  # and how much the distance of the set to the population, in each student's eyes
+NEAR = (0.0, 0.0, 0.6)  # and how much the distance of the set to the population, in each student's eyes
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Panel:
     labels: Matrix  # (c, S) of all students, one after the other
     truth: Matrix  # (r, S) centred and of norm 1 in each column
     ends: Index  # (Q + 1,) which columns are whose
-    weights: Floats  # (Q,)
+    weights: Floats  # (S,)
     mean: Matrix  # (Q, c) mean kernel of each candidate with all
 
     @classmethod
@@ -52,21 +52,22 @@ class Panel:
         width = max(int(used.sum()), 1)
         true, plain = truth - truth.mean(0), _unit(hard)
         true = true / np.maximum(np.sqrt((true * true).sum(0)), 1e-12)
-        kernels = [
-            (_gaussian(here, here, width), _gaussian(there, here, width), plain, SMOOTH),
-            (here @ here.T / width, there @ here.T / width, plain, LINEAR),
-            (_laplace(parts, parts), _laplace(people_parts, parts), plain, PLAIN),
+        both, weighed = (plain, (PLAIN,)) if soft is None else (np.hstack([plain, _unit(soft)]), (PLAIN, SOFT))
+        students = [
+            (_gaussian(here, here, width), _gaussian(there, here, width), plain, (SMOOTH,)),
+            (here @ here.T / width, there @ here.T / width, plain, (LINEAR,)),
+            (_laplace(parts, parts), _laplace(people_parts, parts), both, weighed),
         ]
-        if soft is not None:
-            kernels.append((*kernels[-1][:2], _unit(soft), SOFT))
-        among = np.stack([one[0] for one in kernels])
+        among, beyond = (np.stack([one[k] for one in students]) for k in (0, 1))
+        weights = [weight for *_, own in students for weight in own]
+        scores = true.shape[1]
         return cls(
             among.astype(np.float32),
-            np.stack([one[1] for one in kernels]).astype(np.float32),
-            np.concatenate([one[2] for one in kernels], axis=1).astype(np.float32),
-            np.asfortranarray(np.tile(true, (1, len(kernels))).astype(np.float32)),
-            np.arange(len(kernels) + 1, dtype=np.int64) * true.shape[1],
-            np.array([one[3] for one in kernels], np.float64),
+            beyond.astype(np.float32),
+            np.hstack([one[2] for one in students]).astype(np.float32),
+            np.asfortranarray(np.tile(true, (1, len(weights))).astype(np.float32)),
+            np.cumsum([0, *(one[2].shape[1] for one in students)]).astype(np.int64),
+            np.repeat(weights, scores) / scores,
             among.mean(axis=2).astype(np.float32),
         )
 
@@ -79,9 +80,8 @@ class Panel:
         first = np.searchsorted(stratum[order], wanted, side="left")
         last = np.searchsorted(stratum[order], wanted, side="right")
         candidates = order[first + (rng.random(steps) * (last - first)).astype(np.int64)]
-        near = np.array(NEAR[: len(self.weights)])
-        exchange_rows(self.among, self.beyond, self.labels, self.truth, self.ends, self.weights, self.mean, near, RIDGE,
-                      chosen, places.astype(np.int64), candidates.astype(np.int64))  # fmt: skip
+        exchange_rows(self.among, self.beyond, self.labels, self.truth, self.ends, self.weights, self.mean,
+                      np.array(NEAR), RIDGE, chosen, places.astype(np.int64), candidates.astype(np.int64))  # fmt: skip
         return chosen
 
 
