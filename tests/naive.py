@@ -253,6 +253,56 @@ def c_index(time, event, risk, weight):
     return good / total if total else math.nan
 
 
+def average_precision(label, score, weight):
+    """Mean over cases of the share of cases among rows that score at least as high."""
+    total = sum(w for y, w in zip(label, weight, strict=True) if y == 1)
+    out = 0.0
+    for i in range(len(label)):
+        if label[i] == 1 and weight[i]:
+            seen = [j for j in range(len(label)) if score[j] >= score[i]]
+            out += weight[i] * sum(weight[j] for j in seen if label[j] == 1) / sum(weight[j] for j in seen)
+    return out / total if total else math.nan
+
+
+def survival_after(time, event, weight, at):
+    """Kaplan–Meier: the share free of the event after `at`."""
+    free = 1.0
+    for moment in sorted({t for t, e in zip(time, event, strict=True) if e and t <= at}):
+        here = sum(w for t, w in zip(time, weight, strict=True) if t >= moment)
+        died = sum(w for t, e, w in zip(time, event, weight, strict=True) if e and t == moment)
+        free *= 1 - died / here if here else 1.0
+    return free
+
+
+def survival_loss(time, event, alive, times, weight):
+    """Graf's Brier score, a mean over times; censoring weights of the unweighted rows."""
+    n, ones, censored = len(time), [1.0] * len(time), [1 - e for e in event]
+    total = 0.0
+    for k, moment in enumerate(times):
+        later = survival_after(time, censored, ones, moment)
+        for i in range(n):
+            if event[i] and time[i] <= moment:
+                total += weight[i] * alive[i][k] ** 2 / survival_after(time, censored, ones, time[i] - 1e-9)
+            elif time[i] > moment:
+                total += weight[i] * (1 - alive[i][k]) ** 2 / later
+    return total / len(times) / sum(weight)
+
+
+def resampled(measure, rows, rng, resamples, person=None):
+    """95% percentile bootstrap of a measure of counts per row; rows of one person come and go together."""
+    owners = list(range(rows)) if person is None else list(person)
+    units = sorted(set(owners))
+    found = []
+    for _ in range(resamples):
+        drawn = rng.choice(units, len(units))
+        count = {unit: int((drawn == unit).sum()) for unit in units}
+        value = measure([float(count[owner]) for owner in owners])
+        if value == value:
+            found.append(value)
+    found.sort()
+    return found[int(0.025 * len(found))], found[int(0.975 * len(found))]
+
+
 def slope(loss, f, step=1e-5):
     """∂loss/∂f_i by symmetric differences."""
     out = []

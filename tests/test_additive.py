@@ -31,7 +31,7 @@ from distcondense.models.additive import AdditiveModel
 from distcondense.models.jacobian import jacobian
 from distcondense.outcomes.base import Kind, PrivateSide
 from distcondense.outcomes.binary import Binary
-from distcondense.outcomes.measures import AurocSample, CIndexSample
+from distcondense.outcomes.measures import auroc, c_index
 from distcondense.outcomes.multiclass import Multiclass
 from distcondense.outcomes.survival import Survival
 from distcondense.privacy.accountant import replay
@@ -572,7 +572,7 @@ def test_a_private_model_answers_in_the_classes_it_was_given(fitted: dc.PrivateM
     chance = fitted.predict_proba(fresh)
     assert chance.shape == (2000, 2)
     assert chance.sum(1) == pytest.approx(np.ones(2000))
-    assert AurocSample(real["label"], chance[:, 1])(None) > 0.75
+    assert auroc(real["label"], chance[:, 1]) > 0.75
     assert fitted.classes_.tolist() == ["well", "ill"]
     said = fitted.predict(fresh)
     assert set(said) == {"well", "ill"}
@@ -614,7 +614,7 @@ def test_a_private_survival_curve_starts_at_one_and_only_falls() -> None:
     assert np.all(np.diff(curves, axis=1) <= 0)
     assert curves.min() >= 0
     assert np.all(curves[:, times >= HORIZON] == curves[:, [-1]])  # nothing is known beyond the horizon
-    assert CIndexSample(when, died.astype(np.int8), model.predict(fresh))(None) > 0.7
+    assert c_index(when, died.astype(np.int8), model.predict(fresh)) > 0.7
     alive = np.mean(when[died == 1] > 2) * np.mean(died) + np.mean(died == 0)  # a bound from above
     assert curves[:, times == 2.0].mean() < alive + 0.05
     assert "at most 2 are read" in model.privacy_.paragraph()

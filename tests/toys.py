@@ -23,7 +23,7 @@ from distcondense.methods.base import Condensed, Options, option
 from distcondense.models.learners import Learner, Lesson, boosted, taught
 from distcondense.outcomes.base import Kind, Labelled, PrivateSide
 from distcondense.outcomes.binary import Logistic, LogOdds
-from distcondense.outcomes.measures import ErrorSample
+from distcondense.outcomes.measures import error
 from distcondense.privacy.statement import Privacy
 
 # -- a method ---------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class ShareSide(LogOdds):
         truth = self.expected(learned.model.margin(pool), learned)
 
         def judged(those: Any, labelled: Labelled) -> float:
-            return -ErrorSample(truth, fit_shares(those, labelled.outcome, threads=1).scores(rows), "mae")()
+            return -error(truth, fit_shares(those, labelled.outcome, threads=1).scores(rows), "mae").value
 
         return judged
 
@@ -148,10 +148,10 @@ class Fraction(Kind):
         return "" if len(outcome) > 1 else "two rows"
 
     def score(self, link: str, scores: Any, outcome: Outcome) -> float:
-        return -ErrorSample(outcome["share"], scores, "mae")()
+        return -error(outcome["share"], scores, "mae").value
 
-    def samples(self, link: str, scores: Any, outcome: Outcome, threshold: Any) -> dict[str, Any]:
-        return {"mae": ErrorSample(outcome["share"], scores, "mae")}
+    def measured(self, link: str, scores: Any, outcome: Outcome, rule: Any) -> dict[str, Any]:
+        return {"mae": error(outcome["share"], scores, "mae")}
 
     def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
         frame[self.names[0]] = labelled.outcome["share"]

@@ -20,10 +20,10 @@ from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Label, Schema
 from distcondense.errors import ModelError, SettingsError
 from distcondense.models.learners import Learner
+from distcondense.outcomes.measures import Measured
 from distcondense.privacy.contributions import Objective
 
 WEIGHT = "weight"  # our own column in every condensed table
-Sampled = Callable[[Floats | None], float]  # a measure on one test set, of bootstrap counts per row (None: all ones)
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,15 @@ class Labelled:
     outcome: Outcome
     soft: Floats | None = None  # (m,) or (m, S): what the private model expects
     weight: Floats | None = None  # (m,) adding up to the noisy number of rows
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a model's scores become decisions and probabilities; settled on rows that are not tested on."""
+
+    threshold: float | None = None  # flagged from this score on
+    survival: Callable[[Numbers, Floats], Floats] | None = None  # scores (n,), times (k,) → (n, k) free of the event
+    horizon: float | None = None  # up to which survival is said
 
 
 class Kind(ABC):
@@ -118,13 +127,13 @@ class Kind(ABC):
     def score(self, link: str, scores: Numbers, outcome: Outcome) -> float:
         """The main measure of a model's scores on these rows."""
 
-    def threshold(self, scores: Numbers, outcome: Outcome) -> float | None:
-        """The cut of a decision, chosen on these rows; None where the kind has none."""
-        return None
+    def rule(self, link: str, scores: Numbers, outcome: Outcome) -> Rule:
+        """How scores become decisions and probabilities, settled on these rows; nothing where a kind needs none."""
+        return Rule()
 
     @abstractmethod
-    def samples(self, link: str, scores: Numbers, outcome: Outcome, threshold: float | None) -> dict[str, Sampled]:
-        """Every measure on one test set, ready for resampling."""
+    def measured(self, link: str, scores: Numbers, outcome: Outcome, rule: Rule) -> dict[str, Measured]:
+        """Every measure on one test set, the main one first."""
 
     def alike(self, real: Outcome, synthetic: Outcome, rng: np.random.Generator) -> Index:
         """Random real rows, as many of each stratum as the synthetic rows have, or all there are."""
@@ -136,6 +145,10 @@ class Kind(ABC):
         return np.concatenate(chosen) if chosen else np.empty(0, np.int64)
 
     # -- the released table
+
+    def words(self) -> tuple[str, ...]:
+        """What its columns in a condensed table are, a sentence each, for whoever gets one."""
+        return (f"{' and '.join(self.names)}: the outcome.",)
 
     def own_columns(self) -> tuple[str, ...]:
         """Columns that it adds to a condensed table besides the outcome."""

@@ -31,12 +31,24 @@ from distcondense.outcomes.base import (
     Labelled,
     Learned,
     PrivateSide,
-    Sampled,
+    Rule,
     as_written,
     label_codes,
     restoring,
 )
-from distcondense.outcomes.measures import AurocSample, ShareSample, auroc, best_threshold, expected_auroc
+from distcondense.outcomes.measures import (
+    Measured,
+    auroc,
+    best_threshold,
+    brier,
+    calibration_slope,
+    expected_auroc,
+    f1,
+    precision,
+    ranking,
+    recall,
+    share,
+)
 from distcondense.outcomes.panel import SEED, classifiers, standardised
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
 
@@ -69,7 +81,10 @@ class Binary(Kind):
 
     name: ClassVar[str] = "binary"
     roles: ClassVar[tuple[str, ...]] = ("target",)
-    measures: ClassVar[tuple[str, ...]] = ("auroc", "sensitivity", "specificity", "ppv", "npv")
+    measures: ClassVar[tuple[str, ...]] = (
+        "auroc", "sensitivity", "specificity", "ppv", "npv", "auprc", "balanced_accuracy", "f1", "brier",
+        "calibration_slope",
+    )  # fmt: skip
     learners: ClassVar[Mapping[str, Learner]] = {"xgb": Learner("xgb", "probability", fit_xgb)}
 
     names: tuple[str, ...]
@@ -112,21 +127,37 @@ class Binary(Kind):
     def score(self, link: str, scores: Numbers, outcome: Outcome) -> float:
         return auroc(outcome["label"], scores)
 
-    def threshold(self, scores: Numbers, outcome: Outcome) -> float | None:
-        return best_threshold(outcome["label"], scores)
+    def rule(self, link: str, scores: Numbers, outcome: Outcome) -> Rule:
+        return Rule(best_threshold(outcome["label"], scores))
 
-    def samples(self, link: str, scores: Numbers, outcome: Outcome, threshold: float | None) -> dict[str, Sampled]:
-        case, flagged = outcome["label"] == 1, scores >= (np.inf if threshold is None else threshold)
+    def measured(self, link: str, scores: Numbers, outcome: Outcome, rule: Rule) -> dict[str, Measured]:
+        label = outcome["label"]
+        case, flagged = label == 1, scores >= (np.inf if rule.threshold is None else rule.threshold)
+        probability = scores if link == "probability" else 1 / (1 + np.exp(-np.clip(scores, -30, 30)))
         return {
-            "auroc": AurocSample(outcome["label"], scores),
-            "sensitivity": ShareSample(flagged, case),
-            "specificity": ShareSample(~flagged, ~case),
-            "ppv": ShareSample(case, flagged),
-            "npv": ShareSample(~case, ~flagged),
+            "auroc": ranking(label, scores),
+            "sensitivity": share(flagged, case),
+            "specificity": share(~flagged, ~case),
+            "ppv": share(case, flagged),
+            "npv": share(~case, ~flagged),
+            "auprc": precision(label, scores),
+            "balanced_accuracy": recall(label, flagged, 2),
+            "f1": f1(label, flagged, range(1, 2)),
+            "brier": brier(label, probability),
+            "calibration_slope": calibration_slope(label, probability),
         }
 
     def own_columns(self) -> tuple[str, ...]:
         return (RISK,)
+
+    def words(self) -> tuple[str, ...]:
+        return (
+            f"{self.names[0]}: the outcome, {self.labels[1]} or {self.labels[0]}. In a small table a row is "
+            f"{self.labels[1]} where its risk lies above the average, so that any model learns from this column alone; "
+            "it is not as common here as among patients.",
+            f"{RISK}: the probability of {self.labels[1]} among patients like this row. It is computed from the row, "
+            "and is no feature.",
+        )
 
     def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
         label = labelled.outcome["label"]

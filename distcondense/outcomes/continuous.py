@@ -27,9 +27,9 @@ from distcondense.errors import CohortError, SchemaError
 from distcondense.models.additive import AdditiveModel
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner, Lesson, boosted, sklearn_model, taught
-from distcondense.outcomes.base import Ask, Judge, Kind, Labelled, Learned, PrivateSide, Sampled, as_the_population
+from distcondense.outcomes.base import Ask, Judge, Kind, Labelled, Learned, PrivateSide, Rule, as_the_population
 from distcondense.outcomes.binary import by_chance, refuse_horizon
-from distcondense.outcomes.measures import ErrorSample
+from distcondense.outcomes.measures import Measured, error
 from distcondense.outcomes.panel import SEED, regressors, standardised
 from distcondense.privacy.contributions import Objective, Statistic, Target
 
@@ -150,10 +150,16 @@ class Continuous(Kind):
         return "two values or more" if len(np.unique(outcome["value"])) < 2 else ""
 
     def score(self, link: str, scores: Numbers, outcome: Outcome) -> float:
-        return ErrorSample(outcome["value"], scores, "r2")()
+        return error(outcome["value"], scores, "r2").value
 
-    def samples(self, link: str, scores: Numbers, outcome: Outcome, threshold: float | None) -> dict[str, Sampled]:
-        return {measure: ErrorSample(outcome["value"], scores, measure) for measure in self.measures}
+    def measured(self, link: str, scores: Numbers, outcome: Outcome, rule: Rule) -> dict[str, Measured]:
+        return {measure: error(outcome["value"], scores, measure) for measure in self.measures}
+
+    def words(self) -> tuple[str, ...]:
+        return (
+            f"{self.names[0]}: the outcome, a number, with less chance in it than among patients.",
+            f"{EXPECTED}: what is expected of patients like this row. It is computed from the row, and is no feature.",
+        )
 
     def own_columns(self) -> tuple[str, ...]:
         return (EXPECTED,)
@@ -381,4 +387,4 @@ class _Agreement:
         answers = [centre + unit * ask(here, (value - centre) / unit, there) for _, ask in regressors()]
         boosted_soft = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
         answers.append(np.asarray(boosted_soft.scores(self.pool), np.float64))
-        return float(np.mean([ErrorSample(self.truth, answer, "r2")() for answer in answers]))
+        return float(np.mean([error(self.truth, answer, "r2").value for answer in answers]))

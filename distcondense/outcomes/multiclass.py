@@ -30,13 +30,13 @@ from distcondense.outcomes.base import (
     Labelled,
     Learned,
     PrivateSide,
-    Sampled,
+    Rule,
     as_written,
     label_codes,
     restoring,
 )
 from distcondense.outcomes.binary import COUNT_SHARE, RISK, by_chance, refuse_horizon
-from distcondense.outcomes.measures import ConfusionSample, MacroAurocSample, expected_auroc
+from distcondense.outcomes.measures import Measured, brier, expected_auroc, f1, macro_ranking, recall
 from distcondense.outcomes.panel import SEED, classifiers, standardised
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
 
@@ -119,7 +119,7 @@ class Multiclass(Kind):
 
     name: ClassVar[str] = "multiclass"
     roles: ClassVar[tuple[str, ...]] = ("target",)
-    measures: ClassVar[tuple[str, ...]] = ("macro_auroc", "balanced_accuracy", "macro_f1")
+    measures: ClassVar[tuple[str, ...]] = ("macro_auroc", "balanced_accuracy", "macro_f1", "brier")
     learners: ClassVar[Mapping[str, Learner]] = {
         "xgb": Learner("xgb", "probabilities", fit_xgb),
         "forest": Learner("forest", "probabilities", fit_forest),
@@ -183,17 +183,25 @@ class Multiclass(Kind):
         return "two classes or more" if len(np.unique(outcome["label"])) < 2 else ""
 
     def score(self, link: str, scores: Numbers, outcome: Outcome) -> float:
-        return MacroAurocSample(outcome["label"], class_scores(link, scores))()
+        return macro_ranking(outcome["label"], class_scores(link, scores)).value
 
-    def samples(self, link: str, scores: Numbers, outcome: Outcome, threshold: float | None) -> dict[str, Sampled]:
+    def measured(self, link: str, scores: Numbers, outcome: Outcome, rule: Rule) -> dict[str, Measured]:
         """A decision is the likeliest class."""
         label, classes, ranks = outcome["label"], len(self.labels), class_scores(link, scores)
         decided = np.argmax(ranks, axis=1)
         return {
-            "macro_auroc": MacroAurocSample(label, ranks),
-            "balanced_accuracy": ConfusionSample(label, decided, classes, f1=False),
-            "macro_f1": ConfusionSample(label, decided, classes, f1=True),
+            "macro_auroc": macro_ranking(label, ranks),
+            "balanced_accuracy": recall(label, decided, classes),
+            "macro_f1": f1(label, decided, range(classes)),
+            "brier": brier(label, ranks),
         }
+
+    def words(self) -> tuple[str, ...]:
+        return (
+            f"{self.names[0]}: the outcome. In a small table a row has the class that is commoner than usual among "
+            "patients like it, so that any model learns from this column alone.",
+            f"{RISK}=…: the probability of each class among patients like this row. No features.",
+        )
 
     def own_columns(self) -> tuple[str, ...]:
         return tuple(f"{RISK}={label}" for label in self.labels)

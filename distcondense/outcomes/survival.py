@@ -8,7 +8,7 @@ weights, is the population's.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -33,13 +33,20 @@ from distcondense.outcomes.base import (
     Labelled,
     Learned,
     PrivateSide,
-    Sampled,
+    Rule,
     as_the_population,
     as_written,
     label_codes,
 )
 from distcondense.outcomes.binary import declared_labels, is_public, read_label
-from distcondense.outcomes.measures import CIndexSample, c_index
+from distcondense.outcomes.measures import (
+    Measured,
+    c_index,
+    concordance,
+    expected_over_observed,
+    kaplan_meier,
+    survival_loss,
+)
 from distcondense.outcomes.panel import SEED, standardised
 from distcondense.privacy.contributions import FINITE, SCORE_MAX, Objective, Statistic, Target
 
@@ -51,12 +58,45 @@ MERGED = 8
 GRID = 1000  # ends of follow-up by which gradients are known to vary
 LEAST_VARIES = 0.1
 PARTS = 10  # of either status by time, within which rows are exchanged
+FOLLOWED = 0.8  # of the rows end by the horizon of survival scores, which are taken at so many times:
+MOMENTS = 20
 INFLATED = 250  # rows of which a Cox model finds log hazard ratios of about twice their size
 
 
 def risk_of(link: str, scores: Numbers) -> Numbers:
     """A longer log-time is a lower risk."""
     return -scores if link == "log-time" else scores
+
+
+def breslow(risk: Numbers, time: Floats, event: NDArray[np.int8]) -> Callable[[Numbers, Floats], Floats]:
+    """S(t | risk) = exp(−H(t)·e^risk), with Breslow's estimate of the cumulative hazard H on these rows."""
+    order = np.argsort(time, kind="stable")
+    centre = float(np.mean(risk))
+    weight = np.exp(np.clip(np.asarray(risk, np.float64)[order] - centre, -30, 30))
+    moments, first = np.unique(np.asarray(time)[order], return_index=True)
+    there = np.cumsum(weight[::-1])[::-1][first]
+    events = np.add.reduceat((np.asarray(event)[order] == 1).astype(float), first)
+    hazard = np.concatenate([[0.0], np.cumsum(events / there)])
+
+    def alive(scores: Numbers, times: Floats) -> Floats:
+        relative = np.exp(np.clip(np.asarray(scores, np.float64) - centre, -30, 30))
+        return np.asarray(np.exp(-relative[:, None] * hazard[np.searchsorted(moments, times, side="right")][None]))
+
+    return alive
+
+
+def longer(scores: Numbers, time: Floats, event: NDArray[np.int8]) -> Callable[[Numbers, Floats], Floats]:
+    """S(t | score) of an accelerated failure time: how many of these rows outlived their log-time by log t − score."""
+    residual = np.log(time) - np.asarray(scores, np.float64)
+    ends = np.unique(residual[np.asarray(event) == 1])
+    left = kaplan_meier(residual, event, ends)
+    steps = np.concatenate([[1.0], left])
+
+    def alive(scores: Numbers, times: Floats) -> Floats:
+        apart = np.log(times)[None] - np.asarray(scores, np.float64)[:, None]
+        return np.asarray(steps[np.searchsorted(ends, apart, side="right")])
+
+    return alive
 
 
 @taught
@@ -85,7 +125,7 @@ class Survival(Kind):
 
     name: ClassVar[str] = "survival"
     roles: ClassVar[tuple[str, ...]] = ("time", "event")
-    measures: ClassVar[tuple[str, ...]] = ("c_index",)
+    measures: ClassVar[tuple[str, ...]] = ("c_index", "integrated_brier", "calibration")
     learners: ClassVar[Mapping[str, Learner]] = {
         "cox": Learner("cox", "log-risk", fit_cox),
         "aft": Learner("aft", "log-time", fit_aft),
@@ -158,8 +198,29 @@ class Survival(Kind):
     def score(self, link: str, scores: Numbers, outcome: Outcome) -> float:
         return c_index(outcome["time"], outcome["label"], risk_of(link, scores))
 
-    def samples(self, link: str, scores: Numbers, outcome: Outcome, threshold: float | None) -> dict[str, Sampled]:
-        return {"c_index": CIndexSample(outcome["time"], outcome["label"], risk_of(link, scores))}
+    def rule(self, link: str, scores: Numbers, outcome: Outcome) -> Rule:
+        """Survival to times within the horizon, by which all but the last fifth of these rows have ended."""
+        time, event = outcome["time"], outcome["label"]
+        horizon = float(np.quantile(time, FOLLOWED))
+        likely = longer(scores, time, event) if link == "log-time" else breslow(risk_of(link, scores), time, event)
+        return Rule(survival=likely, horizon=horizon)
+
+    def measured(self, link: str, scores: Numbers, outcome: Outcome, rule: Rule) -> dict[str, Measured]:
+        time, event = outcome["time"], outcome["label"]
+        found = {"c_index": concordance(time, event, risk_of(link, scores))}
+        if rule.survival is not None and rule.horizon is not None:
+            times = rule.horizon * (np.arange(MOMENTS) + 1) / MOMENTS
+            alive = rule.survival(risk_of(link, scores) if link != "log-time" else scores, times)
+            found["integrated_brier"] = survival_loss(time, event, alive, times)
+            found["calibration"] = expected_over_observed(time, event, alive[:, -1], rule.horizon)
+        return found
+
+    def words(self) -> tuple[str, ...]:
+        return (
+            f"{self.names[0]}: how long the row was followed; {self.names[1]}: {self.labels[1]} where the event ended "
+            f"that, {self.labels[0]} where nothing more is known. As common as among patients: a Kaplan–Meier curve "
+            "needs no weights.",
+        )
 
     def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
         frame[self.names[0]] = labelled.outcome["time"]

@@ -1,85 +1,29 @@
-"""Utility on held-out patients: fresh models of condensed rows beside models of real ones (paper 000 §2.4, Table 4).
+"""The quick part of the evaluation: fresh models of condensed rows beside models of real ones, on held-out patients.
 
-Everything here can be made again from a finished run and the table, so another site may be tested later without
-condensing again: a private run is not repeated (and not paid for) because somebody wants one more test. The numbers are
-computed on patients: they belong in `internal/`.
+(Paper 000 §2.4, Table 4.) On by default, so everything is bounded: models of real rows are fitted to a sample of them
+(`TRAINED`), what turns scores into decisions is settled on another (`CHOOSING`); all held-out rows are tested on, and
+intervals resample nothing. The numbers are computed on patients: they belong in `internal/`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from distcondense.arrays import Index, Matrix
+from distcondense.arrays import Index
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
-from distcondense.data.features import check_features
-from distcondense.data.persons import Split, Stratified, split_from
-from distcondense.data.schema import Schema
+from distcondense.data.persons import Stratified
 from distcondense.errors import ModelError, UserError
-from distcondense.evaluate.score import CONDENSED, FULL, RANDOM, REFERENCE, RESAMPLES, WITHOUT_ROWS, Score, bootstrap
-from distcondense.methods.base import Condensed
+from distcondense.evaluate.home import Home
+from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, RANDOM, REFERENCE, WITHOUT_ROWS, Score, interval
 from distcondense.models.base import Model
-from distcondense.models.learners import Learner
-from distcondense.outcomes.base import Kind, Labelled
-from distcondense.runs.result import Result, labelled_of
 
-
-@dataclass(frozen=True, repr=False)
-class Home:
-    """The table that was condensed, which of its rows were for what, and the condensed rows as models see them."""
-
-    cohort: Cohort
-    split: Split
-    learner: Learner
-    codec: Codec
-    rows: Matrix  # (m, d) condensed, encoded; m = 0 where a private run had no answer
-    labelled: Labelled
-    unit: float = 1.0
-    full: Model | None = None  # the model of all training rows, where there is one already
-    reference: Model | None = None  # covered by the guarantee: a way of its own
-
-    @property
-    def kind(self) -> Kind:
-        kind: Kind = self.cohort.outcome.kind
-        return kind
-
-    @classmethod
-    def of(cls, cohort: Cohort, condensed: Condensed) -> Home:
-        """As a method left it."""
-        split = condensed.splitting.of(cohort)
-        codec = condensed.codec or _codec(cohort, split, condensed.schema)
-        rows = codec.encode(condensed.frame) if condensed.encoded is None else condensed.encoded
-        own, covered = condensed.reference, condensed.reference_covered
-        return cls(
-            cohort, split, condensed.learner or cohort.outcome.kind.learner(), codec, rows, condensed.labelled,
-            condensed.unit, full=None if covered else own, reference=own if covered else None,
-        )  # fmt: skip
-
-    @classmethod
-    def of_result(cls, cohort: Cohort, result: Result) -> Home:
-        """As a finished run's table and record say."""
-        record = result.record
-        split = split_from(record["splitting"]).of(cohort)
-        public = record.get("scaling") == "public"
-        codec = Codec.public(result.schema) if public else _codec(cohort, split, cohort.schema)
-        if result.raw:
-            rows = ((result.frame[codec.names].to_numpy() - codec.centre) / codec.scale).astype(np.float32)
-        else:
-            rows = codec.encode(check_features(result.frame, result.schema))
-        labelled = labelled_of(result.frame, result.kind)
-        labelled = replace(
-            labelled, soft=labelled.soft if record["soft_labels"] else None,
-            weight=labelled.weight if record["weighted"] else None,
-        )  # fmt: skip
-        return cls(cohort, split, cohort.outcome.kind.learner(record["student"]), codec, rows, labelled, record["unit"])
-
-
-def _codec(cohort: Cohort, split: Split, schema: Schema) -> Codec:
-    return Codec.fit(cohort.features.iloc[split.train], schema)
+TRAINED = 100_000  # real rows that a model is fitted to, at most
+CHOOSING = 20_000  # and that a threshold is chosen on
 
 
 @dataclass(frozen=True)
@@ -94,51 +38,51 @@ class Way:
 
 
 def ways_to_train(home: Home, *, seed: int, threads: int) -> Iterator[Way]:
-    """All real rows, the private reference, the condensed rows, and as many random real rows of the same balance.
+    """Real rows, the private reference, the condensed rows, and as many random real rows of the same balance.
 
     Where scaling is public the model of all rows sees all columns, also those that the private model did not use.
     """
-    cohort, split, kind = home.cohort, home.split, home.kind
-    train = kind.in_unit(cohort.outcome.take(split.train), home.unit)
+    split, kind = home.split, home.kind
+    sample = home.sample(split.train, TRAINED, seed)
+    train = sample.outcome
     every = home.codec if len(split.validation) else _all_columns(home)
-
-    def rows(codec: Codec, part: Index) -> Matrix:
-        return codec.encode(cohort.features.iloc[part])
 
     def full() -> Model:
         if home.full is not None:
             return home.full
         held = None
         if len(split.validation):
-            held = (rows(every, split.validation), kind.in_unit(cohort.outcome.take(split.validation), home.unit))
-        return home.learner.fit(rows(every, split.train), train, validation=held, seed=seed, threads=threads)
+            apart = home.sample(split.validation, CHOOSING, seed)
+            held = (every.encode(apart.features), apart.outcome)
+        return home.learner.fit(every.encode(sample.features), train, validation=held, seed=seed, threads=threads)
 
-    yield Way(FULL, len(split.train), every, full)
+    yield Way(FULL, len(split.train) if home.full is not None else len(sample), every, full)
     if home.reference is not None:
         yield Way(REFERENCE, len(split.train), home.codec, lambda: home.reference, covered=True)  # type: ignore[arg-type, return-value]
     labelled = home.labelled
     if not len(labelled.outcome):  # a private run without an answer has no rows
         return
-    made = kind.in_unit(labelled.outcome, home.unit)
     chosen = kind.alike(train, labelled.outcome, np.random.default_rng([seed, 0x4EA1]))
     yield Way(
-        CONDENSED, len(made), home.codec,
+        CONDENSED, len(labelled.outcome), home.codec,
         lambda: home.learner.fit(
-            home.rows, made, weight=labelled.weight, soft=labelled.soft, seed=seed, threads=threads
+            home.rows, home.made, weight=labelled.weight, soft=labelled.soft, seed=seed, threads=threads
         ),
         covered=True,
     )  # fmt: skip
     yield Way(
         RANDOM, len(chosen), home.codec,
         lambda: home.learner.fit(
-            rows(home.codec, split.train[chosen]), train.take(chosen), seed=seed, threads=threads
+            home.codec.encode(sample.features.iloc[chosen]), train.take(chosen), seed=seed, threads=threads
         ),
     )  # fmt: skip
 
 
 def _all_columns(home: Home) -> Codec:
     """A codec of every column, scaled by the schema; the condensed rows' own where that has all of them."""
-    return home.codec if home.codec.columns == home.cohort.schema.names else Codec.public(home.cohort.schema)
+    if home.codec.columns == home.cohort.schema.names:
+        return home.codec
+    return Codec.public(home.cohort.schema.described(home.schema.columns))
 
 
 @dataclass(frozen=True)
@@ -191,25 +135,25 @@ def evaluate_at(home: Home, sites: list[Site], *, seed: int, threads: int, known
 
 
 def _scores_of(home: Home, way: Way, sites: list[Site], seed: int) -> Iterator[Score]:
-    kind, choosing = home.kind, home.split.choosing
+    kind, taught = home.kind, MANUAL if way.name == CONDENSED else ""
     try:
         model = way.fit()
     except ModelError as error:
         for site in sites:
             none = float("nan")
             yield Score(kind.measures[0], way.name, site.name, none, none, none, len(site.test), way.covered, way.rows,
-                        note=str(error))  # fmt: skip
+                        note=str(error), student=home.learner.name, taught=taught)  # fmt: skip
         return
-    chosen = kind.in_unit(home.cohort.outcome.take(choosing), home.unit)
-    threshold = kind.threshold(model.scores(way.codec.encode(home.cohort.features.iloc[choosing])), chosen)
+    apart = home.sample(home.split.choosing, CHOOSING, seed)
+    rule = kind.rule(model.link, model.scores(way.codec.encode(apart.features)), apart.outcome)
     for site in sites:
         scores = model.scores(way.codec.encode(site.cohort.features.iloc[site.test]))
         real = kind.in_unit(site.cohort.outcome.take(site.test), home.unit)
         person = None if site.cohort.person is None else site.cohort.person[site.test]
-        measured = bootstrap(kind.samples(model.link, scores, real, threshold), len(real), seed=seed, person=person)
-        for measure, found in measured.items():
-            yield Score(measure, way.name, site.name, found.value, found.low, found.high, len(real), way.covered,
-                        way.rows, threshold)  # fmt: skip
+        for measure, found in kind.measured(model.link, scores, real, rule).items():
+            reach = interval(found, person)
+            yield Score(measure, way.name, site.name, reach.value, reach.low, reach.high, len(real), way.covered,
+                        way.rows, rule.threshold, student=model.name, taught=taught)  # fmt: skip
 
 
 def _nothing_to_measure(home: Home) -> str:
@@ -234,4 +178,4 @@ def measured(
 
 
 def interval_words(person: Any) -> str:
-    return f"95% percentile bootstrap, {RESAMPLES} resamples of test {'rows' if person is None else 'persons'}"
+    return f"95%, from what each test {'row' if person is None else 'person'} adds (DeLong; infinitesimal jackknife)"
