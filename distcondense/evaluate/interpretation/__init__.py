@@ -1,0 +1,1 @@
+"""Whether models of both tables say the same: attributions, hazard ratios, curves."""

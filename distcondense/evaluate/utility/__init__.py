@@ -1,0 +1,1 @@
+"""What models get out of a condensed table: students, subgroups, other sites, imbalance."""
