@@ -1,0 +1,65 @@
+"""Runs that leak everything, and runs that leak nothing, for tests of attacks that must tell them apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distcondense import Cohort
+from distcondense.data.persons import Split
+from distcondense.evaluate.home import Home
+from distcondense.methods.base import Condensed
+from distcondense.outcomes.base import Labelled
+from distcondense.privacy.statement import Privacy
+from tests.conftest import SMALL_TABLE, small_frame
+
+NONE = Privacy("none", "toy", None, None, "none", "none")
+
+
+class Kept:
+    """A splitting that keeps a share of the rows for training, by a seed of its own."""
+
+    def __init__(self, share: float, seed: int) -> None:
+        self.share, self.seed = share, seed
+
+    def of(self, cohort: Cohort) -> Split:
+        inside = np.random.default_rng([self.seed, 0x1EA1]).random(len(cohort)) < self.share
+        return Split(np.flatnonzero(inside), np.empty(0, np.int64), np.flatnonzero(~inside))
+
+
+def cohort_of(rows: int, *, seed: int = 0, survival: bool = False) -> Cohort:
+    frame = small_frame(rows, seed)
+    if survival:
+        return Cohort.from_frame(frame, time="months", event="event", ignore=["died"], schema=SMALL_TABLE)
+    return Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=SMALL_TABLE)
+
+
+def condensed_of(cohort: Cohort, splitting: Any, rows: Any, source: Cohort, privacy: Privacy = NONE) -> Condensed:
+    """The source's rows as they are."""
+    return Condensed(
+        source.features.iloc[rows].reset_index(drop=True), cohort.schema, Labelled(source.outcome.take(rows)), privacy,
+        splitting,
+    )  # fmt: skip
+
+
+def memorised(cohort: Cohort, *, seed: int = 0, share: float = 0.5, privacy: Privacy = NONE) -> Condensed:
+    """The training rows are handed over."""
+    splitting = Kept(share, seed)
+    return condensed_of(cohort, splitting, splitting.of(cohort).train, cohort, privacy)
+
+
+def independent(cohort: Cohort, source: Cohort, *, seed: int = 0, privacy: Privacy = NONE) -> Condensed:
+    """Rows of other people of the same population: nothing of this table is in them."""
+    rows = np.random.default_rng([seed, 0x0DD]).permutation(len(source))[: len(cohort) // 2]
+    return condensed_of(cohort, Kept(0.5, seed), rows, source, privacy)
+
+
+def home_that_memorised(rows: int = 600, **how: Any) -> Home:
+    cohort = cohort_of(rows)
+    return Home.of(cohort, memorised(cohort, **how))
+
+
+def home_that_knows_nothing(rows: int = 600, *, seed: int = 0, privacy: Privacy = NONE) -> Home:
+    cohort = cohort_of(rows)
+    return Home.of(cohort, independent(cohort, cohort_of(rows, seed=1 + seed), seed=seed, privacy=privacy))
