@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distcondense.api import condense as condense
     from distcondense.api import evaluate as evaluate
+    from distcondense.api import evaluate_run as evaluate_run
     from distcondense.cluster.config import Cluster as Cluster
     from distcondense.data.codec import design as design
     from distcondense.data.cohort import Cohort as Cohort
@@ -28,12 +29,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "Cluster": "cluster.config", "Cohort": "data.cohort", "Column": "data.schema", "Schema": "data.schema",
     "Result": "runs.result", "Results": "runs.result", "Score": "evaluate.score", "condense": "api", "evaluate": "api",
+    "evaluate_run": "api",
     "PrivateModel": "methods.private.estimator", "design": "data.codec", "jacobian": "models.jacobian",
     "Odometer": "privacy.odometer",
 }  # fmt: skip
 __all__ = [
     "Cluster", "Cohort", "Column", "Odometer", "PrivateModel", "Result", "Results", "Schema", "Score", "condense",
-    "design", "evaluate", "jacobian",
+    "design", "evaluate", "evaluate_run", "jacobian",
 ]  # fmt: skip
 
 

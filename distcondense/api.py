@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -17,16 +18,20 @@ from typing import Any, TypeVar, overload
 from distcondense import kernels
 from distcondense.cluster.config import Cluster
 from distcondense.data.cohort import Cohort
-from distcondense.errors import DistcondenseWarning, SettingsError, UserError
+from distcondense.data.schema import Schema
+from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError, SettingsError, UserError
+from distcondense.evaluate.findings import Findings
+from distcondense.evaluate.home import Home
+from distcondense.evaluate.part import Part
+from distcondense.evaluate.quick import evaluate as evaluate_home
+from distcondense.evaluate.quick import interval_words, measured
 from distcondense.evaluate.score import Score
-from distcondense.evaluate.utility import Home, interval_words, measured
-from distcondense.evaluate.utility import evaluate as evaluate_home
+from distcondense.evaluate.suite import PARTS, Asked, evaluated
 from distcondense.methods.base import (
     OLD_WORDS,
     Condensed,
     Context,
     Method,
-    Picture,
     Progress,
     default_method,
     method_named,
@@ -36,9 +41,13 @@ from distcondense.methods.base import (
 )
 from distcondense.privacy.ledger import new_run
 from distcondense.privacy.odometer import Odometer
-from distcondense.runs.files import plain
+from distcondense.report.page import internal_page
+from distcondense.report.released import released_page
+from distcondense.runs.figures import Figure
+from distcondense.runs.files import plain, write_json, write_text
 from distcondense.runs.folder import RunFolder
-from distcondense.runs.result import Result, Results, table_of
+from distcondense.runs.release import PAGE, software, table_names
+from distcondense.runs.result import Result, Results, read_back, table_of
 
 PACKAGES = (
     "distcondense", "numpy", "pandas", "numba", "xgboost", "lifelines", "treelite", "dp-accounting", "opendp",
@@ -123,7 +132,7 @@ def condense(
     context = context if progress is None else replace(context, progress=progress)
     try:
         _charge(chosen, cohort, settings, context)
-        result, pictures = _run(chosen, cohort, settings, identity, context)
+        result, figures = _run(chosen, cohort, settings, identity, context)
     except UserError:
         if folder:
             folder.abandon()
@@ -132,21 +141,171 @@ def condense(
         raise
     if folder:
         result.write(folder)
-        _draw(pictures, folder, say_and_log)
+        _report(folder, result, figures, say_and_log)
         say_and_log(f"written: {folder.path}")
     return result
 
 
-def evaluate(cohort: Cohort, result: Result, *, seed: int = 0, threads: int | None = None) -> list[Score]:
+def evaluate(
+    cohort: Cohort, result: Result, *, parts: Sequence[str] = (), external: Mapping[str, Cohort] | None = None,
+    seed: int = 0, threads: int | None = None,
+) -> list[Score]:  # fmt: skip
     """Fresh models of a result's rows beside models of the real ones, on patients that its run held out.
 
+    parts: what else is measured, by name (`dc.PARTS`): utility of many models, fidelity, attacks, …
+    external: other sites' tables by name, which the same models are tested on.
     The numbers are computed on patients, outside the guarantee: they are for the custodian.
     """
-    home = Home.of_result(cohort, result)
-    scores, note = evaluate_home(home, seed=seed, threads=available_threads() if threads is None else threads)
+    home, asked = Home.of_result(cohort, result), _asked(parts, external, 0, seed, threads)
+    scores, note = evaluate_home(home, seed=seed, threads=asked.threads)
     if note:
         warnings.warn(note, DistcondenseWarning, stacklevel=2)
-    return scores
+        return scores
+    return scores + [score for part in evaluated(home, asked) for score in part.scores]
+
+
+def evaluate_run(
+    run: str | Path, cohort: Cohort, *, parts: Sequence[str] | None = None,
+    external: Mapping[str, Cohort] | None = None, shadows: int = 0, seed: int = 0, threads: int | None = None,
+    say: Callable[[str], None] | None = None, progress: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Findings]:  # fmt: skip
+    """Evaluate a finished run's sets on its own table, and write what was found into its `internal/`.
+
+    parts: by name; all but attacks if not said. Parts that were measured before and are not asked for stay.
+    shadows: runs of the same method on random halves of the table, for the attack that needs them; each costs as much
+        as the run, and none of them leaves this process.
+    """
+    folder = RunFolder(Path(run))
+    sets = read_back(folder, cohort.outcome.kind)
+    _refuse_another_table(folder, cohort, next(iter(sets.values())).record)
+    asked = _asked(parts if parts is not None else Asked().parts, external, shadows, seed, threads)
+    found = {}
+    for name, result in sets.items():
+        home = Home.of_result(cohort, result)
+        quick, note = evaluate_home(home, seed=seed, threads=asked.threads)
+        measured_now: list[Part] = []
+        if note:
+            (say or _silent)(note)
+        else:
+            rerun = _rerun(result, asked.threads) if asked.shadows else None
+            measured_now = evaluated(home, asked, say=say or _silent, progress=progress, rerun=rerun)
+        paths = _report_files(folder, name)
+        kept = _kept(paths[0], {part.name for part in measured_now})
+        order = list(PARTS)
+        every = sorted([*kept, *measured_now], key=lambda part: order.index(part.name) if part.name in order else -1)
+        found[name] = Findings(
+            run=_facts(folder, result), privacy=result.privacy, quick=tuple(quick), note=note, parts=tuple(every),
+            made_with=_made_with(result.record),
+        )  # fmt: skip
+        _write_findings(paths, found[name])
+    return found
+
+
+def read_again(run: str | Path, table: str | Path) -> Cohort:
+    """A table as the run's own was read: the same columns, schema and markers; for `evaluate_run`."""
+    folder = RunFolder(Path(run))
+    try:
+        how = dict(json.loads((folder.internal / "run.json").read_text(encoding="utf-8"))["data"]["how"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunFolderError(
+            f"run folder {folder.path}", "must hold a finished run of this version", found="no run.json that says how "
+            "its table was read", fix="say the folder that condense wrote, or use dc.evaluate with the cohort",
+        ) from None  # fmt: skip
+    schema = None if how["schema"] is None else Schema.from_dict(how["schema"], where="run.json")
+    said = {**how, "schema": schema, "ignore": tuple(how["ignore"])}
+    return Cohort.from_file(table, **{name: value for name, value in said.items() if value is not None})
+
+
+def _asked(
+    parts: Sequence[str], external: Mapping[str, Cohort] | None, shadows: int, seed: int, threads: int | None
+) -> Asked:
+    names = (*parts, *(["sites"] if external and "sites" not in parts else []))
+    return Asked(names, seed, available_threads() if threads is None else threads, external or {}, shadows)
+
+
+def _refuse_another_table(folder: RunFolder, cohort: Cohort, record: Mapping[str, Any]) -> None:
+    """A run is evaluated on the table it was made of: another would be split at random among trained and held out."""
+    due, rows = record["data"].get("fingerprint"), record["data"]["rows"]
+    if due == cohort.fingerprint() if due else rows == len(cohort):
+        return
+    raise CohortError(
+        "table", "must be the one that the run condensed", found=f"{len(cohort)} rows that are not its own"
+        if len(cohort) == rows else f"{len(cohort)} rows where the run had {rows}",
+        fix=f"say the table that {folder.path.name} was made of; other tables go with --external",
+    )  # fmt: skip
+
+
+def _rerun(result: Result, threads: int) -> Any:
+    """The run's own method on another table, for shadow runs; nothing of them is written or charged."""
+    from distcondense.evaluate.attacks.lira import rerun_of
+
+    record = result.record
+    known = {entry.name for entry in fields(method_named(record["method"]).Options)}
+    said = {("epsilon" if name.startswith("epsilon_") else name): value for name, value in record["settings"].items()}
+    said = {name: tuple(v) if isinstance(v, list) else v for name, v in said.items() if name in known}
+    return rerun_of(record["method"], {**said, "ipc": record["ipc"]}, threads=threads)
+
+
+# -- internal/report.json and its page --------------------------------------------------------------------------------
+
+
+def _report(folder: RunFolder, result: Result | Results, figures: Sequence[Figure], say: Callable[[str], None]) -> None:
+    """The quick part on a page. It comes last and may fail: what was paid for is already on disk."""
+    sets = result if isinstance(result, Results) else {result.record["ipc"]: result}
+    own = [] if not figures else [Part("course", "How the run went", figures=tuple(figures))]
+    for ipc, name in table_names(sets).items():
+        one = sets[ipc]
+        try:
+            quick = tuple(Score.from_dict(score) for score in one.record["scores"])
+            found = Findings(
+                run=_facts(folder, one), privacy=one.privacy, quick=quick, note=one.record["scores_note"],
+                parts=tuple(own), made_with=_made_with(one.record),
+            )  # fmt: skip
+            _write_findings(_report_files(folder, name), found)
+        except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
+            say(f"no report: {type(error).__name__}")
+
+
+def _report_files(folder: RunFolder, table: str) -> tuple[Path, Path]:
+    """report.json and report.html; of one of several sets report-IPC.json and its page."""
+    ending = table.partition("-")[2]
+    stem = Path(PAGE).stem + (f"-{ending}" if ending else "")
+    return folder.internal / f"{stem}.json", folder.internal / f"{stem}.html"
+
+
+def _write_findings(paths: tuple[Path, Path], found: Findings) -> None:
+    said = found.to_dict()
+    write_json(paths[0], said)
+    write_text(paths[1], internal_page(said))
+
+
+def _kept(path: Path, new: set[str]) -> list[Part]:
+    """Parts that an earlier evaluation left, but for those that were measured anew."""
+    try:
+        parts = [Part.from_dict(one) for one in json.loads(path.read_text(encoding="utf-8"))["parts"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [part for part in parts if part.name not in new]
+
+
+def _facts(folder: RunFolder, result: Result) -> dict[str, Any]:
+    record = result.record
+    return {
+        "name": folder.path.resolve().name, "method": record["method"], "outcome": record["data"]["outcome"],
+        "made": record["finished_at"], "version": software()["version"], "rows_real": record["data"]["rows"],
+        "rows_condensed": len(result.frame), "columns": record["data"]["columns"],
+    }  # fmt: skip
+
+
+def _made_with(record: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("settings", "timings_seconds", "versions", "warnings", "interval", "splitting")
+    found = {name: record[name] for name in names if record.get(name)}
+    found.get("splitting", {}) and found.update(splitting={"by": record["splitting"]["by"]})
+    return found
+
+
+def _silent(line: str) -> None:
+    """Nobody listens."""
 
 
 def _charge(method: Method, cohort: Cohort, settings: Any, context: Context) -> None:
@@ -162,7 +321,7 @@ def _charge(method: Method, cohort: Cohort, settings: Any, context: Context) -> 
 
 def _run(
     method: Method, cohort: Cohort, settings: Any, identity: dict[str, Any], context: Context
-) -> tuple[Result | Results, tuple[Picture, ...]]:
+) -> tuple[Result | Results, tuple[Figure, ...]]:
     started, several = time.perf_counter(), not isinstance(settings.ipc, int)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DistcondenseWarning)
@@ -183,19 +342,20 @@ def _run(
     for ipc, notes in own.items():
         scored[ipc] |= notes
     shared = {name: note for name, note in condensed.notes.items() if name not in _any(own)}
-    record = _record(method, home, settings, replace(condensed, notes=shared), context.threads)
+    record = _record(method, home, settings, replace(condensed, notes=shared), context.threads, identity)
     record |= {"interval": interval_words(cohort.person), "warnings": said}
     kind, earlier = cohort.outcome.kind, context.earlier()
     results = {
         ipc: Result(
             frame=table_of(one.frame, kind, one.labelled), schema=one.schema, kind=kind, privacy=one.privacy,
-            raw=one.raw, identity=identity, internal=record | scored[ipc], earlier=earlier,
+            raw=one.raw, identity=identity, internal=record | scored[ipc], earlier=earlier, covered=one.covered,
+            page=released_page,
         )
         for ipc, one in sets.items()
     }  # fmt: skip
     if not several:
-        return _any(results), condensed.pictures
-    return Results(results, internal=record | {"sets": list(scored.values())}), condensed.pictures
+        return _any(results), condensed.figures
+    return Results(results, internal=record | {"sets": list(scored.values())}), condensed.figures
 
 
 def _own_notes(notes: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
@@ -222,16 +382,15 @@ def _scored(homes: Mapping[int, Home], seed: int, threads: int, *, must: bool) -
     return found
 
 
-def _draw(pictures: Sequence[Picture], folder: RunFolder, say: Callable[[str], None]) -> None:
-    """Pictures come last and may fail: what was paid for is already on disk."""
-    for picture in pictures:
-        try:
-            picture.draw(folder.internal / picture.name)
-        except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
-            say(f"no picture: {type(error).__name__}")
+def _how(cohort: Cohort) -> dict[str, Any]:
+    """How the table was read, so that `evaluate` can read it again."""
+    schema = cohort.how.get("schema")
+    return {**cohort.how, "schema": None if schema is None else schema.to_dict()}
 
 
-def _record(method: Method, home: Home, settings: Any, condensed: Condensed, threads: int) -> dict[str, Any]:
+def _record(
+    method: Method, home: Home, settings: Any, condensed: Condensed, threads: int, identity: Mapping[str, Any]
+) -> dict[str, Any]:
     """run.json: how the run was made. For the custodian."""
     cohort, reference = home.cohort, condensed.reference
     return {
@@ -250,7 +409,8 @@ def _record(method: Method, home: Home, settings: Any, condensed: Condensed, thr
         "threads": threads,
         "execution": {"executor": "in-process", "threads": threads},
         "data": {
-            "rows": len(cohort), "columns": len(cohort.schema.columns), "encoded_columns": len(home.codec.names),
+            "rows": len(cohort), "fingerprint": identity["data"], "how": _how(cohort),
+            "columns": len(cohort.schema.columns), "encoded_columns": len(home.codec.names),
             "outcome": cohort.outcome.kind.facts(),
             "split": {name: len(part) for name, part in asdict(home.split).items()},
             "columns_not_in_schema": list(cohort.ignored),

@@ -49,8 +49,9 @@ def test_private_is_the_default_and_ends_with_a_statement(call: Call, cohort: Pa
     assert bare((tmp_path / "run/internal/log.txt").read_text()) == []
     assert sorted(files(tmp_path / "run")) == [
         "internal/holdout.json", "internal/ledger.answers", "internal/ledger.jsonl", "internal/log.txt",
-        "internal/model.png", "internal/owner.json", "internal/run.json", "release/condensed.csv",
-        "release/condensed.parquet", "release/privacy.json", "release/schema.toml",
+        "internal/owner.json", "internal/report.html", "internal/report.json", "internal/run.json",
+        "release/condensed.csv", "release/condensed.parquet", "release/privacy.json", "release/report.html",
+        "release/schema.toml",
     ]  # fmt: skip
     assert call("schema", "check", "run/release/schema.toml", "run/release/condensed.csv").code == 0
     said = json.loads((tmp_path / "run/internal/run.json").read_text())

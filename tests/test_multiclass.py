@@ -267,7 +267,7 @@ def test_a_release_has_rows_of_every_class_with_probabilities_that_add_up(large:
     assert sum(result.privacy.parameters["group_shares_noisy_estimate"]) == pytest.approx(1, abs=1e-3)
     assert verify(tmp_path / "run").holds
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "run/release/condensed.parquet"), frame)
-    assert (tmp_path / "run/internal/model.png").exists()
+    assert (tmp_path / "run/release/report.html").exists()
 
     scores = [Score.from_dict(score) for score in result.internal["scores"]]
     for way in ("full", "reference", "condensed", "random_real"):

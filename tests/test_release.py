@@ -155,14 +155,14 @@ def test_a_conditional_statement_renamed_end_to_end_is_refused(tmp_path: Path) -
 
 def test_an_honest_release_is_verified_wherever_it_lies(made: Path, tmp_path: Path) -> None:
     said = stated(made / "run")
-    assert set(said["files"]) == {"condensed.csv", "condensed.parquet", "schema.toml"}
+    assert set(said["files"]) == {"condensed.csv", "condensed.parquet", "report.html", "schema.toml"}
     assert said["software"]["version"] == dc.__version__
     assert len(said["constants"]) == 64
     shutil.copytree(made / "run/release", tmp_path / "handed over")
     for place in (made / "run", made / "run/release", tmp_path / "handed over"):
         found = verify_release(place)
         assert found.holds, found.contradictions
-        assert any("3 released files" in note for note in found.notes)
+        assert any("4 released files" in note for note in found.notes)
 
 
 def test_a_table_without_noise_under_a_private_statement_is_refused(run: Path, made: Path) -> None:
@@ -482,7 +482,7 @@ def test_neighbouring_files_with_the_same_answers_give_the_same_release_to_the_b
     assert len(exact["with"]) == len(exact["without"])
     assert any((a != b).any() for a, b in zip(exact["with"], exact["without"], strict=True))  # the person was there
     one, other = (files(tmp_path / name / "run/release") for name in ("without", "with"))
-    assert sorted(one) == ["condensed.csv", "condensed.parquet", "privacy.json", "schema.toml"]
+    assert sorted(one) == ["condensed.csv", "condensed.parquet", "privacy.json", "report.html", "schema.toml"]
     assert len(one["condensed.csv"].splitlines()) > 10
     assert [name for name in one if one[name] != other[name]] == []
     for name in ("without", "with"):

@@ -17,8 +17,8 @@ import pytest
 import distcondense as dc
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SettingsError
-from distcondense.evaluate import utility
-from distcondense.evaluate.score import CONDENSED, FULL, RANDOM, REFERENCE, bootstrap
+from distcondense.evaluate import quick as utility
+from distcondense.evaluate.score import CONDENSED, FULL, RANDOM, REFERENCE
 from distcondense.methods.base import method_named, methods, options_of, takes_several
 from distcondense.methods.private import condense as private
 from distcondense.methods.private import placement
@@ -44,13 +44,12 @@ TABLES = [f"condensed-{ipc}.{kind}" for ipc in IPCS for kind in ("csv", "parquet
 
 @pytest.fixture(autouse=True, scope="module")
 def _quick() -> Iterator[None]:
-    """Rows are drawn, not chosen; small models, few resamples, no pictures: how good a set is is no question here."""
+    """Rows are drawn, not chosen; small models, no pictures: how good a set is is no question here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placement, "LARGE", 0)
         patch.setattr(placement, "POPULATION", 1000)
         patch.setattr(learners, "ROUNDS", 10)
         patch.setattr(curves, "LOSS_STEP", 1e-3)
-        patch.setitem(bootstrap.__kwdefaults__, "resamples", 20)
         patch.setitem(sys.modules, "matplotlib.figure", None)
         yield
 
@@ -171,6 +170,7 @@ def test_a_list_of_one_is_one_table_under_its_usual_name(tmp_path: Path) -> None
         "condensed.csv",
         "condensed.parquet",
         "privacy.json",
+        "report.html",
         "schema.toml",
     ]
     assert "the synthetic rows were made" in said(tmp_path / "run")["statement"]
@@ -184,7 +184,7 @@ def test_where_there_is_no_answer_no_table_has_rows(tmp_path: Path) -> None:
     results = dc.condense(cohort, ipc=IPCS, epsilon=0.0521, threads=1, out=tmp_path / "run")
     assert results.privacy.answer
     assert {ipc: len(one.frame) for ipc, one in results.items()} == {9: 0, 5: 0}
-    assert sorted(files(tmp_path / "run/release")) == sorted([*TABLES, "privacy.json", "schema.toml"])
+    assert sorted(files(tmp_path / "run/release")) == sorted([*TABLES, "privacy.json", "report.html", "schema.toml"])
     assert verify_release(tmp_path / "run").holds
 
 
@@ -214,9 +214,9 @@ def run(made: Path, tmp_path: Path) -> Path:
 
 
 def test_a_folder_has_a_table_of_each_ipc_and_one_statement_bound_to_all(run: Path) -> None:
-    assert sorted(files(run / "release")) == sorted([*TABLES, "privacy.json", "schema.toml"])
+    assert sorted(files(run / "release")) == sorted([*TABLES, "privacy.json", "report.html", "schema.toml"])
     stated = said(run)
-    assert set(stated["files"]) == {*TABLES, "schema.toml"}
+    assert set(stated["files"]) == {*TABLES, "report.html", "schema.toml"}
     assert stated["parameters"]["ipc"] == IPCS
     assert "(IPC 9, 5)" in stated["statement"]
     for ipc in IPCS:
@@ -230,7 +230,7 @@ def test_a_folder_has_a_table_of_each_ipc_and_one_statement_bound_to_all(run: Pa
     for place in (run, run / "release", run / "release/privacy.json"):
         found = verify_release(place)
         assert found.holds, found.contradictions
-        assert "SHA-256 of 5 released files compared" in found.notes
+        assert "SHA-256 of 6 released files compared" in found.notes
     assert len(read_events(run / "internal/ledger.jsonl")) == len(stated["ledger"])
 
 
@@ -279,7 +279,7 @@ def test_a_signature_covers_all_sets(run: Path, tmp_path: Path) -> None:
 def test_results_are_saved_together_or_one_alone(tmp_path: Path) -> None:
     results = dc.condense(ward(), ipc=IPCS, **HOW)
     assert results.save(tmp_path / "all") == tmp_path / "all"
-    assert sorted(files(tmp_path / "all/release")) == sorted([*TABLES, "privacy.json", "schema.toml"])
+    assert sorted(files(tmp_path / "all/release")) == sorted([*TABLES, "privacy.json", "report.html", "schema.toml"])
     results[5].save(tmp_path / "one")
     assert len(pd.read_csv(tmp_path / "one/release/condensed.csv")) == 10
     for place in ("all", "one"):
@@ -363,13 +363,13 @@ def test_the_command_line_takes_a_list_with_commas(call: Call, tmp_path: Path) -
     table = answer.out[: answer.out.index("guarantee:")]
     assert [table.count(words) for words in ("IPC 9", "IPC 5", "every set")] == [1, 1, 1]
     assert table.count("Condensed (synthetic)") == table.count("Random real rows") == 2
-    assert table.count("All real training rows") == 1
+    assert table.count("Real training rows") == 1
     assert "(IPC 9, 5) were made" in " ".join(answer.out.split())
     assert "placing 18 + 10 rows" in answer.err
-    assert sorted(files(tmp_path / "run/release")) == sorted([*TABLES, "privacy.json", "schema.toml"])
+    assert sorted(files(tmp_path / "run/release")) == sorted([*TABLES, "privacy.json", "report.html", "schema.toml"])
     verified = call("privacy", "verify", "run")
     assert verified.code == 0, verified.out
-    assert "SHA-256 of 5 released files" in verified.out
+    assert "SHA-256 of 6 released files" in verified.out
     for ipc in IPCS:
         assert call("schema", "check", "run/release/schema.toml", f"run/release/condensed-{ipc}.csv").code == 0
 

@@ -26,7 +26,6 @@ from distcondense.cluster.config import Cluster
 from distcondense.data.persons import Stratified
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import ClusterError, RunFolderError, SettingsError
-from distcondense.evaluate.score import bootstrap
 from distcondense.models import learners
 from distcondense.outcomes.measures import auroc
 from distcondense.privacy.accountant import replay
@@ -97,7 +96,6 @@ HANGS = 600  # seconds: nothing here takes that long
 
 def quicker(patch: pytest.MonkeyPatch) -> None:
     """Smaller models, one candidate, few resamples, no pictures: numbers are only compared with themselves here."""
-    patch.setitem(bootstrap.__kwdefaults__, "resamples", 20)
     patch.setattr(learners, "ROUNDS", 10)
     quicken(patch)
     patch.setitem(sys.modules, "matplotlib.figure", None)
@@ -855,9 +853,12 @@ def test_the_page_says_whose_it_is_and_no_epsilon_stands_without_its_guarantee(r
         if re.match(r"\|  \| ε \|", line):
             for cell in line.strip("|").split("|")[3:]:
                 assert re.fullmatch(r" ([\d.]+ (end-to-end|as-published)|no privacy) ", cell), line
-    drawn = sorted(path.name for path in (out / "internal").glob("*.png"))
-    assert drawn == [f"utility-vs-{x}-{task}.png" for x in ("epsilon", "ipc") for task in ("binary", "survival")]
-    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in (out / "internal").glob("*.png"))
+    said = json.loads((out / "internal/report.json").read_text(encoding="utf-8"))
+    assert {figure["name"].split("-")[0] for figure in said["figures"]} == {"ipc", "budget"}
+    assert {row["measure"] for row in said["grid"]} == {"AUROC", "C-index"}
+    page = (out / "internal/report.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == len(said["figures"])
+    assert "not to be released" in page
     assert sorted(path.name for path in out.iterdir()) == ["cells", "internal"]
 
 
@@ -900,7 +901,7 @@ def test_a_site_that_is_home_itself_gives_homes_own_numbers(folder: Path) -> Non
         assert home["tested_on"] != away["tested_on"]
         assert (home["value"], home["low"], home["high"]) == (away["value"], away["low"], away["high"])
         compared += 1
-    assert compared == 2 * 3 * 5 + 2 * 3 * 1  # two methods × three ways × metrics
+    assert compared == 2 * 3 * 10 + 2 * 3 * 3  # two methods × three ways × metrics
 
 
 def test_a_private_release_is_tested_elsewhere_as_its_receiver_would(reported: tuple[Study, Path]) -> None:
@@ -993,7 +994,7 @@ def test_a_strangers_method_and_kind_of_outcome_need_no_change_here(folder: Path
     page = (folder / "out/internal/tables.md").read_text(encoding="utf-8")
     assert "## Fraction outcomes: MAE by IPC" in page
     assert "### (a) ward → clinic" in page
-    assert (folder / "out/internal/utility-vs-ipc-fraction.png").exists()
+    assert (folder / "out/internal/report.html").exists()
     with pytest.raises(SettingsError, match="must be one of"):  # nothing stays registered
         study_of(folder, *parts)
 

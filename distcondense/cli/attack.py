@@ -23,6 +23,13 @@ def attack_audit(
     delta: Annotated[float, typer.Option(help="δ of the claim.")] = 1e-5,
     runs: Annotated[int, typer.Option(help="Runs per worst-case neighbour.")] = 1000,
     canaries: Annotated[int, typer.Option(help="Canaries of the one-run audit.")] = 1000,
+    whole: Annotated[
+        int,
+        typer.Option(
+            help="Runs of each pair of files that go the whole way, from a file's bytes to the released "
+            "bytes; 100 take a minute or two. 0: none."
+        ),
+    ] = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write the findings as JSON here.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of the models under attack.")] = 1,
     mechanism: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -34,6 +41,7 @@ def attack_audit(
     Exit 0 where no bound is above the claim, 2 where one is: then the claim is wrong.
     """
     from distcondense.evaluate.audit import run_audit
+    from distcondense.report.released import released_page
     from distcondense.report.terminal import Console
 
     refuse_old_words({"mechanism": mechanism})
@@ -43,6 +51,7 @@ def attack_audit(
     with console.progress() as progress:
         audit = run_audit(
             method=chosen.name, epsilon=claim, delta=delta, runs=runs, canaries=canaries, threads=threads,
+            whole=whole, page=released_page,
             progress=lambda done, of: progress(step=done, steps=of, loss=None, score=None, epsilon=None),
         )  # fmt: skip
     if out is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from distcondense.errors import SettingsError
 from distcondense.methods.base import OLD_WORDS
@@ -23,7 +24,21 @@ app = typer.Typer(
 )
 schema_app = typer.Typer(help="Describe what is public about a table.", no_args_is_help=True)
 privacy_app = typer.Typer(help="Read and check what a release promises.", no_args_is_help=True)
-attack_app = typer.Typer(help="Try to break the promise.", no_args_is_help=True)
+
+
+class RunOrAudit(TyperGroup):
+    """`attack RUN` is `attack run RUN`: what is no command of its own is a run's folder."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        known = args and (args[0] in self.commands or args[0].startswith("-"))
+        return super().resolve_command(ctx, args if known else ["run", *args])
+
+
+attack_app = typer.Typer(
+    help="Try to break the promise: attack RUN --data TABLE attacks a release, attack audit the mechanism itself.",
+    no_args_is_help=True,
+    cls=RunOrAudit,
+)
 app.add_typer(schema_app, name="schema")
 app.add_typer(privacy_app, name="privacy")
 app.add_typer(attack_app, name="attack")

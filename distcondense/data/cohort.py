@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class Cohort:
     person: Index | None = None  # (n,) codes
     ignored: tuple[str, ...] = ()  # columns of the table that are not in the schema
     identifiers: tuple[str, ...] = ()  # the text that each code stands for: each person's own, as it was given
+    how: Mapping[str, Any] = field(default_factory=dict)  # it was read, so that the same table can be read again
 
     def __len__(self) -> int:
         return len(self.features)
@@ -74,7 +75,8 @@ class Cohort:
         """
         how["ignore"] = tuple(how.get("ignore", ()))
         if not is_csv(path):
-            return cls.from_frame(read_table(path, missing_markers=missing_markers), owned=True, **how)
+            typed = cls.from_frame(read_table(path, missing_markers=missing_markers), owned=True, **how)
+            return replace(typed, how={**typed.how, "missing_markers": tuple(missing_markers)})
         goal = Goal.of(positive=how.pop("positive", None), kind=how.pop("kind", None),
                        **{role: how.pop(role, None) for role in ROLES})  # fmt: skip
         schema = how.get("schema")
@@ -82,7 +84,8 @@ class Cohort:
             path, schema, kind=kind_of(goal, schema), person_id=how.get("person_id"), ignore=how["ignore"],
             missing_markers=missing_markers,
         )  # fmt: skip
-        return cls.read(frame, goal, owned=True, **how)
+        found = cls.read(frame, goal, owned=True, **how)
+        return replace(found, how={**found.how, "missing_markers": tuple(missing_markers)})
 
     @classmethod
     def from_frame(
@@ -129,7 +132,9 @@ class Cohort:
             raise CohortError(
                 "table", "must have at least one row and one column", found=f"{len(frame)} rows", fix="check the table"
             )
-        kind = kind_of(goal, schema)
+        kind, ignore = kind_of(goal, schema), tuple(ignore)
+        how = {**goal.columns, "positive": goal.positive, "kind": goal.kind, "person_id": person_id, "ignore": ignore,
+               "schema": schema}  # fmt: skip
         aside = {*kind.names, *ignore, *([person_id] if person_id else [])}
         for name in (*kind.names, *ignore, *([person_id] if person_id else [])):
             if name not in frame:
@@ -165,7 +170,7 @@ class Cohort:
             )  # fmt: skip
         features = check_features(frame, schema)
         # the caller's table may change later; one we read ourselves is nobody else's, and may be too large to copy
-        return cls(features if owned else features.copy(), schema, outcome, person, extra, identifiers)
+        return cls(features if owned else features.copy(), schema, outcome, person, extra, identifiers, how)
 
     def fingerprint(self) -> str:
         """Which data this is, for telling run folders apart. Kept in `internal/` only."""

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, get_type_hi
 from distcondense.errors import SettingsError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas as pd
 
     from distcondense.arrays import Matrix
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from distcondense.privacy.events import Event
     from distcondense.privacy.odometer import Odometer
     from distcondense.privacy.statement import Privacy
+    from distcondense.runs.figures import Figure
     from distcondense.runs.folder import RunFolder
 
 _HOMES = {  # name → module:object, in the order in which help lists them; the first is the default
@@ -232,14 +231,6 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """Something to look at, drawn into `internal/` after everything else is written: it may fail."""
-
-    name: str
-    draw: Callable[[Path], object]
-
-
-@dataclass(frozen=True)
 class Condensed:
     """A condensed set as a method leaves it. Only the first five are asked of every method.
 
@@ -261,7 +252,8 @@ class Condensed:
     reference_covered: bool = False
     learner: Learner | None = None  # what a student of these rows is; None: the kind's default
     unit: float = 1.0  # students and scores see the outcome divided by this (eq. 1)
-    pictures: tuple[Picture, ...] = ()
+    covered: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)  # to show to everybody, by what they show
+    figures: tuple[Figure, ...] = ()  # to show to the custodian: not covered
 
 
 class Method(Protocol):

@@ -13,11 +13,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from distcondense.evaluate.findings import Findings
 from distcondense.evaluate.score import WAYS, WITHOUT_ROWS, Score, find
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import Privacy
 
 PIPE_WIDTH = 160  # where there is no terminal to ask: enough for the table without cutting words
+MEASURES = 5  # in a table on the terminal
 LINES_EVERY = 10  # seconds between lines where there is no terminal
 
 
@@ -35,7 +37,7 @@ class Console:
         self.err.print(line, markup=False, soft_wrap=True)  # a milestone is one line, however long its paths
 
     @contextmanager
-    def progress(self) -> Iterator[Callable[..., None]]:
+    def progress(self, what: str = "condensing") -> Iterator[Callable[..., None]]:
         """A callback for the engine: a bar on a terminal, a line every few seconds in a log."""
         if self.quiet:
             yield lambda **_: None
@@ -43,7 +45,7 @@ class Console:
             columns = ("{task.description}", BarColumn(), TextColumn("{task.completed}/{task.total}"),
                        TextColumn("{task.fields[facts]}"), TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
             with Progress(*columns, console=self.err, transient=True) as bar:
-                task = bar.add_task("condensing", total=None, facts="")
+                task = bar.add_task(what, total=None, facts="")
                 yield lambda *, step, steps, **facts: bar.update(
                     task, completed=step, total=steps, facts=_facts(**facts)
                 )
@@ -79,6 +81,15 @@ class Console:
             groups = {"every set": every, **own}
         if groups:
             self.out.print(score_table(name, groups, record["privacy"], by="set"))
+
+    def findings(self, found: Findings) -> None:
+        """The verdict, then how each part fared in a line."""
+        for sentence in found.verdict():
+            self.out.print(f"- {sentence}", markup=False)
+        for part in found.parts:
+            if part.scores or part.notes:
+                first = f"{len(part.scores)} scores" if part.scores else part.notes[0]
+                self.out.print(f"  {part.title}: {first}", markup=False)
 
     def methods_table(self, name: str, records: dict[str, dict[str, Any]]) -> None:
         """Several methods on one cohort in one table, each labelled as what it is."""
@@ -123,7 +134,7 @@ def score_table(name: str, groups: Mapping[str, Sequence[Score]], privacy: str, 
         table.add_column(by, overflow="fold", max_width=44)
     table.add_column("trained on", overflow="fold")
     table.add_column("rows", justify="right")
-    measures = list(dict.fromkeys(score.measure for score in every))
+    measures = list(dict.fromkeys(score.measure for score in every))[:MEASURES]  # the others are in the report
     for measure in measures:
         table.add_column(title(measure), justify="right", overflow="fold")
     for group, scores in groups.items():
@@ -153,7 +164,11 @@ def _digits(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
 
 
-def _facts(*, loss: float | None = None, score: float | None = None, epsilon: float | None = None) -> str:
+def _facts(
+    *, loss: float | None = None, score: float | None = None, epsilon: float | None = None, doing: str | None = None
+) -> str:
+    if doing is not None:
+        return doing
     text = "noisy answers" if loss is None else f"loss {loss:.3f}"
     if score is not None:
         text += f"  validation {score:.3f}"

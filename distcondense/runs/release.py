@@ -26,6 +26,7 @@ from distcondense.privacy.verify import Verified, statement_file, statement_of_f
 from distcondense.runs.files import plain, write_json, write_whole
 
 LABEL = "distcondense"  # under which the guarantee stands in a frame's attributes and a Parquet file's metadata
+PAGE = "report.html"
 TABLE, SCHEMA = "condensed", "schema.toml"  # TABLE.csv and TABLE.parquet; TABLE-IPC of each set where there are several
 PRIVATE_KEY, PUBLIC_KEY = "private.pem", "public.pem"
 
@@ -43,13 +44,17 @@ def table_names(ipcs: Collection[int]) -> dict[int, str]:
     return {ipc: TABLE if len(ipcs) == 1 else f"{TABLE}-{ipc}" for ipc in ipcs}
 
 
-def write_release(room: Path, frames: Mapping[str, pd.DataFrame], schema: str, privacy: Privacy) -> None:
+def write_release(
+    room: Path, frames: Mapping[str, pd.DataFrame], schema: str, privacy: Privacy, page: str | None = None
+) -> None:
     """Fill `release/` with tables by their names, which carry their label already; one statement is bound to all."""
     for name, frame in frames.items():
         write_table(frame, room, name)
     (room / SCHEMA).write_text(schema, encoding="utf-8")
+    if page is not None:
+        (room / PAGE).write_text(page, encoding="utf-8")
     tables = [f"{name}.{kind}" for name in frames for kind in ("csv", "parquet")]
-    hashes = {name: hash_of(room / name) for name in (*tables, SCHEMA)}
+    hashes = {name: hash_of(room / name) for name in (*tables, SCHEMA, *([] if page is None else [PAGE]))}
     write_json(room / STATEMENT, bound(plain(privacy.to_dict()), hashes, software()))
 
 

@@ -6,8 +6,10 @@ record (exact numbers of rows, scores) nor its identity (a digest of the data).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,18 @@ import pandas as pd
 from distcondense.arrays import Floats
 from distcondense.data.codec import design_of
 from distcondense.data.schema import Schema
-from distcondense.errors import SettingsError
+from distcondense.errors import DistcondenseWarning, RunFolderError, SettingsError
 from distcondense.outcomes.base import WEIGHT, Kind, Labelled
 from distcondense.privacy.accountant import advantage_with_earlier, unite, with_earlier
+from distcondense.privacy.binding import STATEMENT
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.figures import Figure
 from distcondense.runs.folder import RunFolder
-from distcondense.runs.release import TABLE, label_frame, table_names, write_release
+from distcondense.runs.release import PAGE, SCHEMA, TABLE, label_frame, table_names, write_release
+
+Page = Callable[[Mapping[str, "Result"]], str]  # of all sets of a run, by their tables' names
 
 
 def table_of(features: pd.DataFrame, kind: Kind, labelled: Labelled) -> pd.DataFrame:
@@ -57,6 +63,8 @@ class Result:
     internal: dict[str, Any] = field(default_factory=dict, repr=False)  # run.json
     identity: dict[str, Any] = field(default_factory=dict, repr=False)
     earlier: tuple[Event, ...] = field(default=(), repr=False)  # what private runs before this one spent
+    covered: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict, repr=False)  # what its method has to show
+    page: Page | None = field(default=None, repr=False)  # how release/report.html is made
 
     def __post_init__(self) -> None:
         label_frame(self.frame, self.privacy)
@@ -194,8 +202,48 @@ def _write(folder: RunFolder, sets: Mapping[str, Result], record: dict[str, Any]
             object.__setattr__(one, "privacy", counted)
             label_frame(one.frame, counted)
     frames = {name: one.frame for name, one in sets.items()}
-    folder.write_release(lambda room: write_release(room, frames, first.schema.to_toml(), first.privacy))
+    page = _page(sets)
+    folder.write_release(lambda room: write_release(room, frames, first.schema.to_toml(), first.privacy, page))
     folder.finish(record)
+
+
+def _page(sets: Mapping[str, Result]) -> str | None:
+    """release/report.html; nothing where it cannot be made: a budget that is spent is not lost for a page."""
+    make = next(iter(sets.values())).page
+    if make is None:
+        return None
+    try:
+        return make(sets)
+    except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
+        warnings.warn(f"no {PAGE}: {type(error).__name__}", DistcondenseWarning, stacklevel=2)
+        return None
+
+
+def read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
+    """The sets of a finished run by their tables' names, from its folder."""
+    record, stated = (_read(path) for path in (folder.internal / "run.json", folder.release / STATEMENT))
+    ipcs = [one["ipc"] for one in record.get("sets", [record])]
+    privacy = Privacy(**{entry.name: stated[entry.name] for entry in fields(Privacy)})
+    privacy = replace(privacy, trade_off=tuple((a, b) for a, b in privacy.trade_off))
+    out = {}
+    for ipc, name in table_names(ipcs).items():
+        own = next(one for one in record.get("sets", [record]) if one["ipc"] == ipc)
+        out[name] = Result(
+            frame=pd.read_parquet(folder.release / f"{name}.parquet"),
+            schema=Schema.from_toml(folder.release / SCHEMA), kind=kind, privacy=privacy, raw=record["raw"],
+            internal={**record, **own},
+        )  # fmt: skip
+    return out
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        raise RunFolderError(
+            f"run folder {path.parent.parent}", "must hold a finished run", found=f"no readable {path.name}",
+            fix="say the folder that condense wrote; --resume finishes one that was interrupted",
+        ) from None  # fmt: skip
 
 
 def _bring_the_account(result: Result, folder: RunFolder) -> Privacy:

@@ -3,7 +3,7 @@
 entries  one table of the file, key by key           rows    a source's rows as a cohort
 sources  [[data]]: tables and their outcomes         cell    one cell = one run folder, in any process
 design   the file → a checked grid of cells          run     which cell runs when; the live table
-tidy     all scores, one row each                    report, plots  the tidy table → Markdown, figures
+tidy     all scores, one row each                    report, page   the tidy table → Markdown, a page
 """
 
 from distcondense.study.design import Cell, Study

@@ -23,23 +23,20 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from distcondense.api import condense
 from distcondense.data.cohort import Cohort
-from distcondense.data.schema import Schema
 from distcondense.errors import DistcondenseWarning, RunFolderError, UserError
+from distcondense.evaluate.home import Home
+from distcondense.evaluate.quick import evaluate_elsewhere
 from distcondense.evaluate.score import Score
-from distcondense.evaluate.utility import Home, evaluate_elsewhere
-from distcondense.privacy.statement import Privacy
 from distcondense.runs.files import write_json, write_whole
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.release import TABLE
-from distcondense.runs.result import Result
+from distcondense.runs.result import read_back
 from distcondense.study.design import Cell
 from distcondense.study.entries import digest
 from distcondense.study.rows import load
@@ -214,15 +211,7 @@ def home_of(run: RunFolder, cohort: Cohort, ipc: int | None = None) -> Home:
     ipc: which of its sets, where it has several.
     """
     table = TABLE if ipc is None else f"{TABLE}-{ipc}"
-    record, stated = read_json(run.internal / "run.json"), read_json(run.release / "privacy.json")
-    return Home.of_result(cohort, Result(
-        frame=pd.read_parquet(run.release / f"{table}.parquet"),
-        schema=Schema.from_toml(run.release / "schema.toml"),
-        kind=cohort.outcome.kind,
-        privacy=Privacy(**{entry.name: stated[entry.name] for entry in fields(Privacy)}),
-        raw=record["raw"],
-        internal=record,
-    ))  # fmt: skip
+    return Home.of_result(cohort, read_back(run, cohort.outcome.kind)[table])
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The report of a study: the tidy table, Markdown shaped like paper 000's Tables 2, 3 and 4, and plots.
+"""The report of a study: the tidy table, Markdown shaped like paper 000's Tables 2, 3 and 4, and a page.
 
 All of it is computed on patients and belongs to the custodian (`OUT/internal`). Every number stands with its interval,
 every ε with its guarantee. Kinds of outcome are those found in the results: a section each.
@@ -17,11 +17,12 @@ from distcondense.outcomes.measures import title
 from distcondense.privacy.accountant import together, unite
 from distcondense.privacy.events import Event
 from distcondense.privacy.statement import shown
-from distcondense.runs.files import write_text, write_whole
+from distcondense.report.page import study_page
+from distcondense.runs.files import write_json, write_text, write_whole
 from distcondense.runs.folder import RunFolder
 from distcondense.study.cell import StudyFolder, read_json
 from distcondense.study.design import Study
-from distcondense.study.plots import draw_all
+from distcondense.study.page import study_report
 from distcondense.study.tidy import tidy
 
 HEAD = """# Study {name}: for the custodian, not for release
@@ -30,7 +31,7 @@ Everything on this page and in this folder was computed on patients outside any 
 over is in the `release/` folder of one cell, under the guarantee its `privacy.json` states. Choosing a cell by the
 numbers below is itself not covered by that guarantee.
 
-A number is the mean over seeds ± its standard deviation over them, and in brackets the 95% bootstrap interval over test
+A number is the mean over seeds ± its standard deviation over them, and in brackets the 95% interval over test
 patients (its bounds averaged over seeds). IPC is the number of synthetic rows per class, event status or stratum of the
 outcome. ε is the largest over seeds. *end-to-end* is a theorem about patients; *conditional* is one only if the schema
 or outcome values that were read off the patients are public anyway; *as-published* is the accounting of paper 000,
@@ -42,13 +43,15 @@ DELTA = 1e-5  # of the ε of all cells together
 
 
 def write_report(study: Study, folder: StudyFolder, failed: Mapping[str, str]) -> pd.DataFrame:
-    """Write results.parquet, results.csv, tables.md and the plots of the finished cells; the tidy table."""
+    """Write results.parquet, results.csv, tables.md and the page of the finished cells; the tidy table."""
     results = tidy(study, folder)
     room = folder.internal
     write_whole(room / "results.parquet", lambda draft: results.to_parquet(draft, index=False))
     write_whole(room / "results.csv", lambda draft: results.to_csv(draft, index=False))
     write_text(room / "tables.md", markdown(study, results, failed, spent(folder)))
-    draw_all(results[at_home(results)], room)
+    said = study_report(study.name, len(study.cells), results[at_home(results)], failed, spent(folder))
+    write_json(room / "report.json", said)
+    write_text(room / "report.html", study_page(said))
     return results
 
 

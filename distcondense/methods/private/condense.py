@@ -25,14 +25,14 @@ from distcondense.data.persons import Coins
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Column, Schema, like_identifiers, nearest
 from distcondense.errors import DistcondenseWarning, SchemaError, SettingsError
-from distcondense.methods.base import Condensed, Context, Picture
+from distcondense.methods.base import Condensed, Context
 from distcondense.methods.private.constants import constants_digest
 from distcondense.methods.private.domain import most_cells
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import ZERO_ORDER, PrivateOptions
-from distcondense.methods.private.picture import draw_model
 from distcondense.methods.private.placement import LARGE, Legal, Placed, place
 from distcondense.methods.private.plan import PAIR_GROUPS, Plan
+from distcondense.methods.private.shown import to_show
 from distcondense.methods.private.zero_order import moved, refuse_references
 from distcondense.outcomes.base import Learned, PrivateSide
 from distcondense.privacy.accountant import (
@@ -53,7 +53,7 @@ from distcondense.privacy.statement import LARGE_EPSILON, Guarantee, Privacy, sh
 
 UNKNOWN = Schema((Column("any", "continuous", low=0.0, high=1.0),), "inferred")
 SEEDS = (
-    "seed: placement, students and bootstrap. noise: the operating system, never kept. holdout: coins from the "
+    "seed: placement and students. noise: the operating system, never kept. holdout: coins from the "
     "operating system, kept in internal/."
 )
 PUBLIC = (
@@ -314,7 +314,7 @@ def _condensed(
         reference_covered=True,
         learner=learner,
         unit=public.side.unit,
-        pictures=(Picture("model.png", lambda path: draw_model(learned.model, public.side.effect, privacy, path)),),
+        covered=to_show(learned, public.side, placed.labelled.outcome.kind.labels),
     )
 
 

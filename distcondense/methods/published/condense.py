@@ -24,9 +24,9 @@ from distcondense.data.rules import Rules
 from distcondense.errors import DistcondenseWarning, ModelError, SettingsError
 from distcondense.kernels.random import normals, uniforms
 from distcondense.kernels.update import NoiseRule, row_norms
-from distcondense.methods.base import Condensed, Context, Picture
+from distcondense.methods.base import Condensed, Context
 from distcondense.methods.published.options import PublishedOptions
-from distcondense.methods.published.picture import draw_history
+from distcondense.methods.published.shown import history
 from distcondense.methods.zero_order.engine import (
     LABEL_STREAM,
     START_STREAM,
@@ -49,7 +49,7 @@ from distcondense.privacy.steps import StepAccountant, StepRecord, calibrate, in
 
 CLIP_SHARE = 0.25
 FEW = 10  # rows of the rarest stratum below which the user is warned
-SEEDS = "seed: split, start, labels, perturbations, real draws, students and bootstrap."
+SEEDS = "seed: split, start, labels, perturbations, real draws and students."
 KEY_POLICY = " noise: a key from the operating system, kept only in the checkpoint of an unfinished run."
 KEY_GIVEN = " This run's noise key was given by the caller."
 
@@ -167,7 +167,7 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
         reference=model,
         learner=student,
         unit=data.unit,
-        pictures=(Picture("history.png", lambda path: draw_history(state.history, path)),),
+        figures=history(state.history),
     )  # fmt: skip
 
 

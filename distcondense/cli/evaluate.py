@@ -1,0 +1,98 @@
+"""`distcondense evaluate`, `distcondense attack RUN`: measure a finished run on its own table, into `internal/`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from distcondense.cli.common import Json, Quiet, Threads, app, attack_app
+
+Run = Annotated[Path, typer.Argument(help="The run folder that condense wrote.")]
+Data = Annotated[str, typer.Option("--data", help="The table it was made of, a path or URI; read as it was then.")]
+Seed = Annotated[int, typer.Option(help="Seed of samples, students and attacks.")]
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    data: Data,
+    external: Annotated[
+        list[str] | None, typer.Option(help="Another site's table, to test the same models on. May be repeated.")
+    ] = None,
+    parts: Annotated[
+        str | None, typer.Option(help="Only these, with commas between them (see docs/evaluation.md); all if not said.")
+    ] = None,
+    attacks: Annotated[bool, typer.Option("--attacks", help="The attacks too: see distcondense attack.")] = False,
+    seed: Seed = 0,
+    threads: Threads = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """How good a condensed table is, and how like the real one: everything, on patients that the run held out.
+
+    Writes internal/report.json and internal/report.html, which are for the custodian only.
+    """
+    from distcondense.evaluate.suite import ATTACKS, LIKENESS, UTILITY
+
+    chosen = (*UTILITY, *LIKENESS, *(ATTACKS if attacks else ())) if parts is None else _list(parts)
+    _measure(run, data, chosen, external or (), 0, seed, threads, quiet=quiet, as_json=as_json)
+
+
+@attack_app.command("run", hidden=True)
+def attack_run(
+    run: Run,
+    data: Data,
+    attacks: Annotated[
+        str | None, typer.Option("--only", help="Only these attacks, with commas between them; all if not said.")
+    ] = None,
+    shadows: Annotated[
+        int, typer.Option(help="Runs of the same method on random halves of the table, for LiRA; each takes a run.")
+    ] = 0,
+    seed: Seed = 0,
+    threads: Threads = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Attack a finished run as somebody would who has its release: who was in the table, and what they are like."""
+    from distcondense.evaluate.suite import ATTACKS
+
+    chosen = tuple(ATTACKS) if attacks is None else _list(attacks)
+    _measure(run, data, ("copies", *chosen), (), shadows, seed, threads, quiet=quiet, as_json=as_json)
+
+
+def _list(said: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in said.split(",") if name.strip())
+
+
+def _measure(
+    run: Path, data: str, parts: Sequence[str], external: Sequence[str], shadows: int, seed: int, threads: int | None,
+    *, quiet: bool, as_json: bool,
+) -> None:  # fmt: skip
+    from distcondense.api import evaluate_run, read_again
+    from distcondense.data.tables import table_name
+    from distcondense.evaluate.suite import Asked
+    from distcondense.report.terminal import Console
+
+    Asked(tuple(parts))  # refused before a large table is read
+    console = Console(quiet=quiet or as_json)
+    console.say(f"reading {table_name(data)}")
+    cohort = read_again(run, data)
+    sites = {table_name(one): read_again(run, one) for one in external}
+    with console.progress("measuring") as told:
+
+        def progress(name: str, done: int, of: int) -> None:
+            told(step=done, steps=of, doing=name)
+
+        found = evaluate_run(run, cohort, parts=parts, external=sites, shadows=shadows, seed=seed, threads=threads,
+                             say=console.say, progress=progress)  # fmt: skip
+    if as_json:
+        said: dict[str, Any] = {name: one.to_dict() for name, one in found.items()}
+        typer.echo(json.dumps(next(iter(said.values())) if len(said) == 1 else said))
+        return
+    for one in found.values():
+        console.findings(one)
+    console.say(f"written: {run / 'internal'} (report.json and report.html, for you only: computed on patients)")

@@ -1,0 +1,191 @@
+"""What a private run can show to everybody: the model, marginals and pairs that left the gate. All of it is covered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from distcondense.arrays import Floats, Index
+from distcondense.data.cells import Cells
+from distcondense.errors import ModelError
+from distcondense.outcomes.base import Learned, PrivateSide
+from distcondense.runs.figures import BARS, HEAT, LINES, STEPS, Figure, Series
+
+STRONGEST = 12  # columns whose part in the model is drawn
+DRAWN = 24  # whose marginals are
+BINS = 16  # of a number's marginal, at most
+NAMES = 20  # categories with a bar of their own
+PAIRS = 6  # pairs of columns whose table is drawn
+RANKED = 20  # pairs that are compared
+TAIL = 1e-3  # share of patients beyond whom an axis does not go, at either end
+POPULATION = 2000  # drawn rows that a survival curve is the mean of
+MOMENTS = 40
+
+
+def to_show(learned: Learned, side: PrivateSide, labels: tuple[object, ...]) -> Mapping[str, tuple[Figure, ...]]:
+    """By what they show: `model`, `marginals`, `pairs`. Nothing where there was no answer."""
+    if not learned.informative:
+        return {}
+    return {
+        "model": (*_survival(learned, side), *_model(learned, side, labels)),
+        "marginals": _marginals(learned),
+        "pairs": _pairs(learned),
+    }
+
+
+def _model(learned: Learned, side: PrivateSide, labels: tuple[object, ...]) -> tuple[Figure, ...]:
+    """What each value adds to the score: the strongest columns, all on one scale."""
+    tables = [np.atleast_2d(table) for table in learned.model.tables]
+    strongest = sorted(range(len(tables)), key=lambda j: -float(np.ptp(tables[j], axis=1).max()))[:STRONGEST]
+    parts = [table for j in strongest for table in tables[j]]
+    low, high = min(float(part.min()) for part in parts), max(float(part.max()) for part in parts)
+    reach = (low - 0.05 * (high - low), high + 0.05 * (high - low)) if high > low else (low - 1, high + 1)
+    names = [""] if len(tables[0]) == 1 else [str(label) for label in labels] or list(map(str, range(len(tables[0]))))
+    out = []
+    for j in strongest:
+        cells, overall = learned.model.cells[j], learned.overall[j]
+        numeric, codes = cells.numeric, _codes(cells, overall)
+        x = _edges(cells)[np.append(codes, codes[-1] + 1)] if numeric else [_name(cells, code) for code in codes]
+        lines = tuple(
+            Series(name, tuple(x), tuple(np.append(table[codes], table[codes[-1]]) if numeric else table[codes]))
+            for name, table in zip(names, tables[j], strict=True)
+        )
+        holes = [
+            (f"missing{', ' if name else ''}{name}", float(table[-1]))
+            for name, table in zip(names, tables[j], strict=True)
+        ]
+        out.append(Figure(
+            f"model-{j}", STEPS if numeric else BARS, f"{cells.column.name}: what it adds to the {side.effect}",
+            "As the private model learned it, from noisy answers. All columns are on one scale; above 0 raises it.",
+            _axis(cells), f"added to the {side.effect}", lines, y_range=reach,
+            at=(("no effect", 0.0), *(holes if numeric and cells.hole else ())),
+        ))  # fmt: skip
+    return tuple(out)
+
+
+def _survival(learned: Learned, side: PrivateSide) -> tuple[Figure, ...]:
+    """The population's survival, where the outcome is one."""
+    rng = np.random.default_rng(0x5407)
+    codes, _ = learned.joint.draw(learned.marginals, POPULATION, rng)
+    try:
+        horizon = float(learned.objective.edges[-1])  # type: ignore[attr-defined]
+        times = horizon * np.arange(1, MOMENTS + 1) / MOMENTS
+        curve = side.survival(learned.model.margin(codes), learned, times).mean(axis=0)
+    except (ModelError, AttributeError):  # another kind of outcome
+        return ()
+    line = Series("private model", (0.0, *times.tolist()), (1.0, *curve.tolist()))
+    return (
+        Figure(
+            "lives", LINES, "How long the population lives without the event", "The share without the event after "
+            "each time, as the private model has it: the mean over drawn rows.", "time", "share without the event",
+            (line,), y_range=(0.0, 1.0),
+        ),
+    )  # fmt: skip
+
+
+def _marginals(learned: Learned) -> tuple[Figure, ...]:
+    """How common values are, among all rows."""
+    out = []
+    for j, cells in enumerate(learned.model.cells[:DRAWN]):
+        names, share = _binned(cells, learned.overall[j])
+        out.append(Figure(
+            f"marginal-{j}", BARS, f"{cells.column.name}: how common its values are",
+            "Shares of the patients, from noisy counts; numbers in groups of about equal size.",
+            _axis(cells), "share of patients", (Series("noisy share", names, tuple(share)),),
+        ))  # fmt: skip
+    return tuple(out)
+
+
+def _pairs(learned: Learned) -> tuple[Figure, ...]:
+    """How strongly pairs of columns hang together, of those that were measured, and the tables of the strongest."""
+    joint, cells = learned.joint, learned.model.cells
+    tables = {**{pair: table.sum(0) for pair, table in joint.forest.items()}, **joint.more}
+    if not tables:
+        return ()
+    told = {pair: _information(table) for pair, table in tables.items()}
+    ranked = sorted(told, key=lambda pair: -told[pair])
+    names = tuple(f"{cells[i].column.name} × {cells[j].column.name}" for i, j in ranked[:RANKED])
+    figures = [Figure(
+        "pairs", BARS, "Columns that hang together", "Mutual information of the pairs of columns that were measured, "
+        "with noise: how much knowing one tells about the other. 0: nothing.", "pair of columns", "bits",
+        (Series("private model", names, tuple(told[pair] for pair in ranked[:RANKED])),),
+    )]  # fmt: skip
+    for i, j in ranked[:PAIRS]:
+        table = tables[i, j]
+        share = table / np.maximum(table.sum(1, keepdims=True), 1e-12)
+        rows, columns = (_coarse_names(cells[k], joint.coarse[k], size) for k, size in zip((i, j), table.shape))  # noqa: B905
+        figures.append(Figure(
+            f"pair-{i}-{j}", HEAT, f"{cells[j].column.name} by {cells[i].column.name}",
+            f"Of the patients in each row ({cells[i].column.name}) the share in each column, from noisy counts.",
+            _axis(cells[j]), _axis(cells[i]),
+            tuple(Series(name, columns, tuple(line)) for name, line in zip(rows, share.tolist(), strict=True)),
+        ))  # fmt: skip
+    return tuple(figures)
+
+
+def _information(table: Floats) -> float:
+    """Mutual information in bits."""
+    p = np.maximum(table, 0) / max(float(table.sum()), 1e-12)
+    apart = p.sum(1, keepdims=True) * p.sum(0, keepdims=True)
+    there = p > 0
+    return max(float((p[there] * np.log2(p[there] / apart[there])).sum()), 0.0)
+
+
+def _codes(cells: Cells, overall: Floats) -> Index:
+    """Of a number the cells that all but the last few patients are in; of categories the commonest."""
+    inner = cells.size - cells.hole
+    if not cells.numeric:
+        return np.sort(np.argsort(-overall, kind="stable")[:NAMES])
+    reached = np.cumsum(overall[:inner]) / max(float(overall[:inner].sum()), 1e-12)
+    first, last = np.searchsorted(reached, [TAIL, 1 - TAIL])
+    return np.arange(first, min(last, inner - 1) + 1)
+
+
+def _edges(cells: Cells) -> Floats:
+    return np.concatenate([[cells.column.low], cells.cuts, [cells.column.high]]).astype(np.float64)
+
+
+def _axis(cells: Cells) -> str:
+    return f"{cells.column.name}, {cells.column.unit}" if cells.column.unit else cells.column.name
+
+
+def _name(cells: Cells, code: int) -> str:
+    return "missing" if cells.hole and code == cells.size - 1 else str(cells.column.categories[code])
+
+
+def _between(cells: Cells, first: int, last: int) -> str:
+    """A run of a number's cells: from where to where."""
+    edges = _edges(cells)
+    return f"{edges[first]:.4g} to {edges[last + 1]:.4g}"
+
+
+def _binned(cells: Cells, overall: Floats) -> tuple[tuple[str, ...], Floats]:
+    """Names and shares: a number's cells in runs of about equal mass, the commonest categories and the rest."""
+    codes = _codes(cells, overall)
+    if not cells.numeric:
+        names, share = tuple(_name(cells, code) for code in codes), overall[codes]
+        rest = 1 - float(share.sum())
+        return ((*names, "others"), np.append(share, rest)) if rest > 1e-9 else (names, share)
+    held = overall[codes] / max(float(overall[codes].sum()), 1e-12)
+    bins = np.minimum(((np.cumsum(held) - held / 2) * BINS).astype(np.int64), BINS - 1)
+    bins = np.unique(bins, return_inverse=True)[1]
+    runs = [codes[bins == k] for k in range(int(bins.max()) + 1)]
+    names = tuple(_between(cells, int(run[0]), int(run[-1])) for run in runs)
+    share = np.array([float(overall[run].sum()) for run in runs])
+    return ((*names, "missing"), np.append(share, overall[-1])) if cells.hole else (names, share)
+
+
+def _coarse_names(cells: Cells, coarse: Index, size: int) -> tuple[str, ...]:
+    """Of each coarse cell what it holds."""
+    out = []
+    for k in range(size):
+        codes = np.flatnonzero(coarse == k)
+        if not len(codes):
+            out.append("—")
+        elif cells.numeric and not (cells.hole and codes[-1] == cells.size - 1):
+            out.append(_between(cells, int(codes[0]), int(codes[-1])))
+        else:
+            few = [_name(cells, int(code)) for code in codes[:2]]
+            out.append(", ".join(few) + (f" and {len(codes) - 2} more" if len(codes) > 2 else ""))
+    return tuple(out)

@@ -1,0 +1,64 @@
+"""`release/report.html`: what the guarantee covers, from what a run releases and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from distcondense.outcomes.base import WEIGHT
+from distcondense.report.page import release_page
+from distcondense.runs.files import plain
+from distcondense.runs.release import software
+from distcondense.runs.result import Result
+
+WEIGHTS = (
+    f"{WEIGHT}: how many patients a row stands for. Weights restore how common the outcome is; a model that only ranks "
+    "patients needs none."
+)
+
+
+def released_page(sets: Mapping[str, Result]) -> str:
+    """Of a run's sets by their tables' names; it reads what is released with them and nothing else."""
+    return release_page(released(sets))
+
+
+def released(sets: Mapping[str, Result]) -> dict[str, Any]:
+    """What the page shows, as plain data."""
+    first = next(iter(sets.values()))
+    privacy, kind, schema = first.privacy, first.kind, first.schema
+    stated = plain({**privacy.to_dict(), "short": privacy.short(), "sentence": privacy.sentence(),
+                    "paragraph": privacy.paragraph(), "software": software()})  # fmt: skip
+    shown: dict[str, Any] = plain({
+        "format": 1,
+        "name": f"Condensed table: {' and '.join(kind.names)}",
+        "privacy": stated,
+        "schema": [asdict(column) for column in schema.columns],
+        "outcome": [*kind.words(), WEIGHTS],
+        "rows": sum(len(one.frame) for one in sets.values()),
+        **{name: [asdict(figure) for figure in figures] for name, figures in first.covered.items()},
+        "ledger": [_asked(entry) for entry in privacy.ledger] if privacy.charged else [],
+        "rules": [str(rule) for rule in schema.rules],
+        "use": _use(sets, first),
+    })  # fmt: skip
+    return shown
+
+
+def _asked(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """One question of the ledger, in words."""
+    return {name: value for name, value in entry.items() if value not in (None, "", [], {}) and name != "run"}
+
+
+def _use(sets: Mapping[str, Result], first: Result) -> list[str]:
+    """How a recipient trains a model: the plain outcome column, and what must not be a feature."""
+    names, own = first.kind.names, [*first.kind.own_columns(), WEIGHT]
+    target = names[0] if len(names) == 1 else list(names)
+    files = " and ".join(f"{name}.csv" for name in sets)
+    return [
+        f"{files} holds one synthetic patient a row; the same rows are in the Parquet file of that name.",
+        f"Features are all columns but {', '.join([*names, *own])}: the outcome and what was computed from it.",
+        "    import pandas as pd",
+        f'    table = pd.read_csv("{next(iter(sets))}.csv")',
+        f"    X, y = table.drop(columns={[*names, *own]!r}), table[{target!r}]",
+        "Test a model on real patients before it is used: scores on synthetic rows say little.",
+    ]

@@ -1,0 +1,174 @@
+"""Words and numbers as a page writes them, how wide they are, and the scales of its drawings."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+FONT = 12.0  # units of a drawing
+LONGEST = 300  # characters of a text that is to be fitted: no drawing has room for more
+SMALLEST = 1e-100  # numbers nearer to each other than this are one
+UNSEEN = "�"
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+# -- words and numbers ------------------------------------------------------------------------------------------------
+
+
+def clean(text: str) -> str:
+    """What no document may hold or what turns the reading order around becomes a visible �."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in "\t\n" or _legal(c) else UNSEEN for c in text)
+
+
+def _legal(c: str) -> bool:
+    return c not in _BIDI and unicodedata.category(c) not in ("Cc", "Cs", "Cn", "Zl", "Zp")
+
+
+def digits(value: float) -> str:
+    """Three decimals; whole, large and tiny numbers as people write them; a dash where there is none."""
+    if not math.isfinite(value):
+        return "—"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}".replace("-", "−")
+    small = abs(value) < 0.001
+    text = f"{value:.1e}" if small else f"{value:.3f}" if abs(value) < 10 else f"{value:,.4g}"
+    if "e" not in text and abs(value) >= 1000:
+        text = f"{value:,.0f}"
+    return text.replace("-", "−")
+
+
+def written(value: Any) -> str:
+    """A cell of a table."""
+    if value is None:
+        return "—"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return digits(float(value)) if isinstance(value, int | float) else clean(str(value))
+
+
+def width_of(text: str, font: float = FONT) -> float:
+    """About how wide a text is, on the safe side: the widest of the usual fonts."""
+    return font * sum(map(_em, text))
+
+
+def _em(c: str) -> float:
+    if c in "iIjl.,:;|!'()[]{} /ft·":
+        return 0.4
+    if c in "mwMW@%—→∞…&":
+        return 1.0
+    if unicodedata.combining(c):
+        return 0.0
+    if unicodedata.east_asian_width(c) in "WF":
+        return 1.3
+    return 0.75 if c.isupper() else 0.63 if ord(c) < 0x250 else 0.8
+
+
+def fitted(text: str, room: float) -> str:
+    """Cut to the room there is, with an ellipsis."""
+    text = " ".join(clean(text[:LONGEST]).split())
+    if width_of(text) <= room:
+        return text
+    while text and width_of(text) + FONT > room:
+        text = text[:-1]
+    return f"{text.rstrip()}…"
+
+
+def wrapped(text: str, room: float, lines: int = 2) -> list[str]:
+    """In at most so many lines, the last of them cut."""
+    words, out = " ".join(clean(text[:LONGEST]).split()).split(" "), [""]
+    for number, word in enumerate(words):
+        longer = f"{out[-1]} {word}".strip()
+        if width_of(longer) <= room or not out[-1]:
+            out[-1] = longer
+        elif len(out) < lines:
+            out.append(word)
+        else:
+            out[-1] = " ".join([out[-1], *words[number:]])
+            break
+    return [fitted(line, room) for line in out if line]
+
+
+# -- scales -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Numbers → units of the drawing."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    ticks: tuple[tuple[float, str], ...]
+
+    def __call__(self, value: float) -> float:
+        inside = min(max(value, self.low), self.high)
+        return self.start + (inside - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """At most so many round numbers from `low` to `high`."""
+    raw = (high - low) / max(most - 1, 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    for step in (power * factor for factor in (1, 2, 2.5, 5, 10, 20)):
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        if last - first + 1 <= most:
+            return [number * step for number in range(first, last + 1)]
+    return [low]
+
+
+def _labels(values: Sequence[float]) -> list[str]:
+    """As many decimals as tell them apart, no more."""
+    largest = max(map(abs, values), default=0.0)
+    if 0 < largest < 1e-4 or (largest >= 1e7 and len(values) > 1 and values[1] - values[0] >= largest / 50):
+        return [f"{value:.1e}".replace("-", "−") if value else "0" for value in values]
+    slack = min((b - a for a, b in pairwise(values)), default=largest) / 100
+    for decimals in range(13):
+        texts = [f"{value:,.{decimals}f}" for value in values]
+        if all(abs(float(t.replace(",", "")) - v) <= slack for t, v in zip(texts, values, strict=True)):
+            break
+    return [text.replace("-", "−") if float(text.replace(",", "")) else text.lstrip("-") for text in texts]
+
+
+def span_of(values: Sequence[float], asked: tuple[float, float] | None, zero: bool) -> tuple[float, float]:
+    """From where to where an axis goes: what was asked, and no point outside it."""
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    if asked is not None and all(map(math.isfinite, asked)) and asked[0] < asked[1]:
+        low, high = min(low, asked[0]), max(high, asked[1])
+    elif zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if high - low <= max(1e-12 * max(abs(low), abs(high)), SMALLEST):
+        room = abs(low) / 2 or 0.5
+        low, high = low - room, high + room
+    return low, high
+
+
+def axis_of(span: tuple[float, float], start: float, end: float, *, nice: bool, most: int = 6) -> Axis:
+    """With round numbers at its ends where `nice`; as many ticks as fit, along the drawing or up it."""
+    low, high = span
+    for count in range(most, 1, -1):
+        marks = ticks(low, high, count)
+        if nice and len(marks) > 1:
+            step = marks[1] - marks[0]
+            ends = (min(step * math.floor(low / step + 1e-9), low), max(step * math.ceil(high / step - 1e-9), high))
+            marks = ticks(*ends, count + 2)
+        else:
+            ends = (low, high)
+        texts = _labels(marks)
+        axis = Axis(*ends, start, end, tuple(zip(marks, texts, strict=True)))
+        places = [axis(mark) for mark in marks]
+        room = (width_of(a) / 2 + width_of(b) / 2 + 6 for a, b in pairwise(texts))
+        if start > end or all(
+            right - left >= need for left, right, need in zip(places, places[1:], room, strict=False)
+        ):
+            return axis
+    return axis
