@@ -8,7 +8,7 @@ the union bound an intact build fails an audit with probability at most ALARM = 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -38,6 +38,8 @@ class Finding:
     reach: float | None = None  # where it is known: ε that the best test finds with endless runs
     fpr: tuple[float, float] | None = None
     fnr: tuple[float, float] | None = None
+    mu: float | None = None  # Gaussian readings: μ is at least this, which is ε at least `bound` at the claim's δ
+    by: str = ""  # the whole way: what of the release was looked at
 
     @property
     def power(self) -> float:
@@ -77,21 +79,26 @@ class Audit:
 
     def lines(self) -> list[str]:
         """The table as text, and the verdict in words."""
-        head = ("neighbour", "attack", "runs", f"ε at least ({CONFIDENCE:.0%})", "claimed", "within reach", "")
+        head = (
+            "neighbour", "attack", "runs", f"ε at least ({CONFIDENCE:.0%})", "claimed", "within reach", "μ at least",
+            "",
+        )  # fmt: skip
         body = [
             (f.neighbour, f.attack, f"{f.runs}", f"{f.bound:.2f}", f"{f.claim:.2f}",
-             "" if f.reach is None else f"{f.reach:.2f}", "EXCEEDED" if f.exceeded else "above" if f.power > 1 else "")
+             "" if f.reach is None else f"{f.reach:.2f}", "" if f.mu is None else f"{f.mu:.2f}",
+             "EXCEEDED" if f.exceeded else "above" if f.power > 1 else "")
             for f in self.findings
         ]  # fmt: skip
         width = [max(len(row[k]) for row in (head, *body)) for k in range(len(head))]
         table = [
             "  ".join(
-                c.rjust(w) if 2 <= k <= 5 else c.ljust(w) for k, (c, w) in enumerate(zip(row, width, strict=True))
+                c.rjust(w) if 2 <= k <= 6 else c.ljust(w) for k, (c, w) in enumerate(zip(row, width, strict=True))
             )
             for row in (head, *body)
         ]
         asked = f"{self.method} at ε = {self.epsilon:g} ({self.guarantee}, δ = {self.delta:g})"
-        return [asked, *(line.rstrip() for line in table), *self.problems, self.verdict()]
+        looked = dict.fromkeys(f"{f.neighbour}: by {f.by}" for f in self.findings if f.by)
+        return [asked, *(line.rstrip() for line in table), *looked, *self.problems, self.verdict()]
 
     def verdict(self) -> str:
         """FAILED, IN DOUBT (more bounds above their claims than chance explains, none of them sure) or PASSED."""
@@ -99,7 +106,8 @@ class Audit:
         above = sum(f.power > 1 for f in self.findings)
         if best is not None and best.exceeded:
             return (
-                f"FAILED: ε is at least {best.bound:.2f} ({best.neighbour}; {best.attack}), "
+                f"FAILED: ε is at least {best.bound:.2f} ({best.neighbour}; {best.attack}{', by ' * bool(best.by)}"
+                f"{best.by}), "
                 f"claimed {best.claim:.2f} ({best.guarantee})."
             )
         if self.problems:
@@ -130,6 +138,7 @@ class Asked:
     canaries: int  # of the one-run attack; 0: leave it out
     seed: int  # of the cohort; coins and noise are always fresh
     threads: int
+    whole: int = 0  # runs of each pair that goes the whole way; 0: none does
 
 
 @dataclass(frozen=True)
@@ -141,6 +150,7 @@ class Auditor:
     one_run_tables: Callable[[int], int]  # canaries → runs that the one-run attack takes
     attack: Callable[[Asked, Callable[[], None]], tuple[list[Draft], tuple[str, ...]]]  # drafts, problems
     claim: float = 1.0  # ε that is tested where none is said, of its guarantee
+    whole: Mapping[str, Any] | None = None  # options of its runs the whole way (whole.py); None: it cannot go
 
 
 # ---- drafts: findings before it is known how many there are
@@ -150,6 +160,12 @@ class Auditor:
 class Draft:
     finding: Finding
     bound_at: Callable[[float], float]  # confidence → bound
+
+    def named(self, neighbour: str) -> Draft:
+        return replace(self, finding=replace(self.finding, neighbour=neighbour))
+
+    def by(self, trace: str) -> Draft:
+        return replace(self, finding=replace(self.finding, by=trace))
 
 
 def settled(drafts: Sequence[Draft]) -> tuple[Finding, ...]:
@@ -166,39 +182,62 @@ def coins(count: int) -> Flags:
     return np.random.default_rng().random(count) < 0.5
 
 
+def first_runs(count: int, pilot: float) -> Flags:
+    """Which of so many runs choose what is looked at; the others count."""
+    return np.arange(count) < max(10, int(pilot * count))
+
+
 def many_runs(
     name: str, statistic: Floats, member: Flags, claim: float, delta: float, guarantee: str, *, gaussian: bool,
     reach: float | None = None, known: stats.Cut | None = None, pilot: float = 0.5,
 ) -> list[Draft]:  # fmt: skip
-    """Findings from one statistic: thresholds from the first runs, error rates from the rest.
+    """Findings from one statistic: thresholds from the first runs, error rates from the rest; then its whole curve.
 
-    A threshold that is `known` beforehand needs no pilot: all runs count. `gaussian`: the claim is that of a Gaussian
-    mechanism, and is held to it.
+    A threshold that is `known` beforehand needs no pilot: all runs count, for the curve too. `gaussian`: the claim is
+    that of a Gaussian mechanism, and is held to it.
     """
-    first = np.arange(len(member)) < max(10, int(pilot * len(member)))
+    first = first_runs(len(member), pilot)
+
+    def best(value: Callable[[Floats, Floats], Floats]) -> stats.Cut:
+        return stats.best_cut(statistic[first], member[first], value, CONFIDENCE)
 
     def cut(value: Callable[[Floats, Floats], Floats]) -> stats.Counts:
-        best = stats.best_cut(statistic[first], member[first], value, CONFIDENCE)
-        return best.count(statistic[~first], member[~first])
+        return best(value).count(statistic[~first], member[~first])
 
-    rates = cut(partial(stats.epsilon_of_rates, delta=delta))
-    game = known.count(statistic, member) if known else cut(lambda fpr, fnr: 1 - (fpr + fnr) / 2)
-    attacks: list[tuple[str, stats.Counts, Callable[[stats.Counts, float, float], float]]] = [
-        ("threshold, (ε, δ)", rates, stats.by_rates),
-        *([("threshold, Gaussian", cut(stats.mu_of_rates), stats.by_gaussian_rates)] if gaussian else []),
-        ("coin game, Gaussian", game, stats.by_gaussian_game)
-        if gaussian
-        else ("coin game, (ε, δ)", game, stats.by_coin_game),
-    ]
-    drafts = []
-    for attack, counts, bound in attacks:
-        fpr, fnr = counts.intervals(CONFIDENCE)
-        finding = Finding(
-            name, attack, counts.runs, bound(counts, delta, CONFIDENCE), CONFIDENCE, claim, guarantee, False, 0.0,
-            reach, fpr, fnr,
+    def finding(attack: str, runs: int, bound_at: Callable[[float], float], **more: Any) -> Draft:
+        found = Finding(
+            name, attack, runs, bound_at(CONFIDENCE), CONFIDENCE, claim, guarantee, False, 0.0, reach, **more
         )  # fmt: skip
-        drafts.append(Draft(finding, partial(lambda level, b, c: b(c, delta, level), b=bound, c=counts)))
-    return drafts
+        return Draft(found, bound_at)
+
+    def counted(
+        attack: str, counts: stats.Counts, bound: Callable[[stats.Counts, float, float], float],
+        mu: Callable[[stats.Counts, float], float] | None = None,
+    ) -> Draft:  # fmt: skip
+        fpr, fnr = counts.intervals(CONFIDENCE)
+        proved = None if mu is None else mu(counts, CONFIDENCE)
+        return finding(attack, counts.runs, lambda level: bound(counts, delta, level), fpr=fpr, fnr=fnr, mu=proved)
+
+    game = known.count(statistic, member) if known else cut(lambda fpr, fnr: 1 - (fpr + fnr) / 2)
+    sign, rest = (known.sign, np.ones_like(first)) if known else (best(stats.mu_of_rates).sign, ~first)
+    curve = sign * statistic[rest], member[rest]
+    rates = counted("threshold, (ε, δ)", cut(partial(stats.epsilon_of_rates, delta=delta)), stats.by_rates)
+    along = int(rest.sum())
+    if not gaussian:
+        return [
+            rates,
+            counted("coin game, (ε, δ)", game, stats.by_coin_game),
+            finding("whole curve, (ε, δ)", along, lambda level: stats.by_curve(*curve, delta, level)),
+        ]
+    return [
+        rates,
+        counted("threshold, Gaussian", cut(stats.mu_of_rates), stats.by_gaussian_rates, stats.mu_by_rates),
+        counted("coin game, Gaussian", game, stats.by_gaussian_game, stats.mu_by_game),
+        finding(
+            "whole curve, Gaussian", along, lambda level: stats.by_gaussian_curve(*curve, delta, level),
+            mu=stats.mu_by_curve(*curve, CONFIDENCE),
+        ),
+    ]  # fmt: skip
 
 
 def one_run(score: Floats, member: Flags, guesses: int, claim: float, delta: float, guarantee: str) -> Draft:

@@ -1,8 +1,9 @@
 """Attacks on `private`, white box: the attacker sees every answer that left the gate, and knows everybody else's rows.
 
 The privacy loss of all answers together is the statistic (worlds.py); 0 is its best threshold, known before any run.
-For the choice of columns in wide tables the canary decides between two. In the one-run attack many canaries, each in by
-a coin of its own, are guessed from one run.
+For the choice of columns in wide tables, and of pairs of columns, the canary decides between two. Of values that nobody
+listed the canary has one of its own, and shares another whose noisy number is told. In the one-run attack many
+canaries, each in by a coin of its own, are guessed from one run.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ from distcondense.evaluate.audit import stats
 from distcondense.evaluate.audit.findings import CONFIDENCE, Asked, Auditor, Draft, Finding, coins, many_runs, one_run
 from distcondense.evaluate.audit.worlds import (
     ALONE,
+    CAP,
+    CERTAIN,
     CHOICE,
     EARLY,
     FAR,
     MANY,
     OUTLIER,
+    PAIR,
     SCHEMA,
     SEVERAL,
+    UNLISTED,
     UNSEEN,
     Seen,
     Setting,
@@ -34,7 +39,8 @@ from distcondense.evaluate.audit.worlds import (
     neighbouring,
 )
 from distcondense.methods.private.fit import fit_private
-from distcondense.methods.private.plan import PICK_SHARE
+from distcondense.methods.private.placement import LARGE
+from distcondense.methods.private.plan import NAMED_SHARE, PAIR_PICK_SHARE, PICK_SHARE
 from distcondense.outcomes.binary import Binary
 from distcondense.outcomes.continuous import Continuous
 from distcondense.outcomes.multiclass import Multiclass
@@ -46,9 +52,11 @@ from distcondense.privacy.contributions import SCORE_MAX
 from distcondense.privacy.curves import gaussian_mu
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.rows import Unlisted
 
 GUARANTEE = "end-to-end"
-NEIGHBOURS = (OUTLIER, UNSEEN, ALONE, MANY, EARLY, SEVERAL, FAR, CHOICE)
+NEIGHBOURS = (OUTLIER, UNSEEN, ALONE, MANY, EARLY, SEVERAL, FAR, CHOICE, PAIR, UNLISTED)
+FAR_ABOVE = 20.0  # standard deviations: a value of so many rows passes every threshold
 PER_TABLE = 100  # canaries in one table of the one-run attack: their smoothing kernels are this wide
 CASE = Binary(("case",)).private_side()
 SIDES = {  # of the neighbours that are not about a yes or a no
@@ -90,8 +98,13 @@ def attack(asked: Asked, done: Callable[[], None]) -> tuple[list[Draft], tuple[s
     """All chosen pairs of neighbours, then the one-run attack."""
     checks = Checks(asked.epsilon, asked.delta)
     drafts: list[Draft] = []
+    special = {
+        CHOICE: lambda: [_columns(asked, done)],
+        PAIR: lambda: [_pairs(asked, done)],
+        UNLISTED: lambda: _unlisted(asked, checks, done),
+    }
     for name in asked.neighbours:
-        drafts += [_choices(asked, done)] if name == CHOICE else _losses(name, asked, checks, done)
+        drafts += special[name]() if name in special else _losses(name, asked, checks, done)
     if asked.canaries:
         drafts.append(_one_run(asked, checks, done))
     return drafts, checks.problems()
@@ -127,36 +140,98 @@ def _losses(name: str, asked: Asked, checks: Checks, done: Callable[[], None]) -
     )  # fmt: skip
 
 
-def _choices(asked: Asked, done: Callable[[], None]) -> Draft:
+# ---- choices
+
+
+def _columns(asked: Asked, done: Callable[[], None]) -> Draft:
     """One pick between two columns that are level without the canary, who lifts one score by 1 and lowers the other.
 
     Public shifts by `side` bring all gradients to ±1. In `first` each side has a cell of its own, and so has it in
-    `second`, but there the canary is in the other side's cell. The claim is the ε₀ of the pick, not the whole budget.
+    `second`, but there the canary is in the other side's cell.
     """
-    budget = Budget.calibrate(epsilon=asked.epsilon, delta=asked.delta, picks=1, pick_share=PICK_SHARE)
     side = np.repeat([0, 1], 10)
     others = World(np.column_stack([side, side, side]), {"label": side}, np.arange(20))  # side 0: g = 1, side 1: g = −1
     canary = World(np.array([[0, 0, 1]]), {"label": np.array([0])}, np.array([20]))
-    worlds = (others, others.plus(canary))
+
+    def lifted(table: PrivateTable) -> bool:
+        table.shift((0,), np.array([SCORE_MAX, -SCORE_MAX]))
+        return bool(table.choose(1, columns=(1, 2))[0] == 1)
+
+    return _choices(CHOICE, (others, others.plus(canary)), PICK_SHARE, lifted, asked, done)
+
+
+def _pairs(asked: Asked, done: Callable[[], None]) -> Draft:
+    """The same for pairs of columns: each differs from what is expected by 1 row, here of nobody, there of the canary.
+
+    All others are in cell 0 of all columns. The first pair expects one row too many elsewhere, and nobody where the
+    canary is, who makes its distance 2; the second expects just the canary, who makes it 0.
+    """
+    others = World(np.zeros((20, 3), np.int64), {"label": np.repeat([0, 1], 10)}, np.arange(20))
+    canary = World(np.ones((1, 3), np.int64), {"label": np.array([1])}, np.array([20]))
+    expected = [np.array([[20.0, 1.0], [0.0, 0.0]]), np.array([[20.0, 0.0], [0.0, 1.0]])]
+
+    def lifted(table: PrivateTable) -> bool:
+        return table.related([(0, 1), (0, 2)], expected) == 0
+
+    return _choices(PAIR, (others, others.plus(canary)), PAIR_PICK_SHARE, lifted, asked, done)
+
+
+def _choices(
+    name: str, worlds: tuple[World, World], share: float, lifted: Callable[[PrivateTable], bool], asked: Asked,
+    done: Callable[[], None],
+) -> Draft:  # fmt: skip
+    """Whether the canary's candidate is `lifted` above the other. The claim is the ε₀ of the pick, not all of ε."""
+    budget = Budget.calibrate(epsilon=asked.epsilon, delta=asked.delta, picks=1, pick_share=share)
     member = coins(asked.runs)
-    lifted, claim = np.zeros(asked.runs), math.inf
+    won, claim = np.zeros(asked.runs), math.inf
     for run in range(asked.runs):
         world, ledger = worlds[int(member[run])], Ledger()
         table = PrivateTable(
             world.codes, [2, 2, 2], world.target, names=["side", "first", "second"], objective=CASE.objective,
             budget=budget, ledger=ledger, person=world.person,
         )  # fmt: skip
-        table.shift((0,), np.array([SCORE_MAX, -SCORE_MAX]))
-        lifted[run] = float(table.choose(1, columns=(1, 2))[0] == 1)
+        won[run] = float(lifted(table))
         claim = min(claim, math.fsum(event.cost * event.picks for event in ledger.events))
         done()
-    counts = stats.Cut(0.5).count(lifted, member)
+    counts = stats.Cut(0.5).count(won, member)
     fpr, fnr = counts.intervals(CONFIDENCE)
     finding = Finding(
-        CHOICE, "ε₀ of one pick, bounded range", asked.runs, stats.by_range(counts, asked.delta, CONFIDENCE),
+        name, "ε₀ of one pick, bounded range", asked.runs, stats.by_range(counts, asked.delta, CONFIDENCE),
         CONFIDENCE, claim, GUARANTEE, False, 0.0, budget.pick_epsilon, fpr, fnr,
     )  # fmt: skip
     return Draft(finding, lambda level: stats.by_range(counts, asked.delta, level))
+
+
+# ---- values that nobody listed
+
+
+def _unlisted(asked: Asked, checks: Checks, done: Callable[[], None]) -> list[Draft]:
+    """The canary's own value settles the matter where it is told; else the noisy number of those it shares does."""
+    delta = NAMED_SHARE * asked.delta
+    budget = Budget.calibrate(epsilon=asked.epsilon, delta=asked.delta, delta_named=delta)
+    known = math.ceil(FAR_ABOVE / budget.mu)  # so many that the value is always told
+    owner = np.append(np.arange(known), np.full(CAP, known))
+    labels = ("own", "shared")
+    value = np.ones(known + CAP, np.int64)
+    value[-1] = 0
+    shared = (CAP - 1) / math.hypot(1, CAP - 1)  # the canary's part in it, scaled to norm 1
+    member = coins(asked.runs)
+    statistic, claim = np.zeros(asked.runs), math.inf
+    for run in range(asked.runs):
+        rows, ledger = np.arange(known + CAP * int(member[run])), Ledger()
+        table = PrivateTable(
+            np.zeros((len(rows), 1), np.int64), [1], {"label": np.zeros(len(rows), np.int64)}, names=["value"],
+            objective=CASE.objective, budget=budget, ledger=ledger, person=owner[rows], rows_per_person=CAP,
+            unlisted={0: Unlisted(value[rows], labels)},
+        )  # fmt: skip
+        told = table.categories(0, mu=budget.mu, delta=delta)
+        statistic[run] = CERTAIN if "own" in told else told.get("shared", 0.0) - known - shared / 2
+        claim = min(claim, checks.claim(ledger))
+        done()
+    reach = stats.epsilon_of_mu(budget.mu * shared, asked.delta)
+    return many_runs(
+        UNLISTED, statistic, member, claim, asked.delta, GUARANTEE, gaussian=True, reach=reach, known=stats.Cut(0.0)
+    )  # fmt: skip
 
 
 # ---- one run, many canaries
@@ -201,4 +276,7 @@ def _of_canaries(seen: Seen, count: int) -> Floats:
     return by_cell[place] / np.bincount(place, minlength=size)[place]
 
 
-AUDITOR = Auditor(GUARANTEE, NEIGHBOURS, lambda canaries: math.ceil(canaries / PER_TABLE), attack)
+AUDITOR = Auditor(
+    GUARANTEE, NEIGHBOURS, lambda canaries: math.ceil(canaries / PER_TABLE), attack,
+    whole={"ipc": LARGE // 2 + 1, "rows_per_person": CAP},  # as many rows as are drawn, not chosen: they tell more
+)  # fmt: skip

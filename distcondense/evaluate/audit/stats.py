@@ -9,6 +9,8 @@ Clopper–Pearson at half the error each. Readings of the same counts:
     bounded range     one ε₀-bounded-range pick has logit(1 − FNR) − logit(FPR) ≤ ε₀ (curves.py)
     coin game         with fair coins the number of right guesses in n runs is at most Binomial(n, a): a = Φ(μ/2) for
                       μ-GDP, (e^ε + δ)/(1 + e^ε) for (ε, δ). One interval instead of two, so fewer runs show more
+    whole curve       tests along the whole trade-off curve, their rates bounded above all together; the largest μ whose
+                      curve no point of the band allows. No threshold has to be chosen beforehand
 
 One run (Steinke, Nasr, Jagielski 2023, corollary 5.4 and appendix D). Of m canaries, each in by a fair coin, r are
 guessed and v guesses are right. Under (ε, δ), with W ~ Binomial(r, e^ε/(1 + e^ε)),
@@ -21,13 +23,13 @@ Several runs on separate tables, each with canaries of its own, are one such mec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import special, stats
 
-from distcondense.arrays import Flags, Floats
+from distcondense.arrays import Flags, Floats, Index
 from distcondense.privacy.curves import gaussian_epsilon
 
 EPSILON_MAX = 50.0  # no number of runs shows more
@@ -91,9 +93,14 @@ def by_rates(counts: Counts, delta: float, confidence: float) -> float:
     return float(epsilon_of_rates(*_worst(counts, confidence), delta))
 
 
+def mu_by_rates(counts: Counts, confidence: float) -> float:
+    """μ bound from both error rates."""
+    return float(mu_of_rates(*_worst(counts, confidence)))
+
+
 def by_gaussian_rates(counts: Counts, delta: float, confidence: float) -> float:
     """Bound from both error rates through the Gaussian trade-off."""
-    return epsilon_of_mu(float(mu_of_rates(*_worst(counts, confidence))), delta)
+    return epsilon_of_mu(mu_by_rates(counts, confidence), delta)
 
 
 def by_range(counts: Counts, delta: float, confidence: float) -> float:
@@ -110,10 +117,15 @@ def by_coin_game(counts: Counts, delta: float, confidence: float) -> float:
     return min(math.log((accuracy - delta) / (1 - accuracy)), EPSILON_MAX)
 
 
-def by_gaussian_game(counts: Counts, delta: float, confidence: float) -> float:
-    """Bound from the number of right guesses through the Gaussian trade-off: μ = 2Φ⁻¹(accuracy)."""
+def mu_by_game(counts: Counts, confidence: float) -> float:
+    """μ bound from the number of right guesses: μ = 2Φ⁻¹(accuracy)."""
     accuracy = float(rate_below(counts.right, counts.runs, confidence))
-    return epsilon_of_mu(2 * float(special.ndtri(max(accuracy, 0.5))), delta)
+    return 2 * float(special.ndtri(max(accuracy, 0.5)))
+
+
+def by_gaussian_game(counts: Counts, delta: float, confidence: float) -> float:
+    """Bound from the number of right guesses through the Gaussian trade-off."""
+    return epsilon_of_mu(mu_by_game(counts, confidence), delta)
 
 
 def _worst(counts: Counts, confidence: float) -> tuple[Floats, Floats]:
@@ -165,6 +177,59 @@ def best_cut(statistic: Floats, member: Flags, value: Callable[[Floats, Floats],
             edges = np.concatenate([[x[0] - 1.0], (x[1:] + x[:-1]) / 2, [x[-1] + 1.0]])
             found, best = Cut(float(edges[k]), sign), float(values[k])
     return found
+
+
+# ---- the whole trade-off curve -------------------------------------------------------------------------------
+
+
+def band(statistic: Floats, member: Flags, confidence: float) -> tuple[Floats, Floats]:
+    """(k,) FPR and FNR of k tests along the curve: each is at most this, all of them together with confidence.
+
+    A test says "with" above a threshold. Thresholds are order statistics whose ranks are fixed beforehand: the one with
+    e of the runs without the canary above it has an FPR that is Beta(e + 1, n − e) at most, ties included, and given
+    those runs it is a fixed threshold for the others. The same with the two exchanged. Bonferroni over all 2k rates.
+    """
+    without, with_ = np.sort(statistic[~member]), np.sort(statistic[member])
+    n, m = len(without), len(with_)
+    if n == 0 or m == 0:
+        return np.ones(0), np.ones(0)
+    few, fewer = ranks(n), ranks(m)
+    each = 1 - (1 - confidence) / (2 * (len(few) + len(fewer)))
+    missed = np.searchsorted(with_, without[n - 1 - few], side="right")  # threshold: a run without
+    alarms = n - np.searchsorted(without, with_[fewer], side="left")  # just below a run with
+    return (
+        np.concatenate([rate_above(few.astype(np.float64), n, each), rate_above(alarms.astype(np.float64), n, each)]),
+        np.concatenate([rate_above(missed.astype(np.float64), m, each), rate_above(fewer.astype(np.float64), m, each)]),
+    )
+
+
+def ranks(runs: int) -> Index:
+    """Errors that the tests along a curve make on one side: 0, 1, 2, 4, … up to half of the runs."""
+    return np.array([0, *(2**k for k in range(max(runs, 1).bit_length()) if 2 * 2**k <= runs)], np.int64)
+
+
+def mu_by_curve(statistic: Floats, member: Flags, confidence: float) -> float:
+    """The largest μ whose trade-off curve the band excludes."""
+    return float(np.max(mu_of_rates(*band(statistic, member, confidence)), initial=0.0))
+
+
+def by_curve(statistic: Floats, member: Flags, delta: float, confidence: float) -> float:
+    """(ε, δ) bound from the whole curve."""
+    return float(np.max(epsilon_of_rates(*band(statistic, member, confidence), delta), initial=0.0))
+
+
+def by_gaussian_curve(statistic: Floats, member: Flags, delta: float, confidence: float) -> float:
+    """Bound from the whole curve through the Gaussian trade-off."""
+    return epsilon_of_mu(mu_by_curve(statistic, member, confidence), delta)
+
+
+def mu_of_curve(curve: Sequence[tuple[float, float]], least: float) -> float:
+    """The smallest μ whose curve lies below a stated one where both its errors are at least `least`.
+
+    A rate that was measured in n runs is never bounded below 1/n, so what is stated further out cannot be tested.
+    """
+    stated = np.array([point for point in curve if min(point) >= least], np.float64).reshape(-1, 2)
+    return float(np.max(mu_of_rates(stated[:, 0], stated[:, 1]), initial=0.0))
 
 
 # ---- one run -------------------------------------------------------------------------------------------------

@@ -31,9 +31,9 @@ from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.questions import Choice, Histogram, Merge, Named, Question, Related, Step, Sums
 from distcondense.privacy.rows import TableRows
 
-OUTLIER, UNSEEN, ALONE, MANY, EARLY, SEVERAL, FAR, CHOICE = (
+OUTLIER, UNSEEN, ALONE, MANY, EARLY, SEVERAL, FAR, CHOICE, PAIR, UNLISTED = (
     "outlier", "unseen category", "class of one", "many rows", "early event (survival)",
-    "class of one (several classes)", "far value (a number)", "column choice",
+    "class of one (several classes)", "far value (a number)", "column choice", "pair choice", "unlisted value",
 )  # fmt: skip
 CERTAIN = 1e9  # a statistic that leaves no doubt
 ROWS = 400
@@ -157,7 +157,7 @@ class Witness:
             self._place[step.column] = np.asarray(step.merge, np.int64)[self._place[step.column]]
 
     def answered(self, question: Question, event: Event, noisy: Index) -> None:
-        # a choice is attacked on its own; no world has values that nobody listed
+        # choices and unlisted values are attacked on their own (private.py); no world here has such values
         if isinstance(question, Choice | Related | Named):
             return
         without, with_ = (rows.answer(question, noise.GRID * event.cost).astype(np.float64) for rows in self._worlds)
