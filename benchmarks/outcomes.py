@@ -29,7 +29,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import Goal, Outcome, kind_of
 from distcondense.data.persons import Coins
 from distcondense.data.tables import read_table
-from distcondense.evaluate.utility import Home
+from distcondense.evaluate.home import Home
 from distcondense.methods.private.condense import open_gate, public_side
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions

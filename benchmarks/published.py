@@ -1,7 +1,7 @@
 """The published method on SEER (paper 000, Table 3) and on Adult: `python -m benchmarks.published seer|adult`.
 
 Every cell is the mean over seeds of the test score of a model trained on the condensed rows (the spread over seeds
-beside it, and the first seed's 95% bootstrap interval), with ε in both readings: as-published, and the end-to-end worst
+beside it, and the first seed's 95% interval), with ε in both readings: as-published, and the end-to-end worst
 case of the same noise. `--soft` measures the raw rows, which is what the paper trains on, instead of legal values.
 """
 

@@ -39,7 +39,7 @@ from distcondense.data.outcome import Goal
 from distcondense.data.persons import Coins
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import UserError
-from distcondense.evaluate.utility import Home
+from distcondense.evaluate.home import Home
 from distcondense.methods.private import estimator
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
