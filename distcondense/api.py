@@ -19,6 +19,7 @@ from distcondense import kernels
 from distcondense.cluster.config import Cluster
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import Schema
+from distcondense.data.tables import table_name
 from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError, SettingsError, UserError
 from distcondense.evaluate.findings import Findings
 from distcondense.evaluate.home import Home
@@ -201,8 +202,11 @@ def evaluate_run(
     return found
 
 
-def read_again(run: str | Path, table: str | Path) -> Cohort:
-    """A table as the run's own was read: the same columns, schema and markers; for `evaluate_run`."""
+def read_again(run: str | Path, table: str | Path, *, site: bool = False) -> Cohort:
+    """A table as the run's own was read: the same columns, schema and markers; for `evaluate_run`.
+
+    site: it is another site's, whose errors say so.
+    """
     folder = RunFolder(Path(run))
     try:
         how = dict(json.loads((folder.internal / "run.json").read_text(encoding="utf-8"))["data"]["how"])
@@ -213,7 +217,15 @@ def read_again(run: str | Path, table: str | Path) -> Cohort:
         ) from None  # fmt: skip
     schema = None if how["schema"] is None else Schema.from_dict(how["schema"], where="run.json")
     said = {**how, "schema": schema, "ignore": tuple(how["ignore"])}
-    return Cohort.from_file(table, **{name: value for name, value in said.items() if value is not None})
+    try:
+        return Cohort.from_file(table, **{name: value for name, value in said.items() if value is not None})
+    except CohortError as error:
+        if not site:
+            raise
+        raise CohortError(
+            f"site {table_name(table)}", "must have the columns, units and categories of the run's own table",
+            found=str(error),
+        ) from None  # fmt: skip
 
 
 def _asked(

@@ -188,6 +188,7 @@ def test_a_site_with_unseen_categories_is_refused_without_saying_them(made: Path
     answer = call("evaluate", made / "run", "--data", made / "ward.csv", "--external", tmp_path / "site.csv",
                   "--parts", "copies")  # fmt: skip
     assert answer.code == 2
+    assert "site site.csv: must have the columns, units and categories" in " ".join(answer.err.split())
     assert "'ward'" in answer.err
     assert "secret" not in answer.err
 

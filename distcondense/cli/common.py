@@ -26,12 +26,15 @@ schema_app = typer.Typer(help="Describe what is public about a table.", no_args_
 privacy_app = typer.Typer(help="Read and check what a release promises.", no_args_is_help=True)
 
 
+A_RUN = "a-run"  # hidden, and no likely name of a folder: run is one
+
+
 class RunOrAudit(TyperGroup):
-    """`attack RUN` is `attack run RUN`: what is no command of its own is a run's folder."""
+    """What is no command of its own is a run's folder: `attack RUN` is `attack a-run RUN`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         known = args and (args[0] in self.commands or args[0].startswith("-"))
-        return super().resolve_command(ctx, args if known else ["run", *args])
+        return super().resolve_command(ctx, args if known else [A_RUN, *args])
 
 
 attack_app = typer.Typer(

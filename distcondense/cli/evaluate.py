@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from distcondense.cli.common import Json, Quiet, Threads, app, attack_app
+from distcondense.cli.common import A_RUN, Json, Quiet, Threads, app, attack_app
 
 Run = Annotated[Path, typer.Argument(help="The run folder that condense wrote.")]
 Data = Annotated[str, typer.Option("--data", help="The table it was made of, a path or URI; read as it was then.")]
@@ -42,7 +42,7 @@ def evaluate(
     _measure(run, data, chosen, external or (), 0, seed, threads, quiet=quiet, as_json=as_json)
 
 
-@attack_app.command("run", hidden=True)
+@attack_app.command(A_RUN, hidden=True)
 def attack_run(
     run: Run,
     data: Data,
@@ -81,7 +81,7 @@ def _measure(
     console = Console(quiet=quiet or as_json)
     console.say(f"reading {table_name(data)}")
     cohort = read_again(run, data)
-    sites = {table_name(one): read_again(run, one) for one in external}
+    sites = {table_name(one): read_again(run, one, site=True) for one in external}
     with console.progress("measuring") as told:
 
         def progress(name: str, done: int, of: int) -> None:

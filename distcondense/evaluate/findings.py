@@ -83,8 +83,12 @@ def _how_safe(parts: Sequence[Part]) -> list[str]:
         return [f"ABOVE WHAT THE GUARANTEE ALLOWS: {', '.join(above)}. Do not release; report this."]
     leaks = [part.title for part in leaking(tried)]
     if leaks:
-        return [f"A leak was found by {len(leaks)} of {len(tried)} groups of attacks: {', '.join(leaks)}."]
-    return [f"{NO_LEAK} ({len(tried)} groups of attacks; attacks that were not tried may find more)."]
+        return [f"A leak was found by {len(leaks)} of {_groups(tried)} of attacks: {', '.join(leaks)}."]
+    return [f"{NO_LEAK} ({_groups(tried)} of attacks; those that were not tried may find more)."]
+
+
+def _groups(parts: Sequence[Part]) -> str:
+    return "1 group" if len(parts) == 1 else f"{len(parts)} groups"
 
 
 CHANCE = {"auroc": 0.5}  # of an attack that knows nothing; 0 of an advantage, an excess or a risk

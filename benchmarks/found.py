@@ -1,0 +1,121 @@
+"""What the attacks find: `python -m benchmarks.found adult|seer [--shadows 8]`.
+
+Every attack of `distcondense attack` on one run of each: the private method, the published one, and a toy that releases
+half of the training rows as they are. For each group of attacks its strongest score, the ceiling that the guarantee
+implies (none without a theorem), the power, and whether the page calls it a leak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+import distcondense as dc
+from benchmarks import cohorts
+from distcondense.data.cohort import Cohort
+from distcondense.data.persons import Stratified
+from distcondense.evaluate.attacks import ATTACKS
+from distcondense.evaluate.findings import CHANCE, Findings, leaking
+from distcondense.evaluate.part import Part
+from distcondense.evaluate.score import Score
+from distcondense.methods.base import Condensed, Context, Options, method_named, register
+from distcondense.outcomes.base import Labelled
+from distcondense.privacy.statement import Privacy
+
+RESULTS = Path(__file__).parent / "results"
+
+
+class Memoriser:
+    """Half of the training rows, as they are."""
+
+    name: ClassVar[str] = "memoriser"
+    about: ClassVar[str] = "a toy that copies"
+    guarantee: ClassVar[str] = "none"
+    Options: ClassVar[Any] = Options
+
+    def takes(self, kind: Any) -> bool:
+        return True
+
+    def refuse(self, facts: Any, options: Any) -> None:
+        """Nothing."""
+
+    def condense(self, cohort: Cohort, options: Any, context: Context) -> Condensed:
+        splitting = Stratified(options.seed)
+        train = splitting.of(cohort).train
+        chosen = np.random.default_rng(options.seed).choice(
+            train, min(20 * options.ipc, len(train) // 2), replace=False
+        )
+        return Condensed(
+            cohort.features.iloc[chosen].reset_index(drop=True), cohort.schema, Labelled(cohort.outcome.take(chosen)),
+            Privacy("none", self.name, None, None, "none", "none"), splitting,
+        )  # fmt: skip
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "private": {"epsilon": 1.0}, "published": {"epsilon": 2.5}, "memoriser": {},
+}  # fmt: skip
+
+
+def strongest(part: Part) -> Score | None:
+    """The score furthest above chance, in its own standard errors, on all targets."""
+    tried = [s for s in part.scores if s.power is not None and s.low == s.low and not s.measure.startswith("tpr")]
+    return max(tried, default=None, key=lambda s: (s.value - CHANCE.get(s.measure, 0.0)) / max(s.value - s.low, 1e-9))
+
+
+def lines(method: str, found: Findings) -> Iterator[str]:
+    leaks = {part.name for part in leaking([part for part in found.parts if part.name in ATTACKS])}
+    for part in found.parts:
+        if part.name not in ATTACKS:
+            continue
+        best = strongest(part)
+        if best is None:
+            yield f"| {method} | {part.title} | {part.notes[0] if part.notes else '—'} | | | |"
+            continue
+        words = part.titles.get(best.measure, best.measure)
+        of = ", ".join(filter(None, (best.student, best.group)))
+        ceiling = "" if best.ceiling is None else f"{best.ceiling:.3f}"
+        yield (
+            f"| {method} | {part.title} | {words}{f' ({of})' if of else ''}: {best.value:.3f} [{best.low:.3f}, "
+            f"{best.high:.3f}] | {ceiling} | {best.power:.3f} | {'LEAK' if part.name in leaks else 'no leak found'} |"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=["adult", "seer"])
+    parser.add_argument("--shadows", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=2)
+    asked = parser.parse_args()
+    register(Memoriser())  # type: ignore[arg-type]
+    cohort, started, said = getattr(cohorts, asked.name)(declared=True), time.perf_counter(), []
+    for method, options in RUNS.items():
+        if not method_named(method).takes(cohort.outcome.kind):
+            continue
+        with tempfile.TemporaryDirectory() as room, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            out = Path(room) / method
+            dc.condense(cohort, method=method, ipc=100, threads=asked.threads, out=out, **options)
+            (found,) = dc.evaluate_run(
+                out, cohort, parts=tuple(ATTACKS), shadows=asked.shadows, threads=asked.threads
+            ).values()
+        said += [f"**{method}**: {found.privacy.short()}. {found.verdict()[-1]}\n", *HEAD, *lines(method, found), ""]
+        print("\n".join(said), flush=True)
+    text = (
+        f"# {asked.name}: what the attacks find\n\n`python -m benchmarks.found {asked.name} --shadows {asked.shadows}`"
+        f", one run each, {time.perf_counter() - started:.0f} s. The strongest score of each group; power: the "
+        "smallest value that would have been found.\n\n" + "\n".join(said) + "\n"
+    )
+    (RESULTS / f"found-{asked.name}.md").write_text(text, encoding="utf-8")
+
+
+HEAD = ("| method | attacks | strongest | ceiling | power | verdict |", "| --- | --- | --- | --- | --- | --- |")
+
+if __name__ == "__main__":
+    main()
