@@ -144,21 +144,21 @@ def test_an_exact_trace_outweighs_all_that_chance_gives():
         {**{f"noise {k}": rng.normal() for k in range(1000)}, "exact": 600.0 + there, "alike": 1.0, f"name is {run}": 1}
         for run, there in enumerate(member)
     ]
-    table, first = traces.as_table(runs), np.arange(40) < 16
+    table = traces.as_table(runs[:16])  # what counts later has no say in what is looked at
     assert not {"alike", "name is 3"} & set(table.columns)
-    teller = traces.Teller.of(table[first], member[first])
+    teller = traces.Teller.of(table, member[:16])
     assert teller.words == f"exact and {traces.TOGETHER - 1} more"
-    assert ((teller.scores(table) > 0) == member)[~first].all()
+    assert ((teller.scores(runs) > 0) == member)[16:].all()
 
 
 def test_many_weak_traces_tell_together():
     rng = np.random.default_rng(1)
     member = np.arange(200) % 2 == 1
-    table = pd.DataFrame(rng.normal(size=(200, 12)) + member[:, None], columns=[f"weak {k}" for k in range(12)])
-    first = np.arange(200) < 40
-    teller = traces.Teller.of(table[first], member[first])
-    assert ((teller.scores(table) > 0) == member)[~first].mean() > 0.9  # one of them alone: 0.69
-    assert traces.Teller.of(table, np.ones(200, bool)).scores(table).tolist() == [0.0] * 200
+    runs = [{f"weak {k}": x for k, x in enumerate(rng.normal(size=12) + there)} for there in member]
+    table = traces.as_table(runs[:40])
+    teller = traces.Teller.of(table, member[:40])
+    assert ((teller.scores(runs) > 0) == member)[40:].mean() > 0.9  # one of them alone: 0.69
+    assert traces.Teller.of(table, np.ones(40, bool)).scores(runs).tolist() == [0.0] * 200
 
 
 # readers. More rows of a person than `rows_per_person` would cost accuracy only: a person's vector has norm 1 anyway.

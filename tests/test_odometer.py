@@ -54,9 +54,8 @@ def large() -> Cohort:
 
 
 @pytest.fixture
-def spend(monkeypatch):
-    """A private run where only the account matters: nobody is held out, and nothing is drawn."""
-    monkeypatch.setattr(private, "draw_model", lambda *_: False)
+def spend():
+    """A private run where only the account matters: nobody is held out."""
     return lambda cohort, **more: dc.condense(
         cohort, **{"ipc": 10, "epsilon": 2.0, "threads": 1, "holdout": 0.0, **more}
     )

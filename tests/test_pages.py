@@ -171,7 +171,7 @@ def statement(guarantee: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("privacy", "said", "tone"),
     [
-        (statement("end-to-end"), "a theorem about every patient", "good"),
+        (statement("end-to-end"), "a theorem about every row", "good"),
         (
             statement("conditional", schema_origin="inferred"),
             "only if what was read off the patients is public",

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import distcondense as dc
+from distcondense import api
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Schema
@@ -35,6 +36,7 @@ from distcondense.privacy.accountant import replay
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.verify import verify
+from distcondense.report import released
 from distcondense.runs.folder import RunFolder
 from tests.conftest import OUTCOMES, SMALL_SCHEMA, SMALL_TABLE, real_data, small_frame
 
@@ -64,9 +66,8 @@ def quick(cohort: Cohort, **more) -> dc.Result:
 
 
 @pytest.fixture
-def spend(monkeypatch):
-    """`quick` where only the account matters: nobody is held out, so nothing is measured, and nothing is drawn."""
-    monkeypatch.setattr(private, "draw_model", lambda *_: False)
+def spend():
+    """`quick` where only the account matters: nobody is held out, so nothing is measured."""
     return lambda cohort, **more: quick(cohort, **{"holdout": 0.0, **more})
 
 
@@ -146,7 +147,7 @@ def test_only_open_gate_names_the_cohorts_rows_in_the_private_method():
     assert {f.name for f in functions if any(reads(node) for node in ast.walk(f))} == {"open_gate"}
     given = [f.name for f in functions if any(argument.arg == "cohort" for argument in f.args.args)]
     assert given == ["condense", "condense_each", "open_gate"]
-    for name in ("fit", "plan", "placement", "smoothing", "picture", "options"):
+    for name in ("fit", "plan", "placement", "smoothing", "shown", "options"):
         assert "Cohort" not in (PACKAGE / "methods" / "private" / f"{name}.py").read_text()
 
 
@@ -334,7 +335,7 @@ def test_nothing_in_the_release_depends_on_the_number_of_rows_but_through_the_ga
         "rows_noisy_estimate", "group_shares_noisy_estimate",
     ]  # fmt: skip
     assert sorted(path.name for path in (tmp_path / "run" / "release").iterdir()) == [
-        "condensed.csv", "condensed.parquet", "privacy.json", "schema.toml",
+        "condensed.csv", "condensed.parquet", "privacy.json", "report.html", "schema.toml",
     ]  # fmt: skip
 
 
@@ -364,7 +365,10 @@ def test_internal_numbers_stay_internal_and_the_demo_of_a_run_is_measured_on_peo
     released = (tmp_path / "run" / "release" / "privacy.json").read_text()
     assert f"{full.value:.6f}"[:7] not in released
     assert "auroc" not in released
-    assert (tmp_path / "run" / "internal" / "model.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "run" / "release" / "report.html").read_text(encoding="utf-8")
+    assert f"{full.value:.6f}"[:7] not in page
+    assert "AUROC" not in page
+    assert str(len(large)) not in page.split("<svg")[0]
 
 
 # -- persons ----------------------------------------------------------------------------------------------------------
@@ -635,13 +639,22 @@ def test_threads_that_ask_at_once_cannot_overspend(large):
     assert len(answered) == len(table.ledger.events) == 1
 
 
-def test_what_comes_after_the_gate_may_fail_but_the_release_is_written(tmp_path):
-    """A column whose name breaks the picture, and a patient whose time breaks the Cox model of the evaluation."""
-    schema = Schema((*SMALL_TABLE.columns, Column("$\\foo$", "continuous", low=0, high=1)))
-    frame = small_frame(900).assign(**{"$\\foo$": 0.5})
-    quick(Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=schema), out=tmp_path / "a")
-    assert (tmp_path / "a/release/privacy.json").exists()
-    assert not (tmp_path / "a/internal/model.png").exists()
+def test_what_comes_after_the_gate_may_fail_but_the_release_is_written(large, tmp_path, monkeypatch):
+    """Pages that cannot be made, and a patient whose time breaks the Cox model of the evaluation."""
+
+    def broken(*_):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(released, "release_page", broken)
+        patch.setattr(api, "internal_page", broken)
+        quick(large, out=tmp_path / "a")
+    assert sorted(path.name for path in (tmp_path / "a/release").iterdir()) == [
+        "condensed.csv", "condensed.parquet", "privacy.json", "schema.toml",
+    ]  # fmt: skip
+    assert not (tmp_path / "a/internal/report.html").exists()
+    assert "no report.html: ZeroDivisionError" in (tmp_path / "a/internal/run.json").read_text()
+    assert "no report: ZeroDivisionError" in (tmp_path / "a/internal/log.txt").read_text()
     late = small_frame(900)
     late.loc[5, "months"] = 1.7e308
     cohort = Cohort.from_frame(late, time="months", event="event", ignore=["died"], schema=SMALL_TABLE)

@@ -420,7 +420,7 @@ KINDS: dict[str, tuple[dict[str, str], tuple[Column, ...], dict[str, Any], dict[
 def neighbours(kind: str) -> tuple[pd.DataFrame, pd.DataFrame, Schema, dict[str, Any]]:
     """A table, the same with one person more, who makes integers floats and has what nobody else has; their schema."""
     rng = np.random.default_rng(3)
-    frame = small_frame(700, 5)
+    frame = small_frame(2100, 5)
     frame.insert(0, "who", [f"p{i // 2}" for i in range(len(frame))])
     risk = 0.05 * (frame["age"] - 55) + frame["smoker"]
     frame["grade"] = np.array(["a", "b", "c"])[np.digitize(risk + rng.normal(0, 0.5, len(frame)), [-0.5, 1.0])]

@@ -7,7 +7,6 @@ record (exact numbers of rows, scores) nor its identity (a digest of the data).
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import pandas as pd
 from distcondense.arrays import Floats
 from distcondense.data.codec import design_of
 from distcondense.data.schema import Schema
-from distcondense.errors import DistcondenseWarning, RunFolderError, SettingsError
+from distcondense.errors import RunFolderError, SettingsError
 from distcondense.outcomes.base import WEIGHT, Kind, Labelled
 from distcondense.privacy.accountant import advantage_with_earlier, unite, with_earlier
 from distcondense.privacy.binding import STATEMENT
@@ -202,21 +201,19 @@ def _write(folder: RunFolder, sets: Mapping[str, Result], record: dict[str, Any]
             object.__setattr__(one, "privacy", counted)
             label_frame(one.frame, counted)
     frames = {name: one.frame for name, one in sets.items()}
-    page = _page(sets)
+    page, failed = _page(sets)
+    record = {**record, "warnings": [*record.get("warnings", ()), failed]} if failed else record
     folder.write_release(lambda room: write_release(room, frames, first.schema.to_toml(), first.privacy, page))
     folder.finish(record)
 
 
-def _page(sets: Mapping[str, Result]) -> str | None:
-    """release/report.html; nothing where it cannot be made: a budget that is spent is not lost for a page."""
+def _page(sets: Mapping[str, Result]) -> tuple[str | None, str]:
+    """release/report.html, or why there is none: a budget that is spent is not lost for a page."""
     make = next(iter(sets.values())).page
-    if make is None:
-        return None
     try:
-        return make(sets)
+        return (None if make is None else make(sets)), ""
     except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
-        warnings.warn(f"no {PAGE}: {type(error).__name__}", DistcondenseWarning, stacklevel=2)
-        return None
+        return None, f"no {PAGE}: {type(error).__name__}"
 
 
 def read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:

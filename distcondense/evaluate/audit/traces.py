@@ -87,9 +87,10 @@ class Teller:
         names = tuple(str(runs.columns[k]) for k in best)
         return cls(names, (means[0] + means[1])[best] / 2, np.where(spread > 0, spread, 1.0)[best], apart[best])
 
-    def scores(self, runs: pd.DataFrame) -> Floats:
+    def scores(self, runs: Sequence[Traces]) -> Floats:
         """(runs,) the higher, the more like those with the canary; no trace counts for more than it did at first."""
-        far = (runs[list(self.names)].to_numpy(np.float64) - self.middle) / self.spread
+        values = np.array([[one.get(name, 0.0) for name in self.names] for one in runs], np.float64)
+        far = (values - self.middle) / self.spread
         return np.asarray(np.clip(far, -np.abs(self.apart), np.abs(self.apart)) @ self.apart)
 
     @property

@@ -232,25 +232,25 @@ def _pair(
         gaussian &= curved
         claims.append(claim)
         done()
-    table = as_table(seen)
-    teller = Teller.of(table[first], member[first])
+    teller = Teller.of(as_table([one for one, early in zip(seen, first, strict=True) if early]), member[first])
     found = many_runs(
-        name, teller.scores(table), member, max(claims), asked.delta, guarantee, gaussian=gaussian, pilot=PILOT
+        name, teller.scores(seen), member, max(claims), asked.delta, guarantee, gaussian=gaussian, pilot=PILOT
     )  # fmt: skip
     return [draft.by(teller.words) for draft in found]
 
 
 def claimed(released: Bytes, runs: int) -> tuple[float, bool]:
-    """(ε that a release states, whether it is that of the Gaussian curve that fits under its stated trade-off curve).
+    """(ε that a release states, whether it also states a trade-off curve, to which Gaussian readings can be held).
 
-    A run that asked less than was planned states less; of several runs the largest claim counts.
+    Where the smallest Gaussian curve below the stated one means more than ε, that counts. A run that asked less than
+    was planned states less; of several runs the largest claim counts.
     """
     stated = loads(released[STATEMENT])
     epsilon = math.inf if stated["epsilon"] is None else float(stated["epsilon"])
     if not stated["trade_off"]:
         return epsilon, False
     mu = stats.mu_of_curve([(alpha, beta) for alpha, beta in stated["trade_off"]], 1 / runs)
-    return stats.epsilon_of_mu(mu, float(stated["delta"])), True
+    return max(epsilon, stats.epsilon_of_mu(mu, float(stated["delta"]))), True
 
 
 def _one_run(way: Way, guarantee: str, asked: Asked) -> Draft:
