@@ -24,10 +24,9 @@ from numpy.typing import NDArray
 from distcondense.arrays import Flags, Floats, Index, Matrix
 from distcondense.data.outcome import Outcome
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, Say, quiet
 from distcondense.evaluate.ruler import Ruler
 from distcondense.evaluate.score import CONDENSED, Interval, Score, interval
-from distcondense.evaluate.suite import Say, quiet
 from distcondense.kernels.neighbours import nearest
 from distcondense.outcomes.measures import share
 from distcondense.runs.figures import LINES, Figure, Series, Table

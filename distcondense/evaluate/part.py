@@ -6,13 +6,19 @@ in a part: counts, means, curves; never a patient's row or value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from distcondense.evaluate.score import Score
 from distcondense.runs.figures import Figure, Table
 from distcondense.runs.files import plain
+
+Say = Callable[[str], None]  # who hears what a part is doing
+
+
+def quiet(line: str) -> None:
+    """Nobody listens: the `say` of a part that is asked from elsewhere than the command line."""
 
 
 @dataclass(frozen=True)

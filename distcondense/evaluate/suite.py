@@ -6,7 +6,7 @@ attacks/__init__.py). Parts are independent of each other; one that fails says s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
@@ -16,9 +16,9 @@ from distcondense.data.cohort import Cohort
 from distcondense.errors import SettingsError, UserError
 from distcondense.evaluate.attacks import ATTACKS
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, Say, quiet
 
-__all__ = ["ATTACKS", "LIKENESS", "PARTS", "UTILITY", "Asked", "evaluated", "unmeasured"]
+__all__ = ["ATTACKS", "LIKENESS", "PARTS", "UTILITY", "Asked", "evaluated"]
 
 UTILITY = {
     "utility": "distcondense.evaluate.utility.recipients",
@@ -37,12 +37,6 @@ LIKENESS = {
     "copies": "distcondense.evaluate.copies",
 }
 PARTS = {**UTILITY, **LIKENESS, **ATTACKS}
-
-Say = Callable[[str], None]
-
-
-def quiet(line: str) -> None:
-    """Nobody listens."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +91,3 @@ def _part(name: str, home: Home, asked: Asked, say: Say, rerun: Any) -> Part:
         say(f"{name}: {type(error).__name__}")
         return Part(name, name.capitalize(), notes=(f"could not be measured: {type(error).__name__}",))
     return part
-
-
-def unmeasured(parts: Sequence[Part]) -> list[str]:
-    """Names of parts that failed."""
-    return [part.name for part in parts if any(note.startswith("could not be measured") for note in part.notes)]

@@ -23,7 +23,6 @@ from distcondense.arrays import Flags, Floats, Index, Matrix
 from distcondense.data.codec import Block
 from distcondense.evaluate.attacks.base import (
     MOST_CONDENSED,
-    Say,
     Targets,
     attacked,
     ceilings_of,
@@ -31,11 +30,10 @@ from distcondense.evaluate.attacks.base import (
     judged,
     nothing,
     places,
-    quiet,
     why_not,
 )
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, Say, quiet
 from distcondense.evaluate.score import CONDENSED, NORMAL, RANDOM, Score, interval
 from distcondense.outcomes.measures import NONE, Measured, error, ranking, share
 from distcondense.runs.figures import DOTS, Figure, Series

@@ -31,8 +31,6 @@ from distcondense.evaluate.home import Home
 from distcondense.evaluate.part import Part
 from distcondense.evaluate.ruler import Ruler
 from distcondense.evaluate.score import CONDENSED, NORMAL, Interval, Score, interval
-from distcondense.evaluate.suite import Say as Say
-from distcondense.evaluate.suite import quiet as quiet
 from distcondense.kernels.neighbours import nearest
 from distcondense.outcomes.measures import Measured, ranking
 from distcondense.runs.figures import LINES, Figure, Series, Table

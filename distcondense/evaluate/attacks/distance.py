@@ -28,7 +28,6 @@ from distcondense.evaluate.attacks.base import (
     AUROC,
     MEMBERSHIP,
     OVERLAP,
-    Say,
     Targets,
     attacked,
     auroc_power,
@@ -40,7 +39,6 @@ from distcondense.evaluate.attacks.base import (
     judged,
     nothing,
     places,
-    quiet,
     roc_figure,
     unmeasured,
     why_not,
@@ -50,7 +48,7 @@ from distcondense.evaluate.attacks.base import (
 from distcondense.evaluate.attacks.ceiling import Ceilings
 from distcondense.evaluate.attacks.membership import distance_features
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, Say, quiet
 from distcondense.evaluate.score import CONDENSED, Score, interval
 from distcondense.kernels.neighbours import nearest
 from distcondense.models.base import Model

@@ -14,19 +14,17 @@ from scipy.special import logsumexp
 from distcondense.arrays import Floats, Matrix
 from distcondense.evaluate.attacks.base import (
     MOST_CONDENSED,
-    Say,
     Targets,
     attacked,
     ceilings_of,
     condensed_rows,
     judged,
     nothing,
-    quiet,
     roc_figure,
     why_not,
 )
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, Say, quiet
 from distcondense.kernels.rows import over_rows
 
 NAME, TITLE = "domias", "Membership attack by densities (DOMIAS)"

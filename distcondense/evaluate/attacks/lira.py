@@ -38,13 +38,12 @@ from distcondense.evaluate.attacks.base import (
     ceilings_of,
     judged,
     nothing,
-    quiet,
     roc_figure,
     why_not,
 )
 from distcondense.evaluate.attacks.mixed import Classes
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.ruler import Ruler
 from distcondense.evaluate.score import Score
 from distcondense.kernels.neighbours import nearest

@@ -26,19 +26,10 @@ import numpy as np
 
 from distcondense.arrays import Floats, Index, Matrix
 from distcondense.data.outcome import Outcome
-from distcondense.evaluate.attacks.base import (
-    Targets,
-    attacked,
-    ceilings_of,
-    judged,
-    nothing,
-    quiet,
-    roc_figure,
-    why_not,
-)
+from distcondense.evaluate.attacks.base import Targets, attacked, ceilings_of, judged, nothing, roc_figure, why_not
 from distcondense.evaluate.attacks.mixed import Bins, Classes, Mixed
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.privacy.statement import Privacy
 
 NAME = "mechanism"

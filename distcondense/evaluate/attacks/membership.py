@@ -18,7 +18,6 @@ from distcondense.arrays import Flags, Floats, Matrix
 from distcondense.evaluate.attacks.base import (
     LESSONS,
     OVERLAP,
-    Say,
     Targets,
     attacked,
     ceilings_of,
@@ -26,12 +25,11 @@ from distcondense.evaluate.attacks.base import (
     cross_judged,
     judged,
     nothing,
-    quiet,
     roc_figure,
     why_not,
 )
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, Say, quiet
 from distcondense.kernels.neighbours import nearest, nearest_manhattan
 from distcondense.runs.figures import Table
 

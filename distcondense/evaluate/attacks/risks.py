@@ -27,11 +27,11 @@ import numpy as np
 from scipy import sparse, special
 
 from distcondense.arrays import Flags, Floats, Index, Matrix
-from distcondense.evaluate.attacks.base import LEAST, LIKELY, ceilings_of, nothing, quiet, verdict, why_not
+from distcondense.evaluate.attacks.base import LEAST, LIKELY, ceilings_of, nothing, verdict, why_not
 from distcondense.evaluate.attacks.ceiling import NO_CEILING, Ceilings
 from distcondense.evaluate.attacks.mixed import Mixed, Trait, one_a_person
 from distcondense.evaluate.home import Home, Sample
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.score import CONDENSED, NORMAL, Score
 from distcondense.runs.figures import DOTS, Figure, Series, Table
 

@@ -27,7 +27,6 @@ from distcondense.evaluate.fidelity.comparing import (
     bars,
     centred,
     compared,
-    quiet,
     why_not,
 )
 from distcondense.evaluate.fidelity.divergences import (
@@ -44,7 +43,7 @@ from distcondense.evaluate.fidelity.divergences import (
 from distcondense.evaluate.fidelity.pairs import GROUPS, PAIRS, correlations, pair_scores
 from distcondense.evaluate.fidelity.pairs import TITLES as PAIR_TITLES
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.resampling import RESAMPLES
 from distcondense.evaluate.score import Interval, Score
 from distcondense.runs.figures import BARS, HEAT, Figure, Series

@@ -36,10 +36,6 @@ HELD_OUT = "held out"
 REAL, SYNTHETIC, DRAWN = 0, 1, 2  # which rows: held out, condensed, random training rows
 
 
-def quiet(_: str) -> None:
-    """Nobody listens."""
-
-
 @dataclass(frozen=True, repr=False)
 class Facet:
     """One column of the three tables."""

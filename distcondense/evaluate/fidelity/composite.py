@@ -16,17 +16,7 @@ from threadpoolctl import threadpool_limits
 from distcondense.arrays import Floats
 from distcondense.errors import DistcondenseError
 from distcondense.evaluate.fidelity.columns import column_scores
-from distcondense.evaluate.fidelity.comparing import (
-    HELD,
-    REAL,
-    Comparison,
-    Facet,
-    Way,
-    centred,
-    compared,
-    quiet,
-    why_not,
-)
+from distcondense.evaluate.fidelity.comparing import HELD, REAL, Comparison, Facet, Way, centred, compared, why_not
 from distcondense.evaluate.fidelity.divergences import alike, category_coverage, fences, shares, support_coverage
 from distcondense.evaluate.fidelity.faith import (
     AMONG,
@@ -44,7 +34,7 @@ from distcondense.evaluate.fidelity.faith import TITLES as FAITH_TITLES
 from distcondense.evaluate.fidelity.likeness import beyond, weighted_share
 from distcondense.evaluate.fidelity.pairs import correlation_gaps, joint_tables
 from distcondense.evaluate.home import Home, Sample
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.score import MANUAL, RANDOM, Score
 from distcondense.models.base import Model
 from distcondense.outcomes.measures import Measured

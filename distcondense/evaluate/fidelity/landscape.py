@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 from distcondense.arrays import Floats, Numbers
-from distcondense.evaluate.fidelity.comparing import FEWEST, quiet, too_few, why_not
+from distcondense.evaluate.fidelity.comparing import FEWEST, too_few, why_not
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.ruler import Ruler
 from distcondense.evaluate.score import CONDENSED, FULL, PLAIN, RANDOM, Interval, Score
 from distcondense.kernels.neighbours import nearest

@@ -29,12 +29,11 @@ from distcondense.evaluate.fidelity.comparing import (
     centred,
     column_numbers,
     compared,
-    quiet,
     why_not,
 )
 from distcondense.evaluate.fidelity.divergences import fences
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.ruler import Ruler
 from distcondense.evaluate.score import CONDENSED, FULL, NORMAL, PLAIN, RANDOM, Interval, Score, interval
 from distcondense.models.learners import BINS, WIDE, WIDE_BINS

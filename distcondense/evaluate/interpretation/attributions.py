@@ -20,7 +20,7 @@ from distcondense.arrays import Floats, Index, Matrix
 from distcondense.data.codec import Codec
 from distcondense.errors import ModelError
 from distcondense.evaluate.home import Home, Sample
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.resampling import RESAMPLES, between, in_words, resampled, some_of
 from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, Interval, Score
 from distcondense.models.learners import Lesson, booster_of
@@ -45,10 +45,6 @@ TITLES = {
 STUDENTS = {"trees": "boosted trees", "linear": "linear model"}
 
 Explain = Callable[[Matrix], Floats]  # (n, d) encoded rows → (n, c) |attribution| of each column of the table
-
-
-def quiet(_: str) -> None:
-    """Nobody listens."""
 
 
 def part(home: Home, *, seed: int, threads: int, say: Callable[[str], None] = quiet) -> Part:

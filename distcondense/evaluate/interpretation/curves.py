@@ -28,7 +28,7 @@ from distcondense.evaluate.interpretation.kaplan_meier import (
     risk_groups,
     tidy,
 )
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.resampling import RESAMPLES, between, in_words, resampled, some_of
 from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, NORMAL, PLAIN, RANDOM, WAYS, Score
 from distcondense.models.base import Model
@@ -49,10 +49,6 @@ TITLES = {
     "curve_distance": "Distance of survival curves (0: same)",
     "calibration_error": "Distance of said and observed risk (0: calibrated)",
 }
-
-
-def quiet(_: str) -> None:
-    """Nobody listens."""
 
 
 def part(home: Home, *, seed: int, threads: int, say: Callable[[str], None] = quiet) -> Part:

@@ -19,7 +19,7 @@ from distcondense.arrays import Flags, Floats, Index, Numbers
 from distcondense.data.codec import Block, Codec
 from distcondense.errors import ModelError
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.resampling import RESAMPLES, between, resampled, some_of
 from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, NORMAL, PLAIN, RANDOM, Interval, Score, interval
 from distcondense.outcomes import measures
@@ -43,10 +43,6 @@ TITLES = {
     "hazard_overlap": "Overlap of intervals (1: same)",
     "hazard_difference": "Mean difference of log hazard ratios (0: same)",
 }
-
-
-def quiet(_: str) -> None:
-    """Nobody listens."""
 
 
 def part(home: Home, *, seed: int, threads: int, say: Callable[[str], None] = quiet) -> Part:

@@ -15,9 +15,9 @@ import numpy as np
 
 from distcondense.arrays import Floats, Index, Matrix
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.score import CONDENSED, FULL, PLAIN, WAYS, Score
-from distcondense.evaluate.utility.lessons import TESTED, Given, Lessons, quiet, titles, trained, why_not
+from distcondense.evaluate.utility.lessons import TESTED, Given, Lessons, titles, trained, why_not
 from distcondense.evaluate.utility.students import student_of
 from distcondense.outcomes.base import Rule
 from distcondense.outcomes.measures import title

@@ -37,10 +37,6 @@ DIRECTIONS = {
 CHANCE = {"auroc": 0.5, "macro_auroc": 0.5, "c_index": 0.5, "r2": 0.0}  # of a model that knows nothing
 
 
-def quiet(line: str) -> None:
-    """Nobody listens."""
-
-
 @dataclass(frozen=True, repr=False)
 class Drawn:
     """Rows that were drawn to teach or to test, encoded once for each codec."""

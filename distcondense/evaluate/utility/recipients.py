@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, Score
 from distcondense.evaluate.utility.lessons import (
     CHANCE,
@@ -20,7 +20,6 @@ from distcondense.evaluate.utility.lessons import (
     HELD_OUT,
     TESTED,
     Lessons,
-    quiet,
     titles,
     trained,
     why_not,

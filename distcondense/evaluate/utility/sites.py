@@ -21,9 +21,9 @@ from distcondense.data.schema import Column
 from distcondense.data.values import labels_of, numbers_of, refuse_holes
 from distcondense.errors import CohortError, UserError
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, Score
-from distcondense.evaluate.utility.lessons import CHOOSING, Drawn, Given, Lessons, quiet, some, titles, trained, why_not
+from distcondense.evaluate.utility.lessons import CHOOSING, Drawn, Given, Lessons, some, titles, trained, why_not
 from distcondense.evaluate.utility.students import MOST_ROWS, student_of
 from distcondense.outcomes.measures import title
 from distcondense.runs.figures import DOTS, Figure, Series, Table

@@ -16,9 +16,9 @@ from distcondense.arrays import Flags, Index
 from distcondense.data.codec import category_codes
 from distcondense.data.schema import Column
 from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
+from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.score import CONDENSED, FULL, WAYS, Score, interval
-from distcondense.evaluate.utility.lessons import Drawn, Lessons, Trained, quiet, titles, trained, why_not
+from distcondense.evaluate.utility.lessons import Drawn, Lessons, Trained, titles, trained, why_not
 from distcondense.evaluate.utility.students import CLASSES, student_of
 from distcondense.outcomes.base import Kind
 from distcondense.outcomes.measures import Measured, title
