@@ -310,10 +310,9 @@ def _facts(folder: RunFolder, result: Result) -> dict[str, Any]:
 
 
 def _made_with(record: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("settings", "timings_seconds", "versions", "warnings", "interval", "splitting")
+    names = ("settings", "timings_seconds", "versions", "warnings", "interval")
     found = {name: record[name] for name in names if record.get(name)}
-    found.get("splitting", {}) and found.update(splitting={"by": record["splitting"]["by"]})
-    return found
+    return found | {"splitting": {"by": record["splitting"]["by"]}}  # not its coins
 
 
 def _silent(line: str) -> None:

@@ -96,6 +96,22 @@ def interval(found: Measured, person: Index | None = None) -> Interval:
         return Interval(value, value - NORMAL * variance**0.5, value + NORMAL * variance**0.5)
     spread = value * (1 - value)
     rows = spread / variance if variance > 0 and spread > 0 else float(found.share)
-    middle = (value + NORMAL**2 / (2 * rows)) / (1 + NORMAL**2 / rows)
-    half = NORMAL / (1 + NORMAL**2 / rows) * (spread / rows + NORMAL**2 / (4 * rows**2)) ** 0.5
-    return Interval(value, min(max(middle - half, 0.0), value), max(min(middle + half, 1.0), value))
+    return _within(value, rows)
+
+
+def wilson(count: float, of: float) -> Interval:
+    """95% interval of a share; none of nobody."""
+    none = float("nan")
+    return _within(count / of, of) if of else Interval(none, none, none)
+
+
+def _within(share: float, rows: float) -> Interval:
+    middle, half = wilson_middle(share, rows)
+    return Interval(share, min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share))  # rounding aside
+
+
+def wilson_middle(share: Any, rows: Any) -> tuple[Any, Any]:
+    """Middle and half length of Wilson's 95% interval of a share of so many rows, or of several."""
+    grown = 1 + NORMAL**2 / rows
+    half = NORMAL / grown * (share * (1 - share) / rows + NORMAL**2 / (4 * rows**2)) ** 0.5
+    return (share + NORMAL**2 / (2 * rows)) / grown, half

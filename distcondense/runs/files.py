@@ -36,10 +36,6 @@ def write_json(path: Path, data: Any) -> None:
     write_text(path, json.dumps(plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def save_figure(figure: Any, path: Path) -> None:
-    write_whole(path, lambda draft: figure.savefig(draft, format="png", dpi=120))
-
-
 def plain(value: Any) -> Any:
     """What JSON can hold: NumPy's scalars as Python's, NaN and infinities as null."""
     if isinstance(value, dict):

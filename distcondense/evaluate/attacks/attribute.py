@@ -24,13 +24,13 @@ from distcondense.data.codec import Block
 from distcondense.evaluate.attacks.base import (
     MOST_CONDENSED,
     Targets,
+    attackable,
     attacked,
     ceilings_of,
     condensed_rows,
     judged,
     nothing,
     places,
-    why_not,
 )
 from distcondense.evaluate.home import Home
 from distcondense.evaluate.part import Part, Say, quiet
@@ -87,11 +87,9 @@ class Attribute:
 
 def part(home: Home, *, seed: int, threads: int, say: Say = quiet) -> Part:
     """The attack on a condensed table."""
-    if why := why_not(home):
-        return nothing(NAME, TITLE, why)
-    targets = Targets.of(home, seed=seed, threads=threads, reference=True)
-    if why := why_not(home, targets):
-        return nothing(NAME, TITLE, why)
+    targets = attackable(home, seed=seed, threads=threads, reference=True)
+    if isinstance(targets, str):
+        return nothing(NAME, TITLE, targets)
     every = attributes(home)
     if len(every) < 2:
         return nothing(NAME, TITLE, "there is one column only, and nothing to guess it from")

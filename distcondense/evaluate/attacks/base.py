@@ -31,6 +31,7 @@ from distcondense.evaluate.home import Home
 from distcondense.evaluate.part import Part
 from distcondense.evaluate.ruler import Ruler
 from distcondense.evaluate.score import CONDENSED, NORMAL, Interval, Score, interval
+from distcondense.evaluate.score import wilson as wilson
 from distcondense.kernels.neighbours import nearest
 from distcondense.outcomes.measures import Measured, ranking
 from distcondense.runs.figures import LINES, Figure, Series, Table
@@ -135,6 +136,14 @@ def why_not(home: Home, targets: Targets | None = None) -> str:
     if targets is not None and len(targets) < 2 * LEAST:
         return f"fewer than {LEAST} persons in the table or held out: too few to say anything"
     return ""
+
+
+def attackable(home: Home, *, seed: int, threads: int, reference: bool = False) -> Targets | str:
+    """Who is attacked (`Targets.of`), or why nobody can be."""
+    if why := why_not(home):
+        return why
+    targets = Targets.of(home, seed=seed, threads=threads, reference=reference)
+    return why_not(home, targets) or targets
 
 
 def condensed_rows(home: Home, seed: int) -> Matrix:
@@ -274,17 +283,6 @@ def _surely(n: int, rate: float, crowd: float) -> tuple[int | None, int]:
     within = stats.beta.cdf(rate, c / crowd + 1, (n - c) / crowd)
     strict, lenient = np.flatnonzero(within >= STRICT), np.flatnonzero(within <= 1 - STRICT)
     return (int(strict[-1]) if len(strict) else None), (int(lenient[0]) if len(lenient) else n - 1)
-
-
-def wilson(count: float, of: float) -> Interval:
-    """95% interval of a share."""
-    if not of:
-        none = float("nan")
-        return Interval(none, none, none)
-    p, z2 = count / of, NORMAL**2
-    middle, half = (p + z2 / (2 * of)) / (1 + z2 / of), NORMAL * math.sqrt(p * (1 - p) / of + z2 / (4 * of**2))
-    half /= 1 + z2 / of
-    return Interval(p, min(max(middle - half, 0.0), p), max(min(middle + half, 1.0), p))  # rounding aside
 
 
 def difference(hits: float, of: float, alarms: float, among: float) -> Interval:

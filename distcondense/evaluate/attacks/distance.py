@@ -29,6 +29,7 @@ from distcondense.evaluate.attacks.base import (
     MEMBERSHIP,
     OVERLAP,
     Targets,
+    attackable,
     attacked,
     auroc_power,
     ceilings_of,
@@ -41,7 +42,6 @@ from distcondense.evaluate.attacks.base import (
     places,
     roc_figure,
     unmeasured,
-    why_not,
     widened,
     wilson,
 )
@@ -71,11 +71,9 @@ CHANCE = {LINKED_EXCESS: 0.0}
 
 def part(home: Home, *, seed: int, threads: int, say: Say = quiet) -> Part:
     """The attacks on a condensed table."""
-    if why := why_not(home):
-        return nothing(NAME, TITLE, why)
-    targets = Targets.of(home, seed=seed, threads=threads)
-    if why := why_not(home, targets):
-        return nothing(NAME, TITLE, why)
+    targets = attackable(home, seed=seed, threads=threads)
+    if isinstance(targets, str):
+        return nothing(NAME, TITLE, targets)
     say(f"distances of {len(targets):,} targets")
     condensed, ceilings = condensed_rows(home, seed), ceilings_of(home)
     ruled = targets.ruler(condensed)

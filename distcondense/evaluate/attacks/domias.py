@@ -14,14 +14,13 @@ from scipy.special import logsumexp
 from distcondense.arrays import Floats, Matrix
 from distcondense.evaluate.attacks.base import (
     MOST_CONDENSED,
-    Targets,
+    attackable,
     attacked,
     ceilings_of,
     condensed_rows,
     judged,
     nothing,
     roc_figure,
-    why_not,
 )
 from distcondense.evaluate.home import Home
 from distcondense.evaluate.part import Part, Say, quiet
@@ -36,11 +35,9 @@ BLOCK = 256
 
 def part(home: Home, *, seed: int, threads: int, say: Say = quiet) -> Part:
     """The attack on a condensed table."""
-    if why := why_not(home):
-        return nothing(NAME, TITLE, why)
-    targets = Targets.of(home, seed=seed, threads=threads, reference=True)
-    if why := why_not(home, targets):
-        return nothing(NAME, TITLE, why)
+    targets = attackable(home, seed=seed, threads=threads, reference=True)
+    if isinstance(targets, str):
+        return nothing(NAME, TITLE, targets)
     say(f"densities at {len(targets):,} targets")
     known = home.codec.encode(home.cohort.features.iloc[targets.reference[:MOST_KNOWN]])
     ruler = targets.ruler

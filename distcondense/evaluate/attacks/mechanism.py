@@ -26,7 +26,7 @@ import numpy as np
 
 from distcondense.arrays import Floats, Index, Matrix
 from distcondense.data.outcome import Outcome
-from distcondense.evaluate.attacks.base import Targets, attacked, ceilings_of, judged, nothing, roc_figure, why_not
+from distcondense.evaluate.attacks.base import attackable, attacked, ceilings_of, judged, nothing, roc_figure
 from distcondense.evaluate.attacks.mixed import Bins, Classes, Mixed
 from distcondense.evaluate.home import Home
 from distcondense.evaluate.part import Part, quiet
@@ -90,11 +90,9 @@ class Counts:
 
 def part(home: Home, *, seed: int, threads: int, say: Callable[[str], None] = quiet) -> Part:
     """Likelihood ratios from columns alone, from columns and pairs, and from pairs in fine cells."""
-    if why := why_not(home):
-        return nothing(NAME, TITLE, why)
-    targets = Targets.of(home, seed=seed, threads=threads, reference=True)
-    if why := why_not(home, targets):
-        return nothing(NAME, TITLE, why)
+    targets = attackable(home, seed=seed, threads=threads, reference=True)
+    if isinstance(targets, str):
+        return nothing(NAME, TITLE, targets)
     say("mechanism: likelihood ratios of cells' shares")
     cut = Cut.of(home, seed)
     sample = home.sample(targets.reference, REFERENCE, seed)

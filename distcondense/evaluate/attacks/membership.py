@@ -18,7 +18,7 @@ from distcondense.arrays import Flags, Floats, Matrix
 from distcondense.evaluate.attacks.base import (
     LESSONS,
     OVERLAP,
-    Targets,
+    attackable,
     attacked,
     ceilings_of,
     condensed_rows,
@@ -26,7 +26,6 @@ from distcondense.evaluate.attacks.base import (
     judged,
     nothing,
     roc_figure,
-    why_not,
 )
 from distcondense.evaluate.home import Home
 from distcondense.evaluate.part import Part, Say, quiet
@@ -41,11 +40,9 @@ METRICS = ("Euclidean", "Manhattan", "cosine")
 
 def part(home: Home, *, seed: int, threads: int, say: Say = quiet) -> Part:
     """The attack on a condensed table."""
-    if why := why_not(home):
-        return nothing(NAME, TITLE, why)
-    targets = Targets.of(home, seed=seed, threads=threads)
-    if why := why_not(home, targets):
-        return nothing(NAME, TITLE, why)
+    targets = attackable(home, seed=seed, threads=threads)
+    if isinstance(targets, str):
+        return nothing(NAME, TITLE, targets)
     say(f"membership attack on {len(targets):,} targets")
     features = distance_features(targets.ruled, targets.ruler(condensed_rows(home, seed)), threads=threads)
     score, each = cross_judged(features, targets, _boosting(seed), seed=seed)

@@ -32,7 +32,7 @@ from distcondense.evaluate.attacks.ceiling import NO_CEILING, Ceilings
 from distcondense.evaluate.attacks.mixed import Mixed, Trait, one_a_person
 from distcondense.evaluate.home import Home, Sample
 from distcondense.evaluate.part import Part, quiet
-from distcondense.evaluate.score import CONDENSED, NORMAL, Score
+from distcondense.evaluate.score import CONDENSED, NORMAL, Score, wilson_middle
 from distcondense.runs.figures import DOTS, Figure, Series, Table
 
 NAME = "risks"
@@ -75,14 +75,12 @@ class Rate:
     @property
     def middle(self) -> float:
         """Of Wilson's interval."""
-        n = self.n / self.crowd
-        return (self.share * n + NORMAL**2 / 2) / (n + NORMAL**2)
+        return float(wilson_middle(self.share, self.n / self.crowd)[0])
 
     @property
     def half(self) -> float:
         """Of its length."""
-        n = self.n / self.crowd
-        return NORMAL * math.sqrt(self.share * (1 - self.share) * n + NORMAL**2 / 4) / (n + NORMAL**2)
+        return float(wilson_middle(self.share, self.n / self.crowd)[1])
 
     def __str__(self) -> str:
         return f"{self.share:.1%}" if self.hits >= FEW else f"<{FEW / self.n:.1%}"

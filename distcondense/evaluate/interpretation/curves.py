@@ -30,7 +30,7 @@ from distcondense.evaluate.interpretation.kaplan_meier import (
 )
 from distcondense.evaluate.part import Part, quiet
 from distcondense.evaluate.resampling import RESAMPLES, between, in_words, resampled, some_of
-from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, NORMAL, PLAIN, RANDOM, WAYS, Score
+from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, WAYS, Score, wilson_middle
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner
 from distcondense.runs.figures import LINES, STEPS, Figure, Series, Table
@@ -284,9 +284,7 @@ class Tenths:
     @property
     def band(self) -> tuple[Floats, Floats]:
         """Wilson's 95% of each observed share."""
-        z, n = NORMAL**2, self.rows
-        middle = (self.observed + z / (2 * n)) / (1 + z / n)
-        half = NORMAL / (1 + z / n) * np.sqrt(self.observed * (1 - self.observed) / n + z / (4 * n**2))
+        middle, half = wilson_middle(self.observed, self.rows)
         return np.maximum(middle - half, 0.0), np.minimum(middle + half, 1.0)
 
 

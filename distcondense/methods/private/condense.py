@@ -9,7 +9,7 @@ import math
 import secrets
 import time as clock
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,6 +50,7 @@ from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.noise import SOURCE
 from distcondense.privacy.rows import Unlisted
 from distcondense.privacy.statement import LARGE_EPSILON, Guarantee, Privacy, shown
+from distcondense.runs.figures import Figure
 
 UNKNOWN = Schema((Column("any", "continuous", low=0.0, high=1.0),), "inferred")
 SEEDS = (
@@ -130,8 +131,9 @@ def condense_each(cohort: Cohort, options: PrivateOptions, context: Context) -> 
     if len(placed) > 1:
         several = SEVERAL.format(len(placed), ", ".join(map(str, placed)))
         privacy = replace(privacy, made=several, parameters={**privacy.parameters, "ipc": list(placed)})
+    covered = to_show(learned, public.side, cohort.outcome.kind.labels)
     made = {
-        ipc: _condensed(learned, one, public, privacy, learner, splitting, timings, options.seed)
+        ipc: _condensed(learned, one, public, privacy, learner, splitting, timings, options.seed, covered)
         for ipc, one in placed.items()
     }
     return {ipc: replace(one, notes={**one.notes, "zero_order": told[ipc]}) if told else one
@@ -290,7 +292,7 @@ def _moved(
 
 def _condensed(
     learned: Learned, placed: Placed, public: Public, privacy: Privacy, learner: Any, splitting: Coins,
-    timings: dict[str, float], seed: int,
+    timings: dict[str, float], seed: int, covered: Mapping[str, tuple[Figure, ...]],
 ) -> Condensed:  # fmt: skip
     own = [cells.column for cells in learned.model.cells]
     known = public.schema.described(own)
@@ -314,7 +316,7 @@ def _condensed(
         reference_covered=True,
         learner=learner,
         unit=public.side.unit,
-        covered=to_show(learned, public.side, placed.labelled.outcome.kind.labels),
+        covered=covered,
     )
 
 
