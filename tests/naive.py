@@ -346,6 +346,16 @@ def clipped_sum(parts, owners, size, limit, margin):
     return total
 
 
+def mapped_sum(vectors, owners, size, limit, margin):
+    """Σ_person trunc(clip(Σ_rows trunc(clip(v)·limit·margin))); a coordinate that is no number is 0."""
+    shortened = []
+    for vector in vectors:
+        own = [0.0 if math.isnan(v) else max(-1e100, min(1e100, v)) for v in vector]
+        norm = max(1.0, math.sqrt(sum(v * v for v in own)))
+        shortened.append([(k, v / norm) for k, v in enumerate(own)])
+    return clipped_sum(shortened, owners, size, limit, margin)
+
+
 def logistic_pair(score, label):
     p = 1 / (1 + math.exp(-max(-30.0, min(30.0, score))))
     return p - label, p * (1 - p)

@@ -38,7 +38,7 @@ from distcondense.privacy.curves import CELLS_MAX
 from distcondense.privacy.events import Event
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.questions import Aim, Choice, Histogram, Merge, Related, Shift, Sums, Total
+from distcondense.privacy.questions import Aim, Choice, Histogram, Mapped, Merge, Related, Shift, Sums, Total
 from distcondense.privacy.rows import MARGIN, TableRows, Unlisted
 from tests import naive
 from tests.conftest import real_data
@@ -86,6 +86,23 @@ def bare(monkeypatch):
     return seen
 
 
+@dataclass(frozen=True)
+class Cells:
+    """A public map: what stands in `given` for each (cell of the first column, label), of any size at all."""
+
+    given: tuple = tuple((0.3 * k, -0.2, 2.0 - k) for k in range(6))
+    name: str = "cells"
+    columns: tuple = (0,)
+
+    @property
+    def size(self):
+        return len(self.given[0])
+
+    def values(self, codes, target):
+        assert codes.shape == (len(target["label"]), len(self.columns))
+        return np.array(self.given)[2 * codes[:, 0] + target["label"].astype(np.int64)]
+
+
 def explode(*_, **__):
     raise AssertionError("this must not be called")
 
@@ -97,6 +114,7 @@ QUESTIONS = {
     "histogram": lambda t, mu: t.histogram((0,), mu=mu),
     "sums": lambda t, mu: t.sums((0, 1), mu=mu),
     "total": lambda t, mu: t.total("hazard", mu=mu),
+    "mapped": lambda t, mu: t.mapped(Cells(), mu=mu),
 }
 
 
@@ -327,6 +345,99 @@ def test_coarse_histograms_are_those_of_the_slow_twin(people, cap, bare):
     for columns, wrong in (((1,), (1, 2)), ((1,), (0, 4)), ((1,), (0, 2, 2)), ((0, 1), (0, 2)), ((), (0,))):
         with pytest.raises(SettingsError, match="must name bins of one column"):
             t.histogram(columns, by="label", mu=MU, starts=wrong)
+
+
+# ---- sums of a public map
+
+
+WILD = ((1.0, 0.0, 0.0), (math.nan, 3.0, -4.0), (math.inf, 0.0, 1.0), (-math.inf, math.inf, 0.5), (1e300, -1e300, 0.0),
+        (0.1, 0.2, -0.3))  # fmt: skip
+
+
+@pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
+@pytest.mark.parametrize("given", [Cells.given, WILD])
+def test_mapped_sums_are_those_of_the_slow_twin(people, cap, given, bare):
+    codes, label, _, person = random_rows(80, people)
+    t = table(codes, label, sizes=[3, 4], person=person, rows_per_person=cap)
+    noisy = t.mapped(Cells(given), mu=MU)
+    owners = naive.people(person, cap)
+    vectors = [given[2 * int(row[0]) + int(y)] for row, y in zip(codes, label, strict=True)]
+    slow = np.array(naive.mapped_sum(vectors, owners, 3, LIMIT, MARGIN))
+    assert np.max(np.abs(bare[-1] - slow)) <= 2 * len(owners)
+    assert noisy == pytest.approx(slow / LIMIT, rel=1e-8, abs=1e-6)
+    event = t.ledger.events[-1]
+    assert (event.query, event.by, event.columns, event.cells, event.cost) == ("mapped", "cells", ("x0",), 3, MU)
+    assert event.words == "sum of cells"
+
+
+@pytest.mark.parametrize("given", [Cells.given, WILD])
+def test_no_person_moves_a_mapped_sum_by_more_than_it_costs_whatever_the_map_gives(given, bare):
+    """Exhaustive: every person of one to three rows; no warning is given, for it would depend on a patient."""
+    base, owner = [(0, 1), (2, 0), (1, 1)], [10, 30, 10]
+    kinds = list(itertools.product((0, 1, 2), (0, 1)))
+    furthest = 0.0
+    for rows in (rows for count in (1, 2, 3) for rows in itertools.product(kinds, repeat=count)):
+        answers = []
+        for every, who in ((base, owner), ([*base[:1], *rows, *base[1:]], [10, *[20] * len(rows), 30, 10])):
+            t = table(
+                [[c] for c, _ in every], [y for _, y in every], person=np.array(who), rows_per_person=2
+            )  # fmt: skip
+            t.mapped(Cells(given), mu=MU)
+            answers.append(bare[-1])
+        moved = math.sqrt(sum(int(v) ** 2 for v in answers[1] - answers[0])) / LIMIT
+        assert moved <= 1.0
+        furthest = max(furthest, moved)
+    assert furthest > 0.999
+
+
+@pytest.mark.parametrize("missing", ["_shrink", "_lengths"])
+def test_a_mapped_sum_that_is_not_clipped_would_be_noticed(missing, bare, monkeypatch):
+    """Rows are shortened first, then persons: without either step one person moves the sum too far."""
+    monkeypatch.setattr(behind, missing, lambda length, *_: np.ones(len(length)))
+    joined = table([[0], [2], [2]], [0, 0, 0], person=np.array([1, 2, 2]), rows_per_person=2)
+    assert norm_of_change(bare, lambda t: t.mapped(Cells(), mu=MU), joined, table([[0]], [0])) > LIMIT
+
+
+@given(st.permutations(list(range(40))), st.sampled_from([1, 7, 3 * 2**15]))
+def test_a_mapped_sum_does_not_depend_on_order_or_on_how_many_rows_are_taken_at_a_time(order, values):
+    codes, label, _, person = random_rows(40, 25, seed=3)
+    answers = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise, "discrete_gaussian", lambda sums, scale: sums)
+        for rows in (np.arange(40), np.array(order)):
+            t = table(codes[rows], label[rows], sizes=[3, 4], person=person[rows], rows_per_person=40)
+            answers.append(t.mapped(Cells(), mu=MU).tolist())
+            patch.setattr(behind, "VALUES", values)
+    assert answers[0] == answers[1]
+
+
+def test_a_map_sees_merged_cells_and_its_answer_is_kept_and_given_again(bare, tmp_path, monkeypatch):
+    codes, label, _, _ = random_rows(30)
+    path, kept = tmp_path / "ledger.jsonl", []
+    for again in (False, True):
+        t = table(codes, label, sizes=[3, 4], ledger=Ledger(path))
+        t.bins(0, np.array([0, 1, 1]))
+        if again:
+            monkeypatch.setattr(TableRows, "answer", explode)
+        kept.append(t.mapped(Cells(), mu=MU).tolist())
+    coarse = table(np.minimum(codes, 1), label, sizes=[2, 4])
+    monkeypatch.undo()
+    assert kept[0] == kept[1]
+    monkeypatch.setattr(noise, "discrete_gaussian", lambda sums, scale: sums)
+    assert coarse.mapped(Cells(), mu=MU).tolist() == kept[0]
+
+
+def test_a_map_without_a_name_or_with_more_coordinates_than_the_reserve_is_refused(monkeypatch):
+    codes, label, _, _ = random_rows(5)
+    t = table(codes, label, sizes=[3, 4])
+    monkeypatch.setattr(TableRows, "answer", explode)
+    for wrong, what in (
+        (Cells(name=""), "must have a name"), (Cells(((),)), "1 to"), (Cells(columns=(2,)), "between 0 and 1"),
+        (Cells((range(CELLS_MAX + 1),)), "must have a name and"),
+    ):  # fmt: skip
+        with pytest.raises(SettingsError, match=what):
+            t.mapped(wrong, mu=MU)
+    assert t.ledger.events == ()
 
 
 # ---- values that nobody has listed
@@ -1334,6 +1445,7 @@ def test_an_observer_sees_exactly_what_leaves_the_gate():
     left.append(np.concatenate(t.sums((0, 1), mu=MU)))
     left.append(t.choose(2, columns=[1, 0]))
     left.append(np.array([t.related([(0, 1)], [np.full((3, 2), 1.5)], [2.0])]))
+    left.append(t.mapped(cells := Cells(), mu=MU))
     assert [question for question, _, _ in notes.answers[:4]] == [
         Total("hazard"), Histogram((0,), "stratum"), Sums((0, 1)), Choice(2, (1, 0), (1, 1)),
     ]  # fmt: skip
@@ -1341,10 +1453,14 @@ def test_an_observer_sees_exactly_what_leaves_the_gate():
     assert isinstance(related, Related)
     assert (related.pairs, related.ahead) == (((0, 1),), (2.0,))
     assert related.expected[0].tolist() == [[1.5, 1.5]] * 3
+    mapped = notes.answers[5][0]
+    assert isinstance(mapped, Mapped)
+    assert mapped.map is cells
     assert [replace(event, run=ledger.run) for _, event, _ in notes.answers] == list(ledger.events)
     told = [noisy for *_, noisy in notes.answers]
     units = [noisy / (LIMIT * MARGIN) for noisy in told[:3]]
     again = [SURVIVAL.statistics["hazard"].undo(units[0]), units[1], units[2], np.array([1, 0])[told[3]], told[4]]
+    again.append(told[5] / (LIMIT * MARGIN))
     for seen, answer in zip(again, left, strict=True):
         assert seen.tolist() == answer.tolist()
     aimed, merged, shifted = notes.steps

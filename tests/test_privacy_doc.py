@@ -230,7 +230,7 @@ def test_a_constant_left_out_of_the_table_would_be_noticed() -> None:
 
 def test_the_gate_has_the_answers_the_document_lists_and_no_other() -> None:
     public = {name for name in dir(PrivateTable) if not name.startswith("_")}
-    answers = {"categories", "histogram", "sums", "total", "choose", "related"}
+    answers = {"categories", "histogram", "sums", "total", "mapped", "choose", "related"}
     steps = {"shift", "bins", "adopt"}
     known = {"names", "sizes", "budget", "ledger", "objective", "groups", "spent"}  # schema, plan and ledger only
     assert public == answers | steps | known

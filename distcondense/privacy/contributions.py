@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from distcondense.arrays import Floats
+from distcondense.arrays import Codes, Floats
 
 FINITE = 1e100  # of public numbers, so that no product of two overflows: a warning would depend on a patient
 SCORE_MAX = 30.0  # scores are clipped to ±30 before any exponential
@@ -77,4 +77,33 @@ class Objective(Protocol):
 
     def continues(self, earlier: Objective) -> bool:
         """Whether this may take the place of `earlier` as a public step: same kind, same grid."""
+        ...
+
+
+class PublicMap(Protocol):
+    """A public map of a row to a vector, whose sum over persons may be asked (`questions.py: Mapped`).
+
+    It need not be bounded: the rows behind the gate shorten what is longer than 1, and count what is no number as 0.
+    """
+
+    @property
+    def name(self) -> str:
+        """For the reader of a ledger."""
+        ...
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The columns it looks at."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Coordinates."""
+        ...
+
+    def values(self, codes: Codes, target: Target) -> Floats:
+        """(n, columns) cells and the prepared outcome of n rows → (n, size).
+
+        Each row by itself, also in floating point: its bits must not depend on its place among rows or on their number.
+        """
         ...

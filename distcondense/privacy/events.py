@@ -10,7 +10,7 @@ from distcondense.errors import SettingsError
 
 Kind = Literal["gaussian", "choice", "nonprivate"]  # which noise, hence how it is accounted for
 # what was asked; "table": all of it, with nothing in between
-Query = Literal["histogram", "categories", "sums", "total", "choice", "table"]
+Query = Literal["histogram", "categories", "sums", "total", "mapped", "choice", "table"]
 Unit = Literal["row", "person"]  # whose presence is protected
 
 
@@ -26,7 +26,7 @@ class Event:
     picks: int = 1  # choice: number of picks
     sensitivity: float = 1.0  # Δ in the query's own units, for the reader
     noise: float = 0.0  # σ in the query's own units, for the reader
-    by: str = ""  # histogram: how rows are grouped; total: the name of the statistic
+    by: str = ""  # histogram: how rows are grouped; total: the name of the statistic; mapped: that of the map
     unit: Unit = "row"
     run: str = ""  # a random name of the run that asked; stamped by the ledger
     delta: float = 0.0  # categories: probability at most that a value only one person brings is told
@@ -75,6 +75,8 @@ class Event:
             return "histogram" if self.by in ("", "none") else f"histogram by {self.by}"
         if self.query == "total":
             return f"total of {self.by}"
+        if self.query == "mapped":
+            return f"sum of {self.by}"
         if self.query == "choice":
             return "choice of a pair of columns" if self.by == "pairs" else "choice of columns"
         return "gradient sums"

@@ -35,7 +35,7 @@ from distcondense.errors import BudgetError, CohortError, SettingsError
 from distcondense.privacy import noise
 from distcondense.privacy.accountant import named, totals
 from distcondense.privacy.budget import Budget
-from distcondense.privacy.contributions import Objective, Target
+from distcondense.privacy.contributions import Objective, PublicMap, Target
 from distcondense.privacy.curves import CELLS_MAX
 from distcondense.privacy.events import Event, Query, Unit
 from distcondense.privacy.ledger import Ledger
@@ -44,6 +44,7 @@ from distcondense.privacy.questions import (
     Aim,
     Choice,
     Histogram,
+    Mapped,
     Merge,
     Named,
     Question,
@@ -264,6 +265,16 @@ class PrivateTable:
         return statistic.undo(
             self._gaussian(Total(name), "total", statistic.size, mu, by=name, noise_at_1=statistic.unit)
         )
+
+    def mapped(self, map_: PublicMap, *, mu: float) -> Floats:
+        """(size,) noisy sum over persons of a public map of their rows. Δ = 1: longer vectors are shortened.
+
+        Of each row, then of each person's sum; what is no number counts as 0, without a word.
+        """
+        columns, size = self._columns(map_.columns), int(map_.size)
+        if not 1 <= size <= CELLS_MAX or not map_.name:
+            raise SettingsError("map", f"must have a name and 1 to {CELLS_MAX} coordinates", found=f"{size}")
+        return self._gaussian(Mapped(map_), "mapped", size, mu, columns=columns, by=map_.name)
 
     def choose(self, count: int, columns: Sequence[int] | None = None, *, coarse: Sequence[int] | None = None) -> Index:
         """The `count` columns with the largest Σ |Σ g|, by peeled exponential mechanisms at the budget's ε₀.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from distcondense.arrays import Codes, Floats
-from distcondense.privacy.contributions import Objective
+from distcondense.privacy.contributions import Objective, PublicMap
 
 # ---- questions: each is answered by a vector of integers, then noised ------------------------------------------
 
@@ -68,7 +68,14 @@ class Related:
     ahead: tuple[float, ...]
 
 
-Question = Histogram | Named | Sums | Total | Choice | Related
+@dataclass(frozen=True, eq=False)
+class Mapped:
+    """A public map of rows, summed over persons: a row's vector counts up to norm 1, and so does a person's sum."""
+
+    map: PublicMap
+
+
+Question = Histogram | Named | Sums | Total | Choice | Related | Mapped
 
 # ---- public steps: row by row, so that neighbours stay neighbours ----------------------------------------------
 

@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.arrays import Codes, Floats, Index
-from distcondense.privacy.contributions import Objective, Target
+from distcondense.privacy.contributions import FINITE, Objective, PublicMap, Target
 from distcondense.privacy.questions import (
     Adopt,
     Aim,
     Choice,
     Histogram,
+    Mapped,
     Merge,
     Named,
     Question,
@@ -42,6 +43,7 @@ MU_MAX = 8.0  # one answer at μ = 8 protects nobody (ε over 60); the bound kee
 CHUNK = 2**15
 ROWS_ALL_MAX = 2**27  # ROWS_ALL_MAX·GRID·MU_MAX = 2⁶²: integer sums cannot overflow
 ROWS_MAX = 2**16  # of one person: their float64 sums of integers are exact too, of up to 32 scores
+VALUES = 2**21  # of a map, computed at a time
 SLOTS_KEPT = 64  # groupings of people with several rows that are remembered
 
 _Slots = tuple[tuple[int, ...], str, tuple[int, ...]]  # (columns, by, starts) of a grouping
@@ -196,6 +198,8 @@ class TableRows:
                 return self.choice_scores(among, widths, limit)
             case Related(pairs, expected, ahead):
                 return self.pair_scores(pairs, expected, ahead, limit)
+            case Mapped(map_):
+                return self.mapped(map_, limit)
             case _:
                 assert_never(question)
 
@@ -262,6 +266,32 @@ class TableRows:
             scores.append(int(np.abs(self._pairs[key] - public).sum()) + math.trunc(start * limit))
         return np.array(scores, np.int64)
 
+    def mapped(self, map_: PublicMap, limit: float) -> Index:
+        """Σ over people of clip(Σ rows clip(map(row))), so many people at a time that memory is bounded."""
+        total, step = np.zeros(map_.size, np.int64), min(CHUNK, max(1, VALUES // map_.size))
+        for start in range(0, self.single, step):
+            vectors = self._row_vectors(map_, slice(start, min(start + step, self.single)), limit)
+            total += vectors.sum(0).astype(np.int64)
+        edges = np.flatnonzero(np.diff(self.owner, prepend=-1, append=-1))  # where each person's rows begin
+        people = max(1, step // self.most)
+        for first in range(0, len(edges) - 1, people):
+            begin = edges[first : first + people + 1]
+            vectors = self._row_vectors(map_, slice(self.single + begin[0], self.single + begin[-1]), limit)
+            own = np.add.reduceat(vectors, begin[:-1] - begin[0])
+            total += np.trunc(own * _shrink(_lengths(own), limit)[:, None]).sum(0).astype(np.int64)
+        return total
+
+    def _row_vectors(self, map_: PublicMap, part: slice, limit: float) -> Floats:
+        """(rows, size) whole numbers, of each row together at most `limit`; what is no number is 0."""
+        codes = np.empty((part.stop - part.start, len(map_.columns)), np.int64)
+        for place, column in enumerate(map_.columns):
+            codes[:, place] = self.codes[column][part]
+        target = {name: values[part] for name, values in self.target.items()}
+        with np.errstate(all="ignore"):  # a warning would depend on a patient
+            given = np.array(map_.values(codes, target), np.float64)
+        given = np.clip(np.nan_to_num(given, nan=0.0), -FINITE, FINITE)
+        return np.trunc(given * (limit * MARGIN / np.maximum(_lengths(given), 1.0))[:, None])
+
     def _sum(self, columns: tuple[int, ...], values: list[Floats], limit: float) -> Index:
         """Σ over people of their clipped vectors: coordinate (value, cell). A single row has norm ≤ 1 already."""
         factor, cell, cells = limit * MARGIN, self.cell(columns), self.count(columns)
@@ -301,6 +331,14 @@ def _shrink(length: Floats, limit: float) -> Floats:
     """Factor that brings each length under the limit, with the margin."""
     bound = limit * MARGIN
     return bound / np.maximum(length, bound)
+
+
+def _lengths(vectors: Floats) -> Floats:
+    """(n,) L2 norms of the rows of (n, size); squares are added from left to right, so no row depends on another."""
+    square = np.zeros(len(vectors))
+    for column in range(vectors.shape[1]):
+        square += vectors[:, column] * vectors[:, column]
+    return np.sqrt(square)
 
 
 def _add(cell: Codes, values: Floats, cells: int, factor: float = 1.0) -> Index:
