@@ -780,3 +780,40 @@ def implied(when, then, row):
 
 def nested(allowed, part, whole, row):
     return row[part] is None or row[whole] is None or row[part] in allowed[row[whole]]
+
+
+# ---- kde-knn (paper 003 §3.8) --------------------------------------------------------------------------------
+
+
+def mean_dcr(rows):
+    """Eq. 3: σ, the mean over rows of the least distance to another row."""
+    total = 0.0
+    for j in range(len(rows)):
+        total += min(math.dist(rows[j], rows[i]) for i in range(len(rows)) if i != j)
+    return total / len(rows)
+
+
+def knn_class(row, rows, label, neighbours):
+    """The class most of the nearest rows have by Manhattan distance; rows and classes in order where they are equal."""
+    near = sorted(range(len(rows)), key=lambda i: (sum(abs(a - b) for a, b in zip(row, rows[i], strict=True)), i))
+    votes: dict[int, int] = {}
+    for i in near[:neighbours]:
+        votes[int(label[i])] = votes.get(int(label[i]), 0) + 1
+    return min(votes, key=lambda c: (-votes[c], c))
+
+
+def kde_knn(rows, label, wanted, count, neighbours, sigma, rng, batch, legal):
+    """Steps 1 to 7 for one class: indices of drawn rows that pass, and the rows, in order of drawing."""
+    own = [row for row, c in zip(rows, label, strict=True) if c == wanted]
+    d = len(own[0])
+    h, least = len(own) ** (-1 / (d + 4)), sigma * mean_dcr(rows)
+    kept, number = [], 0
+    while len(kept) < count:
+        chosen, noise = rng.integers(0, len(own), batch), rng.standard_normal((batch, d))
+        for k in range(batch):
+            row = legal([float(own[chosen[k]][j]) + h * noise[k][j] for j in range(d)])
+            again = knn_class(row, rows, label, neighbours) == wanted
+            if again and min(math.dist(row, other) for other in rows) >= least and len(kept) < count:
+                kept.append((number + k, row))
+        number += batch
+    return kept

@@ -121,7 +121,8 @@ def places(names: tuple[str, ...], own: str, exceptions: dict[str, str]) -> list
     for path in SOURCES:
         where = path.relative_to(PACKAGE).as_posix()
         if where not in exceptions:
-            found += [f"{where}: {name}" for name in said(path, set(names)) if not where.startswith(f"{own}/{name}")]
+            inside = {name: f"{own}/{name.replace('-', '_')}" for name in names}
+            found += [f"{where}: {name}" for name in said(path, set(names)) if not where.startswith(inside[name])]
     return found
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _HOMES = {  # name → module:object, in the order in which help lists them; the first is the default
     "private": "distcondense.methods.private:METHOD",
     "published": "distcondense.methods.published:METHOD",
+    "kde-knn": "distcondense.methods.kde_knn:METHOD",
 }
 _LOADED: dict[str, Method] = {}
 OLD_WORDS = {"mechanism": "method"}  # what a setting was called before
@@ -345,6 +346,8 @@ def takes_several(method: Method) -> bool:
 def _instead(name: str, method: Method, legal: list[str]) -> str:
     if name in OLD_WORDS:
         return f"{name} is called {OLD_WORDS[name]} now"
+    if name in ("epsilon", "delta") and method.guarantee == "none":  # not a setting that was forgotten: there is none
+        return f"method {method.name} gives no privacy guarantee, whatever the {name}: for one say {default_method()}"
     others = [other.name for other in methods() if name in {entry.name for entry in fields(other.Options)}]
     if others:
         return f"{name} belongs to method {' and '.join(others)}: leave it out, or say that method"

@@ -22,6 +22,18 @@ NO_SUM: dict[NoSum, tuple[str, str]] = {
         "the {} guarantee is without a common bound: the runs protect different units, rows and persons",
     ),
 }
+# what stands behind a statement whose method gives no words of its own: those of paper 000, as files of 0.1 have them
+PAPER_000: dict[str, tuple[str, ...]] = {
+    "none": ("This table was optimised against a model of real patients without any noise.",),
+    "as-published": (
+        "That accounting holds only if the reference model is public and one patient changes each step's gradient "
+        "by at most the clipping norm; neither is true here.",
+    ),
+}
+NOT_COUNTED = (
+    "Not counted in either: the choice of noise levels and of the clipping norm, the stopping step, scaling by "
+    "training means, and the range of the labels."
+)
 LARGE_EPSILON = 10.0
 LARGE_DELTA = 1e-3
 ALMOST, SIMILAR = 0.3, 0.6  # membership advantages up to which a person in the table is as good as one who is not
@@ -54,6 +66,7 @@ class Privacy:
     advantage_with_earlier_runs: float | None = None
     epsilon_at_last_step: float | None = None  # as-published: the run went on to here, and its history was looked at
     worst_case_epsilon: str = ""  # as-published: end to end, of the same noise: a number, "over 100" or "none"
+    why: tuple[str, ...] = ()  # as-published, none: why it is no more than that, in the method's own sentences
     made: str = "the synthetic rows were made"  # end-to-end: from the answers alone
     earlier_runs: str = "Earlier runs in this folder"  # end-to-end: who else read the same patients
     constants: str = ""  # SHA-256 of the method's constants, which are public
@@ -105,11 +118,9 @@ class Privacy:
         assert self.epsilon is not None
         claim = f"ε = {shown(self.epsilon, 4)} at δ = {self.delta:g}"
         if not self.charged:
-            assert self.epsilon_at_last_step is not None
-            return (
-                f"guarantee: {self.guarantee}, {claim} at the released step "
-                f"(ε = {shown(self.epsilon_at_last_step, 4)} at the last step): not a theorem about patients."
-            )
+            last = self.epsilon_at_last_step
+            steps = "" if last is None else f" at the released step (ε = {shown(last, 4)} at the last step)"
+            return f"guarantee: {self.guarantee}, {claim}{steps}: not a theorem about patients."
         whom = "for every person in the table" if self.unit == "person" else "for every row"
         condition = (
             "" if self.guarantee == "end-to-end" else ", only if what was read off the patients is public anyway"
@@ -120,11 +131,7 @@ class Privacy:
         """What a data-protection officer should read: first the claim, then the details."""
         parts = [self.sentence()]
         if self.guarantee == "none":
-            parts.append(
-                "This table was optimised against a model of real patients without any noise. "
-                "Treat it as patient data: do not hand it over."
-            )
-            return " ".join(parts)
+            return " ".join((*parts, *self._why, "Treat it as patient data: do not hand it over."))
         parts += [*self._inferred_words(), *(self._end_to_end() if self.charged else self._as_published())]
         return " ".join(part for part in parts if part)
 
@@ -203,13 +210,15 @@ class Privacy:
 
     def _as_published(self) -> list[str]:
         return [
-            "That accounting holds only if the reference model is public and one patient changes each step's gradient "
-            "by at most the clipping norm; neither is true here.",
+            *self._why,
             f"End to end, the worst case of the same noise is an ε of {self.worst_case_epsilon}.",
-            "Not counted in either: the choice of noise levels and of the clipping norm, the stopping step, scaling by "
-            "training means, and the range of the labels.",
+            "" if self.why else NOT_COUNTED,
             "This is a reproduction of a paper.",
         ]
+
+    @property
+    def _why(self) -> tuple[str, ...]:
+        return tuple(self.why) or PAPER_000[self.guarantee]
 
     def to_dict(self) -> dict[str, Any]:
         """For privacy.json, whose numbers are all finite: what is unbounded is so in words."""

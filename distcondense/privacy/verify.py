@@ -32,6 +32,7 @@ ROUNDING = 1e-9
 NOISE_ROUNDING = 1e-6  # relative
 LEFT_OUT = 1e-5  # relative to 1 + ε: a ledger this far below the stated ε lacks an entry
 DIGITS = 6
+NOTHING = "no privacy guarantee"
 CHOSEN = (
     "columns were chosen, so the two accountants bound the picks differently and need not give one number: they agree "
     "where neither is below the Gaussian part alone and the first is at most √(4/3) of the second"
@@ -43,8 +44,8 @@ class Verified:
     """What a ledger adds up to, beside what the file states."""
 
     guarantee: str
-    stated: float
-    delta: float
+    stated: float | None  # None where no guarantee is stated
+    delta: float | None
     accountants: dict[str, float]  # name → ε
     events: int
     agree: bool  # the two accountants, in the sense their docstring gives
@@ -58,11 +59,13 @@ class Verified:
         )  # fmt: skip
 
     @property
-    def replayed(self) -> float:
-        return next(iter(self.accountants.values()))
+    def replayed(self) -> float | None:
+        return next(iter(self.accountants.values()), None)
 
     @property
     def pays(self) -> bool:
+        if self.stated is None or self.replayed is None:  # nothing is promised
+            return self.stated is None
         return self.agree and self.replayed <= self.stated + ROUNDING
 
     @property
@@ -70,7 +73,8 @@ class Verified:
         return self.pays and not self.contradictions
 
     def lines(self) -> list[str]:
-        claim = f"ε = {shown(self.stated, DIGITS)} ({self.guarantee}) at δ = {self.delta:g}"
+        claim = NOTHING if self.stated is None else f"ε = {shown(self.stated, DIGITS)} ({self.guarantee}) at δ = "
+        claim += "" if self.delta is None else f"{self.delta:g}"
         out = [f"stated:   {claim}, {self.events} ledger entries"]
         out += [
             f"replayed: ε = {shown(value, DIGITS)} ({self.guarantee}) by {name}"
@@ -86,6 +90,8 @@ class Verified:
             return f"THE LEDGER DOES NOT PAY FOR THE STATED ε ({self.guarantee})"
         if self.contradictions:
             return f"LEDGER, STATEMENT AND RELEASE DO NOT BELONG TOGETHER ({self.guarantee}): see what is wrong above"
+        if self.stated is None:
+            return f"{NOTHING.upper()}, and the statement says so: treat the table as patient data"
         return (
             f"the ledger pays for the stated ε: the entries listed add up to the stated ε ({self.guarantee}); a file "
             "that was forged as a whole cannot be seen from it, only from a signature"
@@ -101,11 +107,13 @@ def verify(path: Path) -> Verified:
     try:
         stated = json.loads(file.read_text(encoding="utf-8"))
         guarantee = stated["guarantee"]
-        if guarantee == "none" or guarantee not in get_args(Guarantee):
+        if guarantee not in get_args(Guarantee):
             raise RunFolderError(
-                str(file), "must state a guarantee", found="none" if guarantee == "none" else "an unknown one",
+                str(file), "must state a guarantee by its name", found="an unknown one",
                 fix="treat the table as patient data",
             )  # fmt: skip
+        if guarantee == "none":
+            return _without(stated).plus(*unbound(stated, file.parent, whole=path.is_dir()))
         epsilon, delta = float(stated["epsilon"]), float(stated["delta"])
         if guarantee == "as-published":
             found = _as_published(stated, epsilon, delta)
@@ -147,6 +155,14 @@ def _charged(stated: dict[str, Any], epsilon: float, delta: float) -> Verified:
         stated["guarantee"], epsilon, delta, {names[0]: found.epsilon, names[1]: second}, len(events), found.agree,
         tuple(wrong), (CHOSEN,) if found.picks else (),
     )  # fmt: skip
+
+
+def _without(stated: dict[str, Any]) -> Verified:
+    """No guarantee: then nothing in the file may sound like one."""
+    names = ("epsilon", "delta", "membership_advantage", "epsilon_with_earlier_runs", "epsilon_at_last_step")
+    said = [name for name in names if stated[name] is not None] + [n for n in ("ledger", "trade_off") if stated[n]]
+    wrong = [f"{name} is stated where no guarantee is" for name in said]
+    return Verified("none", None, None, {}, 0, True, (*wrong, *_wrong_words(stated)))
 
 
 def _wrong_noise(events: Sequence[Event]) -> list[str]:
@@ -203,7 +219,7 @@ def _with_folder(found: Verified, stated: dict[str, Any], internal: Path) -> Ver
     else:
         notes.append(f"internal/ledger.jsonl holds the same {len(events)} entries")
     if earlier:
-        both, said = with_earlier(events, earlier, found.delta), stated["epsilon_with_earlier_runs"]
+        both, said = with_earlier(events, earlier, float(stated["delta"])), stated["epsilon_with_earlier_runs"]
         total = NO_SUM[both][0] if isinstance(both, str) else f"ε = {shown(both or 0.0, DIGITS)}"
         notes.append(f"internal/earlier.jsonl holds {len(earlier)} entries of earlier runs, together {total}")
         low = isinstance(both, float) and isinstance(said, int | float) and said < both - ROUNDING

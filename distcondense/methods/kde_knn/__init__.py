@@ -1,0 +1,40 @@
+"""The method `kde-knn` (paper 003 §3.8): rows drawn from a kernel density of each class, those kept that pass a filter.
+
+No privacy guarantee: every row is a patient's row plus kernel noise, and a distance filter is no differential privacy
+(the paper says so itself). It is here to be compared with, and refuses to be called private.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from distcondense.methods.base import Condensed, Context, refuse_kind
+from distcondense.methods.kde_knn.options import KdeKnnOptions
+
+if TYPE_CHECKING:
+    from distcondense.data.cohort import Cohort, Facts
+
+CLASSES = ("probability", "probabilities")  # what models of an outcome with classes say
+
+
+class KdeKnn:
+    """No guarantee: a custodian's comparison."""
+
+    name: ClassVar[str] = "kde-knn"
+    about: ClassVar[str] = "paper 003: NO PRIVACY GUARANTEE, patients' rows plus kernel noise, filtered"
+    guarantee: ClassVar[str] = "none"
+    Options: ClassVar[Any] = KdeKnnOptions
+
+    def takes(self, kind: Any) -> bool:
+        return next(iter(kind.learners.values())).link in CLASSES
+
+    def refuse(self, facts: Facts, options: KdeKnnOptions) -> None:
+        refuse_kind(self, facts.kind)
+
+    def condense(self, cohort: Cohort, options: KdeKnnOptions, context: Context) -> Condensed:
+        from distcondense.methods.kde_knn.condense import condense
+
+        return condense(cohort, options, context)
+
+
+METHOD = KdeKnn()
