@@ -131,6 +131,8 @@ def condense(
     run = folder.run if folder else new_run()
     context = Context(threads=threads, say=say_and_log, folder=folder, cluster=cluster, run=run, odometer=account)
     context = context if progress is None else replace(context, progress=progress)
+    if folder and cohort.read_as:
+        folder.log(f"table read as {cohort.read_as}")
     try:
         _charge(chosen, cohort, settings, context)
         result, figures = _run(chosen, cohort, settings, identity, context)
@@ -202,21 +204,23 @@ def evaluate_run(
     return found
 
 
-def read_again(run: str | Path, table: str | Path, *, site: bool = False) -> Cohort:
+def read_again(
+    run: str | Path, table: str | Path, *, site: bool = False, how: Mapping[str, str] | None = None
+) -> Cohort:
     """A table as the run's own was read: the same columns, schema and markers; for `evaluate_run`.
 
-    site: it is another site's, whose errors say so.
+    site: it is another site's, whose errors say so. how: separator, encoding and decimal, where they are not the run's.
     """
     folder = RunFolder(Path(run))
     try:
-        how = dict(json.loads((folder.internal / "run.json").read_text(encoding="utf-8"))["data"]["how"])
+        then = dict(json.loads((folder.internal / "run.json").read_text(encoding="utf-8"))["data"]["how"])
     except (OSError, ValueError, KeyError, TypeError):
         raise RunFolderError(
             f"run folder {folder.path}", "must hold a finished run of this version", found="no run.json that says how "
             "its table was read", fix="say the folder that condense wrote, or use dc.evaluate with the cohort",
         ) from None  # fmt: skip
-    schema = None if how["schema"] is None else Schema.from_dict(how["schema"], where="run.json")
-    said = {**how, "schema": schema, "ignore": tuple(how["ignore"])}
+    schema = None if then["schema"] is None else Schema.from_dict(then["schema"], where="run.json")
+    said = {**then, **(how or {}), "schema": schema, "ignore": tuple(then["ignore"])}
     try:
         return Cohort.from_file(table, **{name: value for name, value in said.items() if value is not None})
     except CohortError as error:

@@ -53,6 +53,16 @@ Marker = Annotated[
     list[str] | None,
     typer.Option("--missing-marker", help="Text that marks a hole in a CSV, e.g. '?'. May be repeated."),
 ]
+Separator = Annotated[
+    str | None,
+    typer.Option(
+        help="Sign between a CSV's fields: comma, semicolon, tab, bar or the sign; read off its first line if not said."
+    ),
+]
+Encoding = Annotated[
+    str | None, typer.Option(help="A CSV's encoding, e.g. utf-8, cp1252; read off its first line if not said.")
+]
+Decimal = Annotated[str | None, typer.Option(help="A CSV's decimal sign, . or , ; its numbers show it if not said.")]
 Threads = Annotated[int | None, typer.Option(help="Threads to use; all cores if not said.")]
 Ray = Annotated[
     str | None,
@@ -64,6 +74,13 @@ def markers(said: list[str] | None) -> dict[str, Any]:
     from distcondense.data.tables import MISSING_MARKERS
 
     return {"missing_markers": (*MISSING_MARKERS, *said)} if said else {}
+
+
+def written(separator: str | None, encoding: str | None, decimal: str | None) -> dict[str, str]:
+    """How a CSV is written, as far as it was said; refused before a table is read."""
+    from distcondense.data.dialect import Dialect
+
+    return Dialect.of(separator, encoding, decimal).stated()
 
 
 def refuse_old_words(said: Mapping[str, Any]) -> None:

@@ -12,16 +12,20 @@ from typing import Annotated, Any, get_args
 import typer
 
 from distcondense.cli.common import (
+    Decimal,
+    Encoding,
     Force,
     Json,
     Marker,
     Quiet,
     Ray,
+    Separator,
     Threads,
     app,
     cluster_of,
     markers,
     refuse_old_words,
+    written,
 )
 from distcondense.data.roles import ROLES
 from distcondense.errors import DistcondenseWarning
@@ -66,6 +70,9 @@ def fixed(
         typer.Option(help="The table's public schema (TOML); method private needs one.", rich_help_panel=TABLE),
     ] = None,
     missing_marker: Marker = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The run folder to write.", rich_help_panel=RUN)
     ] = Path("run"),
@@ -107,6 +114,7 @@ def fixed(
     chosen = method_named(said.pop("method", default_method()))
     options = options_of(chosen, said)
     cluster = cluster_of(ray, actors=actors, num_cpus=num_cpus, num_gpus=num_gpus)
+    how = markers(missing_marker) | written(separator, encoding, decimal)
     known = Schema.from_toml(schema) if schema else None
     goal = Goal.of(positive=positive, kind=kind, **columns)
     with warnings.catch_warnings():  # said once, by the run itself
@@ -118,7 +126,7 @@ def fixed(
             account.check(new_run(), planned(chosen, facts, options), method=chosen.name, guarantee=options.promise)
     cohort = Cohort.from_file(
         table, **columns, positive=positive, kind=kind, person_id=person_id, ignore=ignore or (), schema=known,
-        **markers(missing_marker),
+        **how,
     )  # fmt: skip
     console = Console(quiet=quiet or as_json)
     with console.progress() as progress:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from distcondense.cli.common import A_RUN, Json, Quiet, Threads, app, attack_app
+from distcondense.cli.common import A_RUN, Decimal, Encoding, Json, Quiet, Separator, Threads, app, attack_app, written
 
 Run = Annotated[Path, typer.Argument(help="The run folder that condense wrote.")]
 Data = Annotated[str, typer.Option("--data", help="The table it was made of, a path or URI; read as it was then.")]
@@ -29,6 +29,9 @@ def evaluate(
     attacks: Annotated[bool, typer.Option("--attacks", help="The attacks too: see distcondense attack.")] = False,
     seed: Seed = 0,
     threads: Threads = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -39,7 +42,8 @@ def evaluate(
     from distcondense.evaluate.suite import ATTACKS, LIKENESS, UTILITY
 
     chosen = (*UTILITY, *LIKENESS, *(ATTACKS if attacks else ())) if parts is None else _list(parts)
-    _measure(run, data, chosen, external or (), 0, seed, threads, quiet=quiet, as_json=as_json)
+    how = written(separator, encoding, decimal)
+    _measure(run, data, chosen, external or (), 0, seed, threads, how, quiet=quiet, as_json=as_json)
 
 
 @attack_app.command(A_RUN, hidden=True)
@@ -54,6 +58,9 @@ def attack_run(
     ] = 0,
     seed: Seed = 0,
     threads: Threads = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -61,7 +68,8 @@ def attack_run(
     from distcondense.evaluate.suite import ATTACKS
 
     chosen = tuple(ATTACKS) if attacks is None else _list(attacks)
-    _measure(run, data, ("copies", *chosen), (), shadows, seed, threads, quiet=quiet, as_json=as_json)
+    how = written(separator, encoding, decimal)
+    _measure(run, data, ("copies", *chosen), (), shadows, seed, threads, how, quiet=quiet, as_json=as_json)
 
 
 def _list(said: str) -> tuple[str, ...]:
@@ -70,7 +78,7 @@ def _list(said: str) -> tuple[str, ...]:
 
 def _measure(
     run: Path, data: str, parts: Sequence[str], external: Sequence[str], shadows: int, seed: int, threads: int | None,
-    *, quiet: bool, as_json: bool,
+    how: Mapping[str, str], *, quiet: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from distcondense.api import evaluate_run, read_again
     from distcondense.data.tables import table_name
@@ -80,8 +88,8 @@ def _measure(
     Asked(tuple(parts))  # refused before a large table is read
     console = Console(quiet=quiet or as_json)
     console.say(f"reading {table_name(data)}")
-    cohort = read_again(run, data)
-    sites = {table_name(one): read_again(run, one, site=True) for one in external}
+    cohort = read_again(run, data, how=how)
+    sites = {table_name(one): read_again(run, one, site=True, how=how) for one in external}
     with console.progress("measuring") as told:
 
         def progress(name: str, done: int, of: int) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from distcondense.cli.common import Force, Marker, markers, schema_app
+from distcondense.cli.common import Decimal, Encoding, Force, Marker, Separator, markers, schema_app, written
 from distcondense.errors import SettingsError
 
 
@@ -17,15 +17,20 @@ def schema_infer(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write it; printed if not said.")] = None,
     force: Force = False,
     missing_marker: Marker = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
 ) -> None:
     """Draft a schema from a table, for a person to check and edit. It is marked as inferred."""
+    from distcondense.data.dialect import Dialect
     from distcondense.data.schema import Schema
     from distcondense.data.tables import read_table
     from distcondense.runs.files import write_text
 
     if out is not None and out.exists() and not force:
         raise SettingsError(f"schema file {out}", "exists already", found="a file", fix="--force to replace it")
-    text = Schema.infer(read_table(table, **markers(missing_marker))).to_toml()
+    dialect = Dialect(**written(separator, encoding, decimal))
+    text = Schema.infer(read_table(table, dialect=dialect, **markers(missing_marker))).to_toml()
     if out is None:
         typer.echo(text, nl=False)
         return
@@ -43,10 +48,14 @@ def schema_check(
     schema: Annotated[Path, typer.Argument(help="The schema file.")],
     table: Annotated[Path | None, typer.Argument(help="A table that should fit it.")] = None,
     missing_marker: Marker = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
 ) -> None:
     """Check a schema, and a table against it; how many rows break each of its rules is said, not refused."""
     from functools import partial
 
+    from distcondense.data.dialect import Dialect
     from distcondense.data.features import check_features
     from distcondense.data.reading import read_csv_cells
     from distcondense.data.rules import Rules
@@ -60,7 +69,7 @@ def schema_check(
     broken = []
     if table is not None:
         read = partial(read_csv_cells, table, known) if is_csv(table) else partial(read_table, table)
-        frame = read(**markers(missing_marker))
+        frame = read(dialect=Dialect(**written(separator, encoding, decimal)), **markers(missing_marker))
         absent = [n for n in known.names if n not in frame]
         if absent:
             raise CohortError(f"table {table.name}", "must have every column of the schema",

@@ -16,12 +16,13 @@ from typing import Any
 import pandas as pd
 
 from distcondense.arrays import Index
+from distcondense.data.dialect import Dialect
 from distcondense.data.features import check_features, some_names
 from distcondense.data.outcome import Goal, Outcome, kind_of
 from distcondense.data.reading import read_csv_cells
 from distcondense.data.roles import ROLES
 from distcondense.data.schema import Label, Schema, nearest
-from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, read_table
+from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, read_as, read_table
 from distcondense.data.values import identifiers_of
 from distcondense.errors import CohortError, DistcondenseWarning
 
@@ -54,6 +55,7 @@ class Cohort:
     ignored: tuple[str, ...] = ()  # columns of the table that are not in the schema
     identifiers: tuple[str, ...] = ()  # the text that each code stands for: each person's own, as it was given
     how: Mapping[str, Any] = field(default_factory=dict)  # it was read, so that the same table can be read again
+    read_as: str = ""  # what a CSV's own first line decided, in words; empty where it was plain or stated
 
     def __len__(self) -> int:
         return len(self.features)
@@ -67,25 +69,32 @@ class Cohort:
         return Facts(self.schema, self.outcome.kind, self.person is not None)
 
     @classmethod
-    def from_file(cls, path: str | Path, *, missing_markers: Sequence[str] = MISSING_MARKERS, **how: Any) -> Cohort:
+    def from_file(
+        cls, path: str | Path, *, missing_markers: Sequence[str] = MISSING_MARKERS, separator: str | None = None,
+        encoding: str | None = None, decimal: str | None = None, **how: Any,
+    ) -> Cohort:  # fmt: skip
         """A cohort from CSV, CSV.gz, Parquet or Arrow; `how` as in `from_frame`.
 
+        `separator`, `encoding`, `decimal`: how a CSV is written, where its first line does not show it; what was taken
+        without being stated is said in a warning, unless it is the plain way (comma, UTF-8, point).
         A CSV is read cell by cell: what a row says depends on its own text and the schema, not on the other rows. Of
         a typed table the same holds for values (data/values.py).
         """
         how["ignore"] = tuple(how.get("ignore", ()))
+        dialect = Dialect.of(separator, encoding, decimal)
+        again = {"missing_markers": tuple(missing_markers), **dialect.stated()}
         if not is_csv(path):
             typed = cls.from_frame(read_table(path, missing_markers=missing_markers), owned=True, **how)
-            return replace(typed, how={**typed.how, "missing_markers": tuple(missing_markers)})
+            return replace(typed, how={**typed.how, **again})
         goal = Goal.of(positive=how.pop("positive", None), kind=how.pop("kind", None),
                        **{role: how.pop(role, None) for role in ROLES})  # fmt: skip
         schema = how.get("schema")
         frame = read_csv_cells(
             path, schema, kind=kind_of(goal, schema), person_id=how.get("person_id"), ignore=how["ignore"],
-            missing_markers=missing_markers,
+            missing_markers=missing_markers, dialect=dialect,
         )  # fmt: skip
-        found = cls.read(frame, goal, owned=True, **how)
-        return replace(found, how={**found.how, "missing_markers": tuple(missing_markers)})
+        found, said = cls.read(frame, goal, owned=True, **how), read_as(frame)
+        return replace(found, how={**found.how, **again}, read_as="" if said is None else said.words)
 
     @classmethod
     def from_frame(

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from distcondense.data.dialect import POINT, Dialect
 from distcondense.data.outcome import ReadableKind
 from distcondense.data.schema import Column, Label, Schema
-from distcondense.data.tables import MISSING_MARKERS, read_cell, read_table
+from distcondense.data.tables import MISSING_MARKERS, decimal_of, read_cell, read_table
 from distcondense.data.values import category_codes_by_text, refuse_rows
 
 
@@ -24,6 +25,7 @@ def read_csv_cells(
     ignore: Iterable[str] = (),
     exact: Iterable[str] = (),
     missing_markers: Sequence[str] = MISSING_MARKERS,
+    dialect: Dialect | None = None,
 ) -> pd.DataFrame:
     """A CSV with the schema's labels and numbers, every cell read from its own text and the schema alone.
 
@@ -32,7 +34,7 @@ def read_csv_cells(
     which are no features and have no holes. Columns that neither the schema nor an argument names are read as pandas
     reads them: nothing but `Schema.infer` looks at those.
     """
-    exact = tuple(exact)
+    exact, ignore = tuple(exact), tuple(ignore)
     outcome_numbers = set() if kind is None else set(kind.number_columns())
     outcome_labels = set() if kind is None else set(kind.names) - outcome_numbers
     aside = {*outcome_labels, person_id, *ignore, *exact}
@@ -40,21 +42,28 @@ def read_csv_cells(
     labelled = [c for c in features if not c.numeric]
     text = {c.name for c in labelled} | outcome_labels | ({person_id} if person_id is not None else set())
     numbers = {c.name for c in features if c.numeric} | outcome_numbers
-    frame = read_table(path, missing_markers=missing_markers, text=text, numbers=numbers, exact=exact)
+    names = () if schema is None else schema.names
+    asked = {*names, *(() if kind is None else kind.names), *ignore, *exact, *([person_id] if person_id else [])}
+    frame = read_table(
+        path, missing_markers=missing_markers, text=text, numbers=numbers, exact=exact, asked=asked, dialect=dialect
+    )
+    decimal = decimal_of(frame)
     for column in labelled:
         if column.name in frame:
-            frame[column.name] = _each_text(frame[column.name], _label_of(column))
+            frame[column.name] = _each_text(frame[column.name], _label_of(column, decimal))
     for label in outcome_labels - {person_id}:
         if label in frame:
             declared = None if kind is None else kind.label_column(schema)
             text_of = frame[label]
             frame[label] = (
-                _undeclared_label(text_of, label) if declared is None else _each_text(text_of, _label_of(declared))
+                _undeclared_label(text_of, label, decimal)
+                if declared is None
+                else _each_text(text_of, _label_of(declared, decimal))
             )
     return frame
 
 
-def _label_of(column: Column) -> Callable[[str], Label]:
+def _label_of(column: Column, decimal: str = POINT) -> Callable[[str], Label]:
     """From a cell's text to the column's label, or to the same text where there is none."""
     written = category_codes_by_text(column)
     numbers = {label: code for code, label in enumerate(column.categories) if not isinstance(label, str)}
@@ -62,16 +71,16 @@ def _label_of(column: Column) -> Callable[[str], Label]:
     def read(text: str) -> Label:
         code = written.get(text)
         if code is None:
-            said = read_cell(text)
+            said = read_cell(text, decimal)
             code = None if isinstance(said, str) else numbers.get(said)
         return text if code is None else column.categories[code]
 
     return read
 
 
-def _undeclared_label(series: pd.Series[Any], name: str) -> pd.Series[Any]:
+def _undeclared_label(series: pd.Series[Any], name: str, decimal: str) -> pd.Series[Any]:
     """Numbers, or true and false, where all cells are; else texts. For methods that take labels off the rows."""
-    read = _each_text(series, read_cell)
+    read = _each_text(series, lambda text: read_cell(text, decimal))
     if read.map(lambda v: isinstance(v, str)).any():
         return series
     words = read.map(lambda v: isinstance(v, bool)).to_numpy(dtype=bool)

@@ -2,21 +2,24 @@
 
 A CSV cell has no type. Left alone, pandas gives a column the type that all its cells allow, so that one person's row
 changes how everybody else's is read ("01" is 1 unless some other row holds a text). Columns named in `text` and
-`numbers` are read cell by cell instead, which the privacy argument needs.
+`numbers` are read cell by cell instead, which the privacy argument needs. How a CSV is written: data/dialect.py.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from distcondense.errors import CohortError
+from distcondense.data.dialect import COMMA, EITHER, POINT, SEPARATORS, Dialect, Taken, check_header, pointed, taken
+from distcondense.errors import CohortError, DistcondenseWarning
 
 # "None" is not here: in hospital extracts it is often an answer ("None" = test not done), not a hole.
 MISSING_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
@@ -24,7 +27,9 @@ READABLE = ".csv, .csv.gz, .parquet, .feather, .arrow"
 NOT_A_NUMBER = "text"  # stands for a cell that is refused; no reader takes it for a number
 _FINITE = re.compile(r"[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[ \t]*")
 _INFINITE = re.compile(r"[ \t]*[+-]?inf(inity)?[ \t]*", re.IGNORECASE)
+_THOUSANDS = re.compile(r"[ \t]*[+-]?[1-9][0-9]{0,2},[0-9]{3}[ \t]*")  # 1,234: or is it 1.234?
 _WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,400}[ \t]*")
+_HOW = "distcondense_read_as"
 _YES_NO = {word: value for value in (True, False) for word in (str(value), str(value).lower(), str(value).upper())}
 
 
@@ -33,21 +38,23 @@ def is_csv(path: str | Path) -> bool:
     return table_name(path).lower().endswith((".csv", ".csv.gz"))
 
 
-def read_cell(text: str) -> str | int | float | bool:
+def read_cell(text: str, decimal: str = POINT) -> str | int | float | bool:
     """What one CSV cell says, from its text alone: a finite number, true or false, or else the text itself."""
     if text in _YES_NO:
         return _YES_NO[text]
     if _WHOLE.fullmatch(text):
         return int(text)
-    if _FINITE.fullmatch(text):
-        number = float(text)
+    said = pointed(text, decimal)
+    if _FINITE.fullmatch(said):
+        number = float(said)
         if np.isfinite(number):
             return int(number) if number.is_integer() else number
     return text
 
 
-def number_in(text: str) -> float:
+def number_in(text: str, decimal: str = POINT) -> float:
     """The number that a text is, infinite ones too; NaN where it is none."""
+    text = pointed(text, decimal)
     return float(text) if _FINITE.fullmatch(text) or _INFINITE.fullmatch(text) else np.nan
 
 
@@ -58,12 +65,15 @@ def read_table(
     text: Collection[str] = (),
     numbers: Collection[str] = (),
     exact: Collection[str] = (),
+    asked: Collection[str] = (),
+    dialect: Dialect | None = None,
 ) -> pd.DataFrame:
     """The table in a file or at a URI (s3://, gs://, …), with text that marks a hole turned into missing values.
 
     Of a CSV, the columns `text` come as they are written and the columns `numbers` as float64; a column of `numbers`
     with anything else in it comes as text that is refused in those rows. Columns `exact` come as they are written, text
-    that marks a hole too. Other formats have types.
+    that marks a hole too. `asked`: names that must be in its header. How it was read is in the frame's attributes, and
+    what was neither stated nor plain in a warning. Other formats have types.
     """
     name = table_name(path)
     what, suffixes = f"table {name}", "".join(Path(name).suffixes[-2:]).lower()
@@ -72,7 +82,11 @@ def read_table(
         _check_file(source, what)
     try:
         if is_csv(name):
-            frame = _read_csv(source, tuple(missing_markers), what, {*text, *exact}, numbers, exact)
+            packed = name.lower().endswith(".gz")
+            how = taken(source, what, dialect or Dialect(), asked, packed=packed)
+            frame = _Csv(source, what, how, packed).frame(
+                tuple(missing_markers), {*text, *exact}, numbers, exact, asked
+            )
         elif suffixes.endswith((".parquet", ".pq")):
             frame = _read_parquet(source)
         elif suffixes.endswith((".feather", ".arrow")):
@@ -86,6 +100,16 @@ def read_table(
             )
     except CohortError:
         raise
+    except UnicodeDecodeError:
+        raise CohortError(
+            what, f"must be text in {(dialect or Dialect()).encoding or 'UTF-8'}",
+            found="other bytes below its first line",
+            fix="state the encoding it was saved in, e.g. --encoding cp1252 (Latin-1)",
+        ) from None  # fmt: skip
+    except pd.errors.ParserError as error:
+        raise CohortError(
+            what, "rows must have as many fields as the header", found=_broken(str(error)), fix="correct that line"
+        ) from None
     except pd.errors.EmptyDataError:
         raise CohortError(
             what, "must have a header and rows", found="nothing to read", fix="check the export"
@@ -101,7 +125,18 @@ def read_table(
         raise CohortError(
             what, "must have at least one row and one column", found=f"{frame.shape[0]} rows", fix="check the export"
         )
+    if (said := read_as(frame)) is not None and said.words:
+        warnings.warn(f"{what} read as {said.words}", DistcondenseWarning, stacklevel=2)
     return frame
+
+
+def _broken(said: str) -> str:
+    """What pandas says of a broken line, by its numbers alone."""
+    if found := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", said):
+        return f"{found[3]} fields where there were {found[1]} before, in line {found[2]}"
+    if found := re.search(r"EOF inside string starting at row (\d+)", said):
+        return f"a quotation mark that is never closed, in row {found[1]}"
+    return "a line that cannot be split into fields"
 
 
 def is_uri(path: str | Path) -> bool:
@@ -167,67 +202,168 @@ def _from_arrow(table: Any, **how: Any) -> pd.DataFrame:
     return frame
 
 
-def _read_csv(
-    source: Path | bytes,
-    markers: tuple[str, ...],
-    what: str,
-    text: Collection[str],
-    numbers: Collection[str],
-    exact: Collection[str],
-) -> pd.DataFrame:
-    packed = what.lower().endswith(".gz")
+def header_of(source: Path | bytes, name: str, dialect: Dialect, asked: Collection[str]) -> list[str]:
+    """The column names of a CSV, checked."""
+    what, packed = f"table {name}", name.lower().endswith(".gz")
+    file = _Csv(source, what, taken(source, what, dialect, asked, packed=packed), packed)
+    return file.header(asked)
 
-    def read(**how: Any) -> pd.DataFrame:
-        again = source if isinstance(source, Path) else io.BytesIO(source)
-        frame: pd.DataFrame = pd.read_csv(again, compression="gzip" if packed else None, **how)
+
+def read_as(frame: pd.DataFrame) -> Taken | None:
+    """How a CSV was read that this frame came from."""
+    found = frame.attrs.get(_HOW)
+    return found if isinstance(found, Taken) else None
+
+
+def decimal_of(frame: pd.DataFrame) -> str:
+    """The decimal signs of the CSV that a frame came from."""
+    how = read_as(frame)
+    return POINT if how is None else how.decimal
+
+
+@dataclass(frozen=True)
+class _Csv:
+    """A CSV file and how it is written."""
+
+    source: Path | bytes
+    what: str
+    how: Taken
+    packed: bool
+
+    def read(self, **more: Any) -> pd.DataFrame:
+        again = self.source if isinstance(self.source, Path) else io.BytesIO(self.source)
+        frame: pd.DataFrame = pd.read_csv(
+            again, compression="gzip" if self.packed else None, sep=self.how.separator, encoding=self.how.encoding,
+            keep_default_na=False, **more,
+        )  # fmt: skip
         return frame
 
-    header = read(header=None, nrows=1, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    names = [str(name) for name in header.iloc[0]]
-    # pandas would rename the second "age" to "age.1" in silence
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice:
-        raise CohortError(
-            what,
-            "column names must be unique",
-            found=f"repeated: {', '.join(map(repr, twice))}",
-            fix="rename or drop one of each",
-        )
-    how: dict[str, Any] = {"keep_default_na": False, "encoding": "utf-8-sig", "low_memory": False,
-                           "na_values": {name: list(markers) for name in names if name not in exact},
-                           "float_precision": "round_trip"}  # fmt: skip
-    as_text = dict.fromkeys(set(names).intersection(text), str)
-    as_number = set(names).intersection(numbers).difference(text)
-    refused = False
-    try:
-        frame = read(dtype=as_text | dict.fromkeys(as_number, np.float64), **how)
-        # pandas reads a column of nothing but true and false as 1 and 0, and refuses it with a number in it
-        doubtful = [name for name in as_number if frame[name].isin((0, 1, np.nan)).all()]
-        if doubtful:
-            words = read(dtype=str, usecols=doubtful, **how)
-            refused = bool(words.isin(list(_YES_NO)).any(axis=None))
-    except ValueError:  # a number column holds text (or the file is broken, which the second reading then says)
-        refused = True
-    if refused:
-        frame = read(dtype=as_text | dict.fromkeys(as_number, str), **how)
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes the first column for row names: every column shifts
-        raise CohortError(what, "rows must have as many fields as the header", found=f"more fields than {len(names)}",
-                          fix="remove the comma at the end of the lines, or name the first column")  # fmt: skip
-    if refused:
-        _mark_text(frame, as_number, what)
-    return frame
+    def header(self, asked: Collection[str]) -> list[str]:
+        first = self.read(header=None, nrows=1, dtype=str)
+        names = [str(name) for name in first.iloc[0]]
+        check_header(names, asked, self.what, self.how)
+        return names
 
+    def frame(
+        self, markers: tuple[str, ...], text: Collection[str], numbers: Collection[str], exact: Collection[str],
+        asked: Collection[str],
+    ) -> pd.DataFrame:  # fmt: skip
+        names = self.header(asked)
+        how: dict[str, Any] = {"low_memory": False, "float_precision": "round_trip",
+                               "na_values": {name: list(markers) for name in names if name not in exact}}  # fmt: skip
+        as_text = dict.fromkeys(set(names).intersection(text), str)
+        as_number = set(names).intersection(numbers).difference(text)
+        frame, sign = self._typed(as_text, as_number, how)
+        refused = frame is None
+        if frame is None:
+            frame = self.read(dtype=as_text | dict.fromkeys(as_number, str), **how)
+        if not isinstance(
+            frame.index, pd.RangeIndex
+        ):  # pandas took the first column for row names: every column shifts
+            raise CohortError(
+                self.what, "rows must have as many fields as the header", found=f"more fields than {len(names)}",
+                fix=f"remove the {SEPARATORS.get(self.how.separator, 'separator')} at the end of the lines, or name "
+                "the first column",
+            )  # fmt: skip
+        if refused:
+            sign = self._mark_text(frame, as_number)
+        if sign == POINT and self.how.decimal == EITHER:
+            sign = self._read_commas(frame, set(names) - as_number - set(as_text), strict=not asked)
+        if not asked:
+            self._refuse_header_again(frame)
+        frame.attrs[_HOW] = replace(self.how, commas=sign == COMMA)
+        return frame
 
-def _mark_text(frame: pd.DataFrame, names: Collection[str], what: str) -> None:
-    """Put `NOT_A_NUMBER` where a cell is no number, so that the whole column's check refuses and counts the rows."""
-    found = False
-    for name in names:
-        bad = [isinstance(cell, str) and np.isnan(number_in(cell)) for cell in frame[name]]
-        if any(bad):
+    def _typed(
+        self, as_text: dict[str, Any], as_number: Collection[str], how: dict[str, Any]
+    ) -> tuple[pd.DataFrame | None, str]:
+        """Number columns as float64, and the decimal sign that all of them use; None where some cell is no number."""
+        for sign in self.how.decimal:
+            try:
+                frame = self.read(dtype=as_text | dict.fromkeys(as_number, np.float64), decimal=sign, **how)
+            except ValueError:  # a number column holds text (or the file is broken, which the next reading then says)
+                continue
+            # pandas reads a column of nothing but true and false as 1 and 0, and refuses it with a number in it
+            doubtful = [name for name in as_number if frame[name].isin((0, 1, np.nan)).all()]
+            if doubtful and self.read(dtype=str, usecols=doubtful, **how).isin(list(_YES_NO)).any(axis=None):
+                break
+            if sign == COMMA and self.how.decimal == EITHER:
+                broken = [name for name in as_number if (frame[name] % 1 != 0).any()]
+                self._refuse_thousands(self.read(dtype=str, usecols=broken, **how), broken)
+            return frame, sign
+        return None, POINT
+
+    def _mark_text(self, frame: pd.DataFrame, names: Collection[str]) -> str:
+        """Put `NOT_A_NUMBER` where a cell is no number, so that the whole column's check refuses and counts the rows.
+
+        Numbers get a point for a decimal sign; which sign they had is the answer.
+        """
+        found, signs = False, {POINT: list[str](), COMMA: list[str]()}
+        for name in sorted(names):
+            cells = frame[name].tolist()
+            read = [number_in(cell, self.how.decimal) if isinstance(cell, str) else 0.0 for cell in cells]
+            bad = np.isnan(read)
+            found = found or not np.isfinite(read).all()
+            for sign, columns in signs.items():
+                if any(isinstance(cell, str) and sign in cell for cell in frame[name][~bad]):
+                    columns.append(name)
+            frame[name] = frame[name].map(lambda cell: pointed(cell, self.how.decimal), na_action="ignore")
             frame.loc[bad, name] = NOT_A_NUMBER
-            found = True
-    if not found:  # pandas and we disagree about a cell: never go on with a column read in another way
-        raise CohortError(what, "number columns must hold numbers", found="text", fix="correct the rows")
+        if all(signs.values()):
+            raise CohortError(
+                self.what, "numbers must have one decimal sign", fix="correct the rows, then state --decimal",
+                found=f"points in column {signs[POINT][0]!r}, commas in column {signs[COMMA][0]!r}",
+            )  # fmt: skip
+        if not found and not signs[COMMA]:  # pandas and we disagree: never go on with a column read in another way
+            raise CohortError(self.what, "number columns must hold numbers", found="text", fix="correct the rows")
+        return COMMA if signs[COMMA] else POINT
+
+    def _refuse_thousands(self, frame: pd.DataFrame, names: Sequence[str]) -> None:
+        """1,234 may be 1234 or 1.234: some cell must show which."""
+        for name in names:
+            cells = frame[name].dropna()
+            if any("," in cell and not _THOUSANDS.fullmatch(cell) for cell in cells):
+                return
+        raise CohortError(
+            self.what, "commas in numbers must be decimal signs", fix="state --decimal , or take the commas out",
+            found=f"only numbers like 1,234 in {len(names)} columns, first in column {names[0]!r}",
+        )  # fmt: skip
+
+    def _read_commas(self, frame: pd.DataFrame, names: Collection[str], *, strict: bool) -> str:
+        """Columns that nobody declared: those all of whose cells are numbers, some with a decimal comma, as numbers."""
+        sure, open_, points = list[int](), list[int](), list[int]()
+        for place, name in enumerate(frame.columns):
+            if name not in names:
+                continue
+            if not pd.api.types.is_object_dtype(frame[name]):
+                points += [place] * bool(pd.api.types.is_float_dtype(frame[name]) and (frame[name] % 1 > 0).any())
+                continue
+            cells = frame[name].dropna().tolist()
+            if cells and all(isinstance(cell, str) and np.isfinite(number_in(cell, COMMA)) for cell in cells):
+                shown = any("," in cell and not _THOUSANDS.fullmatch(cell) for cell in cells)
+                (sure if shown else open_).append(place)
+        if strict and (sure or open_) and (points or not sure):
+            also = f", decimal points in column {points[0] + 1}" if points else " like 1,234 only"
+            raise CohortError(
+                self.what, "numbers must have one decimal sign", fix="state --decimal , or correct the rows",
+                found=f"commas in column {(sure or open_)[0] + 1}{also}",
+            )  # fmt: skip
+        if not sure:
+            return POINT
+        for place in sure + open_:
+            read = frame.iloc[:, place].map(lambda cell: number_in(cell, COMMA), na_action="ignore")
+            frame[frame.columns[place]] = read.astype(np.float64)
+        return COMMA
+
+    def _refuse_header_again(self, frame: pd.DataFrame) -> None:
+        """A first line whose words come again as values is no header."""
+        again = [place for place, name in enumerate(frame.columns, 1)
+                 if frame[name].dtype == object and (frame[name] == name).any()]  # fmt: skip
+        if again:
+            raise CohortError(
+                self.what, "its first line must name the columns", fix="add a header line, or drop its copies",
+                found=f"{len(again)} of its {frame.shape[1]} fields again as values, first in column {again[0]}",
+            )  # fmt: skip
 
 
 def as_frame(table: object) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import kind_of
 from distcondense.data.reading import read_csv_cells
 from distcondense.data.schema import Label, Schema
-from distcondense.data.tables import is_csv, read_cell, read_table
+from distcondense.data.tables import decimal_of, is_csv, read_cell, read_table
 from distcondense.data.values import DATE, Values, identifiers_of, plain_number, type_of
 from distcondense.errors import CohortError
 from distcondense.study.sources import Endpoint, Source
@@ -63,12 +63,15 @@ def _rows(source: Source, endpoint: Endpoint) -> pd.DataFrame:
             source.path, schema, kind=kind_of(goal, schema),
             person_id=None if person is None else in_file.get(person, person),
             ignore=[in_file.get(name, name) for name in endpoint.ignore], exact=source.where,
-            missing_markers=source.missing_markers,
+            missing_markers=source.missing_markers, dialect=source.dialect,
         )  # fmt: skip
     else:
         frame = read_table(source.path, missing_markers=source.missing_markers)
+    decimal = decimal_of(frame)
     for column, wanted in source.where.items():
-        read = read_cell if is_csv(source.path) and not isinstance(wanted, str) else plain_number
+        read = (
+            partial(read_cell, decimal=decimal) if is_csv(source.path) and not isinstance(wanted, str) else plain_number
+        )
         here = Values.of(frame[column], column).map(partial(_is, wanted, read), False, bool)
         frame = frame[here]
         if frame.empty:

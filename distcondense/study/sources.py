@@ -8,22 +8,24 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from distcondense.data.cohort import Facts
 from distcondense.data.datasets import DATASETS, RECIPES
+from distcondense.data.dialect import Dialect
 from distcondense.data.outcome import Goal
 from distcondense.data.populations import count
 from distcondense.data.roles import ROLES
 from distcondense.data.schema import Label, Schema, nearest, unknown_keys
-from distcondense.data.tables import MISSING_MARKERS, at_uri, is_csv, is_uri, table_name
+from distcondense.data.tables import MISSING_MARKERS, at_uri, header_of, is_csv, is_uri, table_name
 from distcondense.errors import UserError
 from distcondense.privacy.odometer import Odometer
 from distcondense.study.entries import Entry, digest
 
+WRITTEN = ("separator", "encoding", "decimal")
 OUTCOME = (*ROLES, "positive", "kind", "ignore")
-DATA = ("name", "path", "simulated", "options", "schema", *OUTCOME, "outcome", "person_id", "missing_markers", "rename",
-        "where", "test_on", "odometer")  # fmt: skip
+DATA = ("name", "path", "simulated", "options", "schema", *OUTCOME, "outcome", "person_id", "missing_markers", *WRITTEN,
+        "rename", "where", "test_on", "odometer")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Source:
     schema: Schema | None = None
     person_id: str | None = None
     missing_markers: tuple[str, ...] = MISSING_MARKERS
+    dialect: Dialect = field(default_factory=Dialect)  # how a CSV is written
     rename: dict[str, str] = field(default_factory=dict)  # the file's name → the schema's
     where: dict[str, Label] = field(default_factory=dict)  # only rows with these values, each row by its own cell
 
@@ -59,7 +62,7 @@ class Source:
         schema.pop("notes", None)
         return {
             "content": self.content, "schema": schema, "person_id": self.person_id, "rename": self.rename,
-            "missing_markers": self.missing_markers, "where": self.where,
+            "missing_markers": self.missing_markers, "where": self.where, **self.dialect.stated(),
         }  # fmt: skip
 
     def aside(self, endpoint: Endpoint) -> tuple[str, ...]:
@@ -108,7 +111,7 @@ def read_data(values: Any, number: int, folder: Path, problems: list[str]) -> Da
     endpoints = _endpoints(entry, problems)
     common: dict[str, Any] = {
         "person_id": entry.text("person_id"), "rename": entry.table("rename"), "where": entry.table("where"),
-        "missing_markers": (*MISSING_MARKERS, *entry.texts("missing_markers")),
+        "missing_markers": (*MISSING_MARKERS, *entry.texts("missing_markers")), "dialect": _dialect(entry),
     }  # fmt: skip
     for key in ("rename", "where"):
         if not all(isinstance(v, str if key == "rename" else str | int | float) for v in common[key].values()):
@@ -168,7 +171,7 @@ def _facts(entry: Entry, source: Source, endpoints: Sequence[Endpoint]) -> dict[
 
 
 def _simulated(entry: Entry, name: str, simulated: str) -> tuple[Source, tuple[Endpoint, ...]]:
-    foreign = [k for k in ("schema", *OUTCOME, "outcome", "person_id", "rename", "where", "missing_markers")
+    foreign = [k for k in ("schema", *OUTCOME, "outcome", "person_id", "rename", "where", "missing_markers", *WRITTEN)
                if k in entry.values]  # fmt: skip
     if foreign:
         entry.wrong(f"simulated data bring their own schema and outcome. Found {', '.join(foreign)}")
@@ -204,6 +207,14 @@ def _schema(entry: Entry, folder: Path, schema: str | None) -> Schema | None:
         return None
 
 
+def _dialect(entry: Entry) -> Dialect:
+    try:
+        return Dialect.of(*(entry.text(key) for key in WRITTEN))
+    except UserError as error:
+        entry.wrong(str(error))
+        return Dialect()
+
+
 def _on_disk(entry: Entry, source: Source, folder: Path, path: str, endpoints: Sequence[Endpoint]) -> Source:
     """The table's whole contents decide which patients these are; of its columns only the names are read here."""
     place = path if is_uri(path) else str((folder / path).resolve())
@@ -212,7 +223,7 @@ def _on_disk(entry: Entry, source: Source, folder: Path, path: str, endpoints: S
         with io.BytesIO(found) if isinstance(found, bytes) else open(found, "rb") as stream:
             content = hashlib.file_digest(stream, "sha256").hexdigest()
             stream.seek(0)
-            names = _column_names(stream, table_name(path).lower())
+            names = _column_names(found, stream, table_name(path).lower(), source, endpoints)
     except FileNotFoundError:
         entry.wrong(f"path: no such file, {path}")
         return source
@@ -233,17 +244,22 @@ def _on_disk(entry: Entry, source: Source, folder: Path, path: str, endpoints: S
     return source
 
 
-def _column_names(stream: Any, name: str) -> list[str] | None:
+def _column_names(
+    found: Path | bytes, stream: Any, name: str, source: Source, endpoints: Sequence[Endpoint]
+) -> list[str] | None:
     """From the header; None where the format is not known or the file is broken, which reading it will say."""
-    import pandas as pd
     import pyarrow.parquet
 
     try:
         if is_csv(name):
-            packed: Literal["gzip"] | None = "gzip" if name.endswith(".gz") else None
-            return [str(n) for n in pd.read_csv(stream, nrows=0, compression=packed, encoding="utf-8-sig").columns]
+            in_file = {new: old for old, new in source.rename.items()}
+            asked = [c for endpoint in endpoints for c in (*endpoint.goal.columns.values(), *endpoint.ignore)]
+            asked += [*([] if source.schema is None else source.schema.names), *filter(None, [source.person_id])]
+            return header_of(found, name, source.dialect, {*(in_file.get(c, c) for c in asked), *source.where})
         if name.endswith((".parquet", ".pq")):
             return [str(n) for n in pyarrow.parquet.read_schema(stream).names]
+    except UserError:
+        raise
     except (ValueError, pyarrow.ArrowException):
         pass
     return None
