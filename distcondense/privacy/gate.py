@@ -1,7 +1,7 @@
 """`PrivateTable`: the gate. It holds the rows and answers with noise only (SPEC §4).
 
 Neighbouring tables differ by one person, with all their rows; the number of people is not public. Of a person's rows
-the first `rows_per_person` in table order count, a rule that looks at nobody else. Every answer is
+`rows_per_person` count, by a rule that looks at nobody else. Every answer is
 
     Σ over people of  trunc(v_person / γ)   +   discrete Gaussian noise of scale GRID      (integers, γ = Δ/(μ·GRID))
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NoReturn, Protocol
@@ -54,7 +54,7 @@ from distcondense.privacy.questions import (
     Sums,
     Total,
 )
-from distcondense.privacy.rows import MARGIN, MU_MAX, ROWS_ALL_MAX, ROWS_MAX, Rows, TableRows, Unlisted
+from distcondense.privacy.rows import MARGIN, MU_MAX, ROWS_ALL_MAX, ROWS_MAX, ROWS_SHARD_MAX, Rows, TableRows, Unlisted
 
 SHIFT_MAX = 1e6  # of one shift: a score that is not a number would have no bounded gradient
 TOLERANCE = 1e-9  # on μ²: shares of a budget need not add up to the last bit; Budget.calibrate leaves ten times more
@@ -103,17 +103,19 @@ class PrivateTable:
         rows_per_person: int = 1,
         unlisted: Mapping[int, Unlisted] | None = None,
         observer: Observer | None = None,
+        order: NDArray[Any] | None = None,
     ) -> None:
         """(n, d) integer bin codes below `sizes`, and the outcome's (n,) arrays by name, as the objective takes them.
 
-        Without `person` every row is a person of its own and `rows_per_person` is not used. `unlisted` columns have
+        Without `person` every row is a person of its own and `rows_per_person` is not used; `order` (n,) says which of
+        a person's rows count where there are more (the smallest; table order if not said). `unlisted` columns have
         values that nobody has listed: one bin until they `adopt` some.
         """
-        _check_shapes(codes, sizes, target, names, person, rows_per_person)
+        _check_shapes(codes, sizes, target, names, person, rows_per_person, order)
         _check_unlisted(unlisted or {}, codes, sizes)
         _check_target(objective, target)
         _check_ledger(ledger, budget)
-        rows = TableRows(codes, sizes, target, objective, person, rows_per_person, unlisted)
+        rows = TableRows(codes, sizes, target, objective, person, rows_per_person, unlisted, order)
         unit: Unit = "row" if person is None else "person"
         _BEHIND[self] = _Behind(
             rows, tuple(str(name) for name in names), budget, ledger, unit, observer, frozenset(unlisted or ())
@@ -350,7 +352,7 @@ class PrivateTable:
             question, event, limit, lambda exact: noise.discrete_gaussian(exact, noise.GRID),
             lambda: np.zeros(cells, np.int64),
         )  # fmt: skip
-        return noisy / (limit * MARGIN)
+        return np.asarray(noisy / (limit * MARGIN), np.float64)
 
     def _ask(
         self, question: Question, event: Event, limit: float, noised: Callable[[Index], Index],
@@ -471,6 +473,16 @@ class _Behind:
 _BEHIND: WeakKeyDictionary[PrivateTable, _Behind] = WeakKeyDictionary()
 
 
+def gate_over(
+    rows: Rows, *, names: Sequence[str], budget: Budget, ledger: Ledger, unit: Unit, unlisted: Collection[int] = ()
+) -> PrivateTable:
+    """A gate before rows that lie elsewhere: on disk, on other machines. Its noise is drawn here, after their total."""
+    _check_ledger(ledger, budget)
+    table = PrivateTable.__new__(PrivateTable)
+    _BEHIND[table] = _Behind(rows, tuple(map(str, names)), budget, ledger, unit, None, frozenset(unlisted))
+    return table
+
+
 # ---- checks: of shapes and kinds, never of values ------------------------------------------------------------
 
 
@@ -509,6 +521,7 @@ def _check_shapes(
     names: Sequence[str],
     person: NDArray[Any] | None,
     rows_per_person: int,
+    order: NDArray[Any] | None,
 ) -> None:
     if np.ndim(codes) != 2 or np.asarray(codes).dtype.kind not in "iu":
         raise CohortError("codes", "must be a two-dimensional array of integers", found=f"{np.ndim(codes)} dimensions")
@@ -518,9 +531,13 @@ def _check_shapes(
             "sizes and names", f"must have one entry for each of {d} columns, sizes of 1 or more",
             found=f"{len(sizes)} sizes, {len(names)} names",
         )  # fmt: skip
-    if n > ROWS_ALL_MAX:
-        raise CohortError("codes", f"must have at most {ROWS_ALL_MAX} rows", fix="condense a part of the table")
-    for what, array in (*target.items(), ("person", person)):
+    if n > ROWS_SHARD_MAX:
+        raise CohortError(
+            "codes",
+            f"must have at most {ROWS_SHARD_MAX} rows in one place",
+            fix="condense the file: it is read in parts",
+        )
+    for what, array in (*target.items(), ("person", person), ("order", order)):
         if array is not None and np.shape(array) != (n,):
             raise CohortError(what, "must have one entry for each row of codes", found=f"{np.ndim(array)} dimensions")
     if not 1 <= rows_per_person <= ROWS_MAX:

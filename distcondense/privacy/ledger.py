@@ -98,7 +98,7 @@ class Ledger:
             self._answers[number] = np.array(answer)
             if self.path is not None:
                 body = io.BytesIO()
-                np.save(body, self._answers[number], allow_pickle=False)
+                np.save(body, _plain(self._answers[number]), allow_pickle=False)
                 record = io.BytesIO()
                 np.save(record, np.array([number, zlib.crc32(body.getvalue())], np.int64), allow_pickle=False)
                 with self._beside(self.path).open("ab") as file:  # not synced: an answer that is lost stays paid for
@@ -164,10 +164,15 @@ class Ledger:
                 break
             if not 0 <= number < len(self._own):
                 self._refuse_shortened()
-            self._answers[number] = answer
+            self._answers[number] = np.array([int(v) for v in answer], object) if answer.dtype.kind == "U" else answer
             good = file.tell()
         if good < len(content):
             os.truncate(path, good)
+
+
+def _plain(answer: NDArray[Any]) -> NDArray[Any]:
+    """As a file holds it without pickles: integers beyond 64 bits as texts."""
+    return answer.astype(str) if answer.dtype == object else answer
 
 
 def new_run() -> str:

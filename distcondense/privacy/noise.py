@@ -48,7 +48,13 @@ def distance_to_rounded(scale: float) -> float:
 
 
 def discrete_gaussian(sums: Index, scale: float) -> Index:
-    """`sums` plus independent discrete Gaussian noise of standard deviation `scale` on each coordinate."""
+    """`sums` plus independent discrete Gaussian noise of standard deviation `scale` on each coordinate.
+
+    Python's integers, which come where int64 has no room, get opendp's noise of as many zeros: the same law.
+    """
+    if sums.dtype == object:
+        alone = _gaussian(scale)([0] * sums.size)
+        return np.array([int(value) + draw for value, draw in zip(sums.ravel(), alone, strict=True)], object)
     noisy = _gaussian(scale)([int(value) for value in sums.ravel()])
     return np.array(noisy, np.int64).reshape(sums.shape)
 
@@ -79,8 +85,23 @@ def noisy_top(scores: Index, count: int, scale: float) -> Index:
 
     The same law as `count` exponential mechanisms one after the other, P(j) ∝ exp(score_j/scale) among what is left:
     with scores of sensitivity D in sup norm each pick is (2D/scale)-bounded-range.
+
+    Python's integers, which come where int64 has no room, are picked one after the other, each time relative to the
+    largest that is left, which changes no probability; what lies 2⁶² below it is moved up to there. That changes one
+    by e^(−2⁶²/scale) at most: no float64 is as small, for any scale that a budget gives.
     """
+    if scores.dtype == object:
+        return _peeled([int(value) for value in scores], count, scale)
     picked = _top(count, scale)([int(value) for value in scores])
+    return np.array(picked, np.int64)
+
+
+def _peeled(scores: list[int], count: int, scale: float) -> Index:
+    left, picked = list(range(len(scores))), []
+    for _ in range(count):
+        best = max(scores[place] for place in left)
+        (one,) = _top(1, scale)([max(scores[place] - best, -(2**62)) for place in left])
+        picked.append(left.pop(int(one)))
     return np.array(picked, np.int64)
 
 

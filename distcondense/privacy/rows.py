@@ -5,6 +5,9 @@ limit and rounded towards zero. That cannot lengthen it, and integer sums do not
 the answer by at most the limit in L2 (a choice: each score by at most the limit). Factors carry a margin of 2⁻³⁰ for
 float64. A single row has norm at most 1 already: its objective proves that (contributions.py).
 
+`counted` gives sums over rows, which add up over shards (shards.py); what is not a sum (the worth of a column or a
+pair) is made of the total, once, by `Exact.answer`.
+
 Nothing here raises for a value: codes outside their column's bins are moved to the nearest bin, outcomes into their
 legal range by the objective, row by row, without a word.
 """
@@ -12,7 +15,8 @@ legal range by the objective, row by row, without a word.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
@@ -20,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.arrays import Codes, Floats, Index
+from distcondense.kernels import cells as kernels
 from distcondense.privacy.contributions import FINITE, Objective, PublicMap, Target
 from distcondense.privacy.questions import (
     Adopt,
@@ -39,14 +44,11 @@ from distcondense.privacy.questions import (
 
 MARGIN = 1 - 2.0**-30  # on every factor that bounds a norm: far over the error of float64, far under any noise
 MU_MAX = 8.0  # one answer at μ = 8 protects nobody (ε over 60); the bound keeps integer sums inside 64 bits
-# rows taken at a time: fits the cache, and CHUNK·GRID·MU_MAX = 2⁵⁰, so that float64 sums of integers are exact
-CHUNK = 2**15
-ROWS_ALL_MAX = 2**27  # ROWS_ALL_MAX·GRID·MU_MAX = 2⁶²: integer sums cannot overflow
+CHUNK = 2**15  # rows taken at a time: fits the cache
+ROWS_SHARD_MAX = 2**27  # of one shard; times GRID·MU_MAX it is 2⁶²: its integer sums cannot overflow
+ROWS_ALL_MAX = 2**40  # of all shards together, whose sums have no such bound (shards.py: Tally)
 ROWS_MAX = 2**16  # of one person: their float64 sums of integers are exact too, of up to 32 scores
 VALUES = 2**21  # of a map, computed at a time
-SLOTS_KEPT = 64  # groupings of people with several rows that are remembered
-
-_Slots = tuple[tuple[int, ...], str, tuple[int, ...]]  # (columns, by, starts) of a grouping
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,14 @@ class Unlisted:
 
     codes: Index
     labels: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Integer sums for a question over some rows; sums of disjoint rows add up, those with labels label by label."""
+
+    values: NDArray[Any]  # (coordinates,) int64, or Python's integers where those are too small
+    labels: tuple[str, ...] | None = None  # Named: the value that each coordinate counts
 
 
 class Rows(Protocol):
@@ -76,7 +86,7 @@ class Rows(Protocol):
         ...
 
     def labels(self, column: int) -> Sequence[str]:
-        """Of a column of unlisted values, those that kept rows have, in the order of `answer`. Not public."""
+        """Of a column of unlisted values, those that kept rows have, in the order of its last answer. Not public."""
         ...
 
     def answer(self, question: Question, limit: float) -> Index:
@@ -88,8 +98,96 @@ class Rows(Protocol):
         ...
 
 
-class TableRows:
-    """The kept rows of a table, column by column: people with one row first, then the others person by person."""
+class Exact(ABC):
+    """Answers from sums: what rows of any kind have in common, be they in one place or in many."""
+
+    most: int
+    objective: Objective
+
+    def __init__(self, sizes: Sequence[int], objective: Objective, most: int) -> None:
+        self.sizes = [int(size) for size in sizes]
+        self.objective, self.most = objective, most
+        self._pairs: dict[tuple[tuple[int, int], float], NDArray[Any]] = {}
+        self._told: dict[int, tuple[str, ...]] = {}
+
+    @abstractmethod
+    def counted(self, question: Question, limit: float) -> Counted:
+        """The question's integer sums over these rows: of a choice or of pairs, those of each cell, block by block."""
+
+    @abstractmethod
+    def _applied(self, step: Step) -> None:
+        """Carry out a public step on every row."""
+
+    def apply(self, step: Step) -> None:
+        """A public step; what is public about it is done here."""
+        match step:
+            case Merge(column, merge):
+                self.sizes[column] = int(merge.max()) + 1
+                self._pairs.clear()
+            case Adopt(column, labels, hole):
+                self.sizes[column] = len(labels) + 1 + hole
+                self._pairs.clear()
+            case Aim(objective):
+                self.objective = objective
+            case Shift():
+                pass
+            case _:
+                assert_never(step)
+        self._applied(step)
+
+    def labels(self, column: int) -> Sequence[str]:
+        return self._told[column]
+
+    def answer(self, question: Question, limit: float) -> Index:
+        match question:
+            case Named(column):
+                named = self.counted(question, limit)
+                assert named.labels is not None
+                self._told[column] = named.labels
+                return named.values
+            case Choice():
+                return self.choice_scores(question, limit)
+            case Related():
+                return self.pair_scores(question, limit)
+            case _:
+                return self.counted(question, limit).values
+
+    def count(self, columns: tuple[int, ...]) -> int:
+        return math.prod(self.sizes[column] for column in columns)
+
+    def choice_scores(self, question: Choice, limit: float) -> Index:
+        """Σ over scores and cells of |Σ rows g| for each column, g as it counts in the norm.
+
+        A person's g are scaled down to Σ_rows Σ_scores |g| ≤ limit; by the triangle inequality no score moves further.
+        """
+        total = self.counted(question, limit).values
+        ends = np.cumsum([self.objective.scores * cells for cells in self.coarse(question)])
+        return _whole(_length(block) for block in np.split(total, ends[:-1]))
+
+    def coarse(self, question: Choice) -> list[int]:
+        """Cells of each candidate, so many neighbouring bins in one."""
+        return [-(-self.sizes[column] // width) for column, width in zip(question.among, question.widths, strict=True)]
+
+    def pair_scores(self, question: Related, limit: float) -> Index:
+        """Σ over cells of |rows − expected| for each pair; a person's rows share one unit, so none moves further."""
+        new = tuple(dict.fromkeys(pair for pair in question.pairs if (pair, limit) not in self._pairs))
+        if new:  # the same pairs are asked for again and again, of fewer and fewer of them
+            total = self.counted(Related(new, (), ()), limit).values
+            ends = np.cumsum([self.count(pair) for pair in new])
+            for pair, block in zip(new, np.split(total, ends[:-1]), strict=True):
+                self._pairs[pair, limit] = block
+        scores = []
+        for pair, table, start in zip(question.pairs, question.expected, question.ahead, strict=True):
+            public = _whole(int(value) for value in np.trunc(table.ravel() * limit))
+            scores.append(_length(self._pairs[pair, limit] - public) + math.trunc(start * limit))
+        return _whole(scores)
+
+
+class TableRows(Exact):
+    """The kept rows of a table, column by column: people with one row first, then the others person by person.
+
+    Codes stay as they were given; what public steps made of them stands in a map of each column.
+    """
 
     def __init__(
         self,
@@ -100,184 +198,178 @@ class TableRows:
         person: NDArray[Any] | None = None,
         rows_per_person: int = 1,
         unlisted: Mapping[int, Unlisted] | None = None,
+        order: NDArray[Any] | None = None,
     ) -> None:
-        """(n, d) bin codes below `sizes`, the outcome's (n,) arrays by name, (n,) whose each row is."""
-        self.most = 1 if person is None else rows_per_person
-        order, self.owner = _by_person(person, len(codes), rows_per_person)
-        self.single = len(order) - len(self.owner)
-        self.sizes = [int(size) for size in sizes]
-        self.codes: list[NDArray[Any]] = []
+        """(n, d) bin codes below `sizes`, the outcome's (n,) arrays by name, (n,) whose each row is.
+
+        `order` (n,): which of a person's rows come first, where more than are read; table order if not said.
+        """
+        kept = kept_rows(codes, sizes, target, person, rows_per_person, unlisted, order)
+        score = np.zeros(kept.rows if objective.scores == 1 else (kept.rows, objective.scores))
+        self._take(kept, score, sizes, objective, 1 if person is None else rows_per_person, hold=True)
+
+    @classmethod
+    def of(
+        cls, kept: Kept, score: Floats, sizes: Sequence[int], objective: Objective, most: int, *, hold: bool = False
+    ) -> TableRows:
+        """Rows that are laid out already, e.g. in mapped files; `score` (zeros) is theirs to write to."""
+        rows = cls.__new__(cls)
+        rows._take(kept, score, sizes, objective, most, hold=hold)
+        return rows
+
+    def _take(
+        self, kept: Kept, score: Floats, sizes: Sequence[int], objective: Objective, most: int, *, hold: bool
+    ) -> None:
+        Exact.__init__(self, sizes, objective, most)
+        self.kept, self.score, self._hold = kept, score, hold
+        self.single = int(kept.begin[0])
+        self._to: list[NDArray[np.int32]] = []
         for column, size in enumerate(self.sizes):
-            code = np.clip(codes[order, column].astype(np.int64), 0, size - 1)
-            self.codes.append(code.astype(np.min_scalar_type(size - 1)))
-        self._unlisted = {column: _present(one, order) for column, one in (unlisted or {}).items()}
-        self._contributions: list[Floats] | None = None
-        self._slots: dict[_Slots, tuple[Index, Index]] = {}
-        self._pairs: dict[tuple[tuple[int, int], float], Index] = {}
-        self._given = {name: np.asarray(values)[order] for name, values in target.items()}
-        self.score = np.zeros(len(order) if objective.scores == 1 else (len(order), objective.scores))
+            own = kept.labels.get(column)  # of values that nobody has listed nobody is told from anybody
+            self._to.append(np.arange(size, dtype=np.int32) if own is None else np.zeros(len(own) + 1, np.int32))
         self._aim(objective)
 
     # ---- public steps
 
-    def apply(self, step: Step) -> None:
+    def _applied(self, step: Step) -> None:
         match step:
             case Shift(columns, table):
-                self.score += table.T[self.cell(columns)]
-                self._contributions = None
+                scores = self.score.reshape(self.kept.rows, self.objective.scores)
+                given = np.ascontiguousarray(table.T).reshape(-1, self.objective.scores)
+                for part in _chunks(0, self.kept.rows):
+                    kernels.move(self.cell(columns, part), given, scores[part])
             case Merge(column, merge):
-                self._merge(column, merge)
+                self._to[column] = np.asarray(merge, np.int32)[self._to[column]]
             case Adopt(column, labels, hole):
-                self._adopt(column, labels, hole)
+                place = {label: code for code, label in enumerate(labels)}
+                to = [place.get(label, len(labels)) for label in self.kept.labels[column]]
+                self._to[column] = np.array([*to, len(labels) + hole], np.int32)  # the last: a hole
             case Aim(objective):
                 self._aim(objective)
             case _:
                 assert_never(step)
 
     def _aim(self, objective: Objective) -> None:
-        self.objective = objective
-        self.target = objective.prepare(self._given)
-        self._contributions = None
-        self._slots.clear()  # a grouping may look at what the objective now knows
+        self._target = objective.prepare(self.kept.target) if self._hold else None
 
-    def _merge(self, column: int, merge: Codes) -> None:
-        size = int(merge.max()) + 1
-        self.codes[column] = merge.astype(np.min_scalar_type(size - 1))[self.codes[column]]
-        self.sizes[column] = size
-        self._slots = {key: slots for key, slots in self._slots.items() if column not in key[0]}
-        self._pairs.clear()
+    # ---- cells and contributions of some of the rows
 
-    def _adopt(self, column: int, labels: tuple[str, ...], hole: bool) -> None:
-        own, place = self._unlisted[column], {label: code for code, label in enumerate(labels)}
-        size = len(labels) + 1 + hole
-        to = [place.get(label, len(labels)) for label in own.labels]
-        self.codes[column] = np.array([*to, size - 1], np.min_scalar_type(size - 1))[own.codes]  # the last: a hole
-        self.sizes[column] = size
-        self._slots = {key: slots for key, slots in self._slots.items() if column not in key[0]}
-        self._pairs.clear()
-
-    # ---- cells and contributions
-
-    def count(self, columns: tuple[int, ...]) -> int:
-        return math.prod(self.sizes[column] for column in columns)
-
-    def cell(self, columns: tuple[int, ...]) -> Index:
+    def cell(self, columns: tuple[int, ...], part: slice) -> Index:
         """The joint cell of each row, in C order of the columns."""
-        if not columns:
-            return np.zeros(len(self.score), np.intp)
-        cell = self.codes[columns[0]].astype(np.intp)
-        for column in columns[1:]:
-            cell *= self.sizes[column]
-            cell += self.codes[column]
+        cell = np.zeros(part.stop - part.start, np.int64)
+        for column in columns:
+            kernels.place(self.kept.codes[column][part], self._to[column], self.sizes[column], cell)
         return cell
 
-    def contributions(self) -> list[Floats]:
+    def target(self, part: slice) -> Target:
+        """The outcome inside its legal range."""
+        if self._target is not None:
+            return {name: values[part] for name, values in self._target.items()}
+        return self.objective.prepare({name: values[part] for name, values in self.kept.target.items()})
+
+    def contributions(self, part: slice) -> Sequence[Floats]:
         """(n,) arrays, one for each of the objective's scales."""
-        if self._contributions is None:
-            made = [np.empty(len(self.score)) for _ in self.objective.scales]
-            for part in _chunks(len(self.score)):
-                target = {name: values[part] for name, values in self.target.items()}
-                for whole, values in zip(made, self.objective.contributions(self.score[part], target), strict=True):
-                    whole[part] = values
-            self._contributions = made
-        return self._contributions
+        return self.objective.contributions(self.score[part], self.target(part))
 
-    # ---- answers
+    # ---- sums
 
-    def answer(self, question: Question, limit: float) -> Index:
+    def counted(self, question: Question, limit: float) -> Counted:
         match question:
             case Histogram(columns, by, starts):
-                return self.histogram(columns, by, limit, starts)
+                return Counted(self.histogram(columns, by, limit, starts))
             case Named(column):
-                return self.named(column, limit)
+                return Counted(self.named(column, limit), tuple(self.kept.labels[column]))
             case Sums(columns):
-                return self._sum(columns, self.contributions(), limit)
+                return Counted(self._sum(columns, limit))
             case Total(name):
-                return self._sum((), self.objective.statistics[name].values(self.target, self.score), limit)
-            case Choice(_, among, widths):
-                return self.choice_scores(among, widths, limit)
-            case Related(pairs, expected, ahead):
-                return self.pair_scores(pairs, expected, ahead, limit)
+                return Counted(self._sum((), limit, name))
+            case Choice():
+                return Counted(self.choice_cells(question, limit))
+            case Related(pairs, _, _):
+                return Counted(self.pair_cells(pairs, limit))
             case Mapped(map_):
-                return self.mapped(map_, limit)
+                return Counted(self.mapped(map_, limit))
             case _:
                 assert_never(question)
 
     def histogram(self, columns: tuple[int, ...], by: str, limit: float, starts: tuple[int, ...] = ()) -> Index:
-        cells, cell, groups = self.count(columns), self.cell(columns), 1
-        if starts:  # a public map of cells to coarser ones
-            cells, cell = len(starts), np.searchsorted(starts, np.arange(cells), side="right")[cell] - 1
-        if by != "none":
-            groups = self.objective.groupings[by]
-            cell += cells * np.clip(self.objective.group(by, self.target), 0, groups - 1)
-        unit = math.floor(limit * MARGIN)
-        alone = np.bincount(cell[: self.single], minlength=groups * cells).astype(np.int64) * unit
-        if not len(self.owner):
-            return alone
-        ones = np.full(len(self.owner), float(unit))
-        return alone + self._together((columns, by, starts), cell[self.single :], groups * cells, [ones], limit)
+        cells = len(starts) or self.count(columns)
+        groups = 1 if by == "none" else self.objective.groupings[by]
+        coarse = np.searchsorted(starts, np.arange(self.count(columns)), side="right") - 1 if starts else None
 
-    def labels(self, column: int) -> Sequence[str]:
-        return self._unlisted[column].labels
+        def cell(part: slice) -> Index:
+            where = self.cell(columns, part)
+            if coarse is not None:  # a public map of cells to coarser ones
+                where = coarse[where]
+            if by != "none":
+                where += cells * np.clip(self.objective.group(by, self.target(part)), 0, groups - 1)
+            return where
+
+        return self._numbers(cell, groups * cells, limit)
 
     def named(self, column: int, limit: float) -> Index:
         """Rows with each value that a kept row has; a hole takes part in a person's norm and is not counted."""
-        own = self._unlisted[column]
-        cells = len(own.labels) + 1
-        cell = np.where(own.codes < 0, cells - 1, own.codes)
+        own = self.kept.codes[column]
+        cells = len(self.kept.labels[column]) + 1
+        return self._numbers(lambda part: own[part].astype(np.int64), cells, limit)[:-1]
+
+    def _numbers(self, cell: Any, cells: int, limit: float) -> Index:
+        """Rows in each cell, in units of the limit, a person's cells scaled down to norm 1."""
+        unit, total = math.floor(limit * MARGIN), np.zeros(cells, np.int64)
+        for part in _chunks(0, self.single):
+            kernels.count(cell(part), total)
+        total *= unit
+        for part, begin in self._people():
+            ones = np.full((1, part.stop - part.start), float(unit))
+            self._together(begin, cell(part), ones, limit, total[None])
+        return total
+
+    def choice_cells(self, question: Choice, limit: float) -> Index:
+        """Column after column, score after score: Σ rows g in each coarse cell."""
+        scores, columns = self.objective.scores, question.among
+        coarse = [self._to[column] // width for column, width in zip(columns, question.widths, strict=True)]
+        totals = [np.zeros((scores, cells), np.int64) for cells in self.coarse(question)]
+        for part, begin in (*((part, None) for part in _chunks(0, self.single)), *self._people()):
+            gradients = self.contributions(part)[:scores]
+            values = [np.trunc(np.clip(g, -1.0, 1.0) * (limit * MARGIN)) for g in gradients]
+            length = np.sum(np.abs(values), axis=0)
+            if begin is not None:
+                length = np.repeat(np.add.reduceat(length, begin[:-1]), np.diff(begin))
+            shrink = _shrink(length, limit)
+            for column, to, total in zip(columns, coarse, totals, strict=True):
+                cell = np.zeros(part.stop - part.start, np.int64)
+                kernels.place(self.kept.codes[column][part], to, 1, cell)
+                for own, value in zip(total, values, strict=True):
+                    kernels.add(cell, value * shrink, 1.0, own)
+        return np.concatenate([total.ravel() for total in totals])
+
+    def pair_cells(self, pairs: tuple[tuple[int, int], ...], limit: float) -> Index:
+        """Pair after pair: rows in each cell, a person's sharing one unit."""
         unit = math.floor(limit * MARGIN)
-        total = np.bincount(cell[: self.single], minlength=cells).astype(np.int64) * unit
-        if len(self.owner):
-            ones = np.full(len(self.owner), float(unit))
-            total += self._together(((column,), "value", ()), cell[self.single :], cells, [ones], limit)
-        return total[:-1]
-
-    def choice_scores(self, columns: tuple[int, ...], widths: tuple[int, ...], limit: float) -> Index:
-        """Σ over scores and cells of |Σ rows g| for each column, g as it counts in the norm.
-
-        A person's g are scaled down to Σ_rows Σ_scores |g| ≤ limit; by the triangle inequality no score moves further.
-        """
-        gradients = self.contributions()[: self.objective.scores]
-        values = [np.trunc(np.clip(g, -1.0, 1.0) * (limit * MARGIN)) for g in gradients]
-        length = np.sum(np.abs(values), axis=0)
-        if len(self.owner):
-            length[self.single :] = np.bincount(self.owner, length[self.single :])[self.owner]
-        shrink = _shrink(length, limit)
-        values = [np.trunc(value * shrink) for value in values]
-        scores = []
-        for column, width in zip(columns, widths, strict=True):
-            cell = self.codes[column] if width == 1 else self.codes[column] // width
-            scores.append(sum(int(np.abs(_add(cell, value, self.sizes[column])).sum()) for value in values))
-        return np.array(scores, np.int64)
-
-    def pair_scores(
-        self, pairs: tuple[tuple[int, int], ...], expected: tuple[Floats, ...], ahead: tuple[float, ...], limit: float
-    ) -> Index:
-        """Σ over cells of |rows − expected| for each pair; a person's rows share one unit, so none moves further."""
-        ones = np.full(len(self.score), float(math.floor(limit * MARGIN)))
-        if len(self.owner):
-            ones[self.single :] = np.trunc(ones[self.single :] / np.bincount(self.owner)[self.owner])
-        scores = []
-        for pair, table, start in zip(pairs, expected, ahead, strict=True):
-            key = (pair, limit)
-            if key not in self._pairs:  # asked again and again, of fewer and fewer pairs
-                self._pairs[key] = _add(self.cell(pair), ones, self.count(pair))
-            public = np.trunc(table.ravel() * limit).astype(np.int64)
-            scores.append(int(np.abs(self._pairs[key] - public).sum()) + math.trunc(start * limit))
-        return np.array(scores, np.int64)
+        columns = sorted({column for pair in pairs for column in pair})
+        place = {column: k for k, column in enumerate(columns)}
+        first, second = (np.array([place[pair[side]] for pair in pairs], np.int64) for side in (0, 1))
+        ends = np.cumsum([self.count(pair) for pair in pairs])
+        sizes, starts = np.array([self.sizes[column] for column in columns]), np.concatenate([[0], ends[:-1]])
+        total = np.zeros(ends[-1], np.int64)
+        for part, begin in (*((part, None) for part in _chunks(0, self.single)), *self._people()):
+            rows = part.stop - part.start
+            small = np.empty((len(columns), rows), np.int32)
+            for column, out in zip(columns, small, strict=True):
+                kernels.look_up(self.kept.codes[column][part], self._to[column], out)
+            weight = np.full(rows, unit, np.int64)
+            if begin is not None:
+                weight //= np.repeat(np.diff(begin), np.diff(begin))
+            kernels.add_pairs(small, weight, first, second, sizes, starts, total)
+        return total
 
     def mapped(self, map_: PublicMap, limit: float) -> Index:
         """Σ over people of clip(Σ rows clip(map(row))), so many people at a time that memory is bounded."""
         total, step = np.zeros(map_.size, np.int64), min(CHUNK, max(1, VALUES // map_.size))
-        for start in range(0, self.single, step):
-            vectors = self._row_vectors(map_, slice(start, min(start + step, self.single)), limit)
-            total += vectors.sum(0).astype(np.int64)
-        edges = np.flatnonzero(np.diff(self.owner, prepend=-1, append=-1))  # where each person's rows begin
-        people = max(1, step // self.most)
-        for first in range(0, len(edges) - 1, people):
-            begin = edges[first : first + people + 1]
-            vectors = self._row_vectors(map_, slice(self.single + begin[0], self.single + begin[-1]), limit)
-            own = np.add.reduceat(vectors, begin[:-1] - begin[0])
+        for part in _chunks(0, self.single, step):
+            total += self._row_vectors(map_, part, limit).sum(0).astype(np.int64)
+        for part, begin in self._people(step):
+            own = np.add.reduceat(self._row_vectors(map_, part, limit), begin[:-1])
             total += np.trunc(own * _shrink(_lengths(own), limit)[:, None]).sum(0).astype(np.int64)
         return total
 
@@ -285,46 +377,98 @@ class TableRows:
         """(rows, size) whole numbers, of each row together at most `limit`; what is no number is 0."""
         codes = np.empty((part.stop - part.start, len(map_.columns)), np.int64)
         for place, column in enumerate(map_.columns):
-            codes[:, place] = self.codes[column][part]
-        target = {name: values[part] for name, values in self.target.items()}
+            codes[:, place] = self._to[column][self.kept.codes[column][part]]
         with np.errstate(all="ignore"):  # a warning would depend on a patient
-            given = np.array(map_.values(codes, target), np.float64)
+            given = np.array(map_.values(codes, self.target(part)), np.float64)
         given = np.clip(np.nan_to_num(given, nan=0.0), -FINITE, FINITE)
         return np.trunc(given * (limit * MARGIN / np.maximum(_lengths(given), 1.0))[:, None])
 
-    def _sum(self, columns: tuple[int, ...], values: list[Floats], limit: float) -> Index:
+    def _sum(self, columns: tuple[int, ...], limit: float, statistic: str = "") -> Index:
         """Σ over people of their clipped vectors: coordinate (value, cell). A single row has norm ≤ 1 already."""
-        factor, cell, cells = limit * MARGIN, self.cell(columns), self.count(columns)
-        total = np.concatenate([_add(cell[: self.single], value[: self.single], cells, factor) for value in values])
-        if len(self.owner):
-            several = [np.trunc(value[self.single :] * factor) for value in values]
-            total += self._together((columns, "none", ()), cell[self.single :], cells, several, limit)
-        return total
+        factor, cells = limit * MARGIN, self.count(columns)
+        known = self.objective.statistics[statistic] if statistic else None
+        total = np.zeros((known.size if known else len(self.objective.scales), cells), np.int64)
 
-    def _together(self, key: _Slots, cell: Index, cells: int, values: list[Floats], limit: float) -> Index:
-        """The same for people with several rows: add up each person's cells, clip the person, add up people."""
-        if key not in self._slots:
-            if len(self._slots) >= SLOTS_KEPT:
-                self._slots.pop(next(iter(self._slots)))
-            # a slot is one cell of one person; sorted, so that a person's norm does not depend on the order of rows
-            self._slots[key] = np.unique(self.owner * cells + cell, return_inverse=True)
-        slots, slot = self._slots[key]
-        owner, where = slots // cells, slots % cells
-        parts = [np.bincount(slot, value, minlength=len(slots)) for value in values]
-        square = np.zeros(len(slots))
+        def values(part: slice) -> Sequence[Floats]:
+            return known.values(self.target(part), self.score[part]) if known else self.contributions(part)
+
+        for part in _chunks(0, self.single):
+            cell = self.cell(columns, part)
+            for own, value in zip(total, values(part), strict=True):
+                kernels.add(cell, value, factor, own)
+        for part, begin in self._people():
+            several = np.stack([np.trunc(value * factor) for value in values(part)])
+            self._together(begin, self.cell(columns, part), several, limit, total)
+        return total.ravel()
+
+    def _together(self, begin: Index, cell: Index, values: Floats, limit: float, total: Index) -> None:
+        """The same for people with several rows: add up each person's cells, clip the person, add up people.
+
+        values (K, rows), total (K, cells). Cells are added upwards, so that no norm depends on the order of rows.
+        """
+        owner, where, parts = np.empty_like(cell), np.empty_like(cell), np.empty_like(values)
+        found = kernels.by_person(begin, cell, values, owner, where, parts)
+        owner, where, parts = owner[:found], where[:found], parts[:, :found]
+        square = np.zeros(found)
         for part in parts:
             square += part * part
         shrink = _shrink(np.sqrt(np.bincount(owner, square)), limit)[owner]
-        return np.concatenate([_add(where, part * shrink, cells) for part in parts])
+        for own, part in zip(total, parts, strict=True):
+            kernels.add(where, part * shrink, 1.0, own)
+
+    def _people(self, step: int = CHUNK) -> Iterator[tuple[slice, Index]]:
+        """Rows of people who have several, some people at a time; and where each of them begins in these rows."""
+        begin, first = self.kept.begin, 0
+        while first < len(begin) - 1:
+            last = max(first + 1, int(np.searchsorted(begin, begin[first] + step, side="right")) - 1)
+            yield slice(int(begin[first]), int(begin[last])), begin[first : last + 1] - begin[first]
+            first = last
 
 
-def _present(column: Unlisted, order: Index) -> Unlisted:
+@dataclass(frozen=True, repr=False)
+class Kept:
+    """Rows as they lie: people with one row first, then the others person by person; n in all."""
+
+    codes: Sequence[NDArray[Any]]  # (n,) of each column
+    target: Target  # (n,) arrays by name
+    begin: Index  # where each of the people with several rows begins, and n; [n] where nobody has several
+    labels: Mapping[int, Sequence[str]]  # columns of unlisted values: what their codes number; one more is a hole
+
+    @property
+    def rows(self) -> int:
+        return int(self.begin[-1])
+
+
+def kept_rows(
+    codes: Any,
+    sizes: Sequence[int],
+    target: Target,
+    person: NDArray[Any] | None,
+    most: int,
+    unlisted: Mapping[int, Unlisted] | None = None,
+    order: NDArray[Any] | None = None,
+) -> Kept:
+    """The rows of a table that count, laid out; codes (n, d) are moved to the nearest bin there is."""
+    rows, begin = _by_person(person, len(codes), most, order)
+    labels: dict[int, Sequence[str]] = {}
+    laid: list[NDArray[Any]] = []
+    for column, size in enumerate(map(int, sizes)):
+        if unlisted and column in unlisted:
+            code, labels[column] = _present(unlisted[column], rows)
+            size = len(labels[column]) + 1
+        else:
+            code = np.clip(codes[rows, column].astype(np.int64), 0, size - 1)
+        laid.append(code.astype(np.min_scalar_type(size - 1)))
+    return Kept(laid, {name: np.asarray(values)[rows] for name, values in target.items()}, begin, labels)
+
+
+def _present(column: Unlisted, rows: Index) -> tuple[Index, Sequence[str]]:
     """The kept rows' values, and no others: how many a person brings is then bounded by their kept rows."""
-    codes = column.codes[order]
+    codes = np.asarray(column.codes)[rows]
     present, place = np.unique(codes[codes >= 0], return_inverse=True)
-    kept = np.full(len(codes), -1, np.int64)
+    kept = np.full(len(codes), len(present), np.int64)
     kept[codes >= 0] = place
-    return Unlisted(kept, [column.labels[code] for code in present])
+    return kept, [column.labels[code] for code in present]
 
 
 def _shrink(length: Floats, limit: float) -> Floats:
@@ -341,30 +485,41 @@ def _lengths(vectors: Floats) -> Floats:
     return np.sqrt(square)
 
 
-def _add(cell: Codes, values: Floats, cells: int, factor: float = 1.0) -> Index:
-    """Sums by cell of trunc(factor·value), exact at any number of rows."""
-    total = np.zeros(cells, np.int64)
-    for part in _chunks(len(values)):
-        total += np.bincount(cell[part], np.trunc(values[part] * factor), minlength=cells).astype(np.int64)
-    return total
+def _length(values: NDArray[Any]) -> int:
+    """Σ |value|, in Python's integers: no sum of them is too large."""
+    if values.dtype == object:
+        return sum(map(abs, values))
+    size = np.abs(values)
+    return (int(np.sum(size >> 32)) << 32) + int(np.sum(size & (2**32 - 1)))
 
 
-def _chunks(n: int) -> list[slice]:
-    return [slice(start, start + CHUNK) for start in range(0, n, CHUNK)]
+def _whole(values: Any) -> NDArray[Any]:
+    """Integers in int64 where all of them fit, with room for noise and a sum of two; else Python's."""
+    found = list(values)
+    fits = all(-(2**62) < value < 2**62 for value in found)
+    return np.array(found, np.int64 if fits else object)
 
 
-def _by_person(person: NDArray[Any] | None, n: int, most: int) -> tuple[Index, Index]:
-    """Kept rows, people with one kept row first; and the owner, from 0, of each of the rows after those."""
+def _chunks(start: int, stop: int, step: int = CHUNK) -> list[slice]:
+    return [slice(first, min(first + step, stop)) for first in range(start, stop, step)]
+
+
+def _by_person(
+    person: NDArray[Any] | None, n: int, most: int, order: NDArray[Any] | None = None
+) -> tuple[Index, Index]:
+    """Kept rows, people with one kept row first; and where each of the others begins among them, and their end."""
     if person is None:
-        return np.arange(n), np.zeros(0, np.intp)
+        return np.arange(n), np.array([n])
     _, number = np.unique(np.asarray(person), return_inverse=True)
-    order = np.argsort(number, kind="stable")  # stable: within a person, table order
-    people = number[order]
+    # stable: within a person by `order`, then by table order
+    rows = np.argsort(number, kind="stable") if order is None else np.lexsort((order, number))
+    people = number[rows]
     first = np.concatenate([[True], people[1:] != people[:-1]]) if n else np.zeros(0, np.bool_)
     start = np.flatnonzero(first)
     rank = np.arange(n) - np.repeat(start, np.diff(np.append(start, n)))
     kept = rank < most
-    order, people = order[kept], people[kept]
+    rows, people = rows[kept], people[kept]
     several = np.bincount(people, minlength=1)[people] > 1
-    _, owner = np.unique(people[several], return_inverse=True)
-    return np.concatenate([order[~several], order[several]]), owner.astype(np.intp)
+    rows, people = np.concatenate([rows[~several], rows[several]]), people[several]
+    begin = np.flatnonzero(np.diff(people, prepend=-1)) + len(rows) - len(people)
+    return rows, np.append(begin, len(rows))

@@ -1,0 +1,96 @@
+"""Rows into cells: where each row lies, and exact integer sums of what rows add there. Loops in row order, no threads.
+
+Sums are int64: the caller keeps them within that (privacy/rows.py says how). Floats are truncated towards zero one by
+one before they are added, so that no sum depends on an order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distcondense.kernels.jit import kernel
+
+FEW = 32  # rows of one person that are sorted in place
+
+
+@kernel()
+def place(code: Any, to: Any, size: Any, cell: Any) -> None:
+    """cell ← cell·size + to[code]: one more column of a joint cell."""
+    for i in range(code.shape[0]):
+        cell[i] = cell[i] * size + to[code[i]]
+
+
+@kernel()
+def look_up(code: Any, to: Any, out: Any) -> None:
+    """out ← to[code]."""
+    for i in range(code.shape[0]):
+        out[i] = to[code[i]]
+
+
+@kernel()
+def count(cell: Any, total: Any) -> None:
+    """Rows in each cell, added to `total`."""
+    for i in range(cell.shape[0]):
+        total[cell[i]] += 1
+
+
+@kernel()
+def add(cell: Any, values: Any, factor: Any, total: Any) -> None:
+    """Σ trunc(value·factor) in each cell, added to `total`."""
+    for i in range(cell.shape[0]):
+        total[cell[i]] += np.int64(values[i] * factor)
+
+
+@kernel()
+def add_pairs(small: Any, weight: Any, first: Any, second: Any, sizes: Any, starts: Any, total: Any) -> None:
+    """Σ weight in each cell of each pair of columns; `small` (columns, n) cells, a pair's block begins at its start."""
+    for p in range(first.shape[0]):
+        a, b, size, start = small[first[p]], small[second[p]], sizes[second[p]], starts[p]
+        for i in range(a.shape[0]):
+            total[start + np.int64(a[i]) * size + b[i]] += weight[i]
+
+
+@kernel()
+def move(cell: Any, table: Any, score: Any) -> None:
+    """score (n, S) += table (cells, S)[cell]."""
+    for i in range(cell.shape[0]):
+        for s in range(table.shape[1]):
+            score[i, s] += table[cell[i], s]
+
+
+@kernel()
+def by_person(begin: Any, cell: Any, values: Any, owner: Any, where: Any, parts: Any) -> Any:
+    """Adds up each person's rows by cell, cells upwards; rows of person p are begin[p] … begin[p+1].
+
+    values (K, n) whole numbers; owner, where (n,) and parts (K, n) are written up to the number that is returned: whose
+    it is, which cell, and the sums there.
+    """
+    found = 0
+    order = np.empty(FEW, np.int64)
+    for p in range(begin.shape[0] - 1):
+        start, stop = begin[p], begin[p + 1]
+        rows = stop - start
+        if rows > FEW:
+            sorted_ = np.argsort(cell[start:stop])
+        else:
+            for i in range(rows):
+                j = i
+                while j > 0 and cell[start + order[j - 1]] > cell[start + i]:
+                    order[j] = order[j - 1]
+                    j -= 1
+                order[j] = i
+            sorted_ = order[:rows]
+        last = np.int64(-1)
+        for i in range(rows):
+            row = start + sorted_[i]
+            if cell[row] != last:
+                last = cell[row]
+                owner[found], where[found] = p, last
+                for k in range(values.shape[0]):
+                    parts[k, found] = 0.0
+                found += 1
+            for k in range(values.shape[0]):
+                parts[k, found - 1] += values[k, row]
+    return found
