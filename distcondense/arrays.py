@@ -14,3 +14,4 @@ Codes = NDArray[np.integer[Any]]  # public cells, in whatever integer holds them
 Labels = NDArray[np.int8]
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.floating[Any]]  # scores of a model, float32 or float64
+Marks = NDArray[np.uint64]  # hashes of rows and persons

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,12 +18,13 @@ from hypothesis import strategies as st
 
 from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import Outcome
-from distcondense.data.persons import Coins, Stratified, split_from
+from distcondense.data.persons import Coins, Stratified, reading_order, split_from
 from distcondense.data.schema import Column, Schema
 from distcondense.data.tables import MISSING_MARKERS, read_table
 from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, UserError
 from distcondense.outcomes.binary import Binary
-from tests.conftest import real_data
+from distcondense.privacy.rows import _by_person
+from tests.conftest import SMALL_TABLE, real_data, small_frame
 from tests.tiny import BINARY, CANARIES, NUMBER, SCHEMA, SPOILED, SURVIVAL, TEXT, Spoiled, patients, put
 
 
@@ -458,3 +461,49 @@ def test_a_callers_frame_keeps_its_types() -> None:
     assert list(cohort.person) == [0, 0]
     with pytest.raises(CohortError, match="categories only"):
         Cohort.from_frame(frame.assign(code=["1", "2.0"]), target="y", schema=schema, ignore=["who"])
+
+
+# ---- coins and rows that do not depend on where rows stand
+
+
+def visits(rows: int = 400, people: int | None = None) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    frame = small_frame(rows, 5).drop(columns=["months", "event"])
+    frame = frame.iloc[rng.integers(0, rows // 2, rows)].reset_index(drop=True)  # many rows are equal
+    return frame if people is None else frame.assign(who=[f"p{k}" for k in rng.integers(0, people, rows)])
+
+
+def held_out(frame: pd.DataFrame, **how: Any) -> list[str]:
+    cohort = Cohort.from_frame(frame, target="died", schema=SMALL_TABLE.without(["months", "event"]), **how)
+    return sorted(frame.iloc[Coins(0.3, 2**100 + 1).of(cohort).test].astype(str).agg("|".join, axis=1))
+
+
+@pytest.mark.parametrize("how", [{}, {"person_id": "who"}])
+def test_a_row_without_a_person_has_a_coin_of_its_own_content_wherever_it_stands(how: dict[str, Any]) -> None:
+    frame = visits(people=150 if how else None)
+    whole, order = held_out(frame, **how), np.random.default_rng(0).permutation(len(frame))
+    assert held_out(frame.iloc[order].reset_index(drop=True), **how) == whole
+    assert 0.2 < len(whole) / len(frame) < 0.4
+    without = Counter(held_out(frame.drop(index=7).reset_index(drop=True), **how))
+    assert sum((Counter(whole) - without).values()) <= 1  # nobody else moved
+    assert not without - Counter(whole)
+
+
+def test_equal_rows_have_coins_of_their_own() -> None:
+    frame = visits().iloc[[0] * 300].reset_index(drop=True)
+    assert 50 < len(held_out(frame)) < 130
+
+
+def test_which_rows_of_a_person_are_read_does_not_depend_on_where_they_stand() -> None:
+    frame = visits(people=40)
+
+    def read(table: pd.DataFrame) -> list[str]:
+        cohort = Cohort.from_frame(
+            table, target="died", person_id="who", schema=SMALL_TABLE.without(["months", "event"])
+        )
+        rows, _ = _by_person(cohort.person, len(table), 2, reading_order(cohort))
+        return sorted(table.iloc[rows].astype(str).agg("|".join, axis=1))
+
+    again = frame.iloc[np.random.default_rng(1).permutation(len(frame))].reset_index(drop=True)
+    assert read(again) == read(frame)
+    assert len(read(frame)) == 80

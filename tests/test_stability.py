@@ -472,7 +472,7 @@ BROKEN: dict[str, tuple[str, dict[str, Any]]] = {  # what is broken → a way in
     ),
     "persons are numbers": ("PrivateModel", {"data.cohort.identifiers_of": merged_persons}),
     "pandas guesses the site": ("study, where", {"study.rows._rows": guessed_where}),
-    "coins go by place": ("evaluate", {"data.persons._uniform": None}),
+    "coins go by place": ("evaluate", {"data.persons.digests": None}),
     "numbers look at each other": ("CSV", {"data.features.numbers_of": joined_numbers}),
 }  # fmt: skip
 
@@ -486,5 +486,5 @@ def test_the_property_catches_a_broken_reader(what: str, monkeypatch: pytest.Mon
     assert any(try_pairs(name, 100, seed).different for seed in range(10))
 
 
-def next_coin(rng: np.random.Generator, secret: bytes, identifier: str) -> float:
-    return float(rng.random())
+def next_coin(rng: np.random.Generator, identifiers: Any) -> Any:
+    return rng.integers(0, 2**64, (len(list(identifiers)), 2), np.uint64)

@@ -1,24 +1,30 @@
 """Which rows are for what: a split of the table by persons, made again from a few recorded facts.
 
 `Coins`: each person is left out by a coin of their own, made of a secret and their identifier, so that who else is in
-the table changes nobody's part. Rows without identifiers have no name: their coins go by place in the table, which is
-as good a draw, but another one where a row is added before them.
+the table, and where, changes nobody's part. Rows without identifiers are told apart by what stands in them: the coin of
+the k-th of equal rows is made of the secret, that content and k, so that one row more is one coin more.
 `Stratified`: 70/10/20 by outcome, seeded (paper 000); it looks at all outcomes at once.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from distcondense.arrays import Index
+from distcondense.arrays import Flags, Floats, Index, Marks
 from distcondense.errors import CohortError, SettingsError
+from distcondense.kernels import marks as kernels
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from distcondense.data.cohort import Cohort
+    from distcondense.data.schema import Column
 
 FRACTIONS = (0.7, 0.1, 0.2)
 
@@ -39,31 +45,122 @@ class Split:
 
 @dataclass(frozen=True)
 class Coins:
-    """A share of the persons is left out. Runs of earlier versions drew by place in the table: `keyed` is False."""
+    """A share of the persons is left out.
+
+    Runs of earlier versions drew by place in the table (`way` "place") or by another hash of identifiers ("name").
+    """
 
     share: float
     entropy: int
-    keyed: bool = True
+    way: str = "mark"
 
     def of(self, cohort: Cohort) -> Split:
-        person = np.arange(len(cohort)) if cohort.person is None else cohort.person
-        if self.keyed and cohort.person is not None:
-            known = cohort.identifiers or map(str, range(int(person.max()) + 1))
-            secret = hashlib.sha256(str(self.entropy).encode()).digest()
-            uniform = np.array([_uniform(secret, identifier) for identifier in known])
-        else:
-            uniform = np.random.default_rng(self.entropy).random(int(person.max()) + 1)
-        out = (uniform < self.share)[person]
+        out = self.left_out(cohort) if self.share > 0 else np.zeros(len(cohort), np.bool_)
         return Split(np.flatnonzero(~out), np.empty(0, np.int64), np.flatnonzero(out))
 
+    def left_out(self, cohort: Cohort) -> Flags:
+        person = cohort.person
+        if self.way == "mark" and person is None:
+            mark = marks_of(cohort)
+            return self.lost(mark, ranks(mark))
+        if person is None or self.way == "place":
+            person = np.arange(len(cohort)) if person is None else person
+            return (np.random.default_rng(self.entropy).random(int(person.max()) + 1) < self.share)[person]
+        known = _identifiers(cohort)
+        if self.way == "mark":
+            return self.lost(*digests(known).T)[person]
+        secret = hashlib.sha256(str(self.entropy).encode()).digest()
+        return (np.array([_uniform(secret, identifier) for identifier in known]) < self.share)[person]
+
+    def lost(self, first: Marks, second: Marks) -> Flags:
+        """Whose coin says so: of persons by both halves of their digest, of rows by their mark and rank."""
+        return self.tossed(first, second) < self.share
+
+    def tossed(self, first: Marks, second: Marks, what: str = "") -> Floats:
+        """Uniforms in [0, 1) of the secret and two words."""
+        secret = hashlib.sha256(f"{self.entropy}{what}".encode()).digest()
+        keys = np.frombuffer(secret[:16], np.uint64)
+        out = np.empty(len(first))
+        kernels.toss(np.ascontiguousarray(first), np.ascontiguousarray(second), keys[0], keys[1], out)
+        return out
+
     def to_dict(self) -> dict[str, Any]:
-        return {"by": "coins", "share": self.share, "entropy": str(self.entropy), "keyed": self.keyed}
+        return {"by": "coins", "share": self.share, "entropy": str(self.entropy), "way": self.way}
 
 
 def _uniform(secret: bytes, identifier: str) -> float:
     """In [0, 1), from the secret and the person's own text."""
     drawn = hashlib.blake2b(identifier.encode("utf-8", "surrogatepass"), key=secret, digest_size=8).digest()
     return (int.from_bytes(drawn) >> 11) / 2**53
+
+
+# -- marks: rows and persons by what they are, not by where they stand ------------------------------------------------
+
+
+def marks_of(cohort: Cohort) -> Marks:
+    """(n,) a hash of each row's features and outcome, from its own values and the schema alone."""
+    mark = np.zeros(len(cohort), np.uint64)
+    for column in cohort.schema.columns:
+        mark_column(mark, column, cohort.features[column.name])
+    mark_outcome(mark, cohort.outcome.arrays)
+    return mark
+
+
+def mark_column(mark: Marks, column: Column, values: pd.Series[Any]) -> None:
+    """One more column of the marks, as `check_features` left it."""
+    if column.numeric:
+        mark_numbers(mark, values.to_numpy(dtype=np.float64, na_value=np.nan))
+        return
+    codes = np.asarray(values.cat.codes, np.int64)
+    if column.unknown:  # by their texts: the list of them depends on other rows
+        words = digests(values.cat.categories)[:, 0]
+        kernels.fold(np.append(words, np.uint64(0))[codes], mark)
+    else:
+        kernels.fold(codes.view(np.uint64), mark)
+
+
+def mark_numbers(mark: Marks, values: Floats) -> None:
+    kernels.fold_numbers(np.ascontiguousarray(values, np.float64).view(np.uint64), mark)
+
+
+def mark_outcome(mark: Marks, arrays: Mapping[str, NDArray[Any]]) -> None:
+    for name in sorted(arrays):
+        mark_numbers(mark, np.asarray(arrays[name], np.float64))
+
+
+def digests(texts: Iterable[str]) -> Marks:
+    """(k, 2) 128 bits of each text: no two of any number of persons have the same."""
+    drawn = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+    return np.frombuffer(b"".join(drawn), np.uint64).reshape(-1, 2)
+
+
+def ranks(mark: Marks) -> Marks:
+    """(n,) how many equal marks stand before each."""
+    order = np.argsort(mark, kind="stable")
+    first = np.diff(mark[order], prepend=~mark[order[:1]]) != 0
+    start = np.flatnonzero(first)
+    out = np.empty(len(mark), np.uint64)
+    out[order] = np.arange(len(mark)) - np.repeat(start, np.diff(np.append(start, len(mark))))
+    return out
+
+
+def reading_order(cohort: Cohort) -> Marks | None:
+    """(n,) by which a person's rows are taken where they have more than are read: a hash of who and what, not where."""
+    if cohort.person is None:
+        return None
+    return ordered(marks_of(cohort), digests(_identifiers(cohort))[cohort.person, 0])
+
+
+def ordered(mark: Marks, who: Marks) -> Marks:
+    """By person, so that no content comes first with everybody."""
+    out = np.ascontiguousarray(who).copy()
+    kernels.fold(mark, out)
+    return out
+
+
+def _identifiers(cohort: Cohort) -> Sequence[str]:
+    assert cohort.person is not None
+    return cohort.identifiers or [str(code) for code in range(int(cohort.person.max(initial=-1)) + 1)]
 
 
 @dataclass(frozen=True)
@@ -105,5 +202,6 @@ class Stratified:
 def split_from(record: dict[str, Any]) -> Coins | Stratified:
     """The way of splitting that a run's record names."""
     if record["by"] == "coins":
-        return Coins(float(record["share"]), int(record["entropy"]), record.get("keyed", False))
+        old = "name" if record.get("keyed") else "place"
+        return Coins(float(record["share"]), int(record["entropy"]), record.get("way", old))
     return Stratified(int(record["seed"]), tuple(record["fractions"]))

@@ -21,7 +21,7 @@ from distcondense.arrays import Index
 from distcondense.data.cells import FINE, MICRO, Cells, public_cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
-from distcondense.data.persons import Coins
+from distcondense.data.persons import Coins, reading_order
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Column, Schema, like_identifiers, nearest
 from distcondense.errors import DistcondenseWarning, SchemaError, SettingsError
@@ -254,6 +254,7 @@ def open_gate(cohort: Cohort, train: Index, options: PrivateOptions, public: Pub
         ledger=ledger,
         person=None if cohort.person is None else cohort.person[train],
         rows_per_person=options.rows_per_person,
+        order=None if cohort.person is None else reading_order(cohort)[train],  # type: ignore[index]
         unlisted={
             j: unlisted(cohort.features[cells.column.name].iloc[train])
             for j, cells in enumerate(public.cells)

@@ -1,0 +1,52 @@
+"""Marks: 64-bit hashes of what stands in a row, and coins from them. One row at a time, the same bits anywhere.
+
+The mixing is SplitMix64's (Steele, Lea, Flood 2014). No guarantee rests on it: whatever a coin is as a function of its
+own row, neighbouring tables stay neighbours (docs/privacy.md, "Why coins"); it makes coins fair.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distcondense.kernels.jit import kernel
+
+_GOLDEN, _M1, _M2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+_INFINITE, _SIGN, _NOT = np.uint64(0x7FF0000000000000), np.uint64(1 << 63), np.uint64(0x7FF8000000000000)
+_SIZE = np.uint64((1 << 63) - 1)
+
+
+@kernel(inline="always")
+def _mix(x: Any) -> Any:
+    z = x + _GOLDEN
+    z = (z ^ (z >> _30)) * _M1
+    z = (z ^ (z >> _27)) * _M2
+    return z ^ (z >> _31)
+
+
+@kernel()
+def fold(words: Any, mark: Any) -> None:
+    """mark ← one more 64-bit word of each row."""
+    for i in range(mark.shape[0]):
+        mark[i] = _mix(mark[i] ^ _mix(words[i]))
+
+
+@kernel()
+def fold_numbers(bits: Any, mark: Any) -> None:
+    """The same of float64 numbers, given as their bits: −0 is 0, and whatever is no number is one and the same."""
+    for i in range(mark.shape[0]):
+        word = bits[i]
+        if (word & _SIZE) > _INFINITE:
+            word = _NOT
+        elif word == _SIGN:
+            word = np.uint64(0)
+        mark[i] = _mix(mark[i] ^ _mix(word))
+
+
+@kernel()
+def toss(first: Any, second: Any, key0: Any, key1: Any, out: Any) -> None:
+    """Uniforms in [0, 1) from two words of each row and a key."""
+    for i in range(out.shape[0]):
+        out[i] = (_mix(_mix(first[i] ^ key0) ^ _mix(second[i] + key1)) >> _11) * 2.0**-53
