@@ -817,3 +817,69 @@ def kde_knn(rows, label, wanted, count, neighbours, sigma, rng, batch, legal):
                 kept.append((number + k, row))
         number += batch
     return kept
+
+
+# ---- psygentab (paper 004 §III) ------------------------------------------------------------------------------
+
+
+def gower(first, second, kinds):
+    """Mean over columns: |difference|/inner of a number, over inner − 1 of ordered categories, 0 or 1 of others.
+
+    `kinds`: per column ("number" | "order" | "names", inner cells); a place from `inner` on is a hole, in the middle
+    and half a range aside.
+    """
+    total = 0.0
+    for a, b, (kind, inner) in zip(first, second, kinds, strict=True):
+        if kind == "names":
+            total += float(a != b)
+            continue
+        at = [0.5 if x >= inner else x / (inner if kind == "number" else max(inner - 1, 1)) for x in (a, b)]
+        total += abs(at[0] - at[1]) + abs((a >= inner) - (b >= inner)) / 2
+    return total / len(kinds)
+
+
+def psygentab_privacy(made, records, held, kinds):
+    """Eq. 3 with λ = ½, ¼, ¼, moved by ½; and its parts D_c, Δ_dist, R_dup."""
+
+    def two(row):
+        return sorted(gower(row, record, kinds) for record in records)[:2]
+
+    near, usual = [two(row) for row in made], [two(row)[0] for row in held]
+    closest = sum((min(a, 1.0) + (a / b if b > 0 else 0.0)) / 2 for a, b in near) / len(near)
+    nearer = sum((h > a) + (h == a) / 2 for a, _ in near for h in usual) / (len(near) * len(usual))
+    overfit = max(2 * nearer - 1, 0.0)
+    copies = sum(near[i][0] == 0 or any(made[i] == made[k] for k in range(i)) for i in range(len(made))) / len(made)
+    return 0.5 * closest - 0.25 * overfit - 0.25 * copies + 0.5, closest, overfit, copies
+
+
+def psygentab_marginal(real, made, size, ordered):
+    """1 − δ of eq. 2 for one column of cells without holes."""
+    p, q = ([sum(c == k for c in rows) / len(rows) for k in range(size)] for rows in (real, made))
+    if not ordered:
+        return 1 - sum(abs(a - b) for a, b in zip(p, q, strict=True)) / 2
+    far, reached = 0.0, 0.0
+    for a, b in zip(p, q, strict=True):
+        reached += a - b
+        far = max(far, abs(reached))
+    smooth = [(b + 1e-6) / (1 + 1e-6 * size) for b in q]
+    kl = sum(a * math.log(a / b) for a, b in zip(p, smooth, strict=True) if a > 0)
+    js = sum(
+        x * math.log2(2 * x / (a + b)) / 2 for a, b in zip(p, q, strict=True) for x in (a, b) if x > 0
+    )  # fmt: skip
+    spans = max(real) - min(real)
+    covered = max(min(max(made), max(real)) - max(min(made), min(real)), 0) / spans if spans else 1.0
+    return 1 - (far + (1 - math.exp(-kl)) + js + (1 - covered)) / 4
+
+
+def psygentab_loop(found, p_min, multiplier, penalty, growth, most):
+    """Lines 9–16 of Algorithm 1 over the (U, P) of each epoch: (λ, μ) after each, and the epoch after which it ends."""
+    path, before = [], None
+    for number, (utility, privacy) in enumerate(found, 1):
+        if privacy < p_min:
+            penalty = min(growth * penalty, most[1])
+        multiplier = min(max(0.0, multiplier + (p_min - privacy)), most[0])
+        path.append((multiplier, penalty))
+        if privacy >= p_min and before is not None and abs(utility - before) < 0.005:
+            return path, number
+        before = utility
+    return path, None

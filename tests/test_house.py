@@ -91,6 +91,10 @@ METHOD_PLACES = {
     "evaluate/audit/published.py": "the auditor of that method",
     "evaluate/audit/worlds.py": "what that auditor looks at: the method's own plan",
     "__init__.py": "public names: dc.PrivateModel is an estimator of its own",
+    "methods/psygentab/__init__.py": "its sampler may be that method's, which says what it will ask",
+    "methods/psygentab/options.py": "the sampler's name, and its settings",
+    "methods/psygentab/condense.py": "runs that method with another way to draw rows",
+    "methods/psygentab/drawn.py": "rows as that method draws them, steered",
 }
 # where a kind's name may stand, and why
 KIND_PLACES = {

@@ -105,6 +105,11 @@ class Cells:
             out = _at(self.column, ticks[code] + np.floor(inside * (ticks[code + 1] - ticks[code])), per)
         return np.where((codes == self.size - 1) & self.hole, np.nan, out)
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The lowest and highest legal number."""
+        return _bounds(self.column)
+
     def located(self, numbers: Floats) -> tuple[Index, Floats]:
         """`numbers` undone for legal numbers that are no holes: the cell of each, and how far through it it lies."""
         low, high = _bounds(self.column)

@@ -41,6 +41,7 @@ _HOMES = {  # name → module:object, in the order in which help lists them; the
     "private": "distcondense.methods.private:METHOD",
     "published": "distcondense.methods.published:METHOD",
     "kde-knn": "distcondense.methods.kde_knn:METHOD",
+    "psygentab": "distcondense.methods.psygentab:METHOD",
 }
 _LOADED: dict[str, Method] = {}
 OLD_WORDS = {"mechanism": "method"}  # what a setting was called before

@@ -9,7 +9,7 @@ import math
 import secrets
 import time as clock
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from distcondense.methods.private.constants import constants_digest
 from distcondense.methods.private.domain import most_cells
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import ZERO_ORDER, PrivateOptions
-from distcondense.methods.private.placement import LARGE, Legal, Placed, place
+from distcondense.methods.private.placement import LARGE, Draw, Legal, Placed, place
 from distcondense.methods.private.plan import PAIR_GROUPS, Plan
 from distcondense.methods.private.shown import to_show
 from distcondense.methods.private.zero_order import moved, refuse_references
@@ -51,6 +51,8 @@ from distcondense.privacy.noise import SOURCE
 from distcondense.privacy.rows import Unlisted
 from distcondense.privacy.statement import LARGE_EPSILON, Guarantee, Privacy, shown
 from distcondense.runs.figures import Figure
+
+Steer = Callable[[Learned, PrivateSide, Legal | None], Draw]  # what left the gate → how whole rows are drawn from it
 
 UNKNOWN = Schema((Column("any", "continuous", low=0.0, high=1.0),), "inferred")
 SEEDS = (
@@ -86,8 +88,13 @@ def condense(cohort: Cohort, options: PrivateOptions, context: Context) -> Conde
     return next(iter(condense_each(cohort, options, context).values()))
 
 
-def condense_each(cohort: Cohort, options: PrivateOptions, context: Context) -> dict[int, Condensed]:
-    """A set of each IPC from one fit; `options.reference` names the student that the rows are for."""
+def condense_each(
+    cohort: Cohort, options: PrivateOptions, context: Context, *, steer: Steer | None = None
+) -> dict[int, Condensed]:
+    """A set of each IPC from one fit; `options.reference` names the student that the rows are for.
+
+    `steer` makes another way to draw rows out of what was learned, for methods that build on this one.
+    """
     timings: dict[str, float] = {}
     learner, public = cohort.outcome.kind.learner(options.reference), public_side(cohort.facts, options)
     folder, say = context.folder, context.say
@@ -114,8 +121,9 @@ def condense_each(cohort: Cohort, options: PrivateOptions, context: Context) -> 
     say(f"learned from {len(ledger.events)} noisy answers; placing {rows} rows")
     started = clock.perf_counter()
     legal = _legal(learned, public)
+    draw = None if steer is None else steer(learned, public.side, legal)
     placed = {
-        ipc: place(learned, public.side, ipc, seed=options.seed, threads=context.threads, legal=legal)
+        ipc: place(learned, public.side, ipc, seed=options.seed, threads=context.threads, legal=legal, draw=draw)
         for ipc in options.ipcs
     }
     told: dict[int, dict[str, Any]] = {}

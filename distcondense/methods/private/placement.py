@@ -29,6 +29,7 @@ from distcondense.outcomes.base import Judge, Labelled, Learned, PrivateSide
 
 Rng = np.random.Generator
 Legal = Callable[[pd.DataFrame], Flags]  # which rows obey the rules of the domain
+Draw = Callable[[Learned, int, Rng, Legal | None], tuple[Index, Floats]]  # whole rows: `population`, or another way
 
 POPULATION = 20_000  # rows drawn from the joint model, or so many for each row that is wanted:
 SPARE = 3
@@ -104,14 +105,18 @@ class Encoder:
 
 
 def place(
-    learned: Learned, side: PrivateSide, ipc: int, *, seed: int, threads: int = 1, legal: Legal | None = None
-) -> Placed:
-    """IPC rows for each group (class, event status, stratum); none where nothing was learned."""
+    learned: Learned, side: PrivateSide, ipc: int, *, seed: int, threads: int = 1, legal: Legal | None = None,
+    draw: Draw | None = None,
+) -> Placed:  # fmt: skip
+    """IPC rows for each group (class, event status, stratum); none where nothing was learned.
+
+    `draw` is how whole rows are drawn from what was learned, where it is not `population`.
+    """
     if not learned.informative:
         codes = np.empty((0, len(learned.marginals)), np.int64)
         return Placed(codes, codes.astype(float), side.unlabelled())
     rows, rng = len(learned.shares) * ipc, np.random.default_rng([seed, 0x9001])
-    codes, inside = population(learned, max(POPULATION, SPARE * rows), rng, legal)
+    codes, inside = (draw or population)(learned, max(POPULATION, SPARE * rows), rng, legal)
     many = len(codes) if rows > LARGE else min(max(CHOICE * rows, POOL // 4), CANDIDATES)
     among = _drawn(side.tilt(learned, learned.model.margin(codes)), many, rng)
     labelled = side.label(learned, codes[among], _even(many, rng), rows)

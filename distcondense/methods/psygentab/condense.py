@@ -1,0 +1,216 @@
+"""PSyGenTAB from a cohort to a condensed set, with either sampler.
+
+`network`: patients → cells → Algorithm 1 → sampling-time steering → rows. Guarantee none, said loudly.
+`private`: patients through the private method's gate, once; then steering of its sampler, and its own placement.
+"""
+
+from __future__ import annotations
+
+import time as clock
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from distcondense.arrays import Floats, Index
+from distcondense.data.cells import public_cells
+from distcondense.data.codec import Codec
+from distcondense.data.cohort import Cohort
+from distcondense.data.persons import Stratified
+from distcondense.data.rules import Rules
+from distcondense.data.schema import Schema
+from distcondense.errors import DistcondenseWarning
+from distcondense.methods.base import Condensed, Context
+from distcondense.methods.psygentab.lagrangian import Lagrangian
+from distcondense.methods.psygentab.layout import Layout, OutcomeCells
+from distcondense.methods.psygentab.options import NETWORK, OFF, PsygentabOptions
+from distcondense.methods.psygentab.scores import Judge, Judged
+from distcondense.methods.psygentab.steering import SPARE, Knobs, Steered, kept, steered
+from distcondense.outcomes.base import Kind, Labelled, restoring
+from distcondense.privacy.statement import Privacy
+
+MEASURED = (500, 3000)  # rows that U and P of a setting are measured on: as many as are released, within these
+NO_PRIVACY = (
+    "NO PRIVACY: the network learns from patients without noise, and P is a score of distances, not a guarantee: treat "
+    "the result as patient data, or say --sampler private"
+)
+WHY = (
+    "A network learned these rows from patients without any noise.",
+    "Its P is a score of distances, not a guarantee: whoever knows the network's way may still find a patient.",
+)
+OWN_ROWS = "U and P are measured against rows of the private model itself: no patient is looked at"
+BELOW = "P = {:.3f} is below P_min = {:g}: what is allowed to bend did not reach it, and the rows are those it came to"
+SEEDS = "seed: split, network, batches, drawn rows and students. There is no privacy noise."
+
+
+def condense(cohort: Cohort, options: PsygentabOptions, context: Context) -> Condensed:
+    return _network(cohort, options, context) if options.sampler == NETWORK else _private(cohort, options, context)
+
+
+def _lagrangian(options: PsygentabOptions, columns: int) -> Lagrangian:
+    own = (options.multiplier,) * columns if options.columnwise else ()
+    return Lagrangian(options.p_min, options.multiplier, options.penalty, options.growth, own)
+
+
+def _measured(rows: int) -> int:
+    return int(np.clip(rows, *MEASURED))
+
+
+def _told(judged: Judged, options: PsygentabOptions, context: Context) -> dict[str, Any]:
+    """What U and P came to, for run.json; a P below P_min is said, never hidden."""
+    if options.constraint != OFF and options.p_min > judged.P:
+        warnings.warn(BELOW.format(judged.P, options.p_min), DistcondenseWarning, stacklevel=3)
+    context.say(f"U = {judged.U:.3f}, P = {judged.P:.3f} (a score of distances, not a guarantee)")
+    return {"U": judged.U, "P": judged.P, "parts": dict(judged.parts)}
+
+
+# -- the network ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A trained network as a generator of rows; `fixed` classes where rows are balanced."""
+
+    network: Any  # network.Network
+    params: Any
+    judge: Judge
+    seed: int
+
+    def __call__(self, rows: int, knobs: Knobs, weights: Floats | None = None, fixed: Index | None = None) -> Floats:
+        many = SPARE if knobs.distance else 1
+        wanted = None if fixed is None else np.tile(fixed, many)
+        rng = np.random.default_rng([self.seed, 0xD9A4])
+        codes: Index = self.network.draw(
+            self.params, many * rows, (self.seed, 0xD9A3), temperature=knobs.temperature, top_p=knobs.top_p,
+            fixed=wanted,
+        )  # fmt: skip
+        places = self.judge.layout.placed(codes, rng)
+        if not knobs.distance:
+            return places
+        usual = float(self.judge.usual[0][:, 0].mean())
+        distance = self.judge.near(places, weights)[0][:, 0]
+        if fixed is None:
+            return places[kept(distance, usual, rows, knobs.distance, rng)]
+        chosen = []
+        for value, count in zip(*np.unique(fixed, return_counts=True), strict=True):  # classes stay as they are
+            there = np.flatnonzero(wanted == value)
+            chosen.append(there[kept(distance[there], usual, int(count), knobs.distance, rng)])
+        return places[np.concatenate(chosen)]
+
+
+def _network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Condensed:
+    from distcondense.methods.psygentab.network import Network
+    from distcondense.methods.psygentab.training import trained
+
+    warnings.warn(NO_PRIVACY, DistcondenseWarning, stacklevel=2)
+    kind: Kind = cohort.outcome.kind
+    learner, splitting, timings = kind.learner(options.reference), Stratified(options.seed), dict[str, float]()
+    split = splitting.of(cohort)
+    rules = Rules.of(cohort.schema)
+    cells = public_cells(cohort.schema.without(rules.derived), options.cells)
+    started = clock.perf_counter()
+    train = cohort.outcome.take(split.train)
+    layout = Layout(OutcomeCells.of(train, options.cells), cells)
+    table, held = (
+        layout.patients(cohort.features.iloc[part], cohort.outcome.take(part))
+        for part in (split.train, split.validation)
+    )
+    timings["encode"] = clock.perf_counter() - started
+
+    started = clock.perf_counter()
+    judge = Judge.of(layout, learner, table, held, seed=options.seed, threads=context.threads)
+    network = Network(layout, options.hidden)
+    done = trained(network, np.floor(table).astype(np.int64), judge, _lagrangian(options, len(cells)), options, context)
+    timings["network"] = clock.perf_counter() - started
+    context.say(f"network: {done.epoch} epochs over {len(table)} rows × {len(layout.sizes)} columns ({done.stopped})")
+
+    started = clock.perf_counter()
+    draw = Drawing(network, done.params, judge, options.seed)
+    groups = int(kind.strata(train).max()) + 1
+    rows = options.ipc * groups
+    end = None
+    if options.at_sampling:
+        end = steered(draw, judge, _lagrangian(options, len(cells)), _measured(rows), options.rounds)
+        context.say(f"sampling: {_words(end)}")
+    fixed = _classes(layout, options, groups)
+    made = draw(rows, Knobs() if end is None else end.knobs, None if end is None else end.weights, fixed)
+    judged = judge(draw(_measured(rows), Knobs())) if end is None else end.judged
+    notes = _told(judged, options, context)
+    timings["condense"] = clock.perf_counter() - started
+
+    outcome, weight = layout.outcome.outcome(made[:, : layout.first]), None
+    if fixed is not None:
+        shares = np.bincount(kind.strata(train), minlength=groups) / len(train)
+        weight = restoring(kind.strata(outcome), shares, len(train))
+    rng, public = np.random.default_rng([options.seed, 0xD9A5]), Codec.public(Schema(tuple(c.column for c in cells)))
+    frame = public.decode(public.encode(layout.frame(made)))
+    frame = rules.completed(rules.repaired(frame, rng))[cohort.schema.names]
+    return Condensed(
+        frame=frame,
+        schema=replace(cohort.schema, notes=()),
+        labelled=Labelled(outcome, weight=weight),
+        privacy=Privacy(
+            "none", "psygentab", None, None, "none", "none", schema_origin=cohort.schema.origin, why=WHY
+        ),
+        splitting=splitting,
+        notes={
+            "seeds_policy": SEEDS, "psygentab": {**notes, "sampler": options.sampler, "epochs": done.epoch,
+            "stopped": done.stopped, "training": done.history, **_search(end)},
+        },
+        timings=timings,
+        learner=learner,
+    )  # fmt: skip
+
+
+def _classes(layout: Layout, options: PsygentabOptions, groups: int) -> Index | None:
+    """(rows,) the class of each, as many of each; None where rows are as common as among patients, or have no class."""
+    if not options.balance or layout.outcome.edges[0] is not None:
+        return None
+    return np.repeat(np.arange(groups), options.ipc)
+
+
+def _words(end: Steered) -> str:
+    knobs = end.knobs
+    return (
+        f"temperature {knobs.temperature:g}, top-p {knobs.top_p:g}, distance × {knobs.distance:g} after "
+        f"{len(end.history)} rounds"
+    )
+
+
+def _search(end: Steered | None) -> Mapping[str, Any]:
+    return {} if end is None else {"sampling": end.history, "satisfied": end.satisfied}
+
+
+# -- the private sampler ----------------------------------------------------------------------------------------------
+
+
+def _private(cohort: Cohort, options: PsygentabOptions, context: Context) -> Condensed:
+    """The private method's run, with its population drawn by a steered sampler; its statement, with this name."""
+    from distcondense.methods.private.condense import condense_each
+    from distcondense.methods.private.placement import Draw, population
+    from distcondense.methods.psygentab.drawn import Legal, Sampler
+    from distcondense.outcomes.base import Learned, PrivateSide
+
+    told: dict[str, Any] = {}
+    learner = cohort.outcome.kind.learner(options.reference)
+
+    def steer(learned: Learned, side: PrivateSide, legal: Legal | None) -> Draw:
+        """From what left the gate alone: neither the cohort nor its rows are in reach of what is called here."""
+        if not learned.informative:
+            return population
+        sampler = Sampler(learned, side, options.seed, learner, context.threads, legal)
+        context.say(OWN_ROWS)
+        knobs, weights, end = Knobs(), None, None
+        if options.at_sampling:
+            lagrangian, rows = _lagrangian(options, len(learned.model.cells)), _measured(options.ipc * side.groups)
+            end = steered(sampler, sampler.judge, lagrangian, rows, options.rounds)
+            knobs, weights = end.knobs, end.weights
+            context.say(f"sampling: {_words(end)}")
+            told.update(_told(end.judged, options, context))
+        told.update({"sampler": options.sampler, "measured_against": OWN_ROWS, **_search(end)})
+        return lambda _, rows, rng, __: sampler.draw(rows, rng, knobs, weights)
+
+    (made,) = condense_each(cohort, options.private, context, steer=steer).values()
+    return replace(made, privacy=replace(made.privacy, method="psygentab"), notes={**made.notes, "psygentab": told})

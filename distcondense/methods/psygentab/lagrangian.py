@@ -1,0 +1,56 @@
+"""The augmented Lagrangian of paper 004, §III-B: eqs 4 and 5, and lines 10–13 of Algorithm 1.
+
+    min over θ of 1 − U(θ), subject to P(θ) ≥ P_min                                        (4)
+    L(θ, λ) = (1 − U) + λ(P_min − P) + μ/2 (P_min − P)²                                    (5)
+
+As the paper writes it, the quadratic term also weighs on a P above P_min. "Column-Specific ALM Regularization" (§IV-I):
+a multiplier λ_j for every column beside the table's, with a P_j of its own; their terms enter as a mean over columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+# safeguards, which the paper lacks: where P_min is out of reach λ and μ would grow for ever and drown U
+MULTIPLIER_MOST = 1.0
+PENALTY_MOST = 10.0
+STEADY = 0.005  # a utility that moved by less since the last round has stabilised (line 14)
+
+
+@dataclass(frozen=True)
+class Lagrangian:
+    """λ, μ and what they grow by; `columns` are the λ_j, empty where there is only the table's."""
+
+    p_min: float
+    multiplier: float
+    penalty: float
+    growth: float
+    columns: tuple[float, ...] = ()
+
+    def value(self, U: Any, P: Any, by_column: Sequence[Any] = ()) -> Any:
+        """Eq. 5, of numbers or of traced arrays."""
+        loss = (1 - U) + self._term(self.multiplier, P)
+        if self.columns:
+            loss = loss + sum(
+                self._term(own, part) for own, part in zip(self.columns, by_column, strict=True)
+            ) / len(self.columns)  # fmt: skip
+        return loss
+
+    def _term(self, multiplier: Any, P: Any) -> Any:
+        short = self.p_min - P
+        return multiplier * short + self.penalty / 2 * short**2
+
+    def updated(self, P: float, by_column: Sequence[float] = ()) -> Lagrangian:
+        """Lines 10–13: μ ← αμ where P < P_min; λ ← max(0, λ + (P_min − P)), and so every λ_j."""
+        penalty = max(min(self.growth * self.penalty, PENALTY_MOST), self.penalty) if self.p_min > P else self.penalty
+        columns = tuple(self._moved(own, part) for own, part in zip(self.columns, by_column, strict=True))
+        return replace(self, penalty=penalty, multiplier=self._moved(self.multiplier, P), columns=columns)
+
+    def _moved(self, multiplier: float, P: float) -> float:
+        return max(0.0, min(multiplier + self.p_min - P, max(MULTIPLIER_MOST, multiplier)))
+
+    def done(self, P: float, now: float, before: float | None) -> bool:
+        """Line 14: the constraint is satisfied, and utility has stabilised."""
+        return self.p_min <= P and before is not None and abs(now - before) < STEADY

@@ -1,0 +1,109 @@
+"""The sampling-time variant (paper 004, §III-B and §IV-B1): the generator stays, its rows are steered and filtered.
+
+Three knobs: temperature, top-p, and a multiplier on the distance to the nearest record, by which rows are kept. Every
+round looks at the settings next to the current ones, takes the one with the smallest augmented Lagrangian (eq. 5), and
+then updates μ and λ as lines 10–13 of Algorithm 1 do; it ends where P ≥ P_min and nothing next to it is better.
+
+What is drawn from and which records P looks at is the caller's business: see `network.py` and `drawn.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from distcondense.arrays import Floats, Index
+from distcondense.methods.psygentab.lagrangian import Lagrangian
+from distcondense.methods.psygentab.scores import Judge, Judged
+
+TEMPERATURES = (0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
+TOP_PS = (0.8, 0.9, 0.95, 1.0)
+DISTANCES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+SPARE = 4  # rows drawn for each that is kept, where rows are filtered
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """How rows are drawn; as the generator draws them by itself, if nothing is said."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    distance: float = 0.0  # how much the distance to the nearest record counts when rows are kept
+
+    @property
+    def still(self) -> bool:
+        return self == Knobs()
+
+    def around(self) -> Iterator[Knobs]:
+        """These, and those next to them."""
+        yield self
+        for name, scale in (("temperature", TEMPERATURES), ("top_p", TOP_PS), ("distance", DISTANCES)):
+            at = scale.index(getattr(self, name))
+            for place in (at - 1, at + 1):
+                if 0 <= place < len(scale):
+                    yield replace(self, **{name: scale[place]})
+
+
+class Generator(Protocol):
+    def __call__(self, rows: int, knobs: Knobs, weights: Floats | None) -> Floats:
+        """(rows, columns) places, the same for the same arguments; `weights` of columns in the distance."""
+        ...
+
+
+@dataclass(frozen=True)
+class Steered:
+    """Where the search ended."""
+
+    knobs: Knobs
+    judged: Judged
+    lagrangian: Lagrangian
+    weights: Floats | None
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def satisfied(self) -> bool:
+        return self.lagrangian.p_min <= self.judged.P
+
+
+def steered(generator: Generator, judge: Judge, lagrangian: Lagrangian, rows: int, rounds: int) -> Steered:
+    """The knobs with the smallest augmented Lagrangian after at most so many rounds."""
+    knobs, history = Knobs(), list[dict[str, Any]]()
+    seen: dict[tuple[Knobs, tuple[float, ...]], Judged] = {}
+
+    def look(at: Knobs) -> Judged:
+        weighted = lagrangian.columns if at.distance else ()
+        if (at, weighted) not in seen:
+            seen[at, weighted] = judge(generator(rows, at, _weights(weighted)))
+        return seen[at, weighted]
+
+    for _ in range(rounds):
+        before = knobs
+        values = {at: lagrangian.value(*_of(look(at), lagrangian)) for at in knobs.around()}
+        knobs = min(values, key=lambda at: values[at])
+        found = look(knobs)
+        history.append({
+            "temperature": knobs.temperature, "top_p": knobs.top_p, "distance": knobs.distance, "U": found.U,
+            "P": found.P, "multiplier": lagrangian.multiplier, "penalty": lagrangian.penalty,
+        })  # fmt: skip
+        if lagrangian.p_min <= found.P and knobs == before:
+            break
+        lagrangian = lagrangian.updated(found.P, found.by_column if lagrangian.columns else ())
+    return Steered(knobs, look(knobs), lagrangian, _weights(lagrangian.columns if knobs.distance else ()), history)
+
+
+def _of(judged: Judged, lagrangian: Lagrangian) -> tuple[Any, ...]:
+    return (judged.U, judged.P, judged.by_column) if lagrangian.columns else (judged.U, judged.P)
+
+
+def _weights(columns: tuple[float, ...]) -> Floats | None:
+    """Columns count the more in the distance, the larger their own multiplier is."""
+    return 1 + np.array(columns) if columns else None
+
+
+def kept(distance: Floats, usual: float, rows: int, multiplier: float, rng: np.random.Generator) -> Index:
+    """`rows` of the candidates, drawn without replacement in proportion to exp(multiplier · distance / usual)."""
+    chance = multiplier * distance / max(usual, 1e-12) + rng.gumbel(size=len(distance))
+    return np.sort(np.argsort(-chance, kind="stable")[:rows])
