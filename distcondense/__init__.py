@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distcondense.cluster.config import Cluster as Cluster
     from distcondense.data.codec import design as design
     from distcondense.data.cohort import Cohort as Cohort
+    from distcondense.data.large import LargeTable as LargeTable
     from distcondense.data.schema import Column as Column
     from distcondense.data.schema import Schema as Schema
     from distcondense.evaluate.score import Score as Score
@@ -31,11 +32,11 @@ _HOMES = {
     "Result": "runs.result", "Results": "runs.result", "Score": "evaluate.score", "condense": "api", "evaluate": "api",
     "evaluate_run": "api",
     "PrivateModel": "methods.private.estimator", "design": "data.codec", "jacobian": "models.jacobian",
-    "Odometer": "privacy.odometer",
+    "Odometer": "privacy.odometer", "LargeTable": "data.large",
 }  # fmt: skip
 __all__ = [
-    "Cluster", "Cohort", "Column", "Odometer", "PrivateModel", "Result", "Results", "Schema", "Score", "condense",
-    "design", "evaluate", "evaluate_run", "jacobian",
+    "Cluster", "Cohort", "Column", "LargeTable", "Odometer", "PrivateModel", "Result", "Results", "Schema", "Score",
+    "condense", "design", "evaluate", "evaluate_run", "jacobian",
 ]  # fmt: skip
 
 

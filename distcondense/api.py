@@ -18,6 +18,8 @@ from typing import Any, TypeVar, overload
 from distcondense import kernels
 from distcondense.cluster.config import Cluster
 from distcondense.data.cohort import Cohort
+from distcondense.data.large import LargeTable
+from distcondense.data.persons import Coins, split_from
 from distcondense.data.schema import Schema
 from distcondense.data.tables import table_name
 from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError, SettingsError, UserError
@@ -36,9 +38,11 @@ from distcondense.methods.base import (
     Progress,
     default_method,
     method_named,
+    methods,
     options_of,
     planned,
     refuse,
+    takes_large,
 )
 from distcondense.privacy.ledger import new_run
 from distcondense.privacy.odometer import Odometer
@@ -63,16 +67,17 @@ def available_threads() -> int:
 
 
 @overload
-def condense(cohort: Cohort, *, ipc: list[int] | tuple[int, ...], **how: Any) -> Results: ...
+def condense(cohort: Cohort | LargeTable, *, ipc: list[int] | tuple[int, ...], **how: Any) -> Results: ...
 @overload
 def condense(
-    cohort: Cohort, *, method: str | None = None, threads: int | None = None, out: str | Path | None = None,
-    resume: bool = False, force: bool = False, progress: Progress | None = None,
+    cohort: Cohort | LargeTable, *, method: str | None = None, threads: int | None = None,
+    out: str | Path | None = None, resume: bool = False, force: bool = False, progress: Progress | None = None,
     say: Callable[[str], None] | None = None, cluster: Cluster | None = None,
-    odometer: str | Path | Odometer | None = None, **options: Any,
+    odometer: str | Path | Odometer | None = None, memory: int | None = None, scratch: str | Path | None = None,
+    **options: Any,
 ) -> Result: ...  # fmt: skip
 def condense(
-    cohort: Cohort,
+    cohort: Cohort | LargeTable,
     *,
     method: str | None = None,
     threads: int | None = None,
@@ -83,6 +88,8 @@ def condense(
     say: Callable[[str], None] | None = None,
     cluster: Cluster | None = None,
     odometer: str | Path | Odometer | None = None,
+    memory: int | None = None,
+    scratch: str | Path | None = None,
     **options: Any,
 ) -> Result | Results:
     """Condense a cohort.
@@ -99,6 +106,8 @@ def condense(
     odometer: the account of these patients (`dc.Odometer`, or its path), which every run on them shares: this one is
         charged before it reads anybody, and refused where that is over the custodian's cap.
     out: a run folder, written as the run goes; with `resume` an interrupted run goes on to the same result.
+    memory, scratch: of a `dc.LargeTable`, which is read in batches: bytes that it may take, about, and a folder for its
+        coded rows meanwhile (the run's own if not said). It is evaluated on a sample.
     """
     if old := [name for name in options if name in OLD_WORDS]:
         raise SettingsError(
@@ -112,6 +121,12 @@ def condense(
     if threads < 1:
         raise SettingsError("threads", "must be at least 1", found=str(threads), fix="leave it out for all cores")
     refuse(chosen, cohort.facts, settings)
+    if isinstance(cohort, LargeTable) and not takes_large(chosen):
+        able = ", ".join(one.name for one in methods() if takes_large(one))
+        raise SettingsError(
+            f"method {chosen.name}", "needs the whole table in memory", found="one that is read in batches",
+            fix=f"give it a file that fits, or say a method that reads in batches: {able}",
+        )  # fmt: skip
     account = Odometer.of(odometer)
     identity = {
         "method": chosen.name, "options": settings.to_dict(), "data": cohort.fingerprint(),
@@ -129,9 +144,12 @@ def condense(
             say(line)
 
     run = folder.run if folder else new_run()
-    context = Context(threads=threads, say=say_and_log, folder=folder, cluster=cluster, run=run, odometer=account)
+    context = Context(
+        threads=threads, say=say_and_log, folder=folder, cluster=cluster, run=run, odometer=account, memory=memory,
+        scratch=None if scratch is None else Path(scratch),
+    )  # fmt: skip
     context = context if progress is None else replace(context, progress=progress)
-    if folder and cohort.read_as:
+    if folder and isinstance(cohort, Cohort) and cohort.read_as:
         folder.log(f"table read as {cohort.read_as}")
     try:
         _charge(chosen, cohort, settings, context)
@@ -221,6 +239,8 @@ def read_again(
         ) from None  # fmt: skip
     schema = None if then["schema"] is None else Schema.from_dict(then["schema"], where="run.json")
     said = {**then, **(how or {}), "schema": schema, "ignore": tuple(then["ignore"])}
+    if said.pop("in_batches", False) and not site:
+        return _drawn(folder, table, {name: value for name, value in said.items() if value is not None})
     try:
         return Cohort.from_file(table, **{name: value for name, value in said.items() if value is not None})
     except CohortError as error:
@@ -232,6 +252,18 @@ def read_again(
         ) from None  # fmt: skip
 
 
+def _drawn(folder: RunFolder, table: str | Path, how: dict[str, Any]) -> Cohort:
+    """The sample that a run was evaluated on, of a table that is read in batches."""
+    record = json.loads((folder.internal / "run.json").read_text(encoding="utf-8"))
+    large = LargeTable.of(table, **how)
+    if large.fingerprint() != record["data"]["fingerprint"]:
+        raise CohortError("table", "must be the one that the run condensed", found="other files",
+                          fix=f"say the folder or file that {folder.path.name} was made of")  # fmt: skip
+    coins = split_from(record["splitting"])
+    assert isinstance(coins, Coins)
+    return large.draw(coins)
+
+
 def _asked(
     parts: Sequence[str], external: Mapping[str, Cohort] | None, shadows: int, seed: int, threads: int | None
 ) -> Asked:
@@ -241,6 +273,8 @@ def _asked(
 
 def _refuse_another_table(folder: RunFolder, cohort: Cohort, record: Mapping[str, Any]) -> None:
     """A run is evaluated on the table it was made of: another would be split at random among trained and held out."""
+    if record["data"]["how"].get("in_batches") and len(cohort) == record["data"]["evaluated_on_rows"]:
+        return  # its sample, whose files were compared when it was drawn
     due, rows = record["data"].get("fingerprint"), record["data"]["rows"]
     if due == cohort.fingerprint() if due else rows == len(cohort):
         return
@@ -323,7 +357,7 @@ def _silent(line: str) -> None:
     """Nobody listens."""
 
 
-def _charge(method: Method, cohort: Cohort, settings: Any, context: Context) -> None:
+def _charge(method: Method, cohort: Cohort | LargeTable, settings: Any, context: Context) -> None:
     """On the patients' account, on disk, before anybody is read; once, however often the run is resumed."""
     if context.odometer is not None:
         with warnings.catch_warnings():  # said once, by the run itself
@@ -335,16 +369,17 @@ def _charge(method: Method, cohort: Cohort, settings: Any, context: Context) -> 
 
 
 def _run(
-    method: Method, cohort: Cohort, settings: Any, identity: dict[str, Any], context: Context
+    method: Method, table: Cohort | LargeTable, settings: Any, identity: dict[str, Any], context: Context
 ) -> tuple[Result | Results, tuple[Figure, ...]]:
     started, several = time.perf_counter(), not isinstance(settings.ipc, int)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DistcondenseWarning)
         if several:
-            sets = dict(method.condense_each(cohort, settings, context))  # type: ignore[attr-defined]  # takes_several
+            sets = dict(method.condense_each(table, settings, context))  # type: ignore[attr-defined]  # takes_several
         else:
-            sets = {settings.ipc: method.condense(cohort, settings, context)}
+            sets = {settings.ipc: method.condense(table, settings, context)}  # type: ignore[arg-type]  # takes_large
         before = time.perf_counter()
+        cohort = _seen(table)
         homes = {ipc: Home.of(cohort, condensed) for ipc, condensed in sets.items()}
         scored = _scored(homes, settings.seed, context.threads, must=not _any(sets).privacy.charged)
     condensed, home = _any(sets), _any(homes)  # what is said once for all sets is the same in all of them
@@ -359,6 +394,12 @@ def _run(
     shared = {name: note for name, note in condensed.notes.items() if name not in _any(own)}
     record = _record(method, home, settings, replace(condensed, notes=shared), context.threads, identity)
     record |= {"interval": interval_words(cohort.person), "warnings": said}
+    if isinstance(table, LargeTable):
+        record["data"] |= {
+            "rows": table.read_rows, "files": len(table.files), "evaluated_on_rows": len(cohort), "how": _how(table),
+            "columns_not_in_schema": list(table.ignored),
+        }  # fmt: skip
+        context.say(f"evaluated on a sample of {len(cohort):,} of {table.read_rows:,} rows")
     kind, earlier = cohort.outcome.kind, context.earlier()
     results = {
         ipc: Result(
@@ -371,6 +412,15 @@ def _run(
     if not several:
         return _any(results), condensed.figures
     return Results(results, internal=record | {"sets": list(scored.values())}), condensed.figures
+
+
+def _seen(table: Cohort | LargeTable) -> Cohort:
+    """What evaluation sees: the table, or its sample."""
+    if isinstance(table, Cohort):
+        return table
+    if table.sample is None:
+        raise CohortError("table", "must have rows to be measured on", found="no row in the sample")
+    return table.sample
 
 
 def _own_notes(notes: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
@@ -397,10 +447,11 @@ def _scored(homes: Mapping[int, Home], seed: int, threads: int, *, must: bool) -
     return found
 
 
-def _how(cohort: Cohort) -> dict[str, Any]:
+def _how(cohort: Cohort | LargeTable) -> dict[str, Any]:
     """How the table was read, so that `evaluate` can read it again."""
     schema = cohort.how.get("schema")
-    return {**cohort.how, "schema": None if schema is None else schema.to_dict()}
+    batches = {"in_batches": True} if isinstance(cohort, LargeTable) else {}
+    return {**cohort.how, "schema": None if schema is None else schema.to_dict(), **batches}
 
 
 def _record(

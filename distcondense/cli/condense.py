@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import warnings
 from dataclasses import fields
 from pathlib import Path
@@ -28,7 +29,7 @@ from distcondense.cli.common import (
     written,
 )
 from distcondense.data.roles import ROLES
-from distcondense.errors import DistcondenseWarning
+from distcondense.errors import DistcondenseWarning, SettingsError
 from distcondense.methods.base import (
     OLD_WORDS,
     any_length,
@@ -40,6 +41,7 @@ from distcondense.methods.base import (
     options_of,
     planned,
     refuse,
+    takes_large,
     types_of,
 )
 
@@ -47,7 +49,11 @@ TABLE, RAY, RUN = "The table", "Ray", "The run"
 
 
 def fixed(
-    table: Annotated[str, typer.Argument(help="The cohort, a path or URI: .csv, .csv.gz, .parquet, .feather, .arrow.")],
+    table: Annotated[
+        str,
+        typer.Argument(help="The cohort, a path or URI: .csv, .csv.gz, .parquet, .feather, .arrow; or a folder of CSV "
+                       "or Parquet files, which are read in batches."),
+    ],
     positive: Annotated[
         str | None, typer.Option(help="The value of the target or event column that means yes.", rich_help_panel=TABLE)
     ] = None,
@@ -81,6 +87,16 @@ def fixed(
         typer.Option(help="The account of these patients (privacy ledger): charged before anybody is read.",
                      rich_help_panel=RUN),
     ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="Memory that the table may take, e.g. 2GB: it is then read in batches, as a large file and a "
+                     "folder are anyway.", rich_help_panel=RUN),
+    ] = None,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the coded rows of a table that is read in batches; the run's own if not said.",
+                     rich_help_panel=RUN),
+    ] = None,
     ray: Ray = None,
     actors: Annotated[
         int | None, typer.Option(help="Ray actors; as many as fit if not said.", rich_help_panel=RAY)
@@ -98,7 +114,9 @@ def fixed(
 ) -> None:  # fmt: skip
     """Condense a table on disk into a run folder."""
     from distcondense.api import condense as run
+    from distcondense.cluster.shards import half_of_memory
     from distcondense.data.cohort import Cohort, Facts
+    from distcondense.data.large import LargeTable, is_large
     from distcondense.data.outcome import Goal
     from distcondense.data.schema import Schema
     from distcondense.data.tables import table_name
@@ -124,15 +142,17 @@ def fixed(
         account = Odometer.of(odometer)
         if account is not None and known is not None and not resume:  # a table may take long to read
             account.check(new_run(), planned(chosen, facts, options), method=chosen.name, guarantee=options.promise)
-    cohort = Cohort.from_file(
-        table, **columns, positive=positive, kind=kind, person_id=person_id, ignore=ignore or (), schema=known,
-        **how,
+    allowed = None if memory is None else bytes_of(memory)
+    large = takes_large(chosen) and known is not None and (memory is not None or is_large(table, half_of_memory()))
+    read = LargeTable.of if large or is_large(table, 2**63) else Cohort.from_file
+    cohort = read(
+        table, **columns, positive=positive, kind=kind, person_id=person_id, ignore=ignore or (), schema=known, **how
     )  # fmt: skip
     console = Console(quiet=quiet or as_json)
     with console.progress() as progress:
         result = run(
             cohort, method=chosen.name, threads=threads, out=out, resume=resume, force=force, progress=progress,
-            say=console.say, cluster=cluster, odometer=account, **said,
+            say=console.say, cluster=cluster, odometer=account, memory=allowed, scratch=scratch, **said,
         )  # fmt: skip
     if as_json:
         names = ("sets",) if "sets" in result.internal else ("scores", "scores_note")
@@ -216,6 +236,18 @@ def whole_numbers(said: str) -> Any:
     except ValueError:
         raise typer.BadParameter(f"{said!r} is not a whole number, or several with commas between them") from None
     return numbers if len(numbers) > 1 else numbers[0]
+
+
+def bytes_of(said: str) -> int:
+    """2GB, 500MB, 1.5GiB or a number of bytes."""
+    found = re.fullmatch(r"([0-9.]+)\s*([kmgt]?)(i?)b?", said.strip(), re.IGNORECASE)
+    try:
+        number = float(found[1]) if found else 0.0
+    except ValueError:
+        number = 0.0
+    if found is None or not 0 < number < 1e6 * 2**40:
+        raise SettingsError("memory", "must be a number of bytes", found=repr(said), fix="say 2GB, or 500MB")
+    return int(number * (1024 if found[3] else 1000) ** " kmgt".index(found[2].lower() or " "))
 
 
 def _plain_type(hint: Any) -> Any:

@@ -111,12 +111,15 @@ def mark_column(mark: Marks, column: Column, values: pd.Series[Any]) -> None:
     if column.numeric:
         mark_numbers(mark, values.to_numpy(dtype=np.float64, na_value=np.nan))
         return
+    kernels.fold(words_of(column, values), mark)
+
+
+def words_of(column: Column, values: pd.Series[Any]) -> Marks:
+    """(n,) the word that each label adds to a mark: its place in the schema's list; unlisted ones go by their text."""
     codes = np.asarray(values.cat.codes, np.int64)
-    if column.unknown:  # by their texts: the list of them depends on other rows
-        words = digests(values.cat.categories)[:, 0]
-        kernels.fold(np.append(words, np.uint64(0))[codes], mark)
-    else:
-        kernels.fold(codes.view(np.uint64), mark)
+    if column.unknown:  # their list depends on other rows
+        return np.append(digests(values.cat.categories)[:, 0], np.uint64(0))[codes]
+    return codes.view(np.uint64)
 
 
 def mark_numbers(mark: Marks, values: Floats) -> None:

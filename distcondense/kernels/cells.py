@@ -94,3 +94,40 @@ def by_person(begin: Any, cell: Any, values: Any, owner: Any, where: Any, parts:
             for k in range(values.shape[0]):
                 parts[k, found - 1] += values[k, row]
     return found
+
+
+@kernel()
+def cut(values: Any, cuts: Any, jump: Any, origin: Any, scale: Any, low: Any, high: Any, whole: Any, out: Any) -> Any:
+    """out ← how many cuts lie at or below each number; returns (how many are no number, how many are illegal).
+
+    Illegal are infinite ones, those outside [low, high] and, with `whole`, those with decimals. `jump`: equal steps of
+    1/scale from `origin` on, and how many cuts lie below each: where to begin to look.
+    """
+    holes, bad, steps = 0, 0, jump.shape[0] - 1
+    for i in range(values.shape[0]):
+        x = values[i]
+        if x != x:
+            holes += 1
+            continue
+        if not (low <= x <= high) or np.isinf(x) or (whole and x != np.round(x)):
+            bad += 1
+            continue
+        at = (x - origin) * scale
+        step = 0 if at < 0 else steps - 1 if at >= steps else int(at)
+        first, last = jump[max(step - 1, 0)], jump[min(step + 2, steps)]  # a step to each side: for its rounding
+        while first < last:
+            middle = (first + last) >> 1
+            if cuts[middle] <= x:
+                first = middle + 1
+            else:
+                last = middle
+        out[i] = first
+    return holes, bad
+
+
+@kernel()
+def fill(values: Any, code: Any, out: Any) -> None:
+    """out ← code where there is no number."""
+    for i in range(values.shape[0]):
+        if values[i] != values[i]:
+            out[i] = code

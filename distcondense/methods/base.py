@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, get_type_hi
 from distcondense.errors import SettingsError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
     from distcondense.arrays import Matrix
@@ -213,6 +215,8 @@ class Context:
     cluster: Cluster | None = None
     run: str = ""  # a random name, which accounts know the run by
     odometer: Odometer | None = None  # the patients' account: the run is charged before its method begins
+    memory: int | None = None  # bytes that a table that is read in batches may take, about
+    scratch: Path | None = None  # where its coded rows lie meanwhile; None: in the run's folder
 
     def earlier(self) -> tuple[Event, ...]:
         """What other runs spent on the same patients: in this folder before, and on the account."""
@@ -264,7 +268,8 @@ class Method(Protocol):
     One that reads patients through a gate also has `planned(facts, options) -> tuple[Event, ...]`, what it will ask:
     an account is charged that. One without is charged as what it is, a run that no ε bounds. One whose options take a
     list as `ipc` also has `condense_each(cohort, options, context) -> Mapping[int, Condensed]`: a set of each IPC, all
-    from one read of the patients under one guarantee, and so with one schema, statement and splitting.
+    from one read of the patients under one guarantee, and so with one schema, statement and splitting. One with
+    `takes_large = True` also condenses a `data.large.LargeTable`, which it reads in batches, once.
     """
 
     name: ClassVar[str]
@@ -342,6 +347,11 @@ def options_of(method: Method, given: Mapping[str, Any]) -> Any:
 def takes_several(method: Method) -> bool:
     """Whether it makes sets of several IPC in one run: its `ipc` may be a list."""
     return one_or_list(types_of(method.Options)["ipc"])
+
+
+def takes_large(method: Method) -> bool:
+    """Whether it condenses tables that are read in batches."""
+    return bool(getattr(method, "takes_large", False))
 
 
 def _instead(name: str, method: Method, legal: list[str]) -> str:

@@ -22,6 +22,7 @@ class Private:
     about: ClassVar[str] = "the default: ε is end-to-end, a theorem"
     guarantee: ClassVar[str] = "end-to-end"
     Options: ClassVar[Any] = PrivateOptions
+    takes_large: ClassVar[bool] = True
 
     def takes(self, kind: Any) -> bool:
         from distcondense.outcomes.base import Kind

@@ -10,6 +10,7 @@ import secrets
 import time as clock
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from distcondense.arrays import Index
 from distcondense.data.cells import FINE, MICRO, Cells, public_cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
+from distcondense.data.large import LargeTable
 from distcondense.data.persons import Coins, reading_order
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Column, Schema, like_identifiers, nearest
@@ -29,6 +31,7 @@ from distcondense.methods.base import Condensed, Context
 from distcondense.methods.private.constants import constants_digest
 from distcondense.methods.private.domain import most_cells
 from distcondense.methods.private.fit import fit_private
+from distcondense.methods.private.large import large_gate
 from distcondense.methods.private.options import ZERO_ORDER, PrivateOptions
 from distcondense.methods.private.placement import LARGE, Draw, Legal, Placed, place
 from distcondense.methods.private.plan import PAIR_GROUPS, Plan
@@ -83,38 +86,42 @@ NO_ANSWER = (
 )
 
 
-def condense(cohort: Cohort, options: PrivateOptions, context: Context) -> Condensed:
+def condense(cohort: Cohort | LargeTable, options: PrivateOptions, context: Context) -> Condensed:
     """Condense a cohort to one set, the first that is asked for."""
     return next(iter(condense_each(cohort, options, context).values()))
 
 
 def condense_each(
-    cohort: Cohort, options: PrivateOptions, context: Context, *, steer: Steer | None = None
+    cohort: Cohort | LargeTable, options: PrivateOptions, context: Context, *, steer: Steer | None = None
 ) -> dict[int, Condensed]:
     """A set of each IPC from one fit; `options.reference` names the student that the rows are for.
 
     `steer` makes another way to draw rows out of what was learned, for methods that build on this one.
     """
     timings: dict[str, float] = {}
-    learner, public = cohort.outcome.kind.learner(options.reference), public_side(cohort.facts, options)
+    kind, large = cohort.facts.kind, isinstance(cohort, LargeTable)
+    learner, public = kind.learner(options.reference), public_side(cohort.facts, options)
     folder, say = context.folder, context.say
-    if context.cluster is not None and options.placement != ZERO_ORDER:
+    if context.cluster is not None and options.placement != ZERO_ORDER and not large:
         say("placing chosen rows has no Jacobian to spread: it runs in process; --placement zero-order has one")
     fresh = secrets.randbits(128)
     splitting = Coins(options.holdout, fresh if folder is None else folder.holdout_entropy(fresh))
-    train = splitting.of(cohort).train
     ledger = Ledger(None if folder is None else folder.ledger, run=context.run)
 
     say(f"budget: {public.budget_words}; plan: {public.plan_words}")
     started = clock.perf_counter()
-    table = open_gate(cohort, train, options, public, ledger)
-    timings["encode"] = clock.perf_counter() - started
-    started = clock.perf_counter()
-    learned = fit_private(
-        table, public.cells, public.plan, public.side, lambda done, of: context.progress(step=done, steps=of),
-        options.categories_checked,
-    )  # fmt: skip
-    del table
+    with ExitStack() as stack:
+        if isinstance(cohort, LargeTable):
+            table = stack.enter_context(large_gate(cohort, splitting, public, ledger, context))
+        else:
+            table = open_gate(cohort, splitting.of(cohort).train, options, public, ledger)
+        timings["encode"] = clock.perf_counter() - started
+        started = clock.perf_counter()
+        learned = fit_private(
+            table, public.cells, public.plan, public.side, lambda done, of: context.progress(step=done, steps=of),
+            options.categories_checked,
+        )  # fmt: skip
+        del table
     timings["private model"] = clock.perf_counter() - started
 
     rows = " + ".join(str(len(learned.shares) * ipc) for ipc in options.ipcs)
@@ -139,7 +146,7 @@ def condense_each(
     if len(placed) > 1:
         several = SEVERAL.format(len(placed), ", ".join(map(str, placed)))
         privacy = replace(privacy, made=several, parameters={**privacy.parameters, "ipc": list(placed)})
-    covered = to_show(learned, public.side, cohort.outcome.kind.labels)
+    covered = to_show(learned, public.side, kind.labels)
     made = {
         ipc: _condensed(learned, one, public, privacy, learner, splitting, timings, options.seed, covered)
         for ipc, one in placed.items()

@@ -1,0 +1,171 @@
+"""A large table as shards behind a gate, on this machine: read in pieces, brought together by person, mapped, summed.
+
+What is in memory at once is a batch for each thread while rows are read, a bucket for each thread while it is laid out,
+and a chunk for each thread while questions are answered: none of it grows with the table. Rows lie in files of a
+scratch folder that is readable by its owner alone and goes with the rows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from distcondense.data.buckets import BUCKET_ROWS, Buckets, Layout, Shard, buckets_for
+from distcondense.data.cells import Cells
+from distcondense.data.large import LargeTable, Piece
+from distcondense.data.persons import Coins
+from distcondense.errors import RunFolderError, SettingsError
+from distcondense.privacy.contributions import Objective
+from distcondense.privacy.rows import ROWS_ALL_MAX, TableRows
+from distcondense.privacy.shards import ShardedRows, ThreadShards
+
+Say = Callable[[str], None]
+SAY_SECONDS = 10.0  # between two lines of progress
+ROW_BYTES = 900  # of memory for each row of a bucket that is laid out: its records, their order, and copies of both
+LEAST_MEMORY = 256 * 2**20
+
+
+@dataclass
+class Reading:
+    """How far a table is read: rows, bytes and pieces, in words; nothing that a row says."""
+
+    rows: int
+    bytes: int
+    pieces: int
+    say: Say = lambda line: None
+    clock: Callable[[], float] = time.monotonic
+    done: dict[str, int] = field(default_factory=lambda: {"rows": 0, "bytes": 0, "pieces": 0})
+
+    def __post_init__(self) -> None:
+        self._lock, self._began = Lock(), self.clock()
+        self._said = self._began
+
+    def add(self, *, rows: int = 0, bytes_: int = 0, pieces: int = 0) -> None:
+        with self._lock:
+            for name, more in (("rows", rows), ("bytes", bytes_), ("pieces", pieces)):
+                self.done[name] += more
+            now = self.clock()
+            if now - self._said >= SAY_SECONDS:
+                self._said = now
+                self.say(self.words())
+
+    @property
+    def rate(self) -> float:
+        """Rows per second."""
+        return self.done["rows"] / max(self.clock() - self._began, 1e-9)
+
+    def words(self) -> str:
+        left = (self.rows - self.done["rows"]) / max(self.rate, 1e-9)
+        return (
+            f"read {self.done['rows']:,} of about {self.rows:,} rows, {self.done['bytes'] / 1e9:.1f} GB, "
+            f"{self.done['pieces']} of {self.pieces} pieces; {self.rate:,.0f} rows/s, about {max(left, 0):.0f} s left"
+        )
+
+
+@contextmanager
+def scratch(folder: Path | None) -> Iterator[Path]:
+    """A folder for coded rows, in `folder` or where the system has its own; readable by its owner, and then gone."""
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(prefix="distcondense-rows-", dir=folder))  # mode 0700
+    except OSError as error:
+        raise RunFolderError(
+            f"scratch folder {folder}", "must be possible to make", found=error.strerror or "an error",
+            fix="say --scratch FOLDER on a disk that can be written to",
+        ) from None  # fmt: skip
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def check_room(place: Path, rows: int, layout: Layout) -> None:
+    """Records and shards of so many rows must fit the disk, which is known before a row is read."""
+    need, free = rows * (layout.record.itemsize + 8), shutil.disk_usage(place).free
+    if need > free:
+        raise RunFolderError(
+            f"scratch folder {place.parent}", f"must have room for {need / 1e9:.1f} GB of coded rows",
+            found=f"{free / 1e9:.1f} GB", fix="free space there, or say --scratch FOLDER on another disk",
+        )  # fmt: skip
+
+
+def bucket_count(rows: int, memory: int | None, threads: int) -> int:
+    """So many buckets that one for each thread fits the memory that was allowed."""
+    if memory is None:
+        return buckets_for(rows)
+    if memory < LEAST_MEMORY:
+        raise SettingsError("memory", f"must be at least {LEAST_MEMORY / 2**20:.0f} MiB", found=f"{memory} bytes")
+    fits = max(1, (memory - LEAST_MEMORY // 2) // (threads * ROW_BYTES))
+    return buckets_for(rows * max(1, BUCKET_ROWS // fits))
+
+
+def opened(
+    table: LargeTable, cells: tuple[Cells, ...], objective: Objective, coins: Coins, most: int, place: Path, *,
+    threads: int = 1, memory: int | None = None, say: Say = lambda line: None,
+) -> ShardedRows:  # fmt: skip
+    """Read a table once; its rows as the gate takes them, and its sample."""
+    if table.rows > ROWS_ALL_MAX:
+        raise SettingsError("table", f"must have at most {ROWS_ALL_MAX} rows", found=f"{table.rows}")
+    coder, parts = table.coder(cells), list[Any]()
+    reading = Reading(table.rows, table.bytes, len(table.pieces), say)
+    count, lock = bucket_count(table.rows, memory, threads), Lock()
+    buckets: list[Buckets] = []
+
+    def take(piece: Piece) -> None:
+        for batch in table.read(piece, coder):
+            coded = batch.coded
+            with lock:
+                if not buckets:  # the first batch tells what an outcome is made of
+                    layout = Layout.of(cells, coded.target, coded.who is not None)
+                    check_room(place, table.rows, layout)
+                    buckets.append(Buckets(place, layout, count))
+            buckets[0].add(coded)
+            flags = table.sampled(batch, coins, table.rate)
+            if flags.any():
+                parts.append(batch.some(flags))
+            reading.add(rows=len(coded), bytes_=int(piece.bytes * len(coded) / max(piece.rows, 1)))
+        reading.add(pieces=1)
+
+    each(take, table.pieces, threads)
+    records = buckets[0]
+    table.read_rows = int(records.rows.sum())
+    table.take_sample(parts)
+    say(f"{reading.words()}; laying {records.count} buckets out")
+    made: list[Shard] = each(
+        lambda number: records.shard(number, coins, most, objective.scores), range(records.count), threads
+    )
+    sizes = [one.size for one in cells]
+    shards = [TableRows.of(one.kept, one.score, sizes, objective, most) for one in made]
+    return ShardedRows(ThreadShards(shards, threads), sizes, objective, most)
+
+
+def each(call: Callable[[Any], Any], items: Any, threads: int) -> list[Any]:
+    """In order; the first error ends it, and what has not begun does not begin."""
+    if threads <= 1:
+        return [call(item) for item in items]
+    with ThreadPoolExecutor(threads) as pool:
+        waiting = [pool.submit(call, item) for item in items]
+        try:
+            return [one.result() for one in waiting]
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def half_of_memory() -> int:
+    """Bytes: half of what this machine can give without writing others' to disk."""
+    with suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 512
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // 4

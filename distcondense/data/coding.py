@@ -1,0 +1,225 @@
+"""A batch of a table as cells: what `Cohort.read` and `Cells.codes` make of it, straight from Arrow where it is plain.
+
+A batch is read by itself: with a declared schema a row means what it means beside any other rows, so that batches may
+be cut anywhere. Numbers are cut into cells by a kernel, labels are read once for each value that a batch holds. Where a
+column of a batch is not plain, or holds anything that must be refused, the slow way reads it, and says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from distcondense.arrays import Floats, Marks
+from distcondense.data.cells import Cells
+from distcondense.data.cohort import Cohort
+from distcondense.data.features import check_features
+from distcondense.data.persons import digests, mark_column, mark_numbers, mark_outcome, marks_of, words_of
+from distcondense.data.schema import Column, Schema
+from distcondense.data.tables import as_frame
+from distcondense.data.values import identifiers_of
+from distcondense.errors import CohortError
+from distcondense.kernels import cells as kernels
+from distcondense.kernels import marks as hashing
+
+STEPS = 4096  # of a number's range, by which its cell is looked up
+# what the fast way knows about a column; one of which anything else is said is read in the slow way
+KNOWN = {"name", "kind", "low", "high", "categories", "unit", "missing", "fill", "spacing", "ordered", "decimals",
+         "step", "domain", "meaning"}  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class Coded:
+    """Rows as the gate takes them in, and by what they are told apart; n each."""
+
+    codes: list[NDArray[Any]]  # of each column; of unlisted values (Marks) a hash of each one's text, 0 for a hole
+    target: Mapping[str, NDArray[Any]]
+    mark: Marks
+    who: Marks | None  # (n, 2)
+    words: Mapping[int, Mapping[int, str]] = field(default_factory=dict)  # column → hash → text
+
+    def __len__(self) -> int:
+        return len(self.mark)
+
+
+@dataclass(frozen=True)
+class Coder:
+    """What is public about a table's columns: how each becomes cells."""
+
+    schema: Schema  # of the features
+    kind: Any  # an outcomes.base.Kind
+    cells: tuple[Cells, ...]  # of those features that are asked for
+    person_id: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All that it reads."""
+        return tuple(
+            dict.fromkeys((*self.schema.names, *self.kind.names, *([self.person_id] if self.person_id else [])))
+        )
+
+    def of_cohort(self, cohort: Cohort) -> Coded:
+        """The slow way, and the oracle of the other."""
+        codes: list[NDArray[Any]] = []
+        words: dict[int, dict[int, str]] = {}
+        for place, cells in enumerate(self.cells):
+            values = cohort.features[cells.column.name]
+            if _unlisted(cells):
+                hashes, words[place] = _hashed(list(values.cat.categories))
+                codes.append(hashes[np.asarray(values.cat.codes, np.int64)])
+            else:
+                codes.append(cells.codes(values))
+        who = None if cohort.person is None else digests(cohort.identifiers)[cohort.person]
+        return Coded(codes, cohort.outcome.arrays, marks_of(cohort), who, words)
+
+    def of_batch(self, batch: Any) -> Coded:
+        """The same of a batch of Arrow's."""
+        place = {cells.column.name: k for k, cells in enumerate(self.cells)}
+        codes: list[Any] = [None] * len(self.cells)
+        words: dict[int, dict[int, str]] = {}
+        mark, problems = np.zeros(batch.num_rows, np.uint64), list[str]()
+        for column in self.schema.columns:
+            at = place.get(column.name)
+            try:
+                code, found = self._column(
+                    batch.column(column.name), column, None if at is None else self.cells[at], mark
+                )
+            except CohortError as error:
+                problems.append(str(error))
+                continue
+            if at is not None:
+                codes[at] = code
+                if found is not None:
+                    words[at] = found
+        if problems:
+            raise CohortError("table", "must fit its schema", found="\n  - ".join(["", *problems]) if len(problems) > 1
+                              else problems[0])  # fmt: skip
+        frame = as_frame(batch.select(list(self.kind.names)))
+        outcome = self.kind.read(frame)
+        mark_outcome(mark, outcome.arrays)
+        who = None
+        if self.person_id is not None:
+            person, texts = identifiers_of(as_frame(batch.select([self.person_id]))[self.person_id], self.person_id)
+            who = digests(texts)[person]
+        return Coded(codes, outcome.arrays, mark, who, words)
+
+    def _column(self, values: Any, column: Column, cells: Cells | None, mark: Marks) -> Any:
+        """(cells of the rows, hashes → texts of unlisted values); and the column into the marks."""
+        import pyarrow as pa
+
+        kind, plain = values.type, _plain(column)
+        if plain and column.numeric and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            numbers = _numbers(values)
+            codes = _cut(numbers, column, cells)
+            if codes is not None:
+                mark_numbers(mark, numbers)
+                return codes, None
+        elif (
+            plain and not column.numeric and pa.types.is_primitive(kind) | pa.types.is_dictionary(kind) | _is_text(kind)
+        ):
+            found = self._labels(values, column, cells, mark)
+            if found is not None:
+                return found
+        series = as_frame(pa.table({column.name: values}))
+        checked = check_features(series, Schema((column,)))[column.name]
+        mark_column(mark, column, checked)
+        if cells is None:
+            return None, None
+        if _unlisted(cells):
+            hashes, texts = _hashed(list(checked.cat.categories))
+            return hashes[np.asarray(checked.cat.codes, np.int64)], texts
+        return cells.codes(checked), None
+
+    def _labels(self, values: Any, column: Column, cells: Cells | None, mark: Marks) -> Any:
+        """Every value that the batch holds, read once by the slow way; None where it would refuse one."""
+        import pyarrow as pa
+
+        packed = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+        holes = packed.indices.null_count > 0 or packed.dictionary.null_count > 0
+        index = packed.indices.fill_null(len(packed.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
+        there = np.zeros(len(packed.dictionary) + 1, np.bool_)
+        there[index] = True
+        used = np.flatnonzero(there[:-1])
+        if holes and column.missing == "refuse":
+            return None
+        own = as_frame(pa.table({column.name: packed.dictionary.take(pa.array(used))}))
+        try:
+            checked = check_features(own, Schema((column,)))[column.name]
+        except CohortError:
+            return None
+        number = np.zeros(len(there), np.int64)  # of each value among those used; the last: a hole
+        number[used] = np.arange(len(used))
+        number[-1] = len(used)
+        absent = pd.Categorical.from_codes(
+            np.append(np.asarray(checked.cat.codes, np.int64), -1), categories=checked.cat.categories
+        )
+        each = pd.Series(absent)  # the values, and a hole behind them
+        index = number[index]
+        hashing.fold(words_of(column, each)[index], mark)
+        if cells is None:
+            return None, None
+        if _unlisted(cells):
+            hashes, texts = _hashed(list(each.cat.categories))
+            return hashes[np.asarray(each.cat.codes, np.int64)][index], texts
+        return cells.codes(each)[index], None
+
+
+def _plain(column: Column) -> bool:
+    return all(getattr(column, one.name) == one.default for one in fields(column) if one.name not in KNOWN)
+
+
+def _unlisted(cells: Cells) -> bool:
+    return not cells.numeric and cells.column.unknown
+
+
+def _hashed(texts: Sequence[str]) -> tuple[Marks, dict[int, str]]:
+    """(k + 1,) the hash of each text, and 0 for a hole, which the code −1 finds."""
+    hashes = digests(texts)[:, 0]
+    return np.append(hashes, np.uint64(0)), dict(zip(hashes.tolist(), texts, strict=True))
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _numbers(values: Any) -> Floats:
+    """(n,) float64, holes NaN."""
+    import pyarrow as pa
+
+    if not pa.types.is_float64(values.type):
+        values = values.cast(pa.float64(), safe=False)
+    return np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
+
+
+def _cut(numbers: Floats, column: Column, cells: Cells | None) -> NDArray[Any] | None:
+    """Cells of legal numbers (of none: zeros); None where any of them must be refused, or holes may not be."""
+    grid = np.zeros(0) if cells is None else cells.cuts
+    low, high = column.low, column.high
+    if low is None or high is None or column.searched:
+        low, high = -np.inf, np.inf
+    out = np.empty(len(numbers), np.int64 if cells is None else cells.codes(pd.Series([0.0])).dtype)
+    jump, origin, scale = _jumps(grid)
+    holes, bad = kernels.cut(numbers, grid, jump, origin, scale, float(low), float(high), column.kind == "integer", out)
+    if bad or (holes and column.missing == "refuse"):
+        return None
+    if holes and cells is not None:
+        kernels.fill(numbers, cells.codes(pd.Series([np.nan]))[0], out)
+    return out
+
+
+def _jumps(cuts: Floats) -> tuple[NDArray[np.int64], float, float]:
+    """Equal steps over the range of the cuts, and how many cuts lie below each of their edges."""
+    if len(cuts) < 2 or not np.isfinite(cuts[-1] - cuts[0]):
+        return np.array([0, len(cuts)]), 0.0, 0.0
+    origin, scale = float(cuts[0]), STEPS / float(cuts[-1] - cuts[0])
+    edges = origin + np.arange(STEPS + 1) / scale
+    jump = np.searchsorted(cuts, edges, side="left").astype(np.int64)
+    jump[0], jump[-1] = 0, len(cuts)
+    return jump, origin, scale

@@ -1,0 +1,39 @@
+"""A gate before a table that no memory holds: `open_gate` for a `LargeTable`, here or on a cluster.
+
+Beside `condense.py: open_gate` the only place of the private path that reads patients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from distcondense.cluster.shards import opened, scratch
+from distcondense.data.large import LargeTable
+from distcondense.data.persons import Coins
+from distcondense.methods.base import Context
+from distcondense.privacy.gate import PrivateTable, gate_over
+from distcondense.privacy.ledger import Ledger
+
+if TYPE_CHECKING:
+    from distcondense.methods.private.condense import Public
+
+
+@contextmanager
+def large_gate(
+    table: LargeTable, coins: Coins, public: Public, ledger: Ledger, context: Context
+) -> Iterator[PrivateTable]:
+    """Read the table once, in batches; its rows are gone when this ends."""
+    cells, objective, most = public.cells, public.side.objective, public.rows_per_person
+    with ExitStack() as stack:
+        own = None if context.folder is None else context.folder.internal
+        place = stack.enter_context(scratch(context.scratch or own))
+        rows = opened(
+            table, cells, objective, coins, most, place, threads=context.threads, memory=context.memory,
+            say=context.say,
+        )  # fmt: skip
+        yield gate_over(
+            rows, names=[one.column.name for one in cells], budget=public.budget, ledger=ledger, unit=public.unit,
+            unlisted=[k for k, one in enumerate(cells) if not one.numeric and one.column.unknown],
+        )  # fmt: skip
