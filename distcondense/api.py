@@ -52,7 +52,7 @@ from distcondense.runs.figures import Figure
 from distcondense.runs.files import plain, write_json, write_text
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.release import PAGE, software, table_names
-from distcondense.runs.result import Result, Results, read_back, table_of
+from distcondense.runs.result import Result, Results, read_back, schema_of, table_of
 
 PACKAGES = (
     "distcondense", "numpy", "pandas", "numba", "xgboost", "lifelines", "treelite", "dp-accounting", "opendp",
@@ -403,9 +403,9 @@ def _run(
     kind, earlier = cohort.outcome.kind, context.earlier()
     results = {
         ipc: Result(
-            frame=table_of(one.frame, kind, one.labelled), schema=one.schema, kind=kind, privacy=one.privacy,
-            raw=one.raw, identity=identity, internal=record | scored[ipc], earlier=earlier, covered=one.covered,
-            page=released_page,
+            frame=table_of(one.frame, kind, one.labelled), schema=schema_of(one.schema, kind), kind=kind,
+            privacy=one.privacy, raw=one.raw, identity=identity, internal=record | scored[ipc], earlier=earlier,
+            covered=one.covered, page=released_page,
         )
         for ipc, one in sets.items()
     }  # fmt: skip

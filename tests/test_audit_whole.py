@@ -14,6 +14,7 @@ import pytest
 import distcondense as dc
 from distcondense.data import cohort as reading
 from distcondense.data import features
+from distcondense.data.ours import WEIGHT
 from distcondense.data.persons import Coins, Split
 from distcondense.errors import SettingsError
 from distcondense.evaluate.audit import AUDITORS, run_audit, traces, whole
@@ -21,7 +22,6 @@ from distcondense.methods.base import method_named
 from distcondense.methods.private import condense as private_way
 from distcondense.methods.private import placement
 from distcondense.methods.private.plan import Plan
-from distcondense.outcomes.base import WEIGHT
 from distcondense.privacy import accountant, noise
 from distcondense.report.released import released_page
 from distcondense.runs import release

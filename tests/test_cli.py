@@ -79,7 +79,7 @@ def test_a_run_writes_two_rooms_and_a_table_to_read(call: Call, cohort: Path, tm
         "release/report.html", "release/schema.toml",
     ]  # fmt: skip
     made = pd.read_csv(tmp_path / "run/release/condensed.csv")
-    assert list(made) == ["age", "crp", "ferritin", "sex", "stage", "died", "risk", "weight"]
+    assert list(made) == ["age", "crp", "ferritin", "sex", "stage", "died", "distcondense_risk", "distcondense_weight"]
     assert dict(made["died"].value_counts()) == {0: 10, 1: 10}
     pd.testing.assert_frame_equal(made, pd.read_parquet(tmp_path / "run/release/condensed.parquet"))
     released = Schema.from_toml(tmp_path / "run/release/schema.toml")
@@ -162,7 +162,7 @@ def test_a_survival_run_ends_with_a_c_index(call: Call, cohort: Path, tmp_path: 
     assert answer.code == 0
     assert 0 <= score(json.loads(answer.out)["scores"], "full", "c_index")["value"] <= 1
     made = pd.read_csv(tmp_path / "run/release/condensed.csv")
-    assert list(made)[-3:] == ["months", "relapse", "weight"]
+    assert list(made)[-3:] == ["months", "relapse", "distcondense_weight"]
     assert (made["months"] > 0).all()
 
 
@@ -261,8 +261,8 @@ def test_too_few_rows_are_refused(call: Call, tmp_path: Path) -> None:
 
 
 def test_our_own_column_names_are_refused_in_a_table(call: Call, tmp_path: Path) -> None:
-    patients().assign(risk=NUMBER + np.arange(240)).to_csv(tmp_path / "risk.csv", index=False)
-    refused(call("condense", "risk.csv", *options(BINARY), *NOISY, *SMALL, "--out", "run"), "risk", "rename")
+    patients().assign(distcondense_risk=NUMBER + np.arange(240)).to_csv(tmp_path / "risk.csv", index=False)
+    refused(call("condense", "risk.csv", *options(BINARY), *NOISY, *SMALL, "--out", "run"), "made", "rename")
     assert not (tmp_path / "run").exists()
 
 

@@ -201,8 +201,8 @@ def test_several_classes_go_from_a_csv_to_a_release(call: Call, tmp_path: Path) 
         assert part in " ".join(answer.out.split())
     assert bare(answer.out + answer.err) == []
     made = pd.read_csv(tmp_path / "run/release/condensed.csv")
-    risks = [f"risk={grade}" for grade in GRADES]
-    assert list(made) == ["age", "crp", "stage", "grade", *risks, "weight"]
+    risks = [f"distcondense_risk_{grade}" for grade in GRADES]
+    assert list(made) == ["age", "crp", "stage", "grade", *risks, "distcondense_weight"]
     assert dict(made["grade"].value_counts()) == dict.fromkeys(GRADES, 10)  # IPC of each class
     np.testing.assert_allclose(made[risks].sum(axis=1), 1.0, atol=1e-9)
     scores = json.loads((tmp_path / "run/internal/run.json").read_text())["scores"]

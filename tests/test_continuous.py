@@ -167,8 +167,8 @@ def test_released_outcomes_are_within_bounds_with_the_declared_decimals(result: 
     assert len(cost) == 100  # five strata
     assert cost.between(0, 500).all()
     assert (cost.round(1) == cost).all()
-    assert result.frame["expected"].between(0, 500).all()
-    assert result.frame.columns[-3:].tolist() == ["cost", "expected", "weight"]
+    assert result.frame["distcondense_expected"].between(0, 500).all()
+    assert result.frame.columns[-3:].tolist() == ["cost", "distcondense_expected", "distcondense_weight"]
 
 
 def test_a_student_of_the_condensed_rows_is_almost_as_good_as_the_private_model(result: dc.Result):
@@ -180,7 +180,7 @@ def test_a_student_of_the_condensed_rows_is_almost_as_good_as_the_private_model(
 
 def test_training_data_is_the_expectation(result: dc.Result):
     X, y, weight = result.training_data()
-    assert y == pytest.approx(result.frame["expected"].to_numpy())
+    assert y == pytest.approx(result.frame["distcondense_expected"].to_numpy())
     assert weight.mean() == pytest.approx(1)
     assert result.soft_data()[1] == pytest.approx(y)
     assert len(X) == len(y)

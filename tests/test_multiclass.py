@@ -150,13 +150,6 @@ def test_a_split_has_its_share_of_every_class() -> None:
         assert np.allclose(held, np.array([0.7, 0.1, 0.2]) * np.count_nonzero(label == k), atol=1)
 
 
-def test_our_own_columns_must_not_be_the_table_s() -> None:
-    frame = graded().assign(**{"risk=mild": 0.5})
-    schema = Schema((*SCHEMA.columns, Column("risk=mild", "continuous", low=0, high=1)))
-    with pytest.raises(SettingsError, match=r"must not use the names .*risk=mild"):
-        dc.condense(cohort_of(frame, schema))
-
-
 # -- the objective ----------------------------------------------------------------------------------------------------
 
 
@@ -257,12 +250,12 @@ def quick(cohort: Cohort, **more: Any) -> dc.Result:
 @pytest.mark.usefixtures("quick_placement")
 def test_a_release_has_rows_of_every_class_with_probabilities_that_add_up(large: Cohort, tmp_path: Path) -> None:
     result = quick(large, out=tmp_path / "run")
-    frame, own = result.frame, [f"risk={grade}" for grade in GRADES]
-    assert list(frame) == [*SMALL_SCHEMA.names, "grade", *own, "weight"]
+    frame, own = result.frame, [f"distcondense_risk_{grade}" for grade in GRADES]
+    assert list(frame) == [*SMALL_SCHEMA.names, "grade", *own, "distcondense_weight"]
     assert frame["grade"].value_counts().to_dict() == dict.fromkeys(GRADES, 12)
     assert frame[own].sum(axis=1).to_numpy() == pytest.approx(np.ones(36))
     assert frame[own].min().min() > 0
-    assert frame["weight"].sum() == pytest.approx(result.privacy.parameters["rows_noisy_estimate"], abs=1)
+    assert frame["distcondense_weight"].sum() == pytest.approx(result.privacy.parameters["rows_noisy_estimate"], abs=1)
     assert len(result.privacy.parameters["group_shares_noisy_estimate"]) == 3
     assert sum(result.privacy.parameters["group_shares_noisy_estimate"]) == pytest.approx(1, abs=1e-3)
     assert verify(tmp_path / "run").holds
@@ -334,7 +327,7 @@ def test_a_class_of_one_patient_raises_nothing(seed: int, tmp_path: Path) -> Non
 def test_a_table_of_one_class_raises_nothing_and_ends_without_an_answer(grade: str, tmp_path: Path) -> None:
     result = quick(cohort_of(graded(300).assign(grade=grade)), out=tmp_path / "run")
     assert len(result.frame) == 0
-    assert {"grade", "risk=mild", "weight"} <= set(result.frame)
+    assert {"grade", "distcondense_risk_mild", "distcondense_weight"} <= set(result.frame)
     assert "NO ANSWER" in result.privacy.paragraph()
     assert verify(tmp_path / "run").holds
 

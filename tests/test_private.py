@@ -192,7 +192,7 @@ def test_a_seed_moves_the_placement_and_never_the_noise(large):
     assert not one.frame.equals(two.frame)  # fresh noise
     assert (
         one.privacy.parameters["rows_noisy_estimate"] != two.privacy.parameters["rows_noisy_estimate"]
-        or (one.frame["risk"].to_numpy() != two.frame["risk"].to_numpy()).any()
+        or (one.frame["distcondense_risk"].to_numpy() != two.frame["distcondense_risk"].to_numpy()).any()
     )
     learned, side = dc.PrivateModel(epsilon=4.0).fit(large).learned_, large.outcome.kind.private_side()
     same = [placement.place(learned, side, 10, seed=seed) for seed in (1, 1, 2)]
@@ -299,15 +299,15 @@ def test_a_forced_re_run_adds_up_with_the_run_it_replaces(large, tmp_path, spend
 def test_the_release_holds_legal_rows_soft_labels_and_weights_in_persons(large, tmp_path):
     result = quick(large, out=tmp_path / "run", ipc=25)
     frame = result.frame
-    assert list(frame) == ["age", "crp", "smoker", "stage", "died", "risk", "weight"]
+    assert list(frame) == ["age", "crp", "smoker", "stage", "died", "distcondense_risk", "distcondense_weight"]
     assert len(frame) == 50
     assert frame["died"].sum() == 25
     assert frame["age"].between(0, 120).all()
     assert pd.api.types.is_integer_dtype(frame["age"])
     assert set(frame["stage"]) <= {"I", "II", "III"}
-    assert frame["risk"].between(0, 1).all()
-    assert frame["risk"].nunique() > 10
-    assert frame["weight"].sum() == pytest.approx(result.privacy.parameters["rows_noisy_estimate"], abs=1)
+    assert frame["distcondense_risk"].between(0, 1).all()
+    assert frame["distcondense_risk"].nunique() > 10
+    assert frame["distcondense_weight"].sum() == pytest.approx(result.privacy.parameters["rows_noisy_estimate"], abs=1)
     X, y, weight = result.training_data()
     assert weight.mean() == pytest.approx(1.0)
     assert set(y) == {0, 1}
@@ -323,7 +323,7 @@ def test_a_survival_release_has_times_within_the_public_horizon_and_the_private_
     assert len(frame) == 50
     share = result.privacy.parameters["group_shares_noisy_estimate"][1]
     assert frame["event"].mean() == pytest.approx(share, abs=0.06)  # without weights, which are all the same
-    assert frame["weight"].nunique() == 1
+    assert frame["distcondense_weight"].nunique() == 1
     assert find(map(Score.from_dict, result.internal["scores"]), CONDENSED, "c_index").value > 0.6
 
 

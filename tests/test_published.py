@@ -100,7 +100,7 @@ def test_a_learner_is_asked_of_the_kind_of_outcome_it_is_for(binary, survival):
 def test_survival_runs_end_to_end(survival, reference, tmp_path):
     result = quick(survival, reference=reference, out=tmp_path / "run")
     frame = pd.read_parquet(tmp_path / "run/release/condensed.parquet")
-    assert list(frame.columns) == ["age", "crp", "smoker", "stage", "months", "event", "weight"]
+    assert list(frame.columns) == ["age", "crp", "smoker", "stage", "months", "event", "distcondense_weight"]
     assert set(frame["event"]) == {0, 1}
     assert (frame["months"] > 0).all()
     assert find(scores_of(result), CONDENSED, "c_index") is not None
@@ -124,7 +124,7 @@ def test_a_fitted_tree_model_and_the_same_model_as_a_callable_condense_alike(bin
     trees = quick(binary, reference=model, steps=10, soft=True)
     opaque = quick(binary, reference=lambda rows: model.predict_proba(rows)[:, 1], steps=10, soft=True)
     assert trees.internal["reference"] == "GradientBoostingClassifier"
-    columns = [c for c in trees.frame if c not in ("died", "risk", "weight")]
+    columns = [c for c in trees.frame if c not in ("died", "distcondense_risk", "distcondense_weight")]
     gap = (trees.frame[columns] - opaque.frame[columns]).abs() / trees.frame[columns].abs().clip(lower=1)
     assert np.quantile(gap.to_numpy(), 0.95) < 1e-3  # a threshold moved by rounding may flip a few cells
 
@@ -295,7 +295,7 @@ def test_soft_labels_leave_the_plain_rows_as_they_are(binary):
     from dataclasses import replace
 
     result = quick(binary, steps=2)
-    soft = replace(result, frame=result.frame.assign(risk=0.25, weight=2.0))
+    soft = replace(result, frame=result.frame.assign(distcondense_risk=0.25, distcondense_weight=2.0))
     X, y, weight = soft.training_data()
     assert len(X) == 40
     assert y.tolist() == result.frame["died"].tolist()

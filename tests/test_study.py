@@ -914,8 +914,9 @@ def test_a_private_release_is_tested_elsewhere_as_its_receiver_would(reported: t
     test = Stratified(cell.seed).of(site).test
     released = pd.read_parquet(folder.run(cell).release / "condensed.parquet")
     outcome = home.labelled.outcome.with_arrays(label=(released["died"] == 1).to_numpy().astype(np.int8))
-    student = home.learner.fit(home.codec.encode(released), outcome, soft=released["risk"].to_numpy(),
-                               weight=released["weight"].to_numpy(), seed=cell.seed, threads=1)  # fmt: skip
+    student = home.learner.fit(home.codec.encode(released), outcome, soft=released["distcondense_risk"].to_numpy(),
+                               weight=released["distcondense_weight"].to_numpy(), seed=cell.seed,
+                               threads=1)  # fmt: skip
     score = student.scores(home.codec.encode(site.features.iloc[test]))
     found = folder.elsewhere(cell)["clinic"]["scores"]
     (condensed,) = (s for s in found if (s["trained_on"], s["measure"]) == ("condensed", "auroc"))

@@ -57,6 +57,7 @@ def schema_check(
 
     from distcondense.data.dialect import Dialect
     from distcondense.data.features import check_features
+    from distcondense.data.ours import refuse_ours
     from distcondense.data.reading import read_csv_cells
     from distcondense.data.rules import Rules
     from distcondense.data.schema import Schema
@@ -70,6 +71,7 @@ def schema_check(
     if table is not None:
         read = partial(read_csv_cells, table, known) if is_csv(table) else partial(read_table, table)
         frame = read(dialect=Dialect(**written(separator, encoding, decimal)), **markers(missing_marker))
+        refuse_ours(frame.columns)
         absent = [n for n in known.names if n not in frame]
         if absent:
             raise CohortError(f"table {table.name}", "must have every column of the schema",

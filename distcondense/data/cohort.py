@@ -18,6 +18,7 @@ import pandas as pd
 from distcondense.arrays import Index
 from distcondense.data.dialect import Dialect
 from distcondense.data.features import check_features, some_names
+from distcondense.data.ours import refuse_ours
 from distcondense.data.outcome import Goal, Outcome, kind_of
 from distcondense.data.reading import read_csv_cells
 from distcondense.data.roles import ROLES
@@ -131,6 +132,7 @@ class Cohort:
         """The same for a goal that is made already."""
         if not all(isinstance(name, str) for name in frame.columns):
             frame = frame.rename(columns=str)
+        refuse_ours(frame.columns)
         if frame.columns.has_duplicates:
             twice = sorted({str(c) for c in frame.columns[frame.columns.duplicated()]})
             raise CohortError(

@@ -36,6 +36,7 @@ import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Floats
+from distcondense.data.ours import MADE_HERE, PREFIX, ours, refuse_ours
 from distcondense.data.relations import Rule, rule_from, rule_problems
 from distcondense.errors import SchemaError
 
@@ -45,6 +46,7 @@ Spacing = Literal["linear", "log"]
 Domain = Literal["declared", "private"]
 Label = str | int | float | bool
 FORMAT = 1
+PARTS = ("columns", "outcome", "added")  # of a schema file, each [PART.NAME]
 MAX_WHOLE = 2**53  # beyond it a float is always whole, and not every whole number is a float
 MAX_INFERRED_CATEGORIES = 100  # more distinct texts than this look like identifiers or free text
 MAX_SURE_IDENTIFIERS = 20  # more dates, addresses, long numbers than this are no list of categories
@@ -79,7 +81,7 @@ class Column:
     `domain`: "private" where nobody knows bounds or categories (in TOML: bounds = "private", categories = "private").
     The private method then finds them with noise and pays for them; what it releases names what it found, and keeps the
     word. Found categories are texts, the last of them stands for all others, and numbers beyond found bounds are moved
-    to them.
+    to them. `meaning`: what it is, in words for whoever gets the table.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Column:
     decimals: int | None = None
     step: float | None = None
     domain: Domain = "declared"
+    meaning: str = ""
 
     @property
     def searched(self) -> bool:
@@ -148,8 +151,8 @@ class Column:
             return [f"kind must be one of {', '.join(get_args(Kind))}. Found {self.kind!r}"]
         found = [f"{key} must be a number. Found {value!r}" for key, value in (("low", self.low), ("high", self.high))
                  if value is not None and not _is_number(value)]  # fmt: skip
-        if not isinstance(self.unit, str):
-            found.append(f"unit must be text. Found {self.unit!r}")
+        texts = {"unit": self.unit, "meaning": self.meaning}
+        found += [f"{key} must be text. Found {value!r}" for key, value in texts.items() if not isinstance(value, str)]
         if not all(isinstance(c, str | int | float) and c == c for c in self.categories):  # c != c: NaN is a hole
             found.append("categories must be texts, numbers or true/false")
         if self.fill is not None and not (isinstance(self.fill, str | bool) or _is_number(self.fill)):
@@ -279,15 +282,24 @@ class Column:
 
 @dataclass(frozen=True)
 class Schema:
-    """The public description of a table: its columns, in order, and where the knowledge came from."""
+    """The public description of a table: its columns, in order, and where the knowledge came from.
+
+    That of a condensed table also describes its `outcome` and the columns that were `added` to it, apart from the
+    columns that models learn from.
+    """
 
     columns: tuple[Column, ...]
     origin: Literal["declared", "inferred"] = "declared"
     notes: tuple[str, ...] = field(default=(), compare=False)
     rules: tuple[Rule, ...] = ()
+    outcome: tuple[Column, ...] = ()
+    added: tuple[Column, ...] = ()
 
     def __post_init__(self) -> None:
-        found = [f"[columns.{c.name}] {p}" for c in self.columns for p in c.problems()]
+        parts = {name: getattr(self, name) for name in PARTS}
+        found = [f"[{part}.{c.name}] {p}" for part, columns in parts.items() for c in columns for p in c.problems()]
+        found += [f"[columns.{c.name}] names that begin with {PREFIX} are our own: {MADE_HERE}"
+                  for c in self.columns if ours(c.name)]  # fmt: skip
         names = [c.name for c in self.columns]
         found += [f"column {n!r} appears twice" for n in sorted({n for n in names if names.count(n) > 1})]
         if not self.columns:
@@ -298,10 +310,10 @@ class Schema:
             _refuse_all(found, "schema")
 
     def __contains__(self, name: str) -> bool:
-        return any(c.name == name for c in self.columns)
+        return any(c.name == name for c in (*self.columns, *self.outcome))
 
     def __getitem__(self, name: str) -> Column:
-        for column in self.columns:
+        for column in (*self.columns, *self.outcome):
             if column.name == name:
                 return column
         raise SchemaError(
@@ -360,7 +372,7 @@ class Schema:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, where: str = "schema") -> Schema:
         """A schema from the parsed TOML; unknown keys are errors that name the nearest legal key."""
-        found = unknown_keys(data, {"format", "origin", "columns", "notes", "rules"}, "")
+        found = unknown_keys(data, {"format", "origin", "notes", "rules", *PARTS}, "")
         if data.get("format", FORMAT) != FORMAT:
             raise SchemaError(
                 where, f"format must be {FORMAT}", found=repr(data["format"]), fix=f"write format = {FORMAT}"
@@ -369,32 +381,10 @@ class Schema:
             raise SchemaError(
                 where, 'origin must be "declared" or "inferred"', found=repr(data["origin"]), fix="correct that line"
             )
-        if not isinstance(data.get("columns", {}), Mapping):
-            raise SchemaError(
-                where, "columns must be tables", found="another type", fix="write [columns.NAME] sections"
-            )
         notes = data.get("notes", [])
         if not isinstance(notes, list | tuple) or not all(isinstance(note, str) for note in notes):
             raise SchemaError(where, "notes must be a list of texts", found="another type", fix='write notes = ["…"]')
-        keys = {entry.name for entry in fields(Column)} - {"name"}
-        columns = []
-        for name, entry in data.get("columns", {}).items():
-            section = f"[columns.{name}] "
-            if not isinstance(entry, Mapping):
-                found.append(f'{section}must be a table, e.g. kind = "continuous"')
-                continue
-            entry, wrong = _private_words(entry)
-            found += [f"{section}{problem}" for problem in wrong]
-            found += unknown_keys(entry, keys, section)
-            if "kind" not in entry:
-                found.append(f'{section}must have a kind, e.g. kind = "continuous"')
-                continue
-            if not isinstance(entry.get("categories", []), list | tuple):
-                found.append(f"{section}categories must be a list")
-                continue
-            values = {key: value for key, value in entry.items() if key in keys}
-            values["categories"] = tuple(plain_value(v) for v in entry.get("categories", ()))
-            columns.append(Column(name=str(name), **values))
+        parts = {part: _columns_in(data, part, found, where) for part in PARTS}
         rules = []
         if not isinstance(data.get("rules", []), list | tuple):
             raise SchemaError(where, "rules must be a list of tables", found="another type", fix="write [[rules]]")
@@ -404,15 +394,17 @@ class Schema:
             except SchemaError as error:
                 found.append(f"[[rules]] {number}: {error}")
         if found:  # together with what the columns themselves say
-            _refuse_all([*found, *(f"[columns.{c.name}] {p}" for c in columns for p in c.problems())], where)
-        return cls(tuple(columns), data.get("origin", "declared"), tuple(notes), tuple(rules))
+            own = [f"[{part}.{c.name}] {p}" for part, columns in parts.items() for c in columns for p in c.problems()]
+            _refuse_all([*found, *own], where)
+        return cls(origin=data.get("origin", "declared"), notes=tuple(notes), rules=tuple(rules), **parts)
 
     def to_dict(self) -> dict[str, Any]:
         head: dict[str, Any] = {"format": FORMAT, "origin": self.origin}
         if self.notes:
             head["notes"] = list(self.notes)
         rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
-        return head | {"columns": {c.name: c.to_dict() for c in self.columns}} | rules
+        parts = {part: {c.name: c.to_dict() for c in getattr(self, part)} for part in PARTS}
+        return head | {part: columns for part, columns in parts.items() if columns} | rules
 
     def to_toml(self) -> str:
         import tomli_w  # the standard library reads TOML but does not write it
@@ -433,6 +425,7 @@ class Schema:
 
         A column of identifiers or free text is left out, and `notes` say so: a draft lists no such value.
         """
+        refuse_ours(frame.columns)
         columns, notes = [], []
         for name in frame.columns if names is None else names:
             series = frame[name]
@@ -527,6 +520,32 @@ def _round_out(low: float, high: float, whole: bool, decimals: int | None = None
     if whole:
         return int(low), int(high)
     return min(round(low, digits), lowest), max(round(high, digits), highest)  # float rounding may have gone inwards
+
+
+def _columns_in(data: Mapping[str, Any], part: str, found: list[str], where: str) -> tuple[Column, ...]:
+    """The columns that one part of a schema file describes; what is wrong with how they are written goes to `found`."""
+    if not isinstance(data.get(part, {}), Mapping):
+        raise SchemaError(where, f"{part} must be tables", found="another type", fix=f"write [{part}.NAME] sections")
+    keys = {entry.name for entry in fields(Column)} - {"name"}
+    columns = []
+    for name, entry in data.get(part, {}).items():
+        section = f"[{part}.{name}] "
+        if not isinstance(entry, Mapping):
+            found.append(f'{section}must be a table, e.g. kind = "continuous"')
+            continue
+        entry, wrong = _private_words(entry)
+        found += [f"{section}{problem}" for problem in wrong]
+        found += unknown_keys(entry, keys, section)
+        if "kind" not in entry:
+            found.append(f'{section}must have a kind, e.g. kind = "continuous"')
+            continue
+        if not isinstance(entry.get("categories", []), list | tuple):
+            found.append(f"{section}categories must be a list")
+            continue
+        values = {key: value for key, value in entry.items() if key in keys}
+        values["categories"] = tuple(plain_value(v) for v in entry.get("categories", ()))
+        columns.append(Column(name=str(name), **values))
+    return tuple(columns)
 
 
 def nearest(name: str, legal: Iterable[str]) -> str:

@@ -372,9 +372,9 @@ def _near(name: str, legal: Any) -> str:
 
 def refuse(method: Method, facts: Facts, options: Any) -> None:
     """Everything that public facts rule out, whatever the method; no row is read."""
-    from distcondense.outcomes.base import check_own_columns
+    from distcondense.data.ours import refuse_ours
 
-    check_own_columns(facts.kind, [] if facts.schema is None else facts.schema.names)
+    refuse_ours(facts.kind.names)
     method.refuse(facts, options)
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Codes, Floats, Index, Matrix, Numbers
+from distcondense.data.ours import WEIGHT
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Label, Schema
 from distcondense.errors import ModelError, SettingsError
@@ -23,7 +24,10 @@ from distcondense.models.learners import Learner
 from distcondense.outcomes.measures import Measured
 from distcondense.privacy.contributions import Objective
 
-WEIGHT = "weight"  # our own column in every condensed table
+WEIGHTS = Column(
+    WEIGHT, "continuous", meaning="how many rows of the real table this row stands for. Weights restore how common the "
+    "outcome is; a model that only ranks patients needs none. No feature.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -146,13 +150,25 @@ class Kind(ABC):
 
     # -- the released table
 
+    def outcome_columns(self) -> tuple[Column, ...]:
+        """Its own columns as a condensed table has them, with their meaning."""
+        numbers = [Column(name, "continuous", meaning="the outcome.") for name in self.names]
+        if not self.labels:
+            return tuple(numbers)
+        two: Literal["binary", "categorical"] = "binary" if len(self.labels) == 2 else "categorical"
+        return (*numbers[:-1], Column(self.names[-1], two, categories=self.labels, meaning="the outcome."))
+
+    def added_columns(self) -> tuple[Column, ...]:
+        """What it adds to a condensed table besides the outcome; all of it `data/ours.py: ours`."""
+        return ()
+
     def words(self) -> tuple[str, ...]:
         """What its columns in a condensed table are, a sentence each, for whoever gets one."""
-        return (f"{' and '.join(self.names)}: the outcome.",)
+        return tuple(f"{c.name}: {c.meaning}" for c in (*self.outcome_columns(), *self.added_columns()))
 
     def own_columns(self) -> tuple[str, ...]:
-        """Columns that it adds to a condensed table besides the outcome."""
-        return ()
+        """Names of what it adds."""
+        return tuple(column.name for column in self.added_columns())
 
     @abstractmethod
     def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
@@ -406,16 +422,6 @@ def no_such_answer(what: str) -> ModelError:
         "PrivateModel", "has no such answer for this kind of outcome", found=f"{what} asked",
         fix="use predict, or decision_function",
     )  # fmt: skip
-
-
-def check_own_columns(kind: Kind, columns: Sequence[str]) -> None:
-    """Our columns in the condensed table must not be the table's own."""
-    ours = (*kind.own_columns(), WEIGHT)
-    taken = sorted(set(ours) & {*kind.names, *columns})
-    if taken:
-        raise SettingsError(
-            "table", f"must not use the names {' and '.join(ours)}", found=", ".join(taken), fix="rename the column"
-        )
 
 
 def as_written(labels: Sequence[Label], codes: Codes) -> pd.Series[Any]:

@@ -1,7 +1,7 @@
 """Binary outcomes: yes or no. Learned as log odds, scored by AUROC, written in the table's own two values.
 
-In a condensed table `risk` is the probability of yes that the private model gives a row (where a method has hard labels
-only: 0 or 1).
+In a condensed table `distcondense_risk` is the probability of yes that the private model gives a row (where a method
+has hard labels only: 0 or 1).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from distcondense.arrays import Floats, Index, Labels, Matrix, Numbers
+from distcondense.data.ours import RISK
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Label, Schema, plain_value
 from distcondense.data.tables import read_cell
@@ -52,7 +53,6 @@ from distcondense.outcomes.measures import (
 from distcondense.outcomes.panel import SEED, classifiers, standardised
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
 
-RISK = "risk"
 RARE = 0.2  # class weights are used where the rarer class is below this share ("where needed")
 COUNT_SHARE = 0.01  # of μ², for the class counts before anything else
 SURE = 2000  # rows up to which a label says on which side of the prevalence a risk lies, and nothing else
@@ -147,17 +147,20 @@ class Binary(Kind):
             "calibration_slope": calibration_slope(label, probability),
         }
 
-    def own_columns(self) -> tuple[str, ...]:
-        return (RISK,)
-
-    def words(self) -> tuple[str, ...]:
-        return (
-            f"{self.names[0]}: the outcome, {self.labels[1]} or {self.labels[0]}. In a small table a row is "
-            f"{self.labels[1]} where its risk lies above the average, so that any model learns from this column alone; "
-            "it is not as common here as among patients.",
-            f"{RISK}: the probability of {self.labels[1]} among patients like this row. It is computed from the row, "
-            "and is no feature.",
+    def outcome_columns(self) -> tuple[Column, ...]:
+        no, yes = self.labels
+        meaning = (
+            f"the outcome, {yes} or {no}. In a small table a row is {yes} where its risk lies above the average, so "
+            "that any model learns from this column alone; it is not as common here as among patients."
         )
+        return (Column(self.names[0], "binary", categories=self.labels, meaning=meaning),)
+
+    def added_columns(self) -> tuple[Column, ...]:
+        meaning = (
+            f"the probability of {self.labels[1]} among patients like this row. It is computed from the row, and is no "
+            "feature."
+        )
+        return (Column(RISK, "continuous", low=0, high=1, meaning=meaning),)
 
     def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
         label = labelled.outcome["label"]

@@ -20,6 +20,7 @@ from scipy import special
 from distcondense.arrays import Floats, Index, Matrix, Numbers
 from distcondense.data.cells import Cells, public_cells
 from distcondense.data.features import check_features
+from distcondense.data.ours import EXPECTED
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Schema
 from distcondense.data.values import numbers_of, refuse_absent, refuse_rows
@@ -33,7 +34,6 @@ from distcondense.outcomes.measures import Measured, error
 from distcondense.outcomes.panel import SEED, regressors, standardised
 from distcondense.privacy.contributions import Objective, Statistic, Target
 
-EXPECTED = "expected"
 OUTCOME_CELLS = 64  # of the outcome's histogram
 OUTCOME_SHARE = 0.03  # of μ², for the outcome's histogram
 SPREAD_SHARE = 0.02  # of μ², for the residual spread after each of the rounds together
@@ -155,14 +155,13 @@ class Continuous(Kind):
     def measured(self, link: str, scores: Numbers, outcome: Outcome, rule: Rule) -> dict[str, Measured]:
         return {measure: error(outcome["value"], scores, measure) for measure in self.measures}
 
-    def words(self) -> tuple[str, ...]:
-        return (
-            f"{self.names[0]}: the outcome, a number, with less chance in it than among patients.",
-            f"{EXPECTED}: what is expected of patients like this row. It is computed from the row, and is no feature.",
-        )
+    def outcome_columns(self) -> tuple[Column, ...]:
+        meaning = "the outcome, a number, with less chance in it than among patients."
+        return (replace(self.column, missing="refuse", fill=None, meaning=meaning),)
 
-    def own_columns(self) -> tuple[str, ...]:
-        return (EXPECTED,)
+    def added_columns(self) -> tuple[Column, ...]:
+        meaning = "what is expected of patients like this row. It is computed from the row, and is no feature."
+        return (Column(EXPECTED, "continuous", unit=self.column.unit, meaning=meaning),)
 
     def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
         value = labelled.outcome["value"]

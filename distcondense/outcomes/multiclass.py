@@ -1,7 +1,7 @@
 """Multi-class outcomes: one of 3 to 20 classes. Learned as an additive softmax, scored by macro one-vs-rest AUROC.
 
-In a condensed table `risk=CLASS` are the probabilities that the private model gives a row (where a method has hard
-labels only: 0 or 1).
+In a condensed table `distcondense_risk_CLASS` are the probabilities that the private model gives a row (where a method
+has hard labels only: 0 or 1).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from distcondense.arrays import Floats, Index, Matrix, Numbers
+from distcondense.data.ours import RISK, each_named
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Label, Schema
 from distcondense.data.values import Values, labels_of, plain_number, refuse_absent, refuse_mixture
@@ -35,7 +36,7 @@ from distcondense.outcomes.base import (
     label_codes,
     restoring,
 )
-from distcondense.outcomes.binary import COUNT_SHARE, RISK, by_chance, refuse_horizon
+from distcondense.outcomes.binary import COUNT_SHARE, by_chance, refuse_horizon
 from distcondense.outcomes.measures import Measured, brier, expected_auroc, f1, macro_ranking, recall
 from distcondense.outcomes.panel import SEED, classifiers, standardised
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
@@ -196,15 +197,17 @@ class Multiclass(Kind):
             "brier": brier(label, ranks),
         }
 
-    def words(self) -> tuple[str, ...]:
-        return (
-            f"{self.names[0]}: the outcome. In a small table a row has the class that is commoner than usual among "
-            "patients like it, so that any model learns from this column alone.",
-            f"{RISK}=…: the probability of each class among patients like this row. No features.",
+    def outcome_columns(self) -> tuple[Column, ...]:
+        meaning = (
+            "the outcome. In a small table a row has the class that is commoner than usual among patients like it, so "
+            "that any model learns from this column alone."
         )
+        return (Column(self.names[0], "categorical", categories=self.labels, meaning=meaning),)
 
-    def own_columns(self) -> tuple[str, ...]:
-        return tuple(f"{RISK}={label}" for label in self.labels)
+    def added_columns(self) -> tuple[Column, ...]:
+        named = zip(each_named(RISK, self.labels), self.labels, strict=True)
+        words = {name: f"the probability of {label} among patients like this row. No feature." for name, label in named}
+        return tuple(Column(name, "continuous", low=0, high=1, meaning=meaning) for name, meaning in words.items())
 
     def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
         label = labelled.outcome["label"]

@@ -215,12 +215,16 @@ class Survival(Kind):
             found["calibration"] = expected_over_observed(time, event, alive[:, -1], rule.horizon)
         return found
 
-    def words(self) -> tuple[str, ...]:
+    def outcome_columns(self) -> tuple[Column, ...]:
+        yes, no = self.labels[1], self.labels[0]
+        known = Column(self.names[0], "continuous") if self.time is None else self.time
+        followed = replace(known, missing="refuse", fill=None, domain="declared")
+        event = Column(self.names[1], "binary", categories=self.labels)
         return (
-            f"{self.names[0]}: how long the row was followed; {self.names[1]}: {self.labels[1]} where the event ended "
-            f"that, {self.labels[0]} where nothing more is known. As common as among patients: a Kaplan–Meier curve "
-            "needs no weights.",
-        )
+            replace(followed, meaning="the outcome: how long the row was followed."),
+            replace(event, meaning=f"the outcome: {yes} where the event ended that time, {no} where nothing more is "
+                    "known. As common as among patients: a Kaplan–Meier curve needs no weights."),
+        )  # fmt: skip
 
     def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
         frame[self.names[0]] = labelled.outcome["time"]

@@ -6,16 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from distcondense.outcomes.base import WEIGHT
+from distcondense.outcomes.base import WEIGHTS
 from distcondense.report.page import release_page
 from distcondense.runs.files import plain
 from distcondense.runs.release import software
 from distcondense.runs.result import Result
-
-WEIGHTS = (
-    f"{WEIGHT}: how many patients a row stands for. Weights restore how common the outcome is; a model that only ranks "
-    "patients needs none."
-)
 
 
 def released_page(sets: Mapping[str, Result]) -> str:
@@ -34,7 +29,7 @@ def released(sets: Mapping[str, Result]) -> dict[str, Any]:
         "name": f"Condensed table: {' and '.join(kind.names)}",
         "privacy": stated,
         "schema": [asdict(column) for column in schema.columns],
-        "outcome": [*kind.words(), WEIGHTS],
+        "outcome": [*kind.words(), f"{WEIGHTS.name}: {WEIGHTS.meaning}"],
         "rows": sum(len(one.frame) for one in sets.values()),
         **{name: [asdict(figure) for figure in figures] for name, figures in first.covered.items()},
         "ledger": [_asked(entry) for entry in privacy.ledger] if privacy.charged else [],
@@ -51,7 +46,7 @@ def _asked(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _use(sets: Mapping[str, Result], first: Result) -> list[str]:
     """How a recipient trains a model: the plain outcome column, and what must not be a feature."""
-    names, own = first.kind.names, [*first.kind.own_columns(), WEIGHT]
+    names, own = first.kind.names, [*first.kind.own_columns(), WEIGHTS.name]
     target = names[0] if len(names) == 1 else list(names)
     files = " and ".join(f"{name}.csv" for name in sets)
     return [

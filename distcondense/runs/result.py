@@ -17,9 +17,10 @@ import pandas as pd
 
 from distcondense.arrays import Floats
 from distcondense.data.codec import design_of
+from distcondense.data.ours import WEIGHT
 from distcondense.data.schema import Schema
 from distcondense.errors import RunFolderError, SettingsError
-from distcondense.outcomes.base import WEIGHT, Kind, Labelled
+from distcondense.outcomes.base import WEIGHTS, Kind, Labelled
 from distcondense.privacy.accountant import advantage_with_earlier, unite, with_earlier
 from distcondense.privacy.binding import STATEMENT
 from distcondense.privacy.events import Event
@@ -40,6 +41,11 @@ def table_of(features: pd.DataFrame, kind: Kind, labelled: Labelled) -> pd.DataF
     return frame
 
 
+def schema_of(features: Schema, kind: Kind) -> Schema:
+    """The condensed table's: the features, and what the columns beside them mean."""
+    return replace(features, outcome=kind.outcome_columns(), added=(*kind.added_columns(), WEIGHTS))
+
+
 def labelled_of(frame: pd.DataFrame, kind: Kind) -> Labelled:
     """The outcome, soft labels and weights of a condensed table."""
     return replace(kind.written(frame), weight=frame[WEIGHT].to_numpy(np.float64))
@@ -50,12 +56,13 @@ class Result:
     """What `condense` gives back.
 
     `frame` has the features in original units and categories, the outcome in the table's own labels, soft labels where
-    the kind of outcome has them (binary: `risk`) and `weight` (private: they add up to the noisy number of patients).
+    the kind of outcome has them (binary: `distcondense_risk`) and `distcondense_weight` (private: they add up to the
+    noisy number of rows). Our own columns stand last.
     Where a private run found no answer it has no rows; `privacy.answer` says why.
     """
 
     frame: pd.DataFrame
-    schema: Schema  # of the features in `frame`
+    schema: Schema  # of the features in `frame`, and apart from them of its outcome and of our own columns
     kind: Kind  # of outcome
     privacy: Privacy
     raw: bool = False  # frame holds raw numbers, one column per category
