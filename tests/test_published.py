@@ -184,7 +184,7 @@ def test_the_run_folder_has_two_rooms_and_no_patient_number_in_release(binary, t
     assert not (tmp_path / "run/internal/checkpoint.npz").exists()
     csv = pd.read_csv(tmp_path / "run/release/condensed.csv")
     assert csv.shape == result.frame.shape
-    assert dc.Schema.from_toml(tmp_path / "run/release/schema.toml") == SMALL_SCHEMA
+    assert dc.Schema.from_toml(tmp_path / "run/release/schema.toml").features == SMALL_SCHEMA
 
 
 def test_a_key_that_outlived_a_killed_finish_is_erased_by_the_next_comer(binary, tmp_path, monkeypatch):

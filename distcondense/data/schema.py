@@ -324,6 +324,11 @@ class Schema:
     def names(self) -> list[str]:
         return [c.name for c in self.columns]
 
+    @property
+    def features(self) -> Schema:
+        """Of what models learn from, and nothing else."""
+        return replace(self, outcome=(), added=())
+
     def without(self, names: Iterable[str]) -> Schema:
         drop = set(names)
         return self.only(name for name in self.names if name not in drop)

@@ -42,7 +42,7 @@ from distcondense.privacy.binding import STATEMENT
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.release import SCHEMA as SCHEMA_FILE
 from distcondense.runs.release import TABLE, verify_release
-from distcondense.runs.result import Page, Result, table_of
+from distcondense.runs.result import Page, Result, schema_of, table_of
 
 PERSON, CASE, PLACE = PAIRS = (
     "whole way: a person of many rows", "whole way: the only case", "whole way: first in the file",
@@ -175,9 +175,9 @@ class Way:
             made = self.method.condense(cohort, settings, Context(threads=self.threads, folder=folder, run=run))
         kind = cohort.outcome.kind
         Result(
-            frame=table_of(made.frame, kind, made.labelled), schema=made.schema, kind=kind, privacy=made.privacy,
-            raw=made.raw, identity=identity, internal={"rows": len(cohort), "settings": settings.to_dict()},
-            covered=made.covered, page=self.page,
+            frame=table_of(made.frame, kind, made.labelled), schema=schema_of(made.schema, kind), kind=kind,
+            privacy=made.privacy, raw=made.raw, identity=identity, covered=made.covered, page=self.page,
+            internal={"rows": len(cohort), "settings": settings.to_dict()},
         ).write(folder)  # fmt: skip
         found = bytes_of(folder.release)
         if not keep:
