@@ -1,4 +1,4 @@
-"""`distcondense demo`: every method that takes it on two small real cohorts that ship with the dependencies."""
+"""`distcondense demo`: every method that takes both, on two small real cohorts that ship with the dependencies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICK = {"ipc": 50, "steps": 200}  # where a method has such an option
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the run folders go.")] = Path("demo-run"),
-    method: Annotated[str | None, typer.Option(help="One method only; all that take it if not said.")] = None,
+    method: Annotated[str | None, typer.Option(help="One method only; all that take both cohorts if not said.")] = None,
     ray: Ray = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -36,12 +36,15 @@ def demo(
     from distcondense.data.datasets import load
     from distcondense.report.terminal import Console
 
-    chosen = methods() if method is None else [method_named(method)]
+    cohorts = {name: load(name) for name in COHORTS}
+    kinds = [Cohort.from_frame(data.frame, **data.how).outcome.kind for data in cohorts.values()]
+    both = [one for one in methods() if all(map(one.takes, kinds))]
+    chosen = both if method is None else [method_named(method)]
     cluster = cluster_of(ray)
     console = Console(quiet=quiet or as_json)
     shown: dict[str, dict[str, Any]] = {}
     for name, budgets in COHORTS.items():
-        data = load(name)
+        data = cohorts[name]
         console.say(f"{name}: {data.description}")
         cohort = Cohort.from_frame(data.frame, **data.how)
         results: dict[str, Any] = {}
