@@ -883,3 +883,71 @@ def psygentab_loop(found, p_min, multiplier, penalty, growth, most):
             return path, number
         before = utility
     return path, None
+
+
+# ---- paper 001: networks and Algorithm 1, in loops
+
+
+def network_features(net, row):
+    """((hidden), (features before centring), (features)) of one row."""
+    first = [max(0.0, b + sum(x * w[k] for x, w in zip(row, net.w1, strict=True))) for k, b in enumerate(net.b1)]
+    second = [max(0.0, b + sum(x * w[k] for x, w in zip(first, net.w2, strict=True))) for k, b in enumerate(net.b2)]
+    return first, second, [(f - m) / s for f, m, s in zip(second, net.centre, net.spread, strict=True)]
+
+
+def network_logits(net, row):
+    features = network_features(net, row)[2]
+    return [b + sum(f * w[k] for f, w in zip(features, net.w3, strict=True)) for k, b in enumerate(net.b3)]
+
+
+def network_probabilities(net, row):
+    logits = network_logits(net, row)
+    high = [math.exp(v - max(logits)) for v in logits]
+    return [v / sum(high) for v in high]
+
+
+def clip_to(vector, most):
+    """CLIP(v, C) of eq. 1."""
+    norm = math.sqrt(sum(v * v for v in vector))
+    return [v * min(1.0, most / norm) if norm > 0 else v for v in vector]
+
+
+def matching_loss(net, clip, target, rows):
+    """L_F of one class (eq. 2): ‖target − mean of clipped features‖²."""
+    held = [clip_to(network_features(net, row)[2], clip) for row in rows]
+    means = [sum(column) / len(rows) for column in zip(*held, strict=True)]
+    return sum((t - m) ** 2 for t, m in zip(target, means, strict=True))
+
+
+def alignment_loss(net, row, label, references):
+    """One row's term of L_E (eqs 3 and 4): CE + KL(φ_E(x) ‖ softmax of the references' mean logits)."""
+    logits = [network_logits(net, reference) for reference in references]
+    mean = [sum(column) / len(logits) for column in zip(*logits, strict=True)]
+    towards = [math.exp(v) / sum(math.exp(u) for u in mean) for v in mean]
+    p = network_probabilities(net, row)
+    return -math.log(p[label]) + sum(a * (math.log(a) - math.log(b)) for a, b in zip(p, towards, strict=True))
+
+
+def slope_of_rows(function, rows):
+    """∂/∂x of a function of (rows, columns) lists."""
+    width = len(rows[0])
+
+    def flat(values):
+        return function([list(values[at : at + width]) for at in range(0, len(values), width)])
+
+    found = slope(flat, [x for row in rows for x in row])
+    return [found[at : at + width] for at in range(0, len(found), width)]
+
+
+def distilled_once(rows, label, net, clip, target, expert, references, rates, box):
+    """Lines 9 to 13 of Algorithm 1 for one class; slopes are each row's, so times the number of rows."""
+
+    def moved(rows, change, rate):
+        return [
+            [min(max(x - rate * len(rows) * g, low), high) for x, g, low, high in zip(row, own, *box, strict=True)]
+            for row, own in zip(rows, change, strict=True)
+        ]
+
+    rows = moved(rows, slope_of_rows(lambda at: matching_loss(net, clip, target, at), rows), rates[0])
+    guided = slope_of_rows(lambda at: sum(alignment_loss(expert, r, label, references) for r in at) / len(at), rows)
+    return moved(rows, guided, rates[1])

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _HOMES = {  # name → module:object, in the order in which help lists them; the first is the default
     "private": "distcondense.methods.private:METHOD",
     "published": "distcondense.methods.published:METHOD",
+    "dp-geng": "distcondense.methods.dp_geng:METHOD",
     "kde-knn": "distcondense.methods.kde_knn:METHOD",
     "psygentab": "distcondense.methods.psygentab:METHOD",
 }

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from distcondense.arrays import Index
+from distcondense.arrays import Index, Matrix
 from distcondense.data.cells import FINE, MICRO, Cells, public_cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
@@ -127,7 +127,7 @@ def condense_each(
     rows = " + ".join(str(len(learned.shares) * ipc) for ipc in options.ipcs)
     say(f"learned from {len(ledger.events)} noisy answers; placing {rows} rows")
     started = clock.perf_counter()
-    legal = _legal(learned, public)
+    legal = legal_rules(learned, public)
     draw = None if steer is None else steer(learned, public.side, legal)
     placed = {
         ipc: place(learned, public.side, ipc, seed=options.seed, threads=context.threads, legal=legal, draw=draw)
@@ -283,7 +283,7 @@ def unlisted(values: pd.Series[Any]) -> Unlisted:
     return Unlisted(np.asarray(values.cat.codes, np.int64), list(values.cat.categories))
 
 
-def _legal(learned: Learned, public: Public) -> Legal | None:
+def legal_rules(learned: Learned, public: Public) -> Legal | None:
     """Which rows of a table of the used columns obey the rules of the domain; None where there are no rules."""
     rules = Rules.of(public.schema.described([cells.column for cells in learned.model.cells]))
     return rules.holds if rules else None
@@ -306,18 +306,25 @@ def _moved(
     return placed, facts
 
 
-def _condensed(
-    learned: Learned, placed: Placed, public: Public, privacy: Privacy, learner: Any, splitting: Coins,
-    timings: dict[str, float], seed: int, covered: Mapping[str, tuple[Figure, ...]],
-) -> Condensed:  # fmt: skip
+def released_rows(
+    learned: Learned, public: Public, values: pd.DataFrame, seed: int
+) -> tuple[pd.DataFrame, Schema, Codec, Matrix]:
+    """Values of the used columns as they are released: (legal and complete by the rules, schema, codec, encoded)."""
     own = [cells.column for cells in learned.model.cells]
     known = public.schema.described(own)
     names = Rules.of(known).reachable(column.name for column in own)
     used = replace(known.only(names), notes=())
     codec, drawn, rules = Codec.public(used), Codec.public(Schema(tuple(own))), Rules.of(used)
-    frame = drawn.decode(drawn.encode(placed.features(learned.model.cells)))
+    frame = drawn.decode(drawn.encode(values))
     frame = rules.completed(rules.repaired(frame, np.random.default_rng([seed, 0x9005])))[names]
-    encoded = codec.encode(frame)
+    return frame, used, codec, codec.encode(frame)
+
+
+def _condensed(
+    learned: Learned, placed: Placed, public: Public, privacy: Privacy, learner: Any, splitting: Coins,
+    timings: dict[str, float], seed: int, covered: Mapping[str, tuple[Figure, ...]],
+) -> Condensed:  # fmt: skip
+    frame, used, codec, encoded = released_rows(learned, public, placed.features(learned.model.cells), seed)
     return Condensed(
         frame=frame,
         schema=used,

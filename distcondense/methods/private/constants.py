@@ -18,18 +18,21 @@ SHARED: tuple[ModuleType, ...] = (
 )  # fmt: skip
 
 
-def constants(kind: type[Any]) -> dict[str, Any]:
-    """Numbers in capitals, and collections of numbers, of every module that shapes a run of this kind of outcome."""
+def constants(kind: type[Any], more: tuple[ModuleType, ...] = ()) -> dict[str, Any]:
+    """Numbers in capitals, and collections of numbers, of every module that shapes a run of this kind of outcome.
+
+    `more`: modules of another method that is built on this one.
+    """
     return {
         f"{module.__name__}.{name}": list(value) if isinstance(value, tuple) else value
-        for module in (*SHARED, sys.modules[kind.__module__])
+        for module in (*SHARED, sys.modules[kind.__module__], *more)
         for name, value in sorted(vars(module).items())
         if name.isupper() and _numbers(value)
     }
 
 
-def constants_digest(kind: type[Any]) -> str:
-    return digest_of(constants(kind))
+def constants_digest(kind: type[Any], more: tuple[ModuleType, ...] = ()) -> str:
+    return digest_of(constants(kind, more))
 
 
 def _numbers(value: Any) -> bool:

@@ -61,6 +61,7 @@ class Plan:
     unlisted: int = 0  # columns whose categories are to be found
     forest: int = 0  # pairs of columns without which rows would not hang together
     more: int = 0  # pairs beside them
+    part: float = 1.0  # of μ², which all shares are shares of; less where a run asks something else besides
 
     @classmethod
     def of(cls, columns: int, side: PrivateSide, cells: Sequence[Cells] = ()) -> Plan:
@@ -183,23 +184,27 @@ class Plan:
 
     def own_cost(self, budget: Budget, question: str) -> float:
         """μ of one of the kind's own questions."""
-        return float(budget.mu * np.sqrt(self.own[question]))
+        return float(self._mu(budget) * np.sqrt(self.own[question]))
+
+    def _mu(self, budget: Budget) -> float:
+        """Of everything in the plan."""
+        return float(budget.mu * np.sqrt(self.part))
 
     def domain_cost(self, budget: Budget) -> float:
         """μ of one count of where rows lie, or of the values of one column."""
-        return float(budget.mu * np.sqrt(DOMAIN_SHARE / (self.domain + self.unlisted)))
+        return float(self._mu(budget) * np.sqrt(DOMAIN_SHARE / (self.domain + self.unlisted)))
 
     def named_delta(self, budget: Budget) -> float:
         """δ of finding the categories of one column."""
         return budget.delta_named / self.unlisted
 
     def histogram_cost(self, budget: Budget) -> float:
-        return float(budget.mu * np.sqrt(HISTOGRAM_SHARE / self.used))
+        return float(self._mu(budget) * np.sqrt(HISTOGRAM_SHARE / self.used))
 
     def pair_cost(self, budget: Budget, *, more: bool = False) -> float:
         """μ of one table of a pair of columns: of the forest, or beside it."""
         part = (1 - FOREST) / self.more if more else (FOREST if self.more else 1.0) / self.forest
-        return float(budget.mu * np.sqrt(PAIR_SHARE * part))
+        return float(self._mu(budget) * np.sqrt(PAIR_SHARE * part))
 
     def pair_groups(self, budget: Budget, rows: float) -> int:
         """Cells of a column in a table of pairs, for a noisy number of rows; 0 where no pair is asked for."""
@@ -212,4 +217,4 @@ class Plan:
     def sums_cost(self, budget: Budget, *, pairs: bool = True) -> float:
         share = 1 - HISTOGRAM_SHARE - sum(self.own.values()) - (DOMAIN_SHARE if self.domain + self.unlisted else 0.0)
         share -= PAIR_SHARE if pairs and self.pairs else 0.0
-        return float(budget.mu * np.sqrt(share / (self.epochs * self.used)))
+        return float(self._mu(budget) * np.sqrt(share / (self.epochs * self.used)))

@@ -1,0 +1,157 @@
+"""dp-geng from a cohort to a condensed set (paper 001, Algorithm 1): one ledger, one budget, all patients by the gate.
+
+    public.py     the three parts of μ, and everything that will be asked                      line 1
+    generator.py  the sampler, fitted through the gate; generated rows T̂                       line 2
+    work.py       extractors and expert on T̂; patients' noisy class means (eq. 1) and gradients (Algorithm 2);
+                  rows that start by k-means and are distilled (distil.py), when no patient is asked any more
+
+Patients are read in `generator.py` alone, where the gate is opened: once for the sampler, once for the maps.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time as clock
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from distcondense.arrays import Floats
+from distcondense.data.codec import Codec
+from distcondense.data.cohort import Cohort, Facts
+from distcondense.data.outcome import Outcome
+from distcondense.data.persons import Coins
+from distcondense.methods.base import Condensed, Context
+from distcondense.methods.dp_geng import allocation, distil, encoding, generator, networks, public, work
+from distcondense.methods.dp_geng.allocation import sigma_of_lemma_5, sigma_of_theorem_2
+from distcondense.methods.dp_geng.options import DpGengOptions
+from distcondense.methods.dp_geng.public import Public, public_side
+from distcondense.methods.dp_geng.work import Work
+from distcondense.models.base import Model
+from distcondense.models.learners import FittedModel
+from distcondense.outcomes.base import Labelled, Learned
+from distcondense.privacy.curves import gaussian_epsilon
+from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.statement import Privacy
+
+OWN = (allocation, distil, encoding, generator, networks, public, work)  # whose constants are bound to statements
+SEEDS = (
+    "seed: generated rows, networks, distillation. noise: the operating system, never kept. holdout: coins from the "
+    "operating system, kept in internal/."
+)
+
+
+def condense(cohort: Cohort, options: DpGengOptions, context: Context) -> Condensed:
+    """Condense a cohort to one set of IPC rows for each class."""
+    public, folder, timings = public_side(cohort.facts, options), context.folder, dict[str, float]()
+    fresh = secrets.randbits(128)
+    splitting = Coins(options.holdout, fresh if folder is None else folder.holdout_entropy(fresh))
+    train = splitting.of(cohort).train
+    ledger = Ledger(None if folder is None else folder.ledger, run=context.run)
+    parts = public.allocation
+    context.say(
+        f"budget: ε = {options.epsilon:g} {options.promise} at δ = {options.delta:g}; μ: generator "
+        f"{parts.generator:.3g}, matching {parts.matching:.3g}, expert {parts.expert:.3g}"
+    )
+    with _timed(timings, "generator"):
+        learned = public.generator.fitted(
+            cohort, train, ledger, lambda done, of: context.progress(step=done, steps=of)
+        )  # fmt: skip
+    work = Work(public, learned, context.say)
+    if learned.informative:
+        with _timed(timings, "networks"):
+            work.train()
+        with _timed(timings, "patients"):
+            work.ask(public.generator.opened(cohort, train, learned, ledger))
+        with _timed(timings, "condense"):
+            rows = work.distilled()
+    else:
+        context.say("no signal above the noise: nothing is released but the statement")
+        rows = np.zeros((public.side.groups, 0, 0))
+    privacy = _statement(public, learned, ledger, context, cohort.facts)
+    return _condensed(work, rows, privacy, splitting, timings)
+
+
+@contextmanager
+def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
+    started = clock.perf_counter()
+    yield
+    timings[name] = clock.perf_counter() - started
+
+
+# ---- what is released -----------------------------------------------------------------------------------------------
+
+
+def _condensed(work: Work, rows: Floats, privacy: Privacy, splitting: Coins, timings: dict[str, float]) -> Condensed:
+    generator, learned = work.public.generator, work.learned
+    side = work.public.side
+    values = generator.nothing(learned)
+    if learned.informative:
+        values = work.encoding.codec.decode(work.encoding.to_codec(rows.reshape(-1, rows.shape[2])))
+    frame, schema, codec, encoded = generator.released(learned, values)
+    labelled = side.unlabelled()
+    if len(frame):
+        label = np.repeat(np.arange(len(rows)), rows.shape[1]).astype(labelled.outcome["label"].dtype)
+        soft = side.expected(_margin(work, frame), learned)
+        labelled = side.weighted(learned, Labelled(Outcome(labelled.outcome.kind, {"label": label}), soft))
+    return Condensed(
+        frame=frame, schema=schema, labelled=labelled, privacy=privacy, splitting=splitting,
+        notes={"seeds_policy": SEEDS, "scaling": "public"}, timings=timings, codec=codec, encoded=encoded,
+        reference=_reference(work, codec), reference_covered=True, unit=side.unit, covered=generator.shown(learned),
+    )  # fmt: skip
+
+
+def _margin(work: Work, frame: pd.DataFrame) -> Floats:
+    """What is expected of released rows: by the expert, or where there is none by the generator's model."""
+    if work.expert is None:
+        return np.asarray(work.learned.model.margin(work.learned.model.codes(frame)), np.float64)
+    return _of_logits(work, work.expert.logits(work.encoding.of_codec(work.encoding.codec.encode(frame))))
+
+
+def _of_logits(work: Work, logits: Floats) -> Floats:
+    """One score where the kind of outcome has one, the log odds; else all of them."""
+    return logits[:, 1] - logits[:, 0] if work.public.side.objective.scores == 1 else logits
+
+
+def _reference(work: Work, codec: Codec) -> Model:
+    """What rows were condensed against: the expert over the codec's rows, or the generator's model."""
+    if work.expert is None:
+        return work.learned.model.over(codec)
+    expert, encoding, side = work.expert, work.encoding, work.public.side
+    own = {block.column.name for block in encoding.codec.blocks}
+    used = np.repeat([block.column.name in own for block in codec.blocks], [block.width for block in codec.blocks])
+
+    def scores(rows: Any) -> Floats:
+        margin = _of_logits(work, expert.logits(encoding.of_codec(np.asarray(rows, np.float32)[:, used])))
+        return side.expected(margin, work.learned) if side.objective.scores == 1 else margin
+
+    return FittedModel(scores, side.link, len(codec.centre), "expert")  # type: ignore[arg-type]
+
+
+def _statement(public: Public, learned: Learned, ledger: Ledger, context: Context, facts: Facts) -> Privacy:
+    """The ledger's exact account, which is the claim, and beside it the paper's own."""
+    said = public.generator.statement(learned, ledger, context, facts, OWN)
+    return replace(said, method="dp-geng", parameters={**said.parameters, **_paper(public, learned)})
+
+
+def _paper(public: Public, learned: Learned) -> dict[str, Any]:
+    """Paper 001's accounting of the same parts: Lemmas 2 and 3, and Theorem 2 for its batches and steps."""
+    parts, budget, options = public.allocation, public.generator.budget, public.options
+    choices = budget.picks * budget.pick_epsilon**2 / 4  # of μ²: an exponential mechanism as a Gaussian of equal ρ
+    total = math.sqrt(parts.total**2 + choices)
+    found: dict[str, Any] = {
+        "mu_generator": parts.generator, "mu_matching": parts.matching, "mu_expert": parts.expert,
+        "epsilon_as_published_by_lemmas_2_and_3": gaussian_epsilon(total, budget.delta),
+        "sampling": "none: every question is asked of all rows, so no amplification is claimed",
+    }  # fmt: skip
+    if options.matching:
+        sampled = min(1.0, options.batch / max(learned.rows, 1.0))
+        for name, sigma in (("theorem_2_as_printed", sigma_of_theorem_2), ("lemma_5", sigma_of_lemma_5)):
+            found[f"sigma_matching_by_{name}"] = sigma(parts.matching, sampled=sampled, steps=options.iterations)
+        found["sigma_matching_of_one_answer"] = 1 / public.matching_cost
+    return found

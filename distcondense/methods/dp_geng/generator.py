@@ -1,0 +1,172 @@
+"""DP-generated rows (paper 001 §3.1): the sampler of the private method is the generator, fitted with μ_G.
+
+The one file here that knows that method. Its model, marginals and pairs are fitted through the gate as they are there,
+with a share of μ²; choices of pairs keep their own small share. Whole rows are then drawn from it and get a class by
+the model's probabilities: T̂, which stands for patients wherever they need not be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from distcondense.arrays import Index, Matrix
+from distcondense.data.cells import Cells
+from distcondense.data.codec import Codec
+from distcondense.data.cohort import Cohort, Facts
+from distcondense.data.schema import Schema
+from distcondense.methods.base import Context
+from distcondense.methods.dp_geng.options import DpGengOptions
+from distcondense.methods.private.condense import (
+    ON_ACCOUNT,
+    Public,
+    legal_rules,
+    open_gate,
+    released_rows,
+    statement_of,
+)
+from distcondense.methods.private.condense import public_side as private_side
+from distcondense.methods.private.constants import constants_digest
+from distcondense.methods.private.domain import most_cells
+from distcondense.methods.private.fit import fit_private
+from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.placement import population
+from distcondense.methods.private.shown import to_show
+from distcondense.outcomes.base import Learned
+from distcondense.privacy.budget import Budget
+from distcondense.privacy.events import Event
+from distcondense.privacy.gate import PrivateTable
+from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.statement import Privacy
+from distcondense.runs.figures import Figure
+
+DRAW, CLASS = 0xD601, 0xD602  # what seeds rows and their classes
+
+
+@dataclass(frozen=True)
+class Generated:
+    """T̂: rows as cells, where in their cells, and their classes."""
+
+    codes: Index  # (n, d)
+    inside: Any  # (n, d) in [0, 1)
+    label: Index  # (n,)
+
+
+@dataclass(frozen=True)
+class Generator:
+    """What is public about the sampler: the other method's public side, whose plan is a part of the whole budget."""
+
+    public: Public
+    options: PrivateOptions
+
+    @classmethod
+    def of(cls, facts: Facts, options: DpGengOptions) -> Generator:
+        """Everything that can be refused without reading a patient is refused here."""
+        own = PrivateOptions(
+            epsilon=options.epsilon, delta=options.delta, seed=options.seed, rows_per_person=options.rows_per_person,
+            holdout=options.holdout, trust_inferred_schema=options.trust_inferred_schema,
+            categories_checked=options.categories_checked,
+        )  # fmt: skip
+        public = private_side(facts, own)
+        plan = replace(public.plan, part=options.shares[0])
+        return cls(replace(public, plan=plan, budget=plan.budget(options.epsilon, options.delta)), own)
+
+    @property
+    def budget(self) -> Budget:
+        """All that a run may spend."""
+        return self.public.budget
+
+    @property
+    def planned(self) -> tuple[Event, ...]:
+        """What fitting it will ask, and its price."""
+        return self.public.planned
+
+    def within(self, budget: Budget) -> Generator:
+        return replace(self, public=replace(self.public, budget=budget))
+
+    @property
+    def widest(self) -> int:
+        """Numbers that a row becomes for a network, at most: one for each category, two for a number."""
+        return sum(2 if cells.numeric else most_cells(cells) for cells in self.public.cells)
+
+    def fitted(self, cohort: Cohort, train: Index, ledger: Ledger, progress: Callable[[int, int], None]) -> Learned:
+        """The sampler, fitted through the gate with its share of μ²."""
+        table = open_gate(cohort, train, self.options, self.public, ledger)
+        public = self.public
+        return fit_private(table, public.cells, public.plan, public.side, progress, self.options.categories_checked)
+
+    def opened(self, cohort: Cohort, train: Index, learned: Learned, ledger: Ledger) -> PrivateTable:
+        """The gate again, on the cells that the fit has found: same ledger, same budget, the rest of it."""
+        found = {cells.column.name: cells for cells in learned.model.cells}
+        unlisted = [cells.column.name for cells in self.public.cells if not cells.numeric and cells.column.unknown]
+        here = tuple(
+            cells if cells.column.name in unlisted else found[cells.column.name]
+            for cells in self.public.cells
+            if cells.column.name in found
+        )
+        table = open_gate(cohort, train, self.options, replace(self.public, cells=here), ledger)
+        for place, cells in enumerate(here):
+            if cells.column.name in unlisted:  # the last of its cells are those of other values, and of holes
+                told = found[cells.column.name]
+                table.adopt(place, [str(label) for label in told.column.categories[:-1]], hole=told.hole)
+        return table
+
+    def drawn(self, learned: Learned, rows: int, seed: int) -> Generated:
+        """T̂, whole rows that obey the rules of the domain, each with a class drawn by the model's probabilities."""
+        legal = legal_rules(learned, self.public)
+        codes, inside = population(learned, rows, np.random.default_rng([seed, DRAW]), legal)
+        chance = np.cumsum(self.public.side.probabilities(learned.model.margin(codes), learned), axis=1)
+        at = np.random.default_rng([seed, CLASS]).random(len(codes))
+        label = (at[:, None] > chance[:, :-1] / chance[:, -1:]).sum(1)
+        return Generated(codes, inside, _everywhere(label.astype(np.int64), chance))
+
+    # ---- what is released
+
+    def nothing(self, learned: Learned) -> pd.DataFrame:
+        """No rows of the used columns."""
+        none = np.empty((0, len(learned.model.cells)), np.int64)
+        return values_of(learned.model.cells, none, none.astype(np.float64))
+
+    def released(self, learned: Learned, values: pd.DataFrame) -> tuple[pd.DataFrame, Schema, Codec, Matrix]:
+        """Values of the used columns as they are released: (legal, schema, codec, encoded)."""
+        return released_rows(learned, self.public, values, self.options.seed)
+
+    def shown(self, learned: Learned) -> Mapping[str, tuple[Figure, ...]]:
+        """Of the sampler, for everybody."""
+        return to_show(learned, self.public.side, self.public.side.unlabelled().outcome.kind.labels)
+
+    def statement(
+        self, learned: Learned, ledger: Ledger, context: Context, facts: Facts, own: tuple[ModuleType, ...]
+    ) -> Privacy:
+        """What the whole ledger pays for, this method's own questions included; `own` modules have constants too."""
+        said = statement_of(self.options, self.public, learned, ledger, context.earlier(), facts)
+        said = replace(said, constants=constants_digest(type(facts.kind), own))
+        return said if context.odometer is None else replace(said, earlier_runs=ON_ACCOUNT)
+
+    def rows_of(self, learned: Learned, codes: Index, inside: Any) -> Matrix:
+        """Cells as the numbers of a public codec."""
+        return codec_of(learned.model.cells).encode(values_of(learned.model.cells, codes, inside))
+
+
+def codec_of(cells: Sequence[Cells]) -> Codec:
+    return Codec.public(Schema(tuple(one.column for one in cells)))
+
+
+def values_of(cells: Sequence[Cells], codes: Index, inside: Any) -> pd.DataFrame:
+    """Legal values in original units."""
+    return pd.DataFrame({c.column.name: c.values(codes[:, j], inside[:, j]) for j, c in enumerate(cells)})
+
+
+def _everywhere(label: Index, chance: Any) -> Index:
+    """Classes as they are; one that nobody was drawn for gets the rows that the model finds likeliest to be in it."""
+    classes, few = chance.shape[1], max(1, len(label) // 100)
+    each = np.diff(chance, axis=1, prepend=0.0)
+    for value in range(classes):
+        if not (label == value).any():
+            label[np.argsort(-each[:, value], kind="stable")[:few]] = value
+    return label
