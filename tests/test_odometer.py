@@ -28,6 +28,7 @@ from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.outcome import Goal
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import BudgetError, DistcondenseWarning, RunFolderError, SettingsError
+from distcondense.methods import gated
 from distcondense.methods.private import condense as private
 from distcondense.methods.private import estimator
 from distcondense.methods.private.options import PrivateOptions
@@ -282,13 +283,13 @@ def test_what_is_asked_is_what_was_planned(outcome, columns):
 
 def test_a_release_never_fails_on_rounding(large, tmp_path, monkeypatch, spend):
     """Should accountants ever round apart, what was paid for is written, and says so."""
-    real = private.replay
+    real = gated.replay
 
     def apart(events: Any, delta: float) -> Replay:
         found = real(events, delta)
         return Replay(**{**vars(found), "epsilon": 2.0000003, "pld": 9.0})
 
-    monkeypatch.setattr(private, "replay", apart)
+    monkeypatch.setattr(gated, "replay", apart)
     with pytest.warns(DistcondenseWarning, match="accountants"):
         result = spend(large, out=tmp_path / "run")
     assert result.privacy.epsilon >= 2.0000003

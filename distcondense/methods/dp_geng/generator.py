@@ -22,8 +22,8 @@ from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.schema import Schema
 from distcondense.methods.base import Context
 from distcondense.methods.dp_geng.options import DpGengOptions
+from distcondense.methods.gated import ON_ACCOUNT
 from distcondense.methods.private.condense import (
-    ON_ACCOUNT,
     Public,
     legal_rules,
     open_gate,

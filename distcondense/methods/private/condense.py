@@ -5,9 +5,8 @@ The cohort's rows are read in one place, `open_gate`; what comes after holds a `
 
 from __future__ import annotations
 
-import math
+import secrets
 import time as clock
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -24,9 +23,10 @@ from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import Coins, reading_order
 from distcondense.data.rules import Rules
-from distcondense.data.schema import Column, Schema, like_identifiers, nearest
-from distcondense.errors import DistcondenseWarning, SchemaError, SettingsError
+from distcondense.data.schema import Column, Schema
+from distcondense.errors import SchemaError
 from distcondense.methods.base import Condensed, Context
+from distcondense.methods.gated import NO_ANSWER, ON_ACCOUNT, check_categories, refuse_unpublic, statement
 from distcondense.methods.private.constants import constants_digest
 from distcondense.methods.private.domain import most_cells
 from distcondense.methods.private.fit import fit_private
@@ -37,21 +37,13 @@ from distcondense.methods.private.plan import PAIR_GROUPS, Plan
 from distcondense.methods.private.shown import to_show
 from distcondense.methods.private.zero_order import moved, refuse_references
 from distcondense.outcomes.base import Learned, PrivateSide
-from distcondense.privacy.accountant import (
-    advantage_with_earlier,
-    membership_advantage,
-    replay,
-    trade_off,
-    with_earlier,
-)
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.curves import CELLS_MAX
 from distcondense.privacy.events import Event, Unit
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.noise import SOURCE
 from distcondense.privacy.rows import Unlisted
-from distcondense.privacy.statement import LARGE_EPSILON, Guarantee, Privacy, shown
+from distcondense.privacy.statement import Privacy
 from distcondense.runs.figures import Figure
 
 Steer = Callable[[Learned, PrivateSide, Legal | None], Draw]  # what left the gate → how whole rows are drawn from it
@@ -61,28 +53,10 @@ SEEDS = (
     "seed: placement and students. noise: the operating system, never kept. holdout: coins from the "
     "operating system, kept in internal/."
 )
-PUBLIC = (
-    "the schema (columns, kinds, bounds, categories, missing-value policies, rules)",
-    "which columns are the outcome",
-    "the settings (ε, δ, IPC, seed, rows per person)",
-)
-NOT_COVERED = (
-    "what many people together have in common, which is what the table is for",
-    "the custodian's own folder internal/, which holds numbers computed on patients",
-    "other releases about the same patients, whose ε adds up with this one",
-)
-APART = (
-    "a doubt: two accountants of the same ledger contradict each other (PLD: {}, the other: {}; the larger is stated)"
-)
 MANY = 8  # columns named in a statement
 SEVERAL = "all {} sets of synthetic rows (IPC {}) were made"
 GIVEN_PUBLIC = "models that the user brought as references, taken as known before ({})"
 GIVEN_NOT_COVERED = "what models that the user brought tell of these patients, if they were fitted to any ({})"
-ON_ACCOUNT = "Other runs on the patients' account"
-NO_ANSWER = (
-    "NO ANSWER: what the budget could pay for shows {doubt} (too few cases, too small an ε, or nothing there), so no "
-    "synthetic rows are released. The budget is spent all the same."
-)
 
 
 def condense(cohort: Cohort | LargeTable, options: PrivateOptions, context: Context) -> Condensed:
@@ -103,7 +77,8 @@ def condense_each(
     folder, say = context.folder, context.say
     if context.cluster is not None and options.placement != ZERO_ORDER and not large:
         say("placing chosen rows has no Jacobian to spread: it runs in process; --placement zero-order has one")
-    splitting = context.coins(options.holdout)
+    fresh = secrets.randbits(128)
+    splitting = Coins(options.holdout, fresh if folder is None else folder.holdout_entropy(fresh))
     ledger = Ledger(None if folder is None else folder.ledger, run=context.run)
 
     say(f"budget: {public.budget_words}; plan: {public.plan_words}")
@@ -186,29 +161,12 @@ def public_side(facts: Facts, options: PrivateOptions) -> Public:
     """Everything that can be refused without reading a patient is refused here."""
     facts.kind.learner(options.reference)
     schema, trusted = facts.schema, options.trust_inferred_schema
-    if (schema is None or schema.origin == "inferred") and not trusted:
-        raise SchemaError(
-            "schema", "must be declared: the private method takes bounds and categories as public",
-            found="none" if schema is None else "a schema inferred from the table",
-            fix='draft one (distcondense schema infer TABLE -o schema.toml), check it, set origin = "declared" and '
-            "pass --schema; or say --trust-inferred-schema, which the statement will tell",
-        )  # fmt: skip
-    if not facts.kind.labels_public and not trusted:
-        raise SettingsError(
-            f"outcome {' and '.join(map(repr, facts.kind.names))}", "must be declared in the schema",
-            found="values that are read off the rows",
-            fix='declare every column of it, e.g. kind = "binary", categories = [0, 1]; also where it is 0/1',
-        )  # fmt: skip
-    if options.epsilon > LARGE_EPSILON:
-        warnings.warn(
-            f"ε = {options.epsilon:g} ({options.promise}) is more than {LARGE_EPSILON:g}: it promises patients very "
-            "little", DistcondenseWarning, stacklevel=4,
-        )  # fmt: skip
+    refuse_unpublic(facts, trusted=trusted, epsilon=options.epsilon, promise=options.promise)
     side = facts.kind.private_side(horizon=options.horizon)
     if schema is None:  # to be inferred, and trusted: what depends on it is refused once it is known
         schema = UNKNOWN
     else:
-        _check_categories(schema, options.categories_checked)
+        check_categories(schema, options.categories_checked)
     rules = Rules.of(schema)
     rules.check()
     cells = public_cells(schema.without(rules.derived), MICRO)  # what is computed is not asked for
@@ -221,25 +179,6 @@ def public_side(facts: Facts, options: PrivateOptions) -> Public:
     unit: Unit = "person" if facts.by_person else "row"
     most = options.rows_per_person if facts.by_person else 1
     return Public(schema, side, cells, plan, budget, options.promise, unit, most)
-
-
-def _check_categories(schema: Schema, checked: Sequence[str]) -> None:
-    """Every category may be released, so a list of identifiers is refused, by its length and shape alone."""
-    for name in checked:
-        if name not in schema:
-            raise SettingsError(
-                "categories_checked", "must name columns of the schema", found=nearest(name, schema.names),
-                fix="check the name",
-            )  # fmt: skip
-    for column in schema.columns:
-        why = like_identifiers(column.categories)
-        if why and column.name not in checked:
-            raise SchemaError(
-                f"column {column.name!r}", "must not have identifiers for categories: the release lists them",
-                found=f"{len(column.categories):,} categories, {why}",
-                fix="take the column out of the schema, or group its values; if nobody can be found by them, say "
-                f"--categories-checked {column.name}",
-            )  # fmt: skip
 
 
 def _check_cells(cells: Sequence[Cells], plan: Plan, side: PrivateSide) -> None:
@@ -357,56 +296,17 @@ def statement_of(
     options: PrivateOptions, public: Public, learned: Learned, ledger: Ledger, earlier: Sequence[Event], facts: Facts
 ) -> Privacy:
     """What the ledger pays for, in numbers and words."""
-    total = replay(ledger.events, options.delta)
-    # never seen, and too late to refuse: the budget is spent, so the larger number is stated, and that they differ
-    holds = total.epsilon if total.agree else max(total.epsilon, total.pld, total.exact_or_rdp)
-    apart = () if total.agree else (APART.format(shown(total.pld, 6), shown(total.exact_or_rdp, 6)),)
-    if apart:
-        warnings.warn(apart[0], DistcondenseWarning, stacklevel=2)
-    spent = math.ceil(holds * 1e6) / 1e6
-    epsilon = min(options.epsilon, spent) if holds <= options.epsilon else spent  # what holds, not what was asked
-    inferred = public.schema.origin == "inferred" or not facts.kind.labels_public
-    guarantee: Guarantee = "conditional" if inferred else "end-to-end"
-    both = with_earlier(ledger.events, earlier, options.delta)
-    persons = (
-        f"add or remove one person with all their rows, of which at most {options.rows_per_person} are read"
-        if facts.by_person
-        else "add or remove one row; every row is taken as one person"
-    )
-    return Privacy(
-        guarantee=guarantee,
-        method="private",
-        epsilon=epsilon,
-        delta=options.delta,
-        neighbouring=persons,
-        unit=public.unit,
-        noise_source=SOURCE,
-        labels_public=facts.kind.labels_public,
+    return statement(
+        ledger, facts, earlier, method="private", epsilon=options.epsilon, delta=options.delta,
+        rows_per_person=options.rows_per_person, origin=public.schema.origin,
         parameters={
-            f"epsilon_asked_{guarantee.replace('-', '_')}": options.epsilon,
-            "accounting": "exact composition of Gaussian mechanisms"
-            + ("; choices of columns and pairs by PLD of the dominating logistic pair" if total.picks else ""),
-            "epsilon_by_second_accountant": total.exact_or_rdp if total.picks else total.pld,
-            "second_accountant": "a Rényi bound of the picks, which need not give the same number"
-            if total.picks
-            else "PLD of the same curve, which agrees to a thousandth",
-            "mu": total.mu,
-            "picks": total.picks,
-            "delta_reserved_for_discrete_noise": total.delta_grid,
-            "delta_reserved_for_found_categories": total.delta_named,
             "categories_checked": list(options.categories_checked),
             "columns_used": [cells.column.name for cells in learned.model.cells],
             "rows_noisy_estimate": round(learned.rows),
             "group_shares_noisy_estimate": [round(float(share), 4) for share in learned.shares],
         },
-        ledger=[event.to_dict() for event in ledger.events],
-        schema_origin=public.schema.origin,
-        public=(*PUBLIC, *public.side.public, *_paid_for(public.cells), *_given(GIVEN_PUBLIC, options)),
-        not_covered=(*apart, *NOT_COVERED, *_given(GIVEN_NOT_COVERED, options)),
+        public=(*public.side.public, *_paid_for(public.cells), *_given(GIVEN_PUBLIC, options)),
+        not_covered=_given(GIVEN_NOT_COVERED, options),
         answer=NO_ANSWER.format(doubt=learned.doubt) if learned.doubt else "",
-        trade_off=tuple(trade_off(ledger.events)),
-        membership_advantage=membership_advantage(ledger.events),
-        epsilon_with_earlier_runs=both,
-        advantage_with_earlier_runs=advantage_with_earlier(ledger.events, earlier, both),
         constants=constants_digest(type(facts.kind)),
-    )
+    )  # fmt: skip

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from distcondense.data import cells
+from distcondense.methods.gated import constants_of
 from distcondense.methods.private import domain, doubt, fit, joint, placement, plan, smoothing, teaching, zero_order
 from distcondense.outcomes import base, panel
 from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, rows
@@ -23,18 +24,8 @@ def constants(kind: type[Any], more: tuple[ModuleType, ...] = ()) -> dict[str, A
 
     `more`: modules of another method that is built on this one.
     """
-    return {
-        f"{module.__name__}.{name}": list(value) if isinstance(value, tuple) else value
-        for module in (*SHARED, sys.modules[kind.__module__], *more)
-        for name, value in sorted(vars(module).items())
-        if name.isupper() and _numbers(value)
-    }
+    return constants_of((*SHARED, sys.modules[kind.__module__], *more))
 
 
 def constants_digest(kind: type[Any], more: tuple[ModuleType, ...] = ()) -> str:
     return digest_of(constants(kind, more))
-
-
-def _numbers(value: Any) -> bool:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else [value]
-    return all(isinstance(part, int | float) for part in parts)
