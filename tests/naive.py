@@ -951,3 +951,95 @@ def distilled_once(rows, label, net, clip, target, expert, references, rates, bo
     rows = moved(rows, slope_of_rows(lambda at: matching_loss(net, clip, target, at), rows), rates[0])
     guided = slope_of_rows(lambda at: sum(alignment_loss(expert, r, label, references) for r in at) / len(at), rows)
     return moved(rows, guided, rates[1])
+
+
+# ---- clustmix (paper 002) --------------------------------------------------------------------------------------
+
+
+def fully_connected_ntk(x, y, layers, bias):
+    """Θ(x, y) of a ReLU network of infinite width: arc-cosine recursions, one pair at a time."""
+    d = len(x)
+    P, Q, S = (sum(a * b for a, b in zip(u, v, strict=True)) / d + bias**2 for u, v in ((x, x), (y, y), (x, y)))
+    theta = S
+    for _ in range(layers):
+        c = math.sqrt(P * Q)
+        u = max(-1.0, min(1.0, S / c))
+        angle = math.pi - math.acos(u)
+        S = c * (u * angle + math.sqrt(1 - u * u)) / math.pi + bias**2
+        theta = S + theta * angle / math.pi
+        P, Q = P + bias**2, Q + bias**2
+    return theta
+
+
+def kip_loss(X, label, start, rows, target, classes, weight, ridge, alpha, layers, bias):
+    """Eq. 5, element by element; K(x, x) from its limit u = 1."""
+    one_hot = [[(c == k) - 1 / classes for k in range(classes)] for c in label]
+    wanted = [[(c == k) - 1 / classes for k in range(classes)] for c in target]
+    d = len(X[0])
+    K = np.array([[fully_connected_ntk(a, b, layers, bias) for b in X] for a in X])
+    for i, x in enumerate(X):
+        P = sum(a * a for a in x) / d + bias**2
+        K[i, i] = sum(P + k * bias**2 for k in range(layers + 1))
+    solved = np.linalg.solve(K + ridge * np.eye(len(X)), np.array(one_hot))
+    loss = 0.0
+    for i, t in enumerate(rows):
+        for k in range(classes):
+            said = sum(fully_connected_ntk(x, t, layers, bias) * solved[j][k] for j, x in enumerate(X))
+            loss += weight[i] * (wanted[i][k] - said) ** 2 / 2
+    away = sum((a - b) ** 2 for x, s in zip(X, start, strict=True) for a, b in zip(x, s, strict=True))
+    length = sum(b * b for s in start for b in s)
+    return alpha * away / length + (1 - alpha) * loss
+
+
+def kip(means, label, rows, target, classes, alpha, steps, rate, layers, ridge, bias):
+    """Adam on eq. 5 by finite differences, on z-scored rows."""
+    rows, means = np.asarray(rows, float), np.asarray(means, float)
+    middle, spread = rows.mean(0), rows.std(0)
+    start, T = (means - middle) / spread, (rows - middle) / spread
+    P = (start**2).sum(1) / start.shape[1] + bias**2
+    ridge *= float(np.mean([sum(p + k * bias**2 for k in range(layers + 1)) for p in P]))
+
+    def loss(X):
+        return kip_loss(X.tolist(), label, start.tolist(), T.tolist(), target, classes, [1.0] * len(T), ridge, alpha,
+                        layers, bias)  # fmt: skip
+
+    X, m, v, h = start.copy(), np.zeros_like(start), np.zeros_like(start), 1e-5
+    for step in range(1, steps + 1):
+        g = np.zeros_like(X)
+        for i, j in itertools.product(*map(range, X.shape)):
+            one = np.zeros_like(X)
+            one[i, j] = h
+            g[i, j] = (loss(X + one) - loss(X - one)) / (2 * h)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        X = X - rate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
+    return X * spread + middle
+
+
+def cheapest_assignment(cost, least):
+    """Of all assignments whose clusters have `least` rows or more the one that costs least, tried one by one."""
+    n, K = np.shape(cost)
+    legal = (of for of in itertools.product(range(K), repeat=n) if min(of.count(k) for k in range(K)) >= least)
+    return min(legal, key=lambda of: sum(cost[i][k] for i, k in enumerate(of)))
+
+
+def eq_7(epsilon, sigma, size, classes, columns):
+    """δ of eq. 7, with Φ from erfc."""
+    mu = math.sqrt(classes * columns) / (size * sigma)
+    phi = [0.5 * math.erfc(-z / math.sqrt(2)) for z in (-epsilon / mu + mu / 2, -epsilon / mu - mu / 2)]
+    return phi[0] - math.exp(epsilon) * phi[1]
+
+
+def sums_by_part(values, part, label, person, most, parts, classes, beta, reach):
+    """clustmix with a theorem: of each person's first rows the vectors, shortened to norm 1, added up by block."""
+    width = len(values[0])
+    total = [[[0.0] * (width + 1) for _ in range(classes)] for _ in range(parts)]
+    for who in sorted(set(person)):
+        own = [[[0.0] * (width + 1) for _ in range(classes)] for _ in range(parts)]
+        for i in [i for i in range(len(values)) if person[i] == who][:most]:
+            vector = [beta * x / reach for x in values[i]] + [math.sqrt(1 - beta**2)]
+            for k, x in enumerate(vector):
+                own[part[i]][label[i]][k] += x
+        length = math.sqrt(sum(x * x for block in own for line in block for x in line))
+        for p, c, k in itertools.product(range(parts), range(classes), range(width + 1)):
+            total[p][c][k] += own[p][c][k] / max(length, 1.0)
+    return total

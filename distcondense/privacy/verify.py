@@ -23,6 +23,7 @@ from distcondense.privacy.accountant import (
     with_earlier,
 )
 from distcondense.privacy.binding import STATEMENT, unbound
+from distcondense.privacy.curves import gaussian_epsilon, pld_epsilon
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import NO_SUM, Guarantee, Privacy, shown
@@ -232,8 +233,16 @@ def _with_folder(found: Verified, stated: dict[str, Any], internal: Path) -> Ver
 
 
 def _as_published(stated: dict[str, Any], epsilon: float, delta: float) -> Verified:
-    """The published accounting counts all steps; the stated ε of an earlier, released step is a part of it."""
+    """A paper's own accounting: of noisy means that share no patient, or of steps, an earlier of which is released."""
     facts = stated["parameters"]
+    if "mu" in facts:
+        mu = max(float(entry["mu"]) for entry in stated["ledger"])
+        found = {"exact Gaussian": gaussian_epsilon(mu, delta), "PLD (dp-accounting)": pld_epsilon(mu, (), delta, 0)}
+        exact, second = found.values()
+        return Verified(
+            "as-published", epsilon, delta, found, len(stated["ledger"]), abs(exact - second) <= 1e-3 * (1 + exact),
+            tuple(_wrong_words(stated)),
+        )  # fmt: skip
     accountant = StepAccountant(float(facts["sampling_rate"]), delta, int(facts["rows"]))
     for entry in stated["ledger"]:
         for _ in range(int(entry["count"])):
