@@ -16,9 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 from threading import Lock
 from typing import Any
 
+from distcondense.cluster.config import Cluster
 from distcondense.data.buckets import BUCKET_ROWS, Buckets, Layout, Shard, buckets_for
 from distcondense.data.cells import Cells
 from distcondense.data.large import LargeTable, Piece
@@ -147,6 +149,23 @@ def opened(
     sizes = [one.size for one in cells]
     shards = [TableRows.of(one.kept, one.score, sizes, objective, most) for one in made]
     return ShardedRows(ThreadShards(shards, threads), sizes, objective, most)
+
+
+@contextmanager
+def opened_on(
+    config: Cluster, table: LargeTable, cells: tuple[Cells, ...], objective: Objective, coins: Coins, most: int, *,
+    scratch_: Path | None = None, memory: int | None = None, say: Say = lambda line: None,
+) -> Iterator[ShardedRows]:  # fmt: skip
+    """The same on a cluster, whose workers read the files themselves; each must see them under the same name."""
+    from distcondense.cluster.ray.rows import crew_on
+    from distcondense.cluster.row_worker import Job
+
+    job = Job(
+        table, cells, objective, coins, most, max(64, bucket_count(table.rows, memory, config.threads)), token_hex(8),
+        None if scratch_ is None else str(scratch_), config.threads,
+    )  # fmt: skip
+    with crew_on(config, job, say) as crew:
+        yield ShardedRows(crew, [one.size for one in cells], objective, most)
 
 
 def each(call: Callable[[Any], Any], items: Any, threads: int) -> list[Any]:

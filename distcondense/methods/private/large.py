@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from distcondense.cluster.shards import opened, scratch
+from distcondense.cluster.shards import opened, opened_on, scratch
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import Coins
 from distcondense.methods.base import Context
@@ -27,12 +27,27 @@ def large_gate(
     """Read the table once, in batches; its rows are gone when this ends."""
     cells, objective, most = public.cells, public.side.objective, public.rows_per_person
     with ExitStack() as stack:
-        own = None if context.folder is None else context.folder.internal
-        place = stack.enter_context(scratch(context.scratch or own))
-        rows = opened(
-            table, cells, objective, coins, most, place, threads=context.threads, memory=context.memory,
-            say=context.say,
-        )  # fmt: skip
+        if context.cluster is None:
+            own = None if context.folder is None else context.folder.internal
+            place = stack.enter_context(scratch(context.scratch or own))
+            rows = opened(
+                table, cells, objective, coins, most, place, threads=context.threads, memory=context.memory,
+                say=context.say,
+            )  # fmt: skip
+        else:
+            rows = stack.enter_context(
+                opened_on(
+                    context.cluster,
+                    table,
+                    cells,
+                    objective,
+                    coins,
+                    most,
+                    scratch_=context.scratch,
+                    memory=context.memory,
+                    say=context.say,
+                )
+            )
         yield gate_over(
             rows, names=[one.column.name for one in cells], budget=public.budget, ledger=ledger, unit=public.unit,
             unlisted=[k for k, one in enumerate(cells) if not one.numeric and one.column.unknown],

@@ -1,0 +1,249 @@
+"""Leading a crew of `RowWorker`s that may die, stall or be slow: a large table as shards on many machines.
+
+Knows no Ray: `Hands` is what it leads. Pieces go to whoever is idle, so that a slow reader reads less; loads go from
+reader to owner without passing the driver. An owner that is lost, or does not answer for `patience` seconds, is
+replaced: all pieces are read again for its buckets alone, and the public steps are made again. As sums are exact and
+coins are people's own, nothing that is answered depends on any of that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from distcondense.cluster.config import Cluster
+from distcondense.cluster.dispatch import Failed, Lost, Settled
+from distcondense.cluster.row_worker import Job, Read
+from distcondense.cluster.shards import Reading
+from distcondense.cluster.worker import versions
+from distcondense.errors import ClusterError
+from distcondense.privacy.questions import Question, Step
+from distcondense.privacy.rows import Counted
+
+HEARTBEAT = 0.25  # seconds between looks at the clock
+GONE = "what was read is gone with its reader"
+IN_FLIGHT = 2  # pieces for each reader that are read and not yet taken by their owners
+
+
+class Hands(Protocol):
+    """Workers that are asked by number and answer by ticket."""
+
+    size: int
+
+    def launch(self, worker: int, owned: Sequence[int]) -> Hashable: ...  # the ticket of its Identity
+    def read(self, worker: int, piece: int, owners: Sequence[int], sampled: bool) -> tuple[Hashable, list[Any]]: ...
+    def ask(self, worker: int, what: str, *given: Any) -> Hashable: ...
+    def wait(self, tickets: Sequence[Any], seconds: float) -> list[Settled]: ...
+    def drop(self, worker: int) -> None: ...
+
+
+@dataclass
+class _Call:
+    worker: int
+    what: str
+    began: float
+    piece: int = -1
+    loads: list[Any] = field(default_factory=list)  # of a read: one for each owner
+    owners: tuple[int, ...] = ()
+    life: int = 0  # of the worker that was asked
+
+
+class RowCrew:
+    """Shards with their owners; a `privacy.shards.Shards`."""
+
+    def __init__(
+        self, hands: Hands, job: Job, config: Cluster, *, say: Callable[[str], None] = lambda line: None,
+        clock: Callable[[], float] = time.monotonic, meter: Callable[[dict[str, float]], None] = lambda facts: None,
+    ) -> None:  # fmt: skip
+        self.hands, self.job, self.config, self.say, self.meter = hands, job, config, say, meter
+        self.samples: list[Any] = []
+        self.rows = 0
+        self.losses = list[str]()
+        self._clock = clock
+        self._steps: list[Step] = []
+        self._calls: dict[Hashable, _Call] = {}
+        self._life, self._up = [0] * hands.size, [False] * hands.size
+        self._back_at: dict[int, float] = {}
+        self._in_a_row = [0] * hands.size
+        self._heard = [clock()] * hands.size  # when each last answered
+        self._made: dict[int, int] = {}  # how many public steps each owner's shards have made
+        pieces = range(len(job.table.pieces))
+        self._due = {(owner, piece) for owner in range(hands.size) for piece in pieces}
+        self._laid: set[int] = set()  # owners whose shards stand
+        self._seen: set[int] = set()  # pieces whose sample was taken
+        self._versions = versions()
+        self._reading = Reading(job.table.rows, job.table.bytes, len(pieces), say, clock)
+        for worker in range(hands.size):
+            self._launch(worker)
+
+    def owned(self, owner: int) -> list[int]:
+        return list(range(owner, self.job.buckets, self.hands.size))
+
+    # ---- shards, as the gate's rows see them
+
+    def open(self) -> None:
+        """Read the table; every owner then has its shards."""
+        self._restore()
+        self.job.table.read_rows = self.rows
+        self.job.table.take_sample(self.samples)
+        self.samples = []
+
+    def counted(self, question: Question, limit: float) -> Iterator[Counted]:
+        left = set(range(self.hands.size))
+        while left:
+            self._restore()
+            asked = {call.worker for call in self._calls.values()}
+            for owner in sorted(left - asked):
+                self._ask(owner, "counted", question, limit)
+            for call, answer in self._settle():
+                if call.what != "counted":
+                    self._took(call, answer)
+                    continue
+                left.discard(call.worker)
+                if answer is not None:
+                    yield answer
+
+    def apply(self, step: Step) -> None:
+        self._restore()
+        self._steps.append(step)  # whoever is replaced from here on makes it with its earlier ones
+        while True:
+            self._restore()
+            behind = {owner for owner, made in self._made.items() if made < len(self._steps)}
+            if not behind:
+                return
+            asked = {call.worker for call in self._calls.values()}
+            for owner in sorted(behind - asked):
+                self._ask(owner, "apply", step)
+            for call, value in self._settle():
+                if call.what == "apply":
+                    self._made[call.worker] += 1
+                else:
+                    self._took(call, value)
+
+    # ---- getting every owner its rows
+
+    def _restore(self) -> None:
+        """Until every owner has its shards, with all public steps made."""
+        while len(self._laid) < self.hands.size:
+            self._give_up_if_nobody_comes()
+            self._hand_out()
+            for call, value in self._settle():
+                self._took(call, value)
+
+    def _hand_out(self) -> None:
+        busy = dict.fromkeys(range(self.hands.size), 0)
+        for call in self._calls.values():
+            busy[call.worker] += 1
+        reading = {call.piece for call in self._calls.values() if call.what == "read"}
+        on_the_way = {(call.worker, call.piece) for call in self._calls.values() if call.what == "take"}
+        open_ = sorted({piece for owner, piece in self._due - on_the_way} - reading)
+        takes = sum(call.what == "take" for call in self._calls.values())
+        for worker in range(self.hands.size):
+            if not self._up[worker] or busy[worker]:
+                continue
+            if open_ and takes + len(reading) < IN_FLIGHT * self.hands.size * self.hands.size:
+                piece = open_.pop(0)
+                reading.add(piece)
+                owners = tuple(sorted(owner for owner, one in self._due - on_the_way if one == piece))
+                ticket, loads = self.hands.read(worker, piece, owners, piece not in self._seen)
+                self._calls[ticket] = _Call(worker, "read", self._clock(), piece, loads, owners, self._life[worker])
+            elif worker not in self._laid and not any(owner == worker for owner, _ in self._due):
+                self._lay_out(worker)
+
+    def _lay_out(self, worker: int) -> None:
+        for bucket in self.owned(worker):
+            self._ask(worker, "lay_out", bucket)
+        self._ask(worker, "replay", list(self._steps))
+
+    def _took(self, call: _Call, value: Any) -> None:
+        if call.what == "read":
+            assert isinstance(value, Read)
+            if call.piece not in self._seen:
+                self._seen.add(call.piece)
+                self.rows += value.rows
+                self.samples += value.sample
+                self._reading.add(rows=value.rows, bytes_=value.bytes, pieces=1)
+                self.meter({"rows_per_second": self._reading.rate, "rows_read": float(self.rows),
+                            "bytes_read": float(self._reading.done["bytes"])})  # fmt: skip
+            for owner in call.owners:
+                if (owner, call.piece) in self._due and self._up[owner]:
+                    ticket = self.hands.ask(owner, "take", call.loads[owner])
+                    self._calls[ticket] = _Call(owner, "take", self._clock(), call.piece, life=self._life[owner])
+        elif call.what == "take":
+            self._due.discard((call.worker, call.piece))
+        elif call.what == "replay":
+            self._laid.add(call.worker)
+            self._made[call.worker] = len(self._steps)
+            self.meter({"shards": float(len(self._laid))})
+
+    # ---- calls and losses
+
+    def _ask(self, worker: int, what: str, *given: Any) -> None:
+        ticket = self.hands.ask(worker, what, *given)
+        self._calls[ticket] = _Call(worker, what, self._clock(), life=self._life[worker])
+
+    def _settle(self) -> Iterator[tuple[_Call, Any]]:
+        """What came back from workers that live; who is lost, or has not answered in time, is replaced."""
+        for worker, when in list(self._back_at.items()):
+            if self._clock() >= when:
+                del self._back_at[worker]
+                self._launch(worker)
+        for settled in self.hands.wait(list(self._calls), HEARTBEAT):
+            call = self._calls.pop(settled.ticket, None)
+            if call is None or call.life != self._life[call.worker]:
+                continue
+            if isinstance(settled.value, Lost):
+                if call.what == "take" and settled.value.cause == GONE:  # its reader died: the piece is read again
+                    continue
+                self._lose(call.worker, settled.value)
+            elif isinstance(settled.value, Failed):
+                raise settled.value.error
+            elif call.what == "identity":
+                if settled.value.versions != self._versions:
+                    raise ClusterError(
+                        f"worker on {settled.value.host}", "must run the driver's versions", found="others",
+                        fix="rebuild the cluster's image from constraints.txt",
+                    )  # fmt: skip
+                self._up[call.worker] = True
+            else:
+                self._in_a_row[call.worker], self._heard[call.worker] = 0, self._clock()
+                yield call, settled.value
+        now = self._clock()
+        waiting = {call.worker: call.began for call in reversed(self._calls.values()) if call.what != "identity"}
+        for worker, began in waiting.items():  # since its oldest call, or its last answer: it takes one after the other
+            if now - max(began, self._heard[worker]) > self.config.patience:
+                self._lose(worker, Lost(f"no answer within {self.config.patience:g} s"))
+
+    def _launch(self, worker: int) -> None:
+        ticket = self.hands.launch(worker, self.owned(worker))
+        self._calls[ticket] = _Call(worker, "identity", self._clock(), life=self._life[worker])
+
+    def _lose(self, worker: int, lost: Lost) -> None:
+        self.hands.drop(worker)
+        self._life[worker] += 1
+        self._up[worker] = False
+        self._in_a_row[worker] += 1
+        self._laid.discard(worker)
+        self._made.pop(worker, None)
+        self._calls = {ticket: call for ticket, call in self._calls.items() if call.worker != worker}
+        self._due |= {(worker, piece) for piece in range(len(self.job.table.pieces))}
+        self.losses.append(lost.cause)
+        self.meter({"restarts": float(len(self.losses))})
+        if not lost.again or self._in_a_row[worker] > self.config.max_restarts:
+            raise ClusterError(
+                f"worker {worker}", "must stay alive", found=f"lost: {lost.cause}",
+                fix="look at its log and its node; the run's folder can be resumed (--resume)",
+            )  # fmt: skip
+        wait = self.config.backoff * 2 ** (self._in_a_row[worker] - 1)
+        self._back_at[worker] = self._clock() + wait
+        self.say(f"worker {worker} lost ({lost.cause}); its buckets are read again, its steps made again")
+
+    def _give_up_if_nobody_comes(self) -> None:
+        starting = [call.began for call in self._calls.values() if call.what == "identity"]
+        if starting and not any(self._up) and self._clock() - min(starting) > 10 * self.config.start_timeout:
+            raise ClusterError(
+                "cluster", f"must bring up a worker within {10 * self.config.start_timeout:g} s", found="none",
+                fix="free or add nodes, ask for fewer or smaller actors, or raise start_timeout",
+            )  # fmt: skip

@@ -1,0 +1,160 @@
+"""`RowWorker`: reads pieces of a large table and owns some of its buckets. A plain class: no Ray, no noise.
+
+Every worker both reads and owns. What it reads it parts by owner; what it owns it lays out and sums. It has patients'
+coded rows in its memory and in a scratch folder of its own; what it tells are exact sums, to the driver alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distcondense.cluster.shards import check_room
+from distcondense.cluster.worker import Identity, versions
+from distcondense.data.buckets import Buckets, Layout
+from distcondense.data.cells import Cells
+from distcondense.data.large import LargeTable
+from distcondense.data.persons import Coins
+from distcondense.privacy.contributions import Objective
+from distcondense.privacy.questions import Question, Step
+from distcondense.privacy.rows import Counted, TableRows
+from distcondense.privacy.shards import ShardedRows, ThreadShards
+
+SCRATCH = "distcondense-rows-"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a crew is to do; all of it is public but the secret of the coins."""
+
+    table: LargeTable
+    cells: tuple[Cells, ...]
+    objective: Objective
+    coins: Coins
+    most: int
+    buckets: int
+    name: str  # of the run's scratch folders
+    scratch: str | None = None
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one piece holds for one owner: records by bucket, and texts of unlisted values by hash."""
+
+    layout: Layout
+    records: dict[int, NDArray[Any]]
+    words: dict[int, dict[int, str]]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.records.values())
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the driver hears of a piece: how large it was, and the rows of it that evaluation sees."""
+
+    rows: int
+    bytes: int
+    sample: list[Any] = field(default_factory=list)
+
+
+class RowWorker:
+    """One reader and owner; `owned` buckets are its own."""
+
+    def __init__(self, job: Job, owned: Sequence[int]) -> None:
+        self.job, self.owned = job, list(owned)
+        self._coder = job.table.coder(job.cells)
+        self._folder: Path | None = None
+        self._buckets: Buckets | None = None
+        self._shards: dict[int, TableRows] = {}
+        self._rows: ShardedRows | None = None
+
+    def identity(self) -> Identity:
+        return Identity(socket.gethostname(), os.getpid(), "", versions())
+
+    def read(self, number: int, owners: Sequence[int], of: int, sampled: bool) -> tuple[Any, ...]:
+        """A piece, parted: what the driver hears, then a `Load` for each owner asked for (None for the others)."""
+        table, piece, rows = self.job.table, self.job.table.pieces[number], 0
+        parts: dict[int, list[NDArray[Any]]] = {}
+        words: dict[int, dict[int, str]] = {}
+        sample, layout = list[Any](), None
+        for batch in table.read(piece, self._coder):
+            coded = batch.coded
+            layout = layout or Layout.of(self.job.cells, coded.target, coded.who is not None)
+            for bucket, records in enumerate(layout.parted(coded, self.job.buckets)):
+                if len(records) and bucket % of in owners:
+                    parts.setdefault(bucket, []).append(records)
+            for column, texts in coded.words.items():
+                words.setdefault(column, {}).update(texts)
+            if sampled and (flags := table.sampled(batch, self.job.coins, table.rate)).any():
+                sample.append(batch.some(flags))
+            rows += len(coded)
+        loads: list[Load | None] = [None] * of
+        for owner in owners if layout is not None else ():
+            own = {bucket: _together(found) for bucket, found in parts.items() if bucket % of == owner}
+            loads[owner] = Load(layout, own, words)  # type: ignore[arg-type]
+        return (Read(rows, piece.bytes, sample), *loads)
+
+    def take(self, load: Load | None) -> None:
+        """Keep a load on disk."""
+        if load is None:
+            return
+        if self._buckets is None:
+            self._folder = Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{self.job.name}-", dir=self.job.scratch))
+            check_room(self._folder, self.job.table.rows * len(self.owned) // self.job.buckets, load.layout)
+            self._buckets = Buckets(self._folder, load.layout, self.job.buckets)
+        for bucket, records in load.records.items():
+            self._buckets.append(bucket, records)
+        self._buckets.know(load.words)
+
+    def lay_out(self, bucket: int) -> None:
+        """A bucket that has all its rows becomes a shard."""
+        job = self.job
+        if self._buckets is None:  # nothing came
+            return
+        shard = self._buckets.shard(bucket, job.coins, job.most, job.objective.scores)
+        sizes = [one.size for one in job.cells]
+        self._shards[bucket] = TableRows.of(shard.kept, shard.score, sizes, job.objective, job.most)
+
+    def replay(self, steps: Sequence[Step]) -> None:
+        """All public steps so far, on fresh shards."""
+        sizes = [one.size for one in self.job.cells]
+        shards = ThreadShards(list(self._shards.values()), self.job.threads)
+        self._rows = ShardedRows(shards, sizes, self.job.objective, self.job.most)
+        for step in steps:
+            self._rows.apply(step)
+
+    def counted(self, question: Question, limit: float) -> Counted | None:
+        assert self._rows is not None
+        return self._rows.counted(question, limit) if self._shards else None
+
+    def apply(self, step: Step) -> None:
+        assert self._rows is not None
+        self._rows.apply(step)
+
+    def close(self) -> None:
+        self._shards.clear()
+        self._rows = self._buckets = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _together(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def sweep(name: str, scratch: str | None) -> None:
+    """Scratch folders that killed workers of a run left on this machine."""
+    for folder in Path(scratch or tempfile.gettempdir()).glob(f"{SCRATCH}{name}-*"):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,205 @@
+"""A crew of row workers that is played: no Ray, no processes, a clock that is moved by hand; every sum is real.
+
+Workers die or hang at any call. The only thing that counts: the integers before the noise, and the ledger, are those of
+the table in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Hashable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from distcondense.cluster.config import Cluster
+from distcondense.cluster.dispatch import Lost, Settled
+from distcondense.cluster.row_crew import GONE, RowCrew
+from distcondense.cluster.row_worker import SCRATCH, Job, RowWorker, sweep
+from distcondense.data.cohort import Cohort
+from distcondense.data.large import LargeTable
+from distcondense.errors import ClusterError
+from distcondense.methods.private.condense import public_side
+from distcondense.methods.private.options import PrivateOptions
+from distcondense.privacy.gate import gate_over
+from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.shards import ShardedRows
+from tests.test_large import COINS, as_parquet, as_shuffled_parts, exact, how, in_memory, patients, small, told
+
+__all__ = ["exact", "small"]  # fixtures
+OPTIONS = PrivateOptions(epsilon=2.0, rows_per_person=2)
+
+
+class Played:
+    """Workers in this process; `fate` says at which of all calls (from 0) whoever is asked dies or hangs."""
+
+    def __init__(self, job: Job, size: int, fate: dict[int, str]) -> None:
+        self.job, self.size, self.fate, self.now = job, size, fate, 0.0
+        self._workers: list[RowWorker | None] = [None] * size
+        self._answers: dict[Hashable, Any] = {}
+        self._numbers, self._lives = count(), [0] * size
+        self.calls: list[str] = []
+
+    def clock(self) -> float:
+        self.now += 0.01
+        return self.now
+
+    def _answer(self, worker: int, what: str, *given: Any) -> Hashable:
+        ticket, end = next(self._numbers), self.fate.get(len(self.calls), "")
+        self.calls.append(what)
+        if end == "hang" and what != "identity":
+            self._answers[ticket] = None
+        elif (end == "die" and what != "identity") or self._workers[worker] is None:
+            self._workers[worker] = None
+            self._answers[ticket] = (Lost("its process died"),)
+        else:
+            self._answers[ticket] = (getattr(self._workers[worker], what)(*given),)
+        return ticket
+
+    def launch(self, worker: int, owned: Sequence[int]) -> Hashable:
+        self._workers[worker] = RowWorker(self.job, owned)
+        return self._answer(worker, "identity")
+
+    def read(self, worker: int, piece: int, owners: Sequence[int], sampled: bool) -> tuple[Hashable, list[Any]]:
+        ticket = self._answer(worker, "read", piece, owners, self.size, sampled)
+        if self._answers[ticket] is None or isinstance(self._answers[ticket][0], Lost):
+            return ticket, []
+        first, *loads = self._answers[ticket][0]
+        self._answers[ticket] = (first,)
+        return ticket, loads
+
+    def ask(self, worker: int, what: str, *given: Any) -> Hashable:
+        if what == "take" and self.fate.get(len(self.calls)) == "gone":
+            ticket = next(self._numbers)
+            self.calls.append("take")
+            self._answers[ticket] = (Lost(GONE),)
+            return ticket
+        return self._answer(worker, what, *given)
+
+    def wait(self, tickets: Sequence[Any], seconds: float) -> list[Settled]:
+        ready = [ticket for ticket in tickets if self._answers[ticket] is not None]
+        if not ready:
+            self.now += seconds
+        return [Settled(ticket, self._answers[ticket][0]) for ticket in ready]
+
+    def drop(self, worker: int) -> None:
+        if (gone := self._workers[worker]) is not None:
+            gone.close()
+        self._workers[worker] = None
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return patients(360)
+
+
+def on_crew(
+    exact: list[Any], table: LargeTable, size: int, fate: dict[int, str], config: Cluster | None = None
+) -> tuple[Any, Played]:
+    public = public_side(table.facts, OPTIONS)
+    job = Job(table, public.cells, public.side.objective, COINS, public.rows_per_person, 8, "played")
+    hands = Played(job, size, fate)
+    crew = RowCrew(hands, job, config or Cluster(backoff=0, patience=30), clock=hands.clock)
+    crew.open()
+    rows = ShardedRows(crew, [one.size for one in public.cells], public.side.objective, public.rows_per_person)
+    names = [one.column.name for one in public.cells]
+    gate = gate_over(
+        rows, names=names, budget=public.budget, ledger=Ledger(), unit=public.unit, unlisted=[5]
+    )  # fmt: skip
+    try:
+        return told(exact, gate, public), hands
+    finally:
+        for worker in range(size):
+            hands.drop(worker)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("persons", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_any_number_of_owners_gives_the_integers_of_memory(
+    size: int, persons: bool, exact: list[Any], frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    due = in_memory(exact, Cohort.from_frame(frame, **how(persons)), OPTIONS)
+    (tmp_path / "in").mkdir()
+    table = LargeTable.of(as_parquet(frame, tmp_path / "in"), **how(persons))
+    assert on_crew(exact, table, size, {})[0] == due
+    assert table.read_rows == len(frame)
+    assert table.sample is not None
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("end", ["die", "hang", "gone"])
+def test_a_worker_that_dies_or_hangs_at_any_call_changes_nothing(
+    end: str, exact: list[Any], frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    """Each kind of call is hit, early and late, alone and several in a row."""
+    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    due, calm = on_crew(exact, table, 2, {})
+    assert due == in_memory(exact, Cohort.from_frame(frame, **how(True)), OPTIONS)
+    kinds = ("take",) if end == "gone" else ("read", "take", "lay_out", "replay", "counted", "apply")
+    for kind in kinds:
+        places = [number for number, what in enumerate(calm.calls) if what == kind]
+        for fate in ({places[-1]: end, places[0]: end},):
+            found, hands = on_crew(exact, table, 2, fate)
+            assert found == due, (kind, fate)
+            assert hands.calls.count("identity") > 2 or end == "gone"
+
+
+@pytest.mark.usefixtures("small")
+def test_a_worker_that_is_lost_again_and_again_ends_the_run_with_its_cause(
+    exact: list[Any], frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    for end, words in (("die", "its process died"), ("hang", "no answer within 30 s")):
+        with pytest.raises(ClusterError, match=words) as error:
+            on_crew(exact, table, 1, dict.fromkeys(range(1, 60), end), Cluster(backoff=0, patience=30, max_restarts=2))
+        assert "--resume" in str(error.value)
+
+
+def test_what_killed_workers_left_is_swept(tmp_path: Path) -> None:
+    for name in (f"{SCRATCH}mine-1", f"{SCRATCH}other-1"):
+        (tmp_path / name).mkdir()
+    sweep("mine", str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [f"{SCRATCH}other-1"]
+
+
+# ---- the same on Ray, small: one cluster of two nodes' worth of actors
+
+
+def test_two_actors_of_which_one_is_stopped_give_the_integers_of_memory(exact: list[Any], tmp_path: Path) -> None:
+    """A worker that hears nothing any more (SIGSTOP) is replaced after the stated time."""
+    from distcondense.cluster.ray.rows import RayHands, RowMeters
+    from distcondense.cluster.ray.session import connected
+
+    frame = patients(360)
+    due = in_memory(exact, Cohort.from_frame(frame, **how(True)), OPTIONS)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "scratch").mkdir()
+    table = LargeTable.of(as_parquet(frame, tmp_path / "in"), **how(True))
+    public = public_side(table.facts, OPTIONS)
+    job = Job(
+        table, public.cells, public.side.objective, COINS, public.rows_per_person, 8, "ray", str(tmp_path / "scratch")
+    )
+    config = Cluster(address="local", actors=2, backoff=0, patience=20)
+    with connected(config, cpus=2) as session:
+        hands = RayHands(session, config, job)
+        crew = RowCrew(hands, job, config, meter=RowMeters())
+        crew.open()
+        assert table.read_rows == len(frame)
+        rows = ShardedRows(crew, [one.size for one in public.cells], public.side.objective, public.rows_per_person)
+        gate = gate_over(
+            rows, names=[one.column.name for one in public.cells], budget=public.budget, ledger=Ledger(),
+            unit=public.unit, unlisted=[5],
+        )  # fmt: skip
+        who = hands._who[1]
+        assert who is not None
+        assert who.pid != os.getpid()
+        os.kill(who.pid, signal.SIGSTOP)
+        assert told(exact, gate, public) == due
+        assert crew.losses == ["no answer within 20 s"]
+        hands.close()
+    assert not list((tmp_path / "scratch").iterdir())
