@@ -121,6 +121,7 @@ class Dispatcher:
         self.tally = Tally()
         self._clock = clock
         self._members = [_Member() for _ in range(crew.size)]
+        self._heard = [clock()] * crew.size  # when each last said anything
         self._requests: dict[Hashable, _Request] = {}
         self._versions, self._blas = versions(), blas_kernels()
         self._other_processors: set[str] = set()  # hosts that were spoken of
@@ -256,6 +257,18 @@ class Dispatcher:
                 self._members[request.worker].speed = 1.0 / max(settled.value, 1e-9)
             else:
                 self._take(request, settled.value, step)
+            self._heard[request.worker] = self._clock()
+        self._replace_the_hung(step)
+
+    def _replace_the_hung(self, step: Step | None) -> None:
+        """Who was asked and has not said anything for `patience` seconds is started again, its tiles go to others."""
+        now, oldest = self._clock(), dict[int, float]()
+        for request in self._requests.values():
+            if request.kind != "identity":  # of one that is starting `_give_up_if_nobody_comes` knows
+                oldest[request.worker] = min(request.began, oldest.get(request.worker, now))
+        for worker, began in oldest.items():
+            if now - max(began, self._heard[worker]) > self.config.patience:
+                self._lose(worker, Lost(f"no answer within {self.config.patience:g} s"), step)
 
     def _until_next_restart(self) -> float:
         waiting = [m.back_at - self._clock() for m in self._members if m.back_at is not None]

@@ -10,7 +10,7 @@ from typing import Any
 
 from distcondense.cluster.config import Cluster, check_store
 from distcondense.cluster.dispatch import Failed, Lost, Outlook, Settled
-from distcondense.cluster.ray.processes import OUT_OF_MEMORY, cause_of, environment, would_fail_again
+from distcondense.cluster.ray.processes import OUT_OF_MEMORY, cause_of, end_process, environment, would_fail_again
 from distcondense.cluster.ray.session import Session, load_ray
 from distcondense.cluster.worker import Identity, Shared, Worker
 from distcondense.errors import ClusterError, UserError
@@ -62,6 +62,7 @@ class RayCrew:
         self._remote = self._ray.remote(Actor)
         self._actors: list[Any] = [None] * self.size
         self._identified: list[Any] = [None] * self.size  # the ticket of each one's identity
+        self._who: list[Identity | None] = [None] * self.size
 
     def launch(self, worker: int) -> Any:
         """A new actor in the place of `worker`; the ticket of its `Identity`."""
@@ -99,7 +100,11 @@ class RayCrew:
         ready, _ = self._ray.wait(list(tickets), num_returns=len(tickets), timeout=0)
         if not ready:
             ready, _ = self._ray.wait(list(tickets), num_returns=1, timeout=seconds)
-        return [Settled(ticket, self._value(ticket)) for ticket in ready]
+        settled = [Settled(ticket, self._value(ticket)) for ticket in ready]
+        for one in settled:
+            if isinstance(one.value, Identity):
+                self._who[self._identified.index(one.ticket)] = one.value
+        return settled
 
     def _value(self, ticket: Any) -> Any:
         errors = self._ray.exceptions
@@ -117,10 +122,12 @@ class RayCrew:
             return Failed(cause)
 
     def drop(self, worker: int) -> None:
-        """End what is left of an actor."""
+        """End what is left of an actor, also where its process is stopped and hears nothing."""
         if self._actors[worker] is not None:
             self._ray.kill(self._actors[worker], no_restart=True)
-            self._actors[worker] = self._identified[worker] = None
+            if (who := self._who[worker]) is not None:
+                end_process(who)
+            self._actors[worker] = self._identified[worker] = self._who[worker] = None
 
     def outlook(self) -> Outlook:
         """Who has cores and is starting: an actor with a process, or one that does not wait for room (any more)."""

@@ -1,12 +1,17 @@
-"""What actors and tasks have in common: what their process starts with, and why one is gone."""
+"""What actors and tasks have in common: what their process starts with, why one is gone, and how one is ended."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import socket
+from contextlib import suppress
 from typing import Any
 
 from distcondense import kernels
 from distcondense.cluster.ray.session import load_ray
+from distcondense.cluster.worker import Identity
 
 THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # always one: with more a product may round otherwise
@@ -43,3 +48,19 @@ def cause_of(error: BaseException) -> str:
 def would_fail_again(error: BaseException) -> bool:
     """Starting again would end the same way: it never got as far as running."""
     return isinstance(error, load_ray().exceptions.RuntimeEnvSetupError) or "No module named" in str(error)
+
+
+def end_process(who: Identity) -> None:
+    """SIGKILL, by a task on the worker's node: a stopped process does not hear what Ray tells it."""
+    if who.host == socket.gethostname():
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(who.pid, signal.SIGKILL)
+        return
+    ray = load_ray()
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(who.node, soft=False)
+    with suppress(ray.exceptions.RayError):  # a node that is gone has no process left
+        ray.remote(os.kill).options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote(
+            who.pid, signal.SIGKILL
+        )

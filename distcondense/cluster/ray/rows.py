@@ -6,8 +6,6 @@ driver as the values of calls, and are dropped once they are added up.
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +15,7 @@ from typing import Any
 
 from distcondense.cluster.config import Cluster
 from distcondense.cluster.dispatch import Failed, Lost, Settled
-from distcondense.cluster.ray.processes import OUT_OF_MEMORY, cause_of, environment, would_fail_again
+from distcondense.cluster.ray.processes import OUT_OF_MEMORY, cause_of, end_process, environment, would_fail_again
 from distcondense.cluster.ray.session import Session, connected, load_ray
 from distcondense.cluster.row_crew import GONE, RowCrew
 from distcondense.cluster.row_worker import Job, RowWorker, sweep
@@ -121,22 +119,6 @@ class RayHands:
                     self._ray.get(actor.call.remote("close"), timeout=10)
                 self.drop(worker)
         on_every_node(sweep, self._job.name, self._job.scratch)
-
-
-def end_process(who: Identity) -> None:
-    """SIGKILL, by a task on the worker's node: a stopped process does not hear what Ray tells it."""
-    if who.host == socket.gethostname():
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(who.pid, signal.SIGKILL)
-        return
-    ray = load_ray()
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    there = NodeAffinitySchedulingStrategy(who.node, soft=False)
-    with suppress(ray.exceptions.RayError):  # a node that is gone has no process left
-        ray.remote(os.kill).options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote(
-            who.pid, signal.SIGKILL
-        )
 
 
 def on_every_node(function: Callable[..., Any], *given: Any) -> None:
