@@ -19,7 +19,7 @@ from distcondense import kernels
 from distcondense.cluster.config import Cluster
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
-from distcondense.data.persons import Coins, split_from
+from distcondense.data.persons import Apart, Coins, split_from
 from distcondense.data.schema import Schema
 from distcondense.data.tables import table_name
 from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError, SettingsError, UserError
@@ -74,6 +74,7 @@ def condense(
     out: str | Path | None = None, resume: bool = False, force: bool = False, progress: Progress | None = None,
     say: Callable[[str], None] | None = None, cluster: Cluster | None = None,
     odometer: str | Path | Odometer | None = None, memory: int | None = None, scratch: str | Path | None = None,
+    held_out: Coins | None = None, known: Sequence[Score] = (),
     **options: Any,
 ) -> Result: ...  # fmt: skip
 def condense(
@@ -90,6 +91,8 @@ def condense(
     odometer: str | Path | Odometer | None = None,
     memory: int | None = None,
     scratch: str | Path | None = None,
+    held_out: Coins | None = None,
+    known: Sequence[Score] = (),
     **options: Any,
 ) -> Result | Results:
     """Condense a cohort.
@@ -105,6 +108,9 @@ def condense(
     cluster: spread a method's Jacobian over Ray (`dc.Cluster()` starts one here); same result to the bit.
     odometer: the account of these patients (`dc.Odometer`, or its path), which every run on them shares: this one is
         charged before it reads anybody, and refused where that is over the custodian's cap.
+    held_out: coins that keep test persons from the method, so that several methods are tested on the same persons; it
+        then leaves out nobody itself.
+    known: scores of models of the real rows on those persons, which need not be measured again for every method.
     out: a run folder, written as the run goes; with `resume` an interrupted run goes on to the same result.
     memory, scratch: of a `dc.LargeTable`, which is read in batches: bytes that it may take, about, and a folder for its
         coded rows meanwhile (the run's own if not said). It is evaluated on a sample.
@@ -133,6 +139,8 @@ def condense(
         "backend": kernels.backend(),
         "gpu": cluster is not None and cluster.num_gpus > 0,  # its rounding is its own
     }  # fmt: skip
+    if held_out is not None:
+        identity["held_out"] = held_out.to_dict()
     folder = RunFolder(Path(out)) if out is not None else None
     if folder:
         folder.claim(identity, resume=resume, force=force)
@@ -153,7 +161,7 @@ def condense(
         folder.log(f"table read as {cohort.read_as}")
     try:
         _charge(chosen, cohort, settings, context)
-        result, figures = _run(chosen, cohort, settings, identity, context)
+        result, figures = _run(chosen, cohort, settings, identity, context, held_out, known)
     except UserError:
         if folder:
             folder.abandon()
@@ -369,19 +377,24 @@ def _charge(method: Method, cohort: Cohort | LargeTable, settings: Any, context:
 
 
 def _run(
-    method: Method, table: Cohort | LargeTable, settings: Any, identity: dict[str, Any], context: Context
-) -> tuple[Result | Results, tuple[Figure, ...]]:
+    method: Method, table: Cohort | LargeTable, settings: Any, identity: dict[str, Any], context: Context,
+    held_out: Coins | None = None, known: Sequence[Score] = (),
+) -> tuple[Result | Results, tuple[Figure, ...]]:  # fmt: skip
     started, several = time.perf_counter(), not isinstance(settings.ipc, int)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DistcondenseWarning)
+        given, context = (table, context) if held_out is None else _without(held_out, table, context)
         if several:
-            sets = dict(method.condense_each(table, settings, context))  # type: ignore[attr-defined]  # takes_several
+            sets = dict(method.condense_each(given, settings, context))  # type: ignore[attr-defined]  # takes_several
         else:
-            sets = {settings.ipc: method.condense(table, settings, context)}  # type: ignore[arg-type]  # takes_large
+            sets = {settings.ipc: method.condense(given, settings, context)}  # type: ignore[arg-type]  # takes_large
+        if held_out is not None:
+            sets = {ipc: replace(one, splitting=Apart(held_out, one.splitting)) for ipc, one in sets.items()}
         before = time.perf_counter()
         cohort = _seen(table)
         homes = {ipc: Home.of(cohort, condensed) for ipc, condensed in sets.items()}
-        scored = _scored(homes, settings.seed, context.threads, must=not _any(sets).privacy.charged)
+        must = not _any(sets).privacy.charged
+        scored = _scored(homes, settings.seed, context.threads, must=must, known=known)
     condensed, home = _any(sets), _any(homes)  # what is said once for all sets is the same in all of them
     condensed.timings["evaluate"] = time.perf_counter() - before
     for warning in caught:  # seen once by the caller, and kept in run.json
@@ -423,6 +436,16 @@ def _seen(table: Cohort | LargeTable) -> Cohort:
     return table.sample
 
 
+def _without(held_out: Coins, table: Cohort | LargeTable, context: Context) -> tuple[Cohort, Context]:
+    """The rows that a method is given, where test persons are kept from it."""
+    if not isinstance(table, Cohort):
+        raise SettingsError(
+            "held_out", "keeps persons of a table in memory from a method", found="a table that is read in batches",
+            fix="leave it out: a run on such a table leaves out persons of its own",
+        )  # fmt: skip
+    return table.take(held_out.of(table).train), replace(context, apart=True)
+
+
 def _own_notes(notes: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
     """Of each set's notes those that are not the same for all."""
     names = [
@@ -437,9 +460,11 @@ def _any(sets: Mapping[int, T]) -> T:
     return next(iter(sets.values()))
 
 
-def _scored(homes: Mapping[int, Home], seed: int, threads: int, *, must: bool) -> dict[int, dict[str, Any]]:
+def _scored(
+    homes: Mapping[int, Home], seed: int, threads: int, *, must: bool, known: Sequence[Score]
+) -> dict[int, dict[str, Any]]:
     """What run.json says of each set on its own. Models of the real rows are the same for all, and fitted once."""
-    found, known = {}, list[Score]()
+    found = {}
     for ipc, home in homes.items():
         known, note = measured(home, seed=seed, threads=threads, must=must, known=known)
         scores = [score.to_dict() for score in known]

@@ -11,6 +11,8 @@ import re
 import signal
 import stat
 import sys
+import time
+import urllib.request
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
@@ -23,7 +25,6 @@ import pandas as pd
 import pytest
 
 from distcondense.cluster.config import Cluster
-from distcondense.data.persons import Stratified
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import ClusterError, RunFolderError, SettingsError
 from distcondense.models import learners
@@ -35,11 +36,12 @@ from distcondense.report.terminal import Console
 from distcondense.runs.folder import RunFolder
 from distcondense.study import LocalTasks, Study, Tasks, plan, run_study, write_report
 from distcondense.study import cell as cells_module
-from distcondense.study.cell import Finished, StudyFolder, home_of, run_cell
+from distcondense.study.board import Board, Line, live_table, logged, watching
+from distcondense.study.cell import Finished, home_of, run_cell
 from distcondense.study.entries import digest
-from distcondense.study.report import spent
+from distcondense.study.folder import StudyFolder
 from distcondense.study.rows import load
-from distcondense.study.run import Board, Line, _logged, live_table, watching
+from distcondense.study.spent import spent
 from distcondense.study.tidy import COLUMNS
 from tests.conftest import SMALL_SCHEMA, quicken, real_data, small_frame
 from tests.shell import Call, files, refused
@@ -391,6 +393,9 @@ class Scripted:
     def cancel(self) -> None:
         self.cancelled = True
 
+    def show(self, study: str, cells: Any, seconds_left: float | None) -> None:
+        """Nobody looks."""
+
 
 def test_one_failed_cell_stops_nobody_and_its_reason_is_told(folder: Path) -> None:
     study = study_of(folder, HEAD.replace("[0, 1]", "[0, 1, 2]"), BINARY, NONE)
@@ -542,10 +547,12 @@ def test_a_changed_study_keeps_the_cells_that_did_not_change(folder: Path) -> No
 KILLS = {
     "before the second cell": ("distcondense.study.run", "run_cell", 2, 1),
     "between making a cell's folder and signing it": ("distcondense.runs.folder", "write_json", 1, 0),
-    "inside the loop of a cell": ("distcondense.methods.zero_order.engine", "_step", 3, 2),
+    "inside the loop of a cell": ("distcondense.methods.zero_order.engine", "_step", 3, 1),
     "between the ledger and the answer": ("distcondense.privacy.ledger", "Ledger.keep", 3, 0),
-    "before the report": ("distcondense.study.run", "write_report", 1, 4),
+    "before the first report": ("distcondense.study.run", "write_report", 1, 1),
+    "before the last report": ("distcondense.study.run", "_Diary.close", 1, 4),
 }
+ORDER = (0, 2, 1, 3)  # in which its cells run: seed after seed
 
 
 @pytest.fixture(scope="module")
@@ -602,9 +609,10 @@ def test_a_study_killed_anywhere_goes_on_and_loses_nothing(
     ended = process.exitcode
     process.kill()  # it did so itself long ago, unless it hangs
     assert ended == -signal.SIGKILL
-    states = [line.state for line in plan(study, out).lines]
-    assert states == ["kept"] * finished + ["waiting"] * (4 - finished)
-    kept, private = [*map(StudyFolder(out).name, study.cells[:finished])], StudyFolder(out).name(study.cells[0])
+    lines = plan(study, out).lines
+    assert [lines[number].state for number in ORDER] == ["kept"] * finished + ["waiting"] * (4 - finished)
+    cells, private = (study.cells[number] for number in ORDER[:finished]), StudyFolder(out).name(study.cells[0])
+    kept = [*map(StudyFolder(out).name, cells)]
     before = {name: stamps(out / "cells" / name) for name in kept}
     asked = read_events(RunFolder(out / "cells" / private).ledger)
 
@@ -624,7 +632,7 @@ def test_a_study_killed_anywhere_goes_on_and_loses_nothing(
     assert read_events(RunFolder(out / "cells" / private).ledger)[: len(asked)] == asked
     ours, other = (pd.read_parquet(place / "internal/results.parquet") for place in (out, undisturbed))
     assert set(ours["cell"]) == {*map(StudyFolder(out).name, study.cells)}
-    apart = ["seconds", "cell"]  # two folders, two salts
+    apart = ["seconds", "making_seconds", "peak_memory_bytes", "cell"]
     bits = [frame[frame["method"] == "none"].drop(columns=apart).reset_index(drop=True) for frame in (ours, other)]
     assert len(bits[0]) > 20
     pd.testing.assert_frame_equal(bits[0], bits[1])
@@ -660,9 +668,20 @@ class Murderous:
     def cancel(self) -> None:
         self.tasks.cancel()
 
+    def show(self, study: str, cells: Any, seconds_left: float | None) -> None:
+        self.tasks.show(study, cells, seconds_left)
 
-def test_on_ray_a_killed_worker_costs_its_own_cell_and_the_others_have_the_same_bits(call: Call, folder: Path) -> None:
-    pytest.importorskip("ray")
+
+def listening(port: int) -> set[str]:
+    """Addresses that a port is listened at, as the kernel writes them."""
+    lines = [line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/net/{kind}").read_text().splitlines()]
+    return {one[1].split(":")[0][-8:] for one in lines if one[3] == "0A" and int(one[1].split(":")[1], 16) == port}
+
+
+def test_on_ray_a_killed_worker_costs_its_own_cell_and_the_others_have_the_same_bits(
+    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray")
     from distcondense.cluster.ray.session import connected
     from distcondense.cluster.ray.tasks import TaskPool
 
@@ -670,6 +689,7 @@ def test_on_ray_a_killed_worker_costs_its_own_cell_and_the_others_have_the_same_
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(learners, "ROUNDS", ROUNDS)  # as in the workers, which know nothing of this test
         run(study, folder / "here")
+    monkeypatch.setenv("RAY_metrics_report_interval_ms", "500")
     with connected(Cluster(address="local", object_store_memory=80 * 2**20), cpus=2) as session:
         with pytest.raises(ClusterError, match="GiB for one task"):
             TaskPool(session, memory=2**50)
@@ -678,6 +698,14 @@ def test_on_ray_a_killed_worker_costs_its_own_cell_and_the_others_have_the_same_
         board = run(study, folder / "there", Murderous(tasks, victim=1))
         assert [line.state for line in board.lines] == ["done", "failed"]
         assert "its process died" in board.failed[0].reason
+        (port,) = (node["MetricsExportPort"] for node in ray.nodes())
+        assert listening(port) == {"0100007F"}  # 127.0.0.1, and nowhere else
+        page, late = "", time.monotonic() + HANGS
+        while 'state="failed"' not in page and time.monotonic() < late:  # until the agent has got them
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as found:
+                page = found.read().decode()
+        (failed,) = re.findall(r'^ray_distcondense_study_cells{.*state="failed".*} (.*)$', page, re.MULTILINE)
+        assert float(failed) == 1
         answer = call("study", "study.toml", "--out", "there", "--at-once", "2", "--json")
     assert (answer.code, json.loads(answer.out)["counts"]) == (0, {"done": 2})
     for cell in study.cells:
@@ -722,7 +750,7 @@ def test_before_anything_is_done_nothing_is_said_about_time(folder: Path) -> Non
 def test_a_log_has_one_line_per_cell(folder: Path) -> None:
     study = study_of(folder, HEAD.replace("[0, 1]", "[0, 1, 2, 3]"), BINARY, NONE)
     said: list[str] = []
-    watch = _logged(said.append)
+    watch = logged(said.append)
     board = board_of(study)
     for _ in range(3):
         watch(board)
@@ -899,7 +927,8 @@ def test_a_site_that_is_home_itself_gives_homes_own_numbers(folder: Path) -> Non
     for _, part in results[results["data"].isin(["ward", "trial"])].groupby(["cell", "trained_on", "metric"]):
         home, away = part.to_dict("records")
         assert home["tested_on"] != away["tested_on"]
-        assert (home["value"], home["low"], home["high"]) == (away["value"], away["low"], away["high"])
+        for column in ("value", "low", "high"):
+            np.testing.assert_equal(home[column], away[column])  # nothing is nothing, too
         compared += 1
     assert compared == 2 * 3 * 10 + 2 * 3 * 3  # two methods × three ways × metrics
 
@@ -911,7 +940,7 @@ def test_a_private_release_is_tested_elsewhere_as_its_receiver_would(reported: t
     home = home_of(folder.run(cell), load(cell.source, cell.endpoint))
     ((source, endpoint),) = cell.test_on
     site = load(source, endpoint)
-    test = Stratified(cell.seed).of(site).test
+    test = cell.held_out.of(site).test
     released = pd.read_parquet(folder.run(cell).release / "condensed.parquet")
     outcome = home.labelled.outcome.with_arrays(label=(released["died"] == 1).to_numpy().astype(np.int8))
     student = home.learner.fit(home.codec.encode(released), outcome, soft=released["distcondense_risk"].to_numpy(),

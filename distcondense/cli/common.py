@@ -42,6 +42,17 @@ attack_app = typer.Typer(
     no_args_is_help=True,
     cls=RunOrAudit,
 )
+
+
+class FileOrStatus(TyperGroup):
+    """What is no command of its own is the study's: `study FILE --out OUT` is `study a-run FILE --out OUT`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args if args and args[0] in self.commands else [A_RUN, *args])
+
+
+study_app = typer.Typer(help="Run a grid of condensations; study status OUT: how it stands.", cls=FileOrStatus)
+app.add_typer(study_app, name="study")
 app.add_typer(schema_app, name="schema")
 app.add_typer(privacy_app, name="privacy")
 app.add_typer(attack_app, name="attack")

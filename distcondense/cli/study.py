@@ -1,18 +1,22 @@
-"""`distcondense study`: grids of runs."""
+"""`distcondense study`: grids of runs; `distcondense study status`: how one stands."""
 
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from distcondense.cli.common import Json, Quiet, app
+from distcondense.cli.common import A_RUN, Json, Quiet, study_app
 from distcondense.errors import SettingsError
 
+STOPPED = {"SIGTERM": 143}  # exit codes as shells know them; Ctrl-C: 130
 
-@app.command()
+
+@study_app.command(A_RUN, epilog="How a study stands, while it runs and after: distcondense study status OUT")
 def study(
     file: Annotated[Path, typer.Argument(help="The study: a TOML file (benchmarks/studies/ has examples).")],
     out: Annotated[
@@ -28,7 +32,15 @@ def study(
         int | None, typer.Option(help="Cells at the same time; as many as cores and memory_gb allow if not said.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of each cell; the file's if not said.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file and list its cells; run nothing.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Only cells with these values: data=a,b, method=…, reference=…, epsilon=…. May be repeated."),
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Only these seeds of the file, e.g. 0,1.")] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check the file and its tables, list the cells, say what they take; run none."),
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -38,7 +50,7 @@ def study(
     have failed (they are listed, the others are done all the same).
     """
     from distcondense.report.terminal import Console
-    from distcondense.study import Study, plan, run_tasks
+    from distcondense.study import Study, forecast, plan, run_tasks
 
     for name, value in (("at-once", at_once), ("threads", threads)):
         if value is not None and value < 1:
@@ -48,20 +60,62 @@ def study(
                             fix="leave one of them out")  # fmt: skip
     console = Console(quiet=quiet or as_json)
     design = Study.from_toml(file)
+    chosen = design.only(_wanted(only or [], seeds)) if only or seeds else None
     out = Path(f"{file.stem}-study") if out is None else out
+    more = {}
     if dry_run:
-        board = plan(design, out)
+        board = plan(design, out, chosen)
+        told = forecast(design, board, at_once=1 if in_process else at_once, threads=threads or design.threads)
+        more = {"forecast": told.to_dict()}
+        for sentence in told.lines():
+            console.say(sentence)
     else:
-        board = run_tasks(
-            design, out, console, ray=ray, in_process=in_process, at_once=at_once, threads=threads or design.threads
-        )
+        try:
+            board = run_tasks(
+                design, out, console, ray=ray, in_process=in_process, at_once=at_once,
+                threads=threads or design.threads, chosen=chosen,
+            )  # fmt: skip
+        except KeyboardInterrupt as stop:
+            how, words = str(stop) or "interrupted", plan(design, out, chosen).words()
+            again = shlex.join(["distcondense", *sys.argv[1:]])
+            typer.echo(f"stopped ({how}): {words}. Nothing is lost; go on by the same command: {again}", err=True)
+            raise typer.Exit(STOPPED.get(how, 130)) from None
     if as_json:
-        typer.echo(json.dumps({"study": design.name, "out": str(out), **board.to_dict()}))
+        typer.echo(json.dumps({"study": design.name, "out": str(out), **board.to_dict(), **more}))
     elif dry_run:
         for line in board.lines:
-            typer.echo(f"{'done   ' if line.state == 'kept' else 'waiting'} {line.name}")
+            if line.state != "left":
+                typer.echo(f"{'done   ' if line.state == 'kept' else 'waiting'} {line.name}")
     for line in board.failed:
         console.say(f"failed: {line.name}: {line.reason}")
     console.say(f"{board.words()}" + ("" if dry_run else f"; for you only: {out / 'internal' / 'tables.md'}"))
     if board.failed:
         raise typer.Exit(2)
+
+
+@study_app.command("status")
+def study_status(
+    out: Annotated[Path, typer.Argument(help="The study folder: the study's --out.")],
+    as_json: Json = False,
+) -> None:
+    """How a study stands: cells done, running and failed, time left, its main numbers so far. Nothing is written."""
+    from distcondense.report.terminal import Console
+    from distcondense.study import Status
+
+    status = Status.of(out)
+    if as_json:
+        typer.echo(json.dumps(status.to_dict()))
+    else:
+        status.show(Console())
+
+
+def _wanted(only: list[str], seeds: str | None) -> dict[str, list[str]]:
+    """`data=a,b` → data: [a, b]."""
+    found: dict[str, list[str]] = {}
+    for text in [*only, *([] if seeds is None else [f"seed={seeds}"])]:
+        key, equals, values = text.partition("=")
+        if not equals or not values:
+            raise SettingsError("--only", "must be of the form KEY=VALUE,VALUE", found=repr(text),
+                                fix="for example --only data=adult,obesity")  # fmt: skip
+        found.setdefault(key, []).extend(value.strip() for value in values.split(","))
+    return found

@@ -4,6 +4,7 @@
 the table, and where, changes nobody's part. Rows without identifiers are told apart by what stands in them: the coin of
 the k-th of equal rows is made of the secret, that content and k, so that one row more is one coin more.
 `Stratified`: 70/10/20 by outcome, seeded (paper 000); it looks at all outcomes at once.
+`Apart`: test persons that whoever called a method kept from it, by coins; the method split the others.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ class Stratified:
     fractions: tuple[float, float, float] = FRACTIONS
 
     def of(self, cohort: Cohort) -> Split:
-        if min(self.fractions) <= 0 or abs(sum(self.fractions) - 1) > 1e-9:
+        if min(self.fractions[:2]) <= 0 or self.fractions[2] < 0 or abs(sum(self.fractions) - 1) > 1e-9:
             raise SettingsError("split fractions", "must be positive and sum to 1", found=str(self.fractions))
         outcome = cohort.outcome
         outcome.kind.check(outcome)
@@ -200,7 +201,7 @@ class Stratified:
             part[members[:first]], part[members[first:second]], part[members[second:]] = 0, 1, 2
         of_row = part[person]
         split = Split(*(np.flatnonzero(of_row == k) for k in range(3)))
-        for name in ("train", "validation", "test"):
+        for name in ("train", "validation", *(["test"] if self.fractions[2] else [])):
             if need := outcome.kind.lacking(outcome.take(getattr(split, name))):
                 raise CohortError(
                     "table", f"the {name} part needs {need}", found=f"{len(outcome)} rows in all",
@@ -212,8 +213,31 @@ class Stratified:
         return {"by": "strata", "seed": self.seed, "fractions": list(self.fractions)}
 
 
-def split_from(record: dict[str, Any]) -> Coins | Stratified:
+@dataclass(frozen=True)
+class Apart:
+    """Test persons whom a method never saw: coins chose them before it began. What it left out itself is not used."""
+
+    test: Coins
+    rest: Splitting  # how the method split the rows that it was given
+
+    def of(self, cohort: Cohort) -> Split:
+        given = self.test.of(cohort)
+        own = self.rest.of(cohort.take(given.train))
+        return Split(given.train[own.train], given.train[own.validation], given.test)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"by": "apart", "test": self.test.to_dict(), "rest": self.rest.to_dict()}
+
+
+Splitting = Coins | Stratified | Apart
+
+
+def split_from(record: dict[str, Any]) -> Splitting:
     """The way of splitting that a run's record names."""
+    if record["by"] == "apart":
+        test = split_from(record["test"])
+        assert isinstance(test, Coins)
+        return Apart(test, split_from(record["rest"]))
     if record["by"] == "coins":
         old = "name" if record.get("keyed") else "place"
         return Coins(float(record["share"]), int(record["entropy"]), record.get("way", old))

@@ -16,8 +16,8 @@ import numpy as np
 from distcondense.arrays import Index
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
-from distcondense.data.persons import Stratified
-from distcondense.errors import ModelError, UserError
+from distcondense.data.persons import Coins
+from distcondense.errors import ModelError
 from distcondense.evaluate.home import Home
 from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, RANDOM, REFERENCE, WITHOUT_ROWS, Score, interval
 from distcondense.models.base import Model
@@ -107,19 +107,21 @@ def evaluate(
 
 
 def evaluate_elsewhere(
-    home: Home, cohorts: Mapping[str, Cohort], *, seed: int, threads: int, known: Sequence[Score] = ()
-) -> dict[str, tuple[list[Score], str]]:
+    home: Home, cohorts: Mapping[str, Cohort], held_out: Coins, *, seed: int, threads: int,
+    known: Sequence[Score] = (),
+) -> dict[str, tuple[list[Score], str]]:  # fmt: skip
     """The same on other sites' patients: per site its scores, or why there are none.
 
-    Of another site only the test part (20%, same seed) is used, so that its own models and those from elsewhere are
-    measured on the same patients.
+    Of another site only its test persons are used, whom the same coins hold out there, so that its own models and those
+    from elsewhere are measured on the same patients.
     """
     sites, why = [], {}
     for name, cohort in cohorts.items():
-        try:
-            sites.append(Site(name, cohort, Stratified(seed).of(cohort).test))
-        except UserError as error:
-            why[name] = str(error)
+        test = held_out.of(cohort).test
+        if need := home.kind.lacking(cohort.outcome.take(test)):
+            why[name] = f"the test part of {name} needs {need}"
+        else:
+            sites.append(Site(name, cohort, test))
     scores = evaluate_at(home, sites, seed=seed, threads=threads, known=known) if sites else []
     return {name: ([score for score in scores if score.tested_on == name], why.get(name, "")) for name in cohorts}
 

@@ -8,6 +8,7 @@ module, and the `__init__` of every method, import nothing heavy: the command li
 from __future__ import annotations
 
 import numbers
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from distcondense.cluster.executors import Executor
     from distcondense.data.codec import Codec
     from distcondense.data.cohort import Cohort, Facts
-    from distcondense.data.persons import Coins, Stratified
+    from distcondense.data.persons import Coins, Splitting, Stratified
     from distcondense.data.schema import Schema
     from distcondense.models.base import Model
     from distcondense.models.learners import Learner
@@ -219,6 +220,22 @@ class Context:
     odometer: Odometer | None = None  # the patients' account: the run is charged before its method begins
     memory: int | None = None  # bytes that a table that is read in batches may take, about
     scratch: Path | None = None  # where its coded rows lie meanwhile; None: in the run's folder
+    apart: bool = False  # whoever called keeps test persons for itself: the method need leave out nobody
+
+    def coins(self, share: float) -> Coins:
+        """Who is left out, by coins of the operating system; a resumed run leaves out the same persons."""
+        from distcondense.data.persons import Coins
+
+        fresh = secrets.randbits(128)
+        entropy = fresh if self.folder is None else self.folder.holdout_entropy(fresh)
+        return Coins(0.0 if self.apart else share, entropy)
+
+    def stratified(self, seed: int) -> Stratified:
+        """Train, validation and test; where test persons are apart already, the first two in the same proportion."""
+        from distcondense.data.persons import FRACTIONS, Stratified
+
+        train, validation, test = FRACTIONS
+        return Stratified(seed, (train / (1 - test), validation / (1 - test), 0.0) if self.apart else FRACTIONS)
 
     def earlier(self) -> tuple[Event, ...]:
         """What other runs spent on the same patients: in this folder before, and on the account."""
@@ -250,7 +267,7 @@ class Condensed:
     schema: Schema  # of the frame
     labelled: Labelled  # the outcome, soft labels, weights
     privacy: Privacy
-    splitting: Coins | Stratified  # which real rows were for what
+    splitting: Splitting  # which real rows were for what
     notes: Mapping[str, Any] = field(default_factory=dict)  # for run.json
     timings: dict[str, float] = field(default_factory=dict)  # seconds
     codec: Codec | None = None

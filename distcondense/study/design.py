@@ -6,6 +6,10 @@
     ipc = [50, 100]
     memory_gb = 2                      # of one cell: bounds how many run at once
     odometer = "patients.jsonl"        # the patients' account, which cells are charged on; or in one [[data]]
+    test = 0.2                         # share of persons kept from all methods, the same ones for a seed
+    parts = ["utility", "fidelity"]    # of the evaluation, beside each run's own scores (`dc.PARTS`)
+    attacks = { parts = ["membership"], seeds = [0] }  # also these, for some of the seeds (data, epsilon)
+    modules = ["benchmarks.peers"]     # Python modules with `register()`, which adds methods that are not ours
 
     [[data]]
     name = "seer"
@@ -18,7 +22,8 @@
     method = "private"                 # which, by its name; its own name here is the same unless you give one
     reference = ["cox", "aft"]
     epsilon = [1.0, 2.5]               # of the guarantee that the method can give
-    settings = {holdout = 0.2}         # any other option of the method
+    settings = {rows_per_person = 3}   # any other option of the method
+    seeds = [0, 1]                     # where it is to have fewer than the others; ipc, data: alike
 
 Where a method makes sets of several IPC from one read of the patients, they are one cell: one fit, one split, one ε.
 
@@ -29,20 +34,24 @@ digest is salted by the study's folder (`study.cell.StudyFolder`): nobody outsid
 
 from __future__ import annotations
 
+import sys
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
 from distcondense.data.cohort import Facts
 from distcondense.data.outcome import kinds
+from distcondense.data.persons import Coins
 from distcondense.data.schema import nearest
 from distcondense.errors import DistcondenseWarning, SettingsError, UserError
+from distcondense.evaluate.suite import PARTS
 from distcondense.methods.base import (
     OLD_WORDS,
     Method,
@@ -54,11 +63,14 @@ from distcondense.methods.base import (
     refuse,
     takes_several,
 )
-from distcondense.study.entries import Entry
+from distcondense.study.entries import Entry, digest
 from distcondense.study.sources import Data, Endpoint, Source, read_data, read_odometer, wrong_sites
 
-STUDY = ("name", "seeds", "ipc", "memory_gb", "threads", "odometer")
-METHOD = ("name", "method", "reference", "epsilon", "ipc", "data", "settings")
+STUDY = ("name", "seeds", "ipc", "memory_gb", "threads", "odometer", "test", "parts", "attacks", "modules")
+METHOD = ("name", "method", "reference", "epsilon", "ipc", "data", "settings", "seeds")
+ATTACKED = ("parts", "seeds", "data", "epsilon")
+STUDENTS = "utility"  # the part that trains students of several kinds
+TEST = 0.2  # of the persons, kept from all methods
 GRID = ("ipc", "epsilon", "seed", "reference")  # options that the grid itself sets
 MOST_CELLS = 10_000  # a typing error in a list, not a study
 IPC_SHOWN = 40  # letters of a folder's name
@@ -79,12 +91,30 @@ class Cell:
     settings: dict[str, Any] = field(default_factory=dict)
     test_on: tuple[tuple[Source, Endpoint], ...] = ()  # other sites to test on; not part of what the run itself is
     odometer: str | None = None  # the account of its patients; no part of it either
+    test: float = TEST  # share of the persons that every method is tested on
+    parts: tuple[str, ...] = ()  # of the evaluation; not part of what the run is either
+    modules: tuple[str, ...] = ()  # that know its method
 
     @property
     def guarantee(self) -> str:
         """Which ε its ε is."""
         promise: str = options_of(method_named(self.made_by), self.options).promise
         return promise
+
+    @property
+    def held_out(self) -> Coins:
+        """Whom every method is kept from and tested on: one test set a seed, the same for all methods.
+
+        A coin is made of the seed and of what one person is, so with or without a person the rows that a method is
+        given differ by that person's at most: a method that reads through the gate keeps its theorem, whoever knows
+        the seed (docs/privacy.md: Why coins). Persons of several tables are tested on in all of them or in none.
+        """
+        return Coins(self.test, int(digest(["test", self.seed])[:32], 16))
+
+    @property
+    def students(self) -> bool:
+        """Whether students of several kinds are trained."""
+        return STUDENTS in self.parts
 
     @property
     def data(self) -> str:
@@ -108,7 +138,7 @@ class Cell:
         return {
             "data": self.source.identity(), "outcome": self.endpoint.identity(), "method": self.made_by,
             "reference": self.reference, "ipc": self.ipc, f"epsilon_{self.guarantee}": self.epsilon, "seed": self.seed,
-            "settings": self.settings,
+            "settings": self.settings, "test": self.test,
         }  # fmt: skip
 
     @cached_property
@@ -131,6 +161,28 @@ class Study:
     memory_gb: float
     threads: int
     text: str  # the file as it was read
+
+    def only(self, wanted: Mapping[str, Sequence[str]]) -> tuple[Cell, ...]:
+        """The cells with these values (`data`, `method`, `reference`, `epsilon`, `seed`), as texts; all, without any.
+
+        A value that no cell has is refused.
+        """
+        told: dict[str, Callable[[Cell], set[str]]] = {
+            "data": lambda cell: {cell.source.name, cell.data}, "method": lambda cell: {cell.method},
+            "reference": lambda cell: {cell.reference}, "seed": lambda cell: {str(cell.seed)},
+            "epsilon": lambda cell: {"none" if cell.epsilon is None else f"{cell.epsilon:g}"},
+        }  # fmt: skip
+        left = self.cells
+        for key, values in wanted.items():
+            if key not in told:
+                raise SettingsError("--only", f"must name one of {', '.join(told)}", found=repr(key),
+                                    fix="for example --only data=adult")  # fmt: skip
+            there = {value for cell in self.cells for value in told[key](cell)}
+            if absent := [value for value in values if value not in there]:
+                raise SettingsError(f"--only {key}", "must be in the study", found=nearest(absent[0], sorted(there)),
+                                    fix="check the study file")  # fmt: skip
+            left = tuple(cell for cell in left if told[key](cell) & set(values))
+        return left
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Study:
@@ -175,6 +227,15 @@ def _study(data: Mapping[str, Any], folder: Path, text: str, problems: list[str]
         head.wrong(f"memory_gb must be above 0. Found {memory:g}")
     if threads < 1:
         head.wrong(f"threads must be at least 1. Found {threads}")
+    test = head.one("test", head.numbers("test"), TEST)
+    if not 0 < test < 1:
+        head.wrong(f"test must be a share between 0 and 1. Found {test:g}")
+    modules = head.texts("modules")
+    try:
+        load_modules(modules)
+    except UserError as error:
+        head.wrong(str(error))
+    measured = _Measured.of(head, problems)
     tables = [read_data(values, number, folder, problems) for number, values in enumerate(top.tables("data"), 1)]
     asked = [_asked(values, number, ipc, seeds, problems) for number, values in enumerate(top.tables("method"), 1)]
     for key, names in (("data", [table.name for table in tables]), ("method", [one.name for one in asked])):
@@ -191,12 +252,54 @@ def _study(data: Mapping[str, Any], folder: Path, text: str, problems: list[str]
     problems += [f"{t.where} is used by no method and no test_on" for t in tables if t.name not in used]
     if problems:
         return None
-    cells = tuple(_cells(tables, asked, seeds, read_odometer(head, folder), problems))
+    cells = tuple(
+        replace(cell, parts=measured.of_cell(cell), test=float(test), modules=modules)
+        for cell in _cells(tables, asked, read_odometer(head, folder), problems)
+    )
     if problems:
         return None
     if not problems and len(cells) > MOST_CELLS:
         problems.append(f"the file: must not ask for more than {MOST_CELLS:,} cells. Found {len(cells):,}")
     return None if problems else Study(name, cells, memory, threads, text)
+
+
+def load_modules(names: Sequence[str]) -> None:
+    """Make methods known that are not ours: each module has `register()`, which may be called again."""
+    for name in names:
+        try:
+            import_module(name).register()
+        except (ImportError, AttributeError) as error:
+            where = "" if "" in sys.path or "." in sys.path else "; this program does not look in the current folder"
+            raise SettingsError(
+                f"modules: {name!r}", "must be a Python module with register()", found=f"{type(error).__name__}{where}",
+                fix="run `python -m distcondense study …` in the folder it lies in",
+            ) from None  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Which parts of the evaluation are asked for, and which attacks of which cells."""
+
+    parts: tuple[str, ...] = ()
+    attacks: tuple[str, ...] = ()
+    where: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, head: Entry, problems: list[str]) -> _Measured:
+        inner = Entry(head.table("attacks"), "[study] attacks:", ATTACKED, problems)
+        parts, attacks = head.texts("parts"), inner.texts("parts")
+        legal = [name for name in PARTS if name != "sites"]  # other sites are `test_on`'s
+        problems += [f"[study] parts: {nearest(name, legal)}" for name in (*parts, *attacks) if name not in legal]
+        if inner.values and not attacks:
+            inner.wrong("must name parts")
+        where = {"seed": inner.wholes("seeds"), "data": inner.texts("data"), "epsilon": inner.numbers("epsilon")}
+        return cls(parts, attacks, {key: values for key, values in where.items() if values})
+
+    def of_cell(self, cell: Cell) -> tuple[str, ...]:
+        has = {"seed": cell.seed, "data": cell.source.name, "epsilon": cell.epsilon}
+        # without an ε there is one way only: an attack on some ε is also on what has none
+        attacked = all(has[key] in values or has[key] is None for key, values in self.where.items())
+        return (*self.parts, *(name for name in self.attacks if attacked and name not in self.parts))
 
 
 # -- methods ----------------------------------------------------------------------------------------------------------
@@ -214,6 +317,7 @@ class _Asked:
     ipcs: tuple[int, ...]
     data: tuple[str, ...]
     settings: dict[str, Any]
+    seeds: tuple[int, ...]
 
     @property
     def together(self) -> tuple[int | tuple[int, ...], ...]:
@@ -243,9 +347,11 @@ def _asked(values: Any, number: int, ipc: tuple[int, ...], seeds: tuple[int, ...
     for word in [word for word in GRID if word in settings]:
         entry.wrong(f"settings: {word} must stand beside settings, or in [study]")
         del settings[word]
+    if settings.pop("holdout", None) is not None:
+        entry.wrong("settings: a study holds out the same persons for all methods: say test in [study] for holdout")
     found = _Asked(entry.where, name, made_by, references, entry.numbers("epsilon") or (None,), ipcs,
-                   entry.texts("data"), settings)  # fmt: skip
-    problems += [] if old else dict.fromkeys(_wrong_options(found, seeds))
+                   entry.texts("data"), settings, entry.wholes("seeds") or seeds)  # fmt: skip
+    problems += [] if old else dict.fromkeys(_wrong_options(found, found.seeds))
     return found
 
 
@@ -286,7 +392,7 @@ def _has(method: Method, option: str) -> bool:
 
 
 def _cells(
-    tables: Sequence[Data], asked: Sequence[_Asked], seeds: tuple[int, ...], odometer: str | None, problems: list[str]
+    tables: Sequence[Data], asked: Sequence[_Asked], odometer: str | None, problems: list[str]
 ) -> Iterator[Cell]:
     known = {table.name: table for table in tables}
     for table, one in product(tables, asked):
@@ -299,7 +405,7 @@ def _cells(
             for reference in _references(table, facts, one, problems):
                 for epsilon, ipc in product(one.epsilons, one.together):
                     cells = [Cell(table.source, endpoint, one.name, one.made_by, reference, ipc, epsilon, seed,
-                                  one.settings, sites, table.odometer or odometer) for seed in seeds]  # fmt: skip
+                                  one.settings, sites, table.odometer or odometer) for seed in one.seeds]  # fmt: skip
                     problems += [f"{one.where} data {table.name!r}: {problem}" for problem in _refused(cells[0], facts)]
                     yield from cells
 

@@ -14,16 +14,14 @@ import pandas as pd
 
 from distcondense.evaluate.score import CONDENSED, FULL, RANDOM, REFERENCE, WAYS
 from distcondense.outcomes.measures import title
-from distcondense.privacy.accountant import together, unite
-from distcondense.privacy.events import Event
 from distcondense.privacy.statement import shown
 from distcondense.report.page import study_page
 from distcondense.runs.files import write_json, write_text, write_whole
-from distcondense.runs.folder import RunFolder
-from distcondense.study.cell import StudyFolder, read_json
 from distcondense.study.design import Study
+from distcondense.study.folder import StudyFolder
 from distcondense.study.page import study_report
-from distcondense.study.tidy import tidy
+from distcondense.study.spent import spent
+from distcondense.study.tidy import QUICK, tidy
 
 HEAD = """# Study {name}: for the custodian, not for release
 
@@ -39,17 +37,16 @@ which is not: the end-to-end worst case of the same noise is in the column `wors
 `results.csv`. "Random" is trained on as many random real rows of the same balance, without any privacy. Tables by IPC
 have the shape of the paper's Table 3, those of all metrics of its Table 2, those of other sites of its Table 4.
 """
-DELTA = 1e-5  # of the ε of all cells together
 
 
 def write_report(study: Study, folder: StudyFolder, failed: Mapping[str, str]) -> pd.DataFrame:
     """Write results.parquet, results.csv, tables.md and the page of the finished cells; the tidy table."""
-    results = tidy(study, folder)
-    room = folder.internal
+    results, room = tidy(study, folder), folder.internal
     write_whole(room / "results.parquet", lambda draft: results.to_parquet(draft, index=False))
     write_whole(room / "results.csv", lambda draft: results.to_csv(draft, index=False))
-    write_text(room / "tables.md", markdown(study, results, failed, spent(folder)))
-    said = study_report(study.name, len(study.cells), results[at_home(results)], failed, spent(folder))
+    read, quick = spent(folder), results[results["part"] == QUICK]
+    write_text(room / "tables.md", markdown(study, quick, failed, read))
+    said = study_report(study.name, len(study.cells), quick[at_home(quick)], failed, read)
     write_json(room / "report.json", said)
     write_text(room / "report.html", study_page(said))
     return results
@@ -58,75 +55,6 @@ def write_report(study: Study, folder: StudyFolder, failed: Mapping[str, str]) -
 def at_home(results: pd.DataFrame) -> pd.Series[bool]:
     """Tested on the site's own patients."""
     return results["tested_on"] == results["data"].str.split(":").str[0]
-
-
-def spent(folder: StudyFolder) -> dict[str, tuple[int, str]]:
-    """Per set of patients, by its tables' names: how many cells read them through the gate, and the ε of all, in words.
-
-    Cells of earlier versions of the study file and unfinished ones count: their patients were read all the same. Tables
-    of one content have the same patients under several names; one name with several contents has versions of them.
-    """
-    found = []
-    for path in sorted(folder.definitions.glob("*.json")):
-        definition, run = read_json(path), RunFolder(folder.cells / path.stem)
-        if events := unite(run.earlier_events(), run.read_here()):
-            conditional = "epsilon_conditional" in definition["cell"]
-            found.append(_Read({definition["data"]}, {definition["patients"]}, [events], conditional))
-    groups: list[_Read] = []
-    for one in found:
-        apart = [group for group in groups if not group.shares(one)]
-        for group in groups:
-            if group.shares(one):
-                one = group.with_(one)
-        groups = [*apart, one]
-    return {group.title: (len(group.gated), group.words) for group in groups}
-
-
-@dataclass(frozen=True)
-class _Read:
-    """What cells read of one set of patients."""
-
-    names: set[str]  # of tables
-    contents: set[str]  # digests of their files
-    accounts: list[tuple[Event, ...]]  # one for each cell
-    conditional: bool
-
-    def shares(self, other: _Read) -> bool:
-        return bool(self.names & other.names or self.contents & other.contents)
-
-    def with_(self, other: _Read) -> _Read:
-        return _Read(
-            self.names | other.names, self.contents | other.contents, self.accounts + other.accounts,
-            self.conditional or other.conditional,
-        )  # fmt: skip
-
-    @property
-    def title(self) -> str:
-        versions = f" ({len(self.contents)} versions of the file)" if len(self.contents) > 1 else ""
-        return f"{', '.join(sorted(self.names))}{versions}"
-
-    @property
-    def gated(self) -> list[tuple[Event, ...]]:
-        return [events for events in self.accounts if all(event.kind != "nonprivate" for event in events)]
-
-    @property
-    def words(self) -> str:
-        bare = len(self.accounts) - len(self.gated)
-        without = f"{bare} read them without a gate, which no ε bounds" if bare else ""
-        if not self.gated:
-            return without
-        both = together(unite(*self.gated), DELTA)
-        guarantee = "conditional" if self.conditional else "end-to-end"
-        if isinstance(both, float):
-            said = f"ε = {shown(both, 3)} ({guarantee}, δ = {DELTA:g})"
-        elif both == "different units":
-            said = "without a common bound, because some protect rows and some persons"
-        else:
-            said = f"ε = {shown(math.inf, 3)} ({guarantee}, δ = {DELTA:g})"
-        return f"{said}; and {without}" if without else said
-
-
-# -- the page ---------------------------------------------------------------------------------------------------------
 
 
 def markdown(

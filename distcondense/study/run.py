@@ -1,35 +1,39 @@
-"""The runner: which cell runs when, and what people see meanwhile.
+"""The runner: which cell runs when, and what is written meanwhile.
 
 Cells run through a small protocol, `Tasks`: in this process, or as Ray tasks (`cluster.ray`). Only as many are
-handed out as may run at once, so whatever stops a study leaves the rest untouched. One failed cell does not stop the
-others.
+handed out as may run at once, so whatever stops a study leaves the rest untouched; seed after seed, so that a stopped
+one has whole tables of fewer seeds. One failed cell does not stop the others; a table that cannot be read stops all of
+them, once, before any runs. study.json, study.prom and the tables grow while it runs (`study.status` reads them).
 """
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-from rich.console import Group
-from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
-
-from distcondense.errors import RunFolderError
+from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError, UserError
 from distcondense.report.terminal import Console
 from distcondense.runs.files import write_json, write_text
-from distcondense.study.cell import NOT_SHARED, Finished, StudyFolder, run_cell
+from distcondense.study.board import Board, Line, prometheus, watching
+from distcondense.study.cell import NOT_SHARED, Finished, run_cell
 from distcondense.study.design import Cell, Study
+from distcondense.study.folder import StudyFolder
 from distcondense.study.report import write_report
+from distcondense.study.rows import load
+from distcondense.study.sources import Endpoint, Source
 
-State = Literal["waiting", "running", "done", "kept", "failed"]
 LOOK_EVERY = 1.0  # seconds between two looks at the running cells
-SHOWN = 12  # running or failed cells listed in the live table
+REPORT_EVERY = 20.0  # seconds between two reports while cells run, and
+REPORT_SHARE = 20  # this many times as long as the last one took to write
 
 
 class Tasks(Protocol):
@@ -46,6 +50,9 @@ class Tasks(Protocol):
 
     def cancel(self) -> None:
         """Give up what is running."""
+
+    def show(self, study: str, cells: Mapping[str, int], seconds_left: float | None) -> None:
+        """Gauges, where there is a place for them."""
 
 
 class LocalTasks:
@@ -71,134 +78,99 @@ class LocalTasks:
     def cancel(self) -> None:
         self._waiting.clear()
 
-
-@dataclass
-class Line:
-    """How it stands with one cell."""
-
-    cell: Cell
-    name: str  # of its folder
-    state: State = "waiting"
-    seconds: float = 0.0  # of its run, once it is done
-    started: float = 0.0  # by the monotonic clock
-    reason: str = ""  # why it failed
+    def show(self, study: str, cells: Mapping[str, int], seconds_left: float | None) -> None:
+        """study.prom has them."""
 
 
-@dataclass
-class Board:
-    """How it stands with all of them."""
-
-    lines: list[Line]
-    at_once: int = 1
-    folder: Path = field(default_factory=Path)
-
-    def count(self, *states: State) -> int:
-        return sum(line.state in states for line in self.lines)
-
-    @property
-    def failed(self) -> list[Line]:
-        return [line for line in self.lines if line.state == "failed"]
-
-    def seconds_left(self) -> float | None:
-        """From what cells alike took, else from the mean of all; None while nothing is known."""
-        now = time.monotonic()
-        took: dict[Any, list[float]] = {}
-        for line in self.lines:
-            if line.state in ("done", "kept") and line.seconds > 0:
-                for key in (_alike(line.cell), None):
-                    took.setdefault(key, []).append(line.seconds)
-        if not took:
-            return None
-        left = 0.0
-        for line in self.lines:
-            if line.state in ("waiting", "running"):
-                alike = took.get(_alike(line.cell), took[None])
-                spent = now - line.started if line.state == "running" else 0.0
-                left += max(sum(alike) / len(alike) - spent, 0.0)
-        return left / max(self.at_once, 1)
-
-    def words(self) -> str:
-        left = self.seconds_left()
-        parts = [f"{self.count('done', 'kept')} of {len(self.lines)} cells done"]
-        parts += [f"{self.count('kept')} of them before"] if self.count("kept") else []
-        parts += [f"{self.count(state)} {state}" for state in ("running", "failed", "waiting") if self.count(state)]
-        if left is not None and self.count("waiting", "running"):
-            parts.append(f"about {_duration(left)} left")
-        return ", ".join(parts)
-
-    def to_dict(self) -> dict[str, Any]:
-        cells = [
-            {"cell": line.name, "state": "done" if line.state == "kept" else line.state,
-             "seconds": round(line.seconds, 3), "reason": line.reason}
-            for line in self.lines
-        ]  # fmt: skip
-        return {"cells": cells, "counts": dict(Counter(cell["state"] for cell in cells))}
+class Stopped(KeyboardInterrupt):
+    """SIGTERM: like Ctrl-C, nothing is lost. It says which cells are done."""
 
 
-def _alike(cell: Cell) -> tuple[Any, ...]:
-    return cell.data, cell.method, cell.reference, cell.ipc
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """SIGTERM ends the `with` as Ctrl-C does, instead of the process at once (Ray: with a stack of its own)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: Any) -> None:
+        signal.signal(number, signal.SIG_IGN)  # once is enough: what follows is tidying up
+        raise Stopped(signal.Signals(number).name)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def plan(study: Study, out: Path) -> Board:
-    """The grid, with the cells that are finished already."""
-    folder = StudyFolder(out)
+def plan(study: Study, out: Path, chosen: Sequence[Cell] | None = None) -> Board:
+    """The grid, with the cells that are finished already; of those that are not `chosen` none is waiting."""
+    folder, wanted = StudyFolder(out), None if chosen is None else {id(cell) for cell in chosen}
     lines = []
     for cell in study.cells:
         kept = folder.finished(cell)
         if kept:
             folder.run(cell).erase_key()  # killed just before it would have done so itself
+        left = wanted is not None and id(cell) not in wanted
         lines.append(
-            Line(cell, folder.name(cell), "kept" if kept else "waiting", folder.seconds(cell) if kept else 0.0)
-        )
+            Line(cell, folder.name(cell), "kept" if kept else "left" if left else "waiting",
+                 folder.seconds(cell) if kept else 0.0)
+        )  # fmt: skip
     return Board(lines, folder=out)
 
 
 def run_study(
-    study: Study, out: Path, tasks: Tasks, *, threads: int, watch: Callable[[Board], None] = lambda board: None
-) -> Board:
+    study: Study, out: Path, tasks: Tasks, *, threads: int, watch: Callable[[Board], None] = lambda board: None,
+    chosen: Sequence[Cell] | None = None,
+) -> Board:  # fmt: skip
     """Run every cell that is not finished, and write the report. Killed at any time, the same call goes on."""
     out = out.resolve()
     folder = _claimed(out)
     with folder.lock("study", 0.0, "must be run once at a time", "wait for the other one, or choose another --out"):
         folder.make_salt()
         write_text(folder.internal / "study.toml", study.text)
-        board = plan(study, out)
+        board = plan(study, out, chosen)
         board.at_once = tasks.at_once
+        check_tables([line.cell for line in board.lines if line.state == "waiting"])
         _write_definitions(study, folder)
-        waiting = deque(number for number, line in enumerate(board.lines) if line.state == "waiting")
+        order = sorted(range(len(board.lines)), key=lambda number: board.lines[number].cell.seed)
+        waiting = deque(number for number in order if board.lines[number].state == "waiting")
+        diary = _Diary(study, folder, board, tasks)
+        diary.write("running")
         watch(board)
         try:
-            while waiting or board.count("running"):
-                while waiting and board.count("running") < tasks.at_once:
-                    number = waiting.popleft()
-                    line = board.lines[number]
-                    line.state, line.started = "running", time.monotonic()
-                    tasks.start(number, run_cell, line.cell, out, threads)
-                watch(board)
-                for number, value in tasks.wait(LOOK_EVERY):
-                    _note(board.lines[number], value, folder)
+            with stoppable():
+                while waiting or board.count("running"):
+                    while waiting and board.count("running") < tasks.at_once:
+                        number = waiting.popleft()
+                        line = board.lines[number]
+                        line.state, line.started = "running", time.monotonic()
+                        tasks.start(number, run_cell, line.cell, out, threads)
+                    diary.write("running")
                     watch(board)
+                    for number, value in tasks.wait(LOOK_EVERY):
+                        _note(board.lines[number], value, folder)
+                        watch(board)
+                        diary.report()
         except BaseException:
             tasks.cancel()
+            for line in board.lines:
+                line.state = "waiting" if line.state == "running" else line.state
+            diary.write("stopped")
             raise
-        write_json(folder.internal / "study.json", {"study": study.name, **board.to_dict()})
-        write_report(study, folder, {line.name: line.reason for line in board.failed})
+        diary.close()
     return board
 
 
 def run_tasks(
-    study: Study, out: Path, console: Console, *, ray: str | None, in_process: bool, at_once: int | None, threads: int
+    study: Study, out: Path, console: Console, *, ray: str | None, in_process: bool, at_once: int | None, threads: int,
+    chosen: Sequence[Cell] | None = None,
 ) -> Board:  # fmt: skip
     """`run_study` here or on Ray, with a live table or log lines on `console`."""
     with watching(console) as watch:
         if in_process:
-            return run_study(study, out, LocalTasks(), threads=threads, watch=watch)
+            return run_study(study, out, LocalTasks(), threads=threads, watch=watch, chosen=chosen)
         from distcondense.cluster.config import Cluster
         from distcondense.cluster.ray.session import connected
         from distcondense.cluster.ray.tasks import TaskPool
@@ -207,7 +179,76 @@ def run_tasks(
             console.say(str(session))
             memory = int(study.memory_gb * 2**30)
             tasks = TaskPool(session, at_once=at_once, num_cpus=threads, memory=memory)
-            return run_study(study, out, tasks, threads=threads, watch=watch)
+            return run_study(study, out, tasks, threads=threads, watch=watch, chosen=chosen)
+
+
+def check_tables(cells: Sequence[Cell]) -> None:
+    """Read every table that these cells need, once: what is wrong with one is said before any cell runs."""
+    needed: dict[tuple[str, str], tuple[Source, Endpoint]] = {}
+    for cell in cells:
+        for source, endpoint in ((cell.source, cell.endpoint), *cell.test_on):
+            needed.setdefault((source.name, endpoint.name), (source, endpoint))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DistcondenseWarning)  # each run says it, and keeps it in run.json
+        for source, endpoint in needed.values():
+            with readable(source):
+                load(source, endpoint)
+
+
+@contextmanager
+def readable(source: Source) -> Iterator[None]:
+    """What is wrong with a table, with its name in the study."""
+    try:
+        yield
+    except UserError as error:
+        raise CohortError(
+            f"data {source.name!r}", "must be a table that can be read; no cell has run", found=str(error),
+            fix="mend the table or the study file, and start the study again",
+        ) from None  # fmt: skip
+
+
+@dataclass
+class _Diary:
+    """What a study writes about itself while it runs."""
+
+    study: Study
+    folder: StudyFolder
+    board: Board
+    tasks: Tasks
+    reported: float = 0.0  # when, by the monotonic clock
+    took: float = 0.0
+    written: Any = None  # what study.json says of the cells
+
+    def __post_init__(self) -> None:
+        self.began = datetime.now(UTC).isoformat(timespec="seconds")
+
+    def write(self, state: str) -> None:
+        """study.json and study.prom, where anything has changed."""
+        counts, left = self.board.counts(), self.board.seconds_left()
+        now = (state, counts, sum(line.state == "running" for line in self.board.lines), int(time.monotonic() // 10))
+        if now == self.written:
+            return
+        self.written = now
+        stamp = datetime.now(UTC).isoformat(timespec="seconds")
+        head = {"study": self.study.name, "state": state, "began_at": self.began, "updated_at": stamp}
+        write_json(self.folder.board, {**head, **self.board.to_dict()})
+        write_text(self.folder.internal / "study.prom", prometheus(self.study.name, counts, left))
+        self.tasks.show(self.study.name, counts, left)
+
+    def report(self) -> None:
+        """The tables of what is finished; now and then, as each report looks at every cell."""
+        began = time.monotonic()
+        if not self.reported or began - self.reported >= max(REPORT_EVERY, REPORT_SHARE * self.took):
+            self._report()
+            self.reported, self.took = time.monotonic(), time.monotonic() - began
+
+    def close(self) -> None:
+        """The last report, and that it is finished."""
+        self._report()
+        self.write("finished")
+
+    def _report(self) -> None:
+        write_report(self.study, self.folder, {line.name: line.reason for line in self.board.failed})
 
 
 def _note(line: Line, value: Any, folder: StudyFolder) -> None:
@@ -243,57 +284,3 @@ def _write_definitions(study: Study, folder: StudyFolder) -> None:
         path = folder.definition(cell)
         if not path.exists():
             write_json(path, {"data": cell.source.name, "patients": cell.source.content, "cell": cell.identity()})
-
-
-# -- what people see --------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def watching(console: Console) -> Iterator[Callable[[Board], None]]:
-    """A live table on a terminal, a line per finished cell in a log."""
-    if console.quiet:
-        yield lambda board: None
-    elif console.err.is_terminal and not console.err.is_dumb_terminal:
-        with Live(console=console.err, auto_refresh=False, transient=True) as live:
-            yield lambda board: live.update(live_table(board), refresh=True)
-    else:
-        yield _logged(console.say)
-
-
-def _logged(say: Callable[[str], None]) -> Callable[[Board], None]:
-    said: set[int] = set()
-
-    def watch(board: Board) -> None:
-        if not said and board.count("kept"):
-            say(f"{board.count('kept')} of {len(board.lines)} cells are finished already and are kept")
-        for number, line in enumerate(board.lines):
-            if number in said or line.state in ("waiting", "running"):
-                continue
-            said.add(number)
-            if line.state != "kept":
-                how = f"failed: {line.reason}" if line.reason else f"done in {line.seconds:.1f} s"
-                say(f"{line.name}: {how} ({board.words()})")
-
-    return watch
-
-
-def live_table(board: Board) -> Group:
-    """Counts first, then what runs, then what failed and why."""
-    counts = Table(expand=False)
-    for state in ("done", "running", "failed", "waiting"):
-        counts.add_column(state, justify="right")
-    counts.add_column("time left", justify="right")
-    left = board.seconds_left()
-    counts.add_row(
-        str(board.count("done", "kept")), str(board.count("running")), str(board.count("failed")),
-        str(board.count("waiting")), "—" if left is None else _duration(left),
-    )  # fmt: skip
-    shown: list[Any] = [counts]
-    for state, heading in (("running", "running for"), ("failed", "failed because")):
-        lines = [line for line in board.lines if line.state == state]
-        if lines:
-            table = Table("cell", heading, expand=False)
-            for line in lines[-SHOWN:]:
-                table.add_row(escape(line.name), escape(line.reason) or _duration(time.monotonic() - line.started))
-            shown.append(table)
-    return Group(*shown)

@@ -1,7 +1,8 @@
 """The tidy table of a study: the scores of all finished cells, one row each, with what the cell is and promises.
 
-One row per cell × IPC × tested on × trained on × metric. `method` is what the study file calls a method, `made_by`
-which one it is; `main` marks the metric that tables by IPC and plots show.
+One row per cell × IPC × part × student × tested on × trained on × metric; part "quick" is the run's own scores.
+`method` is what the study file calls a method, `made_by` which one it is; `main` marks the
+metric that tables by IPC and plots show.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import pandas as pd
 
 from distcondense.data.outcome import kind_named
 from distcondense.evaluate.score import CONDENSED, Score
-from distcondense.study.cell import StudyFolder, read_json
-from distcondense.study.design import Cell, Study
+from distcondense.study.design import STUDENTS, Cell, Study
+from distcondense.study.folder import StudyFolder, read_json
 
 COLUMNS = {  # name → its type
     "study": "string", "cell": "string", "data": "string", "outcome": "string", "method": "string", "made_by": "string",
@@ -22,8 +23,10 @@ COLUMNS = {  # name → its type
     "rows": "Int64", "test_rows": "Int64", "metric": "string", "main": "bool", "value": "float64", "low": "float64",
     "high": "float64", "epsilon": "float64", "guarantee": "string", "delta": "float64",
     "worst_case_epsilon_end_to_end": "string", "epsilon_asked": "float64", "guarantee_asked": "string",
-    "privacy": "string", "note": "string", "seconds": "float64",
+    "privacy": "string", "note": "string", "seconds": "float64", "making_seconds": "float64",
+    "peak_memory_bytes": "float64", "part": "string", "student": "string", "taught": "string",
 }  # fmt: skip
+QUICK = "quick"  # the part that every run measures itself
 ON_PATIENTS = {"guarantee": "none", "privacy": "none: trained on patients"}
 
 
@@ -38,13 +41,14 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
     if not run.finished:
         return
     record, stated = read_json(run.internal / "run.json"), read_json(run.release / "privacy.json")
-    outcome = record["data"]["outcome"]["kind"]
+    outcome, took = record["data"]["outcome"]["kind"], record["timings_seconds"]
     main = kind_named(outcome).measures[0]
     head = {
         "study": study, "cell": folder.name(cell), "data": cell.data, "outcome": outcome, "method": cell.method,
         "made_by": cell.made_by, "reference": cell.reference, "seed": cell.seed,
         "epsilon_asked": cell.epsilon, "guarantee_asked": "none" if cell.epsilon is None else cell.guarantee,
-        "seconds": record["timings_seconds"]["total"],
+        "seconds": took["total"], "making_seconds": took["total"] - took.get("evaluate", 0.0),
+        "peak_memory_bytes": max(folder.peak(cell) or 0, record.get("peak_memory_bytes", 0)) or None,
     }  # fmt: skip
     claim = {
         "epsilon": stated["epsilon"], "guarantee": stated["guarantee"], "delta": stated["delta"],
@@ -56,19 +60,32 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
     for place, ipc, test in sets:
         scores = [Score.from_dict(found) for found in test["scores"]]
         for score in scores:
-            yield {
-                **head, "ipc": ipc, "tested_on": place, "trained_on": score.trained_on, "rows": score.rows,
-                "test_rows": score.n, "metric": score.measure, "main": score.measure == main, "value": score.value,
-                "low": score.low, "high": score.high, **(claim if score.covered else ON_PATIENTS),
-                "note": score.note or None,
-            }  # fmt: skip
+            yield {**head, "ipc": ipc, "tested_on": place, "part": QUICK, "main": score.measure == main,
+                   **_number(score, claim)}  # fmt: skip
         if CONDENSED not in {score.trained_on for score in scores}:
             none = bool(stated["answer"])  # a release without an answer has no rows
             yield {
                 **head, "ipc": ipc, "tested_on": place, "trained_on": CONDENSED, "rows": 0 if none else None,
-                "metric": main, "main": True, **claim,
+                "metric": main, "main": True, "part": QUICK, **claim,
                 "note": test["scores_note"] or ("no answer" if none else "not measured"),
             }  # fmt: skip
+
+    students = read_json(folder.yardstick(cell)).get("students", [])
+    for of_ipc, parts in folder.parts(cell).items():
+        for part, found in parts.items():
+            own = found["scores"] + (students if part == STUDENTS else [])
+            for score in map(Score.from_dict, own):
+                yield {**head, "ipc": int(of_ipc), "tested_on": cell.source.name, "part": part,
+                       "main": part == STUDENTS and score.measure == main, **_number(score, claim)}  # fmt: skip
+
+
+def _number(score: Score, claim: dict[str, Any]) -> dict[str, Any]:
+    """One score, with what its model promises."""
+    return {
+        "trained_on": score.trained_on, "rows": score.rows, "test_rows": score.n, "metric": score.measure,
+        "value": score.value, "low": score.low, "high": score.high, "note": score.note or None,
+        "student": score.student, "taught": score.taught, **(claim if score.covered else ON_PATIENTS),
+    }  # fmt: skip
 
 
 def _sets(cell: Cell, tested: dict[str, Any]) -> dict[int, dict[str, Any]]:

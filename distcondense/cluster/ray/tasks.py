@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from distcondense.cluster.ray.processes import cause_of, environment
@@ -22,6 +22,8 @@ class TaskPool:
             "runtime_env": environment(max(1, int(num_cpus))),
         }  # fmt: skip
         self._running: dict[Any, int] = {}
+        self._gauges: dict[str, Any] = {}
+        self._shown: set[str] = set()
 
     def start(self, number: int, function: Callable[..., Any], *arguments: Any) -> None:
         self._running[self._ray.remote(function).options(**self._options).remote(*arguments)] = number
@@ -43,6 +45,25 @@ class TaskPool:
             return ClusterError("task", "must end well", found=type(error.cause).__name__)
         except self._ray.exceptions.RayError as error:
             return ClusterError("task", "must end well", found=cause_of(error))
+
+    def show(self, study: str, cells: Mapping[str, int], seconds_left: float | None) -> None:
+        """Gauges on Ray's dashboard and its Prometheus endpoint: cells by state, and the time that is left."""
+        from ray.util.metrics import Gauge
+
+        def gauge(name: str, text: str, *tags: str) -> Any:
+            if name not in self._gauges:
+                self._gauges[name] = Gauge(f"distcondense_study_{name}", description=text, tag_keys=("study", *tags))
+            return self._gauges[name]
+
+        for state, count in cells.items():
+            gauge("cells", "Cells of the study by state.", "state").set(count, {"study": study, "state": state})
+        for state in self._shown - set(cells):  # else it would stay at what it was
+            gauge("cells", "Cells of the study by state.", "state").set(0, {"study": study, "state": state})
+        self._shown |= set(cells)
+        if seconds_left is not None:
+            gauge("seconds_left", "Seconds until the study is done, as far as is known.").set(
+                seconds_left, {"study": study}
+            )
 
     def cancel(self) -> None:
         for ticket in self._running:

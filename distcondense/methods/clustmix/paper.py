@@ -19,7 +19,7 @@ import pandas as pd
 from distcondense.arrays import Floats, Index
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
-from distcondense.data.persons import Split, Stratified
+from distcondense.data.persons import Split
 from distcondense.data.rules import Rules
 from distcondense.errors import BudgetError, DistcondenseWarning
 from distcondense.methods.base import Condensed, Context
@@ -53,7 +53,7 @@ class Points:
 def condense(cohort: Cohort, options: ClustMixOptions, context: Context, split: Split | None = None) -> Condensed:
     """Condense by clustmix as published. `split` is the seed's, unless a test or a benchmark gives another."""
     kind, timings, started = cohort.outcome.kind, dict[str, float](), clock.perf_counter()
-    splitting = Stratified(options.seed)
+    splitting = context.stratified(options.seed)
     split = splitting.of(cohort) if split is None else split
     features, train = cohort.features.iloc[split.train], cohort.outcome.take(split.train)
     units = Units.of_rows(features, cohort.schema)

@@ -12,7 +12,6 @@ clusters of means, kernel inducing points and labels are made of that one answer
 
 from __future__ import annotations
 
-import secrets
 import time as clock
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -195,8 +194,7 @@ def condense(cohort: Cohort, options: ClustMixOptions, context: Context) -> Cond
     """Condense by the variant with a theorem."""
     public, folder, timings = public_side(cohort.facts, options), context.folder, dict[str, float]()
     assert public is not None  # a cohort has a schema
-    fresh = secrets.randbits(128)
-    splitting = Coins(options.holdout, fresh if folder is None else folder.holdout_entropy(fresh))
+    splitting = context.coins(options.holdout)
     ledger = Ledger(None if folder is None else folder.ledger, run=context.run)
     context.say(
         f"budget: ε = {options.epsilon:g} {options.promise} at δ = {options.delta:g}; one noisy sum of "

@@ -11,7 +11,6 @@ Patients are read in `generator.py` alone, where the gate is opened: once for th
 from __future__ import annotations
 
 import math
-import secrets
 import time as clock
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,8 +48,7 @@ SEEDS = (
 def condense(cohort: Cohort, options: DpGengOptions, context: Context) -> Condensed:
     """Condense a cohort to one set of IPC rows for each class."""
     public, folder, timings = public_side(cohort.facts, options), context.folder, dict[str, float]()
-    fresh = secrets.randbits(128)
-    splitting = Coins(options.holdout, fresh if folder is None else folder.holdout_entropy(fresh))
+    splitting = context.coins(options.holdout)
     train = splitting.of(cohort).train
     ledger = Ledger(None if folder is None else folder.ledger, run=context.run)
     parts = public.allocation

@@ -18,7 +18,7 @@ import pandas as pd
 from distcondense.arrays import Flags, Index, Matrix
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
-from distcondense.data.persons import Split, Stratified
+from distcondense.data.persons import Split
 from distcondense.data.rules import Rules
 from distcondense.errors import CohortError, DistcondenseWarning, ModelError
 from distcondense.methods.base import Condensed, Context
@@ -48,7 +48,7 @@ def condense(cohort: Cohort, options: KdeKnnOptions, context: Context, split: Sp
     warnings.warn(LOUD, DistcondenseWarning, stacklevel=3)
     context.say(LOUD)
     kind, timings, started = cohort.outcome.kind, dict[str, float](), clock.perf_counter()
-    splitting = Stratified(options.seed)
+    splitting = context.stratified(options.seed)
     split = splitting.of(cohort) if split is None else split
     features, train = cohort.features.iloc[split.train], cohort.outcome.take(split.train)
     codec = Codec.fit(features, cohort.schema)

@@ -5,7 +5,6 @@ The cohort's rows are read in one place, `open_gate`; what comes after holds a `
 
 from __future__ import annotations
 
-import secrets
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -77,8 +76,7 @@ def condense_each(
     folder, say = context.folder, context.say
     if context.cluster is not None and options.placement != ZERO_ORDER and not large:
         say("placing chosen rows has no Jacobian to spread: it runs in process; --placement zero-order has one")
-    fresh = secrets.randbits(128)
-    splitting = Coins(options.holdout, fresh if folder is None else folder.holdout_entropy(fresh))
+    splitting = context.coins(options.holdout)
     ledger = Ledger(None if folder is None else folder.ledger, run=context.run)
 
     say(f"budget: {public.budget_words}; plan: {public.plan_words}")

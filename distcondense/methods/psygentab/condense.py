@@ -18,7 +18,6 @@ from distcondense.arrays import Floats, Index
 from distcondense.data.cells import public_cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
-from distcondense.data.persons import Stratified
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Schema
 from distcondense.errors import DistcondenseWarning
@@ -106,7 +105,7 @@ def _network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Con
 
     warnings.warn(NO_PRIVACY, DistcondenseWarning, stacklevel=2)
     kind: Kind = cohort.outcome.kind
-    learner, splitting, timings = kind.learner(options.reference), Stratified(options.seed), dict[str, float]()
+    learner, splitting, timings = kind.learner(options.reference), context.stratified(options.seed), dict[str, float]()
     split = splitting.of(cohort)
     rules = Rules.of(cohort.schema)
     cells = public_cells(cohort.schema.without(rules.derived), options.cells)

@@ -19,7 +19,7 @@ from distcondense.cluster.executors import Executor
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import Outcome
-from distcondense.data.persons import Split, Stratified
+from distcondense.data.persons import Split
 from distcondense.data.rules import Rules
 from distcondense.errors import DistcondenseWarning, ModelError, SettingsError
 from distcondense.kernels.random import normals, uniforms
@@ -78,7 +78,7 @@ class Prepared:
 def condense(cohort: Cohort, options: PublishedOptions, context: Context, split: Split | None = None) -> Condensed:
     """Condense by the published method. `split` is the seed's, unless a test or an audit gives another."""
     kind: Kind = cohort.outcome.kind
-    splitting = Stratified(options.seed)
+    splitting = context.stratified(options.seed)
     split = splitting.of(cohort) if split is None else split
     _say_sizes(kind, cohort.outcome.take(split.train), options, context)
     timings: dict[str, float] = {}

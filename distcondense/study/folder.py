@@ -1,0 +1,169 @@
+"""`StudyFolder`: where a study's cells and its own files are, and what they are called.
+
+    OUT/cells/NAME/release    what may be handed over, under the guarantee its privacy.json states
+    OUT/cells/NAME/internal   run.json, ledger, checkpoint; elsewhere.json, parts.json, cost.json: measured by the study
+    OUT/internal              the study's own room: computed on patients, for the custodian
+    OUT/internal/salt         what NAME is salted with
+
+NAME is a readable part and a digest of (salt, what the cell is with the contents of its table). Without the salt it
+tells nobody anything; unsalted, whoever knows all other rows could test for one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distcondense.errors import RunFolderError
+from distcondense.runs.files import write_whole
+from distcondense.runs.folder import RunFolder
+from distcondense.study.design import Cell
+from distcondense.study.entries import digest
+from distcondense.study.sources import Endpoint, Source
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """A study's folder."""
+
+    path: Path
+
+    @property
+    def internal(self) -> Path:
+        return self.path / "internal"
+
+    @property
+    def cells(self) -> Path:
+        return self.path / "cells"
+
+    @property
+    def definitions(self) -> Path:
+        return self.internal / "definitions"
+
+    @property
+    def board(self) -> Path:
+        """How it stands with every cell, as of now: study.json."""
+        return self.internal / "study.json"
+
+    @property
+    def salt(self) -> str:
+        """The secret of this folder's names; empty while there is none."""
+        try:
+            return (self.internal / "salt").read_text(encoding="utf-8").strip()
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+
+    def make_salt(self) -> None:
+        """Once, by whoever holds the study's lock; cells that were named with another one would be made again."""
+        if self.salt:
+            return
+        if any(self.definitions.glob("*.json")):
+            raise RunFolderError(
+                f"study folder {self.path.name}", "must have the salt that its cells are named with",
+                found="cells, but no salt",
+                fix="restore internal/salt from a backup, or choose another --out: what its cells spent adds up",
+            )  # fmt: skip
+        fresh = secrets.token_hex(32)
+        write_whole(self.internal / "salt", lambda draft: draft.write_text(fresh, encoding="utf-8"), mode=0o600)
+
+    def name(self, cell: Cell) -> str:
+        """Of the cell's folder: stable, another for another definition; its readable part while there is no salt."""
+        return f"{cell.name}-{digest([self.salt, cell.identity()])[:10]}" if self.salt else cell.name
+
+    def definition(self, cell: Cell) -> Path:
+        """What this cell is, written before it runs."""
+        return self.definitions / f"{self.name(cell)}.json"
+
+    def run(self, cell: Cell) -> RunFolder:
+        return RunFolder(self.cells / self.name(cell))
+
+    def yardstick(self, cell: Cell) -> Path:
+        """Models of real rows, which cells of one table, outcome, student and seed share."""
+        sites = [site_identity(source, endpoint) for source, endpoint in cell.test_on]
+        what = [self.salt, "real", site_identity(cell.source, cell.endpoint), cell.reference, cell.seed, cell.test]
+        return self.internal / "real" / f"{digest([*what, sites, cell.students])[:20]}.json"
+
+    def elsewhere(self, cell: Cell) -> dict[str, Any]:
+        """The tests at other sites that are done: site → its identity, the scores, and why there are none."""
+        return read_json(self.run(cell).internal / "elsewhere.json")
+
+    def parts(self, cell: Cell) -> dict[str, dict[str, Any]]:
+        """The parts of the evaluation that are done: IPC → part → its scores and notes."""
+        return read_json(self.run(cell).internal / "parts.json")
+
+    def finished(self, cell: Cell) -> bool:
+        """Its run is, every site has been tested on, and every part measured."""
+        return self.run(cell).finished and not self.sites_to_do(cell) and not self.parts_to_do(cell)
+
+    def sites_to_do(self, cell: Cell) -> list[tuple[Source, Endpoint]]:
+        if not cell.test_on:
+            return []
+        done = self.elsewhere(cell)
+        return [(s, e) for s, e in cell.test_on if done.get(s.name, {}).get("site") != site_identity(s, e)]
+
+    def parts_to_do(self, cell: Cell) -> dict[int, list[str]]:
+        """IPC → parts that are asked for and not there."""
+        if not cell.parts:
+            return {}
+        done = self.parts(cell)
+        left = {ipc: [part for part in cell.parts if part not in done.get(str(ipc), {})] for ipc in cell.ipcs}
+        return {ipc: names for ipc, names in left.items() if names}
+
+    def seconds(self, cell: Cell) -> float:
+        record = read_json(self.run(cell).internal / "run.json")
+        return float(record.get("timings_seconds", {}).get("total") or 0.0)
+
+    def peak(self, cell: Cell) -> float | None:
+        """Bytes that the cell's process held at most while it made the cell; None where nobody looked."""
+        found = read_json(self.run(cell).internal / "cost.json").get("peak_memory_bytes")
+        return None if found is None else float(found)
+
+    @contextlib.contextmanager
+    def lock(self, name: str, patience: float, rule: str, fix: str) -> Iterator[None]:
+        """One process at a time; the system releases it when the process ends, however it ends."""
+        path = self._lock(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        until = time.monotonic() + patience
+        with open(path, "ab") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    if time.monotonic() >= until:
+                        raise RunFolderError(name, rule, found="another process at work on it", fix=fix) from None
+                    time.sleep(0.1)
+            yield
+
+    def locked(self, name: str) -> bool:
+        """Whether a process of this machine (or of one that shares the folder's locks) is at work; nothing is made."""
+        try:
+            with open(self._lock(name), "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def _lock(self, name: str) -> Path:
+        return self.internal / "locks" / f"{name}.lock"
+
+
+def site_identity(source: Source, endpoint: Endpoint) -> str:
+    return digest([source.identity(), endpoint.identity()])
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file of ours; nothing where there is none."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}

@@ -1,0 +1,114 @@
+"""What a study measures beside each run's own scores: models of real rows, once for all methods, and further parts.
+
+`yardstick`: the model of all training rows and, where students of several kinds are asked for, all of theirs: of one
+table, outcome, student and seed there is one, on the same test persons as every method's, so one dashed line is one
+number. `measured_parts`: any part of the evaluation (`evaluate/suite.py`) of a finished run. Of students only those of
+condensed and of random real rows are trained for each cell: those of all real rows are the yardstick's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distcondense.arrays import Matrix
+from distcondense.data.codec import Codec
+from distcondense.data.cohort import Cohort
+from distcondense.errors import UserError
+from distcondense.evaluate.home import Home
+from distcondense.evaluate.quick import Site, evaluate_at
+from distcondense.evaluate.score import FULL, Score
+from distcondense.evaluate.suite import Asked, evaluated
+from distcondense.evaluate.utility.lessons import HELD_OUT, TESTED, Lessons, trained, why_not
+from distcondense.evaluate.utility.students import students_of
+from distcondense.outcomes.base import Labelled
+from distcondense.privacy.statement import Privacy
+from distcondense.runs.files import write_json
+from distcondense.study.design import STUDENTS, Cell
+from distcondense.study.folder import StudyFolder, read_json
+
+LONG = 3600.0  # seconds that a cell waits for another one that is measuring the same real rows
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """Models of real training rows: tested at home, at other sites, and those of all students at home."""
+
+    home: tuple[Score, ...]
+    elsewhere: tuple[Score, ...]
+    students: tuple[Score, ...]
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Yardstick:
+        return cls(*(tuple(Score.from_dict(one) for one in data[name]) for name in ("home", "elsewhere", "students")))
+
+
+def yardstick(
+    cell: Cell, folder: StudyFolder, cohort: Cohort, sites: Mapping[str, Cohort], threads: int
+) -> Yardstick:  # fmt: skip
+    """Measured by the first cell that needs it, kept for the others."""
+    path = folder.yardstick(cell)
+    with folder.lock(f"real-{path.stem}", LONG, "must be measured by one process", "start the study again"):
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            write_json(path, _measured(cell, cohort, sites, threads))
+    return Yardstick.from_dict(read_json(path))
+
+
+def _measured(cell: Cell, cohort: Cohort, sites: Mapping[str, Cohort], threads: int) -> dict[str, Any]:
+    found: dict[str, list[Score]] = {"home": [], "elsewhere": [], "students": []}
+    if (home := real_home(cell, cohort)) is not None:
+        away = [Site(name, site, cell.held_out.of(site).test) for name, site in sites.items()]
+        away = [site for site in away if not home.kind.lacking(site.cohort.outcome.take(site.test))]
+        scores = evaluate_at(home, [Site(HELD_OUT, cohort, home.split.test), *away], seed=cell.seed, threads=threads)
+        found["home"] = [score for score in scores if score.tested_on == HELD_OUT]
+        found["elsewhere"] = [score for score in scores if score.tested_on != HELD_OUT]
+        if cell.students:
+            lessons = Lessons.of(home, seed=cell.seed, tested=TESTED)
+            for student in students_of(home.kind):
+                found["students"] += trained(lessons, student, lessons.full(), threads=threads).in_exam(lessons.test)
+    return {name: [score.to_dict() for score in scores] for name, scores in found.items()}
+
+
+def real_home(cell: Cell, cohort: Cohort) -> Home | None:
+    """The table with its test persons apart, and no condensed row; None where no model of it could be measured."""
+    split, kind, nobody = cell.held_out.of(cohort), cohort.outcome.kind, np.empty(0, np.int64)
+    if any(kind.lacking(cohort.outcome.take(part)) for part in (split.train, split.test)):
+        return None
+    try:
+        codec = Codec.fit(cohort.features.iloc[split.train], cohort.schema)
+    except UserError:  # categories that a run is to find itself: it measures its own models of real rows
+        return None
+    none: Matrix = np.empty((0, len(codec.names)), np.float32)
+    return Home(
+        cohort, split, kind.learner(cell.reference), codec, cohort.features.iloc[nobody], cohort.schema, none,
+        Labelled(cohort.outcome.take(nobody)), Privacy("none", "", None, None, "none", "none"),
+        unit=kind.unit(cohort.outcome.take(split.train)),
+    )  # fmt: skip
+
+
+def measured_parts(home: Home, parts: Sequence[str], *, seed: int, threads: int) -> Iterator[tuple[str, Any]]:
+    """Part by part: its name, and its scores and notes as JSON holds them. Scores of single columns are left out."""
+    for name in parts:
+        if name == STUDENTS:
+            scores, notes = _students(home, seed, threads)
+        else:
+            (part,) = evaluated(home, Asked((name,), seed, threads)) or (None,)
+            scores, notes = ([], ()) if part is None else (list(part.scores), part.notes)
+        kept = [score.to_dict() for score in scores if not score.group and score.trained_on != FULL]
+        yield name, {"scores": kept, "notes": list(notes)}
+
+
+def _students(home: Home, seed: int, threads: int) -> tuple[list[Score], Sequence[str]]:
+    """Every student of condensed rows, with the plain outcome column and as the manual says, of random real rows."""
+    if why := why_not(home):
+        return [], (why,)
+    lessons = Lessons.of(home, seed=seed, tested=TESTED)
+    scores: list[Score] = []
+    for student in students_of(home.kind):
+        for given in (*lessons.condensed(student), lessons.random()):
+            scores += trained(lessons, student, given, threads=threads).in_exam(lessons.test)
+    return scores, lessons.notes()

@@ -1,0 +1,91 @@
+"""What cells have read of each set of patients, all of them together, with the words for which guarantee its ε is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from distcondense.privacy.accountant import together, unite
+from distcondense.privacy.events import Event
+from distcondense.privacy.statement import shown
+from distcondense.runs.folder import RunFolder
+from distcondense.study.folder import StudyFolder, read_json
+
+DELTA = 1e-5  # of the ε of all cells together
+
+
+def spent(folder: StudyFolder) -> dict[str, tuple[int, str]]:
+    """Per set of patients, by its tables' names: how many cells read them through the gate, and the ε of all, in words.
+
+    Cells of earlier versions of the study file and unfinished ones count: their patients were read all the same. Tables
+    of one content have the same patients under several names; one name with several contents has versions of them.
+    """
+    return {group.title: (len(group.gated), group.words) for group in groups_of(accounts(folder).values())}
+
+
+def accounts(folder: StudyFolder) -> dict[str, Read]:
+    """What each cell that lies in the folder has read, by the name of its folder."""
+    found = {}
+    for path in sorted(folder.definitions.glob("*.json")):
+        definition, run = read_json(path), RunFolder(folder.cells / path.stem)
+        if events := unite(run.earlier_events(), run.read_here()):
+            conditional = "epsilon_conditional" in definition["cell"]
+            found[path.stem] = Read({definition["data"]}, {definition["patients"]}, [events], conditional)
+    return found
+
+
+def groups_of(found: Iterable[Read]) -> list[Read]:
+    """One for each set of patients."""
+    groups: list[Read] = []
+    for one in found:
+        apart = [group for group in groups if not group.shares(one)]
+        for group in groups:
+            if group.shares(one):
+                one = group.with_(one)
+        groups = [*apart, one]
+    return groups
+
+
+@dataclass(frozen=True)
+class Read:
+    """What cells read of one set of patients."""
+
+    names: set[str]  # of tables
+    contents: set[str]  # digests of their files
+    accounts: list[tuple[Event, ...]]  # one for each cell
+    conditional: bool
+
+    def shares(self, other: Read) -> bool:
+        return bool(self.names & other.names or self.contents & other.contents)
+
+    def with_(self, other: Read) -> Read:
+        return Read(
+            self.names | other.names, self.contents | other.contents, self.accounts + other.accounts,
+            self.conditional or other.conditional,
+        )  # fmt: skip
+
+    @property
+    def title(self) -> str:
+        versions = f" ({len(self.contents)} versions of the file)" if len(self.contents) > 1 else ""
+        return f"{', '.join(sorted(self.names))}{versions}"
+
+    @property
+    def gated(self) -> list[tuple[Event, ...]]:
+        return [events for events in self.accounts if all(event.kind != "nonprivate" for event in events)]
+
+    @property
+    def words(self) -> str:
+        bare = len(self.accounts) - len(self.gated)
+        without = f"{bare} read them without a gate, which no ε bounds" if bare else ""
+        if not self.gated:
+            return without
+        both = together(unite(*self.gated), DELTA)
+        guarantee = "conditional" if self.conditional else "end-to-end"
+        if isinstance(both, float):
+            said = f"ε = {shown(both, 3)} ({guarantee}, δ = {DELTA:g})"
+        elif both == "different units":
+            said = "without a common bound, because some protect rows and some persons"
+        else:
+            said = f"ε = {shown(math.inf, 3)} ({guarantee}, δ = {DELTA:g})"
+        return f"{said}; and {without}" if without else said
