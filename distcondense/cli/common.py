@@ -108,7 +108,7 @@ def cluster_of(ray: str | None, **knobs: Any) -> Cluster | None:
 
     said = {name: value for name, value in knobs.items() if value is not None}
     if ray is not None:
-        cluster = Cluster(address=ray, **said)
+        cluster = Cluster(address=ray, **{name.removeprefix("actor_"): value for name, value in said.items()})
         if not cluster.starts_here:
             from distcondense.cluster.ray.session import probe
 
