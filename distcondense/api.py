@@ -416,7 +416,7 @@ def _run(
     kind, earlier = cohort.outcome.kind, context.earlier()
     results = {
         ipc: Result(
-            frame=table_of(one.frame, kind, one.labelled), schema=schema_of(one.schema, kind), kind=kind,
+            frame=table_of(one.frame, one.schema, kind, one.labelled), schema=schema_of(one.schema, kind), kind=kind,
             privacy=one.privacy, raw=one.raw, identity=identity, internal=record | scored[ipc], earlier=earlier,
             covered=one.covered, page=released_page,
         )

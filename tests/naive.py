@@ -1043,3 +1043,14 @@ def sums_by_part(values, part, label, person, most, parts, classes, beta, reach)
         for p, c, k in itertools.product(range(parts), range(classes), range(width + 1)):
             total[p][c][k] += own[p][c][k] / max(length, 1.0)
     return total
+
+
+# -- dates ------------------------------------------------------------------------------------------------------------
+
+
+def birthdays_passed(born: Any, day: Any) -> int:
+    """Completed years between two dates, by counting anniversaries; that of a 29th of February is the 1st of March."""
+    years = 0
+    while (day.year, day.month, day.day) >= (born.year + years + 1, born.month, born.day):
+        years += 1
+    return years

@@ -101,6 +101,7 @@ METHOD_PLACES = {
 KIND_PLACES = {
     "data/outcome.py": "the registry",
     "data/schema.py": "kinds of *columns* share the words binary and continuous",
+    "data/draft.py": "kinds of columns",
     "data/codec.py": "kinds of columns",
     "data/populations.py": "schemas of simulated cohorts: kinds of columns",
     "data/datasets.py": "schemas of simulated cohorts: kinds of columns",

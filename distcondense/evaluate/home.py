@@ -101,7 +101,8 @@ class Home:
         if result.raw:
             rows = ((frame.to_numpy() - codec.centre) / codec.scale).astype(np.float32)
         else:
-            rows = codec.encode(check_features(frame, result.schema))
+            frame = check_features(frame, result.schema)  # dates are numbers again
+            rows = codec.encode(frame)
         labelled = labelled_of(result.frame, result.kind)
         labelled = replace(
             labelled, soft=labelled.soft if record["soft_labels"] else None,
