@@ -97,37 +97,52 @@ class Network:
 
     # -- drawing
 
+    def _drawn(self, params: Params, rows: int, pick: Callable[[Any, Any, Any], tuple[Any, Any]], given: Any) -> Any:
+        """Column after column: pick(logits (rows, most), column, what is given for it) → its cells as 0 and 1, and what
+        is kept. What the units have seen so far is carried along, so that a column costs one column's products."""
+        first, second, third = self.masks()
+        shape = (self.columns, self.most, self.hidden)
+        seen_by = (params["in"] * first).reshape(shape)
+        said_by = (params["out"] * third).T.reshape(shape)
+        middle = params["mid"] * second
+
+        def draw(seen: Any, column: Any) -> tuple[Any, Any]:
+            j, enter, leave, start, allowed, own = column
+            at = jnp.tanh(seen + params["first"])
+            at = at + jnp.tanh(at @ middle + params["second"])
+            cells, keep = pick(jnp.where(allowed > 0, at @ leave.T + start, NEVER), j, own)
+            return seen + cells @ enter, keep
+
+        each = (jnp.arange(self.columns), seen_by, said_by, params["marginal"], jnp.asarray(self.allowed()), given)
+        return jax.lax.scan(draw, jnp.zeros((rows, self.hidden)), each)[1]
+
     def soft_rows(self, params: Params, key: Any, rows: int) -> Any:
         """(rows, columns, most) a synthetic batch, 0 and 1, through which gradients go."""
-        noise = jax.random.gumbel(key, (self.columns, rows, self.most))
 
-        def draw(made: Any, j: Any) -> tuple[Any, None]:
-            at = self.logits(params, made)[:, j] + noise[j]
+        def pick(logits: Any, j: Any, noise: Any) -> tuple[Any, Any]:
+            at = logits + noise
             soft = jax.nn.softmax(at / SOFTNESS)
-            hard = jax.nn.one_hot(jnp.argmax(at, axis=-1), self.most)
-            return made.at[:, j].set(hard + soft - jax.lax.stop_gradient(soft)), None
+            cells = jax.nn.one_hot(jnp.argmax(at, axis=-1), self.most) + soft - jax.lax.stop_gradient(soft)
+            return cells, cells
 
-        made, _ = jax.lax.scan(draw, jnp.zeros((rows, self.columns, self.most)), jnp.arange(self.columns))
-        return made
+        made = self._drawn(params, rows, pick, jax.random.gumbel(key, (self.columns, rows, self.most)))
+        return jnp.moveaxis(made, 0, 1)
 
     @partial(jax.jit, static_argnums=0)
     def _some(self, params: Params, key: Any, fixed: Any, temperature: Any, top_p: Any) -> Any:
-        uniform = jax.random.uniform(key, (self.columns, CHUNK), minval=1e-7)
-
-        def draw(made: Any, j: Any) -> tuple[Any, Any]:
-            p = jax.nn.softmax(self.logits(params, made)[:, j] / temperature, axis=-1)
+        def pick(logits: Any, j: Any, uniform: Any) -> tuple[Any, Any]:
+            p = jax.nn.softmax(logits / temperature, axis=-1)
             order = jnp.argsort(-p, axis=-1)
             sorted_p = jnp.take_along_axis(p, order, axis=-1)
             ahead = jnp.cumsum(sorted_p, axis=-1) - sorted_p
             kept = jnp.where(ahead < top_p, sorted_p, 0.0)
             reached = jnp.cumsum(kept, axis=-1)
-            place = jnp.sum(uniform[j][:, None] * reached[:, -1:] > reached, axis=-1)
+            place = jnp.sum(uniform[:, None] * reached[:, -1:] > reached, axis=-1)
             free = jnp.take_along_axis(order, place[:, None], axis=-1)[:, 0]
             code = jnp.where((j == 0) & (fixed >= 0), fixed, free)
-            return made.at[:, j].set(jax.nn.one_hot(code, self.most)), code
+            return jax.nn.one_hot(code, self.most), code
 
-        _, codes = jax.lax.scan(draw, jnp.zeros((CHUNK, self.columns, self.most)), jnp.arange(self.columns))
-        return codes.T
+        return self._drawn(params, CHUNK, pick, jax.random.uniform(key, (self.columns, CHUNK), minval=1e-7)).T
 
     def draw(
         self, params: Params, rows: int, seed: Sequence[int], *, temperature: float = 1.0, top_p: float = 1.0,
