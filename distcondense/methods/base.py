@@ -421,6 +421,11 @@ def planned(method: Method, facts: Facts, options: Any) -> tuple[Event, ...]:
     return (Event.nonprivate(),) if tell is None else tuple(tell(facts, options))
 
 
+def has_classes(kind: Any) -> bool:
+    """Whether an outcome of this kind has classes: models of it say probabilities."""
+    return next(iter(kind.learners.values())).link in ("probability", "probabilities")
+
+
 def refuse_kind(method: Method, kind: Kind) -> None:
     """One message for an outcome that a method does not take."""
     if method.takes(kind):
