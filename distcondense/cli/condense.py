@@ -104,7 +104,7 @@ def fixed(
     ] = None,
     num_cpus: Annotated[float | None, typer.Option(help="Cores of each actor (1).", rich_help_panel=RAY)] = None,
     num_gpus: Annotated[float | None, typer.Option(help="GPUs of each actor (0).", rich_help_panel=RAY)] = None,
-    actor_patience: Annotated[
+    hung_after: Annotated[
         float | None,
         typer.Option(help="Seconds without an answer after which an actor counts as hung and is replaced (300).",
                      rich_help_panel=RAY),
@@ -138,7 +138,7 @@ def fixed(
     columns = {role: said.pop(role) for role in ROLES if role in said}
     chosen = method_named(said.pop("method", default_method()))
     options = options_of(chosen, said)
-    cluster = cluster_of(ray, actors=actors, num_cpus=num_cpus, num_gpus=num_gpus, actor_patience=actor_patience)
+    cluster = cluster_of(ray, actors=actors, num_cpus=num_cpus, num_gpus=num_gpus, hung_after=hung_after)
     how = markers(missing_marker) | written(separator, encoding, decimal)
     known = Schema.from_toml(schema) if schema else None
     goal = Goal.of(positive=positive, kind=kind, **columns)
