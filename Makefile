@@ -1,4 +1,4 @@
-# make demo | test | lint | bench: each sets up .venv first, from the pinned versions in constraints.txt
+# make demo | test | fuzz | lint | bench: each sets up .venv first, from the pinned versions in constraints.txt
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 2
 # threads that wait give their core away: spinning ones fight with everything else on a busy machine
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test lint bench native clean
+.PHONY: demo test fuzz lint bench native clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -20,6 +20,9 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+fuzz: $(VENV)/.ready
+	$(BIN)/python -m tests.fuzz
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

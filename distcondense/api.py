@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -22,7 +21,16 @@ from distcondense.data.large import LargeTable
 from distcondense.data.persons import Apart, Coins, split_from
 from distcondense.data.schema import Schema
 from distcondense.data.tables import table_name
-from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError, SettingsError, UserError
+from distcondense.errors import (
+    CohortError,
+    DistcondenseWarning,
+    RunFolderError,
+    SettingsError,
+    UserError,
+    brief,
+    need,
+    os_errors,
+)
 from distcondense.evaluate.findings import Findings
 from distcondense.evaluate.home import Home
 from distcondense.evaluate.part import Part
@@ -44,6 +52,7 @@ from distcondense.methods.base import (
     refuse,
     takes_large,
 )
+from distcondense.outside import parse_json
 from distcondense.privacy.ledger import new_run
 from distcondense.privacy.odometer import Odometer
 from distcondense.report.page import internal_page
@@ -101,12 +110,10 @@ def condense(
         theorem; `noise=False` adds none).
     options: the method's own, e.g. `ipc`, `epsilon`, `delta`, `seed`; one that is not its own is refused.
         `ipc`: private also takes a list: all sets come from one read of the patients, for one ε, as `Results`.
-        `reference`: a learner of the outcome's kind ("xgb", "logistic", "svm", "cox", "aft", …). Published also takes a
-        fitted XGBoost, LightGBM or scikit-learn tree model, or a callable rows → scores, both over the columns of
-        `dc.design(cohort)`; `link` says what its scores are. Private fits a model of its own, and the name only says
-        what students the rows are for. Several, reference=("xgb", "logistic", "svm"): published condenses against all
-        of them at once, private lets only students of these kinds choose its rows; each gets its scores. A callable is
-        called from several threads at once in process; say threads=1 if it cannot stand that.
+        `reference`: a learner of the outcome's kind ("xgb", "cox", "aft", …). Published also takes a fitted XGBoost,
+        LightGBM or scikit-learn tree model, or a callable rows → scores, both over the columns of `dc.design(cohort)`;
+        `link` says what its scores are. Private fits a model of its own, and the name only says what students the rows
+        are for. A callable is called from several threads at once in process; say threads=1 if it cannot stand that.
     cluster: spread a method's Jacobian over Ray (`dc.Cluster()` starts one here); same result to the bit.
     odometer: the account of these patients (`dc.Odometer`, or its path), which every run on them shares: this one is
         charged before it reads anybody, and refused where that is over the custodian's cap.
@@ -123,9 +130,17 @@ def condense(
             fix=f"say {OLD_WORDS[old[0]]}={options[old[0]]!r}" if options[old[0]] != "none" else
             "say method='published', noise=False",
         )  # fmt: skip
+    need(cohort, Cohort, "cohort", "a Cohort", fix="dc.Cohort.from_frame(table, …) or from_file(path, …)")
+    if out is not None:
+        need(out, (str, Path), "out", "a path")
+    if cluster is not None:
+        need(cluster, Cluster, "cluster", "a Cluster", fix="dc.Cluster()")
+    if method is not None:
+        need(method, str, "method", "a text")
     chosen = method_named(default_method() if method is None else method)
     settings = options_of(chosen, options)
     threads = available_threads() if threads is None else threads
+    need(threads, int, "threads", "a whole number")
     if threads < 1:
         raise SettingsError("threads", "must be at least 1", found=str(threads), fix="leave it out for all cores")
     refuse(chosen, cohort.facts, settings)
@@ -161,9 +176,11 @@ def condense(
     context = context if progress is None else replace(context, progress=progress)
     if folder and isinstance(cohort, Cohort) and cohort.read_as:
         folder.log(f"table read as {cohort.read_as}")
+    where = "run" if folder is None else f"run folder {brief(folder.path)}"
     try:
-        _charge(chosen, cohort, settings, context)
-        result, figures = _run(chosen, cohort, settings, identity, context, held_out, known)
+        with os_errors(where, "must be readable and writable to the end", RunFolderError):
+            _charge(chosen, cohort, settings, context)
+            result, figures = _run(chosen, cohort, settings, identity, context, held_out, known)
     except UserError:
         if folder:
             folder.abandon()
@@ -171,7 +188,8 @@ def condense(
                 say_and_log("what was done is kept: --resume goes on from there")
         raise
     if folder:
-        result.write(folder)
+        with os_errors(where, "must be writable to the end", RunFolderError):
+            result.write(folder)
         _report(folder, result, figures, say_and_log)
         say_and_log(f"written: {folder.path}")
     return result
@@ -187,6 +205,8 @@ def evaluate(
     external: other sites' tables by name, which the same models are tested on.
     The numbers are computed on patients, outside the guarantee: they are for the custodian.
     """
+    need(cohort, Cohort, "cohort", "a Cohort", fix="the one that was condensed")
+    need(result, Result, "result", "a Result", fix="what dc.condense gave back")
     home, asked = Home.of_result(cohort, result), _asked(parts, external, 0, seed, threads)
     scores, note = evaluate_home(home, seed=seed, threads=asked.threads)
     if note:
@@ -241,7 +261,7 @@ def read_again(
     """
     folder = RunFolder(Path(run))
     try:
-        then = dict(json.loads((folder.internal / "run.json").read_text(encoding="utf-8"))["data"]["how"])
+        then = dict(parse_json((folder.internal / "run.json").read_bytes())["data"]["how"])
     except (OSError, ValueError, KeyError, TypeError):
         raise RunFolderError(
             f"run folder {folder.path}", "must hold a finished run of this version", found="no run.json that says how "
@@ -264,7 +284,7 @@ def read_again(
 
 def _drawn(folder: RunFolder, table: str | Path, how: dict[str, Any]) -> Cohort:
     """The sample that a run was evaluated on, of a table that is read in batches."""
-    record = json.loads((folder.internal / "run.json").read_text(encoding="utf-8"))
+    record = parse_json((folder.internal / "run.json").read_bytes())
     large = LargeTable.of(table, **how)
     if large.fingerprint() != record["data"]["fingerprint"]:
         raise CohortError("table", "must be the one that the run condensed", found="other files",
@@ -342,7 +362,7 @@ def _write_findings(paths: tuple[Path, Path], found: Findings) -> None:
 def _kept(path: Path, new: set[str]) -> list[Part]:
     """Parts that an earlier evaluation left, but for those that were measured anew."""
     try:
-        parts = [Part.from_dict(one) for one in json.loads(path.read_text(encoding="utf-8"))["parts"]]
+        parts = [Part.from_dict(one) for one in parse_json(path.read_bytes())["parts"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return [part for part in parts if part.name not in new]
@@ -418,7 +438,7 @@ def _run(
     kind, earlier = cohort.outcome.kind, context.earlier()
     results = {
         ipc: Result(
-            frame=table_of(one.frame, one.schema, kind, one.labelled), schema=schema_of(one.schema, kind), kind=kind,
+            frame=table_of(one.frame, kind, one.labelled), schema=schema_of(one.schema, kind), kind=kind,
             privacy=one.privacy, raw=one.raw, identity=identity, internal=record | scored[ipc], earlier=earlier,
             covered=one.covered, page=released_page,
         )
@@ -471,14 +491,6 @@ def _scored(
         known, note = measured(home, seed=seed, threads=threads, must=must, known=known)
         scores = [score.to_dict() for score in known]
         found[ipc] = {"ipc": ipc, "rows": len(home.rows), "scores": scores, "scores_note": note}
-        if home.others:  # condensed against several references: a student of each
-            apart = {
-                name: measured(one, seed=seed, threads=threads, must=must)[0]
-                for name, one in home.by_reference().items()
-            }
-            found[ipc]["scores_by_reference"] = {
-                home.learner.name: scores, **{name: [one.to_dict() for one in own] for name, own in apart.items()}
-            }  # fmt: skip
     return found
 
 

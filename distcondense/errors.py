@@ -2,12 +2,16 @@
 
 Every error a user can cause is a `UserError` and has four parts: what (the thing named), the rule it breaks, what was
 found, and how to fix it. The command line prints it without a traceback and exits with 2. None of the four parts may
-hold a patient's value: say the column, the count of rows, the first line number, never the cell.
+hold a patient's value: say the column, the count of rows, the first line number, never the cell. What the operating
+system refuses becomes such an error in one place, `os_errors`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 
 class DistcondenseError(Exception):
@@ -64,3 +68,72 @@ class ClusterError(UserError):
 
 class DistcondenseWarning(UserWarning):
     """Something was changed, dropped or doubted, and the user should know."""
+
+
+def need(value: Any, kinds: Any, what: str, words: str, fix: str = "") -> None:
+    """Refuse an argument of another type: by its type's name, never by what it holds."""
+    if not isinstance(value, kinds) or type(value).__name__ == "timedelta64":  # which NumPy takes for a whole number
+        raise SettingsError(what, f"must be {words}", found=f"a {type(value).__name__}", fix=fix or "see help()")
+
+
+# -- what the operating system says -----------------------------------------------------------------------------------
+
+_ROOM = "make room, then go on with the same command and --resume: what is finished is kept"
+_NO_ANSWER = ("a disk or network folder that does not answer", "mount it again, then go on with --resume")
+_SAID: dict[int, tuple[str, str]] = {  # errno → found, fix
+    errno.EACCES: ("no permission", "ask for the right to it, or say another path"),
+    errno.EPERM: ("no permission", "ask for the right to it, or say another path"),
+    errno.EROFS: ("a disk that is read-only", "say another path"),
+    errno.ENOSPC: ("no space left on the disk", _ROOM),
+    errno.EDQUOT: ("no space left in your quota", _ROOM),
+    errno.EFBIG: ("a limit on the size of files", _ROOM),
+    errno.ENOENT: ("no such file or folder", "check the path; folders in front of it must exist"),
+    errno.ENOTDIR: ("a file where a folder must be", "check the path"),
+    errno.EISDIR: ("a folder where a file must be", "name the file, not its folder"),
+    errno.EEXIST: ("something of that name already", "say another path"),
+    errno.ENOTEMPTY: ("a folder that is not empty", "say another path"),
+    errno.ENAMETOOLONG: ("a name that is too long for the disk", "say a shorter path"),
+    errno.ELOOP: ("a link that leads back to itself", "say the path of the file itself"),
+    errno.EMFILE: ("too many open files", "raise the limit (ulimit -n)"),
+    errno.ENFILE: ("too many open files", "close other programs"),
+    errno.ENXIO: ("no regular file", "name a file"),
+    errno.ENODEV: ("no regular file", "name a file"),
+    errno.EBUSY: ("a file that is in use", "close what uses it, then try again"),
+    **dict.fromkeys((errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH,
+                     errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNRESET, errno.ECONNREFUSED), _NO_ANSWER),
+}  # fmt: skip
+_LONGEST_NAME = 120
+
+
+@contextmanager
+def os_errors(
+    what: str, rule: str = "must be readable and writable", kind: type[UserError] = UserError
+) -> Iterator[None]:
+    """What the operating system refuses in here becomes the caller's mistake, said in four parts."""
+    try:
+        yield
+    except OSError as error:
+        refuse_os(error, what, rule, kind)
+    except UnicodeEncodeError as error:
+        if error.reason != "surrogates not allowed":
+            raise
+        raise kind(brief(what), rule, found="a name that no disk can hold", fix="check the path") from None
+    except ValueError as error:
+        if "null byte" not in str(error):
+            raise
+        raise kind(brief(what), rule, found="a name with a NUL in it", fix="check the path") from None
+
+
+def refuse_os(error: OSError, what: str, rule: str, kind: type[UserError] = UserError) -> NoReturn:
+    """Raise it in our words. Its own would name the file again, or quote what a reader had in hand."""
+    found, fix = _SAID.get(error.errno or 0, (type(error).__name__, "check the path and its disk, then try again"))
+    raise kind(brief(what), rule, found=found, fix=fix) from None
+
+
+def brief(text: object) -> str:
+    """A name from outside as messages show it: printable, and cut where it is long."""
+    try:
+        shown = str(text).encode("utf-8", "backslashreplace").decode()
+    except ValueError:  # Python writes no more than 4,300 digits
+        return "a number of thousands of digits"
+    return shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 20]}… ({len(shown)} characters)"

@@ -198,6 +198,11 @@ def test_a_whole_node_killed_changes_nothing(nodes, undisturbed):
     assert facts["workers_lost"] or facts["tiles_computed_twice"]
 
 
+def ask_until_gone(process: int) -> None:
+    while True:
+        os.kill(process, 0)
+
+
 def test_a_stalled_actor_is_relieved_and_the_step_finishes(nodes, undisturbed):
     executor, stopped = on(nodes, 2), []
 
@@ -209,8 +214,7 @@ def test_a_stalled_actor_is_relieved_and_the_step_finishes(nodes, undisturbed):
     assert loops.run(executor, loops.smooth(), at_step=stop) == undisturbed
     assert executor.facts()["tiles_computed_twice"] >= 1
     with pytest.raises(ProcessLookupError):  # a stopped process goes with its run, too
-        while True:
-            os.kill(stopped[0], 0)
+        ask_until_gone(stopped[0])
 
 
 def test_an_actor_that_dies_for_ever_ends_the_run_with_its_cause(nodes):

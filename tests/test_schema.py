@@ -128,16 +128,16 @@ def test_a_draft_recognises_each_kind_of_column() -> None:
         "whole_with_holes": ("integer", (), "indicator"),
         "text_with_holes": ("categorical", ("a", "b"), "category"),
         "empty": ("continuous", (), "indicator"),
+        "date": ("categorical", ("2020-01-01 00:00:00", "2021-01-01 00:00:00", "2022-01-01 00:00:00"), "refuse"),
     }
-    assert [(c.name, c.format) for c in schema.ignored] == [("date", "%Y-%m-%d")]
     check_features(frame, Schema.from_dict(tomllib.loads(schema.to_toml())))  # and the table fits its own draft
 
 
 def test_a_draft_doubts_a_column_that_looks_like_an_identifier() -> None:
     frame = pd.DataFrame({"name": [f"person {k}" for k in range(150)], "stage": ["I", "II", "III"] * 50})
-    (ignored,) = Schema.infer(frame).ignored
-    assert ignored.name == "name"
-    assert "150" in ignored.reason
+    (note,) = Schema.infer(frame).notes
+    assert "column name" in note
+    assert "150" in note
 
 
 def test_nested_values_are_refused_with_the_column_named() -> None:
@@ -187,12 +187,18 @@ def test_a_drafted_whole_number_has_no_decimals() -> None:
     assert Schema.infer(pd.DataFrame({"x": [1, 5, 7]}))["x"].decimals is None
 
 
-@pytest.mark.parametrize("value", [1e300, 2.0**53, 1e-13, 0.1 + 0.2])
+@pytest.mark.parametrize("value", [1e17, 2.0**53, 1e-13, 0.1 + 0.2])
 def test_extreme_numbers_can_be_drafted_too(value: float) -> None:
     frame = pd.DataFrame({"x": [value, value / 3]})
     schema = Schema.infer(frame)
     check_features(frame, Schema.from_dict(tomllib.loads(schema.to_toml())))
     assert schema["x"].kind == "continuous"
+
+
+def test_numbers_that_no_bounds_hold_are_refused_without_showing_them() -> None:
+    with pytest.raises(SchemaError, match=r"'x'.*within") as refusal:
+        Schema.infer(pd.DataFrame({"x": [9.87654e300, 1.0]}))
+    assert "987" not in str(refusal.value).replace(".", "")
 
 
 # -- refusing ---------------------------------------------------------------------------------------------------------
@@ -332,7 +338,7 @@ def test_an_unknown_column_names_the_nearest_one() -> None:
         (None, "must exist"),
         (b"[columns", "valid TOML"),
         (b"\xff\xfe\x00", "UTF-8"),
-        ("folder", "must be a readable file"),
+        ("folder", "must be a regular file"),
     ],
 )
 def test_an_unreadable_schema_file_is_a_clear_error(tmp_path: Path, content: Any, says: str) -> None:

@@ -15,7 +15,7 @@ import typer
 from distcondense import __version__
 from distcondense.cli import attack, bench, condense, demo, evaluate, privacy, schema, study, submit
 from distcondense.cli.common import app, with_address
-from distcondense.errors import DistcondenseWarning, UserError
+from distcondense.errors import DistcondenseWarning, UserError, os_errors
 
 __all__ = ["app", "attack", "bench", "condense", "demo", "evaluate", "main", "privacy", "schema", "study", "submit"]
 
@@ -45,7 +45,8 @@ def main() -> None:
     warnings.simplefilter("always", DistcondenseWarning)
     warnings.showwarning = lambda message, *_, **__: typer.echo(f"warning: {message}", err=True)  # type: ignore[assignment]
     try:
-        app()
+        with os_errors("a file of this command"):  # whoever knows which one says so before
+            app()
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from distcondense.cli.common import Json, Quiet, attack_app, refuse_old_words
+from distcondense.errors import SettingsError
 from distcondense.methods.base import default_method, method_named
 
 CLAIMS = {"end-to-end": 1.0, "as-published": 2.5}  # guarantee → the ε that is tested if none is said
@@ -43,8 +44,13 @@ def attack_audit(
     from distcondense.evaluate.audit import run_audit
     from distcondense.report.released import released_page
     from distcondense.report.terminal import Console
+    from distcondense.runs.files import refuse_target, write_json
 
     refuse_old_words({"mechanism": mechanism})
+    if threads < 1:
+        raise SettingsError("--threads", "must be at least 1", found=str(threads), fix="leave it out")
+    if out is not None:
+        refuse_target(out)  # before the work
     chosen = method_named(method or default_method())
     claim = CLAIMS.get(chosen.guarantee, 1.0) if epsilon is None else epsilon
     console = Console(quiet=quiet or as_json)
@@ -55,7 +61,7 @@ def attack_audit(
             progress=lambda done, of: progress(step=done, steps=of, loss=None, score=None, epsilon=None),
         )  # fmt: skip
     if out is not None:
-        out.write_text(json.dumps(audit.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(out, audit.to_dict())
     typer.echo(json.dumps(audit.to_dict()) if as_json else "\n".join(audit.lines()))
     if not audit.passed:
         raise typer.Exit(2)

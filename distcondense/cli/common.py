@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -108,14 +108,14 @@ def cluster_of(ray: str | None, **knobs: Any) -> Cluster | None:
 
     said = {name: value for name, value in knobs.items() if value is not None}
     if ray is not None:
-        cluster = Cluster(address=ray, **{name.removeprefix("actor_"): value for name, value in said.items()})
+        cluster = Cluster(address=ray, **said)
         if not cluster.starts_here:
             from distcondense.cluster.ray.session import probe
 
             probe(cluster)
         return cluster
     if said:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in said)
+        names = ", ".join(f"--{name.replace('_', '-')}".replace("--patience", "--actor-patience") for name in said)
         raise SettingsError(names, "is about Ray", found="no --ray", fix="add --ray, or leave it out")
     return None
 
@@ -125,6 +125,6 @@ def with_address(arguments: list[str]) -> list[str]:
     end = arguments.index("--") if "--" in arguments else len(arguments)  # what is behind it is not ours
     found = []
     for this, after in zip(arguments[:end], [*arguments[1:end], "-"], strict=False):
-        none = after.startswith("-") or (after != "" and Path(after).exists())
+        none = after.startswith("-") or (after != "" and os.path.exists(after))
         found.append("--ray=" if this == "--ray" and none else this)
     return found + arguments[end:]

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Index
-from distcondense.data.dates import with_computed
 from distcondense.data.dialect import Dialect
 from distcondense.data.features import check_features, some_names
-from distcondense.data.missing import without_codes
 from distcondense.data.ours import refuse_ours
 from distcondense.data.outcome import Goal, Outcome, kind_of
 from distcondense.data.reading import read_csv_cells
@@ -27,7 +26,7 @@ from distcondense.data.roles import ROLES
 from distcondense.data.schema import Label, Schema, nearest
 from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, read_as, read_table
 from distcondense.data.values import identifiers_of
-from distcondense.errors import CohortError, DistcondenseWarning
+from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, need
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Facts:
     ) -> Facts:
         kind = kind_of(goal, schema)
         aside = {*kind.names, *ignore, *([person_id] if person_id else [])}
-        return cls(None if schema is None else schema.without(aside).features, kind, person_id is not None)
+        return cls(None if schema is None else schema.without(aside), kind, person_id is not None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,7 +82,11 @@ class Cohort:
         A CSV is read cell by cell: what a row says depends on its own text and the schema, not on the other rows. Of
         a typed table the same holds for values (data/values.py).
         """
-        how["ignore"] = tuple(how.get("ignore", ()))
+        how = _checked(how)
+        need(path, (str, Path), "table", "a path or URI")
+        need(missing_markers, (list, tuple, set), "missing_markers", "a list of texts")
+        for marker in missing_markers:
+            need(marker, str, "missing_markers", "a list of texts")
         dialect = Dialect.of(separator, encoding, decimal)
         again = {"missing_markers": tuple(missing_markers), **dialect.stated()}
         if not is_csv(path):
@@ -123,6 +126,9 @@ class Cohort:
         features. Without a `schema` one is inferred, and marked so. `owned` says that nobody will change the table any
         more.
         """
+        said = {"target": target, "time": time, "event": event, "positive": positive, "kind": kind,
+                "person_id": person_id, "schema": schema, "ignore": ignore}  # fmt: skip
+        ignore = _checked(said)["ignore"]
         goal = Goal.of(positive=positive, kind=kind, target=target, time=time, event=event)
         return cls.read(as_frame(table), goal, person_id=person_id, schema=schema, ignore=ignore, owned=owned)
 
@@ -145,10 +151,8 @@ class Cohort:
             raise CohortError(
                 "table", "must have at least one row and one column", found=f"{len(frame)} rows", fix="check the table"
             )
-        _refuse_ignored(goal, schema)
+        _refuse_signals(frame)
         kind, ignore = kind_of(goal, schema), tuple(ignore)
-        if schema is not None:
-            frame = _with_holes(with_computed(frame, schema), schema, kind.names)
         how = {**goal.columns, "positive": goal.positive, "kind": goal.kind, "person_id": person_id, "ignore": ignore,
                "schema": schema}  # fmt: skip
         aside = {*kind.names, *ignore, *([person_id] if person_id else [])}
@@ -159,7 +163,6 @@ class Cohort:
                 )
         outcome = kind.read(frame)
         person, identifiers = (None, ()) if person_id is None else identifiers_of(frame[person_id], person_id)
-        aside |= set() if schema is None else {c.name for c in schema.ignored}
         names = [c for c in frame.columns if c not in aside]
         if not names:
             raise CohortError(
@@ -171,7 +174,7 @@ class Cohort:
                 "rules that name the outcome are for checking tables: released rows need not obey them",
                 DistcondenseWarning, stacklevel=3,
             )  # fmt: skip
-        schema = _inferred(frame, names) if schema is None else schema.without(aside).features
+        schema = _inferred(frame, names) if schema is None else schema.without(aside)
         missing = [c for c in schema.names if c not in frame]
         if missing:
             raise CohortError(
@@ -206,29 +209,46 @@ class Cohort:
         return replace(self, features=features, outcome=self.outcome.take(rows), person=person)
 
 
-def _with_holes(frame: pd.DataFrame, schema: Schema, names: Iterable[str]) -> pd.DataFrame:
-    """The outcome's codes for missing turned into holes; the features' are when they are checked."""
-    coded = {name: schema[name] for name in names if name in schema and name in frame and schema[name].missing_values}
-    return frame.assign(**{name: without_codes(frame[name], column) for name, column in coded.items()})
-
-
-def _refuse_ignored(goal: Goal, schema: Schema | None) -> None:
-    for role, name in goal.columns.items():
-        if schema is not None and any(c.name == name for c in schema.ignored):
+def _refuse_signals(frame: pd.DataFrame) -> None:
+    """A Decimal that raises wherever it is compared: not even whether it is a hole can be asked."""
+    for name in frame.select_dtypes(object).columns:
+        try:
+            frame[name].isna()
+        except ArithmeticError:
             raise CohortError(
-                f"column {name!r}", f"is the {role}, and must be described in the schema", found='kind = "ignore"',
-                fix="declare its kind and categories or bounds",
-            )  # fmt: skip
+                f"column {name!r}", "must hold numbers that can be compared", found="a signalling NaN",
+                fix="make holes of them: None",
+            ) from None  # fmt: skip
+
+
+def _checked(how: Mapping[str, Any]) -> dict[str, Any]:
+    """What a caller says about columns, by type: names are texts that are not empty."""
+    ignore, positive, schema = how.get("ignore", ()), how.get("positive"), how.get("schema")
+    for what in (*ROLES, "kind", "person_id"):
+        if how.get(what) is not None:
+            need(how[what], str, what, "a text")
+            if not how[what]:
+                raise SettingsError(what, "must be a name", found="an empty text", fix="leave it out, or say the name")
+    if positive is not None:
+        need(positive, (str, int, float, np.generic), "positive", "a text, a number or true/false")
+    if isinstance(ignore, str) or not isinstance(ignore, Iterable):
+        need(ignore, tuple, "ignore", "a list of column names", fix='e.g. ["visit"]')
+    ignore = tuple(ignore)
+    for name in ignore:
+        need(name, str, "ignore", "a list of column names")
+    if schema is not None:
+        need(schema, Schema, "schema", "a Schema", fix="dc.Schema.from_toml(path)")
+    return {**how, "ignore": ignore}
 
 
 def _inferred(frame: pd.DataFrame, names: list[str]) -> Schema:
     """A draft that may be used as it is; one with a column of names or codes would release them as categories."""
     schema = Schema.infer(frame, names)
-    if schema.ignored:
+    if schema.notes:
         raise CohortError(
             "table",
-            "a column of identifiers, dates or free text needs a declared schema",
-            found="; ".join(f"column {c.name}: {c.reason}" for c in schema.ignored),
-            fix="leave the column out (--ignore NAME), or declare a schema",
+            "a column of identifiers or free text needs a declared schema",
+            found="; ".join(schema.notes),
+            fix="leave the column out (--ignore NAME), or declare its categories in a schema",
         )
     return schema

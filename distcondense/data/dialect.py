@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from distcondense.errors import CohortError, SettingsError
+from distcondense.errors import CohortError, SettingsError, need
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 POINT, COMMA, EITHER = ".", ",", ".,"  # the signs that may stand before a cell's decimals
@@ -46,7 +46,10 @@ class Dialect:
     @classmethod
     def of(cls, separator: str | None = None, encoding: str | None = None, decimal: str | None = None) -> Dialect:
         """Checked; a separator also by its name."""
-        sign = _WORDS.get(separator, separator) if isinstance(separator, str) else separator
+        for what, value in (("separator", separator), ("encoding", encoding), ("decimal", decimal)):
+            if value is not None:
+                need(value, str, what, "a text")
+        sign = None if separator is None else _WORDS.get(separator, separator)
         if sign is not None and not (isinstance(sign, str) and len(sign) == 1 and sign not in "\"'\r\n\0."
                                      and not sign.isalnum()):  # fmt: skip
             raise SettingsError(
@@ -152,6 +155,11 @@ def check_header(names: Sequence[str], asked: Collection[str], what: str, how: T
             what, "its first line must name the columns",
             found=f"{len(odd)} of {len(names)} fields that are numbers, dates or empty, first in column {odd[0]}",
             fix="add a header line; give every column a name, or export without row numbers",
+        )  # fmt: skip
+    if not wanted and len(names) == 1 and re.search(r"[\s:^~]", names[0].strip()):
+        raise CohortError(
+            what, "its first line must show which sign separates fields", found="one field of several words",
+            fix="state it, e.g. --separator space; a table of one column must have a name without spaces",
         )  # fmt: skip
     sayable = shown and wanted.issuperset(names[place - 1] for place in odd)
     if not sayable and found < wanted:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from distcondense.arrays import Index
 from distcondense.data.roles import ROLES
 from distcondense.data.schema import Column, Label, Schema
-from distcondense.errors import SettingsError
+from distcondense.errors import SettingsError, need
 
 _HOMES = {  # name → module:class, in the order in which they are tried; loaded on first use
     "survival": "distcondense.outcomes.survival:Survival",
@@ -152,6 +152,7 @@ def kind_names() -> tuple[str, ...]:
 
 def kind_named(name: str) -> type[Any]:
     """The kind of that name."""
+    need(name, str, "kind", "a text")
     if name not in _HOMES:
         close = get_close_matches(name, list(_HOMES), n=1, cutoff=0.5)
         raise SettingsError(

@@ -7,10 +7,13 @@ changes how everybody else's is read ("01" is 1 unless some other row holds a te
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
+import stat
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from distcondense.data.dialect import COMMA, EITHER, POINT, SEPARATORS, Dialect, Taken, check_header, pointed, taken
-from distcondense.errors import CohortError, DistcondenseWarning
+from distcondense.errors import CohortError, DistcondenseWarning, brief, os_errors, refuse_os
 
 # "None" is not here: in hospital extracts it is often an answer ("None" = test not done), not a hole.
 MISSING_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
@@ -66,19 +69,17 @@ def read_table(
     numbers: Collection[str] = (),
     exact: Collection[str] = (),
     asked: Collection[str] = (),
-    holes: Mapping[str, Sequence[str]] | None = None,
     dialect: Dialect | None = None,
 ) -> pd.DataFrame:
     """The table in a file or at a URI (s3://, gs://, …), with text that marks a hole turned into missing values.
 
     Of a CSV, the columns `text` come as they are written and the columns `numbers` as float64; a column of `numbers`
     with anything else in it comes as text that is refused in those rows. Columns `exact` come as they are written, text
-    that marks a hole too. `holes`: more texts that mark one, by column. `asked`: names that must be in its header. How
-    it was read is in the frame's attributes, and what was neither stated nor plain in a warning. Other formats have
-    types.
+    that marks a hole too. `asked`: names that must be in its header. How it was read is in the frame's attributes, and
+    what was neither stated nor plain in a warning. Other formats have types.
     """
     name = table_name(path)
-    what, suffixes = f"table {name}", "".join(Path(name).suffixes[-2:]).lower()
+    what, suffixes = f"table {brief(name)}", "".join(Path(name).suffixes[-2:]).lower()
     source = at_uri(str(path), what) if is_uri(path) else Path(path)
     if isinstance(source, Path):
         _check_file(source, what)
@@ -87,7 +88,7 @@ def read_table(
             packed = name.lower().endswith(".gz")
             how = taken(source, what, dialect or Dialect(), asked, packed=packed)
             frame = _Csv(source, what, how, packed).frame(
-                tuple(missing_markers), {*text, *exact}, numbers, exact, asked, holes or {}
+                tuple(missing_markers), {*text, *exact}, numbers, exact, asked
             )
         elif suffixes.endswith((".parquet", ".pq")):
             frame = _read_parquet(source)
@@ -116,12 +117,19 @@ def read_table(
         raise CohortError(
             what, "must have a header and rows", found="nothing to read", fix="check the export"
         ) from None
+    except OSError as error:
+        if error.errno:
+            refuse_os(error, what, "must be a readable file", CohortError)
+        raise CohortError(
+            what, f"must be readable as {suffixes.lstrip('.')}", found=type(error).__name__,
+            fix="check that the whole file was copied, and that it is what its ending says",
+        ) from None  # fmt: skip
     except Exception as error:  # readers raise many types, and their messages may quote cells: say the type only
         raise CohortError(
             what,
             f"must be readable as {suffixes.lstrip('.')}",
             found=type(error).__name__,
-            fix="open it and check its format",
+            fix="check that the whole file was copied, and that it is what its ending says",
         ) from None
     if frame.empty:
         raise CohortError(
@@ -151,11 +159,17 @@ def table_name(path: str | Path) -> str:
 
 
 def _check_file(path: Path, what: str) -> None:
-    if not path.exists():
-        raise CohortError(what, "must exist", found="no such file", fix="check the path")
-    if path.is_dir():
-        raise CohortError(what, "must be a file", found="a folder", fix="name the file inside it")
-    if path.stat().st_size == 0:
+    with os_errors(what, "must be a readable file", CohortError):
+        if not os.path.lexists(path) and os.access(path.parent, os.X_OK):
+            raise CohortError(what, "must exist", found="no such file", fix="check the path")
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise CohortError(what, "must be a file", found="a folder", fix="name the file inside it")
+        if not stat.S_ISREG(status.st_mode):
+            raise CohortError(what, "must be a regular file", found="something else", fix="name a file")
+        if not os.access(path, os.R_OK):
+            raise PermissionError(errno.EACCES, "")
+    if status.st_size == 0:
         raise CohortError(what, "must have a header and rows", found="an empty file", fix="check the export")
 
 
@@ -248,12 +262,11 @@ class _Csv:
 
     def frame(
         self, markers: tuple[str, ...], text: Collection[str], numbers: Collection[str], exact: Collection[str],
-        asked: Collection[str], holes: Mapping[str, Sequence[str]],
+        asked: Collection[str],
     ) -> pd.DataFrame:  # fmt: skip
         names = self.header(asked)
         how: dict[str, Any] = {"low_memory": False, "float_precision": "round_trip",
-                               "na_values": {name: [*markers, *holes.get(name, ())] for name in names
-                                             if name not in exact}}  # fmt: skip
+                               "na_values": {name: list(markers) for name in names if name not in exact}}  # fmt: skip
         as_text = dict.fromkeys(set(names).intersection(text), str)
         as_number = set(names).intersection(numbers).difference(text)
         frame, sign = self._typed(as_text, as_number, how)

@@ -60,6 +60,8 @@ class Values:
     def of(cls, series: pd.Series[Any], name: str) -> Values:
         if isinstance(series.dtype, pd.CategoricalDtype):
             return cls(np.asarray(series.cat.codes, np.int64), list(series.cat.categories))
+        if isinstance(series.dtype, pd.ArrowDtype):  # its lists and structs have no distinct values
+            series = series.astype(object)
         if series.dtype != object:
             found, values = pd.factorize(series)
             return cls(np.asarray(found, np.int64), list(values))
@@ -131,6 +133,8 @@ def plain_number(value: Any) -> Any:
     """Numbers of any library as Python's, whole ones as int; dates and the rest as they are."""
     if isinstance(value, np.datetime64 | np.timedelta64):
         return value
+    if isinstance(value, Decimal) and value.is_nan():
+        return float("nan")
     if isinstance(value, Decimal | Fraction):
         value = int(value) if np.isfinite(float(value)) and value == int(value) else float(value)
     return plain_value(value)
@@ -178,6 +182,8 @@ def _number(value: Any) -> float:
         return np.nan
     try:
         return float(value)
+    except ValueError:  # a Decimal that signals
+        return np.nan
     except OverflowError:
         return np.inf if value > 0 else -np.inf
 

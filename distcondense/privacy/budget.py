@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from scipy import optimize
 
-from distcondense.errors import BudgetError, SettingsError
+from distcondense.errors import BudgetError, SettingsError, need
 from distcondense.privacy.curves import exact_epsilon, gaussian_mu, grid_delta, pld_epsilon
 
 FAINTEST = 1e-2  # of the budget without choices: where less is left with them, δ is nearly all spent on the grid
@@ -17,6 +18,9 @@ SLACK = 1e-8  # relative; between what a budget allows and what it was calibrate
 
 def check_budget(*, epsilon: float | None = None, delta: float | None = None) -> None:
     """ε > 0 and 0 < δ < 1, or one clear error."""
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        if value is not None:
+            need(value, numbers.Real, name, "a number")
     if epsilon is not None and not (0 < epsilon < math.inf):
         raise SettingsError("epsilon", "must be above 0 and finite", found=f"{epsilon}", fix="typical values: 0.5 to 5")
     if delta is not None and not (0 < delta < 1):

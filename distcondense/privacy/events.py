@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import numbers
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -12,6 +12,8 @@ Kind = Literal["gaussian", "choice", "nonprivate"]  # which noise, hence how it 
 # what was asked; "table": all of it, with nothing in between
 Query = Literal["histogram", "categories", "sums", "total", "mapped", "choice", "table"]
 Unit = Literal["row", "person"]  # whose presence is protected
+LEAST_COST = 1e-18  # and 1e18 at most: beyond, squares and quotients of prices say nothing in float64
+MOST = 2**53  # of cells and picks
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,9 @@ class Event:
                 "event", "must have a delta in (0, 1) where categories are found, and 0 elsewhere",
                 found=f"delta {self.delta}, query {self.query}",
             )  # fmt: skip
-        priced = self.cost == 0 if self.kind == "nonprivate" else math.isfinite(self.cost) and self.cost > 0
-        if not (priced and self.cells >= 0 and self.picks >= 1):
+        priced = self.cost == 0 if self.kind == "nonprivate" else LEAST_COST <= self.cost <= 1 / LEAST_COST
+        counted = all(isinstance(n, numbers.Integral) and n <= MOST for n in (self.cells, self.picks))
+        if not (priced and counted and self.cells >= 0 and self.picks >= 1):
             raise SettingsError(
                 "event", "must have a finite cost above 0 (nonprivate: 0), cells of 0 or more and picks of 1 or more",
                 found=f"cost {self.cost}, cells {self.cells}, picks {self.picks}",

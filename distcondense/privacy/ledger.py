@@ -23,8 +23,11 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from distcondense.errors import RunFolderError, SettingsError
+from distcondense.errors import RunFolderError, SettingsError, os_errors
+from distcondense.outside import parse_json
 from distcondense.privacy.events import Event
+
+_WRITABLE = "must be a file that can be read and written"
 
 
 class Ledger:
@@ -101,7 +104,10 @@ class Ledger:
                 np.save(body, _plain(self._answers[number]), allow_pickle=False)
                 record = io.BytesIO()
                 np.save(record, np.array([number, zlib.crc32(body.getvalue())], np.int64), allow_pickle=False)
-                with self._beside(self.path).open("ab") as file:  # not synced: an answer that is lost stays paid for
+                with (
+                    os_errors("ledger's answers", _WRITABLE, RunFolderError),
+                    self._beside(self.path).open("ab") as file,
+                ):  # not synced: an answer that is lost stays paid for
                     file.write(record.getvalue() + body.getvalue())
 
     def kept(self, number: int) -> NDArray[Any] | None:
@@ -116,7 +122,7 @@ class Ledger:
     def _append(self, path: Path, event: Event) -> None:
         line = event_line(event)
         fresh = not path.exists()
-        with path.open("ab") as file:
+        with os_errors("ledger", _WRITABLE, RunFolderError), path.open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # held until the file closes: two runs must not share what is left
             if file.seek(0, os.SEEK_END) != self._size:
                 raise RunFolderError(
@@ -131,7 +137,7 @@ class Ledger:
             sync_folder(path.parent)
 
     def _load(self, path: Path) -> None:
-        with path.open("r+b") as file:
+        with os_errors("ledger", _WRITABLE, RunFolderError), path.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # a line that another run is writing must not look torn
             text = file.read()
             whole = text[: text.rfind(b"\n") + 1]
@@ -151,7 +157,8 @@ class Ledger:
         )  # fmt: skip
 
     def _load_answers(self, path: Path) -> None:
-        content = path.read_bytes()
+        with os_errors("ledger's answers", _WRITABLE, RunFolderError):
+            content = path.read_bytes()
         file, good = io.BytesIO(content), 0
         while good < len(content):
             try:
@@ -191,9 +198,10 @@ def sync_folder(path: Path) -> None:
 
 def read_events(path: Path) -> tuple[Event, ...]:
     """The events of a ledger on disk, which is left as it is: a line torn by a kill is not one. None where no file."""
-    if not path.is_file():
+    if not os.path.lexists(path):
         return ()
-    text = path.read_bytes()
+    with os_errors("ledger", "must be a readable file", RunFolderError):
+        text = path.read_bytes()
     return tuple(_events(text[: text.rfind(b"\n") + 1]))
 
 
@@ -206,8 +214,8 @@ def _events(lines: bytes) -> list[Event]:
     found = []
     for number, line in enumerate(lines.splitlines()):
         try:
-            found.append(Event.from_dict(json.loads(line)))
-        except (ValueError, AttributeError):
+            found.append(Event.from_dict(parse_json(line)))
+        except (ValueError, AttributeError, TypeError):
             raise RunFolderError(
                 "ledger", "must hold one event on each line", found=f"line {number + 1} unreadable",
                 fix="restore the file from a backup, or read it with the version that wrote it: what was spent is not "

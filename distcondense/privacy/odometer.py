@@ -24,7 +24,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from distcondense.errors import BudgetError, RunFolderError, SettingsError, UserError
+from distcondense.errors import BudgetError, RunFolderError, SettingsError, UserError, need
+from distcondense.outside import parse_json
 from distcondense.privacy.accountant import NoSum, membership_advantage, together
 from distcondense.privacy.budget import check_budget
 from distcondense.privacy.events import Event
@@ -83,6 +84,7 @@ class Odometer:
     """The account in the file at `path`. Threads and processes may share it: every look and every charge locks it."""
 
     def __init__(self, path: str | Path) -> None:
+        need(path, (str, Path), "odometer", "the path of an account", fix="dc.Odometer.create(path) begins one")
         self.path = Path(path)
         self.read()
 
@@ -91,8 +93,11 @@ class Odometer:
         cls, path: str | Path, *, cap: float | None = None, delta: float = DELTA, about: str = ""
     ) -> Odometer:  # fmt: skip
         """Begin an account; one that is there already is not touched. `cap`: the largest ε at δ that is allowed."""
+        need(path, (str, Path), "odometer", "the path of an account")
+        need(about, str, "about", "a text")
         path = Path(path)
         check_budget(epsilon=cap, delta=delta)
+        cap, delta = None if cap is None else float(cap), float(delta)
         head = _line({"odometer": VERSION, "delta": delta, "about": about, "when": _now()})
         capped = b"" if cap is None else _line(_linked(head, 1, {"entry": "cap", "cap": cap}))
         try:
@@ -246,7 +251,7 @@ def _lines(content: bytes, path: Path) -> list[bytes]:
         raise RunFolderError(_what(path), "must be an odometer's file", found="an empty file", fix=BACKUP)
     if not lines[-1].endswith(b"\n"):
         try:
-            json.loads(lines[-1])
+            parse_json(lines[-1])
         except ValueError:
             raise RunFolderError(
                 _what(path), "must end with a whole line", found=f"line {len(lines)} cut off",
@@ -351,7 +356,7 @@ def _line(entry: dict[str, Any]) -> bytes:
 
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        found = parse_json(line)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

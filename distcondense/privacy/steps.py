@@ -11,7 +11,6 @@ with noise σ_t·C then compose to a Gaussian mechanism with μ² = Σ_t (2√m/
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import math
@@ -25,7 +24,8 @@ import numpy as np
 from absl import logging
 from dp_accounting import rdp
 
-from distcondense.errors import BudgetError
+from distcondense.errors import BudgetError, RunFolderError, os_errors
+from distcondense.outside import OutsideError, parse_json, read_text
 from distcondense.privacy.budget import check_budget
 from distcondense.privacy.ledger import sync_folder
 
@@ -47,13 +47,21 @@ class StepRecord:
         self._known: dict[int, float] = {}
         self._fresh: list[str] = []
         self._torn = False
-        if path.exists():
-            text = path.read_text(encoding="utf-8")
+        if os.path.lexists(path):
+            text = read_text(path, "step record", RunFolderError)
             self._torn = bool(text) and not text.endswith("\n")  # killed while writing: nothing came of that line
             for line in text.split("\n")[:-1]:
-                with contextlib.suppress(ValueError):  # a torn line that a later one was written behind
-                    entry = json.loads(line)
+                try:
+                    entry = parse_json(line)
+                except OutsideError:  # a torn line that a later one was written behind
+                    continue
+                try:
                     self._keep(int(entry["step"]), float(entry["noise_multiplier"]))
+                except (KeyError, TypeError, ValueError):
+                    raise RunFolderError(
+                        "step record", "must hold a step and its noise on each line", found="a line of another shape",
+                        fix="restore steps.jsonl from a backup, or start again with --force (its cost adds up)",
+                    ) from None  # fmt: skip
 
     def enter(self, step: int, multiplier: float) -> float:
         """Note a step; the multiplier it is to be accounted with. On disk after the next `write`."""
@@ -65,7 +73,10 @@ class StepRecord:
         if not self._fresh:
             return
         fresh = not self.path.exists()
-        with open(self.path, "a", encoding="utf-8") as out:
+        with (
+            os_errors("step record", "must be writable", RunFolderError),
+            open(self.path, "a", encoding="utf-8") as out,
+        ):
             out.write("\n" * self._torn + "".join(f"{line}\n" for line in self._fresh))
             out.flush()
             os.fsync(out.fileno())

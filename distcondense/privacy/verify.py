@@ -8,14 +8,15 @@ spent is reported. What no check of a file can see: one that was forged as a who
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from distcondense.errors import RunFolderError, SettingsError, UserError
+from distcondense.errors import RunFolderError, SettingsError, UserError, brief, os_errors
+from distcondense.outside import parse_json, read_text
 from distcondense.privacy.accountant import (
+    Replay,
     advantage_with_earlier,
     membership_advantage,
     replay,
@@ -23,15 +24,17 @@ from distcondense.privacy.accountant import (
     with_earlier,
 )
 from distcondense.privacy.binding import STATEMENT, unbound
+from distcondense.privacy.budget import check_budget
 from distcondense.privacy.curves import gaussian_epsilon, pld_epsilon
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import NO_SUM, Guarantee, Privacy, shown
-from distcondense.privacy.steps import StepAccountant
+from distcondense.privacy.steps import StepAccountant, in_words
 
 ROUNDING = 1e-9
 NOISE_ROUNDING = 1e-6  # relative
 LEFT_OUT = 1e-5  # relative to 1 + ε: a ledger this far below the stated ε lacks an entry
+MOST_STEPS = 10_000_000  # more nobody counted
 DIGITS = 6
 NOTHING = "no privacy guarantee"
 CHOSEN = (
@@ -105,8 +108,9 @@ class Verified:
 def verify(path: Path) -> Verified:
     """Replay a run folder's, a release folder's or a file's ledger, and compare the files that it was made for."""
     file = statement_file(path)
+    text = read_text(file, brief(file), RunFolderError)
     try:
-        stated = json.loads(file.read_text(encoding="utf-8"))
+        stated = parse_json(text)
         guarantee = stated["guarantee"]
         if guarantee not in get_args(Guarantee):
             raise RunFolderError(
@@ -115,7 +119,8 @@ def verify(path: Path) -> Verified:
             )  # fmt: skip
         if guarantee == "none":
             return _without(stated).plus(*unbound(stated, file.parent, whole=path.is_dir()))
-        epsilon, delta = float(stated["epsilon"]), float(stated["delta"])
+        epsilon, delta = _number(stated["epsilon"]), _number(stated["delta"])
+        check_budget(epsilon=epsilon, delta=delta)
         if guarantee == "as-published":
             found = _as_published(stated, epsilon, delta)
         else:
@@ -130,10 +135,24 @@ def verify(path: Path) -> Verified:
         return found.plus(*unbound(stated, file.parent, whole=path.is_dir()))
     except UserError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError, ArithmeticError, IndexError) as error:
         raise RunFolderError(
-            str(file), "must be a privacy.json as a run writes it", found=type(error).__name__, fix="check the path"
+            brief(file), "must be a privacy.json as a run writes it", found=type(error).__name__, fix="check the path"
         ) from None
+
+
+def _number(value: Any) -> float:
+    """A finite number that the file gives as one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    return float(value)
+
+
+def _whole(value: Any, least: int = 1, most: int = MOST_STEPS) -> int:
+    """A whole number within these."""
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError
+    return value
 
 
 def statement_of_file(stated: dict[str, Any]) -> Privacy:
@@ -149,7 +168,10 @@ def _charged(stated: dict[str, Any], epsilon: float, delta: float) -> Verified:
         ("PLD (dp-accounting)", "Rényi (dp-accounting)") if found.picks else ("exact Gaussian", "PLD (dp-accounting)")
     )
     second = found.exact_or_rdp if found.picks else found.pld
-    wrong = [*_wrong_noise(events), *_wrong_unit(events, stated), *_wrong_curve(events, stated), *_wrong_words(stated)]
+    wrong = [
+        *_wrong_noise(events), *_wrong_unit(events, stated), *_wrong_curve(events, stated), *_wrong_words(stated),
+        *_wrong_facts(found, second, stated, epsilon), *_wrong_sum(stated, epsilon),
+    ]  # fmt: skip
     if found.epsilon < epsilon - LEFT_OUT * (1 + epsilon):
         wrong.append("the ledger adds up to less than the stated ε: entries were left out")
     return Verified(
@@ -199,6 +221,39 @@ def _wrong_curve(events: Sequence[Event], stated: dict[str, Any]) -> list[str]:
     return out if near else [*out, "the trade-off curve is not the one the ledger gives"]
 
 
+def _wrong_facts(found: Replay, second: float, stated: dict[str, Any], epsilon: float) -> list[str]:
+    """Parameters that the ledger decides must be what it decides; ε asked is never below what is stated."""
+    facts, out = stated["parameters"], []
+    due = {
+        "mu": found.mu, "picks": found.picks, "epsilon_by_second_accountant": second,
+        "delta_reserved_for_discrete_noise": found.delta_grid, "delta_reserved_for_found_categories": found.delta_named,
+    }  # fmt: skip
+    for name, value in due.items():
+        if name in facts and not abs(_number(facts[name]) - value) <= ROUNDING * (1 + abs(value)):
+            out.append(f"{name} among the parameters is not what the ledger gives")
+    for name, value in facts.items():
+        if name.startswith("epsilon_asked") and _number(value) < epsilon - ROUNDING:
+            out.append(f"{name} among the parameters is less than what is stated")
+        elif name not in due and not _plausible(value):
+            out.append(f"{name} among the parameters is none that a run writes")
+    return out
+
+
+def _plausible(value: Any) -> bool:
+    """A text, a number, true or false, or a list of such."""
+    return all(isinstance(one, str | int | float) for one in (value if isinstance(value, list) else [value]))
+
+
+def _wrong_sum(stated: dict[str, Any], epsilon: float) -> list[str]:
+    """ε with earlier runs: none, a number no smaller than this run's own, or one of the words for no number."""
+    both = stated["epsilon_with_earlier_runs"]
+    if both is None or (isinstance(both, str) and both in NO_SUM):
+        return []
+    if isinstance(both, str) or _number(both) < epsilon - ROUNDING:
+        return ["ε with earlier runs is none that a run writes"]
+    return []
+
+
 def _wrong_words(stated: dict[str, Any]) -> list[str]:
     """The paragraph people read must be the one its numbers make."""
     try:
@@ -234,33 +289,59 @@ def _with_folder(found: Verified, stated: dict[str, Any], internal: Path) -> Ver
 
 def _as_published(stated: dict[str, Any], epsilon: float, delta: float) -> Verified:
     """A paper's own accounting: of noisy means that share no patient, or of steps, an earlier of which is released."""
-    facts = stated["parameters"]
+    facts, wrong = stated["parameters"], _wrong_words(stated)
     if "mu" in facts:
-        mu = max(float(entry["mu"]) for entry in stated["ledger"])
-        found = {"exact Gaussian": gaussian_epsilon(mu, delta), "PLD (dp-accounting)": pld_epsilon(mu, (), delta, 0)}
-        exact, second = found.values()
+        mu = max(_number(entry["mu"]) for entry in stated["ledger"])
+        if min(_number(entry["mu"]) for entry in stated["ledger"]) <= 0:
+            raise ValueError  # no run writes that
+        if not abs(_number(facts["mu"]) - mu) <= ROUNDING * (1 + mu):
+            wrong.append("mu among the parameters is not what the ledger gives")
+        means = {"exact Gaussian": gaussian_epsilon(mu, delta), "PLD (dp-accounting)": pld_epsilon(mu, (), delta, 0)}
+        exact, second = means.values()
         return Verified(
-            "as-published", epsilon, delta, found, len(stated["ledger"]), abs(exact - second) <= 1e-3 * (1 + exact),
-            tuple(_wrong_words(stated)),
+            "as-published", epsilon, delta, means, len(stated["ledger"]), abs(exact - second) <= 1e-3 * (1 + exact),
+            tuple(wrong),
         )  # fmt: skip
-    accountant = StepAccountant(float(facts["sampling_rate"]), delta, int(facts["rows"]))
+    rate, rows, steps = _number(facts["sampling_rate"]), _whole(facts["rows"]), list[tuple[float, int]]()
     for entry in stated["ledger"]:
-        for _ in range(int(entry["count"])):
-            accountant.spend(float(entry["noise_multiplier"]))
-    last = float(stated["epsilon_at_last_step"])
+        steps.append((_number(entry["noise_multiplier"]), _whole(entry["count"])))
+    if not steps or not 0 < rate <= 1 or min(noise for noise, _ in steps) <= 0:
+        raise ValueError  # no run writes that, and no accountant counts it
+    every = StepAccountant(rate, delta, rows, ledger=steps)
+    first = _first(steps, _whole(facts["released_step"], 0, every.steps))
+    released = StepAccountant(rate, delta, rows, ledger=first)
+    last = _number(stated["epsilon_at_last_step"])
+    if _whole(facts["steps"]) != every.steps:
+        wrong.append("the ledger does not hold as many steps as are stated")
+    for name, said, due in (("last step", last, every), ("released step", epsilon, released)):
+        if not abs(said - due.epsilon()) <= ROUNDING * (1 + said):
+            wrong.append(f"ε at the {name} is not what the ledger gives")
+    if stated["worst_case_epsilon"] != in_words(every.worst_case()):
+        wrong.append("the worst case end to end is not what the ledger gives")
     return Verified(
-        "as-published", last, delta, {"RDP (dp-accounting)": accountant.epsilon()}, len(stated["ledger"]), True,
-        tuple(_wrong_words(stated)),
+        "as-published", last, delta, {"RDP (dp-accounting)": every.epsilon()}, len(stated["ledger"]), True,
+        tuple(wrong),
     )  # fmt: skip
+
+
+def _first(steps: Sequence[tuple[float, int]], most: int) -> list[tuple[float, int]]:
+    """The ledger of the first steps only."""
+    found, left = list[tuple[float, int]](), most
+    for noise, count in steps:
+        if left > 0:
+            found.append((noise, min(count, left)))
+            left -= count
+    return found
 
 
 def statement_file(path: Path) -> Path:
     """The privacy.json of a run folder or a release folder, or that file itself."""
-    for file in (path, path / STATEMENT, path / "release" / STATEMENT):
-        if file.is_file():
-            return file
+    with os_errors(brief(path), "must be readable", RunFolderError):
+        for file in (path, path / STATEMENT, path / "release" / STATEMENT):
+            if file.is_file():
+                return file
     raise RunFolderError(
-        str(path),
+        brief(path),
         "must be a run folder, its release folder or a privacy.json",
         found="none of them",
         fix="check the path",

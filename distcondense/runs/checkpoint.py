@@ -42,7 +42,7 @@ class Checkpoint:
                 return arrays, json.loads(data["facts"].tobytes())
         except FileNotFoundError:
             return None
-        except (zipfile.BadZipFile, ValueError, KeyError, OSError) as error:
+        except (zipfile.BadZipFile, ValueError, KeyError, OSError, EOFError, RecursionError) as error:
             raise RunFolderError(
                 f"checkpoint {self.path.name}",
                 "must be readable",

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from distcondense.errors import RunFolderError, brief, os_errors
 from distcondense.privacy.ledger import sync_folder
+
+
+def refuse_target(path: Path) -> None:
+    """Refuse to write where no regular file can be: into a folder that is not there, over a folder, device or link."""
+    what = f"file {brief(path)}"
+    with os_errors(what, "must be writable", RunFolderError):
+        found = os.lstat(path).st_mode if os.path.lexists(path) else None
+        if found is not None and not stat.S_ISREG(found):
+            known = "a folder" if stat.S_ISDIR(found) else "a link" if stat.S_ISLNK(found) else "no regular file"
+            raise RunFolderError(what, "must be a new or regular file", found=known, fix="say another path")
+        if not stat.S_ISDIR(os.stat(path.parent).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "")
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "")
 
 
 def write_whole(path: Path, write: Callable[[Path], object], *, mode: int | None = None) -> None:
     """`write(draft)` makes the file; it appears under its name whole or not at all, also after a power cut."""
+    refuse_target(path)
     draft = path.with_name(path.name + ".draft")
-    if mode is not None:  # readable by its owner only, from its first byte on
-        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode))
-    try:
-        write(draft)
-        with open(draft, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-        sync_folder(path.parent)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    with os_errors(f"file {brief(path)}", "must be writable", RunFolderError):
+        try:
+            if mode is not None:  # readable by its owner only, from its first byte on
+                os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode))
+            write(draft)
+            with open(draft, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+            sync_folder(path.parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise
 
 
 def write_text(path: Path, text: str) -> None:

@@ -17,12 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distcondense.errors import RunFolderError
+from distcondense.errors import RunFolderError, brief, os_errors
+from distcondense.outside import OutsideError, parse_json, read_text
 from distcondense.privacy.accountant import unite
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import event_line, new_run, read_events, sync_folder
 from distcondense.runs.checkpoint import Checkpoint
 from distcondense.runs.files import plain, write_json, write_whole
+
+# who owns a folder between two runs: killed there, any run may go on with it, and what was spent stays noted
+ABANDONED, REPLACING = NOBODY = ("abandoned", "replacing")
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,19 @@ class RunFolder:
     def holdout_entropy(self, fresh: int) -> int:
         """The coins that decide who is left out: drawn once, kept so that a resumed run leaves out the same persons."""
         path = self.internal / "holdout.json"
-        if path.exists():
-            return int(json.loads(path.read_text())["entropy"])
+        if os.path.lexists(path):
+            try:
+                return int(parse_json(read_text(path, "holdout.json", RunFolderError))["entropy"])
+            except (OutsideError, KeyError, TypeError, ValueError):
+                raise RunFolderError(
+                    "holdout.json", "must say who is left out", found="a damaged file",
+                    fix="restore it from a backup, or start again with --force (its cost adds up)",
+                ) from None  # fmt: skip
+        if read_events(self.ledger):  # who is left out was decided before anybody was read
+            raise RunFolderError(
+                "holdout.json", "must be kept: it says who is left out", found="a ledger, but no holdout.json",
+                fix="restore it from a backup, or start again with --force (its cost adds up)",
+            )  # fmt: skip
         write_json(path, {"entropy": str(fresh)})
         return fresh
 
@@ -93,15 +108,20 @@ class RunFolder:
 
     def claim(self, identity: dict[str, Any], *, resume: bool, force: bool) -> None:
         """Make the folder this run's, or say why not. Nothing is written if it cannot be."""
-        what = f"run folder {self.path}"
+        what = f"run folder {brief(self.path)}"
         if resume and force:
             raise RunFolderError(
                 what, "takes --resume or --force", found="both", fix="--resume to go on, --force to start again"
             )
-        if self.path.exists() and not self.path.is_dir():
+        if os.path.lexists(self.path) and not self.path.is_dir():
             raise RunFolderError(what, "must be a folder", found="a file", fix="choose another --out")
         mine, name = _digest(identity), new_run()
+        with os_errors(what, "must be readable and writable", RunFolderError):
+            self._claim(what, mine, name, resume=resume, force=force)
+
+    def _claim(self, what: str, mine: str, name: str, *, resume: bool, force: bool) -> None:
         self._finish_replacing()
+        self.clear_unsigned()
         owner = self._owner()
         if (
             owner is None and self.path.exists() and any(self.path.iterdir())
@@ -111,11 +131,11 @@ class RunFolder:
             )
         if force and owner is not None:
             self._set_aside()
-        elif owner is not None and owner != mine:
+        elif owner is not None and owner != mine and owner not in NOBODY:
             raise RunFolderError(what, "belongs to a run with other settings or data", found="a different run in it",
                                  fix="choose another --out, or --force to replace it")  # fmt: skip
         elif owner is not None and self.finished:
-            self.erase_key()
+            self._tidy()
             raise RunFolderError(
                 what, "holds a finished run", found="run.json", fix="choose another --out, or --force to replace it"
             )
@@ -126,15 +146,11 @@ class RunFolder:
         elif owner is not None:
             asked = read_events(self.ledger)  # it goes on under the name that accounts know it by
             name = asked[0].run if asked else self.run or name
-        try:
-            self.internal.mkdir(parents=True, exist_ok=True)
-            write_json(self.internal / "owner.json", {"identity": mine, "run": name})
-            for folder in (self.path, self.path.parent):
-                sync_folder(folder)
-        except OSError as error:
-            raise RunFolderError(
-                what, "must be writable", found=type(error).__name__, fix="choose another --out"
-            ) from None
+        self.internal.mkdir(parents=True, exist_ok=True)
+        write_json(self.internal / "owner.json", {"identity": mine, "run": name})
+        for folder in (self.path, self.path.parent):
+            sync_folder(folder)
+        self._clear_drafts()
 
     def abandon(self) -> None:
         """Undo a claim whose run failed before there was anything to resume: the folder is as it was.
@@ -144,7 +160,7 @@ class RunFolder:
         if self.checkpoint.load() is None and not self.finished and not self.ledger.exists():
             spent = self.earlier_events()
             if spent and not self._replaced.exists():  # of an unfinished run that is gone: its account stays
-                write_json(self.internal / "owner.json", {"identity": "abandoned"})
+                write_json(self.internal / "owner.json", {"identity": ABANDONED})
                 return
             self._clear()
             if self._replaced.exists():
@@ -158,8 +174,20 @@ class RunFolder:
     def finish(self, record: Any) -> None:
         """run.json marks the run as finished; its checkpoint (with the noise key) and what it replaced go."""
         write_json(self.internal / "run.json", record)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Of a finished run: its key, what it replaced and what a kill left half-written go."""
         self.erase_key()
         shutil.rmtree(self._replaced, ignore_errors=True)
+        self._clear_drafts()
+
+    def _clear_drafts(self) -> None:
+        """What a kill left half-written."""
+        for draft in (*self.path.glob("release.draft-*"), *self.path.glob("internal.draft-*")):
+            shutil.rmtree(draft, ignore_errors=True)
+        for draft in self.internal.glob("*.draft"):
+            draft.unlink(missing_ok=True)
 
     def erase_key(self) -> None:
         """Of a finished run; again by whoever comes next, in case it was killed between its last file and this."""
@@ -168,12 +196,14 @@ class RunFolder:
     def clear_unsigned(self) -> None:
         """Killed between making the folder and signing it, a run leaves empty rooms: not a run, and nobody's files."""
         if self.path.is_dir() and not (self.internal / "owner.json").exists():
-            files = {str(p.relative_to(self.path)) for p in self.path.rglob("*") if not p.is_dir()}
-            if files <= {"internal/owner.json.draft"}:
-                shutil.rmtree(self.path)
+            found = {str(p.relative_to(self.path)) for p in self.path.rglob("*")}
+            if found <= {"internal", "internal/owner.json.draft"}:
+                for name in sorted(found, reverse=True):
+                    (self.path / name).rmdir() if name == "internal" else (self.path / name).unlink()
 
     def log(self, line: str) -> None:
-        with open(self.internal / "log.txt", "a", encoding="utf-8") as out:
+        """A line of the log, where there is room for it: no run stops for its log."""
+        with contextlib.suppress(OSError), open(self.internal / "log.txt", "a", encoding="utf-8") as out:
             out.write(line + "\n")
 
     def write_release(self, fill: Callable[[Path], None]) -> None:
@@ -196,10 +226,10 @@ class RunFolder:
     def _signature(self) -> dict[str, Any]:
         """owner.json; nothing where there is none."""
         try:
-            found = json.loads((self.internal / "owner.json").read_text())
+            found = parse_json((self.internal / "owner.json").read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except ValueError:
+        except (OutsideError, IsADirectoryError):
             found = None
         return found if isinstance(found, dict) and found else {"identity": "unreadable"}
 
@@ -217,7 +247,7 @@ class RunFolder:
         draft = Path(tempfile.mkdtemp(prefix="internal.draft-", dir=self.path))
         if spent := unite(self.earlier_events(), self.read_here()):
             write_events(draft / self._earlier.name, spent)
-        write_json(draft / "owner.json", {"identity": "replacing"})
+        write_json(draft / "owner.json", {"identity": REPLACING})
         os.replace(draft, self._coming)
         sync_folder(self.path)
         if self.finished:

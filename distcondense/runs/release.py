@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from distcondense import __version__
 from distcondense.errors import ModelError, RunFolderError
+from distcondense.outside import parse_json
 from distcondense.privacy.binding import SIGNATURE, STATEMENT, bound, hash_of
 from distcondense.privacy.statement import Privacy
 from distcondense.privacy.verify import Verified, statement_file, statement_of_file, verify
@@ -116,9 +117,9 @@ def verify_release(path: Path, *, key: Path | None = None) -> Verified:
 def _wrong_label(file: Path, table: Path) -> list[str]:
     wrong = [f"the label of {table.name} is not that of the statement"]
     try:
-        due = statement_of_file(json.loads(file.read_text(encoding="utf-8"))).label()
-        label = json.loads((pq.read_schema(table).metadata or {})[LABEL.encode()])
-    except (ValueError, KeyError, OSError, AssertionError):  # pyarrow's errors are ValueErrors and OSErrors
+        due = statement_of_file(parse_json(file.read_bytes())).label()
+        label = parse_json((pq.read_schema(table).metadata or {})[LABEL.encode()])
+    except (ValueError, KeyError, OSError, AssertionError, TypeError):  # pyarrow's errors are ValueErrors and OSErrors
         return wrong
     return [] if label == plain(due) else wrong
 

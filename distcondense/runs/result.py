@@ -6,7 +6,6 @@ record (exact numbers of rows, scores) nor its identity (a digest of the data).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -17,12 +16,11 @@ import pandas as pd
 
 from distcondense.arrays import Floats
 from distcondense.data.codec import design_of
-from distcondense.data.dates import with_dates
-from distcondense.data.features import check_features
 from distcondense.data.ours import WEIGHT
 from distcondense.data.schema import Schema
 from distcondense.errors import RunFolderError, SettingsError
 from distcondense.outcomes.base import WEIGHTS, Kind, Labelled
+from distcondense.outside import parse_json
 from distcondense.privacy.accountant import advantage_with_earlier, unite, with_earlier
 from distcondense.privacy.binding import STATEMENT
 from distcondense.privacy.events import Event
@@ -35,9 +33,9 @@ from distcondense.runs.release import PAGE, SCHEMA, TABLE, label_frame, table_na
 Page = Callable[[Mapping[str, "Result"]], str]  # of all sets of a run, by their tables' names
 
 
-def table_of(features: pd.DataFrame, schema: Schema, kind: Kind, labelled: Labelled) -> pd.DataFrame:
+def table_of(features: pd.DataFrame, kind: Kind, labelled: Labelled) -> pd.DataFrame:
     """The condensed table: features, the outcome in the table's own labels, soft labels, weights."""
-    frame = with_dates(features.copy(), schema)
+    frame = features.copy()
     kind.write(frame, labelled)
     frame[WEIGHT] = 1.0 if labelled.weight is None else labelled.weight
     return frame
@@ -45,7 +43,7 @@ def table_of(features: pd.DataFrame, schema: Schema, kind: Kind, labelled: Label
 
 def schema_of(features: Schema, kind: Kind) -> Schema:
     """The condensed table's: the features, and what the columns beside them mean."""
-    return replace(features.released, outcome=kind.outcome_columns(), added=(*kind.added_columns(), WEIGHTS))
+    return replace(features, outcome=kind.outcome_columns(), added=(*kind.added_columns(), WEIGHTS))
 
 
 def labelled_of(frame: pd.DataFrame, kind: Kind) -> Labelled:
@@ -128,9 +126,7 @@ class Result:
 
     def _features(self) -> pd.DataFrame:
         features = self.frame.drop(columns=[*self.outcome, *self.kind.own_columns(), WEIGHT])
-        return (
-            features.astype(np.float64) if self.raw else design_of(check_features(features, self.schema), self.schema)
-        )
+        return features.astype(np.float64) if self.raw else design_of(features, self.schema)
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the run folder: `release/` to hand over, `internal/` for the custodian only."""
@@ -246,8 +242,8 @@ def read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return dict(parse_json(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
         raise RunFolderError(
             f"run folder {path.parent.parent}", "must hold a finished run", found=f"no readable {path.name}",
             fix="say the folder that condense wrote; --resume finishes one that was interrupted",

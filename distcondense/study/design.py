@@ -35,7 +35,6 @@ digest is salted by the study's folder (`study.cell.StudyFolder`): nobody outsid
 from __future__ import annotations
 
 import sys
-import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +49,7 @@ from distcondense.data.cohort import Facts
 from distcondense.data.outcome import kinds
 from distcondense.data.persons import Coins
 from distcondense.data.schema import nearest
-from distcondense.errors import DistcondenseWarning, SettingsError, UserError
+from distcondense.errors import DistcondenseWarning, SettingsError, UserError, brief
 from distcondense.evaluate.suite import PARTS
 from distcondense.methods.base import (
     OLD_WORDS,
@@ -63,6 +62,7 @@ from distcondense.methods.base import (
     refuse,
     takes_several,
 )
+from distcondense.outside import OutsideError, parse_toml, read_text
 from distcondense.study.entries import Entry, digest
 from distcondense.study.sources import Data, Endpoint, Source, read_data, read_odometer, wrong_sites
 
@@ -188,19 +188,11 @@ class Study:
     def from_toml(cls, path: str | Path) -> Study:
         """Read and check a study file; all that is wrong with it is said at once."""
         path = Path(path)
-        what = f"study file {path.name}"
+        what = f"study file {brief(path.name)}"
+        text = read_text(path, what, SettingsError)
         try:
-            text = path.read_text(encoding="utf-8")
-            data = tomllib.loads(text)
-        except FileNotFoundError:
-            raise SettingsError(what, "must exist", found="no such file", fix="check the path") from None
-        except OSError as error:
-            raise SettingsError(
-                what, "must be a readable file", found=type(error).__name__, fix="check the path"
-            ) from None
-        except UnicodeDecodeError:
-            raise SettingsError(what, "must be text in UTF-8", found="other bytes", fix="save it as UTF-8") from None
-        except tomllib.TOMLDecodeError as error:
+            data = parse_toml(text)
+        except OutsideError as error:
             raise SettingsError(what, "must be valid TOML", found=str(error), fix="correct that line") from None
         problems: list[str] = []
         study = _study(data, path.parent, text, problems)

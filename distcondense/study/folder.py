@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import secrets
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from distcondense.errors import RunFolderError
+from distcondense.outside import parse_json
 from distcondense.runs.files import write_whole
 from distcondense.runs.folder import RunFolder
 from distcondense.study.design import Cell
@@ -164,6 +164,11 @@ def site_identity(source: Source, endpoint: Endpoint) -> str:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file of ours; nothing where there is none."""
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(parse_json(path.read_bytes()))
     except (FileNotFoundError, NotADirectoryError):
         return {}
+    except (OSError, ValueError, TypeError):
+        raise RunFolderError(
+            f"file {path.name}", "must be as the study wrote it", found="a damaged file",
+            fix="restore it from a backup, or remove the cell's folder (its cost adds up)",
+        ) from None  # fmt: skip

@@ -27,9 +27,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from distcondense.arrays import Codes, Floats
 from distcondense.data.cohort import Cohort
-from distcondense.data.features import check_features
+from distcondense.data.features import check_features, some_names
 from distcondense.data.schema import Column, Schema
-from distcondense.errors import DistcondenseWarning, ModelError, SettingsError
+from distcondense.errors import CohortError, DistcondenseWarning, ModelError, SettingsError, need
 from distcondense.methods.base import refuse_kind
 from distcondense.methods.private import METHOD
 from distcondense.methods.private.condense import open_gate, public_side, statement_of
@@ -205,7 +205,14 @@ class PrivateModel:
         return self.model_.intercept
 
     def _codes(self, X: pd.DataFrame) -> Codes:
-        return self.model_.codes(check_features(X, self.schema_))
+        model = self.model_  # says it where nothing is fitted
+        need(X, pd.DataFrame, "X", "a pandas DataFrame")
+        if absent := [name for name in self.schema_.names if name not in X]:
+            raise CohortError(
+                "X", "must have every column of the schema", found=f"{len(absent)} missing: {some_names(absent)}",
+                fix="give the columns that the model was fitted to",
+            )  # fmt: skip
+        return model.codes(check_features(X, self.schema_))
 
 
 def _check_alone(y: Any, schema: Schema | None, person: Any, classes: tuple[Any, ...], bounds: Any) -> None:
@@ -224,7 +231,9 @@ def _cohort(
     X: pd.DataFrame, y: Any, schema: Schema | None, person: Any, classes: tuple[Any, ...],
     bounds: tuple[float, float] | None,
 ) -> Cohort:  # fmt: skip
-    frame = pd.DataFrame(X).reset_index(drop=True)
+    if schema is not None:
+        need(schema, Schema, "schema", "a Schema")
+    frame = _features(X)
     names = {*frame.columns, *(schema.names if schema is not None else ())}
     if taken := [name for name in (_TARGET, _TIME, _PERSON) if name in names]:
         raise SettingsError(
@@ -257,6 +266,15 @@ def _cohort(
     return Cohort.from_frame(frame, schema=schema, owned=True, **how)
 
 
+def _features(X: Any) -> pd.DataFrame:
+    try:
+        return pd.DataFrame(X).reset_index(drop=True)
+    except (TypeError, ValueError):
+        raise SettingsError(
+            "X", "must be a table or a Cohort", found=f"a {type(X).__name__}", fix="give a pandas DataFrame"
+        ) from None
+
+
 def _columns(given: Any) -> list[pd.Series[Any]]:
     """The columns of what a caller gave, every value as it is: NumPy would make one type of a list's values."""
     if given is None:
@@ -269,7 +287,12 @@ def _columns(given: Any) -> list[pd.Series[Any]]:
         return [pd.Series(given[name]) for name in given.dtype.names]
     if isinstance(given, np.ndarray):
         return [pd.Series(column) for column in (given.T if given.ndim == 2 else [given.ravel()])]
-    rows = list(given)
+    try:
+        rows = list(given)
+    except TypeError:
+        raise SettingsError(
+            "y and person", "must have one entry per row of X", found=f"a {type(given).__name__}", fix="give a list"
+        ) from None
     if rows and all(isinstance(row, list | tuple | np.ndarray) and len(row) == 2 for row in rows):
         return [pd.Series([row[place] for row in rows], dtype=object) for place in (0, 1)]
     return [pd.Series(rows, dtype=object)]

@@ -26,9 +26,8 @@ class Published:
 
     def refuse(self, facts: Facts, options: PublishedOptions) -> None:
         refuse_kind(self, facts.kind)
-        for one in options.against:
-            if isinstance(one, str):
-                facts.kind.learner(one)
+        if isinstance(options.reference, str) or options.reference is None:
+            facts.kind.learner(options.reference)
 
     def condense(self, cohort: Cohort, options: PublishedOptions, context: Context) -> Condensed:
         from distcondense.methods.published.condense import condense

@@ -1,0 +1,78 @@
+"""Run so many cases, shared among the ways in, and say what was found."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+
+from tests.fuzz import disks, statements, tables, texts
+from tests.fuzz.driver import Way, run_case
+
+WAYS: dict[str, tuple[Way, float]] = {  # name → way, its share of the cases
+    "csv": (tables.csv, 0.25),
+    "frames": (tables.frames, 0.26),
+    "schemas": (texts.schemas, 0.2),
+    "statements": (statements.statements, 0.1),
+    "options": (texts.options, 0.06),
+    "studies": (texts.studies, 0.07),
+    "api": (texts.api, 0.04),
+    "folders": (disks.folders, 0.008),
+    "kills": (disks.kills, 0.012),  # type: ignore[dict-item]
+}
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def fuzz(cases: int, seed: int, only: str | None = None, *, quiet: bool = False) -> dict[str, list[str]]:
+    """Faults by way; every one with the seed of its case."""
+    found: dict[str, list[str]] = {}
+    for name, (way, share) in WAYS.items():
+        if only not in (None, name):
+            continue
+        number = cases if only else max(1, round(cases * share))
+        started, faults = time.perf_counter(), list[str]()
+        for case in range(number):
+            one = seed * 1_000_003 + case
+            faults += [f"{fault} [--way {name} --case {one}]" for fault in run_case(way, one)]
+        found[name] = faults
+        if not quiet:
+            kinds = Counter(fault.partition(":")[0] for fault in faults)
+            told = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "no fault"
+            say(f"{name:<11} {number:>6} cases  {time.perf_counter() - started:>6.0f} s  {told}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--cases", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--way", choices=list(WAYS))
+    parser.add_argument("--case", type=int, help="run this one again")
+    said = parser.parse_args()
+    if said.case is not None:
+        faults = {said.way: run_case(WAYS[said.way][0], said.case)}
+    else:
+        say(f"seed {said.seed}")
+        faults = fuzz(said.cases, said.seed, said.way)
+    shown = Counter(fault.partition(" [--way")[0][:150] for one in faults.values() for fault in one)
+    first: dict[str, str] = {}
+    for one in faults.values():
+        for fault in one:
+            first.setdefault(fault.partition(" [--way")[0][:150], fault)
+    for key, count in shown.most_common(60):
+        say(f"{count:>5} × {first[key]}")
+    say(f"{sum(shown.values())} faults")
+    sys.exit(1 if shown else 0)
+
+
+if __name__ == "__main__":
+    main()

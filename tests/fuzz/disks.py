@@ -1,0 +1,250 @@
+"""Ways in 8 and 9: run folders that were damaged, disks that refuse, and kills at any file operation.
+
+A kill is an exception at the k-th file operation, after which every other operation fails too, so that no clean-up
+runs, as none does after SIGKILL. (Real SIGKILLs: tests/test_kills.py.) Operations of others, such as Arrow's own
+writing, are not seen, but the move that makes their files count is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distcondense.methods import base as methods
+from tests.fuzz.driver import Room
+from tests.fuzz.statements import releases
+from tests.shell import TARGET, write
+from tests.tiny import patients
+from tests.toys import Uniform
+
+WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod"}
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+ERRORS = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO, errno.ESTALE, errno.EFBIG, errno.EDQUOT, errno.EMFILE)
+INSTEAD = (b"[]", b"{}", b"null", b"1", b'"x"', b"[" * 9999, b'{"a": 1e400}', b"\xff", b"\0" * 50)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class Disk:
+    """Counts the file operations inside a folder, and at one of them goes wrong."""
+
+    folder: str = ""
+    at: int = -1
+    error: int | None = None  # None: a kill, and everything after it fails too
+    count: int = 0
+    dead: bool = False
+    asleep: bool = True
+
+    def touch(self) -> None:
+        if self.dead:
+            raise Killed
+        self.count += 1
+        if self.count - 1 == self.at:
+            if self.error is None:
+                self.dead = True
+                raise Killed
+            raise OSError(self.error, os.strerror(self.error))
+
+
+DISK = Disk()
+_real_fsync = os.fsync
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if event not in WATCHED or DISK is None or DISK.asleep:  # None: the interpreter is ending
+        return
+    place = arguments[0]
+    if not isinstance(place, str | bytes | os.PathLike) or DISK.folder not in os.fsdecode(place):
+        return
+    if event != "open" or (isinstance(arguments[2], int) and arguments[2] & WRITING):
+        DISK.touch()
+
+
+def _fsync(file: Any) -> None:
+    if not DISK.asleep:
+        DISK.touch()
+    _real_fsync(file)
+
+
+sys.addaudithook(_hook)
+
+
+@contextlib.contextmanager
+def trouble(folder: Path, at: int = -1, error: int | None = None) -> Iterator[Disk]:
+    """Inside, the disk goes wrong at that operation."""
+    DISK.__init__(str(folder), at, error, asleep=False)  # type: ignore[misc]
+    os.fsync = _fsync
+    try:
+        yield DISK
+    finally:
+        DISK.asleep = True
+        os.fsync = _real_fsync
+
+
+@contextlib.contextmanager
+def toy() -> Iterator[None]:
+    """The method that draws rows from the schema: a whole run in a moment."""
+    methods.register(Uniform())
+    try:
+        yield
+    finally:
+        methods.forget("uniform")
+
+
+CONDENSE = ("condense", "cohort.csv", *TARGET, "--threads", "1", "--ipc", "2", "--quiet")
+COMMANDS: dict[str, tuple[Any, ...]] = {
+    "uniform": (*CONDENSE, "--method", "uniform", "--out", "run"),
+    "published": (*CONDENSE, "--method", "published", "--epsilon", "2.5", "--steps", "3", "--out", "run"),
+    "private": (*CONDENSE, "--epsilon", "1", "--out", "run"),
+    "draft": ("schema", "infer", "cohort.csv", "--out", "draft.toml", "--force"),
+    "keys": ("privacy", "keygen", "keys"),
+    "account": ("privacy", "ledger", "account.jsonl", "--create", "--cap", "3"),
+}
+
+
+def stopped(room: Room, command: tuple[Any, ...], at: int, error: int | None) -> bool:
+    """Run it on a disk that goes wrong there; whether it got so far. Killed, it leaves what a killed process leaves."""
+    with trouble(room.path, at, error) as disk, contextlib.suppress(Killed):
+        code = room.cli(*command)
+        if error is not None and disk.count > at and code not in (0, 2):
+            room.fault("traceback", f"exit code {code} where the disk said {errno.errorcode[error]}")
+    return disk.count > at
+
+
+def usable(room: Room, name: str) -> None:
+    """After a kill the same command, with --resume where it has one, ends well and leaves a clean folder."""
+    command = COMMANDS[name]
+    if command[0] == "condense":
+        run = room.path / "run"
+        if (run / "internal" / "run.json").exists():
+            if room.cli(*command, "--resume") != 2:
+                room.fault("half-written", "a finished run was resumed")
+        elif room.cli(*command, "--resume") != 0:
+            room.fault("half-written", f"--resume does not go on ({name})")
+            return
+        room.clean(run)
+        room.no_canary_in(run)
+        if room.cli("privacy", "verify", "run") != 0:
+            room.fault("half-written", f"the resumed run does not verify ({name})")
+    elif name == "draft":
+        if room.cli(*command) != 0:
+            room.fault("half-written", "a draft cannot be written again")
+    elif name == "account" and (room.path / "account.jsonl").exists():
+        room.cli("privacy", "ledger", "account.jsonl")
+
+
+def kills(room: Room, name: str | None = None, at: int | None = None) -> bool:
+    """A kill, or a disk that refuses, at one file operation; then the same again, to the end. Whether it got so far."""
+    rng = room.rng
+    name = name or rng.choice(("uniform",) * 12 + ("draft", "draft", "keys", "account", "published", "private"))
+    at = rng.randrange(24 if name == "uniform" else 60) if at is None else at
+    write(patients(60), room.path)
+    with toy():
+        if COMMANDS[name][0] == "condense" and rng.random() < 0.3:  # a finished run lies there and is replaced
+            room.cli(*COMMANDS["uniform"])
+            command = (*COMMANDS[name], "--force")
+        else:
+            command = COMMANDS[name]
+        there = stopped(room, command, at, rng.choice(ERRORS) if rng.random() < 0.3 else None)
+        usable(room, name)
+    return there
+
+
+def folders(room: Room) -> None:
+    """A run's folder with one of its files damaged, then whatever a user might do with it."""
+    rng = room.rng
+    write(patients(60), room.path)
+    run = room.path / "run"
+    if rng.random() < 0.5:
+        release = run / "release"
+        release.mkdir(parents=True)
+        for name, content in releases()[rng.choice(("private", "published"))].items():
+            (release / name).write_bytes(content)
+        shutil.copytree(_finished(), run / "internal")
+    else:
+        shutil.copytree(_unfinished(), run)
+    there = sorted(path for path in run.rglob("*") if path.is_file())
+    for _ in range(rng.choice((1, 1, 2))):
+        _damaged(room, rng.choice(there))
+    with toy():
+        command = rng.choice((
+            (*COMMANDS["uniform"], "--resume"), (*COMMANDS["uniform"], "--force"), COMMANDS["uniform"],
+            ("privacy", "verify", "run"), ("evaluate", "run", "--data", "cohort.csv", "--parts", "fidelity"),
+            ("attack", "run", "--data", "cohort.csv", "--only", "copies"), (*COMMANDS["private"], "--resume"),
+            (*COMMANDS["published"], "--resume"),
+        ))  # fmt: skip
+        code = room.cli(*command)
+    if code == 0 and command[0] == "condense":
+        room.clean(run)
+
+
+def _damaged(room: Room, path: Path) -> None:
+    rng = room.rng
+    content = path.read_bytes() if path.is_file() else b""
+    path.unlink(missing_ok=True) if not path.is_dir() or path.is_symlink() else shutil.rmtree(path)
+    turn = rng.randrange(8)
+    if turn == 0:
+        path.mkdir()
+    elif turn == 1:
+        path.symlink_to(path.name)
+    elif turn == 2:
+        path.write_bytes(content[: rng.randrange(len(content) + 1)])
+    elif turn == 3:
+        path.write_bytes(
+            rng.choice((b"[]", b"{}", b"null", b"1", b'"x"', b"[" * 9999, b'{"a": 1e400}', b"\xff", b"\0" * 50))
+        )
+    elif turn == 4:
+        path.write_bytes(b"")
+    elif turn == 5:
+        place = rng.randrange(len(content) + 1)
+        path.write_bytes(content[:place] + bytes([rng.randrange(256)]) + content[place + 1 :])
+    elif turn == 6:
+        path.write_bytes(content + content)
+
+
+def _kept(make: Callable[[Room], Path], name: str) -> Path:
+    """A folder that is made once and copied."""
+    import atexit
+    import random
+    import tempfile
+
+    if name not in _KEPT:
+        home = Path(tempfile.mkdtemp(prefix="distcondense-fuzz-kept-"))
+        atexit.register(shutil.rmtree, home, ignore_errors=True)
+        room = Room(home, random.Random(0))
+        write(patients(60), home)
+        with toy():
+            _KEPT[name] = make(room)
+        assert not room.faults, room.faults
+    return _KEPT[name]
+
+
+_KEPT: dict[str, Path] = {}
+
+
+def _finished() -> Path:
+    def make(room: Room) -> Path:
+        room.cli(*COMMANDS["uniform"])
+        return room.path / "run" / "internal"
+
+    return _kept(make, "finished")
+
+
+def _unfinished() -> Path:
+    """Of a private run that was killed when it had asked some of its questions."""
+
+    def make(room: Room) -> Path:
+        stopped(room, COMMANDS["private"], 30, None)
+        return room.path / "run"
+
+    return _kept(make, "unfinished")

@@ -1,0 +1,153 @@
+"""A short run of `make fuzz`, and every kind of case that it, or somebody, found: they stay found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import distcondense as dc
+from distcondense.data.schema import Column, Schema
+from distcondense.errors import SchemaError, UserError
+from distcondense.outside import MOST_DEPTH, OutsideError, parse_json, parse_toml
+from tests.fuzz.__main__ import fuzz
+from tests.shell import TARGET, Call, files, refused, write
+from tests.tiny import BINARY, SCHEMA, patients
+
+SEED = 20261117
+SHORT = {"csv": 60, "frames": 60, "schemas": 60, "options": 12, "studies": 15, "api": 40}
+
+
+@pytest.mark.parametrize("way", SHORT)
+def test_hostile_input_meets_no_traceback_and_shows_no_patient(way: str) -> None:
+    assert fuzz(SHORT[way], SEED, way, quiet=True) == {way: []}
+
+
+# -- bounds of what comes from outside --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["1e400", "NaN", "-Infinity", str(2**63), "9" * 5000, "[" * 40 + "]" * 40, "[" * 99_999, "", "{"]
+)
+def test_json_beyond_the_bounds_is_refused(text: str) -> None:
+    with pytest.raises(OutsideError):
+        parse_json(text)
+    with pytest.raises(OutsideError):
+        parse_json(f'{{"a": {text}}}')
+
+
+@pytest.mark.parametrize("value", ["1e400", "nan", "9" * 30, "9" * 4400, "[" * 50 + "]" * 50, "[" * 5000 + "]" * 5000])
+def test_toml_beyond_the_bounds_is_refused(value: str) -> None:
+    with pytest.raises(OutsideError):
+        parse_toml(f"a = {value}")
+
+
+def test_what_is_within_the_bounds_is_read() -> None:
+    deep = "[" * (MOST_DEPTH - 1) + "]" * (MOST_DEPTH - 1)
+    assert parse_json(deep)
+    assert parse_json(str(2**63 - 1)) == 2**63 - 1
+
+
+@pytest.mark.parametrize("kind", ["integer", "continuous"])
+def test_bounds_that_no_array_holds_are_refused_with_the_schema(kind: Any) -> None:
+    for bound in (1e20, 1e308, -1e308, 10**5000, np.inf, 1j, np.timedelta64(1)):
+        with pytest.raises(SchemaError, match="must be a number within"):
+            Schema((Column("a", kind, low=0, high=bound),))
+
+
+# -- targets and folders ----------------------------------------------------------------------------------------------
+
+
+def test_a_draft_replaces_regular_files_only(call: Call, tmp_path: Path) -> None:
+    write(patients(12), tmp_path)
+    (tmp_path / "link").symlink_to("schema.toml")
+    (tmp_path / "room").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    before = files(tmp_path)
+    for target in ("link", "room", "pipe", "/dev/null", ".", "no/such/place", "x" * 300, "schema.toml/x"):
+        refused(call("schema", "infer", "cohort.csv", "--out", target, "--force"))
+    assert files(tmp_path) == before
+    assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("word", ["x" * 300, "x" * 5000, "a/" * 3000])
+def test_an_argument_that_is_too_long_for_a_path_is_refused(call: Call, tmp_path: Path, word: str) -> None:
+    write(patients(12), tmp_path)
+    refused(call("condense", word, *TARGET))
+    refused(call("condense", "cohort.csv", *TARGET, "--out", word))
+    refused(call("schema", "check", word))
+    refused(call("privacy", "verify", word))
+    refused(call("study", word))
+
+
+def test_an_audit_that_could_not_be_written_is_refused_before_the_work(call: Call, tmp_path: Path) -> None:
+    refused(call("attack", "audit", "--out", "no/such/place.json"), "no such file or folder")
+    refused(call("attack", "audit", "--threads", "0"), "at least 1")
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{}", b"null", b"[" * 99_999, b'{"identity": 1e400}', b"\xff", None])
+def test_a_folder_with_a_damaged_owner_is_refused_in_words(call: Call, tmp_path: Path, content: bytes | None) -> None:
+    write(patients(12), tmp_path)
+    owner = tmp_path / "run" / "internal" / "owner.json"
+    owner.parent.mkdir(parents=True)
+    owner.mkdir() if content is None else owner.write_bytes(content)
+    refused(call("condense", "cohort.csv", *TARGET, "--out", "run", "--resume"), "belongs to")
+
+
+def test_a_loop_of_links_is_no_folder_and_no_file(call: Call, tmp_path: Path) -> None:
+    write(patients(12), tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    refused(call("condense", "loop", *TARGET))
+    refused(call("condense", "cohort.csv", *TARGET, "--out", "loop"))
+    refused(call("condense", "cohort.csv", *TARGET, "--out", "loop/run"))
+    refused(call("privacy", "verify", "loop"))
+
+
+# -- the API ----------------------------------------------------------------------------------------------------------
+
+COHORT = dc.Cohort.from_frame(patients(12), schema=SCHEMA, **BINARY)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: dc.condense(patients(12)),
+        lambda: dc.condense(COHORT, epsilon="1"),
+        lambda: dc.condense(COHORT, out=3),
+        lambda: dc.condense(COHORT, odometer=3.5),
+        lambda: dc.condense(COHORT, ipc=2**63),
+        lambda: dc.condense(COHORT, threads="all"),
+        lambda: dc.Cohort.from_frame(patients(12), target=3),
+        lambda: dc.Cohort.from_frame(patients(12), target="died", person_id=""),
+        lambda: dc.Cohort.from_frame(patients(12), target="died", ignore="age"),
+        lambda: dc.Cohort.from_frame(patients(12), target="died", schema={}),
+        lambda: dc.Cohort.from_frame(patients(12).assign(x=Decimal("sNaN")), target="died"),
+        lambda: dc.Cohort.from_frame(patients(12).assign(x=1j), target="died"),
+        lambda: dc.Cohort.from_frame(patients(12).assign(x=[[1]] * 12), target="died", person_id="x"),
+        lambda: dc.PrivateModel().fit(3),
+        lambda: dc.PrivateModel().fit(patients(12)[["age"]], 3, schema=SCHEMA.only(["age"])),
+        lambda: dc.Odometer(3),
+        lambda: dc.evaluate(COHORT, 3),
+        lambda: Schema.from_dict([]),
+        lambda: Schema.from_toml(3),
+    ],
+)
+def test_a_call_with_another_type_is_refused_in_words(call: Callable[[], Any]) -> None:
+    with pytest.raises(UserError, match="must"):
+        call()
+
+
+def test_a_model_asked_about_a_frame_without_a_column_names_it() -> None:
+    model = dc.PrivateModel(epsilon=np.float32(8.0)).fit(patients(400)[["age", "crp"]], patients(400)["died"],
+                                                        schema=SCHEMA.only(["age", "crp"]))  # fmt: skip
+    assert model.privacy_.epsilon is not None
+    with pytest.raises(UserError, match="1 missing: 'crp'"):
+        model.predict(pd.DataFrame({"age": [50]}))
+    with pytest.raises(UserError, match="DataFrame"):
+        model.predict([[50, 1.0]])
