@@ -110,10 +110,12 @@ def condense(
         theorem; `noise=False` adds none).
     options: the method's own, e.g. `ipc`, `epsilon`, `delta`, `seed`; one that is not its own is refused.
         `ipc`: private also takes a list: all sets come from one read of the patients, for one ε, as `Results`.
-        `reference`: a learner of the outcome's kind ("xgb", "cox", "aft", …). Published also takes a fitted XGBoost,
-        LightGBM or scikit-learn tree model, or a callable rows → scores, both over the columns of `dc.design(cohort)`;
-        `link` says what its scores are. Private fits a model of its own, and the name only says what students the rows
-        are for. A callable is called from several threads at once in process; say threads=1 if it cannot stand that.
+        `reference`: a learner of the outcome's kind ("xgb", "logistic", "svm", "cox", "aft", …). Published also takes a
+        fitted XGBoost, LightGBM or scikit-learn tree model, or a callable rows → scores, both over the columns of
+        `dc.design(cohort)`; `link` says what its scores are. Private fits a model of its own, and the name only says
+        what students the rows are for. Several, reference=("xgb", "logistic", "svm"): published condenses against all
+        of them at once, private lets only students of these kinds choose its rows; each gets its scores. A callable is
+        called from several threads at once in process; say threads=1 if it cannot stand that.
     cluster: spread a method's Jacobian over Ray (`dc.Cluster()` starts one here); same result to the bit.
     odometer: the account of these patients (`dc.Odometer`, or its path), which every run on them shares: this one is
         charged before it reads anybody, and refused where that is over the custodian's cap.
@@ -438,7 +440,7 @@ def _run(
     kind, earlier = cohort.outcome.kind, context.earlier()
     results = {
         ipc: Result(
-            frame=table_of(one.frame, kind, one.labelled), schema=schema_of(one.schema, kind), kind=kind,
+            frame=table_of(one.frame, one.schema, kind, one.labelled), schema=schema_of(one.schema, kind), kind=kind,
             privacy=one.privacy, raw=one.raw, identity=identity, internal=record | scored[ipc], earlier=earlier,
             covered=one.covered, page=released_page,
         )
@@ -491,6 +493,14 @@ def _scored(
         known, note = measured(home, seed=seed, threads=threads, must=must, known=known)
         scores = [score.to_dict() for score in known]
         found[ipc] = {"ipc": ipc, "rows": len(home.rows), "scores": scores, "scores_note": note}
+        if home.others:  # condensed against several references: a student of each
+            apart = {
+                name: measured(one, seed=seed, threads=threads, must=must)[0]
+                for name, one in home.by_reference().items()
+            }
+            found[ipc]["scores_by_reference"] = {
+                home.learner.name: scores, **{name: [one.to_dict() for one in own] for name, own in apart.items()}
+            }  # fmt: skip
     return found
 
 

@@ -1043,3 +1043,35 @@ def sums_by_part(values, part, label, person, most, parts, classes, beta, reach)
         for p, c, k in itertools.product(range(parts), range(classes), range(width + 1)):
             total[p][c][k] += own[p][c][k] / max(length, 1.0)
     return total
+
+
+# -- dates ------------------------------------------------------------------------------------------------------------
+
+
+def birthdays_passed(born: Any, day: Any) -> int:
+    """Completed years between two dates, by counting anniversaries; that of a 29th of February is the 1st of March."""
+    years = 0
+    while (day.year, day.month, day.day) >= (born.year + years + 1, born.month, born.day):
+        years += 1
+    return years
+
+
+# ---- several references ----------------------------------------------------------------------------------------
+
+
+def central_differences(scores, X, widths):
+    """Eq. 7 for any model, a coordinate at a time: (f(x + ε_j e_j) − f(x − ε_j e_j))/2ε_j."""
+    out = np.zeros(X.shape)
+    for j, width in enumerate(widths):
+        up, down = X.copy(), X.copy()
+        up[:, j] += width
+        down[:, j] -= width
+        out[:, j] = (scores(up).astype(float) - scores(down).astype(float)) / (2 * float(width))
+    return out
+
+
+def joint_gradient(parts):
+    """1/K Σ_k g_k/ℓ_k(X₀) and the loss, from (first loss, gradient, loss) of each reference."""
+    K, rows, columns = len(parts), len(parts[0][1]), len(parts[0][1][0])
+    G = [[sum(g[i][j] / first for first, g, _ in parts) / K for j in range(columns)] for i in range(rows)]
+    return G, sum(loss / first for first, _, loss in parts) / K

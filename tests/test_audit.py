@@ -360,7 +360,7 @@ def test_the_verdict_tells_a_chance_excess_from_a_doubt_and_from_a_refutation():
 
 def test_every_auditor_names_its_pairs_and_its_guarantee():
     assert {name: auditor.guarantee for name, auditor in AUDITORS.items()} == {
-        "private": "end-to-end", "published": "as-published",
+        "private": "end-to-end", "published": "as-published", "dp-geng": "end-to-end",
     }  # fmt: skip
     assert AUDITORS["private"].neighbours == (
         OUTLIER, UNSEEN, ALONE, MANY, EARLY, SEVERAL, FAR, CHOICE, PAIR, UNLISTED,
@@ -369,7 +369,7 @@ def test_every_auditor_names_its_pairs_and_its_guarantee():
 
 
 def test_wrong_questions_are_refused_before_any_run():
-    with pytest.raises(SettingsError, match="one of private, published"):
+    with pytest.raises(SettingsError, match="one of private, published, dp-geng"):
         run_audit(method="none")
     with pytest.raises(SettingsError, match="20 or more"):
         run_audit(runs=5)
@@ -457,6 +457,35 @@ def test_the_one_run_audit_sees_missing_noise(short, monkeypatch):
     monkeypatch.setattr(noise, "discrete_gaussian", lambda sums, scale: honest(sums, scale / 16))
     found = run_audit(epsilon=1.0, delta=1e-6, runs=20, canaries=200, neighbours=[])
     assert exceeded(found), found.lines()
+
+
+# ---- dp-geng
+
+
+def test_the_intact_dp_geng_passes_an_audit_that_could_see():
+    found = run_audit(method="dp-geng", epsilon=4.0, runs=100, neighbours=[OUTLIER, MANY])
+    assert found.passed, found.lines()
+    assert not exceeded(found)
+    assert max(f.power for f in found.findings) > 0.2
+    assert found.problems == ()
+
+
+def test_dp_geng_without_its_noise_or_with_half_of_it_is_caught(monkeypatch):
+    honest = noise.discrete_gaussian
+    for broken in (lambda sums, scale: sums.copy(), lambda sums, scale: honest(sums, scale / 2)):
+        monkeypatch.setattr(noise, "discrete_gaussian", broken)
+        found = run_audit(method="dp-geng", epsilon=8.0, runs=300, neighbours=[OUTLIER])
+        assert exceeded(found), found.lines()
+        assert not found.passed
+
+
+@pytest.mark.parametrize(("clip", "neighbour"), [("_shrink", MANY), ("_lengths", OUTLIER)])
+def test_dp_geng_without_a_clip_is_caught(clip, neighbour, monkeypatch):
+    """Of a person's sum, and of one row: features and gradients are a thousand times longer than what is paid for."""
+    monkeypatch.setattr(behind, clip, lambda length, *_: np.ones(len(length)))
+    found = run_audit(method="dp-geng", epsilon=1.0, runs=20, canaries=0, neighbours=[neighbour])
+    assert any(problem.startswith("SENSITIVITY: one person moved a sum") for problem in found.problems)
+    assert not found.passed
 
 
 # ---- published

@@ -464,6 +464,47 @@ def test_the_promise_goes_with_the_variant() -> None:
     assert options_of(trust_inferred_schema=True).promise == "conditional"
 
 
+# -- tables with holes and rules, in every way of clustmix and kde-knn ------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:NO PRIVACY:distcondense.errors.DistcondenseWarning")
+@pytest.mark.parametrize(
+    "how",
+    [QUICK, THEOREM, {"method": "kde-knn", "ipc": 6, "threads": 1, "neighbours": 3}],
+    ids=["paper", "theorem", "kde"],
+)
+def test_released_rows_are_legal_have_the_schema_s_holes_and_obey_its_rules(how: dict[str, Any]) -> None:
+    columns = {
+        "sex": {"kind": "binary", "categories": ["f", "m"]},
+        "weeks": {"kind": "integer", "low": 0, "high": 42, "missing": "indicator"},
+        "group": {"kind": "categorical", "categories": [1, 2, 3], "missing": "category"},
+        "height": {"kind": "continuous", "low": 140, "high": 210, "decimals": 0},
+        "kilos": {"kind": "continuous", "low": 35, "high": 200, "step": 0.5},
+        "bmi": {"kind": "continuous", "low": 5, "high": 110, "decimals": 1},
+        "died": {"kind": "binary", "categories": [0, 1]},
+    }
+    rules = [
+        {"derived": "bmi", "formula": "kilos / (height / 100) ** 2"},
+        {"if": 'sex == "m"', "then": "weeks is missing"},
+    ]
+    schema = Schema.from_dict({"columns": columns, "rules": rules})
+    rng, n = np.random.default_rng(0), 1500
+    frame = pd.DataFrame({"sex": rng.choice(["f", "m"], n), "height": rng.integers(150, 200, n)})
+    frame["weeks"] = np.where((frame["sex"] == "m") | (rng.random(n) < 0.4), np.nan, rng.integers(1, 42, n))
+    frame["group"] = rng.choice([1, 2, 3, None], n)
+    frame["kilos"] = np.round(rng.uniform(45, 120, n) * 2) / 2
+    frame["bmi"] = np.round(frame["kilos"] / (frame["height"] / 100) ** 2, 1)
+    frame["died"] = (rng.random(n) < 1 / (1 + np.exp(-(frame["bmi"] - 26) / 4))).astype(int)
+    cohort = Cohort.from_frame(frame, target="died", schema=schema)
+    result = dc.condense(cohort, **how, **({} if how["method"] == "kde-knn" else {"epsilon": 8.0}))
+    made = result.frame
+    assert len(made)
+    assert set(made["died"]) == {0, 1}
+    checked = dc.data.features.check_features(made, schema.without(["died"]))  # refuses what is not legal
+    assert dc.data.rules.Rules.of(schema.without(["died"])).holds(checked).all()
+    assert made.loc[made["sex"] == "m", "weeks"].isna().all()
+
+
 # -- broken builds are caught -----------------------------------------------------------------------------------------
 
 CLAIM, RUNS, SURE = 4.0, 80, 0.9999

@@ -655,7 +655,7 @@ def test_whoever_dies_stalls_or_answers_in_whatever_order_the_bits_are_the_same(
 
 
 def test_a_worker_that_hangs_alone_is_replaced_after_the_stated_time() -> None:
-    played = scene([Life(stalls_at=1), Life()], patience=40, backoff=0)
+    played = scene([Life(stalls_at=1), Life()], hung_after=40, backoff=0)
     assert 40 < played.step() < 50
     played.step(1)
     assert played.dispatcher.tally.causes == ["no answer within 40 s"]
@@ -664,17 +664,17 @@ def test_a_worker_that_hangs_alone_is_replaced_after_the_stated_time() -> None:
 
 
 def test_workers_that_all_hang_are_replaced_and_a_slow_one_is_left_alone() -> None:
-    played = scene([Life(stalls_at=1), Life()], [Life(stalls_at=2), Life()], patience=40, backoff=0)
+    played = scene([Life(stalls_at=1), Life()], [Life(stalls_at=2), Life()], hung_after=40, backoff=0)
     played.step()
     played.step(1)
     assert set(played.dispatcher.tally.causes) == {"no answer within 40 s"}
-    slow = scene(Life(stalls_at=1, wakes=39.0), patience=40)
+    slow = scene(Life(stalls_at=1, wakes=39.0), hung_after=40)
     slow.step()
     assert slow.dispatcher.tally.causes == []
 
 
 def test_a_crew_that_hangs_for_ever_ends_the_run_in_words() -> None:
     lives = [Life(stalls_at=1), *[Life(stalls_at=0)] * 9]
-    played = scene(lives, patience=40, backoff=0, max_restarts=2)
+    played = scene(lives, hung_after=40, backoff=0, max_restarts=2)
     with pytest.raises(ClusterError, match=r"lost 3 times in a row: no answer within 40 s"):
         played.step()

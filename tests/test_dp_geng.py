@@ -130,12 +130,13 @@ def test_a_trained_network_has_learned_its_rows_and_its_features_are_centred():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(600, 4))
     label = (rows[:, 0] + rows[:, 1] > 0).astype(np.int64)
-    net = trained(rows, label, 2, hidden=8, features=4, epochs=150, seed=(0, 1))
+    chance = np.eye(2)[label]
+    net = trained(rows, chance, hidden=8, features=4, epochs=150, seed=(0, 1))
     assert (np.argmax(net.logits(rows), axis=1) == label).mean() > 0.9
     assert np.abs(net.features(rows).mean(0)).max() < 1e-9
-    again = trained(rows, label, 2, hidden=8, features=4, epochs=150, seed=(0, 1))
+    again = trained(rows, chance, hidden=8, features=4, epochs=150, seed=(0, 1))
     assert again.w1.tobytes() == net.w1.tobytes()
-    assert trained(rows, label, 2, hidden=8, features=4, epochs=150, seed=(0, 2)).w1.tobytes() != net.w1.tobytes()
+    assert trained(rows, chance, hidden=8, features=4, epochs=150, seed=(0, 2)).w1.tobytes() != net.w1.tobytes()
 
 
 def test_cells_are_the_codecs_numbers_of_their_middles_and_go_back_to_legal_rows(encoding):

@@ -89,6 +89,7 @@ METHOD_PLACES = {
     "evaluate/audit/__init__.py": "the registry of auditors: an audit knows the mechanism it attacks",
     "evaluate/audit/private.py": "the auditor of that method",
     "evaluate/audit/published.py": "the auditor of that method",
+    "evaluate/audit/dp_geng.py": "the auditor of that method, beside that of its generator",
     "evaluate/audit/worlds.py": "what that auditor looks at: the method's own plan",
     "methods/dp_geng/generator.py": "its generator is that method's sampler (paper 001 leaves it open)",
     "__init__.py": "public names: dc.PrivateModel is an estimator of its own",
@@ -101,6 +102,7 @@ METHOD_PLACES = {
 KIND_PLACES = {
     "data/outcome.py": "the registry",
     "data/schema.py": "kinds of *columns* share the words binary and continuous",
+    "data/draft.py": "kinds of columns",
     "data/codec.py": "kinds of columns",
     "data/populations.py": "schemas of simulated cohorts: kinds of columns",
     "data/datasets.py": "schemas of simulated cohorts: kinds of columns",

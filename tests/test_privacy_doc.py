@@ -51,7 +51,7 @@ MODELLING = (
 # … but for these, which are about students and candidate sets: post-processing, or no part of the private method
 AFTERWARDS = {
     "distcondense/methods/private/joint.py": {"ROUNDS", "FACTOR", "THRICE"},
-    "distcondense/outcomes/binary.py": {"RARE", "SURE", "CHANCE", "UNEVEN", "EXTREME"},
+    "distcondense/outcomes/binary.py": {"RARE", "SURE", "CHANCE", "UNEVEN", "EXTREME", "VECTORS"},
     "distcondense/outcomes/multiclass.py": {"TREES", "LEAST_CANDIDATES"},
     "distcondense/outcomes/continuous.py": {"TREES", "RESIDUAL"},
     "distcondense/outcomes/survival.py": {"PARTS", "INFLATED", "FOLLOWED", "MOMENTS"},

@@ -90,7 +90,9 @@ def test_rounds_are_picked_on_validation(binary):
 
 def test_a_learner_is_asked_of_the_kind_of_outcome_it_is_for(binary, survival):
     for name in ("aft", "cox"):
-        with pytest.raises(SettingsError, match=r"for a binary outcome must be one of xgb. .*Fix: say xgb"):
+        with pytest.raises(
+            SettingsError, match=r"for a binary outcome must be one of xgb, logistic, svm. .*Fix: say xgb"
+        ):
             binary.outcome.kind.learner(name)
     with pytest.raises(SettingsError, match="for a survival outcome must be one of cox, aft"):
         survival.outcome.kind.learner("xgb")

@@ -103,7 +103,7 @@ def on_crew(
     public = public_side(table.facts, OPTIONS)
     job = Job(table, public.cells, public.side.objective, COINS, public.rows_per_person, 8, "played")
     hands = Played(job, size, fate)
-    crew = RowCrew(hands, job, config or Cluster(backoff=0, patience=30), clock=hands.clock)
+    crew = RowCrew(hands, job, config or Cluster(backoff=0, hung_after=30), clock=hands.clock)
     crew.open()
     rows = ShardedRows(crew, [one.size for one in public.cells], public.side.objective, public.rows_per_person)
     names = [one.column.name for one in public.cells]
@@ -156,7 +156,9 @@ def test_a_worker_that_is_lost_again_and_again_ends_the_run_with_its_cause(
     table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
     for end, words in (("die", "its process died"), ("hang", "no answer within 30 s")):
         with pytest.raises(ClusterError, match=words) as error:
-            on_crew(exact, table, 1, dict.fromkeys(range(1, 60), end), Cluster(backoff=0, patience=30, max_restarts=2))
+            on_crew(
+                exact, table, 1, dict.fromkeys(range(1, 60), end), Cluster(backoff=0, hung_after=30, max_restarts=2)
+            )
         assert "--resume" in str(error.value)
 
 
@@ -184,7 +186,7 @@ def test_two_actors_of_which_one_is_stopped_give_the_integers_of_memory(exact: l
     job = Job(
         table, public.cells, public.side.objective, COINS, public.rows_per_person, 8, "ray", str(tmp_path / "scratch")
     )
-    config = Cluster(address="local", actors=2, backoff=0, patience=20)
+    config = Cluster(address="local", actors=2, backoff=0, hung_after=20)
     with connected(config, cpus=2) as session:
         hands = RayHands(session, config, job)
         crew = RowCrew(hands, job, config, meter=RowMeters())

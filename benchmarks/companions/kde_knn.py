@@ -125,11 +125,11 @@ def encoded(made: Condensed, codec: Codec) -> Any:
 
 
 def mixed(real: Any, label: Any, rows: Any, labels: Any, scored: Any, seed: int) -> Iterator[dict[str, Any]]:
-    """Table 5: so much of each, of the size of the real part."""
-    rng, n = np.random.default_rng([seed, 5]), len(real)
+    """Table 5: so much of each, of as many rows in all as there are of both."""
+    rng, n = np.random.default_rng([seed, 5]), min(len(real), len(rows))
     for share in (0, 20, 40, 60, 80, 100):
-        few = min(round(n * share / 100), len(rows))
-        ours, theirs = rng.permutation(len(rows))[:few], rng.permutation(n)[: n - round(n * share / 100)]
+        few = round(n * share / 100)
+        ours, theirs = rng.permutation(len(rows))[:few], rng.permutation(len(real))[: n - few]
         together = np.concatenate([rows[ours], real[theirs]]), np.concatenate([labels[ours], label[theirs]])
         yield from ({"table": "5", "way": f"{share}% synthetic", **one} for one in scored(*together, ("SVM (rbf)",)))
 

@@ -108,14 +108,14 @@ def cluster_of(ray: str | None, **knobs: Any) -> Cluster | None:
 
     said = {name: value for name, value in knobs.items() if value is not None}
     if ray is not None:
-        cluster = Cluster(address=ray, **said)
+        cluster = Cluster(address=ray, **{name.removeprefix("actor_"): value for name, value in said.items()})
         if not cluster.starts_here:
             from distcondense.cluster.ray.session import probe
 
             probe(cluster)
         return cluster
     if said:
-        names = ", ".join(f"--{name.replace('_', '-')}".replace("--patience", "--actor-patience") for name in said)
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in said)
         raise SettingsError(names, "is about Ray", found="no --ray", fix="add --ray, or leave it out")
     return None
 

@@ -45,6 +45,7 @@ from distcondense.methods.base import (
     types_of,
 )
 
+_REPEATED: set[str] = set()  # options that take one text, or several
 TABLE, RAY, RUN = "The table", "Ray", "The run"
 
 
@@ -103,7 +104,7 @@ def fixed(
     ] = None,
     num_cpus: Annotated[float | None, typer.Option(help="Cores of each actor (1).", rich_help_panel=RAY)] = None,
     num_gpus: Annotated[float | None, typer.Option(help="GPUs of each actor (0).", rich_help_panel=RAY)] = None,
-    actor_patience: Annotated[
+    hung_after: Annotated[
         float | None,
         typer.Option(help="Seconds without an answer after which an actor counts as hung and is replaced (300).",
                      rich_help_panel=RAY),
@@ -131,12 +132,13 @@ def fixed(
 
     if quiet:  # they are in run.json
         warnings.simplefilter("ignore", DistcondenseWarning)
-    said = {name: value for name, value in more.items() if value is not None and value != []}
+    said = {name: one_or_all(value) if name in _REPEATED else value
+            for name, value in more.items() if value is not None and value != []}  # fmt: skip
     refuse_old_words(said)
     columns = {role: said.pop(role) for role in ROLES if role in said}
     chosen = method_named(said.pop("method", default_method()))
     options = options_of(chosen, said)
-    cluster = cluster_of(ray, actors=actors, num_cpus=num_cpus, num_gpus=num_gpus, patience=actor_patience)
+    cluster = cluster_of(ray, actors=actors, num_cpus=num_cpus, num_gpus=num_gpus, hung_after=hung_after)
     how = markers(missing_marker) | written(separator, encoding, decimal)
     known = Schema.from_toml(schema) if schema else None
     goal = Goal.of(positive=positive, kind=kind, **columns)
@@ -213,8 +215,11 @@ def _method_options() -> list[inspect.Parameter]:
         said = len(defaults[name]) == 1 and entry.default not in (None, ()) and not isinstance(entry.default, bool)
         default = f" ({_shown(entry.default)})" if said else ""
         flag = (f"--{name.replace('_', '-')}",) if entry.default is False else ()  # else --x and --no-x
-        more = {"parser": whole_numbers, "metavar": "INTEGER[,INTEGER…]"} if one_or_list(hint) else {}
-        found.append(_parameter(name, _plain_type(hint), entry.metadata["about"] + default, panel, flag, **more))
+        texts = any(any_length(one) and get_args(one)[0] is str for one in get_args(hint))
+        _REPEATED.update([name] if texts else [])
+        more = {"parser": whole_numbers, "metavar": "INTEGER[,INTEGER…]"} if one_or_list(hint) and not texts else {}
+        kind = list[str] if texts else _plain_type(hint)
+        found.append(_parameter(name, kind, entry.metadata["about"] + default, panel, flag, **more))
     found += [
         inspect.Parameter(
             old,
@@ -253,6 +258,12 @@ def bytes_of(said: str) -> int:
     if found is None or not 0 < number < 1e6 * 2**40:
         raise SettingsError("memory", "must be a number of bytes", found=repr(said), fix="say 2GB, or 500MB")
     return int(number * (1024 if found[3] else 1000) ** " kmgt".index(found[2].lower() or " "))
+
+
+def one_or_all(said: list[str]) -> Any:
+    """Texts that were said one by one, or with commas between them; the text itself where there is only one."""
+    texts = tuple(part.strip() for one in said for part in one.split(","))
+    return texts if len(texts) > 1 else texts[0]
 
 
 def _plain_type(hint: Any) -> Any:

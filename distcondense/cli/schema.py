@@ -24,7 +24,7 @@ def schema_infer(
 ) -> None:
     """Draft a schema from a table, for a person to check and edit. It is marked as inferred."""
     from distcondense.data.dialect import Dialect
-    from distcondense.data.schema import Schema
+    from distcondense.data.draft import draft
     from distcondense.data.tables import read_table
     from distcondense.runs.files import refuse_target, write_text
 
@@ -33,7 +33,10 @@ def schema_infer(
         if os.path.lexists(out) and not force:
             raise SettingsError(f"schema file {out}", "exists already", found="a file", fix="--force to replace it")
     dialect = Dialect(**written(separator, encoding, decimal))
-    text = Schema.infer(read_table(table, dialect=dialect, **markers(missing_marker))).to_toml()
+    found = draft(read_table(table, dialect=dialect, **markers(missing_marker)))
+    text = found.to_toml()
+    for line in found.hints:
+        typer.echo(f"hint: {line}", err=True)
     if out is None:
         typer.echo(text, nl=False)
         return
@@ -53,8 +56,10 @@ def schema_check(
     """Check a schema, and a table against it; how many rows break each of its rules is said, not refused."""
     from functools import partial
 
+    from distcondense.data.dates import with_computed
     from distcondense.data.dialect import Dialect
     from distcondense.data.features import check_features
+    from distcondense.data.missing import hints
     from distcondense.data.ours import refuse_ours
     from distcondense.data.reading import read_csv_cells
     from distcondense.data.rules import Rules
@@ -70,11 +75,14 @@ def schema_check(
         read = partial(read_csv_cells, table, known) if is_csv(table) else partial(read_table, table)
         frame = read(dialect=Dialect(**written(separator, encoding, decimal)), **markers(missing_marker))
         refuse_ours(set(frame.columns).difference(c.name for c in known.added))  # a release fits its own schema
-        absent = [n for n in known.names if n not in frame]
+        absent = [n for n in known.in_table if n not in frame]
         if absent:
             raise CohortError(f"table {table.name}", "must have every column of the schema",
                               found=f"{len(absent)} missing: {', '.join(map(repr, absent[:8]))}",
                               fix="add the columns or take them out of the schema")  # fmt: skip
+        frame = with_computed(frame, known)
+        for hint in hints(frame, known):
+            typer.echo(f"hint: {hint}", err=True)
         broken = rules.broken(check_features(frame, known))
     typer.echo(f"{schema}: {len(known.columns)} columns, {known.origin}" + (f"; {table} fits" if table else ""))
     for rule, rows in broken:

@@ -22,7 +22,7 @@ class Cluster:
     backoff: float = 0.5  # seconds before an actor's first restart; doubles with each further one
     start_timeout: float = 60  # seconds without room for a single actor, before the run gives up; ten times as many
     # for one that has its cores and is starting: a busy machine is slow, and a large model takes its time
-    patience: float = 300  # seconds without an answer, before a worker that was asked counts as hung and is replaced
+    hung_after: float = 300  # seconds without an answer, before a worker that was asked counts as hung and is replaced
     object_store_memory: int | None = None  # bytes, of a cluster that is started here
 
     def __post_init__(self) -> None:
@@ -33,7 +33,7 @@ class Cluster:
             (self.max_restarts >= 0, "max_restarts", "must be at least 0"),
             (self.backoff >= 0, "backoff", "must be at least 0 seconds"),
             (self.start_timeout > 0, "start_timeout", "must be above 0 seconds"),
-            (self.patience > 0, "patience", "must be above 0 seconds"),
+            (self.hung_after > 0, "hung_after", "must be above 0 seconds"),
         ):
             if not good:
                 raise SettingsError(f"cluster: {name}", rule, found=str(getattr(self, name)), fix="leave it out")

@@ -261,14 +261,14 @@ class Dispatcher:
         self._replace_the_hung(step)
 
     def _replace_the_hung(self, step: Step | None) -> None:
-        """Who was asked and has not said anything for `patience` seconds is started again, its tiles go to others."""
+        """Who was asked and has not said anything for `hung_after` seconds is started again, its tiles go to others."""
         now, oldest = self._clock(), dict[int, float]()
         for request in self._requests.values():
             if request.kind != "identity":  # of one that is starting `_give_up_if_nobody_comes` knows
                 oldest[request.worker] = min(request.began, oldest.get(request.worker, now))
         for worker, began in oldest.items():
-            if now - max(began, self._heard[worker]) > self.config.patience:
-                self._lose(worker, Lost(f"no answer within {self.config.patience:g} s"), step)
+            if now - max(began, self._heard[worker]) > self.config.hung_after:
+                self._lose(worker, Lost(f"no answer within {self.config.hung_after:g} s"), step)
 
     def _until_next_restart(self) -> float:
         waiting = [m.back_at - self._clock() for m in self._members if m.back_at is not None]

@@ -1,7 +1,7 @@
 """Leading a crew of `RowWorker`s that may die, stall or be slow: a large table as shards on many machines.
 
 Knows no Ray: `Hands` is what it leads. Pieces go to whoever is idle, so that a slow reader reads less; loads go from
-reader to owner without passing the driver. An owner that is lost, or does not answer for `patience` seconds, is
+reader to owner without passing the driver. An owner that is lost, or does not answer for `hung_after` seconds, is
 replaced: all pieces are read again for its buckets alone, and the public steps are made again. As sums are exact and
 coins are people's own, nothing that is answered depends on any of that.
 """
@@ -213,8 +213,8 @@ class RowCrew:
         now = self._clock()
         waiting = {call.worker: call.began for call in reversed(self._calls.values()) if call.what != "identity"}
         for worker, began in waiting.items():  # since its oldest call, or its last answer: it takes one after the other
-            if now - max(began, self._heard[worker]) > self.config.patience:
-                self._lose(worker, Lost(f"no answer within {self.config.patience:g} s"))
+            if now - max(began, self._heard[worker]) > self.config.hung_after:
+                self._lose(worker, Lost(f"no answer within {self.config.hung_after:g} s"))
 
     def _launch(self, worker: int) -> None:
         ticket = self.hands.launch(worker, self.owned(worker))

@@ -84,7 +84,7 @@ class Cells:
         edges = np.concatenate([[low], self.cuts, [high]])
         if self.column.spacing == "linear":
             return edges
-        unit = 1.0 if self.column.kind == "integer" else LOG_UNIT * (high - low)
+        unit = 1.0 if self.column.whole else LOG_UNIT * (high - low)
         return np.asarray(np.log1p((edges - low) / unit), np.float64)
 
     def joined(self, starts: Index) -> Cells:
@@ -150,9 +150,9 @@ def _cells(column: Column, fine: int) -> Cells:
 
 def _widest_cuts(column: Column) -> Floats:
     """Of numbers whose bounds nobody knows: around 0, each power of two up to 2^±OCTAVES in SUBSTEPS equal parts."""
-    octaves = np.arange(0 if column.kind == "integer" else -OCTAVES, OCTAVES)
+    octaves = np.arange(0 if column.whole else -OCTAVES, OCTAVES)
     away = np.ldexp(1 + np.arange(SUBSTEPS)[None, :] / SUBSTEPS, octaves[:, None]).ravel()
-    per = 1.0 if column.kind == "integer" else None if column.decimals is None else 10.0**column.decimals
+    per = 1.0 if column.whole else None if column.decimals is None else 10.0**column.decimals
     if per is not None:  # legal numbers only
         away = np.unique(np.ceil(np.round(away * per, 6))) / per
     return np.concatenate([-away[::-1], [0.0], away])
@@ -160,7 +160,7 @@ def _widest_cuts(column: Column) -> Floats:
 
 def _per_unit(column: Column) -> float | None:
     """Legal numbers in a unit, 10^decimals or 1/step, so that every cell holds one; None where any number is legal."""
-    if column.kind == "integer" and column.step is None:
+    if column.whole and column.step is None:
         return 1.0
     assert column.low is not None
     assert column.high is not None
@@ -172,27 +172,27 @@ def _per_unit(column: Column) -> float | None:
 
 def _ticks(column: Column, numbers: Floats, per: float) -> Floats:
     """The first legal number from each of these on, counted in legal numbers."""
-    if column.kind == "integer" and column.step is None:
+    if column.whole and column.step is None:
         return np.ceil(numbers)
-    return np.ceil(np.round((numbers - column.origin) * per, 6))  # 0.7·10 is above 7
+    return np.ceil(np.round((numbers - column.counted_from) * per, 6))  # 0.7·10 is above 7
 
 
 def _at(column: Column, ticks: Floats, per: float) -> Floats:
     """Legal numbers from their count."""
     if column.step is None:
         return ticks / per
-    legal: Floats = column.rounded(column.origin + ticks * column.step)
+    legal: Floats = column.rounded(column.counted_from + ticks * column.step)
     return legal
 
 
 def _bounds(column: Column) -> tuple[float, float]:
     assert column.low is not None
     assert column.high is not None
-    if column.kind == "integer" and column.step is None:
+    if column.whole and column.step is None:
         return max(np.ceil(column.low), -MAX_WHOLE), min(np.floor(column.high), MAX_WHOLE)
     if (per := _per_unit(column)) is not None:
         first = _ticks(column, np.array([column.low]), per)
-        last = np.floor(np.round((np.array([column.high]) - column.origin) * per, 6))
+        last = np.floor(np.round((np.array([column.high]) - column.counted_from) * per, 6))
         return float(_at(column, first, per)[0]), float(_at(column, last, per)[0])
     return column.low, column.high
 
@@ -201,11 +201,11 @@ def _cuts(column: Column, fine: int) -> Floats:
     low, high = _bounds(column)
     per = _per_unit(column)
     if per is not None and round((high - low) * per) < fine and column.spacing == "linear":
-        first = round((low - column.origin) * per)
+        first = round((low - column.counted_from) * per)
         return _at(column, np.arange(1.0, round((high - low) * per) + 1) + first, per)
     at = np.arange(1, fine) / fine
     if column.spacing == "log":
-        unit = 1.0 if column.kind == "integer" else LOG_UNIT * (high - low)
+        unit = 1.0 if column.whole else LOG_UNIT * (high - low)
         cuts = low + unit * np.expm1(at * np.log1p((high - low) / unit))
         if fine > FINE and low < 0 < high:  # the lower bound may be a generous one: most values then lie near 0
             near = unit * np.expm1(at * np.log1p(max(-low, high) / unit))

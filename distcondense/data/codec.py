@@ -190,7 +190,7 @@ class Codec:
             column = block.column
             for k in range(block.width):
                 number = column.numeric and k == 0
-                integer = column.kind == "integer" and number
+                integer = column.whole and number
                 # one-hot groups are settled together, by their largest member, so neither clipped nor rounded alone
                 bounds = (-np.inf, np.inf) if number or block.values else (0.0, 1.0)
                 if number and column.low is not None and column.high is not None:

@@ -170,7 +170,9 @@ class Coder:
 
 
 def _plain(column: Column) -> bool:
-    return all(getattr(column, one.name) == one.default for one in fields(column) if one.name not in KNOWN)
+    return column.kind != "date" and all(
+        getattr(column, one.name) == one.default for one in fields(column) if one.name not in KNOWN
+    )
 
 
 def _unlisted(cells: Cells) -> bool:
@@ -206,7 +208,7 @@ def _cut(numbers: Floats, column: Column, cells: Cells | None) -> NDArray[Any] |
         low, high = -np.inf, np.inf
     out = np.empty(len(numbers), np.int64 if cells is None else cells.codes(pd.Series([0.0])).dtype)
     jump, origin, scale = _jumps(grid)
-    holes, bad = kernels.cut(numbers, grid, jump, origin, scale, float(low), float(high), column.kind == "integer", out)
+    holes, bad = kernels.cut(numbers, grid, jump, origin, scale, float(low), float(high), column.whole, out)
     if bad or (holes and column.missing == "refuse"):
         return None
     if holes and cells is not None:

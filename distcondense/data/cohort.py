@@ -17,8 +17,10 @@ import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Index
+from distcondense.data.dates import with_computed
 from distcondense.data.dialect import Dialect
 from distcondense.data.features import check_features, some_names
+from distcondense.data.missing import without_codes
 from distcondense.data.ours import refuse_ours
 from distcondense.data.outcome import Goal, Outcome, kind_of
 from distcondense.data.reading import read_csv_cells
@@ -43,7 +45,7 @@ class Facts:
     ) -> Facts:
         kind = kind_of(goal, schema)
         aside = {*kind.names, *ignore, *([person_id] if person_id else [])}
-        return cls(None if schema is None else schema.without(aside), kind, person_id is not None)
+        return cls(None if schema is None else schema.without(aside).features, kind, person_id is not None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -152,7 +154,10 @@ class Cohort:
                 "table", "must have at least one row and one column", found=f"{len(frame)} rows", fix="check the table"
             )
         _refuse_signals(frame)
+        _refuse_ignored(goal, schema)
         kind, ignore = kind_of(goal, schema), tuple(ignore)
+        if schema is not None:
+            frame = _with_holes(with_computed(frame, schema), schema, kind.names)
         how = {**goal.columns, "positive": goal.positive, "kind": goal.kind, "person_id": person_id, "ignore": ignore,
                "schema": schema}  # fmt: skip
         aside = {*kind.names, *ignore, *([person_id] if person_id else [])}
@@ -163,6 +168,7 @@ class Cohort:
                 )
         outcome = kind.read(frame)
         person, identifiers = (None, ()) if person_id is None else identifiers_of(frame[person_id], person_id)
+        aside |= set() if schema is None else {c.name for c in schema.ignored}
         names = [c for c in frame.columns if c not in aside]
         if not names:
             raise CohortError(
@@ -174,7 +180,7 @@ class Cohort:
                 "rules that name the outcome are for checking tables: released rows need not obey them",
                 DistcondenseWarning, stacklevel=3,
             )  # fmt: skip
-        schema = _inferred(frame, names) if schema is None else schema.without(aside)
+        schema = _inferred(frame, names) if schema is None else schema.without(aside).features
         missing = [c for c in schema.names if c not in frame]
         if missing:
             raise CohortError(
@@ -241,14 +247,29 @@ def _checked(how: Mapping[str, Any]) -> dict[str, Any]:
     return {**how, "ignore": ignore}
 
 
+def _with_holes(frame: pd.DataFrame, schema: Schema, names: Iterable[str]) -> pd.DataFrame:
+    """The outcome's codes for missing turned into holes; the features' are when they are checked."""
+    coded = {name: schema[name] for name in names if name in schema and name in frame and schema[name].missing_values}
+    return frame.assign(**{name: without_codes(frame[name], column) for name, column in coded.items()})
+
+
+def _refuse_ignored(goal: Goal, schema: Schema | None) -> None:
+    for role, name in goal.columns.items():
+        if schema is not None and any(c.name == name for c in schema.ignored):
+            raise CohortError(
+                f"column {name!r}", f"is the {role}, and must be described in the schema", found='kind = "ignore"',
+                fix="declare its kind and categories or bounds",
+            )  # fmt: skip
+
+
 def _inferred(frame: pd.DataFrame, names: list[str]) -> Schema:
     """A draft that may be used as it is; one with a column of names or codes would release them as categories."""
     schema = Schema.infer(frame, names)
-    if schema.notes:
+    if schema.ignored:
         raise CohortError(
             "table",
-            "a column of identifiers or free text needs a declared schema",
-            found="; ".join(schema.notes),
-            fix="leave the column out (--ignore NAME), or declare its categories in a schema",
+            "a column of identifiers, dates or free text needs a declared schema",
+            found="; ".join(f"column {c.name}: {c.reason}" for c in schema.ignored),
+            fix="leave the column out (--ignore NAME), or declare a schema",
         )
     return schema

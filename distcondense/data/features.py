@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from distcondense.data.dates import numbers_of_dates
+from distcondense.data.missing import without_codes
 from distcondense.data.schema import Column, Schema
 from distcondense.data.values import Values, labels_of, numbers_of, plain_number, refuse_holes, refuse_rows
 from distcondense.errors import CohortError
@@ -39,10 +41,11 @@ def check_features(features: pd.DataFrame, schema: Schema) -> pd.DataFrame:
 
 
 def _check_column(series: pd.Series[Any], column: Column) -> Any:
+    series = without_codes(series, column)
     if column.missing == "refuse":
         refuse_holes(series, column.name)
     if column.numeric:
-        values = numbers_of(series, column.name)
+        values = numbers_of_dates(series, column) if column.kind == "date" else numbers_of(series, column.name)
         present = ~np.isnan(values)
         refuse_rows(np.isinf(values), column.name, "must be finite")
         if column.kind == "integer":
@@ -57,11 +60,17 @@ def _check_column(series: pd.Series[Any], column: Column) -> Any:
             refuse_rows(
                 outside,
                 column.name,
-                f"must be within the schema's bounds [{column.low}, {column.high}]",
-                "correct the rows, clip them, or widen the bounds",
+                f"must be within the schema's bounds {_bounds(column)}",
+                "if these are codes for missing (-9, 999 …), name them: missing_values = [-9, 999]; else correct the "
+                "rows, or widen the bounds",
             )
         return values
     return _texts(series, column) if column.unknown else _labels(series, column)
+
+
+def _bounds(column: Column) -> str:
+    shown = column.to_dict()  # dates as dates
+    return f"[{shown['low']}, {shown['high']}]"
 
 
 def _texts(series: pd.Series[Any], column: Column) -> pd.Categorical:

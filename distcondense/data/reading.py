@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from distcondense.data.dialect import POINT, Dialect
+from distcondense.data.missing import texts_of_codes
 from distcondense.data.outcome import ReadableKind
 from distcondense.data.schema import Column, Label, Schema
 from distcondense.data.tables import MISSING_MARKERS, decimal_of, read_cell, read_table
@@ -40,12 +41,21 @@ def read_csv_cells(
     aside = {*outcome_labels, person_id, *ignore, *exact}
     features = () if schema is None else tuple(c for c in schema.columns if c.name not in aside | outcome_numbers)
     labelled = [c for c in features if not c.numeric]
-    text = {c.name for c in labelled} | outcome_labels | ({person_id} if person_id is not None else set())
-    numbers = {c.name for c in features if c.numeric} | outcome_numbers
-    names = () if schema is None else schema.names
+    dates = {c.name for c in features if c.kind == "date"} | {source for c in features for source in c.sources}
+    text = {c.name for c in labelled} | dates | outcome_labels | ({person_id} if person_id is not None else set())
+    numbers = {c.name for c in features if c.numeric and not c.computed} - dates | outcome_numbers
+    names = () if schema is None else schema.in_table
+    holes = None if schema is None else texts_of_codes(schema)
     asked = {*names, *(() if kind is None else kind.names), *ignore, *exact, *([person_id] if person_id else [])}
     frame = read_table(
-        path, missing_markers=missing_markers, text=text, numbers=numbers, exact=exact, asked=asked, dialect=dialect
+        path,
+        missing_markers=missing_markers,
+        text=text,
+        numbers=numbers,
+        exact=exact,
+        asked=asked,
+        holes=holes,
+        dialect=dialect,
     )
     decimal = decimal_of(frame)
     for column in labelled:

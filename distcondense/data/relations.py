@@ -288,7 +288,7 @@ def unit_of(column: Column) -> float:
     """The distance of two neighbouring legal numbers; 0 where any number is legal."""
     if column.step is not None:
         return column.step
-    if column.kind == "integer":
+    if column.whole:
         return 1.0
     return 0.0 if column.decimals is None else 10.0**-column.decimals
 

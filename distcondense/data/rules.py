@@ -312,7 +312,7 @@ def _bounds(column: Column, seen: Floats) -> tuple[float, float]:
     if column.low is None or column.high is None:
         known = seen[~np.isnan(seen)]
         return (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-    whole = column.kind == "integer"
+    whole = column.whole
     return (float(np.ceil(column.low)), float(np.floor(column.high))) if whole else (column.low, column.high)
 
 

@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import math
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from decimal import Decimal
 from difflib import get_close_matches
@@ -35,13 +34,13 @@ from typing import Any, Literal, NoReturn, get_args
 import numpy as np
 import pandas as pd
 
-from distcondense.arrays import Floats
-from distcondense.data.ours import MADE_HERE, PREFIX, ours, refuse_ours
+from distcondense.data.dates import EPOCH, UNITS, Between, at, declared, since
+from distcondense.data.ours import MADE_HERE, PREFIX, ours
 from distcondense.data.relations import Rule, rule_from, rule_problems
 from distcondense.errors import SchemaError, brief, need
 from distcondense.outside import OutsideError, parse_toml, read_text
 
-Kind = Literal["continuous", "integer", "binary", "categorical"]
+Kind = Literal["continuous", "integer", "binary", "categorical", "date", "ignore"]
 Missing = Literal["refuse", "constant", "category", "indicator"]
 Spacing = Literal["linear", "log"]
 Domain = Literal["declared", "private"]
@@ -50,16 +49,7 @@ FORMAT = 1
 PARTS = ("columns", "outcome", "added")  # of a schema file, each [PART.NAME]
 MAX_WHOLE = 2**53  # beyond it a float is always whole, and not every whole number is a float
 MOST_NUMBER = 1e18  # of bounds, steps and fills: differences and squares of larger ones leave float32
-MAX_INFERRED_CATEGORIES = 100  # more distinct texts than this look like identifiers or free text
-MAX_SURE_IDENTIFIERS = 20  # more dates, addresses, long numbers than this are no list of categories
-MAX_INFERRED_DECIMALS = 6
 STEP_SLACK = 1e-6  # of a step: how far from a multiple float64 may put one
-MAX_CATEGORIES = 1000  # of whatever shape: nobody lists more answers than this
-_SURE = re.compile(
-    r"[^\s@]+@[^\s@]+|[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}|\d{6,}"
-    r"|\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}",
-    re.IGNORECASE,
-)
 
 
 def plain_value(value: Any) -> Any:
@@ -84,6 +74,11 @@ class Column:
     The private method then finds them with noise and pays for them; what it releases names what it found, and keeps the
     word. Found categories are texts, the last of them stands for all others, and numbers beyond found bounds are moved
     to them. `meaning`: what it is, in words for whoever gets the table.
+    `missing_values`: codes that stand for a hole (-9, 999, "?"), read before bounds are checked.
+    A date is a whole number of `unit` (days if not said) from a public `origin`, within bounds that are dates; `format`
+    is how the table writes it, and how it is written back. `computed`: the column is not in the table, but made of two
+    of its dates on reading, `years_between(birth, admitted)`; they may be ignored themselves.
+    kind "ignore": it is left out, for a `reason`.
     """
 
     name: str
@@ -100,6 +95,25 @@ class Column:
     step: float | None = None
     domain: Domain = "declared"
     meaning: str = ""
+    missing_values: tuple[Label, ...] = ()
+    format: str = ""
+    origin: str = ""
+    computed: str = ""
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind != "date":
+            return
+        start = declared(self.origin or EPOCH)
+        unit = self.unit or "days"
+        object.__setattr__(self, "origin", self.origin or EPOCH)
+        if start is None or unit not in UNITS:  # `problems` says so
+            return
+        for key in ("low", "high", "fill"):
+            value = getattr(self, key)
+            found = None if value is None or _is_number(value) else declared(value)
+            if found is not None:
+                object.__setattr__(self, key, int(since(found, start, unit)))
 
     @property
     def searched(self) -> bool:
@@ -113,7 +127,17 @@ class Column:
 
     @property
     def numeric(self) -> bool:
-        return self.kind in ("continuous", "integer")
+        return self.kind in ("continuous", "integer", "date")
+
+    @property
+    def whole(self) -> bool:
+        """Its numbers are whole."""
+        return self.kind in ("integer", "date")
+
+    @property
+    def released(self) -> Column:
+        """Without what only matters to whoever reads the real table."""
+        return replace(self, missing_values=(), computed="")
 
     @property
     def middle(self) -> float:
@@ -121,7 +145,13 @@ class Column:
         if self.low is None or self.high is None:
             return 0.0
         middle = (self.low + self.high) / 2
-        return float(round(middle)) if self.kind == "integer" else middle
+        return float(round(middle)) if self.whole else middle
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it is computed from."""
+        how = Between.of(self.computed) if isinstance(self.computed, str) else None
+        return () if how is None else how.names
 
     @property
     def keeps_holes(self) -> bool:
@@ -129,21 +159,21 @@ class Column:
         return self.missing in ("indicator", "category")
 
     @property
-    def origin(self) -> float:
+    def counted_from(self) -> float:
         """Where steps are counted from."""
         if self.low is None or self.step is None:
             return 0.0
-        low = float(math.ceil(self.low)) if self.kind == "integer" else float(self.low)
+        low = float(math.ceil(self.low)) if self.whole else float(self.low)
         return 0.0 if abs(low / self.step - round(low / self.step)) < STEP_SLACK else low
 
     def rounded(self, values: Any) -> Any:
         """Numbers as this column writes them."""
         if self.step is not None:
-            count = np.round((values - self.origin) / self.step)
+            count = np.round((values - self.counted_from) / self.step)
             if self.high is not None:  # the last multiple, not the bound, is the highest legal number
-                count = np.minimum(count, np.floor((self.high - self.origin) / self.step + STEP_SLACK))
-            return np.round(self.origin + count * self.step, max(_digits(self.step), _digits(self.origin)))
-        if self.kind == "integer":
+                count = np.minimum(count, np.floor((self.high - self.counted_from) / self.step + STEP_SLACK))
+            return np.round(self.counted_from + count * self.step, max(_digits(self.step), _digits(self.counted_from)))
+        if self.whole:
             return np.round(values)
         return values if self.decimals is None else np.round(values, self.decimals)
 
@@ -151,13 +181,20 @@ class Column:
         """Everything wrong with this description, all at once."""
         if self.kind not in get_args(Kind):
             return [f"kind must be one of {', '.join(get_args(Kind))}. Found {self.kind!r}"]
+        if self.kind == "ignore":
+            return self._ignored_problems()
         rule = f"must be a number within ±{MOST_NUMBER:g}"
-        found = [f"{key} {rule}. Found {brief(value)}" for key, value in (("low", self.low), ("high", self.high))
+        found = self._date_problems()
+        found += [f"{key} {rule}. Found {brief(value)}" for key, value in (("low", self.low), ("high", self.high))
                  if value is not None and not _is_number(value)]  # fmt: skip
-        texts = {"unit": self.unit, "meaning": self.meaning}
+        texts = {key: getattr(self, key) for key in ("unit", "meaning", "format", "origin", "computed", "reason")}
         found += [f"{key} must be text. Found {value!r}" for key, value in texts.items() if not isinstance(value, str)]
         if not all(isinstance(c, str | int | float) and c == c for c in self.categories):  # c != c: NaN is a hole
             found.append("categories must be texts, numbers or true/false")
+        if not all(isinstance(c, str) or _is_number(c) for c in self.missing_values):
+            found.append("missing_values must be texts and numbers")
+        elif any(code in self.categories for code in self.missing_values):
+            found.append("a category must not be among missing_values too")
         if self.fill is not None and not (isinstance(self.fill, str | bool) or _is_number(self.fill)):
             found.append(f"fill must be a text, a finite number or true/false. Found {self.fill!r}")
         if found:  # what follows compares and counts them
@@ -178,6 +215,36 @@ class Column:
             found += self._numeric_problems()
         else:
             found += self._label_problems()
+        return found
+
+    def _ignored_problems(self) -> list[str]:
+        plain = {f.name: f.default for f in fields(self)}
+        may = {"name", "kind", "reason", "meaning", "format", "missing_values"}  # dates that others are computed from
+        extra = sorted(f.name for f in fields(self) if f.name not in may and getattr(self, f.name) != plain[f.name])
+        return [f"{key} says nothing about a column that is ignored" for key in extra]
+
+    def _date_problems(self) -> list[str]:
+        found = []
+        if self.reason:
+            found.append('reason belongs to kind = "ignore"')
+        if self.computed and Between.of(self.computed) is None:
+            found.append("computed must be years_between(FIRST, SECOND), or months_, days_ or hours_between. "
+                         f"Found {self.computed!r}")  # fmt: skip
+        elif self.computed and not (self.numeric and self.kind != "date"):
+            found.append("computed belongs to continuous and integer columns")
+        if self.kind != "date":
+            if self.format or self.origin:
+                found.append('format and origin belong to kind = "date"')
+            return found
+        if declared(self.origin) is None:
+            found.append(f"origin must be a date such as 1970-01-01. Found {self.origin!r}")
+        if self.unit and self.unit not in UNITS:
+            found.append(f"unit of a date must be one of {', '.join(UNITS)}. Found {self.unit!r}")
+        wrong = [key for key in ("low", "high") if not _is_number(getattr(self, key))]
+        if wrong:
+            return [*found, f"{' and '.join(wrong)} must be dates such as 2015-01-31"]
+        if self.searched or self.decimals is not None or self.step is not None:
+            found.append("a date has no decimals and no step, and its bounds are declared")
         return found
 
     def _private_problems(self) -> list[str]:
@@ -207,7 +274,7 @@ class Column:
         elif self.low is not None and self.high is not None:
             if not self.low < self.high:
                 found.append(f"low must be below high. Found low = {self.low}, high = {self.high}")
-            elif self.kind == "integer" and math.ceil(self.low) > math.floor(self.high):
+            elif self.whole and math.ceil(self.low) > math.floor(self.high):
                 found.append(f"no whole number lies within the bounds. Found low = {self.low}, high = {self.high}")
         if self.spacing == "log" and self.low is None:
             found.append('spacing = "log" needs low and high')
@@ -229,7 +296,7 @@ class Column:
         if self.missing == "constant" and number and not found:  # a released row holds it, so it must be a legal value
             if self.low is not None and self.high is not None and not self.low <= self.fill <= self.high:  # type: ignore[operator]
                 found.append(f"fill must be within the bounds. Found {self.fill}")
-            if self.kind == "integer" and self.fill != round(self.fill):  # type: ignore[arg-type]
+            if self.whole and self.fill != round(self.fill):  # type: ignore[arg-type]
                 found.append(f"fill of an integer column must be whole. Found {self.fill}")
             elif self.step is not None and self.rounded(self.fill) != self.fill:
                 found.append(f"fill must be a multiple of the step. Found {self.fill}")
@@ -277,6 +344,9 @@ class Column:
         out = {k: v for k, v in asdict(self).items() if k not in ("name", "fill") and v != plain[k]}
         if self.fill is not None:  # not compared with ==: the text "refuse" or "" is a legal fill
             out["fill"] = self.fill
+        if self.kind == "date":
+            out |= {key: at(float(value), self).isoformat().removesuffix("T00:00:00") for key, value in
+                    (("low", self.low), ("high", self.high), ("fill", self.fill)) if value is not None}  # fmt: skip
         if self.unknown:
             out.pop("domain")
             out["bounds" if self.numeric else "categories"] = "private"
@@ -297,13 +367,20 @@ class Schema:
     rules: tuple[Rule, ...] = ()
     outcome: tuple[Column, ...] = ()
     added: tuple[Column, ...] = ()
+    ignored: tuple[Column, ...] = ()  # kind "ignore": whatever they hold is nobody's business
 
     def __post_init__(self) -> None:
+        aside = tuple(c for c in self.columns if c.kind == "ignore")
+        if aside:
+            object.__setattr__(self, "columns", tuple(c for c in self.columns if c.kind != "ignore"))
+            object.__setattr__(self, "ignored", (*self.ignored, *aside))
         parts = {name: getattr(self, name) for name in PARTS}
         found = [f"[{part}.{c.name}] {p}" for part, columns in parts.items() for c in columns for p in c.problems()]
         found += [f"[columns.{c.name}] names that begin with {PREFIX} are our own: {MADE_HERE}"
                   for c in self.columns if ours(c.name)]  # fmt: skip
-        names = [c.name for c in self.columns]
+        found += [f"[columns.{c.name}] {p}" for c in self.ignored for p in c.problems()]
+        found += self._source_problems() if not found else []
+        names = [c.name for c in (*self.columns, *self.ignored)]
         found += [f"column {n!r} appears twice" for n in sorted({n for n in names if names.count(n) > 1})]
         if not self.columns:
             found.append("no columns")
@@ -311,6 +388,18 @@ class Schema:
             found = rule_problems(self.rules, {c.name: c for c in self.columns}, lambda name: nearest(name, names))
         if found:
             _refuse_all(found, "schema")
+
+    def _source_problems(self) -> list[str]:
+        """Of columns that are computed from others, and of rules about dates."""
+        dates = {c.name: c for c in self.columns if c.kind == "date"}
+        known = {*dates, *(c.name for c in self.ignored)}
+        found = [f"[columns.{c.name}] computed needs {source!r} in the schema, as kind date or ignore"
+                 for c in self.columns for source in c.sources if source not in known]  # fmt: skip
+        for number, rule in enumerate(self.rules, 1):
+            scales = {(dates[name].origin, dates[name].unit or "days") for name in rule.names if name in dates}
+            if len(scales) > 1:
+                found.append(f"[[rules]] {number}: its dates must have one origin and one unit")
+        return found
 
     def __contains__(self, name: str) -> bool:
         return any(c.name == name for c in (*self.columns, *self.outcome))
@@ -329,8 +418,20 @@ class Schema:
 
     @property
     def features(self) -> Schema:
-        """Of what models learn from, and nothing else."""
-        return replace(self, outcome=(), added=())
+        """Of what models learn from, and nothing else: what is computed is there."""
+        columns = tuple(replace(c, computed="") if c.computed else c for c in self.columns)
+        return replace(self, columns=columns, outcome=(), added=(), ignored=())
+
+    @property
+    def released(self) -> Schema:
+        """What may go with a condensed table: nothing about columns that were left out."""
+        return replace(self, columns=tuple(c.released for c in self.columns), ignored=())
+
+    @property
+    def in_table(self) -> list[str]:
+        """Names that a table must have: what is computed is not there, what it is computed from is."""
+        own = [c.name for c in self.columns if not c.computed]
+        return list(dict.fromkeys([*own, *(source for c in self.columns for source in c.sources)]))
 
     def without(self, names: Iterable[str]) -> Schema:
         drop = set(names)
@@ -370,7 +471,7 @@ class Schema:
     def from_dict(cls, data: Mapping[str, Any], *, where: str = "schema") -> Schema:
         """A schema from the parsed TOML; unknown keys are errors that name the nearest legal key."""
         need(data, Mapping, where, "a table")
-        found = unknown_keys(data, {"format", "origin", "notes", "rules", *PARTS}, "")
+        found = unknown_keys(data, {"format", "origin", "notes", "rules", "missing_values", *PARTS}, "")
         if data.get("format", FORMAT) != FORMAT:
             raise SchemaError(
                 where, f"format must be {FORMAT}", found=repr(data["format"]), fix=f"write format = {FORMAT}"
@@ -378,6 +479,10 @@ class Schema:
         if data.get("origin", "declared") not in ("declared", "inferred"):
             raise SchemaError(
                 where, 'origin must be "declared" or "inferred"', found=repr(data["origin"]), fix="correct that line"
+            )
+        if not isinstance(data.get("missing_values", []), list | tuple):
+            raise SchemaError(
+                where, "missing_values must be a list", found="another type", fix='write missing_values = [-9, "?"]'
             )
         notes = data.get("notes", [])
         if not isinstance(notes, list | tuple) or not all(isinstance(note, str) for note in notes):
@@ -402,12 +507,21 @@ class Schema:
             head["notes"] = list(self.notes)
         rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
         parts = {part: {c.name: c.to_dict() for c in getattr(self, part)} for part in PARTS}
+        parts["columns"] |= {c.name: c.to_dict() for c in self.ignored}
         return head | {part: columns for part, columns in parts.items() if columns} | rules
 
-    def to_toml(self) -> str:
+    def to_toml(self, comments: Mapping[str, str] | None = None) -> str:
+        """As a file; `comments`: lines below the section of a column."""
         import tomli_w  # the standard library reads TOML but does not write it
 
-        text = tomli_w.dumps(self.to_dict())
+        said = self.to_dict()
+        pieces = [{key: value for key, value in said.items() if key not in (*PARTS, "rules")}]
+        pieces += [{part: {name: entry}} for part in PARTS for name, entry in said.get(part, {}).items()]
+        pieces += [{"rules": said["rules"]}] if self.rules else []
+        below = {name: "".join(f"# {line}\n" for line in text.splitlines()) for name, text in (comments or {}).items()}
+        text = "\n".join(
+            tomli_w.dumps(piece) + "".join(below.get(name, "") for name in piece.get("columns", ())) for piece in pieces
+        )
         if self.origin == "inferred":
             text = (
                 "# Drafted from the data. Bounds and categories below were read off patients: they are NOT public\n"
@@ -415,115 +529,12 @@ class Schema:
             )
         return text
 
-    # -- drafting -------------------------------------------------------------------------------------------------
-
     @classmethod
     def infer(cls, frame: pd.DataFrame, names: Iterable[str] | None = None) -> Schema:
-        """A draft read off the data (of these columns), marked as inferred. Bounds are rounded outwards.
+        """A draft read off the data (of these columns), marked as inferred (data/draft.py)."""
+        from distcondense.data.draft import draft
 
-        A column of identifiers or free text is left out, and `notes` say so: a draft lists no such value.
-        """
-        refuse_ours(frame.columns)
-        columns, notes = [], []
-        for name in frame.columns if names is None else names:
-            series = frame[name]
-            missing = bool(series.isna().any())
-            column = _infer_column(str(name), series.dropna(), missing)
-            why = like_identifiers(column.categories)
-            if why or len(column.categories) > MAX_INFERRED_CATEGORIES:  # never listed: one may be somebody's name
-                notes.append(
-                    f"column {name} is left out: {len(column.categories)} different values"
-                    f"{f', {why}' if why else ''}; is it an identifier or free text?"
-                )
-            else:
-                columns.append(column)
-        if notes and not columns:
-            raise SchemaError(
-                "table", "must have a column that is no identifier: no column is left to describe",
-                found="; ".join(notes), fix="check the table, or write the schema by hand",
-            )  # fmt: skip
-        return cls(tuple(columns), "inferred", tuple(notes))
-
-
-def like_identifiers(categories: Sequence[Label]) -> str:
-    """Why a list of categories looks like one of identifiers, by its length and the shape of most of its entries.
-
-    Empty where it does not. Not one of them is in the words.
-    """
-    texts = [str(label).strip() for label in categories]
-    most = len(texts) / 2
-    if len(texts) > MAX_SURE_IDENTIFIERS and sum(bool(_SURE.fullmatch(text)) for text in texts) > most:
-        return "most of them dates, addresses, UUIDs or numbers of six digits or more"
-    if len(texts) <= MAX_INFERRED_CATEGORIES:
-        return ""
-    if sum(len(text) > 3 and any(letter.isdigit() for letter in text) for text in texts) > most:
-        return "most of them codes with digits, of four letters or more"
-    words = [text.replace(",", " ").split() for text in texts]
-    if sum(len(parts) > 1 for parts in words) > most and len({part for parts in words for part in parts}) > most:
-        return "most of them several words that seldom occur twice, as in names"
-    return "more than anybody lists by hand" if len(texts) > MAX_CATEGORIES else ""
-
-
-def _label(value: Any) -> Label:
-    """A value as TOML can hold it: dates and the like as text."""
-    value = plain_value(float(value) if isinstance(value, Decimal) else value)
-    return value if isinstance(value, str | int | float) else str(value)
-
-
-def _infer_column(name: str, present: pd.Series[Any], missing: bool) -> Column:
-    numeric = pd.api.types.is_numeric_dtype(present) and not pd.api.types.is_bool_dtype(present)
-    if pd.api.types.is_complex_dtype(present):
-        raise SchemaError(f"column {name!r}", "must hold texts or real numbers", found="complex numbers",
-                          fix="make two columns of it, or drop it")  # fmt: skip
-    if not numeric:
-        if not all(map(pd.api.types.is_hashable, present)):
-            raise SchemaError(f"column {name!r}", "must hold texts or numbers", found="lists or other nested values",
-                              fix="drop it, or make one column of each part")  # fmt: skip
-        categories = tuple(sorted({_label(v) for v in present.astype(object).unique()}, key=str)) or ("unknown",)
-        if len(categories) == 2 and not missing:
-            return Column(name, "binary", categories=categories)
-        return Column(name, "categorical", categories=categories, missing="category" if missing else "refuse")
-    values = present.to_numpy(dtype=np.float64)
-    values = values[np.isfinite(values)]
-    if values.size and float(np.abs(values).max()) > MOST_NUMBER / 10:
-        raise SchemaError(f"column {name!r}", f"numbers must lie within ±{MOST_NUMBER / 10:g}", found="larger ones",
-                          fix="correct the rows, or divide them by a unit")  # fmt: skip
-    if values.size == 0:
-        return Column(name, "continuous", low=0.0, high=1.0, missing="indicator")
-    whole = bool(np.all(values == np.round(values))) and float(np.abs(values).max()) < MAX_WHOLE
-    if whole and set(np.unique(values)) == {0.0, 1.0} and not missing:
-        return Column(name, "binary", categories=(0, 1))
-    decimals = None if whole else _decimals(values, np.float32 if present.dtype == np.float32 else np.float64)
-    low, high = _round_out(float(values.min()), float(values.max()), whole, decimals)
-    column = Column(
-        name, "integer" if whole else "continuous", low=low, high=high, missing="indicator" if missing else "refuse",
-        decimals=decimals,
-    )  # fmt: skip
-    return replace(column, decimals=None) if column.problems() else column
-
-
-def _decimals(values: Floats, own: Any) -> int | None:
-    """The fewest digits after the point that all values have; None where six are not enough."""
-    if float(np.abs(values).max()) * 10.0**MAX_INFERRED_DECIMALS > MAX_WHOLE:
-        return None
-    digits = range(MAX_INFERRED_DECIMALS + 1)
-    return next((d for d in digits if np.array_equal(np.round(values, d).astype(own), values.astype(own))), None)
-
-
-def _round_out(low: float, high: float, whole: bool, decimals: int | None = None) -> tuple[float, float]:
-    """Bounds rounded outwards to two significant digits of the range, and no more decimals than the column has."""
-    span = high - low or max(abs(high), 1.0)
-    unit = 10.0 ** math.floor(math.log10(span) - 1)
-    if whole or decimals is not None:
-        unit = max(unit, 10.0 ** -(decimals or 0))
-    lowest, highest = low, high
-    low, high = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
-    if high <= low:
-        high = low + unit
-    digits = max(0, -math.floor(math.log10(unit)))
-    if whole:
-        return int(low), int(high)
-    return min(round(low, digits), lowest), max(round(high, digits), highest)  # float rounding may have gone inwards
+        return draft(frame, names, codes=False).schema
 
 
 def _columns_in(data: Mapping[str, Any], part: str, found: list[str], where: str) -> tuple[Column, ...]:
@@ -548,6 +559,16 @@ def _columns_in(data: Mapping[str, Any], part: str, found: list[str], where: str
             continue
         values = {key: value for key, value in entry.items() if key in keys}
         values["categories"] = tuple(plain_value(v) for v in entry.get("categories", ()))
+        own = entry.get("missing_values", ())
+        if not isinstance(own, list | tuple):
+            found.append(f"{section}missing_values must be a list")
+            continue
+        for_all = [] if part != "columns" or entry["kind"] == "ignore" else data.get("missing_values", [])
+        codes = [
+            *map(plain_value, own),
+            *(plain_value(v) for v in for_all if plain_value(v) not in values["categories"]),
+        ]
+        values["missing_values"] = tuple(dict.fromkeys(codes))
         columns.append(Column(name=str(name), **values))
     return tuple(columns)
 

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,14 +69,16 @@ def read_table(
     numbers: Collection[str] = (),
     exact: Collection[str] = (),
     asked: Collection[str] = (),
+    holes: Mapping[str, Sequence[str]] | None = None,
     dialect: Dialect | None = None,
 ) -> pd.DataFrame:
     """The table in a file or at a URI (s3://, gs://, …), with text that marks a hole turned into missing values.
 
     Of a CSV, the columns `text` come as they are written and the columns `numbers` as float64; a column of `numbers`
     with anything else in it comes as text that is refused in those rows. Columns `exact` come as they are written, text
-    that marks a hole too. `asked`: names that must be in its header. How it was read is in the frame's attributes, and
-    what was neither stated nor plain in a warning. Other formats have types.
+    that marks a hole too. `holes`: more texts that mark one, by column. `asked`: names that must be in its header. How
+    it was read is in the frame's attributes, and what was neither stated nor plain in a warning. Other formats have
+    types.
     """
     name = table_name(path)
     what, suffixes = f"table {brief(name)}", "".join(Path(name).suffixes[-2:]).lower()
@@ -88,7 +90,7 @@ def read_table(
             packed = name.lower().endswith(".gz")
             how = taken(source, what, dialect or Dialect(), asked, packed=packed)
             frame = _Csv(source, what, how, packed).frame(
-                tuple(missing_markers), {*text, *exact}, numbers, exact, asked
+                tuple(missing_markers), {*text, *exact}, numbers, exact, asked, holes or {}
             )
         elif suffixes.endswith((".parquet", ".pq")):
             frame = _read_parquet(source)
@@ -262,11 +264,12 @@ class _Csv:
 
     def frame(
         self, markers: tuple[str, ...], text: Collection[str], numbers: Collection[str], exact: Collection[str],
-        asked: Collection[str],
+        asked: Collection[str], holes: Mapping[str, Sequence[str]],
     ) -> pd.DataFrame:  # fmt: skip
         names = self.header(asked)
         how: dict[str, Any] = {"low_memory": False, "float_precision": "round_trip",
-                               "na_values": {name: list(markers) for name in names if name not in exact}}  # fmt: skip
+                               "na_values": {name: [*markers, *holes.get(name, ())] for name in names
+                                             if name not in exact}}  # fmt: skip
         as_text = dict.fromkeys(set(names).intersection(text), str)
         as_number = set(names).intersection(numbers).difference(text)
         frame, sign = self._typed(as_text, as_number, how)

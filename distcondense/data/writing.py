@@ -13,7 +13,7 @@ from distcondense.data.schema import Column
 
 def written_numbers(column: Column, numbers: Floats) -> Any:
     """(m,) legal numbers, NaN for a hole: whole ones as int64, beside holes as Int64."""
-    if column.kind != "integer":
+    if not column.whole:
         return numbers
     holes = np.isnan(numbers)
     whole = np.where(holes, 0, numbers).astype(np.int64)

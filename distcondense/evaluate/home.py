@@ -57,6 +57,7 @@ class Home:
     raw: bool = False  # the frame holds encoded columns, not legal values
     full: Model | None = None  # the model of all training rows, where there is one already
     reference: Model | None = None  # covered by the guarantee: a way of its own
+    others: tuple[tuple[Learner, Model | None], ...] = ()  # further references' students, and their models of all data
 
     @property
     def kind(self) -> Kind:
@@ -67,6 +68,13 @@ class Home:
     def made(self) -> Outcome:
         """The condensed rows' outcome, in the unit that models see."""
         return self.kind.in_unit(self.labelled.outcome, self.unit)
+
+    def by_reference(self) -> dict[str, Home]:
+        """The same with the student of each further reference."""
+        return {
+            learner.name: replace(self, learner=learner, full=full, reference=None, others=())
+            for learner, full in self.others
+        }
 
     def sample(self, part: Index, most: int, seed: int) -> Sample:
         """At most so many rows of a part of the split (`home.split.train`, …), by chance where there are more."""
@@ -87,7 +95,7 @@ class Home:
         return cls(
             cohort, split, condensed.learner or cohort.outcome.kind.learner(), codec, condensed.frame, condensed.schema,
             rows, condensed.labelled, condensed.privacy, condensed.unit, condensed.raw,
-            full=None if covered else own, reference=own if covered else None,
+            full=None if covered else own, reference=own if covered else None, others=condensed.others,
         )  # fmt: skip
 
     @classmethod
@@ -101,7 +109,8 @@ class Home:
         if result.raw:
             rows = ((frame.to_numpy() - codec.centre) / codec.scale).astype(np.float32)
         else:
-            rows = codec.encode(check_features(frame, result.schema))
+            frame = check_features(frame, result.schema)  # dates are numbers again
+            rows = codec.encode(frame)
         labelled = labelled_of(result.frame, result.kind)
         labelled = replace(
             labelled, soft=labelled.soft if record["soft_labels"] else None,

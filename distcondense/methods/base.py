@@ -135,6 +135,21 @@ class Options:
         return out
 
 
+def one_by_one(said: Any) -> tuple[Any, ...]:
+    """References as they were said: none, one, names with commas between them, or a list of names and models."""
+    if said is None:
+        return ()
+    several = said.split(",") if isinstance(said, str) else said if isinstance(said, tuple | list) else (said,)
+    return tuple(one.strip() if isinstance(one, str) else one for one in several)
+
+
+def name_of(reference: Any) -> str:
+    """A reference's name: as it was said, or what a model calls itself."""
+    if isinstance(reference, str):
+        return reference
+    return str(getattr(reference, "name", None) or getattr(reference, "__name__", None) or type(reference).__name__)
+
+
 @cache
 def types_of(options: Any) -> dict[str, Any]:
     return get_type_hints(options)
@@ -278,6 +293,7 @@ class Condensed:
     reference: Model | None = None
     reference_covered: bool = False
     learner: Learner | None = None  # what a student of these rows is; None: the kind's default
+    others: tuple[tuple[Learner, Model | None], ...] = ()  # further students, and the models of all data they stand for
     unit: float = 1.0  # students and scores see the outcome divided by this (eq. 1)
     covered: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)  # to show to everybody, by what they show
     figures: tuple[Figure, ...] = ()  # to show to the custodian: not covered
@@ -405,6 +421,11 @@ def planned(method: Method, facts: Facts, options: Any) -> tuple[Event, ...]:
 
     tell = getattr(method, "planned", None)
     return (Event.nonprivate(),) if tell is None else tuple(tell(facts, options))
+
+
+def has_classes(kind: Any) -> bool:
+    """Whether an outcome of this kind has classes: models of it say probabilities."""
+    return next(iter(kind.learners.values())).link in ("probability", "probabilities")
 
 
 def refuse_kind(method: Method, kind: Kind) -> None:

@@ -9,7 +9,8 @@ from types import ModuleType
 from typing import Any
 
 from distcondense.data.cohort import Facts
-from distcondense.data.schema import Schema, like_identifiers, nearest
+from distcondense.data.draft import like_identifiers
+from distcondense.data.schema import Schema, nearest
 from distcondense.errors import DistcondenseWarning, SchemaError, SettingsError
 from distcondense.privacy.accountant import (
     advantage_with_earlier,

@@ -389,8 +389,11 @@ class PrivateSide(ABC):
         return replace(labelled, weight=np.full(m, learned.rows / max(m, 1)))
 
     @abstractmethod
-    def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
-        """A judge over a pool of rows, as cells and as students see them."""
+    def judge(self, learned: Learned, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
+        """A judge over a pool of rows, as cells and as students see them.
+
+        `among`: learners of the kind whose students alone it listens to; none: all that it has.
+        """
 
     @abstractmethod
     def unlabelled(self) -> Labelled:

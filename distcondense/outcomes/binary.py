@@ -6,7 +6,7 @@ has hard labels only: 0 or 1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from distcondense.data.tables import read_cell
 from distcondense.data.values import TRUTH, Values, labels_of, plain_number, refuse_absent, refuse_mixture, type_of
 from distcondense.errors import CohortError, SettingsError
 from distcondense.kernels import elementwise
-from distcondense.models.base import Model
+from distcondense.models.base import BlackBox, Model, Rows
 from distcondense.models.learners import Learner, Lesson, boosted, taught
 from distcondense.outcomes.base import (
     Ask,
@@ -50,7 +50,7 @@ from distcondense.outcomes.measures import (
     recall,
     share,
 )
-from distcondense.outcomes.panel import SEED, classifiers, standardised
+from distcondense.outcomes.panel import SEED, classifiers, standardised, takes_soft
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
 
 RARE = 0.2  # class weights are used where the rarer class is below this share ("where needed")
@@ -58,6 +58,7 @@ COUNT_SHARE = 0.01  # of μ², for the class counts before anything else
 SURE = 2000  # rows up to which a label says on which side of the prevalence a risk lies, and nothing else
 CHANCE = 20_000  # rows from which on it is drawn by chance, as patients' are
 UNEVEN = 5.0  # most by which weights of rows of one label differ
+VECTORS = 2000  # rows that support vectors are chosen among, at most: their time grows with the square
 EXTREME = 0.05  # of candidates are on the rarer side, at least
 
 
@@ -75,6 +76,61 @@ def fit_xgb(lesson: Lesson) -> Model:
     )
 
 
+@taught
+def fit_logistic(lesson: Lesson) -> Model:
+    """Logistic regression of scikit-learn; f(x) = P(y=1). With soft labels a row counts for each class by its share."""
+    from sklearn.linear_model import LogisticRegression
+
+    rows, label, weight = lesson.rows, lesson.outcome["label"], lesson.weight
+    if (constant := _one_class(lesson, "logistic")) is not None:
+        return constant
+    if lesson.soft is not None:
+        own = np.ones(len(rows)) if weight is None else np.asarray(weight, np.float64)
+        weight = np.concatenate([own * (1 - lesson.soft), own * lesson.soft])
+        rows, label, weight = np.tile(rows, (2, 1)), np.repeat([0, 1], len(rows)), weight / weight.mean()
+    line = LogisticRegression(max_iter=2000).fit(rows, label, sample_weight=weight)
+    weights, start = line.coef_[0].astype(np.float32), np.float32(line.intercept_[0])
+    return BlackBox(lambda at: 1 / (1 + np.exp(-(at @ weights + start))), "probability", rows.shape[1], "logistic")
+
+
+@taught
+def fit_svm(lesson: Lesson) -> Model:
+    """Support vectors of scikit-learn, of at most `VECTORS` rows; f(x) = P(y=1), by a logistic regression of the
+    distances to the margin (Platt). They learn the plain labels only."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import SVC
+
+    rows, label, weight = lesson.rows, lesson.outcome["label"], lesson.weight
+    if len(rows) > VECTORS:
+        chosen = np.sort(np.random.default_rng([lesson.seed, 0x5CEC]).choice(len(rows), VECTORS, replace=False))
+        rows, label, weight = rows[chosen], label[chosen], None if weight is None else np.asarray(weight)[chosen]
+    if constant := _one_class(
+        replace(lesson, rows=rows, outcome=Outcome(lesson.outcome.kind, {"label": label})), "svm"
+    ):
+        return constant
+    weight = None if weight is None else weight / np.mean(weight)
+    model = SVC().fit(rows, label, sample_weight=weight)
+    held, dual = np.asarray(model.support_vectors_, np.float32), model.dual_coef_[0].astype(np.float32)
+    squares, width, start = (held * held).sum(1), np.float32(model._gamma), np.float32(model.intercept_[0])
+
+    def distance(at: Rows) -> Matrix:  # scikit-learn's own takes a row at a time, and a Jacobian asks about many
+        far = (at * at).sum(1)[:, None] - 2 * (at @ held.T) + squares
+        return np.asarray(np.exp(-width * np.maximum(far, 0)) @ dual + start, np.float32)
+
+    platt = LogisticRegression(max_iter=2000).fit(distance(rows)[:, None], label, sample_weight=weight)
+    slope, shift = np.float32(platt.coef_[0, 0]), np.float32(platt.intercept_[0])
+    return BlackBox(lambda at: 1 / (1 + np.exp(-(slope * distance(at) + shift))), "probability", rows.shape[1], "svm")
+
+
+def _one_class(lesson: Lesson, name: str) -> Model | None:
+    """What rows of one class teach; None where both are there."""
+    label = lesson.outcome["label"]
+    if len(np.unique(label)) > 1:
+        return None
+    only = float(label[0])
+    return BlackBox(lambda at: np.full(len(at), only), "probability", lesson.rows.shape[1], name)
+
+
 @dataclass(frozen=True)
 class Binary(Kind):
     """A target with two values."""
@@ -85,7 +141,11 @@ class Binary(Kind):
         "auroc", "sensitivity", "specificity", "ppv", "npv", "auprc", "balanced_accuracy", "f1", "brier",
         "calibration_slope",
     )  # fmt: skip
-    learners: ClassVar[Mapping[str, Learner]] = {"xgb": Learner("xgb", "probability", fit_xgb)}
+    learners: ClassVar[Mapping[str, Learner]] = {
+        "xgb": Learner("xgb", "probability", fit_xgb),
+        "logistic": Learner("logistic", "probability", fit_logistic),
+        "svm": Learner("svm", "probability", fit_svm),
+    }
 
     names: tuple[str, ...]
     labels: tuple[Label, Label] = (0, 1)
@@ -409,8 +469,8 @@ class LogOdds(PrivateSide):
             low, high = (middle, high) if weight @ risk < share * weight.sum() else (low, middle)
         return replace(labelled, weight=tilted((low + high) / 2))
 
-    def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
-        return _Ranking(self.expected(learned.model.margin(pool), learned), rows)
+    def judge(self, learned: Learned, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
+        return _Ranking(self.expected(learned.model.margin(pool), learned), rows, among)
 
     def unlabelled(self) -> Labelled:
         none = np.empty(0)
@@ -429,13 +489,15 @@ def by_chance(rows: int) -> float:
 class _Ranking:
     """How well students of a candidate set rank a pool like the private model does: naive ones, and one of the risk."""
 
-    def __init__(self, truth: Floats, rows: Matrix) -> None:
-        self.truth, self.pool = truth, rows
+    def __init__(self, truth: Floats, rows: Matrix, among: Sequence[str] = ()) -> None:
+        self.truth, self.pool, self.among = truth, rows, among
 
     def __call__(self, rows: Matrix, labelled: Labelled) -> float:
         here, there = standardised(rows, self.pool)
         label = labelled.outcome["label"]
-        found = [expected_auroc(ask(here, label, there)[:, 1], self.truth) for _, ask in classifiers(2)]
-        boosted_soft = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
-        answer = np.asarray(boosted_soft.scores(self.pool), np.float64)
-        return float(np.mean([*found, expected_auroc(answer, self.truth)]))
+        found = [expected_auroc(ask(here, label, there)[:, 1], self.truth) for _, ask in classifiers(2, self.among)]
+        if takes_soft(self.among):
+            boosted_soft = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
+            answer = np.asarray(boosted_soft.scores(self.pool), np.float64)
+            found.append(expected_auroc(answer, self.truth))
+        return float(np.mean(found))

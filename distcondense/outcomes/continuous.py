@@ -8,7 +8,7 @@ a row; the outcome itself has a part of the private residual spread on top, roun
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -31,7 +31,7 @@ from distcondense.models.learners import Learner, Lesson, boosted, sklearn_model
 from distcondense.outcomes.base import Ask, Judge, Kind, Labelled, Learned, PrivateSide, Rule, as_the_population
 from distcondense.outcomes.binary import by_chance, refuse_horizon
 from distcondense.outcomes.measures import Measured, error
-from distcondense.outcomes.panel import SEED, regressors, standardised
+from distcondense.outcomes.panel import SEED, regressors, standardised, takes_soft
 from distcondense.privacy.contributions import Objective, Statistic, Target
 
 OUTCOME_CELLS = 64  # of the outcome's histogram
@@ -346,8 +346,8 @@ class Expectation(PrivateSide):
         assert labelled.soft is not None
         return labelled.outcome["value"][:, None], labelled.soft[:, None]
 
-    def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
-        return _Agreement(self.expected(learned.model.margin(pool), learned), rows)
+    def judge(self, learned: Learned, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
+        return _Agreement(self.expected(learned.model.margin(pool), learned), rows, tuple(among))
 
     def unlabelled(self) -> Labelled:
         none = np.empty(0)
@@ -378,12 +378,14 @@ class _Agreement:
 
     truth: Floats
     pool: Matrix = field(repr=False)
+    among: tuple[str, ...] = ()
 
     def __call__(self, rows: Matrix, labelled: Labelled) -> float:
         here, there = standardised(rows, self.pool)
         value = labelled.outcome["value"]
         centre, unit = float(value.mean()), max(float(value.std()), 1e-12)
-        answers = [centre + unit * ask(here, (value - centre) / unit, there) for _, ask in regressors()]
-        boosted_soft = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
-        answers.append(np.asarray(boosted_soft.scores(self.pool), np.float64))
+        answers = [centre + unit * ask(here, (value - centre) / unit, there) for _, ask in regressors(self.among)]
+        if takes_soft(self.among):
+            boosted_soft = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
+            answers.append(np.asarray(boosted_soft.scores(self.pool), np.float64))
         return float(np.mean([error(self.truth, answer, "r2").value for answer in answers]))

@@ -6,7 +6,7 @@ has hard labels only: 0 or 1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -38,7 +38,7 @@ from distcondense.outcomes.base import (
 )
 from distcondense.outcomes.binary import COUNT_SHARE, by_chance, refuse_horizon
 from distcondense.outcomes.measures import Measured, brier, expected_auroc, f1, macro_ranking, recall
-from distcondense.outcomes.panel import SEED, classifiers, standardised
+from distcondense.outcomes.panel import SEED, classifiers, standardised, takes_soft
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
 
 FEWEST, MOST = 3, 20  # classes
@@ -380,8 +380,8 @@ class Softmax(PrivateSide):
         """So that every class has its private prevalence."""
         return replace(labelled, weight=restoring(labelled.outcome["label"], learned.shares, learned.rows))
 
-    def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
-        return _Ranking(softmax(learned.model.margin(pool)), rows)
+    def judge(self, learned: Learned, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
+        return _Ranking(softmax(learned.model.margin(pool)), rows, tuple(among))
 
     def unlabelled(self) -> Labelled:
         none = np.empty(0)
@@ -395,11 +395,13 @@ class _Ranking:
 
     truth: Floats
     pool: Matrix = field(repr=False)
+    among: tuple[str, ...] = ()
 
     def __call__(self, rows: Matrix, labelled: Labelled) -> float:
         here, there = standardised(rows, self.pool)
         classes = self.truth.shape[1]
-        answers = [ask(here, labelled.outcome["label"], there) for _, ask in classifiers(classes)]
-        boosted_soft = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
-        answers.append(np.asarray(boosted_soft.scores(self.pool), np.float64))
+        answers = [ask(here, labelled.outcome["label"], there) for _, ask in classifiers(classes, self.among)]
+        if takes_soft(self.among):
+            boosted_soft = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
+            answers.append(np.asarray(boosted_soft.scores(self.pool), np.float64))
         return float(np.mean([expected_auroc(one[:, k], self.truth[:, k]) for one in answers for k in range(classes)]))

@@ -7,7 +7,7 @@ for which the private model's answer is known. Settings are the libraries' own w
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import Any
 
@@ -26,7 +26,24 @@ BOOSTED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def classifiers(classes: int) -> Iterator[tuple[str, Callable[[Matrix, NDArray[Any], Matrix], Floats]]]:
+LEARNERS = {  # students → the learner of a kind that each stands for
+    "boosted trees": "xgb", "forest": "forest", "logistic": "logistic", "ridge": "ridge", "support vectors": "svm",
+}  # fmt: skip
+
+
+def _among(made: dict[str, Callable[[], Any]], among: Sequence[str]) -> dict[str, Callable[[], Any]]:
+    """The students that stand for these learners; all where none is named."""
+    return {name: model for name, model in made.items() if not among or LEARNERS.get(name) in among}
+
+
+def takes_soft(among: Sequence[str]) -> bool:
+    """Whether a student of soft labels is listened to, which boosted trees are."""
+    return not among or LEARNERS["boosted trees"] in among
+
+
+def classifiers(
+    classes: int, among: Sequence[str] = ()
+) -> Iterator[tuple[str, Callable[[Matrix, NDArray[Any], Matrix], Floats]]]:
     """Name, and fit-and-ask: rows, labels from 0, rows to ask about → (r, classes) scores, larger for likelier."""
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
@@ -34,14 +51,14 @@ def classifiers(classes: int) -> Iterator[tuple[str, Callable[[Matrix, NDArray[A
     from sklearn.svm import SVC
     from xgboost import XGBClassifier
 
-    made = {
+    made: dict[str, Callable[[], Any]] = {
         "boosted trees": lambda: XGBClassifier(**BOOSTED),
         "forest": lambda: RandomForestClassifier(TREES, random_state=SEED, n_jobs=1),
         "logistic": lambda: LogisticRegression(max_iter=500),
         "support vectors": lambda: SVC(),
         "network": lambda: MLPClassifier(hidden_layer_sizes=HIDDEN, max_iter=PASSES, random_state=SEED),
     }
-    for name, model in made.items():
+    for name, model in _among(made, among).items():
 
         def ask(rows: Matrix, labels: NDArray[Any], people: Matrix, _model: Any = model) -> Floats:
             there, code = np.unique(labels, return_inverse=True)
@@ -60,7 +77,9 @@ def classifiers(classes: int) -> Iterator[tuple[str, Callable[[Matrix, NDArray[A
         yield name, ask
 
 
-def regressors() -> Iterator[tuple[str, Callable[[Matrix, Floats, Matrix], Floats]]]:
+def regressors(
+    among: Sequence[str] = (),
+) -> Iterator[tuple[str, Callable[[Matrix, Floats, Matrix], Floats]]]:
     """Name, and fit-and-ask: rows, values in units of their spread, rows to ask about → (r,) values."""
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.linear_model import Ridge
@@ -68,14 +87,14 @@ def regressors() -> Iterator[tuple[str, Callable[[Matrix, Floats, Matrix], Float
     from sklearn.svm import SVR
     from xgboost import XGBRegressor
 
-    made = {
+    made: dict[str, Callable[[], Any]] = {
         "boosted trees": lambda: XGBRegressor(**BOOSTED),
         "forest": lambda: RandomForestRegressor(TREES, random_state=SEED, n_jobs=1),
         "ridge": lambda: Ridge(),
         "support vectors": lambda: SVR(),
         "network": lambda: MLPRegressor(hidden_layer_sizes=HIDDEN, max_iter=PASSES, random_state=SEED),
     }
-    for name, model in made.items():
+    for name, model in _among(made, among).items():
 
         def ask(rows: Matrix, values: Floats, people: Matrix, _model: Any = model) -> Floats:
             return np.asarray(_quietly(_model().fit, rows, values).predict(people), np.float64)

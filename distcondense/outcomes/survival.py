@@ -505,8 +505,8 @@ class LogHazard(PrivateSide):
         expected[order] = np.cumsum(label[order] / at_risk)
         return (label - expected)[:, None], None
 
-    def judge(self, learned: Learned, pool: Index, rows: Matrix) -> Judge:
-        return _Following(learned.model.margin(pool), rows, self.unit)
+    def judge(self, learned: Learned, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
+        return _Following(learned.model.margin(pool), rows, self.unit, among)
 
     def unlabelled(self) -> Labelled:
         none = np.empty(0)
@@ -532,22 +532,25 @@ def _varies(objective: Objective, leaving: Floats) -> float:
 
 
 class _Following:
-    """How closely unweighted Cox and AFT students follow the private model's log hazard over a pool."""
+    """How closely unweighted Cox and AFT students, or those named, follow the private model's log hazard."""
 
-    def __init__(self, truth: Floats, pool: Matrix, unit: float) -> None:
-        self.truth, self.pool, self.unit = truth, pool, unit
+    def __init__(self, truth: Floats, pool: Matrix, unit: float, among: Sequence[str] = ()) -> None:
+        self.truth, self.pool, self.unit, self.among = truth, pool, unit, among or ("cox", "aft")
 
     def __call__(self, rows: Matrix, labelled: Labelled) -> float:
         if not (rows != rows[0]).any():
             return -1.0
         here, there = standardised(rows, self.pool)
         outcome = self.kind_in_unit(labelled)
+        found = []
         try:
-            cox = np.asarray(fit_cox(here, outcome).scores(there.astype(np.float32)), np.float64)
-            aft = -np.asarray(fit_aft(rows, outcome, seed=SEED).scores(self.pool), np.float64)
+            if "cox" in self.among:
+                found.append(np.asarray(fit_cox(here, outcome).scores(there.astype(np.float32)), np.float64))
+            if "aft" in self.among:
+                found.append(-np.asarray(fit_aft(rows, outcome, seed=SEED).scores(self.pool), np.float64))
         except ModelError:  # some sets of few rows have no Cox model
             return -1.0
-        return (_correlation(cox, self.truth) + _correlation(aft, self.truth)) / 2
+        return sum(_correlation(one, self.truth) for one in found) / len(found)
 
     def kind_in_unit(self, labelled: Labelled) -> Outcome:
         return labelled.outcome.kind.in_unit(labelled.outcome, self.unit)

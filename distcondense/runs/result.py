@@ -16,6 +16,8 @@ import pandas as pd
 
 from distcondense.arrays import Floats
 from distcondense.data.codec import design_of
+from distcondense.data.dates import with_dates
+from distcondense.data.features import check_features
 from distcondense.data.ours import WEIGHT
 from distcondense.data.schema import Schema
 from distcondense.errors import RunFolderError, SettingsError
@@ -33,9 +35,9 @@ from distcondense.runs.release import PAGE, SCHEMA, TABLE, label_frame, table_na
 Page = Callable[[Mapping[str, "Result"]], str]  # of all sets of a run, by their tables' names
 
 
-def table_of(features: pd.DataFrame, kind: Kind, labelled: Labelled) -> pd.DataFrame:
+def table_of(features: pd.DataFrame, schema: Schema, kind: Kind, labelled: Labelled) -> pd.DataFrame:
     """The condensed table: features, the outcome in the table's own labels, soft labels, weights."""
-    frame = features.copy()
+    frame = with_dates(features.copy(), schema)
     kind.write(frame, labelled)
     frame[WEIGHT] = 1.0 if labelled.weight is None else labelled.weight
     return frame
@@ -43,7 +45,7 @@ def table_of(features: pd.DataFrame, kind: Kind, labelled: Labelled) -> pd.DataF
 
 def schema_of(features: Schema, kind: Kind) -> Schema:
     """The condensed table's: the features, and what the columns beside them mean."""
-    return replace(features, outcome=kind.outcome_columns(), added=(*kind.added_columns(), WEIGHTS))
+    return replace(features.released, outcome=kind.outcome_columns(), added=(*kind.added_columns(), WEIGHTS))
 
 
 def labelled_of(frame: pd.DataFrame, kind: Kind) -> Labelled:
@@ -126,7 +128,9 @@ class Result:
 
     def _features(self) -> pd.DataFrame:
         features = self.frame.drop(columns=[*self.outcome, *self.kind.own_columns(), WEIGHT])
-        return features.astype(np.float64) if self.raw else design_of(features, self.schema)
+        return (
+            features.astype(np.float64) if self.raw else design_of(check_features(features, self.schema), self.schema)
+        )
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the run folder: `release/` to hand over, `internal/` for the custodian only."""

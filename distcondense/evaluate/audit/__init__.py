@@ -4,7 +4,7 @@ A method is run many times on a small public synthetic cohort, with or without o
 attacker who knows everybody else's rows guesses the coin; stats.py turns the guesses into a lower bound on ε.
 
     findings.py   what is found, and the verdict           worlds.py   simulated neighbours, and a witness at the gate
-    private.py, published.py   the attacks on one method each, a line in `AUDITORS`
+    private.py, published.py, dp_geng.py   the attacks on one method each, a line in `AUDITORS`
     whole.py   from a file's bytes to the released bytes   traces.py   what can be read off released bytes
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from distcondense.errors import SettingsError
-from distcondense.evaluate.audit import private, published
+from distcondense.evaluate.audit import dp_geng, private, published
 from distcondense.evaluate.audit import whole as way
 from distcondense.evaluate.audit.findings import Asked, Audit, Auditor, Finding, settled
 from distcondense.privacy.budget import check_budget
@@ -22,7 +22,9 @@ from distcondense.runs.result import Page
 
 __all__ = ["AUDITORS", "Audit", "Finding", "run_audit"]
 
-AUDITORS: Mapping[str, Auditor] = {"private": private.AUDITOR, "published": published.AUDITOR}
+AUDITORS: Mapping[str, Auditor] = {
+    "private": private.AUDITOR, "published": published.AUDITOR, "dp-geng": dp_geng.AUDITOR,
+}  # fmt: skip
 
 
 def run_audit(

@@ -104,7 +104,7 @@ def attack(asked: Asked, done: Callable[[], None]) -> tuple[list[Draft], tuple[s
         UNLISTED: lambda: _unlisted(asked, checks, done),
     }
     for name in asked.neighbours:
-        drafts += special[name]() if name in special else _losses(name, asked, checks, done)
+        drafts += special[name]() if name in special else losses(name, asked, checks, done, watched)
     if asked.canaries:
         drafts.append(_one_run(asked, checks, done))
     return drafts, checks.problems()
@@ -117,7 +117,11 @@ def watched(world: World, worlds: tuple[World, World], setting: Setting, ledger:
     return witness
 
 
-def _losses(name: str, asked: Asked, checks: Checks, done: Callable[[], None]) -> list[Draft]:
+Watched = Callable[[World, tuple[World, World], Setting, Ledger], Witness]  # one run with a witness at the gate
+
+
+def losses(name: str, asked: Asked, checks: Checks, done: Callable[[], None], watched: Watched) -> list[Draft]:
+    """Runs with and without the canary, told apart by the privacy loss of everything that left the gate."""
     setting = Setting.of(SCHEMA, SIDES.get(name, CASE), asked.epsilon, asked.delta)
     others, canary = neighbouring(name, asked.seed)
     worlds = (others, others.plus(canary))

@@ -175,8 +175,8 @@ class Way:
             made = self.method.condense(cohort, settings, Context(threads=self.threads, folder=folder, run=run))
         kind = cohort.outcome.kind
         Result(
-            frame=table_of(made.frame, kind, made.labelled), schema=schema_of(made.schema, kind), kind=kind,
-            privacy=made.privacy, raw=made.raw, identity=identity, covered=made.covered, page=self.page,
+            frame=table_of(made.frame, made.schema, kind, made.labelled), schema=schema_of(made.schema, kind),
+            kind=kind, privacy=made.privacy, raw=made.raw, identity=identity, covered=made.covered, page=self.page,
             internal={"rows": len(cohort), "settings": settings.to_dict()},
         ).write(folder)  # fmt: skip
         found = bytes_of(folder.release)

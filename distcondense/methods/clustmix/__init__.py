@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distcondense.methods.base import Condensed, Context, refuse_kind
+from distcondense.methods.base import Condensed, Context, has_classes, refuse_kind
 from distcondense.methods.clustmix.options import THEOREM, ClustMixOptions
 
 if TYPE_CHECKING:
     from distcondense.data.cohort import Cohort, Facts
     from distcondense.privacy.events import Event
-
-CLASSES = ("probability", "probabilities")  # what models of an outcome with classes say
 
 
 class ClustMix:
@@ -28,7 +26,7 @@ class ClustMix:
     Options: ClassVar[Any] = ClustMixOptions
 
     def takes(self, kind: Any) -> bool:
-        return next(iter(kind.learners.values())).link in CLASSES
+        return has_classes(kind)
 
     def refuse(self, facts: Facts, options: ClustMixOptions) -> None:
         refuse_kind(self, facts.kind)

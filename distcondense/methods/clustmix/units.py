@@ -36,14 +36,9 @@ class Units:
     @classmethod
     def of_schema(cls, schema: Schema, *, one_hot: bool = False) -> Units:
         """Between the schema's bounds: public."""
-        codec, low, high = Codec.plain(schema), list[float](), list[float]()
-        for block in codec.blocks:
-            column, width = block.column, len(_places(block, one_hot))
-            bounded = column.numeric and column.low is not None and column.high is not None
-            low += [float(column.low or 0.0) if bounded else 0.0, *[0.0] * (width - 1)]
-            top = float(column.high or 0.0) if bounded else float(max(len(block.values) - 1, 1))
-            high += [max(top, low[-width] + 1e-12) if not (block.values and one_hot) else 1.0, *[1.0] * (width - 1)]
-        return cls(codec, np.array(low), np.array(high), one_hot)
+        codec = Codec.plain(schema)
+        low, high = np.array([ends for block in codec.blocks for ends in _ends(block, one_hot)]).T
+        return cls(codec, low, high, one_hot)
 
     @property
     def size(self) -> int:
@@ -59,7 +54,7 @@ class Units:
         raw = np.clip(rows, 0.0, 1.0) * (self.high - self.low) + self.low
         plain, at = list[Floats](), 0
         for block in self.codec.blocks:
-            width = len(_places(block, self.one_hot))
+            width = 1 if block.values and not self.one_hot else block.width
             own, at = raw[:, at : at + width], at + width
             if block.values and not self.one_hot:
                 code = np.clip(np.round(own[:, 0]), 0, block.width - 1).astype(np.int64)
@@ -68,9 +63,15 @@ class Units:
         return self.codec.decode(np.concatenate(plain, axis=1).astype(np.float32))
 
 
-def _places(block: Block, one_hot: bool) -> range:
-    """Columns that a block has here."""
-    return range(1 if block.values and not one_hot else block.width)
+def _ends(block: Block, one_hot: bool) -> list[tuple[float, float]]:
+    """The public ends of each column that a block has here."""
+    column = block.column
+    if block.values:
+        return [(0.0, 1.0)] * block.width if one_hot else [(0.0, float(max(block.width - 1, 1)))]
+    first = (0.0, 1.0)
+    if column.numeric and column.low is not None and column.high is not None:
+        first = (float(column.low), float(column.high if column.high > column.low else column.low + 1))
+    return [first, *[(0.0, 1.0)] * (block.width - 1)]
 
 
 def _numbers(codec: Codec, features: pd.DataFrame, one_hot: bool) -> Floats:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from distcondense.arrays import Index, Matrix
+from distcondense.arrays import Floats, Index, Matrix
 from distcondense.data.cells import Cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
@@ -50,11 +50,12 @@ DRAW, CLASS = 0xD601, 0xD602  # what seeds rows and their classes
 
 @dataclass(frozen=True)
 class Generated:
-    """T̂: rows as cells, where in their cells, and their classes."""
+    """T̂: rows as cells, where in their cells, their classes, and the probabilities these were drawn by."""
 
     codes: Index  # (n, d)
     inside: Any  # (n, d) in [0, 1)
     label: Index  # (n,)
+    chance: Floats  # (n, classes)
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,11 @@ class Generator:
         """T̂, whole rows that obey the rules of the domain, each with a class drawn by the model's probabilities."""
         legal = legal_rules(learned, self.public)
         codes, inside = population(learned, rows, np.random.default_rng([seed, DRAW]), legal)
-        chance = np.cumsum(self.public.side.probabilities(learned.model.margin(codes), learned), axis=1)
+        chance = self.public.side.probabilities(learned.model.margin(codes), learned)
+        upto = np.cumsum(chance, axis=1)
         at = np.random.default_rng([seed, CLASS]).random(len(codes))
-        label = (at[:, None] > chance[:, :-1] / chance[:, -1:]).sum(1)
-        return Generated(codes, inside, _everywhere(label.astype(np.int64), chance))
+        label = (at[:, None] > upto[:, :-1] / upto[:, -1:]).sum(1)
+        return Generated(codes, inside, _everywhere(label.astype(np.int64), chance), chance)
 
     # ---- what is released
 
@@ -162,11 +164,10 @@ def values_of(cells: Sequence[Cells], codes: Index, inside: Any) -> pd.DataFrame
     return pd.DataFrame({c.column.name: c.values(codes[:, j], inside[:, j]) for j, c in enumerate(cells)})
 
 
-def _everywhere(label: Index, chance: Any) -> Index:
+def _everywhere(label: Index, chance: Floats) -> Index:
     """Classes as they are; one that nobody was drawn for gets the rows that the model finds likeliest to be in it."""
-    classes, few = chance.shape[1], max(1, len(label) // 100)
-    each = np.diff(chance, axis=1, prepend=0.0)
-    for value in range(classes):
+    few = max(1, len(label) // 100)
+    for value in range(chance.shape[1]):
         if not (label == value).any():
-            label[np.argsort(-each[:, value], kind="stable")[:few]] = value
+            label[np.argsort(-chance[:, value], kind="stable")[:few]] = value
     return label

@@ -2,7 +2,9 @@
 
 They are trained on generated rows alone, by JAX and optax, which nothing imports before this is called. What a trained
 network says of a row is computed without either, in float64 and a fixed order (`kernels/network.py`), for it is also
-asked about patients. The paper's networks are convolutions of images; a table has no neighbouring pixels.
+asked about patients. The paper's networks are convolutions of images; a table has no neighbouring pixels. The paper's
+learn drawn classes; the generator knows the probabilities that classes were drawn by, and networks learn these: the
+same in expectation, without the chance of the draw.
 """
 
 from __future__ import annotations
@@ -106,12 +108,12 @@ def _outer(left: Floats, right: Floats) -> Floats:
 
 
 def trained(
-    rows: Floats, label: Index, classes: int, *, hidden: int, features: int, epochs: int, seed: tuple[int, ...]
-) -> Network:
-    """A network of these generated rows; another `seed` starts elsewhere."""
+    rows: Floats, chance: Floats, *, hidden: int, features: int, epochs: int, seed: tuple[int, ...]
+) -> Network:  # fmt: skip
+    """A network of these generated rows and (n, classes) probabilities; another `seed` starts elsewhere."""
     key = int(np.random.default_rng(list(seed)).integers(2**31))
-    learn = _learner(hidden, features, classes, epochs, min(BATCH, len(rows)))
-    weights = [np.asarray(part, np.float64) for part in learn(rows.astype(np.float32), label.astype(np.int32), key)]
+    learn = _learner(hidden, features, chance.shape[1], epochs, min(BATCH, len(rows)))
+    weights = [np.asarray(part, np.float64) for part in learn(rows.astype(np.float32), chance.astype(np.float32), key)]
     w1, b1, w2, b2, w3, b3 = weights
     bare = Network(w1, b1, w2, b2, np.zeros(features), np.ones(features), w3, b3)
     second = bare.layers(rows)[1]
@@ -121,7 +123,7 @@ def trained(
 
 @cache
 def _learner(hidden: int, features: int, classes: int, epochs: int, batch: int) -> Any:
-    """(rows, labels, key) → weights, compiled once for each shape."""
+    """(rows, probabilities, key) → weights, compiled once for each shape."""
     import jax
     import jax.numpy as jnp
     import optax
@@ -133,7 +135,7 @@ def _learner(hidden: int, features: int, classes: int, epochs: int, batch: int) 
         return jax.nn.relu(jax.nn.relu(x @ w1 + b1) @ w2 + b2) @ w3 + b3
 
     def loss(weights: Any, x: Any, y: Any) -> Any:
-        return optax.softmax_cross_entropy_with_integer_labels(logits(weights, x), y).mean()
+        return optax.softmax_cross_entropy(logits(weights, x), y).mean()
 
     def learn(X: Any, y: Any, key: Any) -> Any:
         keys = jax.random.split(jax.random.key(key), 4)

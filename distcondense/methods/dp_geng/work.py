@@ -51,7 +51,7 @@ class Work:
 
     def _trained(self, epochs: int, *seed: int) -> Network:
         return trained(
-            self.rows, self.generated.label, self.classes, hidden=self.options.hidden, features=self.options.features,
+            self.rows, self.generated.chance, hidden=self.options.hidden, features=self.options.features,
             epochs=epochs, seed=(self.options.seed, *seed),
         )  # fmt: skip
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distcondense.methods.base import Condensed, Context, refuse_kind
+from distcondense.methods.base import Condensed, Context, has_classes, refuse_kind
 from distcondense.methods.kde_knn.options import KdeKnnOptions
 
 if TYPE_CHECKING:
     from distcondense.data.cohort import Cohort, Facts
-
-CLASSES = ("probability", "probabilities")  # what models of an outcome with classes say
 
 
 class KdeKnn:
@@ -26,7 +24,7 @@ class KdeKnn:
     Options: ClassVar[Any] = KdeKnnOptions
 
     def takes(self, kind: Any) -> bool:
-        return next(iter(kind.learners.values())).link in CLASSES
+        return has_classes(kind)
 
     def refuse(self, facts: Facts, options: KdeKnnOptions) -> None:
         refuse_kind(self, facts.kind)

@@ -66,13 +66,14 @@ def condense(cohort: Cohort | LargeTable, options: PrivateOptions, context: Cont
 def condense_each(
     cohort: Cohort | LargeTable, options: PrivateOptions, context: Context, *, steer: Steer | None = None
 ) -> dict[int, Condensed]:
-    """A set of each IPC from one fit; `options.reference` names the student that the rows are for.
+    """A set of each IPC from one fit; `options.reference` names the students that the rows are for.
 
     `steer` makes another way to draw rows out of what was learned, for methods that build on this one.
     """
     timings: dict[str, float] = {}
     kind, large = cohort.facts.kind, isinstance(cohort, LargeTable)
-    learner, public = kind.learner(options.reference), public_side(cohort.facts, options)
+    learner, *others = (kind.learner(name) for name in options.named or (None,))
+    public = public_side(cohort.facts, options)
     folder, say = context.folder, context.say
     if context.cluster is not None and options.placement != ZERO_ORDER and not large:
         say("placing chosen rows has no Jacobian to spread: it runs in process; --placement zero-order has one")
@@ -100,10 +101,8 @@ def condense_each(
     started = clock.perf_counter()
     legal = legal_rules(learned, public)
     draw = None if steer is None else steer(learned, public.side, legal)
-    placed = {
-        ipc: place(learned, public.side, ipc, seed=options.seed, threads=context.threads, legal=legal, draw=draw)
-        for ipc in options.ipcs
-    }
+    how: dict[str, Any] = {"seed": options.seed, "threads": context.threads, "legal": legal, "named": options.among}
+    placed = {ipc: place(learned, public.side, ipc, draw=draw, **how) for ipc in options.ipcs}
     told: dict[int, dict[str, Any]] = {}
     if options.placement == ZERO_ORDER:
         for ipc, one in placed.items():
@@ -122,6 +121,10 @@ def condense_each(
         ipc: _condensed(learned, one, public, privacy, learner, splitting, timings, options.seed, covered)
         for ipc, one in placed.items()
     }
+    if others:
+        named = {"references": [learner.name, *(other.name for other in others)]}
+        made = {ipc: replace(one, notes={**one.notes, **named}, others=tuple((other, None) for other in others))
+                for ipc, one in made.items()}  # fmt: skip
     return {ipc: replace(one, notes={**one.notes, "zero_order": told[ipc]}) if told else one
             for ipc, one in made.items()}  # fmt: skip
 
@@ -157,7 +160,8 @@ class Public:
 
 def public_side(facts: Facts, options: PrivateOptions) -> Public:
     """Everything that can be refused without reading a patient is refused here."""
-    facts.kind.learner(options.reference)
+    for name in options.named:
+        facts.kind.learner(name)
     schema, trusted = facts.schema, options.trust_inferred_schema
     refuse_unpublic(facts, trusted=trusted, epsilon=options.epsilon, promise=options.promise)
     side = facts.kind.private_side(horizon=options.horizon)
@@ -230,7 +234,7 @@ def _moved(
     """The placed rows after the zero-order engine, and how that went; no patient is read."""
     placed, facts = moved(
         placed, learned, public.side, seed=options.seed, steps=options.moves, references=options.against,
-        path=options.path, legal=legal, context=context,  # type: ignore[arg-type]
+        path=options.path, legal=legal, context=context, among=options.among,  # type: ignore[arg-type]
     )  # fmt: skip
     if facts:
         columns = facts["columns_moved"]

@@ -23,7 +23,8 @@ import numpy as np
 
 from distcondense.arrays import Codes, Flags, Floats, Index
 from distcondense.data.cells import FINE, Cells
-from distcondense.data.schema import Column, like_identifiers
+from distcondense.data.draft import like_identifiers
+from distcondense.data.schema import Column
 
 OTHER = "other"
 OCCUPIED = 3.0  # a coarse cell holds rows where its count is above so many standard deviations of its noise

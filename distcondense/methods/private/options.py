@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from distcondense.errors import SettingsError
-from distcondense.methods.base import Options, option
+from distcondense.methods.base import Options, name_of, one_by_one, option
 from distcondense.methods.zero_order import PATHS
 
 DELTA_MOST = 0.01
@@ -30,8 +30,9 @@ class PrivateOptions(Options):
         typical="typical values are 0.5 to 5",
     )  # fmt: skip
     delta: float = option(1e-5, "δ of the budget.")
-    reference: str | None = option(
-        None, "The model that the rows are for: xgb, cox, aft, … of the outcome's kind.",
+    reference: str | tuple[str, ...] | None = option(
+        None, "The model that the rows are for: xgb, logistic, svm, cox, aft, … of the outcome's kind. May be "
+        "repeated: published condenses against all of them, private lets only their students choose rows.",
         typical="say a learner's name: a model from elsewhere is not covered by the guarantee",
     )  # fmt: skip
     rows_per_person: int = option(5, "Rows of one person beyond this many are not read.")
@@ -60,14 +61,22 @@ class PrivateOptions(Options):
     @property
     def against(self) -> tuple[Any, ...]:
         """What rows are moved against, one by one: names, and models."""
-        said = self.references.split(",") if isinstance(self.references, str) else self.references
-        several = said if isinstance(said, tuple | list) else (said,)
-        return tuple(one.strip() if isinstance(one, str) else one for one in several)
+        return one_by_one(self.references)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Learners that the rows are for; the first is the student that a run is scored with."""
+        return one_by_one(self.reference)
+
+    @property
+    def among(self) -> tuple[str, ...]:
+        """Learners whose students alone choose rows: those named, where several are; all that there are, if none is."""
+        return self.named if len(self.named) > 1 else ()
 
     @property
     def given(self) -> tuple[str, ...]:
         """Names of the models that a user brings, as statements call them."""
-        return tuple(_name(one) for one in self.against if not isinstance(one, str))
+        return tuple(name_of(one) for one in self.against if not isinstance(one, str))
 
     @property
     def ipcs(self) -> tuple[int, ...]:
@@ -90,6 +99,10 @@ class PrivateOptions(Options):
         yield from self.need(
             self.horizon is None or 0 < self.horizon < float("inf"), "horizon", "must be above 0 and finite"
         )
+        yield from self.need(
+            self.reference is None or len(set(self.named)) == len(self.named) > 0, "reference",
+            "must name at least one, and none twice",
+        )  # fmt: skip
         yield from self.need(self.placement in PLACEMENTS, "placement", f"must be one of {', '.join(PLACEMENTS)}")
         names = [one for one in self.against if isinstance(one, str)]
         if not self.against or not set(names) <= set(REFERENCES) or len(set(names)) < len(names):
@@ -106,9 +119,6 @@ class PrivateOptions(Options):
         yield from self.need(self.path in PATHS, "path", f"must be one of {', '.join(PATHS)}")
 
     def to_dict(self) -> dict[str, Any]:
-        names = [one if isinstance(one, str) else _name(one) for one in self.against]
-        return {**super().to_dict(), "references": names}
-
-
-def _name(model: Any) -> str:
-    return str(getattr(model, "name", None) or getattr(model, "__name__", None) or type(model).__name__)
+        names = [name_of(one) for one in self.against]
+        alone = next(iter(self.named), None)
+        return {**super().to_dict(), "references": names, "reference": list(self.named) if self.among else alone}

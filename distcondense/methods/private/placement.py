@@ -12,7 +12,7 @@ a stratified draw, and in the end a synthetic cohort of any size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -106,11 +106,12 @@ class Encoder:
 
 def place(
     learned: Learned, side: PrivateSide, ipc: int, *, seed: int, threads: int = 1, legal: Legal | None = None,
-    draw: Draw | None = None,
+    draw: Draw | None = None, named: Sequence[str] = (),
 ) -> Placed:  # fmt: skip
     """IPC rows for each group (class, event status, stratum); none where nothing was learned.
 
-    `draw` is how whole rows are drawn from what was learned, where it is not `population`.
+    `draw` is how whole rows are drawn from what was learned, where it is not `population`; `named` are the learners
+    whose students choose, where it is not all that stand for what recipients train.
     """
     if not learned.informative:
         codes = np.empty((0, len(learned.marginals)), np.int64)
@@ -127,7 +128,8 @@ def place(
     if rows > LARGE:
         kept = found.take(_stratified(stratum, quotas, holes, rng))
     else:
-        kept = _chosen(learned, side, found, stratum, quotas, holes, (codes[:POOL], inside[:POOL]), seed, threads)
+        people = codes[:POOL], inside[:POOL]
+        kept = _chosen(learned, side, found, stratum, quotas, holes, people, seed, threads, named)
     return replace(kept, labelled=side.weighted(learned, kept.labelled))
 
 
@@ -170,18 +172,18 @@ def within(cells: Cells, share: Floats, codes: Index, u: Floats) -> Floats:
 
 def _chosen(
     learned: Learned, side: PrivateSide, found: Placed, stratum: Index, quotas: dict[int, int], holes: Holes,
-    people: tuple[Index, Floats], seed: int, threads: int,
+    people: tuple[Index, Floats], seed: int, threads: int, named: Sequence[str],
 ) -> Placed:  # fmt: skip
     encode = Encoder(learned.model.cells)
     rows, seen = encode(found.codes, found.inside), encode(*people)
-    judge = side.judge(learned, people[0], seen)
+    judge = side.judge(learned, people[0], seen, named) if named else side.judge(learned, people[0], seen)
     margin = learned.model.margin(people[0])
     scale = max(float(np.sqrt(np.sum(np.var(margin, axis=0)))), 1e-6)
     hard, soft = side.lesson(found.labelled)
     few = slice(0, PEOPLE)
     panel = Panel.of(
         rows, _parts(learned, found.codes, scale), hard, soft, seen[few],
-        _parts(learned, people[0][few], scale), np.atleast_2d(side.truth(learned, margin[few]).T).T,
+        _parts(learned, people[0][few], scale), np.atleast_2d(side.truth(learned, margin[few]).T).T, named,
     )  # fmt: skip
     wanted = sum(quotas.values())
     small = min(1.0, STEPS_AT / max(wanted, 1))

@@ -5,12 +5,14 @@ answers by a rank-two update (kernels/exchange.py). Three students stand for the
 one that sees rows as numbers, with a Gaussian kernel (kernel machines, networks), one that is linear in them, and one
 that sees what each column contributes to the score, with a Laplace kernel (trees). They learn the plain labels, the
 last one the soft ones too, and are scored by how closely they follow the private model over rows of the population.
-Exchanges that raise the mean of these correlations are kept. Rows stay whole, and a row is exchanged only for one of
-its own stratum, so that classes, event shares and times stay as they are.
+Exchanges that raise the mean of these correlations are kept; where several references are named, only the students
+that stand for them count. Rows stay whole, and a row is exchanged only for one of its own stratum, so that classes,
+event shares and times stay as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +25,9 @@ Rng = np.random.Generator
 RIDGE = 0.25
 RARE = 0.07  # smallest standard deviation a feature is divided by: a rare category is no landmark
 SMOOTH, LINEAR, PLAIN, SOFT = 1.3, 1.0, 1.3, 1.0  # how much each student's agreement counts
+SEES = {  # learners → which of the three students stands for each
+    "svm": 0, "logistic": 1, "ridge": 1, "cox": 1, "xgb": 2, "forest": 2, "aft": 2,
+}  # fmt: skip
 NEAR = (0.0, 0.0, 0.6)  # and how much the distance of the set to the population, in each student's eyes
 
 
@@ -41,10 +46,11 @@ class Panel:
     @classmethod
     def of(
         cls, rows: Matrix, parts: Floats, hard: Floats, soft: Floats | None, people: Matrix, people_parts: Floats,
-        truth: Floats,
+        truth: Floats, named: Sequence[str] = (),
     ) -> Panel:  # fmt: skip
         """`rows` (c, f), `parts` (c, p): candidates as numbers and as contributions, `hard`, `soft` (c, S): labels;
-        `people`, `people_parts`, `truth` (r, S): rows of the population, and what is to be said of them."""
+        `people`, `people_parts`, `truth` (r, S): rows of the population, and what is to be said of them;
+        `named`: learners whose students alone count, where it is not all."""
         spread = rows.std(0)
         used = spread > 1e-9
         centre, scale = rows.mean(0)[used], np.maximum(spread, RARE)[used]
@@ -59,7 +65,8 @@ class Panel:
             (_laplace(parts, parts), _laplace(people_parts, parts), both, weighed),
         ]
         among, beyond = (np.stack([one[k] for one in students]) for k in (0, 1))
-        weights = [weight for *_, own in students for weight in own]
+        heard = {SEES[name] for name in named if name in SEES} or {0, 1, 2}
+        weights = [weight * (k in heard) for k, (*_, own) in enumerate(students) for weight in own]
         scores = true.shape[1]
         return cls(
             among.astype(np.float32),

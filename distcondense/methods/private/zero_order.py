@@ -29,11 +29,19 @@ from distcondense.kernels.update import NoiseRule
 from distcondense.methods.base import Context
 from distcondense.methods.private.options import PRIVATE_MODEL, STUDENTS
 from distcondense.methods.private.placement import LARGE, Legal, Placed, population
-from distcondense.methods.zero_order.engine import Aim, Problem, RealScores, optimise, seed_key, widths_of
+from distcondense.methods.zero_order.engine import (
+    Aim,
+    Problem,
+    RealScores,
+    in_first_units,
+    optimise,
+    seed_key,
+    widths_of,
+)
 from distcondense.methods.zero_order.objectives import LOSSES, Composite, Valued, softmax, squares
 from distcondense.methods.zero_order.several import opened
 from distcondense.models.additive import ensemble_of
-from distcondense.models.base import BlackBox, Model
+from distcondense.models.base import Model
 from distcondense.models.flat import EnsembleModel
 from distcondense.models.given import in_model_space
 from distcondense.models.jacobian import JacobianPath
@@ -77,22 +85,22 @@ class Walk:
 
 def moved(
     placed: Placed, learned: Learned, side: PrivateSide, *, seed: int, steps: int, references: Sequence[Any] = (),
-    path: JacobianPath = "auto", legal: Legal | None = None, context: Context | None = None,
+    path: JacobianPath = "auto", legal: Legal | None = None, context: Context | None = None, among: Sequence[str] = (),
 ) -> tuple[Placed, dict[str, Any]]:  # fmt: skip
     """The placed rows with numbers moved, or as they are where that helps nobody; and how it went, for run.json.
 
     `references`: names (`options.REFERENCES`) and models over `dc.design` columns; the private model where none is
-    said. A row that `legal` would then call illegal stays where it is.
+    said. A row that `legal` would then call illegal stays where it is. `among`: learners whose students alone are
+    moved against and asked, where it is not all that there are.
     """
     context = Context() if context is None else context
     if not learned.informative or not 0 < len(placed.codes) <= LARGE:  # larger sets are drawn, and not judged
         return placed, {}
-    field = Field.of(placed, learned, side, np.random.default_rng([seed, 0x9006]), legal)
+    field = Field.of(placed, learned, side, np.random.default_rng([seed, 0x9006]), legal, among)
     aims = [aim for name in references or (PRIVATE_MODEL,) for aim in field.aims(name, seed, context.threads)]
-    if len(aims) > 1:  # each loss in units of its first value: none drowns the others
-        first = [aim.loss(field.start, seed_key(seed), 0, context.threads)[0] for aim in aims]
-        aims = [replace(aim, weight=1 / (len(aims) * max(loss, 1e-12))) for aim, loss in zip(aims, first, strict=True)]
-    problem = Problem(tuple(aims), field.start, NoiseRule(np.inf), field.box)
+    problem = Problem(
+        in_first_units(aims, field.start, seed_key(seed), context.threads), field.start, NoiseRule(np.inf), field.box
+    )
     walk, judged = Walk(seed, steps), field.judged
     before = judged(field.start)
     widths = widths_of(walk, seed_key(seed), 0, field.start.shape[1])
@@ -127,9 +135,13 @@ class Field:
     outcome: Outcome  # of the pool
     judge: Judge
     legal: Legal | None
+    among: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, placed: Placed, learned: Learned, side: PrivateSide, rng: Rng, legal: Legal | None = None) -> Field:
+    def of(
+        cls, placed: Placed, learned: Learned, side: PrivateSide, rng: Rng, legal: Legal | None = None,
+        among: Sequence[str] = (),
+    ) -> Field:  # fmt: skip
         cells = learned.model.cells
         codes, inside = population(learned, DRAWN, rng, legal)
         at = rng.permutation((np.arange(DRAWN) + 0.5) / DRAWN)
@@ -138,10 +150,12 @@ class Field:
         codec = Codec.fit(frame, schema, keep_constant=True)
         start = codec.encode(placed.features(cells))
         limits = _limits(placed, learned)
-        judge = side.judge(learned, codes, Codec.public(schema).encode(frame))
+        seen = Codec.public(schema).encode(frame)
+        judge = side.judge(learned, codes, seen, among) if among else side.judge(learned, codes, seen)
         box = _box(start, codec, limits)
         rows = codec.encode(frame)
-        return cls(placed, learned, side, codec, start, box, limits, rows, pool.labelled.outcome, judge, legal)
+        outcome = pool.labelled.outcome
+        return cls(placed, learned, side, codec, start, box, limits, rows, outcome, judge, legal, tuple(among))
 
     # -- references
 
@@ -178,13 +192,11 @@ class Field:
         """Of the rows as they are placed, by the plain outcome, as whoever gets the table would train them."""
         outcome, kind = self._in_unit(self.placed.labelled.outcome), self.kind
         found = []
-        for name in taught(kind):
+        for name in taught(kind, self.among):
             try:
                 found.append(kind.learners[name].fit(self.start, outcome, seed=seed, threads=threads))
             except ModelError:  # some sets of few rows have no Cox model
                 continue
-        if self.side.link == "probability" and "logistic" not in kind.learners:
-            found.append(logistic(self.start, outcome["label"]))
         return found or [self.learned.model.over(self.codec)]
 
     def _in_unit(self, outcome: Outcome) -> Outcome:
@@ -320,20 +332,9 @@ def _strata(kind: Kind, pool: Outcome, outcome: Outcome) -> tuple[Index, int, bo
         return np.zeros(len(outcome), np.int64), 1, False
 
 
-def taught(kind: Kind) -> list[str]:
-    """Learners whose students can be references: quick ones, of one score a row."""
-    return [name for name in TAUGHT if name in kind.learners and kind.learners[name].link in OF_ONE_SCORE]
-
-
-def logistic(rows: Matrix, label: Any) -> Model:
-    """A logistic regression of the placed rows."""
-    from sklearn.linear_model import LogisticRegression
-
-    if len(np.unique(label)) < 2:
-        return BlackBox(lambda at: np.full(len(at), float(label[0])), "probability", rows.shape[1], "logistic")
-    line = LogisticRegression(max_iter=2000).fit(rows, label)
-    weights, start = line.coef_[0].astype(np.float32), np.float32(line.intercept_[0])
-    return BlackBox(lambda at: 1 / (1 + np.exp(-(at @ weights + start))), "probability", rows.shape[1], "logistic")
+def taught(kind: Kind, among: Sequence[str] = ()) -> list[str]:
+    """Learners whose students can be references: of one score a row; quick ones, where none is named."""
+    return [name for name in among or TAUGHT if name in kind.learners and kind.learners[name].link in OF_ONE_SCORE]
 
 
 # -- before a patient is read -----------------------------------------------------------------------------------------

@@ -97,37 +97,52 @@ class Network:
 
     # -- drawing
 
+    def _drawn(self, params: Params, rows: int, pick: Callable[[Any, Any, Any], tuple[Any, Any]], given: Any) -> Any:
+        """Column after column: pick(logits (rows, most), column, what is given for it) → its cells as 0 and 1, and what
+        is kept. What the units have seen so far is carried along, so that a column costs one column's products."""
+        first, second, third = self.masks()
+        shape = (self.columns, self.most, self.hidden)
+        seen_by = (params["in"] * first).reshape(shape)
+        said_by = (params["out"] * third).T.reshape(shape)
+        middle = params["mid"] * second
+
+        def draw(seen: Any, column: Any) -> tuple[Any, Any]:
+            j, enter, leave, start, allowed, own = column
+            at = jnp.tanh(seen + params["first"])
+            at = at + jnp.tanh(at @ middle + params["second"])
+            cells, keep = pick(jnp.where(allowed > 0, at @ leave.T + start, NEVER), j, own)
+            return seen + cells @ enter, keep
+
+        each = (jnp.arange(self.columns), seen_by, said_by, params["marginal"], jnp.asarray(self.allowed()), given)
+        return jax.lax.scan(draw, jnp.zeros((rows, self.hidden)), each)[1]
+
     def soft_rows(self, params: Params, key: Any, rows: int) -> Any:
         """(rows, columns, most) a synthetic batch, 0 and 1, through which gradients go."""
-        noise = jax.random.gumbel(key, (self.columns, rows, self.most))
 
-        def draw(made: Any, j: Any) -> tuple[Any, None]:
-            at = self.logits(params, made)[:, j] + noise[j]
+        def pick(logits: Any, j: Any, noise: Any) -> tuple[Any, Any]:
+            at = logits + noise
             soft = jax.nn.softmax(at / SOFTNESS)
-            hard = jax.nn.one_hot(jnp.argmax(at, axis=-1), self.most)
-            return made.at[:, j].set(hard + soft - jax.lax.stop_gradient(soft)), None
+            cells = jax.nn.one_hot(jnp.argmax(at, axis=-1), self.most) + soft - jax.lax.stop_gradient(soft)
+            return cells, cells
 
-        made, _ = jax.lax.scan(draw, jnp.zeros((rows, self.columns, self.most)), jnp.arange(self.columns))
-        return made
+        made = self._drawn(params, rows, pick, jax.random.gumbel(key, (self.columns, rows, self.most)))
+        return jnp.moveaxis(made, 0, 1)
 
     @partial(jax.jit, static_argnums=0)
     def _some(self, params: Params, key: Any, fixed: Any, temperature: Any, top_p: Any) -> Any:
-        uniform = jax.random.uniform(key, (self.columns, CHUNK), minval=1e-7)
-
-        def draw(made: Any, j: Any) -> tuple[Any, Any]:
-            p = jax.nn.softmax(self.logits(params, made)[:, j] / temperature, axis=-1)
+        def pick(logits: Any, j: Any, uniform: Any) -> tuple[Any, Any]:
+            p = jax.nn.softmax(logits / temperature, axis=-1)
             order = jnp.argsort(-p, axis=-1)
             sorted_p = jnp.take_along_axis(p, order, axis=-1)
             ahead = jnp.cumsum(sorted_p, axis=-1) - sorted_p
             kept = jnp.where(ahead < top_p, sorted_p, 0.0)
             reached = jnp.cumsum(kept, axis=-1)
-            place = jnp.sum(uniform[j][:, None] * reached[:, -1:] > reached, axis=-1)
+            place = jnp.sum(uniform[:, None] * reached[:, -1:] > reached, axis=-1)
             free = jnp.take_along_axis(order, place[:, None], axis=-1)[:, 0]
             code = jnp.where((j == 0) & (fixed >= 0), fixed, free)
-            return made.at[:, j].set(jax.nn.one_hot(code, self.most)), code
+            return jax.nn.one_hot(code, self.most), code
 
-        _, codes = jax.lax.scan(draw, jnp.zeros((CHUNK, self.columns, self.most)), jnp.arange(self.columns))
-        return codes.T
+        return self._drawn(params, CHUNK, pick, jax.random.uniform(key, (self.columns, CHUNK), minval=1e-7)).T
 
     def draw(
         self, params: Params, rows: int, seed: Sequence[int], *, temperature: float = 1.0, top_p: float = 1.0,
@@ -157,7 +172,7 @@ class Aims:
     rare: Floats  # (columns, most) 1 for cells beyond the fences, or the rarest
     value: Floats  # (columns, most) a cell as one number, to correlate
     correlations: Floats
-    encoders: Floats  # (features, most, most) Gower's numbers of a cell, padded
+    line: Floats  # (features, most, 2) where a cell of an ordered feature lies; 0 of others
     within: Floats  # (features,) how far apart two numbers in one cell are, on average
     ordered: Floats  # (columns,)
     usual: Floats  # distances of held-out rows to `bank` records, sorted
@@ -182,28 +197,30 @@ class Aims:
                 value[j, int(np.argmax(p))] = 1
         at = np.stack([value[j][train[:, j]] for j in range(len(layout.sizes))], axis=1)
         features = range(layout.first, len(layout.sizes))
-        encoders = np.zeros((len(features), most, most))
+        line = np.zeros((len(features), most, 2))
         for k, j in enumerate(features):
-            own = layout.numbers(j, np.arange(layout.sizes[j], dtype=np.float64))
-            encoders[k, : own.shape[0], : own.shape[1]] = own
+            if layout.ordered[j]:
+                line[k, : layout.sizes[j]] = layout.line(j, np.arange(layout.sizes[j], dtype=np.float64))
         rng = np.random.default_rng([seed, 0xA185])
         few = train[rng.permutation(len(train))[:bank]]
         within = np.array([_within(layout, j) for j in features])
         some = np.floor(held[:512, layout.first :]).astype(np.int64)
-        apart = np.maximum(_column_distances(encoders, some, few[:, layout.first :]), within)
+        apart = np.maximum(_column_distances(layout, some, few[:, layout.first :]), within)
         nearest = apart.mean(2).argmin(1)
         own = apart[np.arange(len(apart)), nearest]
         return cls(
-            shares, rare, value, correlations(at), encoders, within, np.array(layout.ordered, np.float64),
+            shares, rare, value, correlations(at), line, within, np.array(layout.ordered, np.float64),
             np.sort(own.mean(1)), own.mean(0), len(few),
         )  # fmt: skip
 
 
-def _column_distances(encoders: Floats, rows: Index, records: Index) -> Floats:
+def _column_distances(layout: Layout, rows: Index, records: Index) -> Floats:
     """(n, records, features) Gower's distance in each column."""
-    parts = [
-        np.abs(table[rows[:, j]][:, None] - table[records[:, j]][None]).sum(-1) for j, table in enumerate(encoders)
-    ]
+    parts = []
+    for k in range(rows.shape[1]):
+        j = layout.first + k
+        table = layout.numbers(j, np.arange(layout.sizes[j], dtype=np.float64))
+        parts.append(np.abs(table[rows[:, k]][:, None] - table[records[:, k]][None]).sum(-1))
     return np.stack(parts, axis=-1)
 
 
@@ -237,9 +254,12 @@ def soft_utility(aims: Aims, made: Any, likelihood: Any) -> Any:
 
 def soft_privacy(aims: Aims, made: Any, records: Any) -> tuple[Any, Any]:
     """Eq. 3 on a soft batch against (bank, features) records, and each column's P_j."""
-    rows = jnp.einsum("njk,jke->nje", made[:, -aims.encoders.shape[0] :], aims.encoders)
-    known = jnp.take_along_axis(aims.encoders[None], records[:, :, None, None], axis=2)[:, :, 0]
-    apart = jnp.maximum(jnp.abs(rows[:, None] - known[None]).sum(-1), aims.within)  # (n, bank, features)
+    features, most, _ = aims.line.shape
+    own, known = made[:, -features:], jax.nn.one_hot(records, most)
+    at, there = (jnp.einsum("njk,jke->nje", rows, aims.line) for rows in (own, known))
+    ordered = jnp.abs(at[:, None] - there[None]).sum(-1)  # (n, bank, features)
+    other = 1 - jnp.einsum("njk,bjk->nbj", own, known)  # of categories: the chance that they differ
+    apart = jnp.maximum(jnp.where(aims.ordered[-features:] > 0, ordered, other), aims.within)
     distance = apart.mean(-1)
     weight = jax.nn.softmax(-distance / NEAR, axis=1)  # of records, by how near they are
     nearest = (weight * distance).sum(1)

@@ -26,8 +26,9 @@ class Published:
 
     def refuse(self, facts: Facts, options: PublishedOptions) -> None:
         refuse_kind(self, facts.kind)
-        if isinstance(options.reference, str) or options.reference is None:
-            facts.kind.learner(options.reference)
+        for one in options.against:
+            if isinstance(one, str):
+                facts.kind.learner(one)
 
     def condense(self, cohort: Cohort, options: PublishedOptions, context: Context) -> Condensed:
         from distcondense.methods.published.condense import condense

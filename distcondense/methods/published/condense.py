@@ -2,6 +2,15 @@
 
 Patients are read here for: scaling, the reference model, the real scores of the match loss, the labels' range and early
 stopping. None of that is covered by a theorem; `Privacy` says so wherever its ε appears.
+
+Several references f₁ … f_K at once, which paper 000 leaves to the future: with ℓ_k the whole loss (eqs 4, 5) of f_k,
+
+    ℓ(X) = 1/K Σ_k ℓ_k(X)/ℓ_k(X₀)        ∂ℓ/∂X = 1/K Σ_k (1/ℓ_k(X₀)) · ∂ℓ_k/∂f_k · ∂f_k/∂X
+
+X₀ being the start, so that no loss drowns the others; one reference is taken as it is. The Jacobian engine is called
+for each f_k with the same widths. The rows of the joint gradient are clipped to C and get noise once a step: the
+as-published account is that of one clipped sum a step, however many references there are, and as little a theorem as
+with one. A student of each reference is trained for validation, and the best step is that of their mean score.
 """
 
 from __future__ import annotations
@@ -9,6 +18,7 @@ from __future__ import annotations
 import secrets
 import time as clock
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,11 +45,13 @@ from distcondense.methods.zero_order.engine import (
     RealScores,
     State,
     gradient,
+    in_first_units,
     optimise,
     seed_key,
     widths_of,
 )
 from distcondense.methods.zero_order.objectives import LOSSES, Composite
+from distcondense.methods.zero_order.several import opened
 from distcondense.models.base import Model
 from distcondense.models.given import in_model_space
 from distcondense.models.learners import Learner
@@ -82,18 +94,21 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
     split = splitting.of(cohort) if split is None else split
     _say_sizes(kind, cohort.outcome.take(split.train), options, context)
     timings: dict[str, float] = {}
-    given = not isinstance(options.reference, str | type(None))
+    given = any(not isinstance(one, str) for one in options.against)
     started = clock.perf_counter()
     data = Prepared.of(cohort, split, keep_constant=given)
     timings["encode"] = clock.perf_counter() - started
     started = clock.perf_counter()
-    student, model = _reference(kind, data, options, context.threads)
+    references = [_reference(kind, data, one, options, context.threads) for one in options.against or (None,)]
+    students = dict.fromkeys(student for student, _ in references)
     timings["reference"] = clock.perf_counter() - started
-    how = "given, scored" if given else "fitted"
-    context.say(f"reference {model.name}: {how} on {len(data.train)} rows × {data.train_rows.shape[1]} encoded columns")
+    for one, (_, model) in zip(options.against or (None,), references, strict=True):
+        how = "fitted" if isinstance(one, str | type(None)) else "given, scored"
+        size = f"{len(data.train)} rows × {data.train_rows.shape[1]} encoded columns"
+        context.say(f"reference {model.name}: {how} on {size}")
 
     labels = synthetic_outcome(options, data.train)
-    problem = _problem(options, model, data, labels)
+    problem = _problem(options, [model for _, model in references], data, labels, context.threads)
     record = None if context.folder is None else StepRecord(context.folder.steps)
     accountant = StepAccountant(
         min(1.0, options.rows / len(data.train)), options.delta, options.rows, record=record
@@ -109,18 +124,20 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
         return X if options.soft else data.codec.project(X)
 
     def validate(X: Matrix) -> float:
-        try:
-            fitted = student.fit(released(X), labels, seed=options.seed, threads=context.threads)
-        except ModelError:  # a Cox model may not converge on the rows of an early step
-            return float("nan")
-        return kind.score(fitted.link, fitted.scores(data.valid_rows), data.valid)
+        rows, found = released(X), []
+        for student in students:
+            try:
+                fitted = student.fit(rows, labels, seed=options.seed, threads=context.threads)
+            except ModelError:  # a Cox model may not converge on the rows of an early step
+                return float("nan")
+            found.append(kind.score(fitted.link, fitted.scores(data.valid_rows), data.valid))
+        return sum(found) / len(found)
 
     started = clock.perf_counter()
-    with context.executor() as executor:
-        widths = widths_of(options, seed_key(options.seed), 0, problem.start.shape[1])
-        executor.open(model, options.path, problem.start, widths)  # type: ignore[arg-type]
+    widths = widths_of(options, seed_key(options.seed), 0, problem.start.shape[1])
+    with opened(problem.models, options.path, problem.start, widths, context) as executors:  # type: ignore[arg-type]
         if not options.clip:
-            clip = _first_clip(problem, options, context.threads, executor)
+            clip = _first_clip(problem, options, context.threads, executors)
             problem = replace(problem, noise=NoiseRule(clip, problem.noise.sigma_base))
         state = optimise(
             problem,
@@ -129,14 +146,15 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
             accountant=accountant,
             validate=validate,
             key_given=options.noise_key is not None,
-            executors=[executor],
+            executors=executors,
             threads=context.threads,
             progress=context.progress,
             checkpoint=None if context.folder is None else context.folder.checkpoint,
         )
         timings["condense"] = clock.perf_counter() - started
+        longest: dict[str, Any] = max((executor.facts() for executor in executors), key=len)  # of the one with machines
         execution = {
-            **executor.facts(), "path": options.path,
+            **longest, "path": options.path,
             "steps_per_second": (state.step - state.begun_at) / timings["condense"],
         }  # fmt: skip
     assert state.best_X is not None
@@ -153,19 +171,21 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
         frame=frame,
         schema=schema,
         labelled=Labelled(kind.in_unit(labels, 1 / data.unit)),
-        privacy=_privacy(cohort, options, state, accountant, problem.noise),
+        privacy=_privacy(cohort, options, state, accountant, problem),
         splitting=splitting,
         notes={
             "seeds_policy": SEEDS + (KEY_POLICY if options.noise else "") + (KEY_GIVEN if state.key_given else ""),
             "scaling": "training rows", "released_step": state.best_step, "stopped": state.stopped,
             "history": state.history, "execution": execution, "constant_columns_dropped": list(codec.dropped),
+            **({"references": [model.name for _, model in references]} if len(references) > 1 else {}),
         },
         timings=timings,
         codec=codec,
         encoded=rows,
         raw=options.soft,
-        reference=model,
-        learner=student,
+        reference=references[0][1],
+        learner=references[0][0],
+        others=tuple(references[1:]),
         unit=data.unit,
         figures=history(state.history),
     )  # fmt: skip
@@ -187,15 +207,17 @@ def _say_sizes(kind: Kind, train: Outcome, options: PublishedOptions, context: C
         )  # fmt: skip
 
 
-def _reference(kind: Kind, data: Prepared, options: PublishedOptions, threads: int) -> tuple[Learner, Model]:
+def _reference(
+    kind: Kind, data: Prepared, said: Any, options: PublishedOptions, threads: int
+) -> tuple[Learner, Model]:  # fmt: skip
     """What students are, and the model that is condensed against."""
-    if isinstance(options.reference, str | type(None)):
-        student = kind.learner(options.reference)
+    if isinstance(said, str | type(None)):
+        student = kind.learner(said)
         model = student.fit(
             data.train_rows, data.train, validation=(data.valid_rows, data.valid), seed=options.seed, threads=threads
         )
         return student, model
-    model = in_model_space(options.reference, data.codec, kind.links, options.link, unit=data.unit, threads=threads)
+    model = in_model_space(said, data.codec, kind.links, options.link, unit=data.unit, threads=threads)
     return next(learner for learner in kind.learners.values() if learner.link == model.link), model
 
 
@@ -206,31 +228,38 @@ def synthetic_outcome(options: PublishedOptions, train: Outcome) -> Outcome:
     return drawn
 
 
-def _problem(options: PublishedOptions, model: Model, data: Prepared, labels: Outcome) -> Problem:
-    kind, loss = data.train.kind, LOSSES[model.link]
+def _problem(
+    options: PublishedOptions, models: Sequence[Model], data: Prepared, labels: Outcome, threads: int
+) -> Problem:  # fmt: skip
+    """The start, and a loss for each reference; of several, each in units of its first value (see above)."""
+    kind = data.train.kind
     of_real, count, average = kind.match_strata(data.train, data.train, options.strata)
     of_synthetic, _, _ = kind.match_strata(data.train, labels, options.strata)
-    scores = model.scores(data.train_rows).astype(np.float64)
-    real = RealScores(
-        tuple(scores[of_real == k] for k in range(count)), tuple(int((of_synthetic == k).sum()) for k in range(count))
-    )
+    wanted = tuple(int((of_synthetic == k).sum()) for k in range(count))
     shape = (options.rows, data.train_rows.shape[1])
     start = normals(seed_key(options.seed), START_STREAM, 0, 0, shape)
-    objective = Composite(lambda f: loss(f, labels), of_synthetic, average, options.rho)
-    return Problem((Aim((model,), objective, real),), start, NoiseRule(options.clip or 1.0))
+
+    def aim(model: Model) -> Aim:
+        loss, scores = LOSSES[model.link], model.scores(data.train_rows).astype(np.float64)
+        real = RealScores(tuple(scores[of_real == k] for k in range(count)), wanted)
+        return Aim((model,), Composite(lambda f: loss(f, labels), of_synthetic, average, options.rho), real)
+
+    aims = in_first_units([aim(model) for model in models], start, seed_key(options.seed), threads)
+    return Problem(aims, start, NoiseRule(options.clip or 1.0))
 
 
-def _first_clip(problem: Problem, options: PublishedOptions, threads: int, executor: Executor) -> float:
+def _first_clip(problem: Problem, options: PublishedOptions, threads: int, executors: Sequence[Executor]) -> float:
     """C: CLIP_SHARE of the median row norm of the first gradient, so that the signal fills its clip."""
-    G, _ = gradient(problem, options, problem.start, seed_key(options.seed), 0, threads, [executor])
+    G, _ = gradient(problem, options, problem.start, seed_key(options.seed), 0, threads, executors)
     norms = row_norms(G)
     moved = norms[norms > 0]
     return CLIP_SHARE * float(np.median(moved)) if len(moved) else 1.0
 
 
 def _privacy(
-    cohort: Cohort, options: PublishedOptions, state: State, accountant: StepAccountant, noise: NoiseRule
+    cohort: Cohort, options: PublishedOptions, state: State, accountant: StepAccountant, problem: Problem
 ) -> Privacy:
+    noise = problem.noise
     if not options.noise:
         return Privacy("none", "published", None, None, "none", "none", schema_origin=cohort.schema.origin)
     released = state.best_epsilon
@@ -243,6 +272,7 @@ def _privacy(
         "rows": options.rows,
         "steps": accountant.steps,
         "released_step": state.best_step,
+        **({"references": [model.name for model in problem.models]} if len(problem.models) > 1 else {}),
         "accounting": "RDP, Poisson-subsampled Gaussian, smallest noise multiplier of each step (dp-accounting)",
     }
     return Privacy(

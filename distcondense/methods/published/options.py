@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from distcondense.errors import SettingsError
-from distcondense.methods.base import Options, option
+from distcondense.methods.base import Options, one_by_one, option
 from distcondense.methods.zero_order import PATHS
 
 
@@ -27,7 +27,7 @@ class PublishedOptions(Options):
     delta: float = option(1e-5, "δ of the budget.")
     noise: bool = option(True, "Add noise; without it there is no privacy at all.")
     reference: Any = option(  # noqa: RUF009 (a field like the others)
-        None, "The model condensed against: xgb, cox, aft, … of the outcome's kind."
+        None, "The model condensed against: xgb, logistic, svm, cox, aft, … of the outcome's kind. May be repeated."
     )
     link: str | None = option(None, "What a given model's scores are: probability, log-risk or log-time.", cli=False)
     positive_share: float = option(0.5, "Share of positives (events) among the synthetic rows.")
@@ -59,8 +59,21 @@ class PublishedOptions(Options):
         None, "Makes the noise repeatable, for tests and studies.", cli=False, identity=False
     )
 
+    @property
+    def against(self) -> tuple[Any, ...]:
+        """What is condensed against, one by one: names and models; empty: the kind's default."""
+        return one_by_one(self.reference)
+
+    def to_dict(self) -> dict[str, Any]:
+        """One reference is the same run, however it is said."""
+        names = [name if isinstance(name, str) else type(name).__name__ for name in self.against]
+        return {**super().to_dict(), "reference": names if len(names) > 1 else next(iter(names), None)}
+
     def problems(self) -> Iterator[SettingsError]:
         yield from super().problems()
+        names = [one for one in self.against if isinstance(one, str)]
+        if (self.reference is not None and not self.against) or len(set(names)) < len(names):
+            yield self.wrong("reference", "must name at least one, and none twice", ", ".join(names) or "nothing")
         for name in ("epsilon", "sigma_base", "clip"):
             value = getattr(self, name)
             yield from self.need(value is None or 0 < value < float("inf"), name, "must be above 0 and finite")

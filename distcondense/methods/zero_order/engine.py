@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -88,6 +88,14 @@ class Aim:
         """The loss and ∂ℓ/∂f, (m, S)."""
         loss, slope = self.objective(self.scores(X, threads), self.real.means(key, step))
         return self.weight * loss, self.weight * slope.reshape(len(X), -1)
+
+
+def in_first_units(aims: Sequence[Aim], start: Matrix, key: int, threads: int) -> tuple[Aim, ...]:
+    """Several losses as one, 1/K Σ ℓ_k(X)/ℓ_k(X₀): each in units of its first value, so that none drowns the others."""
+    if len(aims) < 2:
+        return tuple(aims)
+    first = [aim.loss(start, key, 0, threads)[0] for aim in aims]
+    return tuple(replace(aim, weight=1 / (len(aims) * max(loss, 1e-12))) for aim, loss in zip(aims, first, strict=True))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,129 @@
+"""One reference against several at once: `python -m benchmarks.companions.references --seeds 3`.
+
+Paper 000 leaves several references to the future.
+
+    published   condensed against XGBoost alone, and against XGBoost, logistic regression and an SVM together (SEER: Cox
+                alone, AFT alone, both); without noise, so that what is compared is the reference and not the luck of σ,
+                or with --epsilon (as-published)
+    private     rows chosen by the whole panel (the product), by students of XGBoost, logistic regression and SVM only,
+                and, on SEER, by Cox and AFT
+
+Students are trained on the plain outcome column without weights, as a recipient would, and scored on real test rows:
+AUROC on Adult, C-index on SEER. Cells are mean ± standard deviation over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import distcondense as dc
+from benchmarks import cohorts
+from distcondense import Cohort
+from distcondense.evaluate.home import Home
+from distcondense.outcomes.base import Kind
+from distcondense.outcomes.panel import classifiers, standardised
+
+RESULTS = Path(__file__).parents[1] / "results"
+WAYS: dict[str, tuple[tuple[str, tuple[str, ...] | None], ...]] = {
+    "adult": (("published", ("xgb",)), ("published", ("logistic",)), ("published", ("xgb", "logistic", "svm")),
+              ("private", None), ("private", ("xgb", "logistic", "svm"))),
+    "seer": (("published", ("cox",)), ("published", ("aft",)), ("published", ("cox", "aft")),
+             ("private", None), ("private", ("cox", "aft"))),
+}  # fmt: skip
+
+
+def students(home: Home, seed: int) -> dict[str, float]:
+    """Scores on held-out patients of students of the plain rows."""
+    kind: Kind = home.kind
+    test = home.split.test
+    here, there = standardised(home.rows, home.codec.encode(home.cohort.features.iloc[test]))
+    real = kind.in_unit(home.cohort.outcome.take(test), home.unit)
+    if "time" in real.arrays:
+        found = {}
+        for name, learner in kind.learners.items():
+            model = learner.fit(here.astype(np.float32), home.made, seed=seed)
+            found[name] = kind.score(learner.link, model.scores(there.astype(np.float32)), real)
+        return found
+    return {
+        name: kind.score("probability", ask(here, home.made["label"], there)[:, 1], real)
+        for name, ask in classifiers(2)
+    }
+
+
+def made(cohort: Cohort, method: str, references: tuple[str, ...] | None, said: Any, seed: int) -> dc.Result:
+    how: dict[str, Any] = {"ipc": said.ipc, "seed": seed, "threads": 1, "reference": references}
+    if method == "private":
+        return dc.condense(cohort, epsilon=said.epsilon or 1.0, **how)
+    noise = {"noise": False} if said.epsilon is None else {"epsilon": said.epsilon}
+    return dc.condense(cohort, method=method, steps=said.steps, **noise, **how)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("data", nargs="*", default=list(WAYS))
+    options.add_argument("--ipc", type=int, default=100)
+    options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--steps", type=int, default=300, help="of the published method")
+    options.add_argument("--most", type=int, default=50_000, help="rows of a table, at most")
+    options.add_argument("--epsilon", type=float, help="private: end-to-end, 1 if not said; published: as-published")
+    said = options.parse_args()
+    warnings.simplefilter("ignore")
+    records: list[dict[str, Any]] = []
+    for data in said.data:
+        cohort = getattr(cohorts, data)(declared=True)
+        if len(cohort) > said.most:
+            cohort = cohort.take(np.sort(np.random.default_rng(0).permutation(len(cohort))[: said.most]))
+        for seed in range(said.seeds):
+            for method, references in WAYS[data]:
+                started = time.process_time()
+                result = made(cohort, method, references, said, seed)
+                seconds = time.process_time() - started
+                found = students(Home.of_result(cohort, result), seed)
+                name = " + ".join(references) if references else "the whole panel"
+                records.append({"data": data, "seed": seed, "method": method, "references": name, "scores": found,
+                                "seconds": seconds})  # fmt: skip
+                print(records[-1], flush=True)
+                RESULTS.mkdir(exist_ok=True)
+                (RESULTS / "companions-references.json").write_text(json.dumps(records, indent=1) + "\n")
+                (RESULTS / "companions-references.md").write_text(page(said, records) + "\n")
+    print(page(said, records))
+
+
+def page(said: Any, records: list[dict[str, Any]]) -> str:
+    budget = "" if said.epsilon is None else f" --epsilon {said.epsilon:g}"
+    noise = "no noise" if said.epsilon is None else f"ε = {said.epsilon:g} as-published"
+    head = (
+        f"`python -m benchmarks.companions.references {' '.join(said.data)} --ipc {said.ipc} --seeds {said.seeds} "
+        f"--steps {said.steps} --most {said.most}{budget}`: AUROC (SEER: C-index) of students of {said.ipc} rows a "
+        f"class on real test rows, plain labels. published: {noise}; private: ε = {said.epsilon or 1.0:g} end-to-end."
+    )
+    lines = [head]
+    for data in dict.fromkeys(record["data"] for record in records):
+        own = [record for record in records if record["data"] == data]
+        names = list(own[0]["scores"])
+        lines += ["", f"**{data}**", "", f"| method | references | {' | '.join(names)} | mean | CPU seconds |",
+                  "| --- " * (len(names) + 4) + "|"]  # fmt: skip
+        for method, references in dict.fromkeys((record["method"], record["references"]) for record in own):
+            here = [r for r in own if (r["method"], r["references"]) == (method, references)]
+            cells = [spread([r["scores"][name] for r in here]) for name in names]
+            mean = spread([float(np.mean(list(r["scores"].values()))) for r in here])
+            seconds = f"{np.mean([r['seconds'] for r in here]):.0f}"
+            lines.append(f"| {method} | {references} | {' | '.join(cells)} | {mean} | {seconds} |")
+    return "\n".join(lines)
+
+
+def spread(values: list[float]) -> str:
+    numbers = pd.Series(values)
+    return f"{numbers.mean():.4f} ± {numbers.std(ddof=1) if len(numbers) > 1 else 0:.4f}"
+
+
+if __name__ == "__main__":
+    main()

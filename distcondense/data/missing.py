@@ -1,0 +1,109 @@
+"""Codes for missing values (`missing_values = [-9, 999, "?"]`): holes before bounds are checked, each value on its own.
+
+Typical codes that stand far from the rest of a column are counted for the custodian's screen; they come from a fixed
+public list, so that no patient's value is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from distcondense.arrays import Floats
+from distcondense.data.schema import Column, Label, Schema
+from distcondense.data.tables import number_in
+from distcondense.data.values import NUMBER, TEXT, Values, plain_number, type_of
+
+NUMBER_CODES = (-9, -99, -999, -9999, -1, -8, -7, 99, 999, 9999, 99999, 888, 8888)
+TEXT_CODES = ("?", "-", ".", "n/a", "unknown", "unk", "not known", "missing", "not recorded")
+SYMBOLS = ("?", "-", ".")  # of them no answer in any list of categories
+FEWEST = 2  # rows that hold a code before it is one
+FAR = 0.99  # the rest of a column is what lies within this quantile
+
+
+def without_codes(series: pd.Series[Any], column: Column) -> pd.Series[Any]:
+    """The column with its codes turned into holes."""
+    if not column.missing_values:
+        return series
+    numbers = np.array([code for code in column.missing_values if type_of(code) == NUMBER], np.float64)
+    if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
+        return series.mask(np.isin(series.to_numpy(np.float64, na_value=np.nan), numbers))
+    texts = {str(code) for code in column.missing_values}
+
+    def coded(value: Any) -> bool:
+        if isinstance(value, str):
+            return value.strip() in texts or bool(np.isin(number_in(value), numbers))
+        return type_of(value) == NUMBER and bool(np.isin(float(plain_number(value)), numbers))
+
+    return series.mask(Values.of(series, column.name).map(coded, False, bool))
+
+
+def texts_of_codes(schema: Schema) -> dict[str, list[str]]:
+    """Codes that are texts, by column: a reader must know them before it takes the column for numbers."""
+    return {c.name: texts for c in schema.columns if (texts := [v for v in c.missing_values if isinstance(v, str)])}
+
+
+# -- hints ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hint:
+    """That a column holds what looks like a code."""
+
+    column: str
+    code: Label
+    rows: int
+
+    def __str__(self) -> str:
+        said = f'"{self.code}"' if isinstance(self.code, str) else f"{self.code}"
+        return f"column {self.column}: {self.rows} rows hold {said}: a code for missing? missing_values = [{said}]"
+
+
+def far_codes(name: str, values: Floats) -> list[Hint]:
+    """Numbers of the public list that lie beyond the rest of a column, or below zero where the rest does not."""
+    there = values[np.isfinite(values)]
+    rest = there[~np.isin(there, NUMBER_CODES)]
+    if len(rest) == 0:
+        return []
+    low, middle, high = (float(q) for q in np.quantile(rest, (1 - FAR, 0.5, FAR)))
+    found = []
+    for code in NUMBER_CODES:
+        rows = int(np.count_nonzero(there == code))
+        below = code < 0 and float(rest.min()) >= 0 and code < low - (middle - low) * (code > -9)
+        above = code > 0 and code > high + max(high - middle, 1.0)
+        if rows >= FEWEST and (below or above):
+            found.append(Hint(name, code, rows))
+    return found
+
+
+def text_codes(name: str, series: pd.Series[Any], codes: Sequence[str] = TEXT_CODES) -> list[Hint]:
+    """Texts of the public list, however they are written."""
+    texts = series.dropna()
+    texts = texts[[isinstance(value, str) for value in texts]]
+    counts = texts.str.strip().value_counts()
+    return [Hint(name, str(text), int(rows)) for text, rows in counts.items() if str(text).casefold() in codes]
+
+
+def hints(frame: pd.DataFrame, schema: Schema) -> list[Hint]:
+    """Codes that a table seems to hold and its schema does not name."""
+    found: list[Hint] = []
+    for column in schema.columns:
+        if column.name not in frame or column.kind == "date":
+            continue
+        series = without_codes(frame[column.name], column)
+        if not column.numeric:
+            known = {str(category) for category in column.categories} - set(SYMBOLS)
+            found += [hint for hint in text_codes(column.name, series) if str(hint.code) not in known]
+            continue
+        numbers = pd.to_numeric(series, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        found += far_codes(column.name, numbers)
+        found += text_codes(column.name, series) if type_of_series(series) == TEXT else []
+    return found
+
+
+def type_of_series(series: pd.Series[Any]) -> str:
+    return TEXT if series.dtype == object else NUMBER
