@@ -14,6 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+import numpy as np
+
 from distcondense import kernels
 from distcondense.cluster.config import Cluster
 from distcondense.data.cohort import Cohort
@@ -433,7 +435,8 @@ def _run(
     record |= {"interval": interval_words(cohort.person), "warnings": said}
     if isinstance(table, LargeTable):
         record["data"] |= {
-            "rows": table.read_rows, "files": len(table.files), "evaluated_on_rows": len(cohort), "how": _how(table),
+            "rows": table.read_rows, "files": len(table.files), "persons": None, "evaluated_on_rows": len(cohort),
+            "how": _how(table),
             "columns_not_in_schema": list(table.ignored),
         }  # fmt: skip
         context.say(f"evaluated on a sample of {len(cohort):,} of {table.read_rows:,} rows")
@@ -532,10 +535,11 @@ def _record(
         "threads": threads,
         "execution": {"executor": "in-process", "threads": threads},
         "data": {
-            "rows": len(cohort), "fingerprint": identity["data"], "how": _how(cohort),
+            "rows": len(cohort), "persons": _persons(cohort), "fingerprint": identity["data"], "how": _how(cohort),
             "columns": len(cohort.schema.columns), "encoded_columns": len(home.codec.names),
             "outcome": cohort.outcome.kind.facts(),
             "split": {name: len(part) for name, part in asdict(home.split).items()},
+            "split_persons": {name: _persons(cohort, part) for name, part in asdict(home.split).items()},
             "columns_not_in_schema": list(cohort.ignored),
         },
         "privacy": condensed.privacy.short(),
@@ -544,6 +548,11 @@ def _record(
         "versions": {"python": sys.version.split()[0], "platform": platform.machine(),
                      **{name: metadata.version(name) for name in PACKAGES if _installed(name)}},
     }  # fmt: skip
+
+
+def _persons(cohort: Any, rows: Any = slice(None)) -> int | None:
+    """How many persons these rows are of; None where rows name nobody."""
+    return None if cohort.person is None else len(np.unique(cohort.person[rows]))
 
 
 def _installed(name: str) -> bool:

@@ -85,7 +85,8 @@ def fixed(
     ] = Path("run"),
     odometer: Annotated[
         Path | None,
-        typer.Option(help="The account of these patients (privacy ledger): charged before anybody is read.",
+        typer.Option(help="The account of these patients (privacy ledger), charged before anybody is read; one is "
+                     "kept by the table's path if not said.",
                      rich_help_panel=RUN),
     ] = None,
     memory: Annotated[
@@ -128,6 +129,7 @@ def fixed(
     from distcondense.data.tables import table_name
     from distcondense.privacy.ledger import new_run
     from distcondense.privacy.odometer import Odometer
+    from distcondense.privacy.remembered import remembered, spent_before
     from distcondense.report.terminal import Console, fate
 
     if quiet:  # they are in run.json
@@ -146,7 +148,7 @@ def fixed(
         warnings.simplefilter("ignore", DistcondenseWarning)
         facts = Facts.of(goal, known, person_id=person_id, ignore=ignore or ())
         refuse(chosen, facts, options)
-        account = Odometer.of(odometer)
+        account = remembered(table) if odometer is None else Odometer.of(odometer)
         if account is not None and known is not None and not resume:  # a table may take long to read
             account.check(new_run(), planned(chosen, facts, options), method=chosen.name, guarantee=options.promise)
     allowed = None if memory is None else bytes_of(memory)
@@ -156,6 +158,8 @@ def fixed(
         table, **columns, positive=positive, kind=kind, person_id=person_id, ignore=ignore or (), schema=known, **how
     )  # fmt: skip
     console = Console(quiet=quiet or as_json)
+    if account is not None and not resume and (before := spent_before(account)):
+        console.say(f"hint: this table was condensed before: {before} ({account.path})")
     with console.progress() as progress:
         result = run(
             cohort, method=chosen.name, threads=threads, out=out, resume=resume, force=force, progress=progress,

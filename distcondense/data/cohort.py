@@ -194,6 +194,11 @@ class Cohort:
                 f"{len(extra)} columns are not in the schema and are left out: {some_names(extra)}",
                 DistcondenseWarning, stacklevel=3,
             )  # fmt: skip
+        if person_id is None:
+            from distcondense.data.draft import persons_in
+
+            for hint in persons_in(frame, [c for c in frame.columns if c not in {*known, *kind.names}]):
+                warnings.warn(hint, DistcondenseWarning, stacklevel=3)
         features = check_features(frame, schema)
         # the caller's table may change later; one we read ourselves is nobody else's, and may be too large to copy
         return cls(features if owned else features.copy(), schema, outcome, person, extra, identifiers, how)

@@ -114,6 +114,18 @@ def repeats(series: pd.Series[Any]) -> tuple[int, int] | None:
     return (rows, different) if MAX_SURE_IDENTIFIERS < different < rows and not long else None
 
 
+def persons_in(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
+    """A hint for each of these columns that looks like an identifier of persons with several rows."""
+    found = []
+    for name in names:
+        series = frame[name]
+        if _date_format(series) or not all(map(pd.api.types.is_hashable, series)):
+            continue
+        if _why_not(name, series, _infer_column(name, series.dropna(), False)) and (count := repeats(series)):
+            found.append(person_hint(name, *count))
+    return found
+
+
 def named_like_an_identifier(name: str) -> bool:
     return bool(_NAMED.fullmatch(re.sub(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z0-9]+", "_", name).lower()))
 

@@ -80,7 +80,8 @@ class Console:
             own = {ipc: [s for s in scores if s.trained_on not in WITHOUT_ROWS] for ipc, scores in groups.items()}
             groups = {"every set": every, **own}
         if groups:
-            self.out.print(score_table(name, groups, record["privacy"], by="set"))
+            persons = record["data"].get("split_persons", {}).get("test")
+            self.out.print(score_table(name, groups, record["privacy"], by="set", persons=persons))
 
     def findings(self, found: Findings) -> None:
         """The verdict, then how each part fared in a line."""
@@ -124,12 +125,14 @@ def fate(privacy: Privacy) -> str:
     return "to hand over"
 
 
-def score_table(name: str, groups: Mapping[str, Sequence[Score]], privacy: str, by: str = "method") -> Table:
+def score_table(
+    name: str, groups: Mapping[str, Sequence[Score]], privacy: str, by: str = "method", persons: int | None = None
+) -> Table:
     """A row per way to train, a column per measure; a group of rows per entry."""
     every = [score for scores in groups.values() for score in scores]
     tested = sorted({score.n for score in every})
-    rows = " and ".join(map(str, tested))
-    table = Table(title=f"{escape(name)}: trained on …, tested on {rows} real rows never used in training")
+    rows = " and ".join(map(str, tested)) + " real rows" + ("" if persons is None else f" of {persons} persons")
+    table = Table(title=f"{escape(name)}: trained on …, tested on {rows} never used in training")
     if len(groups) > 1:
         table.add_column(by, overflow="fold", max_width=44)
     table.add_column("trained on", overflow="fold")

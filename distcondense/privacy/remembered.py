@@ -1,0 +1,49 @@
+"""The account that is kept where nobody named one: of a table by its place, in the custodian's state folder.
+
+`$DISTCONDENSE_STATE` is that folder, or `off`; if not set, `$XDG_STATE_HOME/distcondense`, else
+`~/.local/state/distcondense`. It goes by the file's path: a table that was changed in place is the same patients, a
+copy under another name is not known to be. Whoever wants more names an account (`--odometer`), which copies share too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from distcondense.errors import RunFolderError
+from distcondense.privacy.odometer import Odometer
+
+STATE, OFF = "DISTCONDENSE_STATE", "off"
+
+
+def state_folder() -> Path | None:
+    """Where accounts are remembered; None where that is switched off."""
+    said = os.environ.get(STATE, "")
+    if said:
+        return None if said == OFF else Path(said)
+    home = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "distcondense"
+
+
+def remembered(table: str | Path) -> Odometer | None:
+    """The account of the table at this path, begun where there is none; None where none can be kept."""
+    folder = state_folder()
+    if folder is None:
+        return None
+    place = str(table).partition("?")[0] if "://" in str(table) else str(Path(table).resolve())
+    name = f"{Path(place).name}-{hashlib.sha256(place.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.jsonl"
+    path = folder / "accounts" / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            return Odometer.create(path, about=Path(place).name)
+    except (OSError, RunFolderError):  # another process may have begun it, or nothing can be written here
+        if not path.exists():
+            return None
+    return Odometer(path)
+
+
+def spent_before(account: Odometer) -> str:
+    """What earlier runs on the same table were charged, in words; empty where there were none."""
+    return "" if not account.read().charges else account.lines()[-2].removeprefix("together: ")
