@@ -91,12 +91,11 @@ def test_numbers_that_merely_lie_near_a_code_are_no_codes() -> None:
 
 
 def test_ignored_columns_are_no_features_and_not_in_the_public_schema(table: pd.DataFrame, drafted: Schema) -> None:
-    cohort = dc.Cohort.from_frame(table, target="died", schema=drafted)
+    cohort = dc.Cohort.from_frame(table, target="died", schema=drafted, person_id="record_no")
     assert list(cohort.features) == ["sex", "weight", "crp", "creatinine", "risk"]
     assert cohort.schema.ignored == ()
     assert "record_no" not in cohort.schema.released.to_toml()
-    by_person = dc.Cohort.from_frame(table, target="died", schema=drafted, person_id="record_no")
-    assert len(by_person.identifiers) == 120
+    assert len(cohort.identifiers) == 120
 
 
 def test_an_ignored_outcome_is_refused(table: pd.DataFrame, drafted: Schema) -> None:
@@ -177,7 +176,7 @@ def test_an_age_is_computed_from_dates_that_stay_ignored(table: pd.DataFrame, tm
     ages = [naive.birthdays_passed(*(dt.datetime.strptime(day, "%d/%m/%Y") for day in pair))
             for pair in zip(table["birth_date"], table["visit_date"], strict=True)]  # fmt: skip
     for file in ("t.csv", "t.parquet"):
-        cohort = dc.Cohort.from_file(tmp_path / file, target="died", schema=schema)
+        cohort = dc.Cohort.from_file(tmp_path / file, target="died", schema=schema, person_id="record_no")
         assert cohort.features["age"].tolist() == ages
         assert "birth_date" not in cohort.features
     assert "computed" not in cohort.schema.released.to_toml()
@@ -231,7 +230,8 @@ def test_codes_of_the_schema_hold_for_every_column_but_where_they_are_categories
 def test_a_csv_and_a_parquet_file_give_the_same_holes(table: pd.DataFrame, drafted: Schema, tmp_path: Path) -> None:
     table.to_csv(tmp_path / "t.csv", index=False)
     table.to_parquet(tmp_path / "t.parquet")
-    one, two = (dc.Cohort.from_file(tmp_path / name, target="died", schema=drafted) for name in ("t.csv", "t.parquet"))
+    how = {"target": "died", "schema": drafted, "person_id": "record_no"}
+    one, two = (dc.Cohort.from_file(tmp_path / name, **how) for name in ("t.csv", "t.parquet"))
     pd.testing.assert_frame_equal(one.features, two.features)
     assert one.features["crp"].isna().equals(table["crp"] == "?")
     assert one.features["weight"].isna().equals(table["weight"] == 999)
