@@ -48,7 +48,7 @@ from tests.conftest import SMALL_SCHEMA, SMALL_TABLE, small_frame
 METHOD = method_named("dp-geng")
 TINY = {
     "generated": 400, "extractors": 2, "extractor_epochs": 2, "expert_epochs": 2, "expert_steps": 2, "iterations": 20,
-    "hidden": 8, "features": 4, "ipc": 5, "epsilon": 6.0, "threads": 1,
+    "units": 8, "features": 4, "ipc": 5, "epsilon": 6.0, "threads": 1,
 }  # fmt: skip
 CELLS = public_cells(SMALL_SCHEMA)
 

@@ -148,7 +148,7 @@ def _paper(public: Public, learned: Learned) -> dict[str, Any]:
         "sampling": "none: every question is asked of all rows, so no amplification is claimed",
     }  # fmt: skip
     if options.matching:
-        sampled = min(1.0, options.batch / max(learned.rows, 1.0))
+        sampled = min(1.0, options.class_batch / max(learned.rows, 1.0))
         for name, sigma in (("theorem_2_as_printed", sigma_of_theorem_2), ("lemma_5", sigma_of_lemma_5)):
             found[f"sigma_matching_by_{name}"] = sigma(parts.matching, sampled=sampled, steps=options.iterations)
         found["sigma_matching_of_one_answer"] = 1 / public.matching_cost

@@ -52,10 +52,10 @@ class DpGengOptions(Options):
     fine_tune: str = option(HEAD, "dp-geng: what of the expert is fine-tuned, its head or all of it.")
     expert_rate: float = option(0.5, "dp-geng: step of the expert's fine-tuning.")
     iterations: int = option(2000, "dp-geng: distillation steps.")
-    batch: int = option(128, "dp-geng: rows of a class looked at in one step.")
+    class_batch: int = option(128, "dp-geng: rows of a class looked at in one step.")
     rate: float = option(5e-3, "dp-geng: step η_F of feature matching.")
     guide_rate: float = option(5e-3, "dp-geng: step η_E of the expert's guidance.")
-    hidden: int = option(64, "dp-geng: width of the networks' first layer.")
+    units: int = option(64, "dp-geng: width of the networks' first layer.")
     features: int = option(32, "dp-geng: width of the networks' second layer, the features.")
 
     @property
@@ -89,7 +89,7 @@ class DpGengOptions(Options):
         yield from self.need(self.start in STARTS, "start", f"must be one of {', '.join(STARTS)}")
         yield from self.need(self.fine_tune in SCOPES, "fine_tune", f"must be one of {', '.join(SCOPES)}")
         yield from self.need(100 <= self.generated <= 10**6, "generated", "must be in [100, 10**6]")
-        for name, most in (("extractors", 200), ("hidden", 1024), ("features", 1024), ("batch", 2**20)):
+        for name, most in (("extractors", 200), ("units", 1024), ("features", 1024), ("class_batch", 2**20)):
             yield from self.need(1 <= getattr(self, name) <= most, name, f"must be in [1, {most}]")
         for name in ("extractor_epochs", "expert_epochs", "expert_steps", "iterations"):
             yield from self.need(1 <= getattr(self, name) <= 10**6, name, "must be in [1, 10**6]")

@@ -50,7 +50,7 @@ class Public:
         """What is asked beyond the generator; of columns and cells only the most is known before."""
         options, classes, unit = self.options, self.side.groups, self.generator.public.unit
         weights = weights_of(
-            self.generator.widest, options.hidden, options.features, classes, whole=options.fine_tune == ALL
+            self.generator.widest, options.units, options.features, classes, whole=options.fine_tune == ALL
         )
 
         def asked(name: str, cells: int, cost: float, times: int) -> tuple[Event, ...]:

@@ -51,7 +51,7 @@ class Work:
 
     def _trained(self, epochs: int, *seed: int) -> Network:
         return trained(
-            self.rows, self.generated.chance, hidden=self.options.hidden, features=self.options.features,
+            self.rows, self.generated.chance, hidden=self.options.units, features=self.options.features,
             epochs=epochs, seed=(self.options.seed, *seed),
         )  # fmt: skip
 
@@ -83,7 +83,7 @@ class Work:
             self.extractors if options.matching else (),
             np.array(self.targets).reshape(-1, self.classes, options.features), np.array(self.clips), self.expert,
             reference_rows(self.rows, self.generated.label, self.classes, seed_of(options.seed, REFERENCE)), low, high,
-            options.rate, options.guide_rate, options.batch, options.iterations,
+            options.rate, options.guide_rate, options.class_batch, options.iterations,
         )  # fmt: skip
         return walk(self._start(), seed_of(options.seed, WALK))
 
