@@ -1056,6 +1056,46 @@ def birthdays_passed(born: Any, day: Any) -> int:
     return years
 
 
+def soft_utility(shares, rare, value, ordered, correlations, made, likelihood):
+    """The five parts of eq. 1 on a batch, `made` (n, columns) cells; T_dyn is left out."""
+    n, d, K = len(made), len(shares), len(shares[0])
+    q = [[sum(row[j] == k for row in made) / n for k in range(K)] for j in range(d)]
+    far = alike = covered = 0.0
+    for p, own, odd, line in zip(shares, q, rare, ordered, strict=True):
+        gaps = [a - b for a, b in zip(p, own, strict=True)]
+        far += max(abs(sum(gaps[: k + 1])) for k in range(K)) if line else sum(map(abs, gaps)) / 2
+        a, b = (sum(x * r for x, r in zip(one, odd, strict=True)) for one in (p, own))
+        alike += (min(a, b) + 1e-3) / (max(a, b) + 1e-3)
+        there = [k for k in range(K) if p[k] > 0]
+        covered += sum(min(own[k] / p[k], 1.0) for k in there) / len(there)
+    at = [[value[j][row[j]] for j in range(d)] for row in made]
+    apart = [[row[j] - sum(other[j] for other in at) / n for j in range(d)] for row in at]
+    scale = [math.sqrt(sum(row[j] ** 2 for row in apart) + 1e-6) for j in range(d)]
+    gap = 0.0
+    for i, j in itertools.permutations(range(d), 2):
+        gap += (sum(row[i] * row[j] for row in apart) / (scale[i] * scale[j]) - correlations[i][j]) ** 2
+    return (1 - far / d + alike / d + 1 - math.sqrt(gap + 1e-12) / d + covered / d + math.exp(likelihood)) / 5
+
+
+def soft_privacy(distance, usual, usual_columns, near, copy):
+    """Eq. 3 of (n, records, features) column distances, and every P_j: nearest records by a softmax of distances."""
+    closest, ratios, columns = [], [], [0.0] * len(usual_columns)
+    for row in distance:
+        mean = [sum(one) / len(one) for one in row]
+        weight = [math.exp((min(mean) - x) / near) for x in mean]
+        weight = [w / sum(weight) for w in weight]
+        closest.append(sum(w * x for w, x in zip(weight, mean, strict=True)))
+        first, second = sorted(mean)[:2]
+        ratios.append(first / max(second, 1e-6))
+        for j in range(len(columns)):
+            columns[j] += sum(w * one[j] for w, one in zip(weight, row, strict=True)) / len(distance)
+    d_c = (sum(closest) + sum(ratios)) / (2 * len(closest))
+    nearer = sum(1 / (1 + math.exp((x - h) / near)) for x in closest for h in usual) / (len(closest) * len(usual))
+    copied = sum(math.exp(-x / copy) for x in closest) / len(closest)
+    by_column = [min(c / u, 1.0) if u > 0 else 1.0 for c, u in zip(columns, usual_columns, strict=True)]
+    return 0.5 * d_c - 0.25 * max(2 * nearer - 1, 0.0) - 0.25 * copied + 0.5, by_column
+
+
 # ---- several references ----------------------------------------------------------------------------------------
 
 
