@@ -453,6 +453,37 @@ def test_each_part_can_be_switched_off_and_the_budget_goes_to_the_others(said):
     assert result.privacy.epsilon <= 6.0
 
 
+def test_bounds_and_categories_that_are_paid_for_and_holes_are_the_same_at_both_openings_of_the_gate(monkeypatch):
+    """Values that the first opening has found have the cells of the second; without noise their counts agree."""
+    from distcondense.methods.dp_geng import generator
+
+    frame = small_frame(3000)
+    frame["crp"] = frame["crp"].where(np.random.default_rng(0).random(3000) > 0.2)
+    frame["stage"] = frame["stage"].where(np.random.default_rng(1).random(3000) > 0.1)
+    schema = Schema((
+        Column("age", "integer", domain="private"),
+        Column("crp", "continuous", low=0, high=400, missing="indicator"),
+        Column("smoker", "binary", categories=(0, 1)),
+        Column("stage", "categorical", domain="private", missing="category"),
+        *SMALL_TABLE.columns[4:],
+    ))  # fmt: skip
+    cohort = dc.Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=schema)
+    sizes, real = [], generator.Generator.opened
+
+    def watched(self, *rest):
+        table = real(self, *rest)
+        sizes.append((table.sizes, tuple(cells.size for cells in rest[2].model.cells)))
+        return table
+
+    monkeypatch.setattr(generator.Generator, "opened", watched)
+    result = dc.condense(cohort, method="dp-geng", holdout=0.0, **TINY)
+    ((here, there),) = sizes
+    assert here == there
+    assert there[3] == 5  # I, II, III, other, missing
+    assert set(result.frame["stage"].dropna()) <= {"I", "II", "III", "other"}
+    assert result.privacy.epsilon <= 6.0
+
+
 def test_only_the_generator_opens_the_gate_and_both_openings_share_one_account(monkeypatch):
     from distcondense.methods.dp_geng import generator
 
