@@ -145,6 +145,19 @@ def test_places_are_the_same_exactly_where_values_are(judge: Judge) -> None:
     assert (layout.outcome.outcome(places[:, :1])["label"] == cohort.outcome["label"]).all()
 
 
+def test_a_value_on_its_upper_bound_stays_in_the_last_cell() -> None:
+    cells = public_cells(
+        Schema((Column("a", "continuous", low=1.0, high=3.0), Column("b", "integer", low=0, high=9))), 5
+    )
+    layout = Layout(OutcomeCells.of(table().outcome, 5), cells)
+    frame = pd.DataFrame({"a": [1.0, 2.2, 3.0], "b": [0, 5, 9]})
+    places = layout.patients(frame, table().outcome.take(np.arange(3)))[:, 1:]
+    assert np.floor(places).astype(int).T.tolist() == [[0, 3, 4], [0, 2, 4]]
+    assert (layout.frame(np.pad(places, ((0, 0), (1, 0))))["b"] == frame["b"]).all()
+    ends = layout.drawn(np.full((4, 2), 4), np.full((4, 2), 1 - 2.0**-53))
+    assert (np.floor(ends) == 4).all()
+
+
 def test_the_network_is_autoregressive_and_its_rows_have_the_chances_it_gives() -> None:
     import jax
     import jax.numpy as jnp

@@ -107,7 +107,7 @@ class Layout:
             if cells.numeric:
                 there = ~values.isna().to_numpy()
                 numbers = np.clip(values.to_numpy(np.float64, na_value=np.nan)[there], *cells.bounds)
-                place[there] = np.sum(cells.located(numbers), axis=0)
+                place[there] = _place(cells, numbers)
             columns.append(place)
         return np.concatenate([self.outcome.places(outcome), np.stack(columns, axis=1)], axis=1)
 
@@ -118,7 +118,7 @@ class Layout:
             if cells.numeric:
                 there = codes[:, j] < cells.size - cells.hole
                 numbers = cells.numbers(codes[there, j], inside[there, j])
-                out[there, j] = np.sum(cells.located(numbers), axis=0)
+                out[there, j] = _place(cells, numbers)
         return out
 
     def placed(self, codes: Index, rng: np.random.Generator) -> Floats:
@@ -162,3 +162,9 @@ class Layout:
         own = range(self.first, len(self.sizes))
         widths = [2 if self.ordered[j] else self.sizes[j] for j in own]
         return np.cumsum([0, *widths[:-1]]).astype(np.int64)
+
+
+def _place(cells: Cells, numbers: Floats) -> Floats:
+    """Cell and way through it as one number, which rounding must not carry into the next cell."""
+    code, inside = cells.located(numbers)
+    return np.asarray(code + np.minimum(inside, INSIDE), np.float64)
