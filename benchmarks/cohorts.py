@@ -59,16 +59,21 @@ def brfss(declared: bool = True) -> Cohort:
 
 def diabetes130(declared: bool = True) -> Cohort:
     """Diabetes-130, 101,766 encounters of 71,518 patients: readmitted within 30 days. 45 columns, by person."""
+    return Cohort.from_frame(
+        diabetes130_frame(), target="readmitted", positive="<30", person_id="patient_nbr",
+        schema=schema_of("diabetes130", declared),
+    )  # fmt: skip
+
+
+def diabetes130_frame() -> pd.DataFrame:
+    """The published table with an outcome of two values, numbers for classes of numbers, chapters for diagnoses."""
     frame = pd.read_csv(path_of("diabetes130_readmission.csv.gz"), keep_default_na=False, low_memory=False)
     frame["readmitted"] = frame["readmitted"].where(frame["readmitted"] == "<30", "no")
     frame["age"] = frame["age"].map(_middle)
     frame["weight_kg"] = frame["weight"].map(lambda text: None if text == "?" else _middle(text)).astype("float64")
     for name in ("diag_1", "diag_2", "diag_3"):
         frame[name] = frame[name].map(_chapter)
-    frame = frame.drop(columns=["encounter_id", "weight", "examide", "citoglipton"]).replace("?", None)
-    return Cohort.from_frame(
-        frame, target="readmitted", positive="<30", person_id="patient_nbr", schema=schema_of("diabetes130", declared)
-    )
+    return frame.drop(columns=["encounter_id", "weight", "examide", "citoglipton"]).replace("?", None)
 
 
 def _middle(text: str) -> float:

@@ -490,6 +490,8 @@ def _study(report: Mapping[str, Any], maker: Maker) -> str:
         "study.html.j2", internal=True, title=f"{report['name']}: study, not for release", name=report["name"],
         kicker="Study, for the custodian", under=" · ".join(word for word in under if word),
         contents=(("verdict", "Verdict"), ("grid", "The grid"), ("limits", "Limits")), verdict=verdict,
+        decisions=[maker.table(Table.from_dict(one)) for one in report.get("decisions") or ()],
+        comparisons=maker.gallery(Figure.from_dict(one) for one in report.get("comparisons") or ()),
         read=_pairs(read), failed=_pairs(failed), grid=None if grid is None else maker.cut(grid),
         gallery=maker.gallery(Figure.from_dict(one) for one in report.get("figures") or ()),
         tables=[maker.table(Table.from_dict(one)) for one in report.get("tables") or ()],

@@ -6,7 +6,8 @@ design   the file → a checked grid of cells          cell      one cell = one 
 measure  models of real rows, once; further parts    run       which cell runs when, what is written meanwhile
 board    how it stands with every cell               status    the same, read from the folder
 spent    what was read of the same patients          forecast  what a study will take
-tidy     all scores, one row each                    report, page   the tidy table → Markdown, a page
+tidy     all scores, one row each                    verdict   which method when
+report, page   the tidy table → Markdown, a page
 """
 
 from distcondense.study.design import Cell, Study

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -16,12 +17,13 @@ from distcondense.evaluate.score import CONDENSED, FULL, RANDOM, REFERENCE, WAYS
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import shown
 from distcondense.report.page import study_page
-from distcondense.runs.files import write_json, write_text, write_whole
+from distcondense.runs.files import plain, write_json, write_text, write_whole
 from distcondense.study.design import Study
 from distcondense.study.folder import StudyFolder
-from distcondense.study.page import study_report
+from distcondense.study.page import LIMIT, study_report
 from distcondense.study.spent import spent
 from distcondense.study.tidy import QUICK, tidy
+from distcondense.study.verdict import behind, decisions, pictures
 
 HEAD = """# Study {name}: for the custodian, not for release
 
@@ -46,10 +48,23 @@ def write_report(study: Study, folder: StudyFolder, failed: Mapping[str, str]) -
     write_whole(room / "results.csv", lambda draft: results.to_csv(draft, index=False))
     read, quick = spent(folder), results[results["part"] == QUICK]
     write_text(room / "tables.md", markdown(study, quick, failed, read))
-    said = study_report(study.name, len(study.cells), quick[at_home(quick)], failed, read)
+    here = results[at_home(results)]
+    said = study_report(study.name, len(study.cells), quick[at_home(quick)], failed, read) | decided(here)
     write_json(room / "report.json", said)
     write_text(room / "report.html", study_page(said))
     return results
+
+
+def decided(here: pd.DataFrame) -> dict[str, Any]:
+    """Which method when, for the page: only where there are several methods to decide between."""
+    if here["method"].nunique() < 2:
+        return {}
+    tables, drawn = decisions(here), pictures(here)
+    found: dict[str, Any] = plain({
+        "decisions": [asdict(table) for table in tables], "verdict": [*behind(here), LIMIT],
+        "comparisons": [asdict(figure) for figure in drawn],
+    })  # fmt: skip
+    return found
 
 
 def at_home(results: pd.DataFrame) -> pd.Series[bool]:

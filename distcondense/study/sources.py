@@ -217,7 +217,7 @@ def _dialect(entry: Entry) -> Dialect:
 
 def _on_disk(entry: Entry, source: Source, folder: Path, path: str, endpoints: Sequence[Endpoint]) -> Source:
     """The table's whole contents decide which patients these are; of its columns only the names are read here."""
-    place = path if is_uri(path) else str((folder / path).resolve())
+    place = path if is_uri(path) else str((folder / Path(path).expanduser()).resolve())
     try:
         found = at_uri(path, f"table {table_name(path)}") if is_uri(path) else Path(place)
         with io.BytesIO(found) if isinstance(found, bytes) else open(found, "rb") as stream:

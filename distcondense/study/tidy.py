@@ -25,6 +25,7 @@ COLUMNS = {  # name → its type
     "worst_case_epsilon_end_to_end": "string", "epsilon_asked": "float64", "guarantee_asked": "string",
     "privacy": "string", "note": "string", "seconds": "float64", "making_seconds": "float64",
     "peak_memory_bytes": "float64", "part": "string", "student": "string", "taught": "string",
+    "unit": "string",
 }  # fmt: skip
 QUICK = "quick"  # the part that every run measures itself
 ON_PATIENTS = {"guarantee": "none", "privacy": "none: trained on patients"}
@@ -52,7 +53,8 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
     }  # fmt: skip
     claim = {
         "epsilon": stated["epsilon"], "guarantee": stated["guarantee"], "delta": stated["delta"],
-        "privacy": record["privacy"], "worst_case_epsilon_end_to_end": stated["worst_case_epsilon"] or None,
+        "unit": stated["unit"], "privacy": record["privacy"],
+        "worst_case_epsilon_end_to_end": stated["worst_case_epsilon"] or None,
     }  # fmt: skip
     done = folder.elsewhere(cell)
     tests = {cell.source.name: record, **{s.name: done[s.name] for s, _ in cell.test_on if s.name in done}}

@@ -1,0 +1,193 @@
+"""Which method when: one table a data set that a reader can decide from, and sentences on where the default is behind.
+
+A row is a way to condense at one IPC: what it promises in words, what students learn from the plain outcome column and
+as the manual says (the mean of all students of the study's "utility" part; where that was not measured, of the run's
+own student), fidelity of columns and pairs, the strongest membership attack, time and memory. Numbers are means over
+seeds; intervals are 95% over test persons, averaged. Beside them stands on how many seeds they rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import pandas as pd
+
+from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, PLAIN, REFERENCE
+from distcondense.methods.base import default_method
+from distcondense.outcomes.measures import title
+from distcondense.privacy.statement import shown
+from distcondense.runs.figures import DOTS, Figure, Series, Table
+from distcondense.study.design import STUDENTS
+from distcondense.study.tidy import QUICK
+
+KEYS = ["data", "method", "reference", "epsilon_asked", "ipc"]
+WORDS = {  # guarantee → what stands behind its ε
+    "end-to-end": "a theorem about {unit}s",
+    "conditional": "a theorem only if what was read off patients is public",
+    "as-published": "an account of its authors', no theorem of ours",
+    "none": "no privacy at all",
+}
+COLUMNS = ("method", "what it promises", "IPC", "seeds", "plain labels", "as the manual says", "columns: distance",
+           "pairs: likeness", "membership attack", "seconds", "GiB")  # fmt: skip
+ABOUT = (
+    "{measure}, mean of {students}; models of real rows reach {full}. Columns: total variation distance, 0 is the "
+    "same. Pairs: contingency similarity, 1 is the same. Attack: AUROC, 0.5 is guessing. A model without rows stands "
+    "in both columns of labels as what it is."
+)
+
+
+def decisions(results: pd.DataFrame) -> list[Table]:
+    """A table for each data set, best plain labels first, theorems before the rest."""
+    found = []
+    for data in results["data"].unique():
+        here = results[results["data"] == data]
+        rows = sorted((row for _, part in _ways(here) if (row := _row(part)) is not None), key=_order)
+        if rows:
+            main = here.loc[here["main"], "metric"].iloc[0]
+            full = _estimate(_full(here))
+            words = "several kinds of students" if _several(here) else "one student"
+            about = ABOUT.format(measure=title(main), students=words, full="—" if full is None else f"{full[0]:.3f}")
+            found.append(Table(f"decide-{data}", f"{data}: which method when", COLUMNS, tuple(rows), about))
+    return found
+
+
+def behind(results: pd.DataFrame) -> list[str]:
+    """Where the default method is not ahead of another one that has an ε, at the same ε and IPC, in words."""
+    home, said = default_method(), []
+    ways = {key: part for key, part in _ways(results) if not math.isnan(key[3])}
+    for (data, method, reference, epsilon, ipc), part in ways.items():
+        ours = [p for k, p in ways.items() if (k[0], k[3], k[4]) == (data, epsilon, ipc) and _made_by(p) == home]
+        if _made_by(part) == home or not ours:
+            continue
+        for taught, words in ((PLAIN, "plain labels"), (MANUAL, "as the manual says")):
+            theirs, own = _seeds(part, taught), _seeds(ours[0], taught)
+            both = theirs.index.intersection(own.index)
+            if not len(both):
+                continue
+            gap = (own[both] - theirs[both]).astype(float)
+            if gap.mean() <= 0:
+                spread = f" ± {gap.std(ddof=1):.3f}" if len(both) > 1 else ""
+                promise = part["guarantee"].iloc[0]
+                said.append(
+                    f"{data}, IPC {ipc}, {words}: {method} ({reference}, ε = {epsilon:g} {promise}) is ahead of {home} "
+                    f"by {-gap.mean():.3f}{spread} over {len(both)} seeds."
+                )
+    return said or [f"At equal ε and IPC {home} is ahead of every other method with an ε, wherever both were measured."]
+
+
+def pictures(results: pd.DataFrame) -> Iterator[Figure]:
+    """Plain labels by method, a series an ε, at the smallest IPC that most methods have."""
+    for number, data in enumerate(results["data"].unique()):
+        here = results[results["data"] == data]
+        main = here[here["main"] & (here["trained_on"].isin([CONDENSED, REFERENCE]))]
+        if main.empty:
+            continue
+        ipc = main.groupby("ipc")["method"].nunique().sort_index(ascending=True).idxmax()
+        series = []
+        ways = [(key, part) for key, part in _ways(here) if key[4] == ipc]
+        for epsilon in [*sorted({key[3] for key, _ in ways if not math.isnan(key[3])}), math.nan]:
+            same = [
+                (key, _estimate(_taught(part, PLAIN)))
+                for key, part in ways
+                if key[3] == epsilon or (math.isnan(epsilon) and math.isnan(key[3]))
+            ]
+            same = [(key, value) for key, value in same if value is not None]
+            if same:
+                name = "no ε" if math.isnan(epsilon) else f"ε {epsilon:g}, of the guarantee in the table"
+                values = [cast(list[float], value) for _, value in same]
+                series.append(
+                    Series(name, tuple(key[1] for key, _ in same), tuple(v[0] for v in values),
+                           tuple(v[1] for v in values), tuple(v[2] for v in values))
+                )  # fmt: skip
+        full = _estimate(_full(here))
+        if series:
+            metric = title(main["metric"].iloc[0])
+            yield Figure(
+                f"methods-{number}", DOTS, f"{data}: {metric} with plain labels, IPC {ipc}",
+                "Each point is a method at one ε, the mean over seeds and students, with its 95% interval over test "
+                "persons; the table above says which ε is a theorem.",
+                "method", f"{metric} on test persons", tuple(series),
+                at=() if full is None else (("real rows, no privacy", full[0]),),
+            )  # fmt: skip
+
+
+# -- one way to condense ----------------------------------------------------------------------------------------------
+
+
+def _ways(results: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str, float, int], pd.DataFrame]]:
+    made = results[results["trained_on"].isin([CONDENSED, REFERENCE])]
+    for key, part in made.groupby(KEYS, sort=False, dropna=False):
+        yield cast(tuple[str, str, str, float, int], key), part
+
+
+def _row(part: pd.DataFrame) -> tuple[Any, ...] | None:
+    plain, manual = _estimate(_taught(part, PLAIN)), _estimate(_taught(part, MANUAL))
+    if plain is None and manual is None:
+        return None
+    first = part.iloc[0]
+    attack = part[(part["part"] == "membership") & (part["metric"] == "auroc")]["value"].astype(float)
+    memory = part["peak_memory_bytes"].astype(float).max()
+    return (
+        str(first["method"]), _promise(part), int(first["ipc"]), int(part["seed"].nunique()), plain or "", manual or "",
+        _fidelity(part, "total_variation"), _fidelity(part, "contingency_similarity"),
+        "" if attack.empty else round(float(attack.max()), 3), round(float(part["making_seconds"].mean()), 1),
+        "" if math.isnan(memory) else round(memory / 2**30, 2),
+    )  # fmt: skip
+
+
+def _order(row: Sequence[Any]) -> tuple[Any, ...]:
+    theorem = 0 if "a theorem about" in row[1] else 1 if "ε" in row[1] else 2
+    best = row[4] or row[5]
+    return theorem, row[2], -best[0]
+
+
+def _promise(part: pd.DataFrame) -> str:
+    known, guarantee = part["epsilon"].dropna().astype(float), str(part["guarantee"].iloc[0])
+    words = WORDS.get(guarantee, guarantee).format(unit=part["unit"].iloc[0])
+    return words if known.empty else f"ε = {shown(float(known.max()), 3)} {guarantee}: {words}"
+
+
+def _made_by(part: pd.DataFrame) -> str:
+    return str(part["made_by"].iloc[0])
+
+
+def _several(part: pd.DataFrame) -> bool:
+    return bool((part["part"] == STUDENTS).any())
+
+
+def _taught(part: pd.DataFrame, taught: str) -> pd.DataFrame:
+    """The main measure of students taught that way; of a model without rows, its own."""
+    main = part[part["main"]]
+    rows = main[(main["trained_on"] == CONDENSED) & main["value"].notna()]
+    if rows.empty:
+        return main[(main["trained_on"] == REFERENCE) & main["value"].notna()]
+    of = rows[(rows["part"] == STUDENTS) & (rows["taught"] == taught)]
+    if len(of):
+        return of
+    return rows[rows["part"] == QUICK] if taught == MANUAL else rows[rows["taught"] == taught]
+
+
+def _full(here: pd.DataFrame) -> pd.DataFrame:
+    main = here[here["main"] & (here["trained_on"] == FULL)]
+    return main[main["part"] == STUDENTS] if _several(main) else main
+
+
+def _seeds(part: pd.DataFrame, taught: str) -> pd.Series[Any]:
+    return _taught(part, taught).groupby("seed")["value"].mean()
+
+
+def _estimate(rows: pd.DataFrame) -> list[float] | None:
+    """Of seeds: value, low, high; None where nothing was measured."""
+    if rows.empty:
+        return None
+    mean = rows.groupby("seed")[["value", "low", "high"]].mean().mean()
+    return [float(mean[name]) for name in ("value", "low", "high")]
+
+
+def _fidelity(part: pd.DataFrame, metric: str) -> Any:
+    rows = part[(part["part"] == "fidelity") & (part["metric"] == metric) & part["value"].notna()]
+    weighted = rows[rows["taught"] == MANUAL]
+    found = _estimate(weighted if len(weighted) else rows)
+    return "" if found is None else found

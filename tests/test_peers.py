@@ -1,0 +1,258 @@
+"""Peers: they get public codes and nothing else, their ε is named as what it is, and a page says which method when."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import distcondense as dc
+from benchmarks import peers
+from benchmarks.peers import elsewhere, environments
+from benchmarks.peers.by_hand import BY_HAND
+from benchmarks.peers.coding import LABEL, TIME, Coding, one_each
+from benchmarks.peers.elsewhere import ELSEWHERE
+from distcondense.data.persons import Coins
+from distcondense.errors import SettingsError
+from distcondense.methods import base as methods
+from distcondense.methods.base import method_named, options_of, planned
+from distcondense.privacy.accountant import replay
+from distcondense.study import Study
+from distcondense.study.tidy import COLUMNS
+from distcondense.study.verdict import behind, decisions, pictures
+from tests.conftest import real_data, small_frame
+from tests.test_study import BINARY, HEAD, SCHEMA, run, study_of
+
+ROOT = Path(__file__).resolve().parents[1]
+FEATURES = [column.name for column in SCHEMA.columns][:-3]
+
+
+@pytest.fixture(autouse=True)
+def _known() -> Iterator[None]:
+    peers.register()
+    yield
+    for method in (*ELSEWHERE, *BY_HAND):
+        methods.forget(method.name)
+
+
+def cohort(rows: int = 240, *, survival: bool = False, seed: int = 0) -> dc.Cohort:
+    how: dict[str, Any] = {"time": "months", "event": "event", "ignore": ["died"]} if survival else {
+        "target": "died", "ignore": ["months", "event"]}  # fmt: skip
+    return dc.Cohort.from_frame(small_frame(rows, seed=seed), schema=SCHEMA, **how)
+
+
+# -- codes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("survival", [False, True])
+def test_codes_become_rows_and_the_same_codes_again(survival: bool) -> None:
+    there = cohort(survival=survival)
+    coding = Coding.of(there.facts)
+    table = coding.table(there)
+    assert list(table) == list(coding.sizes)
+    assert ((table >= 0) & (table < pd.Series(coding.sizes))).all(axis=None)
+    assert (TIME in table) == survival
+    frame, outcome = coding.rows(table, np.random.default_rng(0))
+    target = {"died": outcome["label"]} if not survival else {"event": outcome["label"], "months": outcome["time"]}
+    how: dict[str, Any] = {"time": "months", "event": "event"} if survival else {"target": "died"}
+    kept = SCHEMA.only([*FEATURES, *target])
+    again = dc.Cohort.from_frame(frame.assign(**target), schema=kept, **how)
+    pd.testing.assert_frame_equal(coding.table(again), table)
+
+
+def test_codes_depend_on_the_schema_and_on_no_other_row() -> None:
+    one, two = cohort(100), cohort(100)
+    assert Coding.of(one.facts).sizes == Coding.of(cohort(7, seed=3).facts).sizes
+    some = Coding.of(one.facts).table(two.take(np.arange(10)))
+    pd.testing.assert_frame_equal(some, Coding.of(one.facts).table(one)[:10])
+
+
+def test_of_each_person_a_peer_gets_one_row_wherever_it_stands() -> None:
+    frame = small_frame(90).assign(who=np.repeat(np.arange(30), 3))
+    how: dict[str, Any] = {"target": "died", "ignore": ["months", "event"], "person_id": "who", "schema": SCHEMA}
+    here = dc.Cohort.from_frame(frame, **how)
+    shuffled = frame.sample(frac=1.0, random_state=1)
+    there = dc.Cohort.from_frame(shuffled, **how)
+    chosen, other = one_each(here), one_each(there)
+    assert sorted(frame["who"].iloc[chosen]) == list(range(30))
+    assert set(frame.index[chosen]) == set(shuffled.index[other])
+
+
+# -- peers elsewhere --------------------------------------------------------------------------------------------------
+
+
+def test_a_peer_is_handed_codes_and_public_sizes_and_never_a_test_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def answers(name: str, question: dict[str, Any], table: pd.DataFrame, threads: int) -> tuple[pd.DataFrame, int]:
+        seen.append((name, question, table))
+        return table.sample(n=question["rows"], replace=True, random_state=0), 7
+
+    monkeypatch.setattr(elsewhere, "asked", answers)
+    there, coins = cohort(), Coins(0.25, entropy=3)
+    results = dc.condense(there, method="dpmm-mst", ipc=[4, 9], epsilon=2.0, held_out=coins, threads=1)
+    ((name, question, table),) = seen  # one fit for both sets
+    assert (name, question["epsilon"], question["delta"]) == ("dpmm", 2.0, 1e-5)
+    assert len(table) == len(coins.of(there).train)
+    assert set(table) == {*(f"c{j}" for j in range(len(FEATURES))), LABEL}  # not even the columns' names
+    assert all(table[column].between(0, size - 1).all() for column, size in question["sizes"].items())
+    for ipc, result in results.items():
+        assert result.frame["died"].value_counts().to_dict() == {0: ipc, 1: ipc}
+        stated = result.privacy
+        assert (stated.guarantee, stated.epsilon, stated.unit) == ("as-published", 2.0, "row")
+        assert "neither proved nor audited" in stated.paragraph()
+        assert "not a theorem" in stated.sentence()
+    assert results[4].record["peak_memory_bytes"] == 7
+
+
+def test_a_model_without_rows_is_scored_as_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = cohort(400)
+    coding = Coding.of(there.facts)
+    tables = {f"c{j}": list(np.linspace(-1, 1, cells.size)) for j, cells in enumerate(coding.cells)}
+    monkeypatch.setattr(elsewhere, "asked", lambda *_: ({"intercept": 0.5, "tables": tables}, 1))
+    result = dc.condense(there, method="dp-ebm", ipc=5, held_out=Coins(0.3, 1), threads=1)
+    assert len(result.frame) == 0
+    ways = {score["trained_on"] for score in result.record["scores"]}
+    assert ways == {"full", "reference"}
+    test = Coins(0.3, 1).of(there).test
+    codes = coding.table(there).iloc[test]
+    margin = sum(np.asarray(tables[name])[codes[name]] for name in tables)
+    from sklearn.metrics import roc_auc_score
+
+    scores = {(s["trained_on"], s["measure"]): s["value"] for s in result.record["scores"]}
+    by_hand = roc_auc_score(there.outcome["label"][test], margin)
+    assert scores["reference", "auroc"] == pytest.approx(by_hand, abs=1e-3)  # it runs as trees of float32: other ties
+
+
+def test_an_environment_that_is_not_built_is_told_with_the_command_that_builds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTCONDENSE_PEERS", str(tmp_path))
+    with pytest.raises(SettingsError, match=r"python -m benchmarks\.peers build smartnoise"):
+        dc.condense(cohort(), method="smartnoise-mst", ipc=4, threads=1)
+
+
+def test_every_version_of_a_peer_is_pinned_and_none_is_ours() -> None:
+    ours = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    for name in environments.NAMES:
+        lines = (ROOT / f"benchmarks/peers/requirements-{name}.txt").read_text(encoding="utf-8").splitlines()
+        assert all(re.fullmatch(r"[A-Za-z0-9_.\-]+==\S+", line) for line in lines)
+    for package in ("dpmm", "smartnoise-synth", "interpret-core"):
+        assert f"{package}==" not in ours
+
+
+# -- by hand ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "survival"), [("naive-bayes", False), ("naive-bayes", True), ("marginals", False)])
+def test_samplers_spend_their_budget_at_the_gate_and_as_planned(name: str, survival: bool) -> None:
+    there = cohort(survival=survival)
+    result = dc.condense(there, method=name, ipc=6, epsilon=1.5, held_out=Coins(0.2, 2), threads=1)
+    stated = result.privacy
+    assert (stated.guarantee, stated.unit) == ("end-to-end", "row")
+    assert 0.99 * 1.5 < replay(stated.events, 1e-5).epsilon <= stated.epsilon * (1 + 1e-6) <= 1.5 * (1 + 1e-6)
+    asked = planned(method_named(name), there.facts, options_of(method_named(name), {"ipc": 6, "epsilon": 1.5}))
+    assert [(e.kind, e.query, e.columns, e.cells, e.by, e.unit) for e in asked] == [
+        (e.kind, e.query, e.columns, e.cells, e.by, e.unit) for e in stated.events
+    ]
+    assert [e.cost for e in asked] == pytest.approx([e.cost for e in stated.events])
+    assert len(result.frame) == 12
+    if name == "naive-bayes":
+        assert set(result.frame["event" if survival else "died"].value_counts()) == {6}
+
+
+def test_random_rows_are_patients_of_the_training_part_and_say_so() -> None:
+    there, coins = cohort(), Coins(0.2, 2)
+    result = dc.condense(there, method="random-rows", ipc=6, held_out=coins, threads=1)
+    assert result.privacy.guarantee == "none"
+    assert "These rows are patients." in result.privacy.paragraph()
+    split, texts = coins.of(there), there.features.astype(str)
+    train, test = (set(map(tuple, texts.iloc[part].to_numpy())) for part in (split.train, split.test))
+    rows = set(map(tuple, result.frame[FEATURES].astype(str).to_numpy()))
+    assert rows <= train
+    assert not rows & (test - train)
+
+
+# -- the study --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["methods", "methods-quick"])
+def test_the_study_of_all_methods_is_legal_and_every_method_is_a_row(name: str, tmp_path: Path) -> None:
+    real_data("adult_48842.csv.gz")
+    text = (ROOT / f"benchmarks/studies/{name}.toml").read_text(encoding="utf-8")
+    made = "~/.cache/distcondense/tables/diabetes130.parquet"  # benchmarks.tables makes it: not to be had here
+    shared = str(ROOT.parent / "shared")
+    text = text.replace("../../../shared", shared).replace("../schemas", str(ROOT / "benchmarks/schemas"))
+    if made in text:
+        columns = {column: [] for column in (*_names("diabetes130"), "readmitted", "patient_nbr")}
+        pd.DataFrame(columns).to_parquet(tmp_path / "diabetes130.parquet")
+        text = text.replace(made, str(tmp_path / "diabetes130.parquet"))
+    (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+    study = Study.from_toml(tmp_path / f"{name}.toml")
+    assert study.name == name
+    ours = {method for method in methods.method_names() if method not in {m.name for m in (*ELSEWHERE, *BY_HAND)}}
+    assert {cell.made_by for cell in study.cells} >= {*ours, *(m.name for m in (*ELSEWHERE, *BY_HAND))}
+    table = (ROOT / "benchmarks/studies/README.md").read_text(encoding="utf-8").splitlines()
+    (line,) = (line for line in table if line.startswith(f"| `{name}.toml`"))
+    assert line.endswith(f"| {len(study.cells):,} |")
+
+
+def _names(schema: str) -> list[str]:
+    return [name for name in dc.Schema.from_toml(ROOT / f"benchmarks/schemas/{schema}.toml").names
+            if name not in ("readmitted", "patient_nbr")]  # fmt: skip
+
+
+def test_a_page_says_which_method_when_with_the_words_of_each_guarantee(tmp_path: Path) -> None:
+    small_frame(300).to_csv(tmp_path / "ward.csv", index=False)
+    (tmp_path / "schema.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
+    rows = '[[method]]\nmethod = "{}"\nepsilon = 4\n[[method]]\nmethod = "random-rows"\n'.format("naive-bayes")
+    study = study_of(tmp_path, HEAD.replace("[0, 1]", "[0]"), 'modules = ["benchmarks.peers"]\n', BINARY, rows)
+    assert run(study, tmp_path / "out").failed == []
+    said = json.loads((tmp_path / "out/internal/report.json").read_text(encoding="utf-8"))
+    (table,) = said["decisions"]
+    promises = {row[0]: row[1] for row in table["rows"]}
+    assert promises["random-rows"] == "no privacy at all"
+    assert re.fullmatch(r"ε = [\d.]+ end-to-end: a theorem about rows", promises["naive-bayes"])
+    assert [row[0] for row in table["rows"]] == ["naive-bayes", "random-rows"]  # theorems first
+    page = (tmp_path / "out/internal/report.html").read_text(encoding="utf-8")
+    assert "Which method when" in page
+    assert "a theorem about rows" in page
+
+
+def tidy_rows(method: str, epsilon: float | None, values: dict[int, float], **more: Any) -> list[dict[str, Any]]:
+    base = {"data": "ward", "method": method, "made_by": method, "reference": "xgb", "ipc": 100,
+            "trained_on": "condensed", "metric": "auroc", "main": True, "epsilon_asked": epsilon, "epsilon": epsilon,
+            "unit": "row",
+            "guarantee": "none" if epsilon is None else "end-to-end", "part": "utility", "taught": "plain",
+            "making_seconds": 2.0, "peak_memory_bytes": 2.0**30, "tested_on": "ward"}  # fmt: skip
+    return [{**base, "seed": seed, "value": v, "low": v - 0.01, "high": v + 0.01, **more} for seed, v in values.items()]
+
+
+def test_where_the_default_is_behind_is_said_with_the_gap_and_its_spread() -> None:
+    rows = [
+        *tidy_rows("private", 1.0, {0: 0.80, 1: 0.82}), *tidy_rows("other", 1.0, {0: 0.83, 1: 0.83}),
+        *tidy_rows("other", 2.0, {0: 0.99, 1: 0.99}), *tidy_rows("free", None, {0: 0.95, 1: 0.95}),
+        *tidy_rows("slower", 1.0, {0: 0.70, 1: 0.70}),
+    ]  # fmt: skip
+    results = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+    (said,) = behind(results)  # not at another ε, not without one, not where it is ahead
+    assert said == (
+        "ward, IPC 100, plain labels: other (xgb, ε = 1 end-to-end) is ahead of private by 0.020 ± 0.014 over 2 seeds."
+    )
+    (table,) = decisions(results)
+    first = table.rows[0]
+    assert (first[0], first[2], first[3]) == ("other", 100, 2)
+    assert first[4] == pytest.approx([0.99, 0.98, 1.0])
+    assert (first[9], first[10]) == (2.0, 1.0)
+    (figure,) = pictures(results)
+    assert {series.name.split(",")[0] for series in figure.series} == {"ε 1", "ε 2", "no ε"}
+    ahead = results[results["method"].isin(["private", "slower"])]
+    assert behind(ahead) == [
+        "At equal ε and IPC private is ahead of every other method with an ε, wherever both were measured."
+    ]
