@@ -36,7 +36,10 @@ class ClustMixOptions(Options):
     adapt_rate: float = option(0.01, "Adam's rate, in standard deviations.")
     layers: int = option(1, "Hidden layers of the network whose tangent kernel adapts the means.")
     ridge: float = option(1e-6, "λ of eq. 4, as a share of the kernel's mean diagonal.")
-    parts: int = option(64, "Variant theorem: parts of the partition, into which persons fall by a keyed hash.")
+    parts: int = option(  # known before anybody is read, so a guess at the rows is public or is not made
+        64, "Variant theorem: parts that persons fall into by a keyed hash; about one for each 100 rows of the rarest "
+        "class, by what is publicly known.",
+    )  # fmt: skip
     rows_per_person: int = option(5, "Rows of one person beyond this many are not read.")
     holdout: float = option(0.2, "Share of persons left out of the fit, to measure on; 0: nobody.")
     trust_inferred_schema: bool = option(
