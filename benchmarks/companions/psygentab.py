@@ -212,8 +212,8 @@ def page(said: dict[str, Any], records: list[dict[str, Any]]) -> str:
         f"`{command}`: mean ± standard deviation over seeds. Ways `network`, `training` and `sampling` have NO privacy "
         f"guarantee; `private` has ε = {said['epsilon']:g}, of the guarantee beside it. U and P are those of the "
         "house's evaluation on held-out patients (P is a score of distances, no guarantee); the paper's are by its "
-        "own, unstated, normalisation. `diabetes`: BRFSS 2015 with two classes, the paper's has three. Balanced accuracy and F1 "
-        "(weighted): a random forest on real test rows, Table V."
+        "own, unstated, normalisation. `diabetes`: BRFSS 2015 with two classes, the paper's has three. Balanced "
+        "accuracy and F1 (weighted): a random forest on real test rows, Table V."
     )
     lines = [head, "", "| table | way | U | P | balanced accuracy | F1 | copies | rows | CPU seconds |",
              "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
