@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from distcondense.arrays import Flags, Index, Marks
 from distcondense.data.cells import Cells
 from distcondense.data.coding import Coded
-from distcondense.data.persons import Coins, ordered, ranks
+from distcondense.data.persons import Coins, Ranks, ordered
 from distcondense.errors import RunFolderError
 from distcondense.privacy.rows import Kept
 
@@ -135,17 +135,11 @@ class Buckets:
 
     def _of_rows(self, number: int, coins: Coins) -> Iterator[NDArray[Any]]:
         """Rows that are persons of their own: the k-th of equal ones has the coin of its content and k."""
-        seen, times = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
+        rank = Ranks(int(self.rows[number]) if coins.share > 0 else 0)
         for chunk in self._chunks(number):
             if coins.share > 0:
-                mark = chunk["mark"]
-                rank = ranks(mark)
-                if len(seen):  # equal rows in earlier chunks
-                    place = np.minimum(np.searchsorted(seen, mark), len(seen) - 1)
-                    rank += np.where(seen[place] == mark, times[place], np.uint64(0))
-                chunk = chunk[~coins.lost(mark, rank)]
-                if self.rows[number] > CHUNK_ROWS:
-                    seen, times = _counted(seen, times, mark)
+                mark = np.ascontiguousarray(chunk["mark"])
+                chunk = chunk[~coins.lost(mark, rank.of(mark))]
             yield chunk
 
     def _of_people(self, number: int, coins: Coins, most: int) -> Iterator[NDArray[Any]]:
@@ -157,13 +151,6 @@ class Buckets:
             kept = _first_rows(np.concatenate([kept, chunk]) if len(kept) else chunk, most)
         alone = _alone(kept["who"])
         yield np.concatenate([kept[alone], kept[~alone]])
-
-
-def _counted(seen: Marks, times: Marks, mark: Marks) -> tuple[Marks, Marks]:
-    """How often each mark was seen, with these."""
-    every, place = np.unique(np.concatenate([seen, mark]), return_inverse=True)
-    weight = np.concatenate([times, np.ones(len(mark), np.uint64)]).astype(np.float64)
-    return every, np.bincount(place, weight).astype(np.uint64)
 
 
 def _first_rows(records: NDArray[Any], most: int) -> NDArray[Any]:

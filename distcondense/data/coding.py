@@ -8,6 +8,7 @@ column of a batch is not plain, or holds anything that must be refused, the slow
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -27,6 +28,7 @@ from distcondense.errors import CohortError
 from distcondense.kernels import cells as kernels
 from distcondense.kernels import marks as hashing
 
+FEW = 1000  # values of an outcome that are read once each
 STEPS = 4096  # of a number's range, by which its cell is looked up
 # what the fast way knows about a column; one of which anything else is said is read in the slow way
 KNOWN = {"name", "kind", "low", "high", "categories", "unit", "missing", "fill", "spacing", "ordered", "decimals",
@@ -99,14 +101,30 @@ class Coder:
         if problems:
             raise CohortError("table", "must fit its schema", found="\n  - ".join(["", *problems]) if len(problems) > 1
                               else problems[0])  # fmt: skip
-        frame = as_frame(batch.select(list(self.kind.names)))
-        outcome = self.kind.read(frame)
-        mark_outcome(mark, outcome.arrays)
+        target = self._outcome(batch)
+        mark_outcome(mark, target)
         who = None
         if self.person_id is not None:
             person, texts = identifiers_of(as_frame(batch.select([self.person_id]))[self.person_id], self.person_id)
             who = digests(texts)[person]
-        return Coded(codes, outcome.arrays, mark, who, words)
+        return Coded(codes, target, mark, who, words)
+
+    def _outcome(self, batch: Any) -> Mapping[str, NDArray[Any]]:
+        """As the kind reads it; of one column of few values, each of them once."""
+        import pyarrow as pa
+
+        names = list(self.kind.names)
+        values = batch.column(names[0])
+        if len(names) == 1 and not pa.types.is_floating(values.type) and not values.null_count:
+            packed = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+            index = packed.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+            there = np.bincount(index, minlength=len(packed.dictionary)) > 0
+            if len(there) <= FEW and there.all():
+                own = as_frame(pa.table({names[0]: packed.dictionary}))
+                with suppress(CohortError):  # said below, with the rows
+                    return {name: array[index] for name, array in self.kind.read(own).arrays.items()}
+        arrays: Mapping[str, NDArray[Any]] = self.kind.read(as_frame(batch.select(names))).arrays
+        return arrays
 
     def _column(self, values: Any, column: Column, cells: Cells | None, mark: Marks) -> Any:
         """(cells of the rows, hashes → texts of unlisted values); and the column into the marks."""

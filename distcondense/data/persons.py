@@ -63,7 +63,7 @@ class Coins:
         person = cohort.person
         if self.way == "mark" and person is None:
             mark = marks_of(cohort)
-            return self.lost(mark, ranks(mark))
+            return self.lost(mark, Ranks(len(mark)).of(mark))
         if person is None or self.way == "place":
             person = np.arange(len(cohort)) if person is None else person
             return (np.random.default_rng(self.entropy).random(int(person.max()) + 1) < self.share)[person]
@@ -89,7 +89,7 @@ class Coins:
         """(n,) one of `count` parts for each row: by a second coin of the same person, or of the row."""
         if cohort.person is None:
             mark = marks_of(cohort)
-            tossed = self.tossed(mark, ranks(mark), " parts")
+            tossed = self.tossed(mark, Ranks(len(mark)).of(mark), " parts")
         else:
             first, second = digests(_identifiers(cohort)).T
             tossed = self.tossed(first, second, " parts")[cohort.person]
@@ -148,14 +148,18 @@ def digests(texts: Iterable[str]) -> Marks:
     return np.frombuffer(b"".join(drawn), np.uint64).reshape(-1, 2)
 
 
-def ranks(mark: Marks) -> Marks:
-    """(n,) how many equal marks stand before each."""
-    order = np.argsort(mark, kind="stable")
-    first = np.diff(mark[order], prepend=~mark[order[:1]]) != 0
-    start = np.flatnonzero(first)
-    out = np.empty(len(mark), np.uint64)
-    out[order] = np.arange(len(mark)) - np.repeat(start, np.diff(np.append(start, len(mark))))
-    return out
+class Ranks:
+    """Numbers equal marks off, 0, 1, 2, …, also over several calls: `rows` marks in all, at most."""
+
+    def __init__(self, rows: int) -> None:
+        places = 1 << max(4, int(2 * rows).bit_length())
+        self._keys, self._counts = np.zeros(places, np.uint64), np.zeros(places, np.uint32)
+
+    def of(self, mark: Marks) -> Marks:
+        """(n,) how many equal marks stood before each."""
+        rank = np.empty(len(mark), np.uint64)
+        kernels.number_off(np.ascontiguousarray(mark), self._keys, self._counts, rank)
+        return rank
 
 
 def reading_order(cohort: Cohort) -> Marks | None:

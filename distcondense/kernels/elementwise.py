@@ -27,29 +27,45 @@ _SERIES = tuple(1 / math.factorial(n) for n in range(14))  # of e^r, |r| ≤ ln 
 (_S0, _S1, _S2, _S3, _S4, _S5, _S6, _S7, _S8, _S9, _S10, _S11, _S12, _S13) = _SERIES
 
 
+@kernel(inline="always")
+def _power(x: Any) -> Any:
+    """e^x = 2ᵏ·e^r, x = k·ln 2 + r."""
+    x = x if x > -RANGE else -RANGE  # so that what is no number goes to the lower end
+    x = x if x < RANGE else RANGE
+    k = np.floor(x * _INVERSE + 0.5)
+    r = (x - k * _HIGH) - k * _LOW
+    p = _S12 + r * _S13
+    p = _S11 + r * p
+    p = _S10 + r * p
+    p = _S9 + r * p
+    p = _S8 + r * p
+    p = _S7 + r * p
+    p = _S6 + r * p
+    p = _S5 + r * p
+    p = _S4 + r * p
+    p = _S3 + r * p
+    p = _S2 + r * p
+    p = _S1 + r * p
+    p = _S0 + r * p
+    return p * _POWERS[int(k) + _MOST]
+
+
 @kernel()
 def _exp(values: NDArray[Any], out: NDArray[Any]) -> None:
-    """e^x = 2ᵏ·e^r, x = k·ln 2 + r."""
     for i in range(values.shape[0]):
-        x = values[i]
-        x = x if x > -RANGE else -RANGE  # so that what is no number goes to the lower end
-        x = x if x < RANGE else RANGE
-        k = np.floor(x * _INVERSE + 0.5)
-        r = (x - k * _HIGH) - k * _LOW
-        p = _S12 + r * _S13
-        p = _S11 + r * p
-        p = _S10 + r * p
-        p = _S9 + r * p
-        p = _S8 + r * p
-        p = _S7 + r * p
-        p = _S6 + r * p
-        p = _S5 + r * p
-        p = _S4 + r * p
-        p = _S3 + r * p
-        p = _S2 + r * p
-        p = _S1 + r * p
-        p = _S0 + r * p
-        out[i] = p * _POWERS[int(k) + _MOST]
+        out[i] = _power(values[i])
+
+
+@kernel(error_model="numpy")
+def logistic(score: Any, label: Any, most: Any, weight: Any, g: Any, h: Any) -> None:
+    """g = p − label and h = weight·p·(1 − p), p = 1/(1 + e^−F), scores clipped to ±most: all of it in one pass."""
+    for i in range(score.shape[0]):
+        x = score[i]
+        x = x if x > -most else -most  # what is no number goes to the lower end
+        x = x if x < most else most
+        p = 1 / (1 + _power(-x))
+        g[i] = p - label[i]
+        h[i] = weight * p * (1 - p)
 
 
 def exp(values: Any) -> Floats:

@@ -50,3 +50,16 @@ def toss(first: Any, second: Any, key0: Any, key1: Any, out: Any) -> None:
     """Uniforms in [0, 1) from two words of each row and a key."""
     for i in range(out.shape[0]):
         out[i] = (_mix(_mix(first[i] ^ key0) ^ _mix(second[i] + key1)) >> _11) * 2.0**-53
+
+
+@kernel()
+def number_off(mark: Any, keys: Any, counts: Any, rank: Any) -> None:
+    """rank ← how often each mark was met before; keys, counts: a table of a power of two places, 0 counts at first."""
+    last = np.uint64(keys.shape[0] - 1)
+    for i in range(mark.shape[0]):
+        place = _mix(mark[i]) & last
+        while counts[place] != 0 and keys[place] != mark[i]:
+            place = (place + np.uint64(1)) & last
+        keys[place] = mark[i]
+        rank[i] = counts[place]
+        counts[place] += 1

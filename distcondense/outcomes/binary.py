@@ -381,8 +381,9 @@ class Logistic:
         return target["label"].astype(np.intp)
 
     def contributions(self, score: Floats, target: Target) -> tuple[Floats, ...]:
-        p = 1 / (1 + elementwise.exp(-np.clip(score, -SCORE_MAX, SCORE_MAX)))
-        return p - target["label"], self.hessian_weight * p * (1 - p)
+        g, h = np.empty(len(score)), np.empty(len(score))
+        elementwise.logistic(score, target["label"], SCORE_MAX, self.hessian_weight, g, h)
+        return g, h
 
     def continues(self, earlier: Objective) -> bool:
         return type(self) is type(earlier)

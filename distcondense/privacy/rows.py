@@ -178,7 +178,8 @@ class Exact(ABC):
                 self._pairs[pair, limit] = block
         scores = []
         for pair, table, start in zip(question.pairs, question.expected, question.ahead, strict=True):
-            public = _whole(int(value) for value in np.trunc(table.ravel() * limit))
+            public = np.trunc(table.ravel() * limit)
+            public = public.astype(np.int64) if public.max(initial=0) < 2**62 else _whole(int(one) for one in public)
             scores.append(_length(self._pairs[pair, limit] - public) + math.trunc(start * limit))
         return _whole(scores)
 

@@ -71,9 +71,10 @@ def condense_each(
     `steer` makes another way to draw rows out of what was learned, for methods that build on this one.
     """
     timings: dict[str, float] = {}
-    kind, large = cohort.facts.kind, isinstance(cohort, LargeTable)
+    facts, large = cohort.facts, isinstance(cohort, LargeTable)
+    kind = facts.kind
     learner, *others = (kind.learner(name) for name in options.named or (None,))
-    public = public_side(cohort.facts, options)
+    public = public_side(facts, options)
     folder, say = context.folder, context.say
     if context.cluster is not None and options.placement != ZERO_ORDER and not large:
         say("placing chosen rows has no Jacobian to spread: it runs in process; --placement zero-order has one")
