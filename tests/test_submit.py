@@ -701,20 +701,21 @@ def test_the_kubernetes_manifest_has_the_token_on_and_the_versions_right() -> No
 
     from distcondense import __version__
 
-    cluster, job = yaml.safe_load_all((CLUSTER / "kuberay.yaml").read_text(encoding="utf-8"))
-    assert {(part["apiVersion"], part["kind"]) for part in (cluster, job)} == {
+    cluster, job, large = yaml.safe_load_all((CLUSTER / "kuberay.yaml").read_text(encoding="utf-8"))
+    assert {(part["apiVersion"], part["kind"]) for part in (cluster, job, large)} == {
         ("ray.io/v1", "RayCluster"), ("ray.io/v1", "RayJob"),
     }  # fmt: skip
     assert cluster["spec"]["authOptions"] == {"mode": "token"}
     assert cluster["spec"]["rayVersion"] == ray.__version__
-    assert job["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
+    for one in (job, large):
+        assert one["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
+        assert doubts(one["spec"]["entrypoint"].split()) == []
     pods = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
     for pod in pods:
         (container,) = pod["template"]["spec"]["containers"]
         assert container["image"] == f"distcondense:{__version__}"
         volumes = {volume["name"] for volume in pod["template"]["spec"]["volumes"]}
         assert {mount["name"] for mount in container["volumeMounts"]} == volumes
-    assert doubts(job["spec"]["entrypoint"].split()) == []
     for name in ("cluster.yaml", "submit.sh", "README.md", "kuberay.yaml"):
         assert ray.__version__.rpartition(".")[0] in (CLUSTER / name).read_text(encoding="utf-8")
 
