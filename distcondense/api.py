@@ -134,7 +134,7 @@ def condense(
             fix=f"say {OLD_WORDS[old[0]]}={options[old[0]]!r}" if options[old[0]] != "none" else
             "say method='published', noise=False",
         )  # fmt: skip
-    need(cohort, Cohort, "cohort", "a Cohort", fix="dc.Cohort.from_frame(table, …) or from_file(path, …)")
+    need(cohort, (Cohort, LargeTable), "cohort", "a Cohort", fix="dc.Cohort.from_frame(table, …) or from_file(path, …)")
     if out is not None:
         need(out, (str, Path), "out", "a path")
     if cluster is not None:

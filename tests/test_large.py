@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from distcondense.privacy import noise
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
 
+pytestmark = pytest.mark.filterwarnings("ignore:column who looks like an identifier")
 COINS = Coins(0.25, 2**90 + 3)
 SCHEMA = Schema(
     (
@@ -235,6 +237,18 @@ def test_one_content_or_one_person_of_most_rows_is_taken_in_parts(exact: list[An
     for persons in (False, True):
         due = in_memory(exact, Cohort.from_frame(frame, **how(persons)), options)
         assert in_batches(exact, LargeTable.of(as_parquet(frame, tmp_path), **how(persons)), options) == due
+
+
+@pytest.mark.usefixtures("small")
+def test_codes_for_missing_are_read_as_in_memory(exact: list[Any], tmp_path: Path) -> None:
+    coded = replace(SCHEMA["age"], missing_values=(-9,), missing="indicator")
+    schema = Schema((coded, *SCHEMA.columns[1:]))
+    frame = patients(300)
+    frame.loc[frame.index % 7 == 0, "age"] = -9
+    said = {"target": "died", "schema": schema, "person_id": "who"}
+    options = PrivateOptions(epsilon=2.0, rows_per_person=2)
+    due = in_memory(exact, Cohort.from_frame(frame, **said), options)
+    assert in_batches(exact, LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **said), options) == due
 
 
 # ---- a whole run

@@ -31,6 +31,7 @@ from distcondense.privacy.shards import ShardedRows
 from tests.test_large import COINS, as_parquet, as_shuffled_parts, exact, how, in_memory, patients, small, told
 
 __all__ = ["exact", "small"]  # fixtures
+pytestmark = pytest.mark.filterwarnings("ignore:column who looks like an identifier")
 OPTIONS = PrivateOptions(epsilon=2.0, rows_per_person=2)
 
 

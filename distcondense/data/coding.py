@@ -7,7 +7,7 @@ column of a batch is not plain, or holds anything that must be refused, the slow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -57,10 +57,13 @@ class Coder:
     kind: Any  # an outcomes.base.Kind
     cells: tuple[Cells, ...]  # of those features that are asked for
     person_id: str | None = None
+    whole: Callable[[Any], Cohort] | None = None  # reads a frame, where columns are computed or have codes for holes
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """All that it reads."""
+    def columns(self) -> tuple[str, ...] | None:
+        """All that it reads; None: whatever there is."""
+        if self.whole is not None:
+            return None
         return tuple(
             dict.fromkeys((*self.schema.names, *self.kind.names, *([self.person_id] if self.person_id else [])))
         )
@@ -81,6 +84,8 @@ class Coder:
 
     def of_batch(self, batch: Any) -> Coded:
         """The same of a batch of Arrow's."""
+        if self.whole is not None:
+            return self.of_cohort(self.whole(as_frame(batch)))
         place = {cells.column.name: k for k, cells in enumerate(self.cells)}
         codes: list[Any] = [None] * len(self.cells)
         words: dict[int, dict[int, str]] = {}
@@ -130,7 +135,7 @@ class Coder:
         """(cells of the rows, hashes → texts of unlisted values); and the column into the marks."""
         import pyarrow as pa
 
-        kind, plain = values.type, _plain(column)
+        kind, plain = values.type, is_plain(column)
         if plain and column.numeric and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             numbers = _numbers(values)
             codes = _cut(numbers, column, cells)
@@ -187,7 +192,7 @@ class Coder:
         return cells.codes(each)[index], None
 
 
-def _plain(column: Column) -> bool:
+def is_plain(column: Column) -> bool:
     return column.kind != "date" and all(
         getattr(column, one.name) == one.default for one in fields(column) if one.name not in KNOWN
     )

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
-from distcondense.data.coding import Coded, Coder
+from distcondense.data.coding import Coded, Coder, is_plain
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.features import some_names
 from distcondense.data.outcome import Goal
@@ -111,14 +111,15 @@ class LargeTable:
         pieces: list[Piece] = []
         kinds: dict[str, tuple[str, str]] = {}
         extra: tuple[str, ...] = ()
-        needed = [*dict.fromkeys((*facts.schema.names, *facts.kind.names, *([person_id] if person_id else [])))]  # type: ignore[union-attr]
+        features = [c.name for c in facts.schema.columns if not getattr(c, "computed", "")]  # type: ignore[union-attr]
+        needed = [*dict.fromkeys((*features, *facts.kind.names, *([person_id] if person_id else [])))]
         for name, size, _ in files:
             if is_csv(name):
                 pieces.append(Piece(name, rows=max(1, size // 100), bytes=size))
                 continue
             found, names = _row_groups(name, size, needed, kinds)
             pieces += found
-            aside = {*needed, *ignore}
+            aside = {*needed, *ignore, *(c.name for c in schema.ignored)}
             extra = extra or tuple(one for one in names if one not in aside)
         if extra:
             warnings.warn(f"{len(extra)} columns are not in the schema and are left out: {some_names(extra)}",
@@ -130,7 +131,18 @@ class LargeTable:
 
     def coder(self, cells: Any) -> Coder:
         assert self.facts.schema is not None
-        return Coder(self.facts.schema, self.facts.kind, tuple(cells), self.how.get("person_id"))
+        plain = all(is_plain(column) for column in (*self.how["schema"].columns, *self.how["schema"].outcome))
+        return Coder(
+            self.facts.schema, self.facts.kind, tuple(cells), self.how.get("person_id"), None if plain else self._cohort
+        )
+
+    def _cohort(self, frame: Any) -> Cohort:
+        """Rows as `Cohort` reads them, whatever that takes."""
+        said = {name: value for name, value in self.how.items() if name not in _OF_CSV}
+        said["ignore"] = tuple(name for name in said["ignore"] if name in frame)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DistcondenseWarning)  # said once, for the whole table
+            return Cohort.from_frame(frame, owned=True, **said)
 
     def read(self, piece: Piece, coder: Coder) -> Iterator[Batch]:
         """A piece in batches, coded."""
@@ -142,7 +154,7 @@ class LargeTable:
         at = 0
         with _readable(piece.file):
             file = _parquet_file(piece.file)
-            batches = file.iter_batches(BATCH_ROWS, list(piece.groups), list(coder.columns), use_threads=False)
+            batches = file.iter_batches(BATCH_ROWS, list(piece.groups), coder.columns, use_threads=False)
         while True:
             with _readable(piece.file):
                 batch = next(batches, None)
@@ -196,11 +208,7 @@ class LargeTable:
         if isinstance(parts[0], Cohort):
             self.sample = _joined(parts)
             return
-        said = {name: value for name, value in self.how.items() if name not in _OF_CSV}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DistcondenseWarning)
-            whole = as_frame(pa.concat_tables(map(_decoded, parts), promote_options="permissive"))
-            self.sample = Cohort.from_frame(whole, owned=True, **{**said, "ignore": ()})
+        self.sample = self._cohort(as_frame(pa.concat_tables(map(_decoded, parts), promote_options="permissive")))
 
     def draw(self, coins: Coins) -> Cohort:
         """The sample alone, again: what a run that was made with these coins was measured on."""
