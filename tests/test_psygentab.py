@@ -237,6 +237,30 @@ def test_the_multipliers_of_a_run_are_algorithm_1_by_hand(whole: dc.Result) -> N
     assert ended in (None, len(history))
 
 
+def test_an_epoch_of_a_large_table_passes_over_some_of_its_rows_afresh(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distcondense.methods.psygentab import training
+    from distcondense.methods.psygentab.network import Network
+
+    monkeypatch.setattr(training, "EPOCH", 40)
+    train, seen = np.floor(judge.records).astype(np.int64), []
+    train = np.concatenate([train, np.arange(len(train))[:, None]], axis=1)  # a row's number, to know it by
+
+    def step(params: Any, state: Any, codes: Any, *rest: Any) -> Any:
+        seen.append(codes[:, -1].tolist())
+        return params, state, 0.0
+
+    now = training.Training({}, None, Lagrangian(0.8, 0.0, 1.0, 1.1))
+    for epoch in range(2):
+        now.epoch = epoch
+        training._epoch(step, now, Network(judge.layout, 4), train, None, 20, 0)
+    first, second = ({row for batch in some for row in batch} for some in (seen[:2], seen[2:]))
+    assert len(seen) == 4
+    assert len(first) == len(second) == 40
+    assert first != second
+
+
 def test_a_killed_training_resumes_to_the_same_table(whole: dc.Result, tmp_path: Any) -> None:
     def kill(*, step: int, **_: Any) -> None:
         if step == 2:

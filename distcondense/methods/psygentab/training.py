@@ -30,6 +30,7 @@ from distcondense.runs.checkpoint import Checkpoint
 
 BANK = 256  # records that a step's distances are measured to
 JUDGED = 1000  # rows drawn to evaluate an epoch
+EPOCH = 20_000  # training rows of an epoch, at most, drawn afresh: of large tables 50 passes would take hours
 
 
 @dataclass
@@ -98,8 +99,9 @@ def _epoch(
 ) -> float:  # fmt: skip
     """Lines 2–8; the mean loss of its mini-batches."""
     rng = np.random.default_rng([seed, 0xE90C, now.epoch])
-    batches = -(-len(train) // batch)
-    order = np.resize(rng.permutation(len(train)), batches * batch).reshape(batches, batch)
+    some = rng.permutation(len(train))[:EPOCH]
+    batches = -(-len(some) // batch)
+    order = np.resize(some, batches * batch).reshape(batches, batch)
     key = jax.random.fold_in(jax.random.key(seed), now.epoch)
     lagrangian, losses = now.lagrangian, []
     multipliers = (lagrangian.multiplier, lagrangian.penalty, jnp.asarray(lagrangian.columns, jnp.float32))
