@@ -1,4 +1,4 @@
-"""The README is true: its Python runs, its commands exist, the demo does what the first screen says."""
+"""README and pages are true: their Python runs, their commands exist, the demo does what the first screen says."""
 
 from __future__ import annotations
 
@@ -21,29 +21,35 @@ from tests.conftest import SMALL_TABLE, small_frame
 from tests.shell import Call
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = "README.md"
+PAGES = (README, *(f"docs/{name}.md" for name in ("custodian", "recipient", "operator", "method", "results")))
+SCREENS = 100  # lines of the README
 
 
-def blocks(kind: str) -> list[str]:
-    return re.findall(rf"```{kind}\n(.*?)```", README, re.DOTALL)
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
 
 
-def commands() -> list[list[str]]:
+def blocks(kind: str, page: str = README) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", text_of(page), re.DOTALL)
+
+
+def commands(page: str) -> list[list[str]]:
     """Every `distcondense …` line of the shell blocks, as words, without its comment."""
-    lines = "\n".join(blocks("sh")).replace("\\\n", " ").splitlines()
+    lines = "\n".join(blocks("sh", page)).replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("distcondense ")]
 
 
 # -- what it shows ----------------------------------------------------------------------------------------------------
 
 
-def test_the_readmes_python_runs_as_it_stands(tmp_path: Path) -> None:
-    frame = small_frame(400).drop(columns=["months", "event"]).assign(mrn=[f"p{k // 2}" for k in range(400)])
+def test_the_python_of_readme_and_pages_runs_as_it_stands(tmp_path: Path) -> None:
+    frame = small_frame(4000).drop(columns=["months", "event"]).assign(mrn=[f"p{k // 2}" for k in range(4000)])
     frame.to_parquet(tmp_path / "cohort.parquet")
     (tmp_path / "cohort.toml").write_text(SMALL_TABLE.without(["months", "event"]).to_toml(), encoding="utf-8")
-    code = "\n".join(blocks("python"))
-    assert "dc.condense" in code
-    # small data: IPC 100 is more than its rarer class may have, which is said, not refused
+    pages = {page: "\n".join(blocks("python", page)) for page in PAGES}
+    assert "dc.condense" in pages[README]
+    code = "\n".join([pages.pop(README), 'result.save("run/")', *pages.values()])
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
     )
@@ -51,21 +57,45 @@ def test_the_readmes_python_runs_as_it_stands(tmp_path: Path) -> None:
     assert (tmp_path / "run/release/condensed.csv").exists()
 
 
-def test_every_command_of_the_readme_exists_and_so_do_its_options(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_a_page_exists_and_so_do_its_options(
+    page: str, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # help cuts no option
-    said = commands()
-    assert {"schema", "condense"} <= {words[0] for words in said}
+    said = commands(page)
+    if page == README:
+        assert {"condense", "evaluate", "privacy"} <= {words[0] for words in said}
     for words in said:
         own = words[: words.index("--")] if "--" in words else words  # what is behind it is another command
         group = own[:2] if own[0] in ("schema", "privacy", "attack") else own[:1]
+        if group[0] == "attack" and group[1:] != ["audit"]:
+            group = ["attack", "a-run"]
         answer = call(*group, "--help")
         assert answer.code == 0, own
         known = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", answer.out))
         assert {word.split("=")[0] for word in own if re.match(r"--?[a-z]", word)} <= known, own
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_links_to_exists(page: str) -> None:
+    for link in re.findall(r"\]\(([^)#:]+)\)", text_of(page)):
+        assert ((ROOT / page).parent / link).exists(), link
+
+
+def test_the_readme_is_two_screens_and_the_afternoon_five_commands() -> None:
+    assert len(text_of(README).splitlines()) <= SCREENS
+    afternoon = text_of(README).split("## The custodian's afternoon")[1].split("```sh\n")[1].split("```")[0]
+    assert len([line for line in afternoon.splitlines() if line.startswith("distcondense ")]) <= 5
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_benchmark_that_a_page_names_exists(page: str) -> None:
+    for name in set(re.findall(r"python -m (benchmarks\.\w+)", text_of(page))):
+        assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name
+
+
 def test_every_make_target_of_the_readme_exists() -> None:
-    targets = re.findall(r"^make (\w+)", "\n".join(blocks("sh")), re.MULTILINE)
+    targets = re.findall(r"^make (\w+)", "\n".join(blocks("sh") + blocks("sh", "docs/operator.md")), re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text()
     assert {"demo", "test"} <= set(targets)
     assert all(f"\n{target}:" in makefile for target in targets)
