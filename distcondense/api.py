@@ -58,7 +58,7 @@ from distcondense.outside import parse_json
 from distcondense.privacy.ledger import new_run
 from distcondense.privacy.odometer import Odometer
 from distcondense.report.page import internal_page
-from distcondense.report.released import released_page
+from distcondense.report.papers import PAPERS
 from distcondense.runs.figures import Figure
 from distcondense.runs.files import plain, write_json, write_text
 from distcondense.runs.folder import RunFolder
@@ -192,9 +192,12 @@ def condense(
                 say_and_log("what was done is kept: --resume goes on from there")
         raise
     if folder:
+        context.progress(doing="writing", step=0, steps=2)
         with os_errors(where, "must be writable to the end", RunFolderError):
             result.write(folder)
+        context.progress(doing="writing", step=1, steps=2)
         _report(folder, result, figures, say_and_log)
+        context.progress(doing="writing", step=2, steps=2)
         say_and_log(f"written: {folder.path}")
     return result
 
@@ -237,13 +240,15 @@ def evaluate_run(
     found = {}
     for name, result in sets.items():
         home = Home.of_result(cohort, result)
+        if progress is not None:
+            progress("first scores", 0, 1 + len(asked.parts))
         quick, note = evaluate_home(home, seed=seed, threads=asked.threads)
         measured_now: list[Part] = []
         if note:
             (say or _silent)(note)
         else:
             rerun = _rerun(result, asked.threads) if asked.shadows else None
-            measured_now = evaluated(home, asked, say=say or _silent, progress=progress, rerun=rerun)
+            measured_now = evaluated(home, asked, say=say or _silent, progress=_after_first(progress), rerun=rerun)
         paths = _report_files(folder, name)
         kept = _kept(paths[0], {part.name for part in measured_now})
         order = list(PARTS)
@@ -391,6 +396,11 @@ def _silent(line: str) -> None:
     """Nobody listens."""
 
 
+def _after_first(progress: Callable[[str, int, int], None] | None) -> Callable[[str, int, int], None] | None:
+    """For what comes after the first scores."""
+    return None if progress is None else lambda part, done, of: progress(part, done + 1, of + 1)
+
+
 def _charge(method: Method, cohort: Cohort | LargeTable, settings: Any, context: Context) -> None:
     """On the patients' account, on disk, before anybody is read; once, however often the run is resumed."""
     if context.odometer is not None:
@@ -420,7 +430,7 @@ def _run(
         cohort = _seen(table)
         homes = {ipc: Home.of(cohort, condensed) for ipc, condensed in sets.items()}
         must = not _any(sets).privacy.charged
-        scored = _scored(homes, settings.seed, context.threads, must=must, known=known)
+        scored = _scored(homes, settings.seed, context, must=must, known=known)
     condensed, home = _any(sets), _any(homes)  # what is said once for all sets is the same in all of them
     condensed.timings["evaluate"] = time.perf_counter() - before
     for warning in caught:  # seen once by the caller, and kept in run.json
@@ -445,7 +455,7 @@ def _run(
         ipc: Result(
             frame=table_of(one.frame, one.schema, kind, one.labelled), schema=schema_of(one.schema, kind), kind=kind,
             privacy=one.privacy, raw=one.raw, identity=identity, internal=record | scored[ipc], earlier=earlier,
-            covered=one.covered, page=released_page,
+            covered=one.covered, papers=PAPERS,
         )
         for ipc, one in sets.items()
     }  # fmt: skip
@@ -488,17 +498,21 @@ def _any(sets: Mapping[int, T]) -> T:
 
 
 def _scored(
-    homes: Mapping[int, Home], seed: int, threads: int, *, must: bool, known: Sequence[Score]
+    homes: Mapping[int, Home], seed: int, context: Context, *, must: bool, known: Sequence[Score]
 ) -> dict[int, dict[str, Any]]:
     """What run.json says of each set on its own. Models of the real rows are the same for all, and fitted once."""
     found = {}
     for ipc, home in homes.items():
-        known, note = measured(home, seed=seed, threads=threads, must=must, known=known)
+
+        def told(done: int, of: int, ipc: int = ipc) -> None:
+            context.progress(doing=f"measuring IPC {ipc}", step=done, steps=of)
+
+        known, note = measured(home, seed=seed, threads=context.threads, must=must, known=known, told=told)
         scores = [score.to_dict() for score in known]
         found[ipc] = {"ipc": ipc, "rows": len(home.rows), "scores": scores, "scores_note": note}
         if home.others:  # condensed against several references: a student of each
             apart = {
-                name: measured(one, seed=seed, threads=threads, must=must)[0]
+                name: measured(one, seed=seed, threads=context.threads, must=must)[0]
                 for name, one in home.by_reference().items()
             }
             found[ipc]["scores_by_reference"] = {

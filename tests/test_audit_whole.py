@@ -23,7 +23,7 @@ from distcondense.methods.private import condense as private_way
 from distcondense.methods.private import placement
 from distcondense.methods.private.plan import Plan
 from distcondense.privacy import accountant, noise
-from distcondense.report.released import released_page
+from distcondense.report.papers import PAPERS
 from distcondense.runs import release
 from distcondense.runs.folder import RunFolder
 
@@ -54,7 +54,7 @@ def went(name):
 def test_the_intact_build_passes_the_whole_way(undisturbed):
     told = []
     found = run_audit(
-        epsilon=1.0, runs=20, canaries=100, whole=40, neighbours=list(whole.PAIRS), page=released_page,
+        epsilon=1.0, runs=20, canaries=100, whole=40, neighbours=list(whole.PAIRS), papers=PAPERS,
         progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
     assert found.passed, found.lines()
@@ -68,9 +68,7 @@ def test_the_intact_build_passes_the_whole_way(undisturbed):
 
 def test_the_whole_way_is_the_way_of_condense(undisturbed, tmp_path):
     """The audit's own run releases what `dc.condense` releases, byte for byte, given its noisy answers."""
-    way = whole.Way(
-        method_named("private"), {"epsilon": 1.0, "ipc": 200, "rows_per_person": 4}, 1, tmp_path, released_page
-    )
+    way = whole.Way(method_named("private"), {"epsilon": 1.0, "ipc": 200, "rows_per_person": 4}, 1, tmp_path, PAPERS)
     files, there = whole.neighbouring(whole.PERSON, seed=0), np.array([True])
     way.release(files, there, keep="own")
     schema = dc.Schema.from_toml(tmp_path / "schema.toml")

@@ -65,18 +65,21 @@ def score(scores: list[dict[str, Any]], trained_on: str, measure: str) -> dict[s
 def test_a_run_writes_two_rooms_and_a_table_to_read(call: Call, cohort: Path, tmp_path: Path) -> None:
     answer = call("condense", cohort, *TARGET, *NOISY, *SMALL, "--out", "run")
     assert answer.code == 0
-    assert "…," in answer.out.splitlines()[0]  # the title's own
+    first, title = answer.out.splitlines()[:2]
+    assert first.startswith("condensed 20 rows: models trained on them reach AUROC ")
+    assert "(as-published" in first
+    assert "…," in title  # its own
     assert answer.out.count("…") == 1  # no word is cut
     for part in ("Real training rows", "Condensed (synthetic)", "Random real rows, same number", "Sensitivity"):
         assert part in answer.out
     assert re.search(r"0\.\d{3} \[0\.\d{3}, [01]\.\d{3}\]", answer.out)
     assert "[95% intervals]" in answer.out
     assert "release: " in answer.err.splitlines()[-1]
-    assert "step 20/20" in answer.err
+    assert "condensing: 20/20" in answer.err
     assert sorted(files(tmp_path / "run")) == [
         "internal/log.txt", "internal/owner.json", "internal/report.html", "internal/report.json", "internal/run.json",
-        "internal/steps.jsonl", "release/condensed.csv", "release/condensed.parquet", "release/privacy.json",
-        "release/report.html", "release/schema.toml",
+        "internal/steps.jsonl", "release/README.md", "release/condensed.csv", "release/condensed.parquet",
+        "release/datasheet.md", "release/privacy.json", "release/report.html", "release/schema.toml",
     ]  # fmt: skip
     made = pd.read_csv(tmp_path / "run/release/condensed.csv")
     assert list(made) == ["age", "crp", "ferritin", "sex", "stage", "died", "distcondense_risk", "distcondense_weight"]

@@ -42,7 +42,7 @@ def bare(text: str) -> list[str]:
 def test_private_is_the_default_and_ends_with_a_statement(call: Call, cohort: Path, tmp_path: Path) -> None:
     answer = call("condense", cohort, *TARGET, *PRIVATE, "--out", "run")
     assert answer.code == 0, answer.err
-    for part in ("Private reference model itself", "Condensed (synthetic)", "guarantee: end-to-end", "Not covered"):
+    for part in ("Private reference model itself", "Condensed (synthetic)", "guarantee: end-to-end", "say about it: "):
         assert part in " ".join(answer.out.split())
     assert bare(answer.out) == []
     assert bare(answer.err) == []
@@ -50,8 +50,8 @@ def test_private_is_the_default_and_ends_with_a_statement(call: Call, cohort: Pa
     assert sorted(files(tmp_path / "run")) == [
         "internal/holdout.json", "internal/ledger.answers", "internal/ledger.jsonl", "internal/log.txt",
         "internal/owner.json", "internal/report.html", "internal/report.json", "internal/run.json",
-        "release/condensed.csv", "release/condensed.parquet", "release/privacy.json", "release/report.html",
-        "release/schema.toml",
+        "release/README.md", "release/condensed.csv", "release/condensed.parquet", "release/datasheet.md",
+        "release/model.svg", "release/privacy.json", "release/report.html", "release/schema.toml",
     ]  # fmt: skip
     assert call("schema", "check", "run/release/schema.toml", "run/release/condensed.csv").code == 0
     said = json.loads((tmp_path / "run/internal/run.json").read_text())
@@ -153,7 +153,8 @@ def test_a_trusted_draft_is_told_in_the_statement(call: Call, tmp_path: Path) ->
     patients(600).drop(columns=["months", "relapse"]).to_csv(tmp_path / "cohort.csv", index=False)
     answer = call("condense", "cohort.csv", "--target", "died", *PRIVATE, "--trust-inferred-schema")
     assert answer.code == 0, answer.err
-    assert "inferred from the patients" in " ".join(answer.out.split())
+    assert "only if what was read off the patients is public anyway" in " ".join(answer.out.split())
+    assert "inferred from the patients" in (tmp_path / "run/release/datasheet.md").read_text(encoding="utf-8")
 
 
 def test_a_large_epsilon_is_said_aloud(call: Call, cohort: Path) -> None:
@@ -162,14 +163,44 @@ def test_a_large_epsilon_is_said_aloud(call: Call, cohort: Path) -> None:
     assert "promises patients very little" in answer.err
 
 
-def test_a_run_without_an_answer_says_so_and_ends_well(call: Call, tmp_path: Path) -> None:
-    frame = patients(400)
-    write(frame.assign(died=0), tmp_path)
-    answer = call("condense", "cohort.csv", *TARGET, "--ipc", "5", "--epsilon", "1", "--threads", "1", "--out", "run")
-    assert answer.code == 0, answer.err
-    assert "NO ANSWER" in answer.out
-    assert len(pd.read_csv(tmp_path / "run/release/condensed.csv")) == 0
+@pytest.mark.parametrize("said", [(), ("-q",), ("--json",), ("--ipc", "5,7")], ids=["aloud", "quiet", "json", "two"])
+def test_a_run_without_an_answer_writes_a_statement_and_no_table_and_exits_with_3(
+    call: Call, tmp_path: Path, said: tuple[str, ...]
+) -> None:
+    write(patients(400).assign(died=0), tmp_path)
+    asked = [*TARGET, "--ipc", "5", "--epsilon", "1", "--threads", "1", "--out", "run", *said]
+    answer = call("condense", "cohort.csv", *asked)
+    assert answer.code == 3, answer.err
+    assert answer.err.splitlines()[-1].startswith("NO ANSWER")  # however quiet
+    assert "What would help: more patients" in answer.err
+    assert "an ε above 1 (end-to-end)" in answer.err
+    if "-q" in said:
+        assert answer.out == ""
+        assert len(answer.err.splitlines()) == 1
+    elif "--json" in said:
+        assert json.loads(answer.out)["answer"] is False
+    else:
+        assert answer.out.startswith("NO ANSWER")  # the verdict comes first
+    released = sorted(path.name for path in (tmp_path / "run/release").iterdir())
+    assert released == ["README.md", "datasheet.md", "privacy.json", "report.html", "schema.toml"]
+    assert "There is no table in this folder" in (tmp_path / "run/release/README.md").read_text(encoding="utf-8")
     assert not any(canary in answer.out + answer.err for canary in CANARIES)
+
+
+def test_what_comes_after_a_run_without_an_answer_copes_with_its_folder(call: Call, tmp_path: Path) -> None:
+    write(patients(400).assign(died=lambda f: f["died"].sample(frac=1, random_state=1).to_numpy()), tmp_path)
+    asked = [*TARGET, "--ipc", "5", "--epsilon", "0.1", "--threads", "1", "--out", "run"]
+    assert call("condense", "cohort.csv", *asked).code == 3
+    assert call("privacy", "verify", "run").code == 0
+    for command in ("evaluate", "attack"):
+        answer = call(command, "run", "--data", "cohort.csv", "--threads", "1")
+        assert answer.code == 0, answer.err
+        assert "NO ANSWER" in answer.out
+    assert call("condense", "cohort.csv", *asked, "--force").code == 3  # the account goes on
+    (tmp_path / "run/release/condensed.csv").write_text("age\n88\n")
+    answer = call("privacy", "verify", "run")
+    assert answer.code == 2
+    assert "condensed.csv is not part of the release" in answer.out
 
 
 # -- several classes --------------------------------------------------------------------------------------------------
@@ -261,7 +292,7 @@ def test_classes_read_off_the_rows_are_refused_unless_a_draft_is_trusted(call: C
     refused(call("condense", "grades.csv", *how), "must be declared")
     answer = call("condense", "grades.csv", *how, "--trust-inferred-schema")
     assert answer.code == 0, answer.err
-    assert "inferred from the patients" in " ".join(answer.out.split())
+    assert "(conditional" in answer.out.splitlines()[0]
 
 
 # -- audit, help ------------------------------------------------------------------------------------------------------

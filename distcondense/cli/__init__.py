@@ -1,4 +1,5 @@
-"""The command line: arguments → calls. Exit 0 done; 2 the user's mistake, one clear message; 1 a bug.
+"""The command line: arguments → calls. Exit 0 done; 2 the user's mistake, one clear message; 3 no answer at
+this budget; 1 a bug.
 
 Heavy modules are imported inside the commands, so that `--help` answers at once.
 """

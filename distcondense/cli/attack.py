@@ -42,7 +42,7 @@ def attack_audit(
     Exit 0 where no bound is above the claim, 2 where one is: then the claim is wrong.
     """
     from distcondense.evaluate.audit import run_audit
-    from distcondense.report.released import released_page
+    from distcondense.report.papers import PAPERS
     from distcondense.report.terminal import Console
     from distcondense.runs.files import refuse_target, write_json
 
@@ -57,8 +57,8 @@ def attack_audit(
     with console.progress() as progress:
         audit = run_audit(
             method=chosen.name, epsilon=claim, delta=delta, runs=runs, canaries=canaries, threads=threads,
-            whole=whole, page=released_page,
-            progress=lambda done, of: progress(step=done, steps=of, loss=None, score=None, epsilon=None),
+            whole=whole, papers=PAPERS,
+            progress=lambda done, of: progress(doing="attacking", step=done, steps=of),
         )  # fmt: skip
     if out is not None:
         write_json(out, audit.to_dict())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -26,6 +26,7 @@ schema_app = typer.Typer(help="Describe what is public about a table.", no_args_
 privacy_app = typer.Typer(help="Read and check what a release promises.", no_args_is_help=True)
 
 
+NO_ANSWER = 3  # exit code
 A_RUN = "a-run"  # hidden, and no likely name of a folder: run is one
 
 
@@ -57,7 +58,7 @@ app.add_typer(schema_app, name="schema")
 app.add_typer(privacy_app, name="privacy")
 app.add_typer(attack_app, name="attack")
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and that there is no answer.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end instead of tables.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 Marker = Annotated[
@@ -92,6 +93,12 @@ def written(separator: str | None, encoding: str | None, decimal: str | None) ->
     from distcondense.data.dialect import Dialect
 
     return Dialect.of(separator, encoding, decimal).stated()
+
+
+def no_answer(why: str) -> NoReturn:
+    """The end of a run that could not answer: said however quiet, with an exit code of its own."""
+    typer.echo(why, err=True)
+    raise typer.Exit(NO_ANSWER)
 
 
 def refuse_old_words(said: Mapping[str, Any]) -> None:

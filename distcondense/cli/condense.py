@@ -25,6 +25,7 @@ from distcondense.cli.common import (
     app,
     cluster_of,
     markers,
+    no_answer,
     refuse_old_words,
     written,
 )
@@ -154,27 +155,30 @@ def fixed(
     allowed = None if memory is None else bytes_of(memory)
     large = takes_large(chosen) and known is not None and (memory is not None or is_large(table, half_of_memory()))
     read = LargeTable.of if large or is_large(table, 2**63) else Cohort.from_file
-    cohort = read(
-        table, **columns, positive=positive, kind=kind, person_id=person_id, ignore=ignore or (), schema=known, **how
-    )  # fmt: skip
     console = Console(quiet=quiet or as_json)
     if account is not None and not resume and (before := spent_before(account)):
         console.say(f"hint: this table was condensed before: {before} ({account.path})")
     with console.progress() as progress:
+        progress(doing=f"reading {table_name(table)}", step=0, steps=0)
+        cohort = read(
+            table, **columns, positive=positive, kind=kind, person_id=person_id, ignore=ignore or (), schema=known,
+            **how,
+        )  # fmt: skip
         result = run(
             cohort, method=chosen.name, threads=threads, out=out, resume=resume, force=force, progress=progress,
             say=console.say, cluster=cluster, odometer=account, memory=allowed, scratch=scratch, **said,
         )  # fmt: skip
+    privacy, record = result.privacy, result.internal
     if as_json:
-        names = ("sets",) if "sets" in result.internal else ("scores", "scores_note")
-        measured = {name: result.internal[name] for name in names}
-        typer.echo(json.dumps({"out": str(out), "privacy": result.privacy.to_dict(), **measured}))
-        return
-    console.run_table(table_name(table), result.internal)
-    console.statement(result.privacy)
-    console.say(
-        f"release: {out / 'release'} ({fate(result.privacy)})   internal: {out / 'internal'} (for you only)"
-    )  # fmt: skip
+        names = ("sets",) if "sets" in record else ("scores", "scores_note")
+        found = {"out": str(out), "answer": not privacy.answer, "privacy": privacy.to_dict()}
+        typer.echo(json.dumps(found | {name: record[name] for name in names}))
+    console.verdict(record, privacy)
+    console.run_table(table_name(table), record)
+    console.statement(privacy, out / "release")
+    console.say(f"release: {out / 'release'} ({fate(privacy)})   internal: {out / 'internal'} (for you only)")
+    if privacy.answer:
+        no_answer(privacy.answer)
 
 
 def register() -> None:

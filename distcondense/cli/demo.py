@@ -59,8 +59,8 @@ def demo(
                     progress=progress, say=console.say, cluster=cluster, **said,
                 )  # fmt: skip
         console.methods_table(name, {one: result.internal for one, result in results.items()})
-        for result in results.values():
-            console.statement(result.privacy)
+        for made, result in results.items():
+            console.statement(result.privacy, out / name / made / "release")
         shown[name] = {
             one: {"privacy": result.privacy.to_dict(), "scores": result.internal["scores"]}
             for one, result in results.items()

@@ -87,13 +87,13 @@ def _measure(
 
     Asked(tuple(parts))  # refused before a large table is read
     console = Console(quiet=quiet or as_json)
-    console.say(f"reading {table_name(data)}")
-    cohort = read_again(run, data, how=how)
-    sites = {table_name(one): read_again(run, one, site=True, how=how) for one in external}
-    with console.progress("measuring") as told:
+    with console.progress() as told:
+        told(doing=f"reading {table_name(data)}", step=0, steps=0)
+        cohort = read_again(run, data, how=how)
+        sites = {table_name(one): read_again(run, one, site=True, how=how) for one in external}
 
         def progress(name: str, done: int, of: int) -> None:
-            told(step=done, steps=of, doing=name)
+            told(doing="measuring", step=done, steps=of, note=name)
 
         found = evaluate_run(run, cohort, parts=parts, external=sites, shadows=shadows, seed=seed, threads=threads,
                              say=console.say, progress=progress)  # fmt: skip

@@ -94,7 +94,7 @@ class Home:
         own, covered = condensed.reference, condensed.reference_covered
         return cls(
             cohort, split, condensed.learner or cohort.outcome.kind.learner(), codec, condensed.frame, condensed.schema,
-            rows, condensed.labelled, condensed.privacy, condensed.unit, condensed.raw,
+            rows, _telling(condensed.labelled), condensed.privacy, condensed.unit, condensed.raw,
             full=None if covered else own, reference=own if covered else None, others=condensed.others,
         )  # fmt: skip
 
@@ -117,7 +117,14 @@ class Home:
             weight=labelled.weight if record["weighted"] else None,
         )  # fmt: skip
         return cls(cohort, split, cohort.outcome.kind.learner(record["student"]), codec, frame, result.schema, rows,
-                   labelled, result.privacy, record["unit"], result.raw)  # fmt: skip
+                   _telling(labelled), result.privacy, record["unit"], result.raw)  # fmt: skip
+
+
+def _telling(labelled: Labelled) -> Labelled:
+    """Without weights where all are the same: they would say nothing, and only make a model's penalty weaker."""
+    weight = labelled.weight
+    same = weight is not None and len(weight) > 0 and bool(np.all(weight == weight[0]))
+    return replace(labelled, weight=None) if same else labelled
 
 
 def _codec(cohort: Cohort, split: Split, schema: Schema) -> Codec:

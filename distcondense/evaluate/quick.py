@@ -26,6 +26,13 @@ TRAINED = 100_000  # real rows that a model is fitted to, at most
 CHOOSING = 20_000  # and that a threshold is chosen on
 
 
+Told = Callable[[int, int], None]  # (models so far, in all)
+
+
+def _untold(done: int, of: int) -> None:
+    """Nobody listens."""
+
+
 @dataclass(frozen=True)
 class Way:
     """One way to train: how, on how many rows, and how rows are encoded for it."""
@@ -95,7 +102,7 @@ class Site:
 
 
 def evaluate(
-    home: Home, *, seed: int, threads: int, name: str = "held out", known: Sequence[Score] = ()
+    home: Home, *, seed: int, threads: int, name: str = "held out", known: Sequence[Score] = (), told: Told = _untold
 ) -> tuple[list[Score], str]:
     """Every way to train on the held-out part of home; and, where nothing can be measured, why.
 
@@ -103,7 +110,8 @@ def evaluate(
     """
     if why := _nothing_to_measure(home):
         return [], why
-    return evaluate_at(home, [Site(name, home.cohort, home.split.test)], seed=seed, threads=threads, known=known), ""
+    here = Site(name, home.cohort, home.split.test)
+    return evaluate_at(home, [here], seed=seed, threads=threads, known=known, told=told), ""
 
 
 def evaluate_elsewhere(
@@ -126,13 +134,17 @@ def evaluate_elsewhere(
     return {name: ([score for score in scores if score.tested_on == name], why.get(name, "")) for name in cohorts}
 
 
-def evaluate_at(home: Home, sites: list[Site], *, seed: int, threads: int, known: Sequence[Score] = ()) -> list[Score]:
+def evaluate_at(
+    home: Home, sites: list[Site], *, seed: int, threads: int, known: Sequence[Score] = (), told: Told = _untold
+) -> list[Score]:
     """Scores of every way to train at home, at every site. Thresholds are chosen at home, on rows not tested on."""
     scores = [score for score in known if score.trained_on in WITHOUT_ROWS]
     done = {score.trained_on for score in scores}
-    for way in ways_to_train(home, seed=seed, threads=threads):
-        if way.name not in done:
-            scores += _scores_of(home, way, sites, seed)
+    ways = [way for way in ways_to_train(home, seed=seed, threads=threads) if way.name not in done]
+    for number, way in enumerate(ways):
+        told(number, len(ways))
+        scores += _scores_of(home, way, sites, seed)
+    told(len(ways), len(ways))
     return scores
 
 
@@ -168,11 +180,11 @@ def _nothing_to_measure(home: Home) -> str:
 
 
 def measured(
-    home: Home, *, seed: int, threads: int, must: bool, known: Sequence[Score] = ()
+    home: Home, *, seed: int, threads: int, must: bool, known: Sequence[Score] = (), told: Told = _untold
 ) -> tuple[list[Score], str]:
     """`evaluate`, where a failure is a note unless it `must` work: a budget that is spent is not lost for it."""
     try:
-        return evaluate(home, seed=seed, threads=threads, known=known)
+        return evaluate(home, seed=seed, threads=threads, known=known, told=told)
     except Exception as error:
         if must:
             raise

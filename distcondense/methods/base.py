@@ -210,17 +210,22 @@ def words_for(kind: Any) -> str:
 
 
 class Progress(Protocol):
-    """Who is told how a run is going, once a step or a noisy answer. `score` and `epsilon` are the newest known."""
+    """Who is told how a run is going, once a step, a noisy answer, a candidate set, a model or a file.
+
+    `doing` names the phase, whose steps are counted anew; `steps` is 0 where nobody knows how many there will be.
+    `loss`, `score` and `epsilon` are the newest known, `note` is what is being done in a word.
+    """
 
     def __call__(
-        self, *, step: int, steps: int, loss: float | None = None, score: float | None = None,
-        epsilon: float | None = None,
+        self, *, step: int, steps: int, doing: str = "condensing", loss: float | None = None,
+        score: float | None = None, epsilon: float | None = None, note: str = "",
     ) -> None: ...  # fmt: skip
 
 
-def _no_progress(
-    *, step: int, steps: int, loss: float | None = None, score: float | None = None, epsilon: float | None = None
-) -> None:
+def no_progress(
+    *, step: int, steps: int, doing: str = "condensing", loss: float | None = None, score: float | None = None,
+    epsilon: float | None = None, note: str = "",
+) -> None:  # fmt: skip
     """Nobody listens."""
 
 
@@ -230,7 +235,7 @@ class Context:
 
     threads: int = 1
     say: Callable[[str], None] = lambda line: None
-    progress: Progress = _no_progress
+    progress: Progress = no_progress
     folder: RunFolder | None = None
     cluster: Cluster | None = None
     run: str = ""  # a random name, which accounts know the run by

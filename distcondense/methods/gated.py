@@ -39,9 +39,22 @@ APART = (
 )
 NO_ANSWER = (
     "NO ANSWER: what the budget could pay for shows {doubt} (too few cases, too small an ε, or nothing there), so no "
-    "synthetic rows are released. The budget is spent all the same."
+    "synthetic rows are released. The budget is spent all the same. What would help: more patients than about {rows:,} "
+    "(a noisy count), those of the rarer class above all; fewer columns than {columns}: those that are known to "
+    "matter; or an ε above {epsilon:g} ({guarantee}), which adds to what is spent already."
 )
 ON_ACCOUNT = "Other runs on the patients' account"
+
+
+def no_answer(doubt: str, rows: float, columns: int, epsilon: float, guarantee: str) -> str:
+    """Why there is no answer and what would help, from noisy answers and public facts; empty where there is no doubt.
+
+    rows: a noisy number of them. epsilon: what was asked for, of that guarantee.
+    """
+    said = NO_ANSWER.format(
+        doubt=doubt, rows=max(round(rows), 0), columns=columns, epsilon=epsilon, guarantee=guarantee
+    )  # fmt: skip
+    return said if doubt else ""
 
 
 # -- before a row is read ---------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from distcondense.data.schema import Column, Label, Schema
 from distcondense.errors import ModelError, SettingsError
 from distcondense.models.learners import Learner
 from distcondense.outcomes.measures import Measured
+from distcondense.outcomes.recipes import Recipe, Released
 from distcondense.privacy.contributions import Objective
 
 WEIGHTS = Column(
@@ -166,6 +167,14 @@ class Kind(ABC):
         """What its columns in a condensed table are, a sentence each, for whoever gets one."""
         return tuple(f"{c.name}: {c.meaning}" for c in (*self.outcome_columns(), *self.added_columns()))
 
+    def recipes(self, table: Released) -> tuple[Recipe, ...]:
+        """How a recipient trains on a released CSV with tools of their own; the first is the one to begin with."""
+        return ()
+
+    def released(self, file: str, texts: Sequence[str] = ()) -> Released:
+        """A released CSV of this outcome, for `recipes`; `texts` as there."""
+        return Released(file, tuple(self.names), self.own_columns(), WEIGHT, tuple(texts))
+
     def own_columns(self) -> tuple[str, ...]:
         """Names of what it adds."""
         return tuple(column.name for column in self.added_columns())
@@ -241,6 +250,7 @@ class Learned:
     facts: Mapping[str, Any] = field(default_factory=dict)  # what the kind keeps of its own questions
     doubt: str = ""  # why there is no answer in this, if there is none
     joint: Any = None  # methods.private.joint.Joint: whole rows
+    errors: tuple[Floats, ...] = ()  # per used column (S, cells): standard deviations of the model's table
 
     @property
     def overall(self) -> list[Floats]:

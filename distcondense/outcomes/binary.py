@@ -51,6 +51,7 @@ from distcondense.outcomes.measures import (
     share,
 )
 from distcondense.outcomes.panel import SEED, classifiers, standardised, takes_soft
+from distcondense.outcomes.recipes import Recipe, Released, of_two_classes
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
 
 RARE = 0.2  # class weights are used where the rarer class is below this share ("where needed")
@@ -221,6 +222,9 @@ class Binary(Kind):
             "feature."
         )
         return (Column(RISK, "continuous", low=0, high=1, meaning=meaning),)
+
+    def recipes(self, table: Released) -> tuple[Recipe, ...]:
+        return of_two_classes(table)
 
     def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
         label = labelled.outcome["label"]

@@ -32,6 +32,7 @@ from distcondense.outcomes.base import Ask, Judge, Kind, Labelled, Learned, Priv
 from distcondense.outcomes.binary import by_chance, refuse_horizon
 from distcondense.outcomes.measures import Measured, error
 from distcondense.outcomes.panel import SEED, regressors, standardised, takes_soft
+from distcondense.outcomes.recipes import Recipe, Released, of_a_number
 from distcondense.privacy.contributions import Objective, Statistic, Target
 
 OUTCOME_CELLS = 64  # of the outcome's histogram
@@ -162,6 +163,9 @@ class Continuous(Kind):
     def added_columns(self) -> tuple[Column, ...]:
         meaning = "what is expected of patients like this row. It is computed from the row, and is no feature."
         return (Column(EXPECTED, "continuous", unit=self.column.unit, meaning=meaning),)
+
+    def recipes(self, table: Released) -> tuple[Recipe, ...]:
+        return of_a_number(table)
 
     def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
         value = labelled.outcome["value"]

@@ -39,6 +39,7 @@ from distcondense.outcomes.base import (
 from distcondense.outcomes.binary import COUNT_SHARE, by_chance, refuse_horizon
 from distcondense.outcomes.measures import Measured, brier, expected_auroc, f1, macro_ranking, recall
 from distcondense.outcomes.panel import SEED, classifiers, standardised, takes_soft
+from distcondense.outcomes.recipes import Recipe, Released, of_classes
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
 
 FEWEST, MOST = 3, 20  # classes
@@ -208,6 +209,9 @@ class Multiclass(Kind):
         named = zip(each_named(RISK, self.labels), self.labels, strict=True)
         words = {name: f"the probability of {label} among patients like this row. No feature." for name, label in named}
         return tuple(Column(name, "continuous", low=0, high=1, meaning=meaning) for name, meaning in words.items())
+
+    def recipes(self, table: Released) -> tuple[Recipe, ...]:
+        return of_classes(table)
 
     def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
         label = labelled.outcome["label"]

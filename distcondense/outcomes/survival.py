@@ -48,6 +48,7 @@ from distcondense.outcomes.measures import (
     survival_loss,
 )
 from distcondense.outcomes.panel import SEED, standardised
+from distcondense.outcomes.recipes import Recipe, Released, of_survival
 from distcondense.privacy.contributions import FINITE, SCORE_MAX, Objective, Statistic, Target
 
 INTERVALS = 5  # of follow-up time
@@ -225,6 +226,9 @@ class Survival(Kind):
             replace(event, meaning=f"the outcome: {yes} where the event ended that time, {no} where nothing more is "
                     "known. As common as among patients: a Kaplan–Meier curve needs no weights."),
         )  # fmt: skip
+
+    def recipes(self, table: Released) -> tuple[Recipe, ...]:
+        return of_survival(table, self.labels[1])
 
     def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
         frame[self.names[0]] = labelled.outcome["time"]

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from distcondense.outcomes.base import WEIGHTS
+from distcondense.report.manual import recipes
 from distcondense.report.page import release_page
 from distcondense.runs.files import plain
-from distcondense.runs.release import software
+from distcondense.runs.release import MANUAL, software
 from distcondense.runs.result import Result
 
 
@@ -45,15 +46,16 @@ def _asked(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _use(sets: Mapping[str, Result], first: Result) -> list[str]:
-    """How a recipient trains a model: the plain outcome column, and what must not be a feature."""
-    names, own = first.kind.names, [*first.kind.own_columns(), WEIGHTS.name]
-    target = names[0] if len(names) == 1 else list(names)
+    """How a recipient trains a model: the manual's first recipe, and what must not be a feature."""
+    if first.privacy.answer:
+        return []
     files = " and ".join(f"{name}.csv" for name in sets)
+    own = [*first.kind.names, *first.kind.own_columns(), WEIGHTS.name]
+    code = [f"    {line}" for one in recipes(sets)[:1] for line in one.code.splitlines()]
     return [
         f"{files} holds one synthetic patient a row; the same rows are in the Parquet file of that name.",
-        f"Features are all columns but {', '.join([*names, *own])}: the outcome and what was computed from it.",
-        "    import pandas as pd",
-        f'    table = pd.read_csv("{next(iter(sets))}.csv")',
-        f"    X, y = table.drop(columns={[*names, *own]!r}), table[{target!r}]",
-        "Test a model on real patients before it is used: scores on synthetic rows say little.",
+        f"Features are all columns but {', '.join(own)}: the outcome and what was computed from it.",
+        *code,
+        f"{MANUAL} has the same for other tools. Test a model on real patients before it is used: scores on synthetic "
+        "rows say little.",
     ]

@@ -25,6 +25,7 @@ WIDTH = 360.0  # units; a font of 12 of them has 10 pixels or more on the smalle
 LINE = 15.0
 PLOT = 190.0  # height of a plot with two axes of numbers
 RIGHT = 14.0
+STRIP = 7.0  # height of the strip that says where many are
 COLOURS = 8  # classes s0 … s7 of the style sheet
 MOST_NAMES, MOST_MARKS = 40, 240  # rows of a figure by names, and bars or dots in all
 MOST_CELLS = 40  # rows, and columns, of a heat map
@@ -355,6 +356,7 @@ def _across(drawing: Drawing, figure: Figure) -> None:
         drawing.line(start, y, WIDTH - RIGHT, y, "axis" if value == 0 else "grid")
         drawing.text(start - 6, y + 4, label, "end")
     place, x_axis = _places(drawing, figure, start, bottom)
+    _support(drawing, figure, place, bottom)
     if figure.diagonal and x_axis is not None:
         low, high = max(x_axis.low, y_axis.low), min(x_axis.high, y_axis.high)
         if low < high:
@@ -386,6 +388,19 @@ def _across(drawing: Drawing, figure: Figure) -> None:
         _series(drawing, number, kind, marks, whiskers, fill)
     drawing.y = bottom + LINE + 5
     drawing.under(figure.x)
+
+
+def _support(drawing: Drawing, figure: Figure, place: dict[float | str, float], bottom: float) -> None:
+    """A strip along the axis, the darker the more are there: where a curve rests on many and where on few."""
+    if not figure.support:
+        return
+    edges = [place[x] for x in figure.series[0].x]
+    dense = [share / max(b - a, 0.1) for share, (a, b) in zip(figure.support, pairwise(edges), strict=False)]
+    most = max(dense, default=0.0)
+    for value, (a, b) in zip(dense, pairwise(edges), strict=False):
+        if value > 1e-4 * most:
+            box = f'x="{_n(a)}" y="{_n(bottom - STRIP)}" width="{_n(max(b - a, 1.5))}" height="{_n(STRIP)}"'
+            drawing.add(f'<rect class="there" {box} fill-opacity="{0.1 + 0.7 * math.sqrt(value / most):.2f}"/>')
 
 
 def _places(

@@ -6,21 +6,25 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console as RichConsole
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from distcondense.evaluate.findings import Findings
-from distcondense.evaluate.score import WAYS, WITHOUT_ROWS, Score, find
+from distcondense.evaluate.score import CONDENSED, FULL, WAYS, WITHOUT_ROWS, Score, find
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.release import DATASHEET, MANUAL
 
 PIPE_WIDTH = 160  # where there is no terminal to ask: enough for the table without cutting words
 MEASURES = 5  # in a table on the terminal
 LINES_EVERY = 10  # seconds between lines where there is no terminal
+LONG = 2  # seconds from which on a phase says how it is going
+CONDENSING = "condensing"  # a phase that its method does not name
 
 
 class Console:
@@ -37,36 +41,17 @@ class Console:
         self.err.print(line, markup=False, soft_wrap=True)  # a milestone is one line, however long its paths
 
     @contextmanager
-    def progress(self, what: str = "condensing") -> Iterator[Callable[..., None]]:
-        """A callback for the engine: a bar on a terminal, a line every few seconds in a log."""
+    def progress(self) -> Iterator[Callable[..., None]]:
+        """A callback for a run (`methods/base.py: Progress`): a bar a phase on a terminal, lines in a log."""
         if self.quiet:
             yield lambda **_: None
         elif self.err.is_terminal:
-            columns = ("{task.description}", BarColumn(), TextColumn("{task.completed}/{task.total}"),
-                       TextColumn("{task.fields[facts]}"), TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
+            columns = (SpinnerColumn(), "{task.description}", BarColumn(), TextColumn("{task.fields[facts]}"),
+                       TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
             with Progress(*columns, console=self.err, transient=True) as bar:
-                task = bar.add_task(what, total=None, facts="")
-                yield lambda *, step, steps, **facts: bar.update(
-                    task, completed=step, total=steps, facts=_facts(**facts)
-                )
+                yield _bars(bar)
         else:
-            yield self._lines()
-
-    def _lines(self) -> Callable[..., None]:
-        started = last = 0.0
-        first: int | None = None
-
-        def line(*, step: int, steps: int, **facts: Any) -> None:
-            nonlocal started, last, first
-            now = time.monotonic()
-            if first is None:  # the clock starts with the loop, which a resumed run enters further on
-                first, started, last = step, now, now
-            if now - last >= LINES_EVERY or step == steps:
-                last = now
-                left = (now - started) / max(step - first, 1) * (steps - step)
-                self.say(f"step {step}/{steps}  {_facts(**facts)}  {left:.0f} s left")
-
-        return line
+            yield _lines(self.say)
 
     def run_table(self, name: str, record: dict[str, Any]) -> None:
         """Full data, condensed and random real rows side by side, each number with its 95% interval."""
@@ -103,11 +88,91 @@ class Console:
                 self.say(f"{method}: {record['scores_note']}")
         self.out.print(score_table(name, groups, ""))
 
-    def statement(self, privacy: Privacy) -> None:
-        """The claim on a line of its own, then the details."""
-        claim = privacy.sentence()
-        self.out.print(claim, style="bold red" if privacy.guarantee == "none" else "bold", markup=False)
-        self.out.print(privacy.paragraph().removeprefix(claim).lstrip(), markup=False)
+    def verdict(self, record: Mapping[str, Any], privacy: Privacy) -> None:
+        """What came of it, in one line."""
+        bad = privacy.guarantee == "none" or bool(privacy.answer)
+        self.out.print(verdict(record, privacy), style="bold red" if bad else "bold", markup=False, soft_wrap=True)
+
+    def statement(self, privacy: Privacy, release: Path) -> None:
+        """What may be said, what may not, and whether a row is somebody: the rest is in the datasheet."""
+        for line in (privacy.sentence(), *answers(privacy, release)):
+            self.out.print(line, markup=False, soft_wrap=True)
+
+
+def verdict(record: Mapping[str, Any], privacy: Privacy) -> str:
+    """How many rows, how good against models of the real ones, and which guarantee: one line."""
+    if privacy.answer:
+        return f"NO ANSWER, so no rows are released; {privacy.short()} is spent"
+    sets = [dict(one) for one in record.get("sets", [record])]
+    rows = " and ".join(f"{one['rows']:,}" for one in sets)
+    several = f" ({len(sets)} sets)" if len(sets) > 1 else ""
+    return f"condensed {rows} rows{several}: {_reached(sets)}; {privacy.short()}"
+
+
+def _reached(sets: Sequence[Mapping[str, Any]]) -> str:
+    """What models of the condensed rows reach, of what models of the real ones do."""
+    scores = [[Score.from_dict(entry) for entry in one["scores"]] for one in sets]
+    main = scores[0][0].measure if scores[0] else ""
+    made = [find(one, CONDENSED, main) for one in scores]
+    full = find(scores[0], FULL, main)
+    there = [one for one in made if one is not None and not math.isnan(one.value)]
+    if full is None or math.isnan(full.value) or len(there) < len(sets):
+        return "how good they are was not measured"
+    reached = " and ".join(_digits(one.value) for one in there)
+    return f"models trained on them reach {title(main)} {reached} of {_digits(full.value)}"
+
+
+def answers(privacy: Privacy, release: Path) -> tuple[str, ...]:
+    """Three lines for whoever is asked about a release."""
+    said = f"say about it: the paragraph to quote in {release / DATASHEET}; how to train on it: {release / MANUAL}"
+    if privacy.answer:
+        return (f"say about it: that it gave no answer; {release / DATASHEET} has the words",)
+    if privacy.guarantee == "none":
+        return ("say about it: nothing outside the hospital; treat these rows as patient data",)
+    scores = "the scores above are computed on patients: internal, each would be a release of its own"
+    if privacy.guarantee == "as-published":
+        return (said, scores, "rows near a patient's: not excluded by this ε; see attack RUN --data TABLE")
+    copy = "is a row a real patient? None was copied from one; one may equal somebody's by coincidence (see there)"
+    return (said, scores, copy)
+
+
+def _bars(bar: Progress) -> Callable[..., None]:
+    """One bar, which begins again with every phase; a phase that nobody can foresee moves to and fro."""
+    task = bar.add_task("", total=None, facts="", start=False)
+    now = ""
+
+    def told(*, step: int, steps: int, doing: str = CONDENSING, **facts: Any) -> None:
+        nonlocal now
+        if doing != now:
+            now = doing
+            bar.reset(task, description=doing, total=steps or None, facts="")
+        count = f"{step}/{steps}" if steps else ""
+        bar.update(task, completed=step, total=steps or None, facts=f"{count}  {_facts(**facts)}".strip())
+
+    return told
+
+
+def _lines(say: Callable[[str], None]) -> Callable[..., None]:
+    """A line where a phase begins, lines with the time left while it lasts, and one that says how long it took."""
+    now, first, started, last = "", 0, 0.0, 0.0
+
+    def told(*, step: int, steps: int, doing: str = CONDENSING, **facts: Any) -> None:
+        nonlocal now, first, started, last
+        moment = time.monotonic()
+        if doing != now:  # a resumed run enters a phase further on
+            now, first, started, last = doing, step, moment, moment - LINES_EVERY + LONG
+            if step < steps or not steps:
+                say(f"{doing} …")
+        took, known = moment - started, _facts(**facts)
+        known = f", {known}" if known else ""
+        if step == steps:
+            if took >= LONG or known:
+                say(f"{doing}: {step}/{steps}{known}, done in {took:.0f} s")
+        elif moment - last >= LINES_EVERY and step > first:
+            last = moment
+            say(f"{doing}: {step}/{steps}{known}, about {took / (step - first) * (steps - step):.0f} s left")
+
+    return told
 
 
 def fate(privacy: Privacy) -> str:
@@ -168,13 +233,8 @@ def _digits(value: float) -> str:
 
 
 def _facts(
-    *, loss: float | None = None, score: float | None = None, epsilon: float | None = None, doing: str | None = None
+    *, loss: float | None = None, score: float | None = None, epsilon: float | None = None, note: str = ""
 ) -> str:
-    if doing is not None:
-        return doing
-    text = "noisy answers" if loss is None else f"loss {loss:.3f}"
-    if score is not None:
-        text += f"  validation {score:.3f}"
-    if epsilon is not None:
-        text += f"  ε {epsilon:.2f} (as-published)"
-    return text
+    said = [note, "" if loss is None else f"loss {loss:.3f}", "" if score is None else f"validation {score:.3f}"]
+    said.append("" if epsilon is None else f"ε {epsilon:.2f} (as-published)")
+    return "  ".join(word for word in said if word)

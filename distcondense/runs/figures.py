@@ -38,13 +38,15 @@ class Figure:
     at: tuple[tuple[str, float], ...] = ()  # named levels of y to compare with: ("chance", 0.5)
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
+    support: tuple[float, ...] = ()  # STEPS: the share of everybody in each stretch between two x of the first series
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Figure:
         """What `dataclasses.asdict` and JSON made of it, read back."""
         series = tuple(_series(one) for one in data["series"])
         ranges = {name: None if data[name] is None else tuple(data[name]) for name in ("x_range", "y_range")}
-        return cls(**{**data, **ranges, "series": series, "at": tuple((name, y) for name, y in data["at"])})
+        more = {"at": tuple((name, y) for name, y in data["at"]), "support": tuple(data.get("support", ()))}
+        return cls(**{**data, **ranges, **more, "series": series})
 
 
 @dataclass(frozen=True)

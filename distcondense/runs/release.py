@@ -1,5 +1,6 @@
-"""What is handed over: the table twice, its schema and a statement that is bound to them; checked, and signed if asked.
+"""What is handed over: the table twice, its schema, what explains it, and a statement that is bound to all of them.
 
+A release without an answer has no table.
 A signature (Ed25519, package `cryptography`, extra `sign`) is detached: 64 bytes beside privacy.json, over its bytes,
 and through the hashes in there over every released file.
 """
@@ -27,7 +28,7 @@ from distcondense.privacy.verify import Verified, statement_file, statement_of_f
 from distcondense.runs.files import plain, write_json, write_whole
 
 LABEL = "distcondense"  # under which the guarantee stands in a frame's attributes and a Parquet file's metadata
-PAGE = "report.html"
+PAGE, MANUAL, DATASHEET, PICTURE = "report.html", "README.md", "datasheet.md", "model.svg"
 TABLE, SCHEMA = "condensed", "schema.toml"  # TABLE.csv and TABLE.parquet; TABLE-IPC of each set where there are several
 PRIVATE_KEY, PUBLIC_KEY = "private.pem", "public.pem"
 
@@ -46,16 +47,15 @@ def table_names(ipcs: Collection[int]) -> dict[int, str]:
 
 
 def write_release(
-    room: Path, frames: Mapping[str, pd.DataFrame], schema: str, privacy: Privacy, page: str | None = None
+    room: Path, frames: Mapping[str, pd.DataFrame], schema: str, privacy: Privacy, papers: Mapping[str, str]
 ) -> None:
-    """Fill `release/` with tables by their names, which carry their label already; one statement is bound to all."""
+    """Fill `release/` with tables by their names, which carry their label already, and with what explains them."""
     for name, frame in frames.items():
         write_table(frame, room, name)
-    (room / SCHEMA).write_text(schema, encoding="utf-8")
-    if page is not None:
-        (room / PAGE).write_text(page, encoding="utf-8")
+    for name, text in {SCHEMA: schema, **papers}.items():
+        (room / name).write_text(text, encoding="utf-8")
     tables = [f"{name}.{kind}" for name in frames for kind in ("csv", "parquet")]
-    hashes = {name: hash_of(room / name) for name in (*tables, SCHEMA, *([] if page is None else [PAGE]))}
+    hashes = {name: hash_of(room / name) for name in (*tables, SCHEMA, *papers)}
     write_json(room / STATEMENT, bound(plain(privacy.to_dict()), hashes, software()))
 
 

@@ -7,7 +7,7 @@ record (exact numbers of rows, scores) nor its identity (a digest of the data).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,13 @@ from distcondense.privacy.binding import STATEMENT
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import Privacy
+from distcondense.privacy.verify import statement_of_file
 from distcondense.runs.figures import Figure
 from distcondense.runs.folder import RunFolder
-from distcondense.runs.release import PAGE, SCHEMA, TABLE, label_frame, table_names, write_release
+from distcondense.runs.release import SCHEMA, TABLE, label_frame, table_names, write_release
 
-Page = Callable[[Mapping[str, "Result"]], str]  # of all sets of a run, by their tables' names
+# a file's name → how its text is made of all sets of a run, by their tables' names; None: there is nothing to say
+Papers = Mapping[str, Callable[[Mapping[str, "Result"]], str | None]]
 
 
 def table_of(features: pd.DataFrame, schema: Schema, kind: Kind, labelled: Labelled) -> pd.DataFrame:
@@ -72,7 +74,7 @@ class Result:
     identity: dict[str, Any] = field(default_factory=dict, repr=False)
     earlier: tuple[Event, ...] = field(default=(), repr=False)  # what private runs before this one spent
     covered: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict, repr=False)  # what its method has to show
-    page: Page | None = field(default=None, repr=False)  # how release/report.html is made
+    papers: Papers = field(default_factory=dict, repr=False)  # how what explains it is made
 
     def __post_init__(self) -> None:
         label_frame(self.frame, self.privacy)
@@ -211,37 +213,47 @@ def _write(folder: RunFolder, sets: Mapping[str, Result], record: dict[str, Any]
         for one in sets.values():
             object.__setattr__(one, "privacy", counted)
             label_frame(one.frame, counted)
-    frames = {name: one.frame for name, one in sets.items()}
-    page, failed = _page(sets)
-    record = {**record, "warnings": [*record.get("warnings", ()), failed]} if failed else record
-    folder.write_release(lambda room: write_release(room, frames, first.schema.to_toml(), first.privacy, page))
+    frames = {} if first.privacy.answer else {name: one.frame for name, one in sets.items()}
+    papers, failed = _papers(sets)
+    record = {**record, "warnings": [*record.get("warnings", ()), *failed]} if failed else record
+    folder.write_release(lambda room: write_release(room, frames, first.schema.to_toml(), first.privacy, papers))
     folder.finish(record)
 
 
-def _page(sets: Mapping[str, Result]) -> tuple[str | None, str]:
-    """release/report.html, or why there is none: a budget that is spent is not lost for a page."""
-    make = next(iter(sets.values())).page
-    try:
-        return (None if make is None else make(sets)), ""
-    except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
-        return None, f"no {PAGE}: {type(error).__name__}"
+def _papers(sets: Mapping[str, Result]) -> tuple[dict[str, str], list[str]]:
+    """What explains a release, and what could not be made: a budget that is spent is not lost for a page."""
+    made, failed = {}, []
+    for name, make in next(iter(sets.values())).papers.items():
+        try:
+            text = make(sets)
+        except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
+            failed.append(f"no {name}: {type(error).__name__}")
+            continue
+        if text is not None:
+            made[name] = text
+    return made, failed
 
 
 def read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
     """The sets of a finished run by their tables' names, from its folder."""
     record, stated = (_read(path) for path in (folder.internal / "run.json", folder.release / STATEMENT))
     ipcs = [one["ipc"] for one in record.get("sets", [record])]
-    privacy = Privacy(**{entry.name: stated[entry.name] for entry in fields(Privacy)})
+    privacy = statement_of_file(stated)
     privacy = replace(privacy, trade_off=tuple((a, b) for a, b in privacy.trade_off))
-    out = {}
+    schema, out = Schema.from_toml(folder.release / SCHEMA), {}
     for ipc, name in table_names(ipcs).items():
         own = next(one for one in record.get("sets", [record]) if one["ipc"] == ipc)
         out[name] = Result(
-            frame=pd.read_parquet(folder.release / f"{name}.parquet"),
-            schema=Schema.from_toml(folder.release / SCHEMA), kind=kind, privacy=privacy, raw=record["raw"],
+            frame=_no_rows(schema, kind) if privacy.answer else pd.read_parquet(folder.release / f"{name}.parquet"),
+            schema=schema, kind=kind, privacy=privacy, raw=record["raw"],
             internal={**record, **own},
         )  # fmt: skip
     return out
+
+
+def _no_rows(schema: Schema, kind: Kind) -> pd.DataFrame:
+    """The table of a run that found no answer, which is not written."""
+    return pd.DataFrame(columns=[*schema.names, *kind.names, *kind.own_columns(), WEIGHT])
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from distcondense.evaluate.audit import dp_geng, private, published
 from distcondense.evaluate.audit import whole as way
 from distcondense.evaluate.audit.findings import Asked, Audit, Auditor, Finding, settled
 from distcondense.privacy.budget import check_budget
-from distcondense.runs.result import Page
+from distcondense.runs.result import Papers
 
 __all__ = ["AUDITORS", "Audit", "Finding", "run_audit"]
 
@@ -37,7 +37,7 @@ def run_audit(
     seed: int = 0,
     threads: int = 1,
     whole: int = 0,
-    page: Page | None = None,
+    papers: Papers | None = None,
     neighbours: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
@@ -45,8 +45,8 @@ def run_audit(
 
     `seed` makes the cohort; coins and noise come from the operating system, or the bounds would hold for lucky seeds
     only. `threads` go to the models that a method fits. `whole`: so many runs, of each pair of files, also go the whole
-    way from a file's bytes to the released bytes, and one with `canaries`; 0: none. `page` makes the page that they
-    release (`report.released.released_page`). `neighbours` leaves out pairs. `progress` hears (runs done, runs in all).
+    way from a file's bytes to the released bytes, and one with `canaries`; 0: none. `papers` makes the papers that
+    they release (`report.papers.PAPERS`). `neighbours` leaves out pairs. `progress` hears (runs done, runs in all).
     """
     if method not in AUDITORS:
         raise SettingsError("method", f"must be one of {', '.join(AUDITORS)}", found=repr(method))
@@ -79,6 +79,6 @@ def run_audit(
 
     drafts, problems = auditor.attack(replace(asked, neighbours=at_the_gate), done)
     if whole and auditor.whole is not None:
-        more, found = way.attack(method, auditor.guarantee, auditor.whole, asked, done, page)
+        more, found = way.attack(method, auditor.guarantee, auditor.whole, asked, done, papers)
         drafts, problems = [*drafts, *more], (*problems, *found)
     return Audit(method, auditor.guarantee, epsilon, delta, settled(drafts), problems)

@@ -200,5 +200,7 @@ _READERS: Mapping[str, Callable[[bytes], Iterator[tuple[str, float]]]] = {
     ".parquet": _parquet,
     ".json": lambda content: _tree(json.loads(content)),
     ".html": _page,
+    ".md": _page,
+    ".svg": _page,
     ".toml": lambda content: _tree(tomllib.loads(content.decode())),
 }

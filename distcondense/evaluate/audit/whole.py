@@ -42,7 +42,7 @@ from distcondense.privacy.binding import STATEMENT
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.release import SCHEMA as SCHEMA_FILE
 from distcondense.runs.release import TABLE, verify_release
-from distcondense.runs.result import Page, Result, schema_of, table_of
+from distcondense.runs.result import Papers, Result, schema_of, table_of
 
 PERSON, CASE, PLACE = PAIRS = (
     "whole way: a person of many rows", "whole way: the only case", "whole way: first in the file",
@@ -150,7 +150,7 @@ class Way:
     options: Mapping[str, Any]
     threads: int
     room: Path
-    page: Page | None = None  # how release/report.html is made, which is a room above this one
+    papers: Papers = field(default_factory=dict)  # how what explains a release is made, which is a room above this one
 
     def release(self, files: Files, members: Flags, *, answers: RunFolder | None = None, keep: str = "") -> Bytes:
         """Bytes in, bytes out. `answers`: a run whose noisy answers are given again, for whatever is in the file.
@@ -176,7 +176,7 @@ class Way:
         kind = cohort.outcome.kind
         Result(
             frame=table_of(made.frame, made.schema, kind, made.labelled), schema=schema_of(made.schema, kind),
-            kind=kind, privacy=made.privacy, raw=made.raw, identity=identity, covered=made.covered, page=self.page,
+            kind=kind, privacy=made.privacy, raw=made.raw, identity=identity, covered=made.covered, papers=self.papers,
             internal={"rows": len(cohort), "settings": settings.to_dict()},
         ).write(folder)  # fmt: skip
         found = bytes_of(folder.release)
@@ -199,14 +199,14 @@ def attack(
     options: Mapping[str, Any],
     asked: Asked,
     done: Callable[[], None],
-    page: Page | None = None,
+    papers: Papers | None = None,
 ) -> tuple[list[Draft], tuple[str, ...]]:
     """All chosen pairs, then one run with many canaries; and what needs no statistics."""
     drafts: list[Draft] = []
     problems: list[str] = []
     asked_of = {**options, "epsilon": asked.epsilon, "delta": asked.delta, "seed": asked.seed}
     with tempfile.TemporaryDirectory(prefix="distcondense-audit-") as room:
-        way = Way(method_named(method), asked_of, asked.threads, Path(room), page)
+        way = Way(method_named(method), asked_of, asked.threads, Path(room), papers or {})
         for name in (name for name in asked.neighbours if name in PAIRS):
             files = neighbouring(name, asked.seed)
             problems += _books(name, way, files)
@@ -266,7 +266,7 @@ def _one_run(way: Way, guarantee: str, asked: Asked) -> Draft:
 def scores(released: Bytes, canaries: int) -> Floats:
     """(canaries,) how surely each is in."""
     table = f"{TABLE}.csv"
-    traces = traces_of({table: released[table]})
+    traces = traces_of({table: released[table]} if table in released else {})  # a run may have no answer
     weight = np.array([traces.get(f"{table}: site = s{k}", 0.0) for k in range(canaries)])
     total = max(traces.get(f"{table}: weight", 1.0), 1.0)
     marks = np.array([marked(released, _mark(k)) for k in range(canaries)], np.float64)

@@ -34,7 +34,7 @@ from distcondense.methods.clustmix import kip, ntk
 from distcondense.methods.clustmix.kip import Kip, adapted
 from distcondense.methods.clustmix.options import ClustMixOptions
 from distcondense.methods.clustmix.units import Units
-from distcondense.methods.gated import NO_ANSWER, ON_ACCOUNT, check_categories, constants_of, refuse_unpublic, statement
+from distcondense.methods.gated import ON_ACCOUNT, check_categories, constants_of, no_answer, refuse_unpublic, statement
 from distcondense.outcomes.base import Labelled, PrivateSide
 from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, rows
 from distcondense.privacy.accountant import replay
@@ -328,7 +328,9 @@ def _privacy(
             "rows_noisy_estimate": round(float(made.total.sum())),
         },
         public=public.side.public,
-        answer=NO_ANSWER.format(doubt=made.doubt) if made.doubt else "",
+        answer=no_answer(
+            made.doubt, float(made.total.sum()), len(public.schema.columns), options.epsilon, options.promise
+        ),
         constants=digest_of(constants_of((theorem, *MODULES))),
     )  # fmt: skip
     return said if context.odometer is None else replace(said, earlier_runs=ON_ACCOUNT)

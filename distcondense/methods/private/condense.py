@@ -25,7 +25,7 @@ from distcondense.data.rules import Rules
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SchemaError
 from distcondense.methods.base import Condensed, Context
-from distcondense.methods.gated import NO_ANSWER, ON_ACCOUNT, check_categories, refuse_unpublic, statement
+from distcondense.methods.gated import ON_ACCOUNT, check_categories, no_answer, refuse_unpublic, statement
 from distcondense.methods.private.constants import constants_digest
 from distcondense.methods.private.domain import most_cells
 from distcondense.methods.private.fit import fit_private
@@ -36,6 +36,7 @@ from distcondense.methods.private.plan import PAIR_GROUPS, Plan
 from distcondense.methods.private.shown import to_show
 from distcondense.methods.private.zero_order import moved, refuse_references
 from distcondense.outcomes.base import Learned, PrivateSide
+from distcondense.outcomes.measures import title
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.curves import CELLS_MAX
 from distcondense.privacy.events import Event, Unit
@@ -53,6 +54,8 @@ SEEDS = (
     "operating system, kept in internal/."
 )
 MANY = 8  # columns named in a statement
+OWN_ROWS = 4000  # drawn, on which the model scores itself
+MANY_ROWS = 10**6  # of a set so large that outcomes come by chance, as patients' do
 SEVERAL = "all {} sets of synthetic rows (IPC {}) were made"
 GIVEN_PUBLIC = "models that the user brought as references, taken as known before ({})"
 GIVEN_NOT_COVERED = "what models that the user brought tell of these patients, if they were fitted to any ({})"
@@ -82,6 +85,7 @@ def condense_each(
     ledger = Ledger(None if folder is None else folder.ledger, run=context.run)
 
     say(f"budget: {public.budget_words}; plan: {public.plan_words}")
+    context.progress(doing="encoding", step=0, steps=0)
     started = clock.perf_counter()
     with ExitStack() as stack:
         if isinstance(cohort, LargeTable):
@@ -91,19 +95,25 @@ def condense_each(
         timings["encode"] = clock.perf_counter() - started
         started = clock.perf_counter()
         learned = fit_private(
-            table, public.cells, public.plan, public.side, lambda done, of: context.progress(step=done, steps=of),
-            options.categories_checked,
+            table, public.cells, public.plan, public.side,
+            lambda done, of: context.progress(doing="learning", step=done, steps=of), options.categories_checked,
         )  # fmt: skip
         del table
     timings["private model"] = clock.perf_counter() - started
 
     rows = " + ".join(str(len(learned.shares) * ipc) for ipc in options.ipcs)
-    say(f"learned from {len(ledger.events)} noisy answers; placing {rows} rows")
+    say(f"learned from {len(ledger.events)} noisy answers" + (f"; placing {rows} rows" if learned.informative else ""))
     started = clock.perf_counter()
     legal = legal_rules(learned, public)
     draw = None if steer is None else steer(learned, public.side, legal)
     how: dict[str, Any] = {"seed": options.seed, "threads": context.threads, "legal": legal, "named": options.among}
-    placed = {ipc: place(learned, public.side, ipc, draw=draw, **how) for ipc in options.ipcs}
+    placed = {
+        ipc: place(
+            learned, public.side, ipc, draw=draw, **how,
+            told=lambda done, of, ipc=ipc: context.progress(doing=f"placing IPC {ipc}", step=done, steps=of),  # type: ignore[misc]
+        )
+        for ipc in options.ipcs
+    }  # fmt: skip
     told: dict[int, dict[str, Any]] = {}
     if options.placement == ZERO_ORDER:
         for ipc, one in placed.items():
@@ -295,6 +305,21 @@ def _given(words: str, options: PrivateOptions) -> tuple[str, ...]:
     return (words.format(", ".join(options.given)),) if options.given else ()
 
 
+def own_account(learned: Learned, side: PrivateSide, kind: Any) -> list[str | float]:
+    """How good the private model takes itself to be: its main measure on rows and outcomes that it draws itself.
+
+    No patient is asked, so that it may be quoted; it is right as far as the model is. Nothing without an answer.
+    """
+    if not learned.informative:
+        return []
+    rng = np.random.default_rng(0x0ACC)
+    codes, _ = learned.joint.draw(learned.marginals, OWN_ROWS, rng)
+    margin = learned.model.margin(codes)
+    outcome = side.label(learned, codes, rng.random(len(codes)), MANY_ROWS).outcome
+    value = kind.score(side.link, np.asarray(side.expected(margin, learned), np.float32), outcome)
+    return [title(kind.measures[0]), round(float(value), 3)]
+
+
 def statement_of(
     options: PrivateOptions, public: Public, learned: Learned, ledger: Ledger, earlier: Sequence[Event], facts: Facts
 ) -> Privacy:
@@ -307,9 +332,10 @@ def statement_of(
             "columns_used": [cells.column.name for cells in learned.model.cells],
             "rows_noisy_estimate": round(learned.rows),
             "group_shares_noisy_estimate": [round(float(share), 4) for share in learned.shares],
+            "expected_by_the_model_itself": own_account(learned, public.side, facts.kind),
         },
         public=(*public.side.public, *_paid_for(public.cells), *_given(GIVEN_PUBLIC, options)),
         not_covered=_given(GIVEN_NOT_COVERED, options),
-        answer=NO_ANSWER.format(doubt=learned.doubt) if learned.doubt else "",
+        answer=no_answer(learned.doubt, learned.rows, len(public.cells), options.epsilon, public.promise),
         constants=constants_digest(type(facts.kind)),
     )  # fmt: skip

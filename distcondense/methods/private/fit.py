@@ -20,7 +20,7 @@ from distcondense.methods.private.domain import found_categories, found_cells, l
 from distcondense.methods.private.doubt import Chosen, Told, doubt_of, evidence_of
 from distcondense.methods.private.joint import Joint, ask_pairs, coarse_cells
 from distcondense.methods.private.plan import Plan
-from distcondense.methods.private.smoothing import DRIFT, merge_cells, prior_kernels, smooth, spread_out
+from distcondense.methods.private.smoothing import DRIFT, doubt, merge_cells, prior_kernels, smooth, spread_out
 from distcondense.models.additive import AdditiveModel
 from distcondense.outcomes.base import Counted, Learned, PrivateSide, pooled
 from distcondense.privacy.contributions import Objective
@@ -106,7 +106,8 @@ def fit_private(
         for count, merge in zip(counts, merges, strict=True)
     ]
     most = plan.pair_groups(table.budget, rows)
-    tables, told, facts = _boost(ask, side, columns, used, known, facts, plan.sums_cost(table.budget, pairs=most > 0))
+    price = plan.sums_cost(table.budget, pairs=most > 0)
+    tables, told, errors, facts = _boost(ask, side, columns, used, known, facts, price)
     marginals = tuple(
         _probabilities(count, merge, sigma, cell) for count, merge, cell in zip(counts, merges, used, strict=True)
     )
@@ -116,7 +117,9 @@ def fit_private(
     objective = table.objective
     evidence = evidence_of(ask, side, intercept, tables, told, rows, facts, _choice(plan, table))
     learned = Learned(model, columns, marginals, rows, shares, evidence, objective, facts, joint=joint)
-    return replace(learned, doubt=doubt_of(learned, side, counted), model=side.in_units(model, facts))
+    fine = tuple(error[:, merge] for error, merge in zip(errors, merges, strict=True))
+    scaled = side.in_units(replace(model, tables=fine), facts).tables
+    return replace(learned, doubt=doubt_of(learned, side, counted), model=side.in_units(model, facts), errors=scaled)
 
 
 def _choice(plan: Plan, table: PrivateTable) -> Chosen:
@@ -175,10 +178,10 @@ def _joint(
 def _boost(
     ask: Asking, side: PrivateSide, columns: tuple[int, ...], cells: tuple[Cells, ...],
     known: list[tuple[Floats, Floats, Floats] | None], facts: Mapping[str, Any], cost: float,
-) -> tuple[list[Floats], list[Told], Mapping[str, Any]]:  # fmt: skip
+) -> tuple[list[Floats], list[Told], list[Floats], Mapping[str, Any]]:  # fmt: skip
     """Rounds of noisy Newton steps, column after column; earlier rounds still count, less as their targets drift.
 
-    Tables are (size,), or (S, size) with S scores; `known` is what the histograms said about each.
+    Tables are (size,), or (S, size) with S scores, errors (S, size); `known` is what the histograms said about each.
     """
     table, plan = ask.table, ask.plan
     scores = table.objective.scores
@@ -213,8 +216,21 @@ def _boost(
             tables[k] = fresh
         facts = side.after_round(ask, facts)
     means = [np.maximum(hessian / plan.epochs, 0.0) for hessian in hessians]
+    varies = side.dispersion(facts)
+    errors = [_error(*one, varies) for one in zip(precision, information, means, kernels, tables, strict=True)]
     told = [Told(*one) for one in zip(precision, noise, means, kernels, strict=True)]
-    return [t if scores > 1 else t[0] for t in tables], told, facts
+    return [t if scores > 1 else t[0] for t in tables], told, errors, facts
+
+
+def _error(
+    precision: Floats, information: Floats, hessian: Floats, kernels: Floats, table: Floats, varies: float
+) -> Floats:
+    """(S, cells) standard deviations of a column's table. Patients' own variation is the same in every round, so that
+    rounds do not average it out as they do the noise: it is counted in full once more."""
+    own = np.divide(varies, hessian, out=np.full_like(hessian, np.inf), where=hessian > 0)
+    held = 1 / (1 / np.maximum(precision, 1e-12) + own)
+    said = np.divide(information, precision, out=np.zeros_like(information), where=precision > 0)
+    return np.stack([doubt(p, p * w, kernels, t) for p, w, t in zip(held, said, table, strict=True)])
 
 
 def sizes(counts: list[Floats], sigma: float, counted: Counted | None) -> tuple[float, Floats, float]:

@@ -30,6 +30,7 @@ from distcondense.outcomes.base import Judge, Labelled, Learned, PrivateSide
 Rng = np.random.Generator
 Legal = Callable[[pd.DataFrame], Flags]  # which rows obey the rules of the domain
 Draw = Callable[[Learned, int, Rng, Legal | None], tuple[Index, Floats]]  # whole rows: `population`, or another way
+Told = Callable[[int, int], None]  # (candidate sets so far, in all)
 
 POPULATION = 20_000  # rows drawn from the joint model, or so many for each row that is wanted:
 SPARE = 3
@@ -106,16 +107,17 @@ class Encoder:
 
 def place(
     learned: Learned, side: PrivateSide, ipc: int, *, seed: int, threads: int = 1, legal: Legal | None = None,
-    draw: Draw | None = None, named: Sequence[str] = (),
+    draw: Draw | None = None, named: Sequence[str] = (), told: Told = lambda done, of: None,
 ) -> Placed:  # fmt: skip
     """IPC rows for each group (class, event status, stratum); none where nothing was learned.
 
     `draw` is how whole rows are drawn from what was learned, where it is not `population`; `named` are the learners
-    whose students choose, where it is not all that stand for what recipients train.
+    whose students choose, where it is not all that stand for what recipients train. `told` hears how far it is.
     """
     if not learned.informative:
         codes = np.empty((0, len(learned.marginals)), np.int64)
         return Placed(codes, codes.astype(float), side.unlabelled())
+    told(0, 1)
     rows, rng = len(learned.shares) * ipc, np.random.default_rng([seed, 0x9001])
     codes, inside = (draw or population)(learned, max(POPULATION, SPARE * rows), rng, legal)
     many = len(codes) if rows > LARGE else min(max(CHOICE * rows, POOL // 4), CANDIDATES)
@@ -129,7 +131,7 @@ def place(
         kept = found.take(_stratified(stratum, quotas, holes, rng))
     else:
         people = codes[:POOL], inside[:POOL]
-        kept = _chosen(learned, side, found, stratum, quotas, holes, people, seed, threads, named)
+        kept = _chosen(learned, side, found, stratum, quotas, holes, people, seed, threads, named, told)
     return replace(kept, labelled=side.weighted(learned, kept.labelled))
 
 
@@ -172,7 +174,7 @@ def within(cells: Cells, share: Floats, codes: Index, u: Floats) -> Floats:
 
 def _chosen(
     learned: Learned, side: PrivateSide, found: Placed, stratum: Index, quotas: dict[int, int], holes: Holes,
-    people: tuple[Index, Floats], seed: int, threads: int, named: Sequence[str],
+    people: tuple[Index, Floats], seed: int, threads: int, named: Sequence[str], told: Told,
 ) -> Placed:  # fmt: skip
     encode = Encoder(learned.model.cells)
     rows, seen = encode(found.codes, found.inside), encode(*people)
@@ -199,7 +201,10 @@ def _chosen(
         return _judged(judge, encode, kept), kept
 
     with ThreadPoolExecutor(threads) as workers:  # linear algebra and XGBoost leave the interpreter alone
-        made = list(workers.map(candidate, range(sets)))
+        made = []
+        for one in workers.map(candidate, range(sets)):
+            made.append(one)
+            told(len(made), sets)
     return max(made, key=lambda one: one[0])[1]
 
 

@@ -18,9 +18,10 @@ BINS = 16  # of a number's marginal, at most
 NAMES = 20  # categories with a bar of their own
 PAIRS = 6  # pairs of columns whose table is drawn
 RANKED = 20  # pairs that are compared
-TAIL = 1e-3  # share of patients beyond whom an axis does not go, at either end
+TAIL = 5e-3  # share of patients beyond whom an axis does not go, at either end
 POPULATION = 2000  # drawn rows that a survival curve is the mean of
 MOMENTS = 40
+NORMAL = 1.96  # standard deviations of a 95% band
 
 
 def to_show(learned: Learned, side: PrivateSide, labels: tuple[object, ...]) -> Mapping[str, tuple[Figure, ...]]:
@@ -35,33 +36,56 @@ def to_show(learned: Learned, side: PrivateSide, labels: tuple[object, ...]) -> 
 
 
 def _model(learned: Learned, side: PrivateSide, labels: tuple[object, ...]) -> tuple[Figure, ...]:
-    """What each value adds to the score: the strongest columns, all on one scale."""
+    """What each value adds to the score, with its 95% band: the strongest columns, all on one scale."""
     tables = [np.atleast_2d(table) for table in learned.model.tables]
-    strongest = sorted(range(len(tables)), key=lambda j: -float(np.ptp(tables[j], axis=1).max()))[:STRONGEST]
-    parts = [table for j in strongest for table in tables[j]]
-    low, high = min(float(part.min()) for part in parts), max(float(part.max()) for part in parts)
-    reach = (low - 0.05 * (high - low), high + 0.05 * (high - low)) if high > low else (low - 1, high + 1)
+    errors = [NORMAL * np.atleast_2d(error) for error in learned.errors]
+    codes = [_codes(cells, overall) for cells, overall in zip(learned.model.cells, learned.overall, strict=True)]
+    strongest = sorted(range(len(tables)), key=lambda j: -float(np.ptp(tables[j][:, codes[j]], axis=1).max()))
+    strongest = strongest[:STRONGEST]
+    reach = _reach([tables[j][:, codes[j]] for j in strongest], [errors[j][:, codes[j]] for j in strongest])
     names = [""] if len(tables[0]) == 1 else [str(label) for label in labels] or list(map(str, range(len(tables[0]))))
     out = []
     for j in strongest:
         cells, overall = learned.model.cells[j], learned.overall[j]
-        numeric, codes = cells.numeric, _codes(cells, overall)
-        x = _edges(cells)[np.append(codes, codes[-1] + 1)] if numeric else [_name(cells, code) for code in codes]
+        share = overall / max(float(overall.sum()), 1e-12)
+        numeric, own = cells.numeric, codes[j]
+        shown = np.append(own, own[-1]) if numeric else own  # the last step has an end
+        x = _edges(cells)[np.append(own, own[-1] + 1)] if numeric else [_shared(cells, c, share[c]) for c in own]
         lines = tuple(
-            Series(name, tuple(x), tuple(np.append(table[codes], table[codes[-1]]) if numeric else table[codes]))
-            for name, table in zip(names, tables[j], strict=True)
+            Series(name, tuple(x), *(tuple(values[shown].tolist()) for values in (table, table - band, table + band)))
+            for name, table, band in zip(names, tables[j], errors[j], strict=True)
         )
         holes = [
-            (f"missing{', ' if name else ''}{name}", float(table[-1]))
+            (f"missing ({_percent(share[-1])}){', ' if name else ''}{name}", float(table[-1]))
             for name, table in zip(names, tables[j], strict=True)
         ]
         out.append(Figure(
             f"model-{j}", STEPS if numeric else BARS, f"{cells.column.name}: what it adds to the {side.effect}",
-            "As the private model learned it, from noisy answers. All columns are on one scale; above 0 raises it.",
+            "As the private model learned it, from noisy answers, with 95% bands. All columns are on one scale; above "
+            "0 raises it. " + ("The strip shows where patients are." if numeric else "In brackets: how many have it."),
             _axis(cells), f"added to the {side.effect}", lines, y_range=reach,
-            at=(("no effect", 0.0), *(holes if numeric and cells.hole else ())),
+            at=tuple(holes) if numeric and cells.hole else (),
+            support=tuple(share[own].tolist()) if numeric else (),
         ))  # fmt: skip
     return tuple(out)
+
+
+def _reach(tables: list[Floats], bands: list[Floats]) -> tuple[float, float]:
+    """One scale for all: every table, and bands as far as they are not absurdly wide."""
+    low, high = min(float(table.min()) for table in tables), max(float(table.max()) for table in tables)
+    room = 0.5 * (high - low) or 1.0
+    ends = [(float((t - b).min()), float((t + b).max())) for t, b in zip(tables, bands, strict=True)]
+    low, high = max(min(end[0] for end in ends), low - room), min(max(end[1] for end in ends), high + room)
+    return low - 0.03 * (high - low), high + 0.03 * (high - low)
+
+
+def _shared(cells: Cells, code: int, share: float) -> str:
+    return f"{_name(cells, code)} ({_percent(share)})"
+
+
+def _percent(share: float) -> str:
+    """Of the patients, by noisy counts."""
+    return f"{100 * share:.0f}%" if share >= 0.005 else "<1%"
 
 
 def _survival(learned: Learned, side: PrivateSide) -> tuple[Figure, ...]:

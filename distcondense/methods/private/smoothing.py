@@ -53,6 +53,21 @@ def smooth(precision: Floats, information: Floats, kernels: Floats) -> Floats:
     return np.asarray(found.reshape(np.shape(information)), np.float64)
 
 
+def doubt(precision: Floats, information: Floats, kernels: Floats, table: Floats) -> Floats:
+    """(s,) how far the truth may lie from `table`: standard deviations over all kernels, by their evidence.
+
+    Kernels that explain the answers about as well disagree about what the answers leave open; "no effect" is one too.
+    """
+    system = np.eye(len(precision)) + precision[:, None] * kernels
+    solved = kernels @ np.linalg.inv(system)  # (k, s, s) posterior covariances
+    means = solved @ information
+    evidence = -0.5 * np.linalg.slogdet(system)[1] + 0.5 * means @ information
+    weight = np.exp(evidence - max(float(evidence.max()), 0.0))
+    none = np.exp(-max(float(evidence.max()), 0.0))
+    square = weight @ (np.diagonal(solved, axis1=1, axis2=2) + (means - table) ** 2) + none * table**2
+    return np.asarray(np.sqrt(np.maximum(square / (weight.sum() + none), 0.0)), np.float64)
+
+
 def spread_out(
     counts: Floats, merged: Index, sigma: float, *, ordered: bool, hole: bool, nobody: Flags | None = None
 ) -> Floats:

@@ -1,0 +1,130 @@
+"""`release/datasheet.md`: for the data-protection officer who signs, in the order in which she asks.
+
+What may be said, what ε means in words and numbers, what was spent in all, what is public, what is not covered,
+whether a row is a patient, and how to check all of it. Made of the statement, the schema and the number of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distcondense.data.schema import Column
+from distcondense.privacy.statement import Privacy, shown
+from distcondense.report.manual import WARNINGS, code, expected_words, markdown
+from distcondense.report.scales import clean
+from distcondense.runs.release import MANUAL, PAGE, SCHEMA, software
+from distcondense.runs.result import Result
+
+STEPS_OF_A_NUMBER = 100  # different values that a number is taken to have, where nobody says its steps
+
+
+def datasheet(sets: Mapping[str, Result]) -> str:
+    """Of a run's sets by their tables' names."""
+    first = next(iter(sets.values()))
+    privacy, columns = first.privacy, first.schema.columns
+    rows = [len(one.frame) for one in sets.values()]
+    made = software()
+    return markdown("datasheet.md.j2").render(
+        outcome=" and ".join(map(code, first.kind.names)), privacy=privacy, warning=WARNINGS.get(privacy.guarantee, ""),
+        paragraph=clean(privacy.paragraph()), quote=clean(quotable(first, rows)), spent=clean(spent(privacy)),
+        factor=factor(privacy), answer=clean(privacy.answer), rows=rows, columns=len(columns),
+        tables=[f"{name}.csv" for name in sets] if not privacy.answer else [], possible=possible(columns),
+        expected=expected_words(privacy), facts=[(name, clean(str(value))) for name, value in facts(privacy)],
+        public=[clean(line) for line in privacy.public], not_covered=[clean(line) for line in privacy.not_covered],
+        questions=questions(privacy), names={"manual": MANUAL, "page": PAGE, "schema": SCHEMA},
+        version=made["version"], commit=made["commit"],
+    )  # fmt: skip
+
+
+def facts(privacy: Privacy) -> list[tuple[str, Any]]:
+    """The numbers, each with its name."""
+    number = "none" if privacy.epsilon is None else shown(privacy.epsilon, 6)
+    found = [
+        ("guarantee", privacy.guarantee), (f"ε ({privacy.guarantee})", number),
+        ("δ", "none" if privacy.delta is None else f"{privacy.delta:g}"), ("unit that is protected", privacy.unit),
+        ("neighbouring tables", privacy.neighbouring), ("method", privacy.method), ("noise", privacy.noise_source),
+    ]  # fmt: skip
+    if privacy.membership_advantage is not None:
+        most = f"at most {shown(1 + privacy.membership_advantage, 4)}, where guessing has 1"
+        found.append(("sensitivity plus specificity of the best test of who was in the table", most))
+    if privacy.worst_case_epsilon:
+        found.append(("worst case of the same noise, end to end", f"ε of {privacy.worst_case_epsilon}"))
+    return found
+
+
+def spent(privacy: Privacy) -> str:
+    """Everything that was spent on these patients, as far as the run knew."""
+    if privacy.epsilon is None:
+        return "Patients were read without a gate: nothing bounds what was spent, ε is unbounded (guarantee: none)."
+    this = f"This release: ε = {shown(privacy.epsilon, 4)} ({privacy.guarantee}) at δ = {privacy.delta:g}."
+    both = privacy.epsilon_with_earlier_runs
+    if both is None:
+        known = "No earlier run on these patients was known to it"
+        return f"{this} {known}: in this folder there was none, and no account that says otherwise was given."
+    if isinstance(both, str):
+        return f"{this} Together with earlier runs on the same patients: {both}. Read the statement below."
+    return f"{this} {privacy.earlier_runs} included: ε = {shown(both, 4)} ({privacy.guarantee}), the total known."
+
+
+def factor(privacy: Privacy) -> str:
+    """e^ε, rounded up: by how much one person may change the odds of anything."""
+    both = privacy.epsilon_with_earlier_runs
+    epsilon = max(privacy.epsilon or 0.0, both if isinstance(both, float) else 0.0)
+    return shown(math.exp(epsilon), 3) if privacy.charged and epsilon < 20 else ""
+
+
+def quotable(first: Result, rows: Sequence[int]) -> str:
+    """A paragraph that may be quoted as it stands; it holds nothing that was computed on patients."""
+    privacy = first.privacy
+    if privacy.guarantee == "none":
+        return ""
+    many = " and ".join(f"{count:,}" for count in rows)
+    of = f"a table of {many} synthetic rows" if len(rows) == 1 else f"tables of {many} synthetic rows"
+    who = f"distcondense {software()['version']} (method {privacy.method})"
+    made = f"{who} made {of} for models that predict {' and '.join(first.kind.names)}"
+    if privacy.answer:
+        made = f"{who} was run and gave no answer: no rows exist"
+    assert privacy.epsilon is not None
+    assert privacy.delta is not None
+    if not privacy.charged:
+        return (
+            f"{made}. It follows a published method whose own accounting gives ε = {shown(privacy.epsilon, 3)} "
+            f"(as-published); that is not a differential-privacy guarantee for the patients, and none is claimed."
+        )
+    whom = "every person, with all their rows," if privacy.unit == "person" else "every row"
+    condition = "" if privacy.guarantee == "end-to-end" else ", provided that the schema is public knowledge"
+    both = privacy.epsilon_with_earlier_runs
+    total = f" Together with all earlier runs known, ε is {shown(both, 3)} ({privacy.guarantee})." if isinstance(
+        both, float) else f" Together with earlier runs: {both}." if both else ""  # fmt: skip
+    expected = expected_words(privacy)
+    good = f" By its own account, from noisy answers, the model behind it has {expected}." if expected else ""
+    return (
+        f"{made}. Everything released satisfies {privacy.guarantee} (ε, δ)-differential privacy with ε = "
+        f"{shown(privacy.epsilon, 3)} and δ = {privacy.delta:g} for {whom} in the table{condition}: patients were read "
+        f"only through noisy sums, each of which is listed in privacy.json.{total}{good}"
+    )
+
+
+def possible(columns: Sequence[Column]) -> str:
+    """How many different rows the public schema allows, as a power of ten."""
+    size = 0.0
+    for column in columns:
+        values = len(column.categories) or STEPS_OF_A_NUMBER
+        if column.kind == "integer" and column.low is not None and column.high is not None:
+            values = max(int(column.high - column.low) + 1, 1)
+        size += math.log10(max(values + column.keeps_holes, 1))
+    return f"{10**size:,.0f}" if size < 4 else f"10^{math.floor(size)}"
+
+
+def questions(privacy: Privacy) -> list[tuple[str, int]]:
+    """What was asked of patients: in words, and how often."""
+    found: dict[str, int] = {}
+    if privacy.charged:
+        for event in privacy.events:
+            found[KINDS.get(event.kind, event.kind)] = found.get(KINDS.get(event.kind, event.kind), 0) + 1
+    return list(found.items())
+
+
+KINDS = {"gaussian": "noisy sums and counts", "choice": "noisy choices of columns or pairs"}
