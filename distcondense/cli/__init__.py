@@ -14,11 +14,24 @@ from typing import Annotated
 import typer
 
 from distcondense import __version__
-from distcondense.cli import attack, bench, condense, demo, evaluate, privacy, schema, study, submit
+from distcondense.cli import attack, bench, condense, demo, evaluate, init, privacy, schema, study, submit
 from distcondense.cli.common import app, with_address
 from distcondense.errors import DistcondenseWarning, UserError, os_errors
 
-__all__ = ["app", "attack", "bench", "condense", "demo", "evaluate", "main", "privacy", "schema", "study", "submit"]
+__all__ = [
+    "app",
+    "attack",
+    "bench",
+    "condense",
+    "demo",
+    "evaluate",
+    "init",
+    "main",
+    "privacy",
+    "schema",
+    "study",
+    "submit",
+]
 
 
 def _version(asked: bool) -> None:

@@ -1,0 +1,64 @@
+"""`distcondense init`: a guided first run."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from distcondense.cli.common import Decimal, Encoding, Force, Marker, Separator, Threads, app, markers, written
+from distcondense.errors import SettingsError
+
+
+@app.command("init")
+def init(
+    table: Annotated[Path, typer.Argument(help="The table to begin with.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the schema is written.")] = Path("schema.toml"),
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: write a draft, list what is open.")] = False,
+    plan: Annotated[bool, typer.Option("--plan/--no-plan", help="Try what ε buys on a simulated table.")] = True,
+    ipc: Annotated[int, typer.Option(help="Synthetic rows per class, for the plan and the command.")] = 100,
+    force: Force = False,
+    missing_marker: Marker = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    threads: Threads = None,
+) -> None:
+    """Draft a schema, ask what it cannot know, check it, say what ε will buy, and print the command to run."""
+    import sys
+
+    from distcondense.data.dialect import Dialect
+    from distcondense.data.tables import read_table
+    from distcondense.guide.asking import Nobody, Terminal
+    from distcondense.guide.begin import begin, summary
+    from distcondense.guide.foresight import about, foresee, simulated
+    from distcondense.report.first import begun_table, bought_table
+    from distcondense.report.terminal import Console
+    from distcondense.runs.files import write_text
+
+    if out.exists() and not force:
+        raise SettingsError(f"schema file {out}", "exists already", found="a file", fix="--force to replace it")
+    frame = read_table(table, dialect=Dialect(**written(separator, encoding, decimal)), **markers(missing_marker))
+    asked = not yes and sys.stdin.isatty()
+    ask = Terminal() if asked else Nobody()
+    begun = begin(frame, ask, declared=asked)
+    write_text(out, begun.to_toml())
+    console = Console()
+    console.out.print(begun_table(table.name, summary(begun)))
+    console.say(f"written: {out}")
+    for line in ask.open if isinstance(ask, Nobody) else ():
+        typer.echo(f"open: {line}")
+    if not asked:
+        typer.echo(f'open: check every bound and category in {out}, then set origin = "declared"')
+    if begun.problem:
+        typer.echo(f"open: {begun.problem}")
+    if plan and begun.outcome:
+        rows = len(frame) if not begun.person else int(frame[begun.person].nunique())
+        with console.progress("planning") as progress:
+            made = list(foresee(simulated(begun.schema, begun.outcome, about(rows)), ipc=ipc, threads=threads,
+                                progress=progress))  # fmt: skip
+        console.out.print(bought_table(made, about(rows)))
+    if begun.outcome:
+        typer.echo("next: " + shlex.join(begun.command(str(table), str(out), ipc=ipc)))
