@@ -220,6 +220,11 @@ def test_a_page_says_which_method_when_with_the_words_of_each_guarantee(tmp_path
     assert promises["random-rows"] == "no privacy at all"
     assert re.fullmatch(r"ε = [\d.]+ end-to-end: a theorem about rows", promises["naive-bayes"])
     assert [row[0] for row in table["rows"]] == ["naive-bayes", "random-rows"]  # theorems first
+    assert "random-rows (none): These rows are patients." in said["limits"]
+    assert not any("naive-bayes" in line for line in said["limits"])
+    text = (tmp_path / "out/internal/decide.md").read_text(encoding="utf-8")
+    assert "2 of 2 cells" in text
+    assert re.search(r"\| naive-bayes \| ε = [\d.]+ end-to-end: a theorem about rows \| 6 \| 1 \|", text)
     page = (tmp_path / "out/internal/report.html").read_text(encoding="utf-8")
     assert "Which method when" in page
     assert "a theorem about rows" in page

@@ -23,7 +23,7 @@ from distcondense.study.folder import StudyFolder
 from distcondense.study.page import LIMIT, study_report
 from distcondense.study.spent import spent
 from distcondense.study.tidy import QUICK, tidy
-from distcondense.study.verdict import behind, decisions, pictures
+from distcondense.study.verdict import behind, decisions, in_markdown, pictures, promises
 
 HEAD = """# Study {name}: for the custodian, not for release
 
@@ -42,7 +42,7 @@ have the shape of the paper's Table 3, those of all metrics of its Table 2, thos
 
 
 def write_report(study: Study, folder: StudyFolder, failed: Mapping[str, str]) -> pd.DataFrame:
-    """Write results.parquet, results.csv, tables.md and the page of the finished cells; the tidy table."""
+    """Write results.parquet, results.csv, tables.md, decide.md and the page of the finished cells; the tidy table."""
     results, room = tidy(study, folder), folder.internal
     write_whole(room / "results.parquet", lambda draft: results.to_parquet(draft, index=False))
     write_whole(room / "results.csv", lambda draft: results.to_csv(draft, index=False))
@@ -50,6 +50,8 @@ def write_report(study: Study, folder: StudyFolder, failed: Mapping[str, str]) -
     write_text(room / "tables.md", markdown(study, quick, failed, read))
     here = results[at_home(results)]
     said = study_report(study.name, len(study.cells), quick[at_home(quick)], failed, read) | decided(here)
+    if "decisions" in said:
+        write_text(room / "decide.md", in_markdown(study.name, results["cell"].nunique(), len(study.cells), here))
     write_json(room / "report.json", said)
     write_text(room / "report.html", study_page(said))
     return results
@@ -62,6 +64,7 @@ def decided(here: pd.DataFrame) -> dict[str, Any]:
     tables, drawn = decisions(here), pictures(here)
     found: dict[str, Any] = plain({
         "decisions": [asdict(table) for table in tables], "verdict": [*behind(here), LIMIT],
+        "limits": [*promises(here), LIMIT],
         "comparisons": [asdict(figure) for figure in drawn],
     })  # fmt: skip
     return found

@@ -14,6 +14,7 @@ import pandas as pd
 
 from distcondense.data.outcome import kind_named
 from distcondense.evaluate.score import CONDENSED, Score
+from distcondense.privacy.statement import PAPER_000
 from distcondense.study.design import STUDENTS, Cell, Study
 from distcondense.study.folder import StudyFolder, read_json
 
@@ -25,7 +26,7 @@ COLUMNS = {  # name → its type
     "worst_case_epsilon_end_to_end": "string", "epsilon_asked": "float64", "guarantee_asked": "string",
     "privacy": "string", "note": "string", "seconds": "float64", "making_seconds": "float64",
     "peak_memory_bytes": "float64", "part": "string", "student": "string", "taught": "string",
-    "unit": "string",
+    "unit": "string", "why": "string",
 }  # fmt: skip
 QUICK = "quick"  # the part that every run measures itself
 ON_PATIENTS = {"guarantee": "none", "privacy": "none: trained on patients"}
@@ -53,7 +54,7 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
     }  # fmt: skip
     claim = {
         "epsilon": stated["epsilon"], "guarantee": stated["guarantee"], "delta": stated["delta"],
-        "unit": stated["unit"], "privacy": record["privacy"],
+        "unit": stated["unit"], "why": _why(stated), "privacy": record["privacy"],
         "worst_case_epsilon_end_to_end": stated["worst_case_epsilon"] or None,
     }  # fmt: skip
     done = folder.elsewhere(cell)
@@ -79,6 +80,11 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
             for score in map(Score.from_dict, own):
                 yield {**head, "ipc": int(of_ipc), "tested_on": cell.source.name, "part": part,
                        "main": part == STUDENTS and score.measure == main, **_number(score, claim)}  # fmt: skip
+
+
+def _why(stated: dict[str, Any]) -> str | None:
+    """Why it is no theorem, in its statement's first words; None where it is one."""
+    return next(iter(stated.get("why") or PAPER_000.get(stated["guarantee"], ())), None)
 
 
 def _number(score: Score, claim: dict[str, Any]) -> dict[str, Any]:

@@ -72,9 +72,37 @@ def behind(results: pd.DataFrame) -> list[str]:
                 promise = part["guarantee"].iloc[0]
                 said.append(
                     f"{data}, IPC {ipc}, {words}: {method} ({reference}, ε = {epsilon:g} {promise}) is ahead of {home} "
-                    f"by {-gap.mean():.3f}{spread} over {len(both)} seeds."
+                    f"by {-gap.mean():.3f}{spread} over {len(both)} seed{'s' * (len(both) > 1)}."
                 )
     return said or [f"At equal ε and IPC {home} is ahead of every other method with an ε, wherever both were measured."]
+
+
+def in_markdown(study: str, finished: int, cells: int, results: pd.DataFrame) -> str:
+    """decide.md: the same as the page's first part, for whoever reads text."""
+    lines = [f"# Study {study}: which method when", "", f"{finished} of {cells} cells are in these tables; the numbers "
+             "are computed on patients and not covered by any guarantee.", ""]  # fmt: skip
+    lines += [f"- {sentence}" for sentence in behind(results)]
+    for table in decisions(results):
+        lines += ["", f"## {table.title}", "", table.about, "", f"| {' | '.join(table.columns)} |"]
+        lines += ["| --- " * len(table.columns) + "|"]
+        lines += [f"| {' | '.join(map(_written, row))} |" for row in table.rows]
+    told = promises(results)
+    if told:
+        lines += ["", "## What stands behind an ε that is no theorem of ours", "", *(f"- {line}" for line in told)]
+    return "\n".join(lines) + "\n"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, list):
+        return f"{value[0]:.3f} [{value[1]:.3f}, {value[2]:.3f}]"
+    return str(value)
+
+
+def promises(results: pd.DataFrame) -> list[str]:
+    """What stands behind an ε, or in its place, wherever that is no theorem of ours: a sentence a method."""
+    made = results[results["trained_on"].isin([CONDENSED, REFERENCE]) & results["why"].notna()]
+    told = made[["method", "guarantee", "why"]].drop_duplicates("method")
+    return [f"{method} ({guarantee}): {why}" for method, guarantee, why in told.itertuples(index=False)]
 
 
 def pictures(results: pd.DataFrame) -> Iterator[Figure]:
