@@ -194,7 +194,9 @@ def condense(
     if folder:
         context.progress(doing="writing", step=0, steps=2)
         with os_errors(where, "must be writable to the end", RunFolderError):
-            result.write(folder)
+            lacking = result.write(folder)
+        for line in lacking:
+            say_and_log(line)
         context.progress(doing="writing", step=1, steps=2)
         _report(folder, result, figures, say_and_log)
         context.progress(doing="writing", step=2, steps=2)

@@ -56,7 +56,7 @@ def init(
         typer.echo(f"open: {begun.problem}")
     if plan and begun.outcome:
         rows = len(frame) if not begun.person else int(frame[begun.person].nunique())
-        with console.progress("planning") as progress:
+        with console.progress() as progress:
             made = list(foresee(simulated(begun.schema, begun.outcome, about(rows)), ipc=ipc, threads=threads,
                                 progress=progress))  # fmt: skip
         console.out.print(bought_table(made, about(rows)))

@@ -117,7 +117,7 @@ def foresee(
 
     for k, epsilon in enumerate(epsilons):
         if progress is not None:
-            progress(step=k, steps=len(epsilons), doing=f"trying ε = {epsilon:g} (simulated)")
+            progress(doing="planning", step=k, steps=len(epsilons), note=f"trying ε = {epsilon:g} (simulated)")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DistcondenseWarning)
             result = condense(cohort, ipc=ipc, epsilon=epsilon, threads=threads)
@@ -126,4 +126,4 @@ def foresee(
         measure, best = ("", float("nan")) if full is None else (full.measure, full.value)
         yield Bought(epsilon, measure, best, None if result.privacy.answer or made is None else made.value)
     if progress is not None:
-        progress(step=len(epsilons), steps=len(epsilons), doing="simulated")
+        progress(doing="planning", step=len(epsilons), steps=len(epsilons))

@@ -141,9 +141,9 @@ class Result:
         self.write(folder)
         return folder.path
 
-    def write(self, folder: RunFolder) -> None:
-        """Fill a folder that is already this run's; run.json comes last and marks it finished."""
-        _write(folder, {TABLE: self}, self.internal)
+    def write(self, folder: RunFolder) -> list[str]:
+        """Fill a folder that is already this run's, run.json last, which marks it finished; what could not be made."""
+        return _write(folder, {TABLE: self}, self.internal)
 
 
 @dataclass(frozen=True)
@@ -191,9 +191,9 @@ class Results(Mapping[int, Result]):
         _write(folder, self._named(), record)
         return folder.path
 
-    def write(self, folder: RunFolder) -> None:
-        """Fill a folder that is already this run's."""
-        _write(folder, self._named(), self.internal)
+    def write(self, folder: RunFolder) -> list[str]:
+        """Fill a folder that is already this run's. What could not be made."""
+        return _write(folder, self._named(), self.internal)
 
     def _named(self) -> dict[str, Result]:
         return {name: self.sets[ipc] for ipc, name in table_names(self.sets).items()}
@@ -205,8 +205,8 @@ def _claimed(path: str | Path, identity: dict[str, Any], *, force: bool) -> RunF
     return folder
 
 
-def _write(folder: RunFolder, sets: Mapping[str, Result], record: dict[str, Any]) -> None:
-    """Tables by their names, all of one run."""
+def _write(folder: RunFolder, sets: Mapping[str, Result], record: dict[str, Any]) -> list[str]:
+    """Tables by their names, all of one run; what of the papers could not be made."""
     first = next(iter(sets.values()))
     if first.privacy.charged:
         counted = _bring_the_account(first, folder)
@@ -218,6 +218,7 @@ def _write(folder: RunFolder, sets: Mapping[str, Result], record: dict[str, Any]
     record = {**record, "warnings": [*record.get("warnings", ()), *failed]} if failed else record
     folder.write_release(lambda room: write_release(room, frames, first.schema.to_toml(), first.privacy, papers))
     folder.finish(record)
+    return failed
 
 
 def _papers(sets: Mapping[str, Result]) -> tuple[dict[str, str], list[str]]:
