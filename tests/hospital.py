@@ -25,7 +25,7 @@ def export(persons: int = 500, seed: int = 3) -> pd.DataFrame:
     crp = np.round(rng.gamma(1.5, 20, rows).clip(0.1, 400), 1)
     creatinine = rng.integers(40, 220, rows)
     risk = rng.choice(["low", "middle", "high"], rows)
-    logit = -3 + 0.03 * crp + 0.01 * (creatinine - 80) + 0.03 * (2019 - born - 50)
+    logit = -1 + 0.06 * (crp - 30) + 0.03 * (creatinine - 130) + 0.06 * (2019 - born - 60)
     died = np.where(rng.random(rows) < 1 / (1 + np.exp(-logit)), "yes", "no")
     crp_text = np.where(rng.random(rows) < 0.05, "?", crp.astype(str))
     return pd.DataFrame(
