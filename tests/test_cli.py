@@ -322,7 +322,10 @@ def test_a_setting_out_of_range_is_refused_and_nothing_is_written(
 def test_all_bad_settings_are_reported_at_once(call: Call, cohort: Path) -> None:
     answer = call("condense", cohort, *TARGET, *NOISY, "--delta", "2", "--ipc", "0", "--rho", "-1")
     refused(
-        answer, "delta: must be in (0, 1). Found 2.0", "ipc: must be between 1 and 2**31. Found 0", "rho: must be in"
+        answer,
+        "delta: must be in (0, 1). Found 2.0",
+        "ipc: must be between 1 and 1,000,000. Found 0",
+        "rho: must be in",
     )
 
 

@@ -274,6 +274,8 @@ class Column:
         elif self.low is not None and self.high is not None:
             if not self.low < self.high:
                 found.append(f"low must be below high. Found low = {self.low}, high = {self.high}")
+            elif self.whole and max(abs(self.low), abs(self.high)) > MAX_WHOLE:
+                found.append(f"bounds of whole numbers must lie within ±{MAX_WHOLE}")
             elif self.whole and math.ceil(self.low) > math.floor(self.high):
                 found.append(f"no whole number lies within the bounds. Found low = {self.low}, high = {self.high}")
         if self.spacing == "log" and self.low is None:

@@ -49,6 +49,7 @@ _HOMES = {  # name → module:object, in the order in which help lists them; the
     "psygentab": "distcondense.methods.psygentab:METHOD",
 }
 _LOADED: dict[str, Method] = {}
+MOST_IPC = 1_000_000  # more rows would be no condensed table, and memory could end after the budget is spent
 OLD_WORDS = {"mechanism": "method"}  # what a setting was called before
 
 
@@ -98,7 +99,8 @@ class Options:
     def problems(self) -> Iterator[SettingsError]:
         """Everything outside its range, and settings that contradict each other."""
         yield from self.need(len(self.ipcs) > 0, "ipc", "must name at least one number")
-        yield from self.need(all(1 <= ipc <= 2**31 for ipc in self.ipcs), "ipc", "must be between 1 and 2**31")
+        within = all(1 <= ipc <= MOST_IPC for ipc in self.ipcs)
+        yield from self.need(within, "ipc", f"must be between 1 and {MOST_IPC:,}")
         yield from self.need(len(set(self.ipcs)) == len(self.ipcs), "ipc", "must not repeat")
         yield from self.need(0 <= self.seed < 2**63, "seed", "must be in [0, 2**63)")
 

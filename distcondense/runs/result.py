@@ -20,7 +20,7 @@ from distcondense.data.dates import with_dates
 from distcondense.data.features import check_features
 from distcondense.data.ours import WEIGHT
 from distcondense.data.schema import Schema
-from distcondense.errors import RunFolderError, SettingsError
+from distcondense.errors import RunFolderError, SettingsError, UserError, brief
 from distcondense.outcomes.base import WEIGHTS, Kind, Labelled
 from distcondense.outside import parse_json
 from distcondense.privacy.accountant import advantage_with_earlier, unite, with_earlier
@@ -237,6 +237,18 @@ def _papers(sets: Mapping[str, Result]) -> tuple[dict[str, str], list[str]]:
 
 def read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
     """The sets of a finished run by their tables' names, from its folder."""
+    try:
+        return _read_back(folder, kind)
+    except UserError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OSError, StopIteration) as error:  # Arrow's are among them
+        raise RunFolderError(
+            f"run folder {brief(folder.path)}", "must hold what a finished run wrote", found=type(error).__name__,
+            fix="restore it from a backup, or condense again",
+        ) from None  # fmt: skip
+
+
+def _read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
     record, stated = (_read(path) for path in (folder.internal / "run.json", folder.release / STATEMENT))
     ipcs = [one["ipc"] for one in record.get("sets", [record])]
     privacy = statement_of_file(stated)

@@ -64,7 +64,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if event not in WATCHED or DISK is None or DISK.asleep:  # None: the interpreter is ending
         return
     place = arguments[0]
-    if not isinstance(place, str | bytes | os.PathLike) or DISK.folder not in os.fsdecode(place):
+    if not isinstance(place, str | bytes | os.PathLike) or DISK.folder not in os.path.abspath(os.fsdecode(place)):
         return
     if event != "open" or (isinstance(arguments[2], int) and arguments[2] & WRITING):
         DISK.touch()
@@ -126,7 +126,7 @@ def usable(room: Room, name: str) -> None:
     command = COMMANDS[name]
     if command[0] == "condense":
         run = room.path / "run"
-        if (run / "internal" / "run.json").exists():
+        if (run / "internal" / "run.json").exists() and not (run / "internal.coming").exists():
             if room.cli(*command, "--resume") != 2:
                 room.fault("half-written", "a finished run was resumed")
         elif room.cli(*command, "--resume") != 0:

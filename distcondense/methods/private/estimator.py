@@ -269,7 +269,7 @@ def _cohort(
 def _features(X: Any) -> pd.DataFrame:
     try:
         return pd.DataFrame(X).reset_index(drop=True)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, AttributeError):
         raise SettingsError(
             "X", "must be a table or a Cohort", found=f"a {type(X).__name__}", fix="give a pandas DataFrame"
         ) from None

@@ -74,18 +74,21 @@ class PublishedOptions(Options):
         names = [one for one in self.against if isinstance(one, str)]
         if (self.reference is not None and not self.against) or len(set(names)) < len(names):
             yield self.wrong("reference", "must name at least one, and none twice", ", ".join(names) or "nothing")
-        for name in ("epsilon", "sigma_base", "clip"):
+        yield from self.need(
+            self.epsilon is None or 0 < self.epsilon < float("inf"), "epsilon", "must be above 0 and finite"
+        )
+        for name in ("sigma_base", "clip"):  # beyond, rows overflow float32 or the account is a number nobody can write
             value = getattr(self, name)
-            yield from self.need(value is None or 0 < value < float("inf"), name, "must be above 0 and finite")
+            yield from self.need(value is None or 1e-6 <= value <= 1e6, name, "must be above 0, from 1e-6 to 1e6")
         yield from self.need(0 < self.positive_share < 1, "positive_share", "must be in (0, 1)")
         yield from self.need(0 < self.delta < 1, "delta", "must be in (0, 1)")
         yield from self.need(1 <= self.steps < 2**32, "steps", "must be at least 1")
-        yield from self.need(0 < self.learning_rate < float("inf"), "learning_rate", "must be above 0 and finite")
+        yield from self.need(0 < self.learning_rate <= 1e3, "learning_rate", "must be above 0, and at most 1000")
         yield from self.need(0 <= self.beta1 < 1, "beta1", "must be in [0, 1)")
         yield from self.need(0 <= self.beta2 < 1, "beta2", "must be in [0, 1)")
         yield from self.need(0 <= self.rho < 1, "rho", "must be in [0, 1)")
         low, high = self.perturbation
-        yield from self.need(0 < low <= high < float("inf"), "perturbation", "must be a finite range above 0")
+        yield from self.need(1e-6 <= low <= high <= 1e6, "perturbation", "must be a range from 1e-6 to 1e6")
         yield from self.need(self.strata >= 1, "strata", "must be at least 1")
         yield from self.need(
             self.evaluate_every is None or self.evaluate_every >= 1, "evaluate_every", "must be at least 1"
