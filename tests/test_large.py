@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from distcondense.methods.private.options import PrivateOptions
 from distcondense.privacy import noise
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.rows import Exact
 
 pytestmark = pytest.mark.filterwarnings("ignore:column who looks like an identifier")
 COINS = Coins(0.25, 2**90 + 3)
@@ -102,24 +104,25 @@ def told(exact: list[Any], gate: Any, public: Any) -> tuple[list[Any], Any]:
     return list(exact), [event.to_dict() | {"run": ""} for event in gate.ledger.events]
 
 
-def in_memory(exact: list[Any], cohort: Cohort, options: PrivateOptions) -> tuple[list[Any], Any]:
+def in_memory(
+    exact: list[Any], cohort: Cohort, options: PrivateOptions, ledger: Ledger | None = None
+) -> tuple[list[Any], Any]:
     public = public_side(cohort.facts, options)
-    return told(exact, open_gate(cohort, COINS.of(cohort).train, options, public, Ledger()), public)
+    return told(exact, open_gate(cohort, COINS.of(cohort).train, options, public, ledger or Ledger()), public)
 
 
 def in_batches(
-    exact: list[Any], table: LargeTable, options: PrivateOptions, threads: int = 1, memory: int | None = None
+    exact: list[Any], table: LargeTable, options: PrivateOptions, threads: int = 1, ledger: Ledger | None = None
 ) -> tuple[list[Any], Any]:
     public = public_side(table.facts, options)
     with shards.scratch(None) as place:
         rows = shards.opened(
-            table, public.cells, public.side.objective, COINS, public.rows_per_person, place, threads=threads,
-            memory=memory,
+            table, public.cells, public.side.objective, COINS, public.rows_per_person, place, threads=threads
         )  # fmt: skip
         assert oct(place.stat().st_mode)[-3:] == "700"
         gate = gate_over(
-            rows, names=[one.column.name for one in public.cells], budget=public.budget, ledger=Ledger(),
-            unit=public.unit, unlisted=[5],
+            rows, names=[one.column.name for one in public.cells], budget=public.budget,
+            ledger=ledger or Ledger(), unit=public.unit, unlisted=[5],
         )  # fmt: skip
         found = told(exact, gate, public)
     assert not place.exists()
@@ -237,6 +240,40 @@ def test_one_content_or_one_person_of_most_rows_is_taken_in_parts(exact: list[An
     for persons in (False, True):
         due = in_memory(exact, Cohort.from_frame(frame, **how(persons)), options)
         assert in_batches(exact, LargeTable.of(as_parquet(frame, tmp_path), **how(persons)), options) == due
+
+
+@pytest.mark.usefixtures("small")
+def test_a_driver_killed_between_ledger_and_answer_resumes_to_the_integers_and_the_ledger_of_memory(
+    exact: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in its seventh answer, entered and lost; the same in memory and in batches."""
+    frame, options, answer = patients(300), PrivateOptions(epsilon=2.0, rows_per_person=2), Exact.answer
+    found = []
+    for way in ("memory", "batches"):
+        left = [6]
+
+        def killed(self: Any, question: Any, limit: float, left: list[int] = left) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+            return answer(self, question, limit)
+
+        def run(path: Path = tmp_path / f"{way}.jsonl", way: str = way) -> Any:
+            ledger = Ledger(path, run="one")
+            if way == "memory":
+                return in_memory(exact, Cohort.from_frame(frame, **how(True)), options, ledger)
+            (tmp_path / "in").mkdir(exist_ok=True)
+            table = LargeTable.of(as_parquet(frame, tmp_path / "in"), **how(True))
+            return in_batches(exact, table, options, ledger=ledger)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Exact, "answer", killed)
+            with pytest.raises(KeyboardInterrupt):
+                run()
+        found.append((list(exact), run()))
+        assert len(found[-1][0]) == 6  # answers before the kill; the seventh stays paid for and is never asked
+    assert found[0] == found[1]
+    assert not list(Path(tempfile.gettempdir()).glob("distcondense-rows-*/shard-*"))
 
 
 @pytest.mark.usefixtures("small")
