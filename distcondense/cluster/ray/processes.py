@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from distcondense import kernels
@@ -51,16 +52,20 @@ def would_fail_again(error: BaseException) -> bool:
 
 
 def end_process(who: Identity) -> None:
-    """SIGKILL, by a task on the worker's node: a stopped process does not hear what Ray tells it."""
+    """End a stopped process, which does not hear what Ray tells it, by a task on its node; others end by themselves."""
     if who.host == socket.gethostname():
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(who.pid, signal.SIGKILL)
+        end_stopped(who.pid)
         return
     ray = load_ray()
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     there = NodeAffinitySchedulingStrategy(who.node, soft=False)
     with suppress(ray.exceptions.RayError):  # a node that is gone has no process left
-        ray.remote(os.kill).options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote(
-            who.pid, signal.SIGKILL
-        )
+        ray.remote(end_stopped).options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote(who.pid)
+
+
+def end_stopped(pid: int) -> None:
+    with suppress(OSError):
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state in "Tt":
+            os.kill(pid, signal.SIGKILL)
