@@ -16,7 +16,7 @@ from distcondense.data.ranges import RANGES, range_for, ranges_of
 from distcondense.data.schema import Column, Schema
 from distcondense.guide.asking import Nobody
 from distcondense.guide.begin import begin
-from distcondense.guide.foresight import about, foresee, simulated
+from distcondense.guide.foresight import FRESH, Bought, about, foresee, simulated, suggested
 from tests import hospital
 from tests.shell import Call, refused
 
@@ -162,7 +162,7 @@ SHAPE = Schema((
 )
 def test_a_simulated_table_has_the_declared_shape(outcome: dict[str, str]) -> None:
     cohort = simulated(SHAPE, outcome, 400)
-    assert len(cohort) == 400
+    assert len(cohort) == 400 + FRESH
     assert "ward" not in cohort.features
     assert cohort.outcome.kind.names == tuple(outcome.values())
     cohort.outcome.kind.check(cohort.outcome)
@@ -175,4 +175,12 @@ def test_the_plan_says_what_more_of_the_budget_buys() -> None:
     assert 0.6 < bought.full < 0.95
     assert bought.condensed is not None
     assert bought.loss == bought.full - bought.condensed
+    assert bought.loss < 0.15
     assert (about(1236), about(7), about(10**7)) == (1200, 7, 20_000)
+
+
+def test_the_command_takes_the_smallest_budget_that_loses_little() -> None:
+    tried = [Bought(e, "auroc", 0.8, made) for e, made in ((0.5, None), (1.0, 0.74), (2.5, 0.78), (5.0, 0.79))]
+    assert suggested(tried) == 2.5
+    assert suggested(tried[:2]) == 1.0
+    assert suggested(tried[:1]) == 1.0

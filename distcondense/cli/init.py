@@ -33,7 +33,7 @@ def init(
     from distcondense.data.tables import read_table
     from distcondense.guide.asking import Nobody, Terminal
     from distcondense.guide.begin import begin, summary
-    from distcondense.guide.foresight import about, foresee, simulated
+    from distcondense.guide.foresight import about, foresee, simulated, suggested
     from distcondense.report.first import begun_table, bought_table
     from distcondense.report.terminal import Console
     from distcondense.runs.files import write_text
@@ -54,11 +54,13 @@ def init(
         typer.echo(f'open: check every bound and category in {out}, then set origin = "declared"')
     if begun.problem:
         typer.echo(f"open: {begun.problem}")
+    epsilon = 1.0
     if plan and begun.outcome:
         rows = len(frame) if not begun.person else int(frame[begun.person].nunique())
         with console.progress() as progress:
             made = list(foresee(simulated(begun.schema, begun.outcome, about(rows)), ipc=ipc, threads=threads,
                                 progress=progress))  # fmt: skip
         console.out.print(bought_table(made, about(rows)))
+        epsilon = suggested(made)
     if begun.outcome:
-        typer.echo("next: " + shlex.join(begun.command(str(table), str(out), ipc=ipc)))
+        typer.echo("next: " + shlex.join(begun.command(str(table), str(out), epsilon=epsilon, ipc=ipc)))

@@ -7,7 +7,7 @@ clinical models rank patients (`STRENGTH`). Real columns may say more or less: t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,13 +18,17 @@ from distcondense.arrays import Floats
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import DistcondenseWarning
-from distcondense.evaluate.score import CONDENSED, FULL, Score, find
+from distcondense.evaluate.home import Home
+from distcondense.evaluate.quick import ways_to_train
+from distcondense.evaluate.score import CONDENSED, FULL
 
 EPSILONS = (0.5, 1.0, 2.5, 5.0)
 MOST_ROWS = 20_000
 MOVING = 5  # columns that move the outcome
 STRENGTH = 1.5  # standard deviations of its log odds
 SHARE = 0.3  # of rows have the outcome
+FRESH = 4000  # simulated rows that models are tested on
+SMALL = 0.03  # a loss that few will mind
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ def about(rows: int) -> int:
 
 
 def simulated(schema: Schema, outcome: Mapping[str, str], rows: int, seed: int = 0) -> Cohort:
-    """A table of the declared shape; columns whose categories nobody knows are left out."""
+    """A table of the declared shape, and `FRESH` more rows; columns whose categories nobody knows are left out."""
+    rows += FRESH
     rng = np.random.default_rng(seed)
     columns = [_known(c) for c in schema.columns if c.numeric or not c.unknown]
     features = [c for c in columns if c.name not in outcome.values()]
@@ -108,22 +113,39 @@ def _standard(values: Floats) -> Floats:
     return (values - values.mean()) / spread if spread > 0 else np.zeros(len(values))
 
 
+def _reached(home: Home, fresh: Cohort, threads: int) -> dict[str, float]:
+    """The main measure of models of all rows and of the condensed ones, where there are any."""
+    due, found = home.kind.in_unit(fresh.outcome, home.unit), dict[str, float]()
+    for way in ways_to_train(home, seed=0, threads=threads):
+        if way.name in (FULL, CONDENSED):
+            model = way.fit()
+            found[way.name] = home.kind.score(model.link, model.scores(way.codec.encode(fresh.features)), due)
+    return found
+
+
+def suggested(bought: Sequence[Bought]) -> float:
+    """The smallest ε whose loss is small, else the one that lost least; 1 where nothing answered."""
+    answered = [one for one in bought if one.loss is not None]
+    small = [one.epsilon for one in answered if one.loss is not None and one.loss < SMALL]
+    return min(small) if small else max(answered, key=lambda one: one.condensed or 0.0).epsilon if answered else 1.0
+
+
 def foresee(
     cohort: Cohort, *, epsilons: tuple[float, ...] = EPSILONS, ipc: int = 100, threads: int | None = None,
     progress: Callable[..., None] | None = None,
 ) -> Iterator[Bought]:  # fmt: skip
-    """Condense the simulated table at each ε and compare what models of it reach."""
-    from distcondense.api import condense
+    """Condense the simulated table but for its last `FRESH` rows at each ε, and test models of both on these."""
+    from distcondense.api import available_threads, condense
 
+    threads = available_threads() if threads is None else threads
+    table, fresh = (cohort.take(rows) for rows in np.split(np.arange(len(cohort)), [len(cohort) - FRESH]))
     for k, epsilon in enumerate(epsilons):
         if progress is not None:
             progress(doing="planning", step=k, steps=len(epsilons), note=f"trying ε = {epsilon:g} (simulated)")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DistcondenseWarning)
-            result = condense(cohort, ipc=ipc, epsilon=epsilon, threads=threads)
-        scores = [Score.from_dict(one) for one in result.record["scores"]]
-        full, made = find(scores, FULL), find(scores, CONDENSED)
-        measure, best = ("", float("nan")) if full is None else (full.measure, full.value)
-        yield Bought(epsilon, measure, best, None if result.privacy.answer or made is None else made.value)
+            result = condense(table, ipc=ipc, epsilon=epsilon, threads=threads)
+            found = _reached(Home.of_result(table, result), fresh, threads)
+        yield Bought(epsilon, result.kind.measures[0], found[FULL], found.get(CONDENSED))
     if progress is not None:
         progress(doing="planning", step=len(epsilons), steps=len(epsilons))

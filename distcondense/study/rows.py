@@ -57,7 +57,7 @@ def _rows(source: Source, endpoint: Endpoint) -> pd.DataFrame:
         in_file = {new: old for old, new in source.rename.items()}
         goal, schema, person = endpoint.goal.renamed(in_file), source.schema, source.person_id
         if schema is not None:
-            columns = tuple(replace(c, name=in_file.get(c.name, c.name)) for c in schema.columns)
+            columns = tuple(replace(c, name=in_file.get(c.name, c.name)) for c in (*schema.columns, *schema.ignored))
             schema = Schema(columns, schema.origin)
         frame = read_csv_cells(
             source.path, schema, kind=kind_of(goal, schema),
