@@ -32,7 +32,5 @@ def bought_table(bought: Sequence[Any], rows: int) -> Table:
     for one in bought:
         made = ("no answer", "—") if one.condensed is None else (f"{one.condensed:.3f}", f"{one.loss:.3f}")
         table.add_row(f"{one.epsilon:g}", f"{one.full:.3f}", *made)
-    table.caption = (
-        "A guide and no promise: real columns may say more about the outcome, or less. No patient was read for it."
-    )
+    table.caption = "A guide and no promise: real columns may say more of the outcome, or less. Read off no patient."
     return table
