@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import socket
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distcondense.data import tables
 from distcondense.data.cohort import Cohort
 from distcondense.data.reading import read_csv_cells
 from distcondense.data.schema import Column, Schema
@@ -241,6 +243,16 @@ def test_a_written_number_is_read_as_itself(value: float) -> None:
 )
 def test_a_text_that_is_no_finite_number_stays_a_text(text: str) -> None:
     assert read_cell(text) == text
+
+
+def test_a_store_that_does_not_answer_is_refused_and_not_waited_for(monkeypatch):
+    """A socket that listens and says nothing stands for a store whose network is gone."""
+    monkeypatch.setattr(tables, "PATIENCE", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        uri = f"s3://me:secret@bucket/t.csv?scheme=http&region=x&endpoint_override=127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(CohortError, match=r"t\.csv.*no answer in 0\.3 seconds") as refusal:
+            read_table(uri)
+    assert "secret" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet", "feather"])

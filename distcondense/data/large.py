@@ -29,7 +29,7 @@ from distcondense.data.features import some_names
 from distcondense.data.outcome import Goal
 from distcondense.data.persons import Coins, digests
 from distcondense.data.roles import ROLES
-from distcondense.data.tables import as_frame, is_csv, is_uri, table_name
+from distcondense.data.tables import answered, as_frame, is_csv, is_uri, table_name
 from distcondense.errors import CohortError, DistcondenseWarning, SchemaError
 
 BATCH_ROWS = 2**17  # read at a time
@@ -280,8 +280,9 @@ def _files(path: str) -> tuple[tuple[str, int, int], ...]:
 
     what = f"table {table_name(path)}"
     try:
-        system, root = fs.FileSystem.from_uri(path) if is_uri(path) else (fs.LocalFileSystem(), os.path.abspath(path))
-        info = system.get_file_info(root)
+        local = (fs.LocalFileSystem(), os.path.abspath(path))
+        system, root = answered(lambda: fs.FileSystem.from_uri(path)) if is_uri(path) else local
+        info = answered(lambda: system.get_file_info(root))
         if info.type == fs.FileType.Directory:
             found = [one for one in system.get_file_info(fs.FileSelector(root, recursive=True)) if one.is_file]
         else:

@@ -13,10 +13,12 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -26,12 +28,15 @@ from distcondense.errors import CohortError, DistcondenseWarning, brief, os_erro
 
 # "None" is not here: in hospital extracts it is often an answer ("None" = test not done), not a hole.
 MISSING_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+PATIENCE = 10.0  # seconds until a store must have said something
+PART = 16 * 2**20  # bytes that are asked of it at once
 READABLE = ".csv, .csv.gz, .parquet, .feather, .arrow"
 NOT_A_NUMBER = "text"  # stands for a cell that is refused; no reader takes it for a number
 _FINITE = re.compile(r"[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[ \t]*")
 _INFINITE = re.compile(r"[ \t]*[+-]?inf(inity)?[ \t]*", re.IGNORECASE)
 _THOUSANDS = re.compile(r"[ \t]*[+-]?[1-9][0-9]{0,2},[0-9]{3}[ \t]*")  # 1,234: or is it 1.234?
 _WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,400}[ \t]*")
+T = TypeVar("T")
 _HOW = "distcondense_read_as"
 _YES_NO = {word: value for value in (True, False) for word in (str(value), str(value).lower(), str(value).upper())}
 
@@ -179,20 +184,47 @@ def at_uri(uri: str, what: str) -> Path | bytes:
     """What lies at a URI, in memory: patients are not copied to this machine's disk."""
     from pyarrow import fs
 
+    parts: list[bytes] = []
     try:
-        system, path = fs.FileSystem.from_uri(uri)
+        system, path = answered(lambda: fs.FileSystem.from_uri(uri))
         if isinstance(system, fs.LocalFileSystem):
             return Path(path)
-        with system.open_input_stream(path, compression=None) as stream:
-            data = bytes(stream.read())
+        with answered(lambda: system.open_input_stream(path, compression=None)) as stream:
+            while part := answered(lambda: bytes(stream.read(PART))):
+                parts.append(part)
+    except TimeoutError:
+        raise CohortError(
+            what, "must be where its URI says", found=f"no answer in {PATIENCE:g} seconds",
+            fix="check the address and the network, or copy the table to this machine",
+        ) from None  # fmt: skip
     except Exception as error:  # each store has its own errors, and their texts may hold credentials
         raise CohortError(
             what, "must be readable at its URI", found=type(error).__name__,
             fix="check the URI and this machine's credentials; file://, s3://, gs://, abfs:// and hdfs:// are known",
         ) from None  # fmt: skip
-    if not data:
+    if not parts:
         raise CohortError(what, "must have a header and rows", found="an empty file", fix="check the export")
-    return data
+    return b"".join(parts)
+
+
+def answered(ask: Callable[[], T]) -> T:
+    """What a store answers, or TimeoutError: its own patience may be many minutes, and nothing can interrupt it."""
+    found: Queue[tuple[bool, Any]] = Queue()
+
+    def run() -> None:
+        try:
+            found.put((True, ask()))
+        except BaseException as error:
+            found.put((False, error))
+
+    Thread(target=run, daemon=True).start()
+    try:
+        good, value = found.get(timeout=PATIENCE)
+    except Empty:
+        raise TimeoutError from None
+    if not good:
+        raise value
+    return value  # type: ignore[no-any-return]
 
 
 def _read_parquet(source: Path | bytes) -> pd.DataFrame:
