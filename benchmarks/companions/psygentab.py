@@ -233,8 +233,12 @@ def page(said: dict[str, Any], records: list[dict[str, Any]]) -> str:
             cells = [spread(own[c]) if c in own and own[c].notna().any() else "" for c in columns]
             kinds = own["guarantee"].dropna().unique() if "guarantee" in own else ()
             words = f"{way} ({kinds[0]})" if way == "private" and len(kinds) else way
+            if (own.get("rows", pd.Series([1])) == 0).all():
+                words += ": no answer at this ε"
             lines.append(f"| {name} | {words} | {' | '.join(cells)} |")
-        yard = [spread(here[f"{c} of real rows"]) if f"{c} of real rows" in here else "" for c in columns[:2]]
+        alike = here[here["way"] != "private"]  # which has a split of its own
+        yard = [spread(alike.groupby("seed")[f"{c} of real rows"].mean()) if f"{c} of real rows" in here else ""
+                for c in columns[:2]]  # fmt: skip
         lines.append(f"| {name} | yardstick: as many real rows (U), held-out rows (P) | {' | '.join(yard)} | | | | | |")
     return "\n".join(lines)
 
@@ -242,7 +246,8 @@ def page(said: dict[str, Any], records: list[dict[str, Any]]) -> str:
 def spread(values: pd.Series[Any]) -> str:
     numbers = values.dropna().astype(float)
     digits = 0 if numbers.mean() > 2 else 3
-    return f"{numbers.mean():.{digits}f} ± {numbers.std(ddof=1) if len(numbers) > 1 else 0:.{digits}f}"
+    apart = f" ± {numbers.std(ddof=1):.{digits}f}" if len(numbers) > 1 else ""
+    return f"{numbers.mean():.{digits}f}{apart}"
 
 
 if __name__ == "__main__":
