@@ -76,6 +76,8 @@ def need(value: Any, kinds: Any, what: str, words: str, fix: str = "") -> None:
         raise SettingsError(what, f"must be {words}", found=f"a {type(value).__name__}", fix=fix or "see help()")
 
 
+UNANSWERED = "waits for a store"  # name of a thread that nothing can interrupt: whoever leaves must not wait for it
+
 # -- what the operating system says -----------------------------------------------------------------------------------
 
 _ROOM = "make room, then go on with the same command and --resume: what is finished is kept"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections.abc import Callable
 from decimal import Decimal
@@ -16,12 +18,16 @@ import distcondense as dc
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SchemaError, UserError
 from distcondense.outside import MOST_DEPTH, OutsideError, parse_json, parse_toml
+from distcondense.privacy.binding import digest_of
+from distcondense.privacy.verify import statement_of_file
+from distcondense.runs.release import verify_release
 from tests.fuzz.__main__ import fuzz
+from tests.fuzz.statements import releases
 from tests.shell import TARGET, Call, files, refused, write
 from tests.tiny import BINARY, SCHEMA, patients
 
 SEED = 20261117
-SHORT = {"csv": 60, "frames": 60, "schemas": 60, "options": 12, "studies": 15, "api": 40}
+SHORT = {"csv": 60, "frames": 60, "schemas": 60, "options": 12, "studies": 15, "api": 40, "statements": 25}
 
 
 @pytest.mark.parametrize("way", SHORT)
@@ -59,6 +65,48 @@ def test_bounds_that_no_array_holds_are_refused_with_the_schema(kind: Any) -> No
     for bound in (1e20, 1e308, -1e308, 10**5000, np.inf, 1j, np.timedelta64(1)):
         with pytest.raises(SchemaError, match="must be a number within"):
             Schema((Column("a", kind, low=0, high=bound),))
+
+
+# -- statements -------------------------------------------------------------------------------------------------------
+
+
+def _published(stated: dict[str, Any], **changes: Any) -> None:
+    stated["parameters"].update(changes)
+
+
+FORGED: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
+    "no steps": ("published", lambda stated: stated.update(ledger=[])),
+    "steps below none": ("published", lambda stated: stated["ledger"][0].update(count=-4)),
+    "steps without end": ("published", lambda stated: stated["ledger"][0].update(count=10**12)),
+    "nobody sampled": ("published", lambda stated: _published(stated, sampling_rate=0)),
+    "a smaller ε": ("published", lambda stated: stated.update(epsilon=0.0001)),
+    "an earlier step": ("published", lambda stated: _published(stated, released_step=1)),
+    "a sum in words": ("private", lambda stated: stated.update(epsilon_with_earlier_runs="tiny")),
+    "another μ": ("private", lambda stated: _published(stated, mu=0.01)),
+    "a nested parameter": ("private", lambda stated: _published(stated, accounting={"a": 1})),
+}
+
+
+def accepted(release: Path) -> bool:
+    try:
+        return verify_release(release).holds
+    except UserError:
+        return False
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_statement_forged_with_its_sentence_and_digest_does_not_verify(tmp_path: Path, name: str) -> None:
+    method, forge = FORGED[name]
+    for file, content in releases()[method].items():
+        (tmp_path / file).write_bytes(content)
+    assert accepted(tmp_path)
+    stated = json.loads((tmp_path / "privacy.json").read_bytes())
+    forge(stated)
+    with contextlib.suppress(Exception):  # a forger who cannot write the sentence leaves the old one
+        stated["statement"] = statement_of_file(stated).paragraph()
+    stated["digest"] = digest_of(stated)
+    (tmp_path / "privacy.json").write_text(json.dumps(stated))
+    assert not accepted(tmp_path)
 
 
 # -- targets and folders ----------------------------------------------------------------------------------------------

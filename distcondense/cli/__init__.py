@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import warnings
 from typing import Annotated
 
@@ -16,7 +17,7 @@ import typer
 from distcondense import __version__
 from distcondense.cli import attack, bench, condense, demo, evaluate, init, privacy, schema, study, submit
 from distcondense.cli.common import app, with_address
-from distcondense.errors import DistcondenseWarning, UserError, os_errors
+from distcondense.errors import UNANSWERED, DistcondenseWarning, UserError, os_errors
 
 __all__ = [
     "app",
@@ -49,6 +50,14 @@ def _root(
     pass
 
 
+def _leave_at_once(code: int) -> None:
+    """Where a store has not answered: its library would wait minutes for it before it lets the process end."""
+    if any(thread.name == UNANSWERED for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def main() -> None:
     """Run the command line; the user's mistakes become one message and exit code 2."""
     # threads of XGBoost that spin while they wait take a hundred times as long where others want the cores too
@@ -63,6 +72,7 @@ def main() -> None:
             app()
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
+        _leave_at_once(2)
         sys.exit(2)
     except SystemExit as done:
         if done.code == 130:  # typer's own answer to Ctrl-C

@@ -14,7 +14,7 @@ from distcondense.errors import SettingsError
 
 @app.command("init")
 def init(
-    table: Annotated[Path, typer.Argument(help="The table to begin with.")],
+    table: Annotated[str, typer.Argument(help="The table to begin with, a path or URI.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the schema is written.")] = Path("schema.toml"),
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: write a draft, list what is open.")] = False,
     plan: Annotated[bool, typer.Option("--plan/--no-plan", help="Try what ε buys on a simulated table.")] = True,
@@ -30,7 +30,7 @@ def init(
     import sys
 
     from distcondense.data.dialect import Dialect
-    from distcondense.data.tables import read_table
+    from distcondense.data.tables import read_table, table_name
     from distcondense.guide.asking import Nobody, Terminal
     from distcondense.guide.begin import begin, summary
     from distcondense.guide.foresight import about, foresee, simulated, suggested
@@ -46,7 +46,7 @@ def init(
     begun = begin(frame, ask, declared=asked)
     write_text(out, begun.to_toml())
     console = Console()
-    console.out.print(begun_table(table.name, summary(begun)))
+    console.out.print(begun_table(table_name(table), summary(begun)))
     console.say(f"written: {out}")
     for line in ask.open if isinstance(ask, Nobody) else ():
         typer.echo(f"open: {line}")
@@ -63,4 +63,4 @@ def init(
         console.out.print(bought_table(made, about(rows)))
         epsilon = suggested(made)
     if begun.outcome:
-        typer.echo("next: " + shlex.join(begun.command(str(table), str(out), epsilon=epsilon, ipc=ipc)))
+        typer.echo("next: " + shlex.join(begun.command(table, str(out), epsilon=epsilon, ipc=ipc)))

@@ -14,7 +14,7 @@ from distcondense.errors import SettingsError
 
 @schema_app.command("infer")
 def schema_infer(
-    table: Annotated[Path, typer.Argument(help="The table to look at.")],
+    table: Annotated[str, typer.Argument(help="The table to look at, a path or URI.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write it; printed if not said.")] = None,
     force: Force = False,
     missing_marker: Marker = None,
@@ -47,7 +47,7 @@ def schema_infer(
 @schema_app.command("check")
 def schema_check(
     schema: Annotated[Path, typer.Argument(help="The schema file.")],
-    table: Annotated[Path | None, typer.Argument(help="A table that should fit it.")] = None,
+    table: Annotated[str | None, typer.Argument(help="A table that should fit it, a path or URI.")] = None,
     missing_marker: Marker = None,
     separator: Separator = None,
     encoding: Encoding = None,
@@ -64,7 +64,7 @@ def schema_check(
     from distcondense.data.reading import read_csv_cells
     from distcondense.data.rules import Rules
     from distcondense.data.schema import Schema
-    from distcondense.data.tables import is_csv, read_table
+    from distcondense.data.tables import is_csv, read_table, table_name
     from distcondense.errors import CohortError
 
     known = Schema.from_toml(schema)
@@ -77,13 +77,15 @@ def schema_check(
         refuse_ours(set(frame.columns).difference(c.name for c in known.added))  # a release fits its own schema
         absent = [n for n in known.in_table if n not in frame]
         if absent:
-            raise CohortError(f"table {table.name}", "must have every column of the schema",
+            raise CohortError(f"table {table_name(table)}", "must have every column of the schema",
                               found=f"{len(absent)} missing: {', '.join(map(repr, absent[:8]))}",
                               fix="add the columns or take them out of the schema")  # fmt: skip
         frame = with_computed(frame, known)
         for hint in hints(frame, known):
             typer.echo(f"hint: {hint}", err=True)
         broken = rules.broken(check_features(frame, known))
-    typer.echo(f"{schema}: {len(known.columns)} columns, {known.origin}" + (f"; {table} fits" if table else ""))
+    typer.echo(
+        f"{schema}: {len(known.columns)} columns, {known.origin}" + (f"; {table_name(table)} fits" if table else "")
+    )
     for rule, rows in broken:
         typer.echo(f"  {rule.words}: broken in {rows} of {len(frame)} rows")

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from distcondense.data.dialect import COMMA, EITHER, POINT, SEPARATORS, Dialect, Taken, check_header, pointed, taken
-from distcondense.errors import CohortError, DistcondenseWarning, brief, os_errors, refuse_os
+from distcondense.errors import UNANSWERED, CohortError, DistcondenseWarning, brief, os_errors, refuse_os
 
 # "None" is not here: in hospital extracts it is often an answer ("None" = test not done), not a hole.
 MISSING_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
@@ -217,7 +217,7 @@ def answered(ask: Callable[[], T]) -> T:
         except BaseException as error:
             found.put((False, error))
 
-    Thread(target=run, daemon=True).start()
+    Thread(target=run, daemon=True, name=UNANSWERED).start()
     try:
         good, value = found.get(timeout=PATIENCE)
     except Empty:
