@@ -114,7 +114,7 @@ def test_a_pair_of_files_differs_by_the_lines_of_one_person_who_stands_first():
 
 
 def test_traces_show_tables_statements_schemas_and_texts():
-    csv = b"age,site,weight\n10,A,1.5\n30,B,0.5\n"
+    csv = b"age,site,distcondense_weight\n10,A,1.5\n30,B,0.5\n"
     found = traces.traces_of(
         {
             "condensed.csv": csv,
@@ -215,7 +215,7 @@ def drawn_until_both_parts_have_cases(patch):
 
 def by_the_public_seed_and_the_place(patch):
     honest = Coins.of
-    patch.setattr(Coins, "of", lambda self, cohort: honest(dataclasses.replace(self, entropy=0, keyed=False), cohort))
+    patch.setattr(Coins, "of", lambda self, cohort: honest(dataclasses.replace(self, entropy=0, way="place"), cohort))
 
 
 # releases

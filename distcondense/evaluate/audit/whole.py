@@ -167,7 +167,7 @@ class Way:
         identity = {"method": self.method.name, "options": settings.to_dict(), "data": cohort.fingerprint()}
         folder.claim(identity, resume=False, force=False)
         if answers is not None:
-            for file in (answers.ledger, answers.ledger.with_suffix(".answers")):
+            for file in (answers.ledger, answers.ledger.with_suffix(".answers"), answers.internal / "holdout.json"):
                 shutil.copy(file, folder.internal / file.name)
         run = folder.run if answers is None else answers.run
         with warnings.catch_warnings():
