@@ -460,7 +460,7 @@ def test_a_class_with_no_rows_raises_nothing_and_ends_without_an_answer(value, t
     assert len(result.frame) == 0
     assert "NO ANSWER" in result.privacy.paragraph()
     assert result.privacy.epsilon <= 4.0
-    assert len(pd.read_parquet(tmp_path / "run" / "release" / "condensed.parquet")) == 0
+    assert not list((tmp_path / "run/release").glob("condensed*"))
     assert verify(tmp_path / "run").holds
 
 
