@@ -36,8 +36,9 @@ def init(
     from distcondense.guide.foresight import about, foresee, simulated, suggested
     from distcondense.report.first import begun_table, bought_table
     from distcondense.report.terminal import Console
-    from distcondense.runs.files import write_text
+    from distcondense.runs.files import refuse_target, write_text
 
+    refuse_target(out)
     if out.exists() and not force:
         raise SettingsError(f"schema file {out}", "exists already", found="a file", fix="--force to replace it")
     frame = read_table(table, dialect=Dialect(**written(separator, encoding, decimal)), **markers(missing_marker))

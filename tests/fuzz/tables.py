@@ -104,7 +104,9 @@ def _read(room: Room, path: Path) -> None:
         return
     options = [word for key, value in written.items() for word in (f"--{key}", value)]
     room.write("schema.toml", SCHEMA.to_toml())
-    if turn < 0.95:
+    if turn < 0.88:
+        room.cli("init", path.name, "--yes", "--no-plan", "--force", *options, shown=True)
+    elif turn < 0.95:
         room.cli("schema", "infer", path.name, *options, shown=True)
     else:
         room.cli("schema", "check", "schema.toml", path.name, *options)
