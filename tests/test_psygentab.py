@@ -376,7 +376,7 @@ def test_the_private_sampler_has_its_own_guarantee_by_two_accountants_and_resume
     assert verify(tmp_path / "run").holds
     asked = [event.to_dict() for event in planned(method_named("psygentab"), large.facts, PsygentabOptions(
         sampler="private", epsilon=8.0, ipc=12))]  # fmt: skip
-    assert len(asked) == len(privacy.ledger)
+    assert 0 < len(privacy.ledger) <= len(asked)  # pairs are left out where the noisy count of rows is too small
     assert json.loads((tmp_path / "run/internal/run.json").read_text())["settings"]["epsilon_end_to_end"] == 8.0
     first = (tmp_path / "run/release/condensed.csv").read_bytes()
     (tmp_path / "run/internal/run.json").unlink()  # as if killed before the last file
