@@ -339,7 +339,7 @@ def from_result(pair: Pair, rows: list[Row], room: Path) -> Home:
         privacy = Privacy("none", "published", None, None, "none", "none")
         frame = pd.DataFrame({name: few.features[name].astype(object) for name in few.features})
         pair.choice["result"] = Result(
-            table_of(frame, kind, labelled), cohort.schema, kind=kind, privacy=privacy, internal=record
+            table_of(frame, cohort.schema, kind, labelled), cohort.schema, kind=kind, privacy=privacy, internal=record
         )
     return Home.of_result(cohort, pair.choice["result"])
 

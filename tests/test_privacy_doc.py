@@ -33,7 +33,10 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "privacy.md"
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 NO_TEST = "a benchmark, no test"
-FOR_USERS = {"evaluation.md", "schema.md"}  # how to write something, not how it is made
+# how to use something, or what was measured, not how it is made
+FOR_USERS = {
+    "custodian.md", "evaluation.md", "method.md", "operator.md", "recipient.md", "results.md", "schema.md",
+}  # fmt: skip
 # whose constants the document lists, because they shape what is asked of patients …
 MODELLING = (
     "distcondense/data/cells.py",

@@ -171,7 +171,7 @@ def test_the_demo_as_json_is_one_object_and_can_be_asked_for_one_method(
         privacy = demo.read(out.parent.name, method, "release/privacy.json")
         return SimpleNamespace(
             privacy=SimpleNamespace(
-                to_dict=lambda: privacy, paragraph=lambda: "", sentence=lambda: "", guarantee=privacy["guarantee"]
+                to_dict=lambda: privacy, sentence=lambda: "", guarantee=privacy["guarantee"], answer=privacy["answer"]
             ),
             internal=demo.read(out.parent.name, method, "internal/run.json"),
         )

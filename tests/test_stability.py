@@ -5,6 +5,7 @@ First each hole that a review found, then the property, for every way in (`bench
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -378,10 +379,10 @@ def test_a_draft_never_lists_identifiers(what: str) -> None:
     values = [str(value) for value in IDENTIFIERS[what]]
     draft = Schema.infer(pd.DataFrame({"x": np.arange(float(len(values))), "code": values}))
     assert draft.names == ["x"]
-    (note,) = draft.notes
-    assert "code" in note
-    assert str(len(set(values))) in note
     text = draft.to_toml()
+    left_out = tomllib.loads(text)["columns"]["code"]
+    assert left_out["kind"] == "ignore"
+    assert left_out["reason"].startswith("dates:" if what == "dates" else f"{len(set(values))} different values")
     assert not any(value in text for value in values)
     with pytest.raises(SchemaError, match="no column is left"):
         Schema.infer(pd.DataFrame({"code": values}))
@@ -401,7 +402,7 @@ def test_a_checked_list_is_named_on_the_command_line(call: Call) -> None:
     assert (answer.code, Path("run").exists()) == (2, False)
     assert "--categories-checked code" in answer.err
     assert "AX-" not in answer.err
-    assert call(*how, "--categories-checked", "code").code == 0
+    assert call(*how, "--categories-checked", "code").code in (0, 3)  # not refused: answered, or too little to tell
 
 
 # -- the property -----------------------------------------------------------------------------------------------------

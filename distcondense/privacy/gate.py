@@ -344,6 +344,8 @@ class PrivateTable:
         _check_mu(mu)
         limit = noise.GRID * mu
         _check_account(noise.gaussian_rho(limit, noise.GRID), mu**2 / 2)
+        if cells > CELLS_MAX:  # more than an event can hold, let alone memory
+            raise _too_many(query, cells, self.spent().cells_left)
         names = tuple(self.names[column] for column in columns)
         event = Event(
             "gaussian", query, names, cells, float(mu), 1, noise_at_1, noise_at_1 / mu, by=by, unit=_BEHIND[self].unit
@@ -395,10 +397,7 @@ class PrivateTable:
                 )  # fmt: skip
             return
         if event.cells > spent.cells_left:
-            raise BudgetError(
-                event.words, f"must stay within {CELLS_MAX} released cells in all",
-                found=f"{event.cells} asked, {spent.cells_left} left", fix="use fewer bins or fewer columns at a time",
-            )  # fmt: skip
+            raise _too_many(event.words, event.cells, spent.cells_left)
         if spent.mu**2 + event.cost**2 > budget.mu**2 * (1 + TOLERANCE):
             raise BudgetError(
                 event.words, "must stay within the privacy budget",
@@ -484,6 +483,13 @@ def gate_over(
 
 
 # ---- checks: of shapes and kinds, never of values ------------------------------------------------------------
+
+
+def _too_many(words: str, asked: int, left: int) -> BudgetError:
+    return BudgetError(
+        words, f"must stay within {CELLS_MAX} released cells in all", found=f"{asked} asked, {left} left",
+        fix="use fewer bins or fewer columns at a time",
+    )  # fmt: skip
 
 
 def _check_mu(mu: float) -> None:
