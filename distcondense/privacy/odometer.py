@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from distcondense.errors import BudgetError, RunFolderError, SettingsError, UserError, need
+from distcondense.errors import BudgetError, RunFolderError, SettingsError, UserError, brief, need
 from distcondense.outside import parse_json
 from distcondense.privacy.accountant import NoSum, membership_advantage, together
 from distcondense.privacy.budget import check_budget
@@ -136,9 +136,9 @@ class Odometer:
                 _what(self.path), "must exist", found="no such file",
                 fix=f"check the path, or begin one: distcondense privacy ledger {self.path} --create",
             ) from None  # fmt: skip
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a name that no disk can hold
             raise RunFolderError(
-                _what(self.path), "must be a readable file", found=type(error).__name__, fix="check the path"
+                brief(_what(self.path)), "must be a readable file", found=type(error).__name__, fix="check the path"
             ) from None
         return _account(_lines(content, self.path), self.path)
 
