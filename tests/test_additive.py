@@ -17,6 +17,7 @@ import distcondense as dc
 from distcondense.data.cells import FINE, Cells, public_cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
+from distcondense.data.features import check_features
 from distcondense.data.outcome import Outcome
 from distcondense.data.persons import Coins, Split
 from distcondense.data.schema import Column, Schema
@@ -501,7 +502,7 @@ class Trap:
 def cohorts(rows: int, kind: Kind) -> tuple[Cohort, Cohort]:
     """A cohort, and the same with a trap in place of everything that belongs to patients."""
     frame, real = simulated(rows)
-    cohort = Cohort(frame, FEATURES, outcome_of(kind, real), person=np.arange(rows) // 2)
+    cohort = Cohort(check_features(frame, FEATURES), FEATURES, outcome_of(kind, real), person=np.arange(rows) // 2)
     trap: Any = Trap()
     return cohort, Cohort(trap, FEATURES, Outcome(kind, trap), person=trap)
 

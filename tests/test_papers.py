@@ -188,7 +188,7 @@ def alike(found: Any, due: Any) -> bool:
         return due is None or due is pd.NA or (isinstance(due, float) and math.isnan(due))
     if isinstance(found, bool) or isinstance(due, str) or not isinstance(found, int | float | np.number):
         return str(found) == str(due)
-    return due is not None and due is not pd.NA and math.isclose(float(found), float(due), rel_tol=1e-14)
+    return due is not None and due is not pd.NA and math.isclose(float(found), float(due), rel_tol=1e-12, abs_tol=1e-15)
 
 
 def misread_columns(columns: dict[str, list[Any]], frame: pd.DataFrame) -> set[str]:

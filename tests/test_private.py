@@ -336,7 +336,8 @@ def test_nothing_in_the_release_depends_on_the_number_of_rows_but_through_the_ga
         "rows_noisy_estimate", "group_shares_noisy_estimate",
     ]  # fmt: skip
     assert sorted(path.name for path in (tmp_path / "run" / "release").iterdir()) == [
-        "condensed.csv", "condensed.parquet", "privacy.json", "report.html", "schema.toml",
+        "README.md", "condensed.csv", "condensed.parquet", "datasheet.md", "model.svg", "privacy.json", "report.html",
+        "schema.toml",
     ]  # fmt: skip
 
 

@@ -173,7 +173,8 @@ def test_few_training_rows_of_the_rarer_class_are_a_warning():
 def test_the_run_folder_has_two_rooms_and_no_patient_number_in_release(binary, tmp_path):
     result = quick(binary, out=tmp_path / "run", noise=True, epsilon=2.5)
     release = sorted(p.name for p in (tmp_path / "run/release").iterdir())
-    assert release == ["condensed.csv", "condensed.parquet", "privacy.json", "report.html", "schema.toml"]
+    papers = ["README.md", "datasheet.md", "privacy.json", "report.html", "schema.toml"]
+    assert release == sorted(["condensed.csv", "condensed.parquet", *papers])
     run = json.loads((tmp_path / "run/internal/run.json").read_text())
     assert {"settings", "seeds_policy", "versions", "timings_seconds", "history", "scores"} <= set(run)
     scores = [Score.from_dict(score) for score in run["scores"]]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from distcondense.arrays import Flags, Index, Marks
 from distcondense.data.cells import Cells
 from distcondense.data.coding import Coded
-from distcondense.data.persons import Coins, Ranks, ordered
+from distcondense.data.persons import Coins, Ranks, numbered, ordered
 from distcondense.errors import RunFolderError
 from distcondense.privacy.rows import Kept
 
@@ -63,7 +63,7 @@ class Layout:
     @property
     def record(self) -> np.dtype[Any]:
         parts = [(f"c{k}", kind) for k, kind in enumerate(self.codes)]
-        parts += [(f"t.{name}", np.dtype(kind)) for name, kind in self.target] + [("mark", np.dtype("<u8"))]
+        parts += [(f"t.{name}", np.dtype(kind)) for name, kind in self.target] + [("mark", np.dtype("<u8"), (2,))]
         return np.dtype(parts + ([("who", np.dtype("<u8"), (2,))] if self.by_person else []))  # type: ignore[arg-type]
 
     def records(self, coded: Coded) -> NDArray[Any]:
@@ -79,7 +79,7 @@ class Layout:
 
     def parted(self, coded: Coded, buckets: int) -> list[NDArray[Any]]:
         """Records of each bucket."""
-        home = coded.mark if coded.who is None else coded.who[:, 0]
+        home = coded.mark[:, 0] if coded.who is None else coded.who[:, 0]
         number = (home >> np.uint64(64 - 10)) & np.uint64(buckets - 1)
         order = np.argsort(number.astype(np.uint16), kind="stable")
         ends = np.cumsum(np.bincount(number.astype(np.int64), minlength=buckets))
@@ -139,7 +139,7 @@ class Buckets:
         for chunk in self._chunks(number):
             if coins.share > 0:
                 mark = np.ascontiguousarray(chunk["mark"])
-                chunk = chunk[~coins.lost(mark, rank.of(mark))]
+                chunk = chunk[~coins.lost(*numbered(mark, rank))]
             yield chunk
 
     def _of_people(self, number: int, coins: Coins, most: int) -> Iterator[NDArray[Any]]:

@@ -20,7 +20,7 @@ from distcondense.arrays import Floats, Marks
 from distcondense.data.cells import Cells
 from distcondense.data.cohort import Cohort
 from distcondense.data.features import check_features
-from distcondense.data.persons import digests, mark_column, mark_numbers, mark_outcome, marks_of, words_of
+from distcondense.data.persons import digests, mark_column, mark_numbers, mark_outcome, marks_of, no_marks, words_of
 from distcondense.data.schema import Column, Schema
 from distcondense.data.tables import as_frame
 from distcondense.data.values import identifiers_of
@@ -89,7 +89,7 @@ class Coder:
         place = {cells.column.name: k for k, cells in enumerate(self.cells)}
         codes: list[Any] = [None] * len(self.cells)
         words: dict[int, dict[int, str]] = {}
-        mark, problems = np.zeros(batch.num_rows, np.uint64), list[str]()
+        mark, problems = no_marks(batch.num_rows), list[str]()
         for column in self.schema.columns:
             at = place.get(column.name)
             try:

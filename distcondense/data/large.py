@@ -196,7 +196,7 @@ class LargeTable:
         if coded.who is not None:
             return coins.tossed(coded.who[:, 0], coded.who[:, 1], "sample") < rate
         places = np.arange(batch.first, batch.first + len(coded), dtype=np.uint64)
-        return coins.tossed(coded.mark, places ^ digests([table_name(batch.file)])[0, 0], "sample") < rate
+        return coins.tossed(coded.mark[:, 0], places ^ digests([table_name(batch.file)])[0, 0], "sample") < rate
 
     def take_sample(self, parts: Sequence[Any]) -> None:
         """What `read` gave of the sampled rows becomes the cohort that evaluation sees."""

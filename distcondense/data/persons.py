@@ -63,7 +63,7 @@ class Coins:
         person = cohort.person
         if self.way == "mark" and person is None:
             mark = marks_of(cohort)
-            return self.lost(mark, Ranks(len(mark)).of(mark))
+            return self.lost(*numbered(mark, Ranks(len(mark))))
         if person is None or self.way == "place":
             person = np.arange(len(cohort)) if person is None else person
             return (np.random.default_rng(self.entropy).random(int(person.max()) + 1) < self.share)[person]
@@ -74,7 +74,7 @@ class Coins:
         return (np.array([_uniform(secret, identifier) for identifier in known]) < self.share)[person]
 
     def lost(self, first: Marks, second: Marks) -> Flags:
-        """Whose coin says so: of persons by both halves of their digest, of rows by their mark and rank."""
+        """Whose coin says so: of persons by both halves of their digest, of rows `numbered`."""
         return self.tossed(first, second) < self.share
 
     def tossed(self, first: Marks, second: Marks, what: str = "") -> Floats:
@@ -89,7 +89,7 @@ class Coins:
         """(n,) one of `count` parts for each row: by a second coin of the same person, or of the row."""
         if cohort.person is None:
             mark = marks_of(cohort)
-            tossed = self.tossed(mark, Ranks(len(mark)).of(mark), " parts")
+            tossed = self.tossed(*numbered(mark, Ranks(len(mark))), " parts")
         else:
             first, second = digests(_identifiers(cohort)).T
             tossed = self.tossed(first, second, " parts")[cohort.person]
@@ -109,12 +109,17 @@ def _uniform(secret: bytes, identifier: str) -> float:
 
 
 def marks_of(cohort: Cohort) -> Marks:
-    """(n,) a hash of each row's features and outcome, from its own values and the schema alone."""
-    mark = np.zeros(len(cohort), np.uint64)
+    """(n, 2) 128 bits of each row's features and outcome, from its own values and the schema alone."""
+    mark = no_marks(len(cohort))
     for column in cohort.schema.columns:
         mark_column(mark, column, cohort.features[column.name])
     mark_outcome(mark, cohort.outcome.arrays)
     return mark
+
+
+def no_marks(rows: int) -> Marks:
+    """Marks of rows of which nothing is known yet."""
+    return np.zeros((rows, 2), np.uint64)
 
 
 def mark_column(mark: Marks, column: Column, values: pd.Series[Any]) -> None:
@@ -153,13 +158,18 @@ class Ranks:
 
     def __init__(self, rows: int) -> None:
         places = 1 << max(4, int(2 * rows).bit_length())
-        self._keys, self._counts = np.zeros(places, np.uint64), np.zeros(places, np.uint32)
+        self._keys, self._counts = no_marks(places), np.zeros(places, np.uint32)
 
     def of(self, mark: Marks) -> Marks:
         """(n,) how many equal marks stood before each."""
         rank = np.empty(len(mark), np.uint64)
         kernels.number_off(np.ascontiguousarray(mark), self._keys, self._counts, rank)
         return rank
+
+
+def numbered(mark: Marks, ranks: Ranks) -> tuple[Marks, Marks]:
+    """Two words of which a row's coin is made: its content, and how many equal rows were met before it."""
+    return mark[:, 0], mark[:, 1] + ranks.of(mark)
 
 
 def reading_order(cohort: Cohort) -> Marks | None:
@@ -172,8 +182,9 @@ def reading_order(cohort: Cohort) -> Marks | None:
 def ordered(mark: Marks, who: Marks) -> Marks:
     """By person, so that no content comes first with everybody."""
     out = np.ascontiguousarray(who).copy()
-    kernels.fold(mark, out)
-    return out
+    both = np.stack([out, out], axis=1)
+    kernels.fold(mark[:, 0], both)
+    return both[:, 0]
 
 
 def _identifiers(cohort: Cohort) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Marks: 64-bit hashes of what stands in a row, and coins from them. One row at a time, the same bits anywhere.
+"""Marks: 128-bit hashes of what stands in a row, in two lanes; coins from them. A row at a time, same bits anywhere.
 
 The mixing is SplitMix64's (Steele, Lea, Flood 2014). No guarantee rests on it: whatever a coin is as a function of its
 own row, neighbouring tables stay neighbours (docs/privacy.md, "Why coins"); it makes coins fair.
@@ -16,6 +16,7 @@ _GOLDEN, _M1, _M2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 _INFINITE, _SIGN, _NOT = np.uint64(0x7FF0000000000000), np.uint64(1 << 63), np.uint64(0x7FF8000000000000)
 _SIZE = np.uint64((1 << 63) - 1)
+_OTHER = np.uint64(0xD1B54A32D192ED03)  # words of the second lane are not those of the first
 
 
 @kernel(inline="always")
@@ -26,11 +27,17 @@ def _mix(x: Any) -> Any:
     return z ^ (z >> _31)
 
 
+@kernel(inline="always")
+def _folded(word: Any, mark: Any, i: Any) -> None:
+    mark[i, 0] = _mix(mark[i, 0] ^ _mix(word))
+    mark[i, 1] = _mix(mark[i, 1] ^ _mix(word ^ _OTHER))
+
+
 @kernel()
 def fold(words: Any, mark: Any) -> None:
-    """mark ← one more 64-bit word of each row."""
+    """(n, 2) mark ← one more 64-bit word of each row."""
     for i in range(mark.shape[0]):
-        mark[i] = _mix(mark[i] ^ _mix(words[i]))
+        _folded(words[i], mark, i)
 
 
 @kernel()
@@ -42,7 +49,7 @@ def fold_numbers(bits: Any, mark: Any) -> None:
             word = _NOT
         elif word == _SIGN:
             word = np.uint64(0)
-        mark[i] = _mix(mark[i] ^ _mix(word))
+        _folded(word, mark, i)
 
 
 @kernel()
@@ -57,9 +64,9 @@ def number_off(mark: Any, keys: Any, counts: Any, rank: Any) -> None:
     """rank ← how often each mark was met before; keys, counts: a table of a power of two places, 0 counts at first."""
     last = np.uint64(keys.shape[0] - 1)
     for i in range(mark.shape[0]):
-        place = _mix(mark[i]) & last
-        while counts[place] != 0 and keys[place] != mark[i]:
+        place = _mix(mark[i, 0]) & last
+        while counts[place] != 0 and (keys[place, 0] != mark[i, 0] or keys[place, 1] != mark[i, 1]):
             place = (place + np.uint64(1)) & last
-        keys[place] = mark[i]
+        keys[place, 0], keys[place, 1] = mark[i, 0], mark[i, 1]
         rank[i] = counts[place]
         counts[place] += 1

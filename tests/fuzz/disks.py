@@ -129,7 +129,7 @@ def usable(room: Room, name: str) -> None:
         if (run / "internal" / "run.json").exists() and not (run / "internal.coming").exists():
             if room.cli(*command, "--resume") != 2:
                 room.fault("half-written", "a finished run was resumed")
-        elif room.cli(*command, "--resume") != 0:
+        elif room.cli(*command, "--resume") not in (0, 3):  # 3: no answer at this budget, which is an end, too
             room.fault("half-written", f"--resume does not go on ({name})")
             return
         room.clean(run)
