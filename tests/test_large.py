@@ -301,11 +301,12 @@ def test_a_folder_is_condensed_evaluated_on_a_sample_and_read_again(
     frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(large, "SAMPLE", 400)
+    frame = frame.assign(died=(frame["age"] > 60).astype(int))  # a signal that no noise hides
     folder = as_shuffled_parts(frame, tmp_path / "in")
     schema = tmp_path / "schema.toml"
     schema.write_text(SIMPLE.to_toml())
     said = CliRunner().invoke(app, [
-        "condense", str(folder), "--target", "died", "--schema", str(schema), "--person-id", "who", "--epsilon", "18",
+        "condense", str(folder), "--target", "died", "--schema", str(schema), "--person-id", "who", "--epsilon", "8",
         "--ipc", "3", "--threads", "1", "--memory", "1GB", "-o", str(tmp_path / "run"), "--quiet",
     ])  # fmt: skip
     assert said.exit_code == 0, said.output

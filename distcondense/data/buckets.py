@@ -62,9 +62,9 @@ class Layout:
 
     @property
     def record(self) -> np.dtype[Any]:
-        parts = [(f"c{k}", kind) for k, kind in enumerate(self.codes)]
+        parts: list[Any] = [(f"c{k}", kind) for k, kind in enumerate(self.codes)]
         parts += [(f"t.{name}", np.dtype(kind)) for name, kind in self.target] + [("mark", np.dtype("<u8"), (2,))]
-        return np.dtype(parts + ([("who", np.dtype("<u8"), (2,))] if self.by_person else []))  # type: ignore[arg-type]
+        return np.dtype(parts + ([("who", np.dtype("<u8"), (2,))] if self.by_person else []))
 
     def records(self, coded: Coded) -> NDArray[Any]:
         out = np.empty(len(coded), self.record)
