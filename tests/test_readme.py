@@ -183,3 +183,7 @@ def test_the_demo_as_json_is_one_object_and_can_be_asked_for_one_method(
     assert shown["gbsg2"]["private"]["scores"]
     shown = json.loads(call("demo", "--json", "--method", "published").out)["runs"]
     assert {cohort: list(runs) for cohort, runs in shown.items()} == {cohort: ["published"] for cohort in COHORTS}
+    monkeypatch.setattr("distcondense.methods.psygentab.find_spec", lambda name: None)  # a base install has no JAX
+    shown = json.loads(call("demo", "--json").out)["runs"]
+    assert {cohort: list(runs) for cohort, runs in shown.items()} == {c: ["private", "published"] for c in COHORTS}
+    assert call("demo", "--json", "--method", "psygentab").code == 2
