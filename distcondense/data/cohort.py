@@ -205,12 +205,13 @@ class Cohort:
 
     def fingerprint(self) -> str:
         """Which data this is, for telling run folders apart. Kept in `internal/` only."""
-        digest = hashlib.sha256(repr((self.schema.to_dict(), self.outcome.kind.identity())).encode())
+        public = repr((self.schema.to_dict(), self.outcome.kind.identity()))
+        digest = hashlib.sha256(public.encode("utf-8", "surrogatepass"))
         digest.update(pd.util.hash_pandas_object(self.features, index=False).to_numpy().tobytes())
         for part in self.outcome.digest_parts():
             digest.update(part)
         digest.update(b"none" if self.person is None else self.person.tobytes())  # they decide the split
-        digest.update(repr(self.identifiers).encode())
+        digest.update(repr(self.identifiers).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
     def take(self, rows: Index) -> Cohort:

@@ -73,7 +73,7 @@ def person_hint(name: str, rows: int, different: int) -> str:
 def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: bool = True) -> Draft:
     """Read off these columns of a table. With `codes`, what seem to be codes for missing values are taken as such."""
     if not all(isinstance(name, str) for name in frame.columns):
-        frame = frame.rename(columns=str)
+        frame = frame.set_axis(list(map(str, frame.columns)), axis=1)
     refuse_ours(frame.columns)
     columns, found, comments, dates = list[Column](), list[Hint](), dict[str, str](), list[str]()
     for name in map(str, frame.columns if names is None else names):

@@ -44,9 +44,9 @@ def _type_named(kind: Any) -> str:
         return TRUTH
     if issubclass(kind, str):
         return TEXT
-    if issubclass(kind, numbers.Real | Decimal):
-        return NUMBER
-    return DATE if issubclass(kind, _DATES) else OTHER
+    if issubclass(kind, _DATES):  # first: NumPy takes a timedelta64 for a whole number
+        return DATE
+    return NUMBER if issubclass(kind, numbers.Real | Decimal) else OTHER
 
 
 @dataclass(frozen=True)

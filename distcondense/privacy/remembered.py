@@ -31,7 +31,7 @@ def remembered(table: str | Path) -> Odometer | None:
     folder = state_folder()
     if folder is None:
         return None
-    place = str(table).partition("?")[0] if "://" in str(table) else str(Path(table).resolve())
+    place = str(table).partition("?")[0] if "://" in str(table) else os.path.realpath(table)
     name = f"{Path(place).name}-{hashlib.sha256(place.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.jsonl"
     path = folder / "accounts" / name
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import io
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -92,7 +93,10 @@ def read_odometer(entry: Entry, folder: Path) -> str | None:
     said = entry.text("odometer")
     if said is None:
         return None
-    place = str((folder / said).resolve())
+    try:
+        place = os.path.realpath(folder / said)
+    except ValueError:  # a NUL in it: no file, which the account then says
+        place = str(folder / said)
     try:
         Odometer(place)
     except UserError as error:
@@ -217,8 +221,8 @@ def _dialect(entry: Entry) -> Dialect:
 
 def _on_disk(entry: Entry, source: Source, folder: Path, path: str, endpoints: Sequence[Endpoint]) -> Source:
     """The table's whole contents decide which patients these are; of its columns only the names are read here."""
-    place = path if is_uri(path) else str((folder / Path(path).expanduser()).resolve())
     try:
+        place = path if is_uri(path) else os.path.realpath(folder / Path(path).expanduser())
         found = at_uri(path, f"table {table_name(path)}") if is_uri(path) else Path(place)
         with io.BytesIO(found) if isinstance(found, bytes) else open(found, "rb") as stream:
             content = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -227,11 +231,11 @@ def _on_disk(entry: Entry, source: Source, folder: Path, path: str, endpoints: S
     except FileNotFoundError:
         entry.wrong(f"path: no such file, {path}")
         return source
-    except (OSError, EOFError) as error:
-        entry.wrong(f"path must be a readable table. Found {type(error).__name__}")
-        return source
     except UserError as error:
         entry.wrong(f"path: {error}")
+        return source
+    except (OSError, EOFError, ValueError, RuntimeError) as error:  # RuntimeError: a ~ that is nobody's home
+        entry.wrong(f"path must be a readable table. Found {type(error).__name__}")
         return source
     source = replace(source, path=place, content=content)
     if names is not None:

@@ -116,7 +116,7 @@ def stopped(room: Room, command: tuple[Any, ...], at: int, error: int | None) ->
     """Run it on a disk that goes wrong there; whether it got so far. Killed, it leaves what a killed process leaves."""
     with trouble(room.path, at, error) as disk, contextlib.suppress(Killed):
         code = room.cli(*command)
-        if error is not None and disk.count > at and code not in (0, 2):
+        if error is not None and disk.count > at and code not in (0, 2, 3):
             room.fault("traceback", f"exit code {code} where the disk said {errno.errorcode[error]}")
     return disk.count > at
 

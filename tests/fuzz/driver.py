@@ -137,6 +137,7 @@ def run_case(way: Way, seed: int) -> list[str]:
     """One case in a fresh room; what was wrong."""
     folder = Path(tempfile.mkdtemp(prefix="distcondense-fuzz-"))
     room = Room(folder, random.Random(seed))
+    os.environ["XDG_STATE_HOME"] = str(folder / "state")  # accounts that are kept by themselves, of this case only
     try:
         way(room)
     except Exception as error:  # the fuzzer's own mistake is a fault too

@@ -49,7 +49,7 @@ def csv(room: Room) -> None:
         for place in rng.sample(range(frame.shape[1]), 3):
             frame.iloc[0, place] = FIRST
     if rng.random() < 0.1:
-        frame.insert(0, rng.choice(("", "0", "age", TEXT, "distcondense_risk")), TEXT, allow_duplicates=True)
+        frame.insert(0, rng.choice(("", "0", "age", "note", "distcondense_risk")), TEXT, allow_duplicates=True)
     sign = rng.choice((",", ",", ";", "\t", "|", " ", ":"))
     text = frame.to_csv(
         index=rng.random() < 0.1, sep=sign, header=not headless, decimal=rng.choice("..,") if sign != "," else ".",
@@ -189,7 +189,7 @@ def _odd_frame(room: Room, frame: pd.DataFrame) -> pd.DataFrame:
         kinds = ("category", "string", "Float32", "boolean", "complex128", "datetime64[ns]", "Int64", "float16", bool)
         try:
             frame[column] = frame[column].astype(rng.choice(kinds))
-        except (TypeError, ValueError, OverflowError, RuntimeError):
+        except (TypeError, ValueError, ArithmeticError, RuntimeError):
             return frame
     if turn == 5:
         frame[column] = pd.arrays.SparseArray(np.zeros(len(frame)))
