@@ -7,6 +7,7 @@ column, the rule, how many rows break it and the first such row's number.
 from __future__ import annotations
 
 import hashlib
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,9 @@ from distcondense.data.roles import ROLES
 from distcondense.data.schema import Label, Schema, nearest
 from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, read_as, read_table
 from distcondense.data.values import identifiers_of
-from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, need
+from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, brief, need
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,8 @@ class Cohort:
                 "table", "must have at least one row and one column", found=f"{len(frame)} rows", fix="check the table"
             )
         _refuse_signals(frame)
+        if not owned:  # what we read ourselves was decoded
+            _refuse_halves(frame)
         _refuse_ignored(goal, schema)
         kind, ignore = kind_of(goal, schema), tuple(ignore)
         if schema is not None:
@@ -231,6 +236,19 @@ def _refuse_signals(frame: pd.DataFrame) -> None:
                 f"column {name!r}", "must hold numbers that can be compared", found="a signalling NaN",
                 fix="make holes of them: None",
             ) from None  # fmt: skip
+
+
+def _refuse_halves(frame: pd.DataFrame) -> None:
+    """Half of a pair of UTF-16 is no text: it can neither be hashed nor written into a release."""
+    for name in frame.select_dtypes(["object", "category"]).columns:
+        series = frame[name]
+        values = series.cat.categories if isinstance(series.dtype, pd.CategoricalDtype) else series
+        bad = [isinstance(v, str) and not v.isascii() and _HALF.search(v) is not None for v in values]
+        if any(bad):
+            raise CohortError(
+                f"column {brief(repr(name))}", "must hold texts that can be written as UTF-8",
+                found=f"{sum(bad)} that cannot", fix="read the table again with the encoding it was saved in",
+            )  # fmt: skip
 
 
 def _checked(how: Mapping[str, Any]) -> dict[str, Any]:
