@@ -1115,3 +1115,12 @@ def joint_gradient(parts):
     K, rows, columns = len(parts), len(parts[0][1]), len(parts[0][1][0])
     G = [[sum(g[i][j] / first for first, g, _ in parts) / K for j in range(columns)] for i in range(rows)]
     return G, sum(loss / first for first, _, loss in parts) / K
+
+
+def stable_places(numbers):
+    """Where each stands once they are sorted, equal ones in the order they came."""
+    order = sorted(range(len(numbers)), key=lambda i: numbers[i])
+    place = [0] * len(numbers)
+    for where, i in enumerate(order):
+        place[i] = where
+    return place

@@ -5,15 +5,16 @@ decides which rows are read (a person's coin and rows, the coin of the k-th of e
 which fits memory, and does not depend on how the table was cut into files, or in which order these were read. A bucket
 becomes one shard (privacy/shards.py).
 
-Rows wait as records in one file a bucket. A shard is one file, too: column after column, then scores, mapped; its pages
-belong to the file and can be dropped by the system at any time.
+Rows wait as records in one file a bucket. A shard is one file, too: columns of one width after each other, then scores,
+mapped; its pages belong to the file and can be dropped by the system at any time.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -26,6 +27,7 @@ from distcondense.data.cells import Cells
 from distcondense.data.coding import Coded
 from distcondense.data.persons import Coins, Ranks, numbered, ordered
 from distcondense.errors import RunFolderError
+from distcondense.kernels import records as kernels
 from distcondense.privacy.rows import Kept
 
 BUCKET_ROWS = 2**19  # about so many rows in a bucket
@@ -48,7 +50,7 @@ class Layout:
 
     @classmethod
     def of(cls, cells: tuple[Cells, ...], target: Mapping[str, NDArray[Any]], by_person: bool) -> Layout:
-        kinds = {name: "<f8" if np.asarray(values).dtype.kind == "f" else "<i4" for name, values in target.items()}
+        kinds = {name: _kept_as(np.asarray(values).dtype) for name, values in target.items()}
         return cls(cells, tuple(sorted(kinds.items())), by_person)
 
     @property
@@ -60,30 +62,83 @@ class Layout:
         wide = self.unlisted
         return [np.dtype("<u8") if k in wide else np.min_scalar_type(one.size) for k, one in enumerate(self.cells)]
 
-    @property
-    def record(self) -> np.dtype[Any]:
-        parts: list[Any] = [(f"c{k}", kind) for k, kind in enumerate(self.codes)]
-        parts += [(f"t.{name}", np.dtype(kind)) for name, kind in self.target] + [("mark", np.dtype("<u8"), (2,))]
-        return np.dtype(parts + ([("who", np.dtype("<u8"), (2,))] if self.by_person else []))
+    @cached_property
+    def fields(self) -> dict[str, np.dtype[Any]]:
+        """Names and types of all that a record holds, widest first, so that each lies where its type wants it."""
+        found = [("mark0", np.dtype("<u8")), ("mark1", np.dtype("<u8"))]
+        if self.by_person:
+            found += [("who0", np.dtype("<u8")), ("who1", np.dtype("<u8"))]
+        found += [(f"t.{name}", np.dtype(kind)) for name, kind in self.target]
+        found += [(f"c{k}", kind) for k, kind in enumerate(self.codes)]
+        return dict(sorted(found, key=lambda field: -field[1].itemsize))
 
-    def records(self, coded: Coded) -> NDArray[Any]:
+    @cached_property
+    def record(self) -> np.dtype[Any]:
+        size = sum(kind.itemsize for kind in self.fields.values())
+        return np.dtype([*self.fields.items(), *([("filling", f"V{-size % 8}")] if size % 8 else [])])
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The fields by width: a kernel moves all of one width at once."""
+        names: dict[int, list[str]] = {}
+        for name, kind in self.fields.items():
+            names.setdefault(kind.itemsize, []).append(name)
+        return [
+            Block(np.dtype(f"<u{width}"), tuple(own), np.array([self.record.fields[name][1] // width for name in own]))  # type: ignore[index]
+            for width, own in names.items()
+        ]
+
+    def records(self, coded: Coded, place: Index) -> NDArray[Any]:
+        """Row i becomes record place[i]."""
+        given: dict[str, NDArray[Any]] = {f"c{k}": codes for k, codes in enumerate(coded.codes)}
+        given |= {f"t.{name}": coded.target[name] for name, _ in self.target}
+        for name, both in (("mark", coded.mark), ("who", coded.who)):
+            if both is not None:
+                given |= {f"{name}{lane}": both[:, lane] for lane in (0, 1)}
         out = np.empty(len(coded), self.record)
-        for k, codes in enumerate(coded.codes):
-            out[f"c{k}"] = codes
-        for name, _ in self.target:
-            out[f"t.{name}"] = coded.target[name]
-        out["mark"] = coded.mark
-        if coded.who is not None:
-            out["who"] = coded.who
+        for block in self.blocks:
+            fields = np.empty((len(block.names), len(coded)), block.kind)
+            for row, name in zip(fields, block.names, strict=True):
+                row.view(self.fields[name])[:] = given[name]
+            kernels.deal(fields, place, block.at, block.of(out))
         return out
 
     def parted(self, coded: Coded, buckets: int) -> list[NDArray[Any]]:
         """Records of each bucket."""
         home = coded.mark[:, 0] if coded.who is None else coded.who[:, 0]
-        number = (home >> np.uint64(64 - 10)) & np.uint64(buckets - 1)
-        order = np.argsort(number.astype(np.uint16), kind="stable")
-        ends = np.cumsum(np.bincount(number.astype(np.int64), minlength=buckets))
-        return np.split(self.records(coded)[order], ends[:-1])
+        number = ((home >> np.uint64(64 - 10)) & np.uint64(buckets - 1)).astype(np.int64)
+        ends = np.cumsum(np.bincount(number, minlength=buckets))
+        place = np.empty(len(coded), np.int64)
+        kernels.places_of(number, np.append(0, ends[:-1]), place)
+        return np.split(self.records(coded, place), ends[:-1])
+
+
+@dataclass(frozen=True, repr=False)
+class Block:
+    """Fields of one width, as unsigned integers of it."""
+
+    kind: np.dtype[Any]
+    names: tuple[str, ...]
+    at: Index  # where each stands in a record, counted in that width
+
+    def of(self, records: NDArray[Any]) -> NDArray[Any]:
+        """(n, …) the records, seen as such integers."""
+        return records.view(self.kind).reshape(len(records), records.itemsize // self.kind.itemsize)
+
+    def without(self, names: Container[str]) -> Block:
+        """What a shard holds of them: hashes stay behind, and what is said otherwise."""
+        own = [k for k, name in enumerate(self.names) if name not in names and name[:-1] not in ("mark", "who")]
+        return Block(self.kind, tuple(self.names[k] for k in own), self.at[own])
+
+
+def _pair(records: NDArray[Any], name: str) -> Marks:
+    """(n, 2) both halves of a hash."""
+    return np.stack([records[f"{name}0"], records[f"{name}1"]], axis=1)
+
+
+def _kept_as(kind: np.dtype[Any]) -> str:
+    """The type of an outcome's array on disk."""
+    return "<f8" if kind.kind == "f" else "<i1" if kind in (np.int8, np.bool_) else "<i4"
 
 
 @dataclass
@@ -127,38 +182,46 @@ class Buckets:
 
     def shard(self, number: int, coins: Coins, most: int, scores: int) -> Shard:
         """The bucket's rows that count, laid out in a file of their own; its records go."""
-        parts = list(self._of_people(number, coins, most) if self.layout.by_person else self._of_rows(number, coins))
+        parts = self._of_people(number, coins, most) if self.layout.by_person else self._of_rows(number, coins)
         kept = Shard.write(self.folder / f"shard-{number:04d}", self.layout, parts, scores, self.words)
         if self.rows[number]:
             os.unlink(self._path(number))
         return kept
 
-    def _of_rows(self, number: int, coins: Coins) -> Iterator[NDArray[Any]]:
+    def _of_rows(self, number: int, coins: Coins) -> list[Part]:
         """Rows that are persons of their own: the k-th of equal ones has the coin of its content and k."""
-        rank = Ranks(int(self.rows[number]) if coins.share > 0 else 0)
+        rank, parts = Ranks(int(self.rows[number]) if coins.share > 0 else 0), []
         for chunk in self._chunks(number):
-            if coins.share > 0:
-                mark = np.ascontiguousarray(chunk["mark"])
-                chunk = chunk[~coins.lost(*numbered(mark, rank))]
-            yield chunk
+            lost = (
+                coins.lost(*numbered(_pair(chunk, "mark"), rank)) if coins.share > 0 else np.zeros(len(chunk), np.bool_)
+            )
+            parts.append(Part(chunk, np.flatnonzero(~lost)))
+        return parts
 
-    def _of_people(self, number: int, coins: Coins, most: int) -> Iterator[NDArray[Any]]:
-        """At most so many rows of each person who is not left out."""
+    def _of_people(self, number: int, coins: Coins, most: int) -> list[Part]:
+        """At most so many rows of each person who is not left out; people with one row first."""
         kept = np.zeros(0, self.layout.record)
         for chunk in self._chunks(number):
             if coins.share > 0:
-                chunk = chunk[~coins.lost(chunk["who"][:, 0], chunk["who"][:, 1])]
+                chunk = chunk[~coins.lost(chunk["who0"], chunk["who1"])]
             kept = _first_rows(np.concatenate([kept, chunk]) if len(kept) else chunk, most)
-        alone = _alone(kept["who"])
-        yield np.concatenate([kept[alone], kept[~alone]])
+        alone = _alone(_pair(kept, "who"))
+        return [Part(kept, np.concatenate([np.flatnonzero(alone), np.flatnonzero(~alone)]))]
+
+
+@dataclass(frozen=True, repr=False)
+class Part:
+    """Some of these records count, in this order."""
+
+    records: NDArray[Any]
+    which: Index
 
 
 def _first_rows(records: NDArray[Any], most: int) -> NDArray[Any]:
     """Person by person, the first `most` of each by `reading_order`."""
-    who = records["who"]
-    order = np.lexsort((ordered(records["mark"], who[:, 0]), who[:, 1], who[:, 0]))
-    records = records[order]
-    start = np.flatnonzero(_begins(records["who"]))
+    first, second = records["who0"], records["who1"]
+    records = records[np.lexsort((ordered(records["mark0"], first), second, first))]
+    start = np.flatnonzero(_begins(_pair(records, "who")))
     rank = np.arange(len(records)) - np.repeat(start, np.diff(np.append(start, len(records))))
     return records[rank < most]
 
@@ -184,52 +247,60 @@ class Shard:
 
     @classmethod
     def write(
-        cls, path: Path, layout: Layout, parts: Sequence[NDArray[Any]], scores: int,
-        words: Mapping[int, Mapping[int, str]],
-    ) -> Shard:  # fmt: skip
-        rows = sum(map(len, parts))
+        cls, path: Path, layout: Layout, parts: Sequence[Part], scores: int, words: Mapping[int, Mapping[int, str]]
+    ) -> Shard:
+        rows = sum(len(part.which) for part in parts)
         labels: dict[int, Sequence[str]] = {}
-        kinds = layout.codes
+        texts: dict[str, NDArray[Any]] = {}
         for k in layout.unlisted:
-            there = np.unique(np.concatenate([part[f"c{k}"] for part in parts] or [np.zeros(0, np.uint64)]))
-            known = sorted((words[k][code], code) for code in there.tolist() if code)
-            labels[k] = [text for text, _ in known]
-            place = {code: number for number, (_, code) in enumerate(known)}
+            labels[k], texts[f"c{k}"] = _numbered(
+                [part.records[f"c{k}"][part.which] for part in parts], words.get(k, {})
+            )
+        blocks = [block.without(texts) for block in layout.blocks]
+        kinds = [*(block.kind for block in blocks), *(codes.dtype for codes in texts.values()), np.dtype("<f8")]
+        arrays = _mapped(path, kinds, [*(len(block.names) for block in blocks), *(1 for _ in texts), scores], rows)
+        found = {name: array[0] for name, array in zip(texts, arrays[len(blocks) :], strict=False)}
+        for block, array in zip(blocks, arrays, strict=False):
+            at = 0
             for part in parts:
-                part[f"c{k}"] = [place.get(code, len(known)) for code in part[f"c{k}"].tolist()]
-            kinds[k] = np.min_scalar_type(len(known))
-        given = [(f"c{k}", kind) for k, kind in enumerate(kinds)] + [(f"t.{n}", np.dtype(t)) for n, t in layout.target]
-        arrays = _mapped(path, [*(kind for _, kind in given), np.dtype("<f8")], [1] * len(given) + [scores], rows)
-        at = 0
-        for part in parts:
-            for (name, _), out in zip(given, arrays, strict=False):
-                out[at : at + len(part)] = part[name]
-            at += len(part)
+                kernels.collect(block.of(part.records), part.which, block.at, array[:, at : at + len(part.which)])
+                at += len(part.which)
+            found |= {name: one.view(layout.fields[name]) for name, one in zip(block.names, array, strict=True)}
+        for name, codes in texts.items():
+            found[name][:] = codes
         several = np.zeros(0, np.int64)
         if layout.by_person and rows:
-            who = parts[0]["who"]
-            first = _begins(who)
-            several = np.flatnonzero(first & ~_alone(who))
-        codes = arrays[: len(kinds)]
-        target = {name: array for (name, _), array in zip(layout.target, arrays[len(kinds) :], strict=False)}
-        score = arrays[-1] if scores == 1 else arrays[-1].reshape(rows, scores)
-        return cls(Kept(codes, target, np.append(several, rows), labels), score)
+            who = _pair(parts[0].records[parts[0].which], "who")
+            several = np.flatnonzero(_begins(who) & ~_alone(who))
+        own = [found[f"c{k}"] for k in range(len(layout.cells))]
+        score = arrays[-1].reshape(-1) if scores == 1 else arrays[-1].reshape(rows, scores)
+        return cls(Kept(own, {n: found[f"t.{n}"] for n, _ in layout.target}, np.append(several, rows), labels), score)
 
 
-def _mapped(path: Path, kinds: Sequence[np.dtype[Any]], wide: Sequence[int], rows: int) -> list[NDArray[Any]]:
-    """Arrays of zeros in one file, which has its room on disk before anything is written: else a full disk kills."""
+def _numbered(parts: Sequence[Marks], words: Mapping[int, str]) -> tuple[Sequence[str], NDArray[Any]]:
+    """The texts of hashes (0: a hole), in their order, and each row's number among them; that of a hole is the last."""
+    hashes = np.concatenate(parts) if parts else np.zeros(0, np.uint64)
+    there, row = np.unique(hashes, return_inverse=True)
+    known = sorted((words[code], code) for code in there.tolist() if code)
+    place = {code: number for number, (_, code) in enumerate(known)}
+    numbers = np.array([place.get(code, len(known)) for code in there.tolist()], np.min_scalar_type(len(known)))
+    return [text for text, _ in known], numbers[row]
+
+
+def _mapped(path: Path, kinds: Sequence[np.dtype[Any]], deep: Sequence[int], rows: int) -> list[NDArray[Any]]:
+    """(deep, rows) arrays of zeros in one file, which has its room on disk before anything is written: else a full disk
+    kills."""
     starts, size = [], 0
-    for kind, width in zip(kinds, wide, strict=True):
+    for kind, own in zip(kinds, deep, strict=True):
         starts.append(size)
-        size += -(-kind.itemsize * width * rows // 64) * 64
+        size += -(-kind.itemsize * own * rows // 64) * 64
     if not rows:
-        return [np.zeros(0, kind) for kind in kinds]
+        return [np.zeros((own, 0), kind) for kind, own in zip(kinds, deep, strict=True)]
     with _room(path.parent), open(path, "w+b") as file:
         os.posix_fallocate(file.fileno(), 0, size)
         whole = np.memmap(file, np.uint8, "r+", shape=(size,))
     return [
-        np.ndarray((rows * width,), kind, whole.data, start)
-        for kind, width, start in zip(kinds, wide, starts, strict=True)
+        np.ndarray((own, rows), kind, whole.data, start) for kind, own, start in zip(kinds, deep, starts, strict=True)
     ]
 
 

@@ -7,9 +7,11 @@ column of a batch is not plain, or holds anything that must be refused, the slow
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,9 @@ from distcondense.kernels import cells as kernels
 from distcondense.kernels import marks as hashing
 
 FEW = 1000  # values of an outcome that are read once each
-STEPS = 4096  # of a number's range, by which its cell is looked up
+STEPS = 4  # for each cut, of a number's range, by which its cell is looked up
+LISTED = 2**14  # whole numbers in a range, of each of which the cell is looked up at once
+WHOLE = ("int32", "int64")  # of Arrow, that a kernel is compiled for
 # what the fast way knows about a column; one of which anything else is said is read in the slow way
 KNOWN = {"name", "kind", "low", "high", "categories", "unit", "missing", "fill", "spacing", "ordered", "decimals",
          "step", "domain", "meaning"}  # fmt: skip
@@ -58,6 +62,16 @@ class Coder:
     cells: tuple[Cells, ...]  # of those features that are asked for
     person_id: str | None = None
     whole: Callable[[Any], Cohort] | None = None  # reads a frame, where columns are computed or have codes for holes
+
+    @cached_property
+    def plain(self) -> Mapping[str, _Grid | None]:
+        """Columns that can be read in the fast way; of numbers, how."""
+        own = {cells.column.name: cells for cells in self.cells}
+        return {
+            column.name: _Grid.of(column, own.get(column.name)) if column.numeric else None
+            for column in self.schema.columns
+            if is_plain(column)
+        }
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -135,13 +149,13 @@ class Coder:
         """(cells of the rows, hashes → texts of unlisted values); and the column into the marks."""
         import pyarrow as pa
 
-        kind, plain = values.type, is_plain(column)
+        kind, plain = values.type, column.name in self.plain
         if plain and column.numeric and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            numbers = _numbers(values)
-            codes = _cut(numbers, column, cells)
+            grid = self.plain[column.name]
+            assert grid is not None
+            codes = grid.coded(values, mark)
             if codes is not None:
-                mark_numbers(mark, numbers)
-                return codes, None
+                return (codes if cells is not None else None), None
         elif (
             plain and not column.numeric and pa.types.is_primitive(kind) | pa.types.is_dictionary(kind) | _is_text(kind)
         ):
@@ -223,28 +237,60 @@ def _numbers(values: Any) -> Floats:
     return np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
 
 
-def _cut(numbers: Floats, column: Column, cells: Cells | None) -> NDArray[Any] | None:
-    """Cells of legal numbers (of none: zeros); None where any of them must be refused, or holes may not be."""
-    grid = np.zeros(0) if cells is None else cells.cuts
-    low, high = column.low, column.high
-    if low is None or high is None or column.searched:
-        low, high = -np.inf, np.inf
-    out = np.empty(len(numbers), np.int64 if cells is None else cells.codes(pd.Series([0.0])).dtype)
-    jump, origin, scale = _jumps(grid)
-    holes, bad = kernels.cut(numbers, grid, jump, origin, scale, float(low), float(high), column.whole, out)
-    if bad or (holes and column.missing == "refuse"):
-        return None
-    if holes and cells is not None:
-        kernels.fill(numbers, cells.codes(pd.Series([np.nan]))[0], out)
-    return out
+@dataclass(frozen=True, repr=False)
+class _Grid:
+    """How a plain column of numbers becomes cells; public."""
+
+    low: float
+    high: float
+    whole: bool
+    refuses: bool  # holes
+    cuts: Floats
+    jumps: tuple[NDArray[np.int32], float, float]
+    hole: Any  # the code of a hole, of the type that codes have
+    first: int = 0  # the first legal whole number
+    codes: NDArray[Any] | None = None  # of each legal whole number, where there are few
+    words: Marks | None = None  # their float64s, as bits
+
+    @classmethod
+    def of(cls, column: Column, cells: Cells | None) -> _Grid:
+        cuts = np.zeros(0) if cells is None else cells.cuts
+        low, high = column.low, column.high
+        if low is None or high is None or column.searched:
+            low, high = -np.inf, np.inf
+        hole = np.zeros(1, np.uint8)[0] if cells is None else cells.codes(pd.Series([np.nan]))[0]
+        grid = cls(float(low), float(high), column.whole, column.missing == "refuse", cuts, _jumps(cuts), hole)
+        if not np.isfinite(high - low) or high - low > LISTED or cells is None:
+            return grid
+        each = np.arange(np.ceil(low), np.floor(high) + 1)
+        codes = np.searchsorted(cuts, each, side="right").astype(hole.dtype)
+        return replace(grid, first=math.ceil(low), codes=codes, words=(each + 0.0).view(np.uint64))
+
+    def coded(self, values: Any, mark: Marks) -> NDArray[Any] | None:
+        """(n,) cells of legal numbers, which the marks then hold; None where one must be refused, or a hole."""
+        out = np.empty(len(values), self.hole.dtype)
+        if self.codes is not None and str(values.type) in WHOLE and not values.null_count:
+            given = values.to_numpy(zero_copy_only=True)
+            if not len(given) or (given.min() >= self.first and given.max() < self.first + len(self.codes)):
+                hashing.fold_listed(given, self.first, self.codes, self.words, out, mark)
+                return out
+        numbers = _numbers(values)
+        holes, bad = kernels.cut(numbers, self.cuts, *self.jumps, self.low, self.high, self.whole, out)
+        if bad or (holes and self.refuses):
+            return None
+        if holes:
+            kernels.fill(numbers, self.hole, out)
+        mark_numbers(mark, numbers)
+        return out
 
 
-def _jumps(cuts: Floats) -> tuple[NDArray[np.int64], float, float]:
+def _jumps(cuts: Floats) -> tuple[NDArray[np.int32], float, float]:
     """Equal steps over the range of the cuts, and how many cuts lie below each of their edges."""
     if len(cuts) < 2 or not np.isfinite(cuts[-1] - cuts[0]):
-        return np.array([0, len(cuts)]), 0.0, 0.0
-    origin, scale = float(cuts[0]), STEPS / float(cuts[-1] - cuts[0])
-    edges = origin + np.arange(STEPS + 1) / scale
-    jump = np.searchsorted(cuts, edges, side="left").astype(np.int64)
+        return np.array([0, len(cuts)], np.int32), 0.0, 0.0
+    steps = STEPS * len(cuts)
+    origin, scale = float(cuts[0]), steps / float(cuts[-1] - cuts[0])
+    edges = origin + np.arange(steps + 1) / scale
+    jump = np.searchsorted(cuts, edges, side="left").astype(np.int32)
     jump[0], jump[-1] = 0, len(cuts)
     return jump, origin, scale

@@ -176,14 +176,13 @@ def reading_order(cohort: Cohort) -> Marks | None:
     """(n,) by which a person's rows are taken where they have more than are read: a hash of who and what, not where."""
     if cohort.person is None:
         return None
-    return ordered(marks_of(cohort), digests(_identifiers(cohort))[cohort.person, 0])
+    return ordered(marks_of(cohort)[:, 0], digests(_identifiers(cohort))[cohort.person, 0])
 
 
 def ordered(mark: Marks, who: Marks) -> Marks:
-    """By person, so that no content comes first with everybody."""
-    out = np.ascontiguousarray(who).copy()
-    both = np.stack([out, out], axis=1)
-    kernels.fold(mark[:, 0], both)
+    """(n,) of the first halves of both: by person, so that no content comes first with everybody."""
+    both = np.stack([who, who], axis=1)
+    kernels.fold(np.ascontiguousarray(mark), both)
     return both[:, 0]
 
 

@@ -30,10 +30,14 @@ def look_up(code: Any, to: Any, out: Any) -> None:
 
 
 @kernel()
-def count(cell: Any, total: Any) -> None:
-    """Rows in each cell, added to `total`."""
-    for i in range(cell.shape[0]):
-        total[cell[i]] += 1
+def count(cell: Any, group: Any, total: Any) -> None:
+    """Rows in each (group, cell), added to `total`; one group alone is that of all rows."""
+    if group.shape[0] == 1:
+        for i in range(cell.shape[0]):
+            total[group[0], cell[i]] += 1
+    else:
+        for i in range(cell.shape[0]):
+            total[group[i], cell[i]] += 1
 
 
 @kernel()
@@ -55,9 +59,13 @@ def add_pairs(small: Any, weight: Any, first: Any, second: Any, sizes: Any, star
 @kernel()
 def move(cell: Any, table: Any, score: Any) -> None:
     """score (n, S) += table (cells, S)[cell]."""
-    for i in range(cell.shape[0]):
-        for s in range(table.shape[1]):
-            score[i, s] += table[cell[i], s]
+    if table.shape[1] == 1:
+        for i in range(cell.shape[0]):
+            score[i, 0] += table[cell[i], 0]
+    else:
+        for i in range(cell.shape[0]):
+            for s in range(table.shape[1]):
+                score[i, s] += table[cell[i], s]
 
 
 @kernel()

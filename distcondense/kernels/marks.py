@@ -1,7 +1,8 @@
 """Marks: 128-bit hashes of what stands in a row, in two lanes; coins from them. A row at a time, same bits anywhere.
 
-The mixing is SplitMix64's (Steele, Lea, Flood 2014). No guarantee rests on it: whatever a coin is as a function of its
-own row, neighbouring tables stay neighbours (docs/privacy.md, "Why coins"); it makes coins fair.
+A word is folded in by one product a lane, each step of which can be undone: rows that differ in one word never share a
+mark. Coins are mixed as SplitMix64 mixes (Steele, Lea, Flood 2014). No guarantee rests on how well: whatever a coin is
+as a function of its own row, neighbouring tables stay neighbours (docs/privacy.md, "Why coins").
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ _GOLDEN, _M1, _M2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 _INFINITE, _SIGN, _NOT = np.uint64(0x7FF0000000000000), np.uint64(1 << 63), np.uint64(0x7FF8000000000000)
 _SIZE = np.uint64((1 << 63) - 1)
-_OTHER = np.uint64(0xD1B54A32D192ED03)  # words of the second lane are not those of the first
+_LANE0, _LANE1 = np.uint64(0xD1B54A32D192ED03), np.uint64(0xA24BAED4963EE407)  # odd
+_29, _32 = np.uint64(29), np.uint64(32)
 
 
 @kernel(inline="always")
@@ -29,8 +31,10 @@ def _mix(x: Any) -> Any:
 
 @kernel(inline="always")
 def _folded(word: Any, mark: Any, i: Any) -> None:
-    mark[i, 0] = _mix(mark[i, 0] ^ _mix(word))
-    mark[i, 1] = _mix(mark[i, 1] ^ _mix(word ^ _OTHER))
+    word ^= word >> _32  # a small number's float64 has all its bits on top, where a product spreads nothing
+    a, b = (mark[i, 0] ^ word) * _LANE0, (mark[i, 1] + word) * _LANE1
+    mark[i, 0] = a ^ (a >> _32)
+    mark[i, 1] = b ^ (b >> _29)
 
 
 @kernel()
@@ -50,6 +54,15 @@ def fold_numbers(bits: Any, mark: Any) -> None:
         elif word == _SIGN:
             word = np.uint64(0)
         _folded(word, mark, i)
+
+
+@kernel()
+def fold_listed(values: Any, low: Any, codes: Any, words: Any, out: Any, mark: Any) -> None:
+    """Whole numbers from `low` on: out ← the code of each, and its word into the mark."""
+    for i in range(values.shape[0]):
+        at = values[i] - low
+        out[i] = codes[at]
+        _folded(words[at], mark, i)
 
 
 @kernel()

@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from distcondense.arrays import Floats, Index, Labels, Matrix, Numbers
+from distcondense.arrays import Codes, Floats, Index, Labels, Matrix, Numbers
 from distcondense.data.ours import RISK
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Label, Schema, plain_value
@@ -381,8 +380,8 @@ class Logistic:
     def prepare(self, target: Target) -> Target:
         return {"label": np.asarray(target["label"]) == 1}
 
-    def group(self, by: str, target: Target) -> NDArray[np.intp]:
-        return target["label"].astype(np.intp)
+    def group(self, by: str, target: Target) -> Codes:
+        return target["label"].astype(np.int8)
 
     def contributions(self, score: Floats, target: Target) -> tuple[Floats, ...]:
         g, h = np.empty(len(score)), np.empty(len(score))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.arrays import Codes, Floats
@@ -67,7 +66,7 @@ class Objective(Protocol):
         """The target inside its legal range, with whatever the maps below would compute again and again."""
         ...
 
-    def group(self, by: str, target: Target) -> NDArray[np.intp]:
+    def group(self, by: str, target: Target) -> Codes:
         """(n,) group of each row."""
         ...
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, assert_never
 
 import numpy as np
@@ -49,6 +49,7 @@ ROWS_SHARD_MAX = 2**27  # of one shard; times GRID·MU_MAX it is 2⁶²: its int
 ROWS_ALL_MAX = 2**40  # of all shards together, whose sums have no such bound (shards.py: Tally)
 ROWS_MAX = 2**16  # of one person: their float64 sums of integers are exact too, of up to 32 scores
 VALUES = 2**21  # of a map, computed at a time
+NARROW = 2**8  # cells that one byte numbers
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,9 @@ class Exact(ABC):
 class TableRows(Exact):
     """The kept rows of a table, column by column: people with one row first, then the others person by person.
 
-    Codes stay as they were given; what public steps made of them stands in a map of each column.
+    Codes stay as they were given; what public steps made of them stands in a map of each column. So a column's rows are
+    summed by the codes as given, and their sums put together by its map. Shifts of scores wait for the next question
+    that looks at scores, which goes through all rows anyway.
     """
 
     def __init__(
@@ -224,6 +227,7 @@ class TableRows(Exact):
         Exact.__init__(self, sizes, objective, most)
         self.kept, self.score, self._hold = kept, score, hold
         self.single = int(kept.begin[0])
+        self._moves: list[_Move] = []  # that scores have not made yet
         self._to: list[NDArray[np.int32]] = []
         for column, size in enumerate(self.sizes):
             own = kept.labels.get(column)  # of values that nobody has listed nobody is told from anybody
@@ -235,12 +239,11 @@ class TableRows(Exact):
     def _applied(self, step: Step) -> None:
         match step:
             case Shift(columns, table):
-                scores = self.score.reshape(self.kept.rows, self.objective.scores)
                 given = np.ascontiguousarray(table.T).reshape(-1, self.objective.scores)
-                for part in _chunks(0, self.kept.rows):
-                    kernels.move(self.cell(columns, part), given, scores[part])
+                self._moves.append(_Move(self._places(columns), given))
             case Merge(column, merge):
                 self._to[column] = np.asarray(merge, np.int32)[self._to[column]]
+                self._narrow(column)
             case Adopt(column, labels, hole):
                 place = {label: code for code, label in enumerate(labels)}
                 to = [place.get(label, len(labels)) for label in self.kept.labels[column]]
@@ -250,17 +253,32 @@ class TableRows(Exact):
             case _:
                 assert_never(step)
 
+    def _narrow(self, column: int) -> None:
+        """Codes of two bytes and more, of which few cells are left, become these cells in one byte, where they lie."""
+        codes, size = self.kept.codes[column], self.sizes[column]
+        if codes.itemsize == 1 or size > NARROW or column in self.kept.labels:
+            return
+        if self._moves:  # they may lie by the codes that go
+            for part in _chunks(0, self.kept.rows):
+                self.moved(part)
+            self._all_moved()
+        narrow = codes.view(np.uint8)[: self.kept.rows]
+        for part in _chunks(0, self.kept.rows):  # upwards: what is written over was read
+            narrow[part] = self._to[column][codes[part]]
+        self.kept.codes[column] = narrow
+        self._to[column] = np.arange(size, dtype=np.int32)
+
     def _aim(self, objective: Objective) -> None:
         self._target = objective.prepare(self.kept.target) if self._hold else None
 
     # ---- cells and contributions of some of the rows
 
-    def cell(self, columns: tuple[int, ...], part: slice) -> Index:
-        """The joint cell of each row, in C order of the columns."""
-        cell = np.zeros(part.stop - part.start, np.int64)
-        for column in columns:
-            kernels.place(self.kept.codes[column][part], self._to[column], self.sizes[column], cell)
-        return cell
+    def _places(self, columns: tuple[int, ...]) -> _Places:
+        """Where rows lie at present."""
+        return _Places(
+            tuple(self.kept.codes[column] for column in columns), tuple(self._to[column] for column in columns),
+            tuple(self.sizes[column] for column in columns),
+        )  # fmt: skip
 
     def target(self, part: slice) -> Target:
         """The outcome inside its legal range."""
@@ -268,9 +286,19 @@ class TableRows(Exact):
             return {name: values[part] for name, values in self._target.items()}
         return self.objective.prepare({name: values[part] for name, values in self.kept.target.items()})
 
+    def moved(self, part: slice) -> Floats:
+        """Their scores; whoever has asked for those of all rows, each once, says `_all_moved`."""
+        score = self.score[part]
+        for move in self._moves:
+            move.make(part, score.reshape(len(score), -1))
+        return score
+
+    def _all_moved(self) -> None:
+        self._moves.clear()
+
     def contributions(self, part: slice) -> Sequence[Floats]:
         """(n,) arrays, one for each of the objective's scales."""
-        return self.objective.contributions(self.score[part], self.target(part))
+        return self.objective.contributions(self.moved(part), self.target(part))
 
     # ---- sums
 
@@ -294,36 +322,34 @@ class TableRows(Exact):
                 assert_never(question)
 
     def histogram(self, columns: tuple[int, ...], by: str, limit: float, starts: tuple[int, ...] = ()) -> Index:
-        cells = len(starts) or self.count(columns)
         groups = 1 if by == "none" else self.objective.groupings[by]
-        coarse = np.searchsorted(starts, np.arange(self.count(columns)), side="right") - 1 if starts else None
+        places = self._places(columns)
+        if starts:  # a public map of cells to coarser ones
+            coarse = np.searchsorted(starts, np.arange(self.count(columns)), side="right") - 1
+            places = replace(places, to=(coarse.astype(np.int32)[places.to[0]],), sizes=(len(starts),))
 
-        def cell(part: slice) -> Index:
-            where = self.cell(columns, part)
-            if coarse is not None:  # a public map of cells to coarser ones
-                where = coarse[where]
-            if by != "none":
-                where += cells * np.clip(self.objective.group(by, self.target(part)), 0, groups - 1)
-            return where
+        def group(part: slice) -> Codes | None:
+            return None if by == "none" else np.clip(self.objective.group(by, self.target(part)), 0, groups - 1)
 
-        return self._numbers(cell, groups * cells, limit)
+        return self._numbers(places, group, groups, limit)
 
     def named(self, column: int, limit: float) -> Index:
         """Rows with each value that a kept row has; a hole takes part in a person's norm and is not counted."""
-        own = self.kept.codes[column]
         cells = len(self.kept.labels[column]) + 1
-        return self._numbers(lambda part: own[part].astype(np.int64), cells, limit)[:-1]
+        places = _Places((self.kept.codes[column],), (np.arange(cells, dtype=np.int32),), (cells,))
+        return self._numbers(places, lambda part: None, 1, limit)[:-1]
 
-    def _numbers(self, cell: Any, cells: int, limit: float) -> Index:
-        """Rows in each cell, in units of the limit, a person's cells scaled down to norm 1."""
-        unit, total = math.floor(limit * MARGIN), np.zeros(cells, np.int64)
+    def _numbers(self, places: _Places, group: Callable[[slice], Codes | None], groups: int, limit: float) -> Index:
+        """Rows in each (group, cell), in units of the limit, a person's cells scaled down to norm 1."""
+        unit, given = math.floor(limit * MARGIN), np.zeros((groups, places.given_cells), np.int64)
         for part in _chunks(0, self.single):
-            kernels.count(cell(part), total)
-        total *= unit
+            kernels.count(places.given(part), _or_first(group(part)), given)
+        total = places.merged(given) * unit
         for part, begin in self._people():
-            ones = np.full((1, part.stop - part.start), float(unit))
-            self._together(begin, cell(part), ones, limit, total[None])
-        return total
+            own, ones = group(part), np.full((1, part.stop - part.start), float(unit))
+            cell = places.cell(part) + (0 if own is None else places.cells * own.astype(np.int64))
+            self._together(begin, cell, ones, limit, total.reshape(1, -1))
+        return total.ravel()
 
     def choice_cells(self, question: Choice, limit: float) -> Index:
         """Column after column, score after score: Σ rows g in each coarse cell."""
@@ -342,6 +368,7 @@ class TableRows(Exact):
                 kernels.place(self.kept.codes[column][part], to, 1, cell)
                 for own, value in zip(total, values, strict=True):
                     kernels.add(cell, value * shrink, 1.0, own)
+        self._all_moved()
         return np.concatenate([total.ravel() for total in totals])
 
     def pair_cells(self, pairs: tuple[tuple[int, int], ...], limit: float) -> Index:
@@ -355,7 +382,7 @@ class TableRows(Exact):
         total = np.zeros(ends[-1], np.int64)
         for part, begin in (*((part, None) for part in _chunks(0, self.single)), *self._people()):
             rows = part.stop - part.start
-            small = np.empty((len(columns), rows), np.int32)
+            small = np.empty((len(columns), rows), np.uint8 if sizes.max() <= NARROW else np.int32)
             for column, out in zip(columns, small, strict=True):
                 kernels.look_up(self.kept.codes[column][part], self._to[column], out)
             weight = np.full(rows, unit, np.int64)
@@ -386,20 +413,22 @@ class TableRows(Exact):
 
     def _sum(self, columns: tuple[int, ...], limit: float, statistic: str = "") -> Index:
         """Σ over people of their clipped vectors: coordinate (value, cell). A single row has norm ≤ 1 already."""
-        factor, cells = limit * MARGIN, self.count(columns)
+        factor, places = limit * MARGIN, self._places(columns)
         known = self.objective.statistics[statistic] if statistic else None
-        total = np.zeros((known.size if known else len(self.objective.scales), cells), np.int64)
+        given = np.zeros((known.size if known else len(self.objective.scales), places.given_cells), np.int64)
 
         def values(part: slice) -> Sequence[Floats]:
-            return known.values(self.target(part), self.score[part]) if known else self.contributions(part)
+            return known.values(self.target(part), self.moved(part)) if known else self.contributions(part)
 
         for part in _chunks(0, self.single):
-            cell = self.cell(columns, part)
-            for own, value in zip(total, values(part), strict=True):
+            cell = places.given(part)
+            for own, value in zip(given, values(part), strict=True):
                 kernels.add(cell, value, factor, own)
+        total = places.merged(given)
         for part, begin in self._people():
             several = np.stack([np.trunc(value * factor) for value in values(part)])
-            self._together(begin, self.cell(columns, part), several, limit, total)
+            self._together(begin, places.cell(part), several, limit, total)
+        self._all_moved()
         return total.ravel()
 
     def _together(self, begin: Index, cell: Index, values: Floats, limit: float, total: Index) -> None:
@@ -427,10 +456,63 @@ class TableRows(Exact):
 
 
 @dataclass(frozen=True, repr=False)
+class _Places:
+    """Where rows lie in some columns: their codes as given, each column's map of these to its cells, and cells of it.
+
+    Of one column the codes as given are cells, too, only finer ones: sums by them are merged by its map.
+    """
+
+    codes: tuple[NDArray[Any], ...]
+    to: tuple[NDArray[np.int32], ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def cells(self) -> int:
+        return math.prod(self.sizes)
+
+    @property
+    def given_cells(self) -> int:
+        return len(self.to[0]) if len(self.to) == 1 else self.cells
+
+    def cell(self, part: slice) -> Index:
+        """The joint cell of each row, in C order of the columns."""
+        cell = np.zeros(part.stop - part.start, np.int64)
+        for codes, to, size in zip(self.codes, self.to, self.sizes, strict=True):
+            kernels.place(codes[part], to, size, cell)
+        return cell
+
+    def given(self, part: slice) -> NDArray[Any]:
+        return self.codes[0][part] if len(self.to) == 1 else self.cell(part)
+
+    def merged(self, sums: Index) -> Index:
+        """(K, given cells) sums → (K, cells)."""
+        if len(self.to) != 1:
+            return sums
+        assert len(self.to[0]) == sums.shape[1]
+        total = np.zeros((len(sums), self.cells), np.int64)
+        for own, given in zip(total, sums, strict=True):
+            np.add.at(own, self.to[0], given)
+        return total
+
+
+@dataclass(frozen=True, repr=False)
+class _Move:
+    """A shift of scores as it was meant when it was said; later steps may lay columns out anew."""
+
+    places: _Places
+    table: Floats  # (cells, S)
+
+    def make(self, part: slice, scores: Floats) -> None:
+        """(n, S) scores of these rows."""
+        table = self.table[self.places.to[0]] if len(self.places.to) == 1 else self.table
+        kernels.move(self.places.given(part), table, scores)
+
+
+@dataclass(frozen=True, repr=False)
 class Kept:
     """Rows as they lie: people with one row first, then the others person by person; n in all."""
 
-    codes: Sequence[NDArray[Any]]  # (n,) of each column
+    codes: list[NDArray[Any]]  # (n,) of each column
     target: Target  # (n,) arrays by name
     begin: Index  # where each of the people with several rows begins, and n; [n] where nobody has several
     labels: Mapping[int, Sequence[str]]  # columns of unlisted values: what their codes number; one more is a hole
@@ -470,6 +552,11 @@ def _present(column: Unlisted, rows: Index) -> tuple[Index, Sequence[str]]:
     kept = np.full(len(codes), len(present), np.int64)
     kept[codes >= 0] = place
     return kept, [column.labels[code] for code in present]
+
+
+def _or_first(group: Codes | None) -> Codes:
+    """(n,) groups; (1,) where all rows are in the first."""
+    return np.zeros(1, np.int8) if group is None else group
 
 
 def _shrink(length: Floats, limit: float) -> Floats:

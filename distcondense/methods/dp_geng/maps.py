@@ -67,7 +67,7 @@ class Gradients:
         return weights_of(width, hidden, features, self.network.classes, whole=self.whole)
 
     def values(self, codes: Codes, target: Target) -> Floats:
-        rows, label = self.encoding.rows(codes), self.objective.group("label", target)
+        rows, label = self.encoding.rows(codes), self.objective.group("label", target).astype(np.int64)
         return self.network.gradients(rows, label, whole=self.whole) / self.clip
 
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from distcondense.arrays import Floats
+from distcondense.arrays import Codes, Floats
 from distcondense.kernels import elementwise
 from distcondense.methods.private.smoothing import smooth
 from distcondense.outcomes.base import Ask, Learned, PrivateSide
@@ -96,7 +95,7 @@ class Agreeing:
     def prepare(self, target: Target) -> Target:
         return self.of.prepare(target)
 
-    def group(self, by: str, target: Target) -> NDArray[np.intp]:
+    def group(self, by: str, target: Target) -> Codes:
         return self.of.group(by, target)
 
     def contributions(self, score: Floats, target: Target) -> tuple[Floats, ...]:
