@@ -96,14 +96,23 @@ class Peak(threading.Thread):
             time.sleep(0.1)
 
 
-def read_by_pyarrow(place: Path) -> None:
-    """The same columns once, batch by batch, on two threads, holding none."""
+def scanned(place: Path) -> None:
+    """The same columns once by pyarrow, batch by batch, on two threads, holding none: the least that reading takes."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 
     pa.set_cpu_count(2)
     for _ in ds.dataset(place, format="parquet").to_batches(batch_size=2**17, batch_readahead=4, fragment_readahead=1):
         pass
+
+
+def held(place: Path) -> None:
+    """The same columns once by pyarrow, on two threads, as a table in memory."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pa.set_cpu_count(2)
+    pq.read_table(place)
 
 
 def fitted(
@@ -182,8 +191,8 @@ def one(given: dict[str, Any]) -> None:
     peak.start()
     began, cpu = time.perf_counter(), time.process_time()
     found: dict[str, Any] = {}
-    if what == "pyarrow":
-        read_by_pyarrow(place)
+    if what in ("scan", "table"):
+        {"scan": scanned, "table": held}[what](place)
     elif what == "memory":
         found = in_memory(place)
     else:
@@ -193,17 +202,25 @@ def one(given: dict[str, Any]) -> None:
 
 
 def grow(rows: list[int], folder: Path) -> dict[str, Any]:
-    found = []
+    """Beside pyarrow twice: rows that pass by, and a table that is held. Differences tell what one row more costs."""
+    found: list[dict[str, Any]] = []
     for count in rows:
         place = made(folder, count)
-        read = measured("pyarrow", place, folder)
+        scan, table = measured("scan", place, folder), measured("table", place, folder)
         ours = measured("ours", place, folder, threads=2, actors=0, persons=False, memory=None)
-        found.append({"rows": count, "pyarrow_seconds": read["seconds"], **ours,
-                      "times_pyarrow": ours["seconds"] / read["seconds"],
-                      "microseconds_a_row": 1e6 * ours["seconds"] / count})  # fmt: skip
-        last = found[-1]
-        print(f"{count:>11,} rows: {ours['seconds']:.1f} s, {last['times_pyarrow']:.2f}× pyarrow, "
-              f"{ours['anonymous_bytes'] / 1e9:.2f} GB anonymous", flush=True)  # fmt: skip
+        last = {"rows": count, "scan_seconds": scan["seconds"], "scan_cpu_seconds": scan["cpu_seconds"],
+                "table_seconds": table["seconds"], "table_bytes": table["anonymous_bytes"], **ours,
+                "times_scan": ours["seconds"] / scan["seconds"], "times_table": ours["seconds"] / table["seconds"],
+                "microseconds_a_row": 1e6 * ours["seconds"] / count}  # fmt: skip
+        if found:
+            more = count - found[-1]["rows"]
+            last["microseconds_a_further_row"] = 1e6 * (ours["seconds"] - found[-1]["seconds"]) / more
+            last["cpu_microseconds_a_further_row"] = 1e6 * (ours["cpu_seconds"] - found[-1]["cpu_seconds"]) / more
+        found.append(last)
+        print(f"{count:>11,} rows: {ours['seconds']:.1f} s ({ours['cpu_seconds']:.1f} s of the cores), "
+              f"{last['times_table']:.2f}× pyarrow's table, {last['times_scan']:.2f}× its scan, "
+              f"{ours['anonymous_bytes'] / 1e9:.2f} GB anonymous (the table: {table['anonymous_bytes'] / 1e9:.1f})",
+              flush=True)  # fmt: skip
     return {"grow": found}
 
 

@@ -245,7 +245,7 @@ class _Grid:
     high: float
     whole: bool
     refuses: bool  # holes
-    cuts: Floats
+    cuts: Floats  # and infinity
     jumps: tuple[NDArray[np.int32], float, float]
     hole: Any  # the code of a hole, of the type that codes have
     first: int = 0  # the first legal whole number
@@ -259,7 +259,15 @@ class _Grid:
         if low is None or high is None or column.searched:
             low, high = -np.inf, np.inf
         hole = np.zeros(1, np.uint8)[0] if cells is None else cells.codes(pd.Series([np.nan]))[0]
-        grid = cls(float(low), float(high), column.whole, column.missing == "refuse", cuts, _jumps(cuts), hole)
+        grid = cls(
+            float(low),
+            float(high),
+            column.whole,
+            column.missing == "refuse",
+            np.append(cuts, np.inf),
+            _jumps(cuts),
+            hole,
+        )
         if not np.isfinite(high - low) or high - low > LISTED or cells is None:
             return grid
         each = np.arange(np.ceil(low), np.floor(high) + 1)

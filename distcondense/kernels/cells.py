@@ -13,6 +13,7 @@ import numpy as np
 from distcondense.kernels.jit import kernel
 
 FEW = 32  # rows of one person that are sorted in place
+CROWDED = 8  # cuts in one step
 
 
 @kernel()
@@ -108,8 +109,9 @@ def by_person(begin: Any, cell: Any, values: Any, owner: Any, where: Any, parts:
 def cut(values: Any, cuts: Any, jump: Any, origin: Any, scale: Any, low: Any, high: Any, whole: Any, out: Any) -> Any:
     """out ← how many cuts lie at or below each number; returns (how many are no number, how many are illegal).
 
-    Illegal are infinite ones, those outside [low, high] and, with `whole`, those with decimals. `jump`: equal steps of
-    1/scale from `origin` on, and how many cuts lie below each: where to begin to look.
+    Illegal are infinite ones, those outside [low, high] and, with `whole`, those with decimals. `cuts` end with
+    infinity. `jump`: equal steps of 1/scale from `origin` on, and how many cuts lie below each, where looking begins.
+    Mostly there is none or one cut more: these are added without a branch, which nobody could foresee.
     """
     holes, bad, steps = 0, 0, jump.shape[0] - 1
     for i in range(values.shape[0]):
@@ -122,14 +124,21 @@ def cut(values: Any, cuts: Any, jump: Any, origin: Any, scale: Any, low: Any, hi
             continue
         at = (x - origin) * scale
         step = 0 if at < 0 else steps - 1 if at >= steps else int(at)
-        first, last = jump[max(step - 1, 0)], jump[min(step + 2, steps)]  # a step to each side: for its rounding
-        while first < last:
-            middle = (first + last) >> 1
-            if cuts[middle] <= x:
-                first = middle + 1
-            else:
-                last = middle
-        out[i] = first
+        found, last = jump[step], jump[step + 1]
+        if last - found > CROWDED:
+            while found < last:
+                middle = (found + last) >> 1
+                if cuts[middle] <= x:
+                    found = middle + 1
+                else:
+                    last = middle
+        found += cuts[found] <= x
+        found += cuts[found] <= x
+        while cuts[found] <= x:
+            found += 1
+        while found > 0 and cuts[found - 1] > x:  # a step's edge is rounded
+            found -= 1
+        out[i] = found
     return holes, bad
 
 
