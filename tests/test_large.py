@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ import distcondense as dc
 from distcondense.api import evaluate_run, read_again
 from distcondense.cli.common import app
 from distcondense.cluster import shards
-from distcondense.data import buckets, large
+from distcondense.data import buckets, files, large
 from distcondense.data.cells import MICRO, public_cells
 from distcondense.data.coding import Coder
 from distcondense.data.cohort import Cohort
@@ -37,6 +38,7 @@ from distcondense.privacy import noise
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.rows import Exact
+from tests.store import store_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:column who looks like an identifier")
 COINS = Coins(0.25, 2**90 + 3)
@@ -93,7 +95,7 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches, pieces, buckets and chunks so small that a little table has many of each."""
     for name, value in (("BATCH_ROWS", 97), ("PIECE_ROWS", 200), ("CSV_BYTES", 4000)):
-        monkeypatch.setattr(large, name, value)
+        monkeypatch.setattr(files, name, value)
     monkeypatch.setattr(buckets, "CHUNK_ROWS", 40)
     monkeypatch.setattr(shards, "bucket_count", lambda rows, memory, threads: 8)
 
@@ -159,8 +161,19 @@ def as_packed_csvs(frame: pd.DataFrame, folder: Path) -> Path:
     return folder
 
 
+def as_arrow(frame: pd.DataFrame, folder: Path) -> Path:
+    """Feather and Arrow files, packed and not, of several record batches and of one."""
+    cut = len(frame) // 3
+    frame.iloc[cut:].astype({"stage": "category"}).to_feather(folder / "a.feather", chunksize=120)
+    table = pa.Table.from_pandas(frame.iloc[:cut], preserve_index=False)
+    with pa.ipc.new_file(str(folder / "b.arrow"), table.schema) as out:
+        out.write_table(table)
+    return folder
+
+
 WRITERS: dict[str, Callable[[pd.DataFrame, Path], Path]] = {
     "one file": as_parquet, "shuffled parts": as_shuffled_parts, "CSV": as_csv, "packed CSVs": as_packed_csvs,
+    "Arrow": as_arrow,
 }  # fmt: skip
 
 
@@ -290,6 +303,82 @@ def test_codes_for_missing_are_read_as_in_memory(exact: list[Any], tmp_path: Pat
     assert in_batches(exact, LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **said), options) == due
 
 
+@pytest.mark.usefixtures("small")
+def test_columns_computed_from_dates_are_read_as_in_memory(exact: list[Any], tmp_path: Path) -> None:
+    computed = replace(SCHEMA["age"], computed="years_between(born, came)")
+    born, came = Column("born", "ignore"), Column("came", "ignore", format="%d.%m.%Y")
+    schema = Schema((computed, *SCHEMA.columns[1:]), ignored=(born, came))
+    frame = patients(300)
+    ages, days = frame["age"], pd.to_timedelta(np.arange(300) % 300, "D")
+    came_on = pd.Timestamp("2021-12-31")
+    frame = frame.drop(columns="age").assign(
+        born=[
+            (came_on - pd.DateOffset(years=int(age)) - day).strftime("%Y-%m-%d")
+            for age, day in zip(ages, days, strict=True)
+        ],
+        came=came_on.strftime("%d.%m.%Y"),
+    )
+    said = {"target": "died", "schema": schema, "person_id": "who"}
+    options = PrivateOptions(epsilon=2.0, rows_per_person=2)
+    due = in_memory(exact, Cohort.from_frame(frame, **said), options)
+    for name, write in (("parquet", as_parquet), ("csv", as_csv)):
+        (tmp_path / name).mkdir()
+        assert in_batches(exact, LargeTable.of(write(frame, tmp_path / name), **said), options) == due
+    frame.drop(columns="came").to_parquet(tmp_path / "parquet" / "more.parquet")
+    refused(lambda: LargeTable.of(tmp_path / "parquet", **said), CohortError, "more.parquet", "'came'")
+
+
+# ---- tables at a URI
+
+
+@pytest.mark.usefixtures("small")
+def test_a_folder_at_a_uri_gives_the_integers_of_memory(exact: list[Any], tmp_path: Path) -> None:
+    """An object store's protocol on loopback, and file://."""
+    frame = patients(120)
+    options = PrivateOptions(epsilon=2.0, rows_per_person=2)
+    due = in_memory(exact, Cohort.from_frame(frame, **how(True)), options)
+    as_shuffled_parts(frame, tmp_path / "a folder" / "in")
+    as_packed_csvs(frame, _made(tmp_path / "a folder" / "csv"))
+    as_arrow(frame, _made(tmp_path / "a folder" / "arrow"))
+    here = f"file://{quote(str(tmp_path))}/a%20folder/in"
+    with store_of(tmp_path) as store:
+        for uri in (here, *(store.uri(f"a folder/{name}/") for name in ("in", "csv", "arrow"))):
+            assert large.is_large(uri, 2**63)
+            assert in_batches(exact, LargeTable.of(uri, **how(True)), options) == due, uri
+        one = store.uri("a folder/in/deep/8.parquet")
+        assert not large.is_large(one, 2**63)
+        assert large.is_large(one, 1)
+        assert LargeTable.of(one, **how(True)).rows == 10
+    assert set(store.asked) > {"a folder/in/7.parquet", "a folder/in/deep/8.parquet", "a folder/arrow/b.arrow"}
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.usefixtures("small")
+def test_a_uri_that_vanishes_or_never_was_ends_in_words_without_its_credentials(
+    frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    as_shuffled_parts(frame, tmp_path / "data" / "in")
+    with store_of(tmp_path / "data") as store:
+        table = LargeTable.of(store.uri("in"), **how(True))
+        for uri, words in ((store.uri("nowhere"), "no such file or folder"),
+                           (f"http://{store.address}/in", "file://, s3://")):  # fmt: skip
+            with pytest.raises(CohortError, match=words) as error:
+                LargeTable.of(uri, **how(True))
+            assert "secret" not in str(error.value)
+        store.gone.add("in/deep/8.parquet")
+        with pytest.raises(CohortError, match=r"8\.parquet: must stay.*no such file.*resume") as error:
+            dc.condense(table, epsilon=2.0, threads=2, out=tmp_path / "run")
+    assert "secret" not in str(error.value)
+    internal = tmp_path / "run" / "internal"
+    assert not (internal / "ledger.jsonl").exists()
+    assert not list(internal.glob("distcondense-rows-*"))
+    assert not any(b"secret" in path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
+
+
 # ---- a whole run
 
 
@@ -316,8 +405,12 @@ def test_a_folder_is_condensed_evaluated_on_a_sample_and_read_again(
     assert not list((tmp_path / "run" / "internal").glob("distcondense-rows-*"))
     sample = read_again(tmp_path / "run", folder)
     assert len(sample) == record["data"]["evaluated_on_rows"]
-    found = evaluate_run(tmp_path / "run", sample, parts=(), threads=1)
-    assert found
+    said_so = f"Evaluation saw a sample: {len(sample)} of {len(frame)} real rows."
+    for _ in range(2):  # as the run left the page, and after an evaluation
+        for page, there in (("internal", True), ("release", False)):  # how many there are is not for release
+            assert (said_so in (tmp_path / "run" / page / "report.html").read_text()) == there
+        assert said_so in json.loads((tmp_path / "run/internal/report.json").read_text())["verdict"]
+        assert evaluate_run(tmp_path / "run", sample, parts=(), threads=1)
     os.utime(folder / "9.parquet", (1, 1))
     with pytest.raises(CohortError, match="other files"):
         read_again(tmp_path / "run", folder)

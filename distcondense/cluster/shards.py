@@ -23,7 +23,8 @@ from typing import Any
 from distcondense.cluster.config import Cluster
 from distcondense.data.buckets import BUCKET_ROWS, Buckets, Layout, Shard, buckets_for
 from distcondense.data.cells import Cells
-from distcondense.data.large import LargeTable, Piece
+from distcondense.data.files import Piece
+from distcondense.data.large import LargeTable
 from distcondense.data.persons import Coins
 from distcondense.errors import RunFolderError, SettingsError
 from distcondense.privacy.contributions import Objective

@@ -1,4 +1,4 @@
-"""`LargeTable`: a table that is read in batches and never held: a Parquet file, a CSV, or a folder of either.
+"""`LargeTable`: a table that is read in batches and never held: a Parquet, Arrow or CSV file, or a folder of one kind.
 
 What is wrong with its files is found before a row is read where their own headers tell (names and types of columns);
 what is wrong with rows is said by the checks of `Cohort`, batch by batch, with the file's name. A batch is read by
@@ -8,7 +8,6 @@ hash of the run's secret; who is held out of the table is held out of the sample
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 import tempfile
@@ -26,29 +25,15 @@ from pandas.api.types import union_categoricals
 from distcondense.data.coding import Coded, Coder, is_plain
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.features import some_names
+from distcondense.data.files import Piece, arrow_batches, csv_parts, files_of, format_of, pieces_of, shape_of
 from distcondense.data.outcome import Goal
 from distcondense.data.persons import Coins, digests
 from distcondense.data.roles import ROLES
-from distcondense.data.tables import answered, as_frame, is_csv, is_uri, table_name
+from distcondense.data.tables import as_frame, is_csv, is_uri, table_name
 from distcondense.errors import CohortError, DistcondenseWarning, SchemaError
 
-BATCH_ROWS = 2**17  # read at a time
-PIECE_ROWS = 2**20  # of a file, that one worker reads at a time
-CSV_BYTES = 2**25  # of a CSV, read at a time
 SAMPLE = 200_000  # rows that evaluation sees, about
-PARQUET = (".parquet", ".pq")
 _OF_CSV = ("missing_markers", "separator", "encoding", "decimal")  # how a CSV is read
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A part of a file: some row groups of a Parquet file, or all of a CSV."""
-
-    file: str
-    groups: tuple[int, ...] = ()
-    rows: int = 0  # of a CSV about so many
-    bytes: int = 0
-    first: int = 0  # its first row's number in the file, from 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,17 +92,14 @@ class LargeTable:
         goal = Goal.of(positive=how.get("positive"), kind=how.get("kind"), **{role: how.get(role) for role in ROLES})
         ignore, person_id = tuple(how.get("ignore", ())), how.get("person_id")
         facts = Facts.of(goal, schema, person_id=person_id, ignore=ignore)
-        files = _files(str(path))
+        files = files_of(str(path))
         pieces: list[Piece] = []
         kinds: dict[str, tuple[str, str]] = {}
         extra: tuple[str, ...] = ()
-        features = [c.name for c in facts.schema.columns if not getattr(c, "computed", "")]  # type: ignore[union-attr]
+        features = schema.only(facts.schema.names).in_table  # type: ignore[union-attr]
         needed = [*dict.fromkeys((*features, *facts.kind.names, *([person_id] if person_id else [])))]
-        for name, size, _ in files:
-            if is_csv(name):
-                pieces.append(Piece(name, rows=max(1, size // 100), bytes=size))
-                continue
-            found, names = _row_groups(name, size, needed, kinds)
+        for file in files:
+            found, names = pieces_of(file, needed, kinds)
             pieces += found
             aside = {*needed, *ignore, *(c.name for c in schema.ignored)}
             extra = extra or tuple(one for one in names if one not in aside)
@@ -146,20 +128,13 @@ class LargeTable:
 
     def read(self, piece: Piece, coder: Coder) -> Iterator[Batch]:
         """A piece in batches, coded."""
-        yield from (self._csv if is_csv(piece.file) else self._parquet)(piece, coder)
+        yield from (self._csv if is_csv(piece.file) else self._typed)(piece, coder)
 
-    def _parquet(self, piece: Piece, coder: Coder) -> Iterator[Batch]:
+    def _typed(self, piece: Piece, coder: Coder) -> Iterator[Batch]:
         import pyarrow as pa
 
         at = 0
-        with _readable(piece.file):
-            file = _parquet_file(piece.file)
-            batches = file.iter_batches(BATCH_ROWS, list(piece.groups), coder.columns, use_threads=False)
-        while True:
-            with _readable(piece.file):
-                batch = next(batches, None)
-            if batch is None:
-                break
+        for batch in arrow_batches(piece, coder.columns):
             with _somewhere(piece, at):
                 coded = coder.of_batch(batch)
 
@@ -172,7 +147,7 @@ class LargeTable:
     def _csv(self, piece: Piece, coder: Coder) -> Iterator[Batch]:
         """Parts of the file, cut where a line ends outside quotes, each with its header, as files of their own."""
         at = 0
-        for text in _parts(piece.file):
+        for text in csv_parts(piece.file):
             with tempfile.TemporaryDirectory() as folder:  # readable by its owner alone
                 part = Path(folder) / "part.csv"
                 part.write_bytes(text)
@@ -238,19 +213,21 @@ def _decoded(table: Any) -> Any:
 def is_large(path: str | Path, memory: int) -> bool:
     """Whether a table is a folder, or a file that would not fit so much memory as a frame, about."""
     if is_uri(path):
-        return not table_name(path).lower().endswith((".csv", ".csv.gz", ".feather", ".arrow", *PARQUET))
-    if os.path.isdir(path):
-        return True
-    if not os.path.isfile(path) or not _is_table(str(path)):
-        return False
-    size = os.path.getsize(path)
+        files = files_of(str(path))
+        if len(files) > 1 or table_name(files[0][0]) != table_name(path):
+            return True
+        size = files[0][1]
+    elif os.path.isfile(path) and format_of(path):
+        size = os.path.getsize(path)
+    else:
+        return os.path.isdir(path)
     if is_csv(path):
         return size * (25 if str(path).lower().endswith(".gz") else 5) > memory
     try:
-        meta = _parquet_file(str(path)).metadata
+        counts, schema = shape_of(str(path))
     except Exception:
         return False  # whoever reads it will say what is wrong
-    return bool(meta.num_rows * meta.num_columns * 24 > memory)
+    return sum(counts) * len(schema.names) * 24 > memory
 
 
 def _joined(cohorts: Sequence[Cohort]) -> Cohort:
@@ -269,183 +246,6 @@ def _joined(cohorts: Sequence[Cohort]) -> Cohort:
         person, identifiers = codes.astype(np.int64), tuple(known)
     outcome = replace(first.outcome, arrays=arrays)
     return replace(first, features=features, outcome=outcome, person=person, identifiers=identifiers)
-
-
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
-def _files(path: str) -> tuple[tuple[str, int, int], ...]:
-    """(name, bytes, time of change) of a file, or of all tables in a folder and the folders in it, by name."""
-    from pyarrow import fs
-
-    what = f"table {table_name(path)}"
-    try:
-        local = (fs.LocalFileSystem(), os.path.abspath(path))
-        system, root = answered(lambda: fs.FileSystem.from_uri(path)) if is_uri(path) else local
-        info = answered(lambda: system.get_file_info(root))
-        if info.type == fs.FileType.Directory:
-            found = [one for one in system.get_file_info(fs.FileSelector(root, recursive=True)) if one.is_file]
-        else:
-            found = [info]
-    except Exception as error:  # each store has its own errors, and their texts may hold credentials
-        raise CohortError(
-            what, "must be readable", found=type(error).__name__, fix="check the path and this machine's credentials"
-        ) from None
-    if info.type == fs.FileType.NotFound:
-        raise CohortError(what, "must exist", found="no such file or folder", fix="check the path")
-    shown = [one for one in found if not any(part[:1] in "._" for part in one.path[len(root) :].split("/") if part)]
-    tables = sorted((one for one in shown if _is_table(one.path)), key=lambda one: one.path)
-    kinds = {is_csv(one.path) for one in tables}
-    if len(kinds) != 1:
-        raise CohortError(
-            what, "must be a .parquet or .csv file, or a folder of one kind of them",
-            found="both" if kinds else "neither", fix="name the folder of one kind",
-        )  # fmt: skip
-    if empty := [table_name(one.path) for one in tables if one.size == 0]:
-        raise CohortError(
-            f"file {empty[0]}", "must have a header and rows", found="an empty file",
-            fix="check the export; a part without rows still has a header",
-        )  # fmt: skip
-    ahead, _, query = path.partition("?")
-    scheme = ahead.split("://")[0] + "://" if is_uri(path) and not isinstance(system, fs.LocalFileSystem) else ""
-    behind = f"?{query}" if scheme and query else ""
-    return tuple((f"{scheme}{one.path}{behind}", int(one.size), int(one.mtime_ns or 0)) for one in tables)
-
-
-def _is_table(path: str) -> bool:
-    return is_csv(path) or path.lower().endswith(PARQUET)
-
-
-def _opened(name: str) -> Any:
-    """A file to read from, mapped where it is this machine's."""
-    import pyarrow as pa
-    from pyarrow import fs
-
-    if not is_uri(name):
-        return pa.memory_map(name)
-    system, path = fs.FileSystem.from_uri(name)
-    return system.open_input_file(path)
-
-
-def _parquet_file(name: str) -> Any:
-    import pyarrow.parquet as pq
-
-    return pq.ParquetFile(_opened(name), pre_buffer=is_uri(name))
-
-
-def _row_groups(
-    name: str, size: int, needed: Sequence[str], kinds: dict[str, tuple[str, str]]
-) -> tuple[list[Piece], list[str]]:
-    """A Parquet file in pieces of row groups; refused where its columns are not those of the other files."""
-    what = f"file {table_name(name)}"
-    with _readable(name):
-        file = _parquet_file(name)
-        meta, schema = file.metadata, file.schema_arrow
-    missing = [one for one in needed if one not in schema.names]
-    if missing:
-        raise CohortError(
-            what, "must have every column of the schema, the outcome and the person's identifier",
-            found=f"{len(missing)} missing: {some_names(missing)}", fix="add the columns, or take the file away",
-        )  # fmt: skip
-    for one in needed if meta.num_rows else ():
-        kind = _kind_of(schema.field(one).type)
-        first, other = kinds.setdefault(one, (kind, what)) if kind else ("", "")
-        if kind != first:
-            raise CohortError(
-                f"column {one!r}", "must have one type in all files", found=f"{first} in {other}, {kind} in {what}",
-                fix="write the files alike",
-            )  # fmt: skip
-    pieces, groups, rows, first_row = [], list[int](), 0, 0
-    for group in range(meta.num_row_groups):
-        groups.append(group)
-        rows += meta.row_group(group).num_rows
-        if rows >= PIECE_ROWS or group == meta.num_row_groups - 1:
-            share = size * rows // max(1, meta.num_rows)
-            pieces.append(Piece(name, tuple(groups), rows, share, first_row))
-            first_row += rows
-            groups, rows = [], 0
-    return pieces, schema.names
-
-
-def _kind_of(kind: Any) -> str:
-    """What a column holds, in words, nothing where it holds holes only; files may differ in how wide numbers are."""
-    import pyarrow as pa
-
-    if pa.types.is_null(kind):
-        return ""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_boolean(kind):
-        return "true/false"
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return "numbers"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return "texts"
-    return "dates" if pa.types.is_temporal(kind) else "other values"
-
-
-def _parts(name: str) -> Iterator[bytes]:
-    """A CSV in parts, each with the first line: cut behind a line's end that stands outside quotes."""
-    with _readable(name):
-        raw = _opened(name)
-        stream: Any = gzip.GzipFile(fileobj=raw) if name.partition("?")[0].lower().endswith(".gz") else raw
-        text = bytes(stream.read(CSV_BYTES))
-    if text[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise CohortError(
-            f"file {table_name(name)}", "must be in UTF-8 or an encoding of one byte to be read in parts",
-            found="UTF-16 or UTF-32", fix="save it in UTF-8",
-        )  # fmt: skip
-    header = None
-    while text:
-        with _readable(name):
-            more = bytes(stream.read(CSV_BYTES))
-        end = len(text) if not more else _last_line_end(text)
-        if header is None and end:
-            header = text[: _first_line_end(text)]
-            body = text[len(header) : end]
-        else:
-            body = text[:end]
-        if body.strip():
-            assert header is not None
-            yield header + body
-        text = text[end:] + more
-        if not more and not text:
-            break
-
-
-def _first_line_end(text: bytes) -> int:
-    at = 0
-    while (at := text.find(b"\n", at) + 1) > 0:
-        if text.count(b'"', 0, at) % 2 == 0:
-            return at
-    return len(text)
-
-
-def _last_line_end(text: bytes) -> int:
-    """Behind the last line's end with an even number of quotes before it; 0 where there is none."""
-    end, odd = len(text), text.count(b'"') % 2
-    while (at := text.rfind(b"\n", 0, end)) >= 0:
-        odd = (odd + text.count(b'"', at, end)) % 2
-        if not odd:
-            return at + 1
-        end = at
-    return 0
-
-
-@contextmanager
-def _readable(name: str) -> Iterator[None]:
-    """A file that is gone, or is no Parquet, in words; readers' own messages may quote cells."""
-    try:
-        yield
-    except CohortError:
-        raise
-    except Exception as error:
-        gone = isinstance(error, FileNotFoundError)
-        raise CohortError(
-            f"file {table_name(name)}", "must stay, and be readable, while the run reads it",
-            found="no such file" if gone else type(error).__name__,
-            fix="restore it, and resume the run" if gone else "open it and check its format",
-        ) from None  # fmt: skip
 
 
 @contextmanager

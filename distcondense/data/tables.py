@@ -13,7 +13,8 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, Queue
@@ -185,26 +186,33 @@ def at_uri(uri: str, what: str) -> Path | bytes:
     from pyarrow import fs
 
     parts: list[bytes] = []
-    try:
+    with at_store(what):
         system, path = answered(lambda: fs.FileSystem.from_uri(uri))
         if isinstance(system, fs.LocalFileSystem):
             return Path(path)
         with answered(lambda: system.open_input_stream(path, compression=None)) as stream:
             while part := answered(lambda: bytes(stream.read(PART))):
                 parts.append(part)
+    if not parts:
+        raise CohortError(what, "must have a header and rows", found="an empty file", fix="check the export")
+    return b"".join(parts)
+
+
+@contextmanager
+def at_store(what: str, rule: str = "must be readable at its URI") -> Iterator[None]:
+    """What a store refuses, in words: each has its own errors, and their texts may hold credentials."""
+    try:
+        yield
     except TimeoutError:
         raise CohortError(
             what, "must be where its URI says", found=f"no answer in {PATIENCE:g} seconds",
             fix="check the address and the network, or copy the table to this machine",
         ) from None  # fmt: skip
-    except Exception as error:  # each store has its own errors, and their texts may hold credentials
+    except Exception as error:
         raise CohortError(
-            what, "must be readable at its URI", found=type(error).__name__,
-            fix="check the URI and this machine's credentials; file://, s3://, gs://, abfs:// and hdfs:// are known",
+            what, rule, found=type(error).__name__,
+            fix="check the path and this machine's credentials; file://, s3://, gs://, abfs:// and hdfs:// are known",
         ) from None  # fmt: skip
-    if not parts:
-        raise CohortError(what, "must have a header and rows", found="an empty file", fix="check the export")
-    return b"".join(parts)
 
 
 def answered(ask: Callable[[], T]) -> T:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 from distcondense.errors import RunFolderError
@@ -31,7 +32,9 @@ def remembered(table: str | Path) -> Odometer | None:
     folder = state_folder()
     if folder is None:
         return None
-    place = str(table).partition("?")[0] if "://" in str(table) else os.path.realpath(table)
+    place = os.path.realpath(table)
+    if "://" in str(table):  # without options, and without whose key it is read with
+        place = re.sub(r"(?<=://)[^/@]*:[^/@]*@", "", str(table).partition("?")[0])
     name = f"{Path(place).name}-{hashlib.sha256(place.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.jsonl"
     path = folder / "accounts" / name
     try:
