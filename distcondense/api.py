@@ -385,6 +385,7 @@ def _facts(folder: RunFolder, result: Result) -> dict[str, Any]:
         "name": folder.path.resolve().name, "method": record["method"], "outcome": record["data"]["outcome"],
         "made": record["finished_at"], "version": software()["version"], "rows_real": record["data"]["rows"],
         "rows_condensed": len(result.frame), "columns": record["data"]["columns"],
+        "rows_sampled": record["data"].get("evaluated_on_rows"),  # none where all were seen
     }  # fmt: skip
 
 

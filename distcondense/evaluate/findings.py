@@ -52,6 +52,10 @@ class Findings:
         if self.privacy.answer:
             said.append(self.privacy.answer)
         said += _how_good(self.quick) or [self.note or "Nothing was measured on patients."]
+        if self.run.get("rows_sampled") is not None:
+            said.append(
+                f"Evaluation saw a sample: {self.run['rows_sampled']:,} of {self.run['rows_real']:,} real rows."
+            )
         return said + _how_safe(self.parts)
 
 

@@ -269,7 +269,7 @@ def _under(run: Mapping[str, Any]) -> str:
 
 def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = {"method": "Method", "outcome": "Outcome", "rows_real": "Real rows", "rows_condensed": "Condensed rows",
-             "columns": "Columns", "made": "Made"}  # fmt: skip
+             "columns": "Columns", "rows_sampled": "Real rows that evaluation saw", "made": "Made"}  # fmt: skip
     outcome = run.get("outcome")
     if isinstance(outcome, Mapping) and outcome.get("columns"):
         run = {**run, "outcome": f"{said(outcome['columns'])} ({said(outcome.get('kind', 'outcome'))})"}
