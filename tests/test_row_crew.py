@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from distcondense.cluster import row_crew
 from distcondense.cluster.config import Cluster
 from distcondense.cluster.dispatch import Lost, Settled
+from distcondense.cluster.pace import Move, Pace
 from distcondense.cluster.row_crew import GONE, RowCrew
 from distcondense.cluster.row_worker import SCRATCH, Job, RowWorker, sweep
 from distcondense.data.cohort import Cohort
@@ -36,10 +38,15 @@ OPTIONS = PrivateOptions(epsilon=2.0, rows_per_person=2)
 
 
 class Played:
-    """Workers in this process; `fate` says at which of all calls (from 0) whoever is asked dies or hangs."""
+    """Workers in this process; `fate` says at which of all calls (from 0) whoever is asked dies or hangs.
 
-    def __init__(self, job: Job, size: int, fate: dict[int, str]) -> None:
-        self.job, self.size, self.fate, self.now = job, size, fate, 0.0
+    `slow`: seconds of the played clock that each worker takes for a bucket, at every answer and step.
+    """
+
+    def __init__(self, job: Job, size: int, fate: dict[int, str], slow: Mapping[int, float] | None = None) -> None:
+        self.job, self.size, self.fate, self.now, self.slow = job, size, fate, 0.0, slow or {}
+        self._ready: dict[Hashable, float] = {}
+        self.crew: RowCrew
         self._workers: list[RowWorker | None] = [None] * size
         self._answers: dict[Hashable, Any] = {}
         self._numbers, self._lives = count(), [0] * size
@@ -58,6 +65,9 @@ class Played:
             self._workers[worker] = None
             self._answers[ticket] = (Lost("its process died"),)
         else:
+            if what in ("counted", "apply"):
+                held = len(self._workers[worker]._shards)  # type: ignore[union-attr]
+                self._ready[ticket] = self.now + held * self.slow.get(worker, 0.0)
             self._answers[ticket] = (getattr(self._workers[worker], what)(*given),)
         return ticket
 
@@ -65,8 +75,10 @@ class Played:
         self._workers[worker] = RowWorker(self.job, owned)
         return self._answer(worker, "identity")
 
-    def read(self, worker: int, piece: int, owners: Sequence[int], sampled: bool) -> tuple[Hashable, list[Any]]:
-        ticket = self._answer(worker, "read", piece, owners, self.size, sampled)
+    def read(
+        self, worker: int, piece: int, wanted: Mapping[int, Sequence[int]], sampled: bool
+    ) -> tuple[Hashable, list[Any]]:
+        ticket = self._answer(worker, "read", piece, wanted, self.size, sampled)
         if self._answers[ticket] is None or isinstance(self._answers[ticket][0], Lost):
             return ticket, []
         first, *loads = self._answers[ticket][0]
@@ -82,9 +94,10 @@ class Played:
         return self._answer(worker, what, *given)
 
     def wait(self, tickets: Sequence[Any], seconds: float) -> list[Settled]:
-        ready = [ticket for ticket in tickets if self._answers[ticket] is not None]
+        coming = [ticket for ticket in tickets if self._answers[ticket] is not None]
+        ready = [ticket for ticket in coming if self._ready.get(ticket, 0.0) <= self.now]
         if not ready:
-            self.now += seconds
+            self.now = min([self.now + seconds, *(self._ready[ticket] for ticket in coming)])
         return [Settled(ticket, self._answers[ticket][0]) for ticket in ready]
 
     def drop(self, worker: int) -> None:
@@ -99,12 +112,14 @@ def frame() -> pd.DataFrame:
 
 
 def on_crew(
-    exact: list[Any], table: LargeTable, size: int, fate: dict[int, str], config: Cluster | None = None
-) -> tuple[Any, Played]:
+    exact: list[Any], table: LargeTable, size: int, fate: dict[int, str], config: Cluster | None = None,
+    slow: Mapping[int, float] | None = None,
+) -> tuple[Any, Played]:  # fmt: skip
     public = public_side(table.facts, OPTIONS)
     job = Job(table, public.cells, public.side.objective, COINS, public.rows_per_person, 8, "played")
-    hands = Played(job, size, fate)
+    hands = Played(job, size, fate, slow)
     crew = RowCrew(hands, job, config or Cluster(backoff=0, hung_after=30), clock=hands.clock)
+    hands.crew = crew
     crew.open()
     rows = ShardedRows(crew, [one.size for one in public.cells], public.side.objective, public.rows_per_person)
     names = [one.column.name for one in public.cells]
@@ -148,6 +163,47 @@ def test_a_worker_that_dies_or_hangs_at_any_call_changes_nothing(
             found, hands = on_crew(exact, table, 2, fate)
             assert found == due, (kind, fate)
             assert hands.calls.count("identity") > 2 or end == "gone"
+
+
+@pytest.mark.usefixtures("small")
+def test_a_slow_owner_is_helped_and_nothing_changes(
+    exact: list[Any], frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its buckets go to the others, who read them and make their steps; whoever dies meanwhile is replaced as ever."""
+    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    slow = {0: 0.1, 1: 2.0, 2: 0.1}
+    with monkeypatch.context() as patch:
+        patch.setattr(row_crew, "HELP_SECONDS", 1e9)
+        due, alone = on_crew(exact, table, 3, {}, slow=slow)
+    assert due == in_memory(exact, Cohort.from_frame(frame, **how(True)), OPTIONS)
+    assert alone.crew.moved == 0
+    found, hands = on_crew(exact, table, 3, {}, slow=slow)
+    assert found == due
+    assert len(hands.crew.owned[1]) == 0
+    assert sorted(bucket for own in hands.crew.owned for bucket in own) == list(range(8))
+    assert hands.now < alone.now / 4
+    began = hands.calls.index("forget")
+    at = {kind: hands.calls.index(kind, began) for kind in ("forget", "read", "take", "lay_out", "replay", "counted")}
+    for fate in ({at["forget"]: "die", at["counted"]: "hang"}, {at["read"]: "die", at["take"]: "hang"},
+                 {at["lay_out"]: "hang", at["replay"]: "die"}):  # fmt: skip
+        assert on_crew(exact, table, 3, fate, slow=slow)[0] == due, fate
+
+
+def test_owners_of_equal_speed_keep_what_they_have_and_others_get_what_they_earn() -> None:
+    owned = [[0, 3, 6], [1, 4, 7], [2, 5]]
+    pace = Pace(3)
+    pace.note(owned, {0: 3.0, 1: 3.0, 2: 2.0})
+    assert pace.waited == 0
+    assert pace.moves(owned) == []
+    pace = Pace(3)
+    for _ in range(2):
+        pace.note(owned, {0: 3.0, 1: 9.0, 2: 2.0})
+    assert pace.waited == pytest.approx(2 * (9 - 4))  # 4, 1 and 3 buckets take 4, 3 and 3 seconds
+    assert pace.moves(owned) == [Move(1, 0, (4,)), Move(1, 2, (7,))]
+    pace.note([[0], [], [1, 2]], {0: 1.0, 2: 1.0})  # who has none is not waited for
+    with_none = Pace(2)
+    with_none.note([[], [0, 1]], {0: 5.0, 1: 1.0})
+    assert with_none.moves([[], [0, 1]]) == []
 
 
 @pytest.mark.usefixtures("small")

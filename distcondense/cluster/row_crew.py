@@ -2,19 +2,22 @@
 
 Knows no Ray: `Hands` is what it leads. Pieces go to whoever is idle, so that a slow reader reads less; loads go from
 reader to owner without passing the driver. An owner that is lost, or does not answer for `hung_after` seconds, is
-replaced: all pieces are read again for its buckets alone, and the public steps are made again. As sums are exact and
-coins are people's own, nothing that is answered depends on any of that.
+replaced: all pieces are read again for its buckets alone, and the public steps are made again. An owner that is slow is
+helped: once others have waited for it as long as reading again takes, buckets are shared out anew, in proportion to
+speed, and whoever gets some reads them and makes their steps (so a run takes at most twice what it would have, had
+anybody known). As sums are exact and coins are people's own, nothing that is answered depends on any of that.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from distcondense.cluster.config import Cluster
 from distcondense.cluster.dispatch import Failed, Lost, Settled
+from distcondense.cluster.pace import Pace
 from distcondense.cluster.row_worker import Job, Read
 from distcondense.cluster.shards import Reading
 from distcondense.cluster.worker import versions
@@ -24,6 +27,7 @@ from distcondense.privacy.rows import Counted
 
 HEARTBEAT = 0.25  # seconds between looks at the clock
 GONE = "what was read is gone with its reader"
+HELP_SECONDS = 5.0  # of waiting for slow owners, below which nothing is moved
 IN_FLIGHT = 2  # pieces for each reader that are read and not yet taken by their owners
 
 
@@ -33,7 +37,9 @@ class Hands(Protocol):
     size: int
 
     def launch(self, worker: int, owned: Sequence[int]) -> Hashable: ...  # the ticket of its Identity
-    def read(self, worker: int, piece: int, owners: Sequence[int], sampled: bool) -> tuple[Hashable, list[Any]]: ...
+    def read(
+        self, worker: int, piece: int, wanted: Mapping[int, Sequence[int]], sampled: bool
+    ) -> tuple[Hashable, list[Any]]: ...  # the ticket of its Read, and one load for each worker
     def ask(self, worker: int, what: str, *given: Any) -> Hashable: ...
     def wait(self, tickets: Sequence[Any], seconds: float) -> list[Settled]: ...
     def drop(self, worker: int) -> None: ...
@@ -46,7 +52,7 @@ class _Call:
     began: float
     piece: int = -1
     loads: list[Any] = field(default_factory=list)  # of a read: one for each owner
-    owners: tuple[int, ...] = ()
+    owners: Mapping[int, int] = field(default_factory=dict)  # for whom it reads → their lives, when it was asked
     life: int = 0  # of the worker that was asked
 
 
@@ -59,7 +65,7 @@ class RowCrew:
     ) -> None:  # fmt: skip
         self.hands, self.job, self.config, self.say, self.meter = hands, job, config, say, meter
         self.samples: list[Any] = []
-        self.rows = 0
+        self.rows = self.moved = 0
         self.losses = list[str]()
         self._clock = clock
         self._steps: list[Step] = []
@@ -70,6 +76,9 @@ class RowCrew:
         self._heard = [clock()] * hands.size  # when each last answered
         self._made: dict[int, int] = {}  # how many public steps each owner's shards have made
         pieces = range(len(job.table.pieces))
+        self._owned = [list(range(owner, job.buckets, hands.size)) for owner in range(hands.size)]
+        self._lacks = [set(own) for own in self._owned]  # buckets that each owner has yet to read
+        self._pace, self._open_seconds = Pace(hands.size), 0.0
         self._due = {(owner, piece) for owner in range(hands.size) for piece in pieces}
         self._laid: set[int] = set()  # owners whose shards stand
         self._seen: set[int] = set()  # pieces whose sample was taken
@@ -78,20 +87,24 @@ class RowCrew:
         for worker in range(hands.size):
             self._launch(worker)
 
-    def owned(self, owner: int) -> list[int]:
-        return list(range(owner, self.job.buckets, self.hands.size))
+    @property
+    def owned(self) -> list[list[int]]:
+        """Each worker's buckets."""
+        return self._owned
 
     # ---- shards, as the gate's rows see them
 
     def open(self) -> None:
         """Read the table; every owner then has its shards."""
+        began = self._clock()
         self._restore()
+        self._open_seconds = self._clock() - began
         self.job.table.read_rows = self.rows
         self.job.table.take_sample(self.samples)
         self.samples = []
 
     def counted(self, question: Question, limit: float) -> Iterator[Counted]:
-        left = set(range(self.hands.size))
+        left, took, calm = set(range(self.hands.size)), dict[int, float](), len(self.losses)
         while left:
             self._restore()
             asked = {call.worker for call in self._calls.values()}
@@ -102,25 +115,52 @@ class RowCrew:
                     self._took(call, answer)
                     continue
                 left.discard(call.worker)
+                took[call.worker] = self._clock() - call.began
                 if answer is not None:
                     yield answer
+        self._help(took, calm)
 
     def apply(self, step: Step) -> None:
         self._restore()
         self._steps.append(step)  # whoever is replaced from here on makes it with its earlier ones
+        took, calm = dict[int, float](), len(self.losses)
         while True:
             self._restore()
             behind = {owner for owner, made in self._made.items() if made < len(self._steps)}
             if not behind:
-                return
+                break
             asked = {call.worker for call in self._calls.values()}
             for owner in sorted(behind - asked):
                 self._ask(owner, "apply", step)
             for call, value in self._settle():
                 if call.what == "apply":
                     self._made[call.worker] += 1
+                    took[call.worker] = self._clock() - call.began
                 else:
                     self._took(call, value)
+        self._help(took, calm)
+
+    def _help(self, took: Mapping[int, float], calm: int) -> None:
+        """After a round: buckets of slow owners go to others, where waiting has cost what reading again does.
+
+        Only here, between rounds, may an owner have some of its buckets and lack others: before the next step is made,
+        `_restore` has brought all of them to the same step.
+        """
+        if len(self.losses) == calm:
+            self._pace.note(self._owned, took)
+        if self._pace.waited < max(HELP_SECONDS, self._open_seconds):
+            return
+        moves, self._pace = self._pace.moves(self._owned), Pace(self.hands.size)
+        for move in moves:
+            self._owned[move.giver] = [one for one in self._owned[move.giver] if one not in move.buckets]
+            self._owned[move.taker] = sorted([*self._owned[move.taker], *move.buckets])
+            self._lacks[move.taker].update(move.buckets)
+            self._laid.discard(move.taker)
+            self._due |= {(move.taker, piece) for piece in range(len(self.job.table.pieces))}
+            self._ask(move.giver, "forget", move.buckets)
+            self.moved += len(move.buckets)
+            self.say(f"worker {move.giver} is slow: {len(move.buckets)} of its buckets go to worker {move.taker}")
+        self.meter({"moved": float(self.moved)})
 
     # ---- getting every owner its rows
 
@@ -146,14 +186,15 @@ class RowCrew:
             if open_ and takes + len(reading) < IN_FLIGHT * self.hands.size * self.hands.size:
                 piece = open_.pop(0)
                 reading.add(piece)
-                owners = tuple(sorted(owner for owner, one in self._due - on_the_way if one == piece))
-                ticket, loads = self.hands.read(worker, piece, owners, piece not in self._seen)
+                owners = {owner: self._life[owner] for owner, one in sorted(self._due - on_the_way) if one == piece}
+                wanted = {owner: tuple(sorted(self._lacks[owner])) for owner in owners}
+                ticket, loads = self.hands.read(worker, piece, wanted, piece not in self._seen)
                 self._calls[ticket] = _Call(worker, "read", self._clock(), piece, loads, owners, self._life[worker])
             elif worker not in self._laid and not any(owner == worker for owner, _ in self._due):
                 self._lay_out(worker)
 
     def _lay_out(self, worker: int) -> None:
-        for bucket in self.owned(worker):
+        for bucket in sorted(self._lacks[worker]):
             self._ask(worker, "lay_out", bucket)
         self._ask(worker, "replay", list(self._steps))
 
@@ -165,16 +206,19 @@ class RowCrew:
                 self.rows += value.rows
                 self.samples += value.sample
                 self._reading.add(rows=value.rows, bytes_=value.bytes, pieces=1)
-                self.meter({"rows_per_second": self._reading.rate, "rows_read": float(self.rows),
-                            "bytes_read": float(self._reading.done["bytes"])})  # fmt: skip
-            for owner in call.owners:
-                if (owner, call.piece) in self._due and self._up[owner]:
+                self.meter({
+                    "rows_per_second": self._reading.rate, "rows_read": float(self.rows),
+                    "bytes_read": float(self._reading.done["bytes"]), "seconds_left": self._reading.left,
+                })  # fmt: skip
+            for owner, life in call.owners.items():  # who was replaced meanwhile may lack more than was read for it
+                if (owner, call.piece) in self._due and self._up[owner] and self._life[owner] == life:
                     ticket = self.hands.ask(owner, "take", call.loads[owner])
                     self._calls[ticket] = _Call(owner, "take", self._clock(), call.piece, life=self._life[owner])
         elif call.what == "take":
             self._due.discard((call.worker, call.piece))
         elif call.what == "replay":
             self._laid.add(call.worker)
+            self._lacks[call.worker].clear()
             self._made[call.worker] = len(self._steps)
             self.meter({"shards": float(len(self._laid))})
 
@@ -217,7 +261,7 @@ class RowCrew:
                 self._lose(worker, Lost(f"no answer within {self.config.hung_after:g} s"))
 
     def _launch(self, worker: int) -> None:
-        ticket = self.hands.launch(worker, self.owned(worker))
+        ticket = self.hands.launch(worker, self._owned[worker])
         self._calls[ticket] = _Call(worker, "identity", self._clock(), life=self._life[worker])
 
     def _lose(self, worker: int, lost: Lost) -> None:
@@ -228,6 +272,7 @@ class RowCrew:
         self._laid.discard(worker)
         self._made.pop(worker, None)
         self._calls = {ticket: call for ticket, call in self._calls.items() if call.worker != worker}
+        self._lacks[worker] = set(self._owned[worker])
         self._due |= {(worker, piece) for piece in range(len(self.job.table.pieces))}
         self.losses.append(lost.cause)
         self.meter({"restarts": float(len(self.losses))})

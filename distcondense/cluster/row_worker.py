@@ -10,7 +10,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,31 +78,32 @@ class RowWorker:
         self._folder: Path | None = None
         self._buckets: Buckets | None = None
         self._shards: dict[int, TableRows] = {}
+        self._stepped: set[int] = set()  # buckets whose shards have made all public steps
         self._rows: ShardedRows | None = None
 
     def identity(self) -> Identity:
         return Identity(socket.gethostname(), os.getpid(), "", versions())
 
-    def read(self, number: int, owners: Sequence[int], of: int, sampled: bool) -> tuple[Any, ...]:
-        """A piece, parted: what the driver hears, then a `Load` for each owner asked for (None for the others)."""
+    def read(self, number: int, wanted: Mapping[int, Sequence[int]], of: int, sampled: bool) -> tuple[Any, ...]:
+        """A piece, parted: what the driver hears, then a `Load` of the buckets that each owner wants (None: none)."""
         table, piece, rows = self.job.table, self.job.table.pieces[number], 0
-        parts: dict[int, list[NDArray[Any]]] = {}
+        parts: dict[int, list[NDArray[Any]]] = {bucket: [] for own in wanted.values() for bucket in own}
         words: dict[int, dict[int, str]] = {}
         sample, layout = list[Any](), None
         for batch in table.read(piece, self._coder):
             coded = batch.coded
             layout = layout or Layout.of(self.job.cells, coded.target, coded.who is not None)
             for bucket, records in enumerate(layout.parted(coded, self.job.buckets)):
-                if len(records) and bucket % of in owners:
-                    parts.setdefault(bucket, []).append(records)
+                if len(records) and bucket in parts:
+                    parts[bucket].append(records)
             for column, texts in coded.words.items():
                 words.setdefault(column, {}).update(texts)
             if sampled and (flags := table.sampled(batch, self.job.coins, table.rate)).any():
                 sample.append(batch.some(flags))
             rows += len(coded)
         loads: list[Load | None] = [None] * of
-        for owner in owners if layout is not None else ():
-            own = {bucket: _together(found) for bucket, found in parts.items() if bucket % of == owner}
+        for owner, buckets in wanted.items() if layout is not None else ():
+            own = {bucket: _together(parts[bucket]) for bucket in buckets if parts[bucket]}
             loads[owner] = Load(layout, own, words)  # type: ignore[arg-type]
         return (Read(rows, piece.bytes, sample), *loads)
 
@@ -128,12 +129,27 @@ class RowWorker:
         self._shards[bucket] = TableRows.of(shard.kept, shard.score, sizes, job.objective, job.most)
 
     def replay(self, steps: Sequence[Step]) -> None:
-        """All public steps so far, on fresh shards."""
-        sizes = [one.size for one in self.job.cells]
-        shards = ThreadShards(list(self._shards.values()), self.job.threads)
-        self._rows = ShardedRows(shards, sizes, self.job.objective, self.job.most)
+        """All public steps so far, on shards that are new; from then on they answer with the others."""
+        job, sizes = self.job, [one.size for one in self.job.cells]
+        new = [shard for bucket, shard in self._shards.items() if bucket not in self._stepped]
+        rows = ShardedRows(ThreadShards(new, job.threads), sizes, job.objective, job.most)
         for step in steps:
-            self._rows.apply(step)
+            rows.apply(step)
+        self._rows = rows
+        self._gather()
+
+    def forget(self, buckets: Sequence[int]) -> None:
+        """These are somebody else's now."""
+        for bucket in buckets:
+            self._shards.pop(bucket, None)
+            if self._buckets is not None:
+                self._buckets.forget(bucket)
+        self._gather()
+
+    def _gather(self) -> None:
+        assert self._rows is not None
+        self._rows.shards = ThreadShards(list(self._shards.values()), self.job.threads)
+        self._stepped = set(self._shards)
 
     def counted(self, question: Question, limit: float) -> Counted | None:
         assert self._rows is not None

@@ -66,11 +66,15 @@ class Reading:
         """Rows per second."""
         return self.done["rows"] / max(self.clock() - self._began, 1e-9)
 
+    @property
+    def left(self) -> float:
+        """Seconds, about."""
+        return max(0.0, (self.rows - self.done["rows"]) / max(self.rate, 1e-9))
+
     def words(self) -> str:
-        left = (self.rows - self.done["rows"]) / max(self.rate, 1e-9)
         return (
             f"read {self.done['rows']:,} of about {self.rows:,} rows, {self.done['bytes'] / 1e9:.1f} GB, "
-            f"{self.done['pieces']} of {self.pieces} pieces; {self.rate:,.0f} rows/s, about {max(left, 0):.0f} s left"
+            f"{self.done['pieces']} of {self.pieces} pieces; {self.rate:,.0f} rows/s, about {self.left:.0f} s left"
         )
 
 

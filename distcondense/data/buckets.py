@@ -183,10 +183,18 @@ class Buckets:
     def shard(self, number: int, coins: Coins, most: int, scores: int) -> Shard:
         """The bucket's rows that count, laid out in a file of their own; its records go."""
         parts = self._of_people(number, coins, most) if self.layout.by_person else self._of_rows(number, coins)
-        kept = Shard.write(self.folder / f"shard-{number:04d}", self.layout, parts, scores, self.words)
+        kept = Shard.write(self._shard(number), self.layout, parts, scores, self.words)
         if self.rows[number]:
             os.unlink(self._path(number))
         return kept
+
+    def forget(self, number: int) -> None:
+        """Nothing of a bucket that was laid out is left; its rows may come again."""
+        self.rows[number] = 0
+        self._shard(number).unlink(missing_ok=True)
+
+    def _shard(self, number: int) -> Path:
+        return self.folder / f"shard-{number:04d}"
 
     def _of_rows(self, number: int, coins: Coins) -> list[Part]:
         """Rows that are persons of their own: the k-th of equal ones has the coin of its content and k."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -41,8 +41,8 @@ class RowActor(RowWorker):
             return Failed(ClusterError(f"worker on {socket.gethostname()}", f"must be able to {what}",
                                        found=type(error).__name__, fix="look at its log (ray logs actor)"))  # fmt: skip
 
-    def parted(self, number: int, owners: Sequence[int], of: int, sampled: bool) -> tuple[Any, ...]:
-        found = self.call("read", number, owners, of, sampled)
+    def parted(self, number: int, wanted: Mapping[int, Sequence[int]], of: int, sampled: bool) -> tuple[Any, ...]:
+        found = self.call("read", number, wanted, of, sampled)
         return found if isinstance(found, tuple) else (found, *[None] * of)
 
 
@@ -68,9 +68,11 @@ class RayHands:
         self._named[ticket] = worker
         return ticket
 
-    def read(self, worker: int, piece: int, owners: Sequence[int], sampled: bool) -> tuple[Any, list[Any]]:
+    def read(
+        self, worker: int, piece: int, wanted: Mapping[int, Sequence[int]], sampled: bool
+    ) -> tuple[Any, list[Any]]:
         first, *loads = (
-            self._actors[worker].parted.options(num_returns=self.size + 1).remote(piece, owners, self.size, sampled)
+            self._actors[worker].parted.options(num_returns=self.size + 1).remote(piece, wanted, self.size, sampled)
         )
         return first, loads
 
@@ -144,7 +146,8 @@ class RowMeters:
 
         about = {"rows_per_second": "Rows read per second.", "rows_read": "Rows read so far.",
                  "bytes_read": "Bytes read so far.", "shards": "Owners that have their rows.",
-                 "restarts": "Workers replaced."}  # fmt: skip
+                 "seconds_left": "Seconds until all rows are read, about.", "restarts": "Workers replaced.",
+                 "moved": "Buckets that went from slow workers to others."}  # fmt: skip
         self._gauges = {name: Gauge(f"distcondense_rows_{name}", description=text) for name, text in about.items()}
 
     def __call__(self, facts: dict[str, float]) -> None:
