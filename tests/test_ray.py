@@ -30,7 +30,6 @@ from sklearn.neural_network import MLPClassifier
 
 import distcondense as dc
 from distcondense.cluster.executors import LocalExecutor, RayExecutor
-from distcondense.cluster.ray._ray_private import patient_start
 from distcondense.cluster.ray.actors import Actor
 from distcondense.cluster.ray.session import connected
 from distcondense.errors import ClusterError, DistcondenseWarning, ModelError
@@ -41,25 +40,17 @@ from distcondense.models.trees import tree_model
 from distcondense.runs.checkpoint import Checkpoint
 from tests import loops
 from tests.conftest import SMALL_SCHEMA, small_frame
+from tests.nodes import HANG, NODE, two_nodes
 from tests.shell import refused
 
 ROOT = Path(__file__).resolve().parents[1]
-HANG = 600.0  # seconds: for what hangs, not for what is slow
-NODE = {"node_ip_address": "127.0.0.1", "object_store_memory": 80 * 2**20}
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[RayCluster]:
-    """Two nodes of two cores each, on loopback; tests join and leave it."""
-    with patient_start(int(HANG)):
-        cluster = RayCluster(
-            initialize_head=True,
-            head_node_args={**NODE, "num_cpus": 2, "include_dashboard": False,
-                            "_system_config": {"metrics_report_interval_ms": 500}},
-        )  # fmt: skip
-        cluster.add_node(**NODE, num_cpus=2, num_gpus=1)  # said, not there
+    """Tests join and leave it."""
+    with two_nodes(num_gpus=1) as cluster:  # said, not there
         yield cluster
-        cluster.shutdown()
 
 
 def on(nodes: RayCluster, actors: int, **more: Any) -> RayExecutor:

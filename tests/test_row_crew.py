@@ -6,25 +6,31 @@ the table in memory.
 
 from __future__ import annotations
 
-import os
-import signal
+import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from distcondense.cluster import row_crew
 from distcondense.cluster.config import Cluster
-from distcondense.cluster.dispatch import Lost, Settled
+from distcondense.cluster.dispatch import Failed, Lost, Settled
 from distcondense.cluster.pace import Move, Pace
+from distcondense.cluster.ray.rows import RowActor
 from distcondense.cluster.row_crew import GONE, RowCrew
-from distcondense.cluster.row_worker import SCRATCH, Job, RowWorker, sweep
+from distcondense.cluster.row_worker import Job, RowWorker, sweep
+from distcondense.cluster.shards import SCRATCH, scratch_folder
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
-from distcondense.errors import ClusterError
+from distcondense.errors import ClusterError, CohortError, RunFolderError
 from distcondense.methods.private.condense import public_side
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.privacy.gate import gate_over
@@ -68,7 +74,7 @@ class Played:
             if what in ("counted", "apply"):
                 held = len(self._workers[worker]._shards)  # type: ignore[union-attr]
                 self._ready[ticket] = self.now + held * self.slow.get(worker, 0.0)
-            self._answers[ticket] = (getattr(self._workers[worker], what)(*given),)
+            self._answers[ticket] = (RowActor.call(self._workers[worker], what, *given),)  # type: ignore[arg-type]
         return ticket
 
     def launch(self, worker: int, owned: Sequence[int]) -> Hashable:
@@ -79,7 +85,7 @@ class Played:
         self, worker: int, piece: int, wanted: Mapping[int, Sequence[int]], sampled: bool
     ) -> tuple[Hashable, list[Any]]:
         ticket = self._answer(worker, "read", piece, wanted, self.size, sampled)
-        if self._answers[ticket] is None or isinstance(self._answers[ticket][0], Lost):
+        if self._answers[ticket] is None or isinstance(self._answers[ticket][0], Lost | Failed):
             return ticket, []
         first, *loads = self._answers[ticket][0]
         self._answers[ticket] = (first,)
@@ -113,14 +119,22 @@ def frame() -> pd.DataFrame:
 
 def on_crew(
     exact: list[Any], table: LargeTable, size: int, fate: dict[int, str], config: Cluster | None = None,
-    slow: Mapping[int, float] | None = None,
+    slow: Mapping[int, float] | None = None, scratch: Path | None = None,
 ) -> tuple[Any, Played]:  # fmt: skip
     public = public_side(table.facts, OPTIONS)
-    job = Job(table, public.cells, public.side.objective, COINS, public.rows_per_person, 8, "played")
+    job = Job(
+        table, public.cells, public.side.objective, COINS, public.rows_per_person, 8, "played",
+        None if scratch is None else str(scratch),
+    )  # fmt: skip
     hands = Played(job, size, fate, slow)
     crew = RowCrew(hands, job, config or Cluster(backoff=0, hung_after=30), clock=hands.clock)
     hands.crew = crew
-    crew.open()
+    try:
+        crew.open()
+    except BaseException:
+        for worker in range(size):
+            hands.drop(worker)
+        raise
     rows = ShardedRows(crew, [one.size for one in public.cells], public.side.objective, public.rows_per_person)
     names = [one.column.name for one in public.cells]
     gate = gate_over(
@@ -219,6 +233,35 @@ def test_a_worker_that_is_lost_again_and_again_ends_the_run_with_its_cause(
         assert "--resume" in str(error.value)
 
 
+@pytest.mark.usefixtures("small")
+def test_what_a_worker_finds_wrong_is_said_in_the_words_of_one_process(
+    exact: list[Any], frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    """A bad row, a file that vanishes, no room, no folder: before anything is asked, and nothing is left."""
+
+    def table(own: pd.DataFrame) -> LargeTable:
+        shutil.rmtree(tmp_path / "in", ignore_errors=True)
+        return LargeTable.of(as_shuffled_parts(own, tmp_path / "in"), **how(True))
+
+    def refused(given: LargeTable, kind: type[Exception], *words: str, scratch: Path = tmp_path / "scratch") -> None:
+        with pytest.raises(kind) as error:
+            on_crew(exact, given, 2, {}, scratch=scratch)
+        assert all(word in str(error.value) for word in words), str(error.value)
+        assert exact == []
+        assert not scratch.is_dir() or not list(scratch.iterdir())
+
+    spoiled = table(frame.assign(dose=frame["dose"].where(np.arange(len(frame)) != 222, 987654.25)))
+    refused(spoiled, CohortError, "7.parquet", "'dose'", "bounds")
+    vanished = table(frame)
+    (tmp_path / "in" / "7.parquet").unlink()
+    refused(vanished, CohortError, "7.parquet", "no such file", "resume")
+    large = table(frame)
+    large.pieces = tuple(replace(piece, rows=10**14) for piece in large.pieces)
+    refused(large, RunFolderError, "must have room", "--scratch")
+    (tmp_path / "file").touch()
+    refused(table(frame), RunFolderError, "must be possible to make", "--scratch", scratch=tmp_path / "file")
+
+
 def test_what_killed_workers_left_is_swept(tmp_path: Path) -> None:
     for name in (f"{SCRATCH}mine-1", f"{SCRATCH}other-1"):
         (tmp_path / name).mkdir()
@@ -226,39 +269,12 @@ def test_what_killed_workers_left_is_swept(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [f"{SCRATCH}other-1"]
 
 
-# ---- the same on Ray, small: one cluster of two nodes' worth of actors
-
-
-def test_two_actors_of_which_one_is_stopped_give_the_integers_of_memory(exact: list[Any], tmp_path: Path) -> None:
-    """A worker that hears nothing any more (SIGSTOP) is replaced after the stated time."""
-    from distcondense.cluster.ray.rows import RayHands, RowMeters
-    from distcondense.cluster.ray.session import connected
-
-    frame = patients(360)
-    due = in_memory(exact, Cohort.from_frame(frame, **how(True)), OPTIONS)
-    (tmp_path / "in").mkdir()
-    (tmp_path / "scratch").mkdir()
-    table = LargeTable.of(as_parquet(frame, tmp_path / "in"), **how(True))
-    public = public_side(table.facts, OPTIONS)
-    job = Job(
-        table, public.cells, public.side.objective, COINS, public.rows_per_person, 8, "ray", str(tmp_path / "scratch")
-    )
-    config = Cluster(address="local", actors=2, backoff=0, hung_after=20)
-    with connected(config, cpus=2) as session:
-        hands = RayHands(session, config, job)
-        crew = RowCrew(hands, job, config, meter=RowMeters())
-        crew.open()
-        assert table.read_rows == len(frame)
-        rows = ShardedRows(crew, [one.size for one in public.cells], public.side.objective, public.rows_per_person)
-        gate = gate_over(
-            rows, names=[one.column.name for one in public.cells], budget=public.budget, ledger=Ledger(),
-            unit=public.unit, unlisted=[5],
-        )  # fmt: skip
-        who = hands._who[1]
-        assert who is not None
-        assert who.pid != os.getpid()
-        os.kill(who.pid, signal.SIGSTOP)
-        assert told(exact, gate, public) == due
-        assert crew.losses == ["no answer within 20 s"]
-        hands.close()
-    assert not list((tmp_path / "scratch").iterdir())
+def test_what_killed_processes_left_goes_with_the_next_run_and_what_lives_stays(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    mine, host = scratch_folder(tmp_path), socket.gethostname()
+    others = [f"{SCRATCH}x-elsewhere-{gone.pid}-ab", f"{SCRATCH}x-{host}-odd-ab"]
+    for name in (*others, f"{SCRATCH}x-{host}-{gone.pid}-ab"):
+        (tmp_path / name).mkdir()
+    again = scratch_folder(tmp_path, "again")
+    assert {path.name for path in tmp_path.iterdir()} == {mine.name, again.name, *others}

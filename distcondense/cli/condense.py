@@ -53,8 +53,8 @@ TABLE, RAY, RUN = "The table", "Ray", "The run"
 def fixed(
     table: Annotated[
         str,
-        typer.Argument(help="The cohort, a path or URI: .csv, .csv.gz, .parquet, .feather, .arrow; or a folder of CSV "
-                       "or Parquet files, which are read in batches."),
+        typer.Argument(help="The cohort, a path or URI: .csv, .csv.gz, .parquet, .feather, .arrow; or a folder of "
+                       "files of one kind, which are read in batches."),
     ],
     positive: Annotated[
         str | None, typer.Option(help="The value of the target or event column that means yes.", rich_help_panel=TABLE)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distcondense.cluster.shards import check_room
+from distcondense.cluster.shards import SCRATCH, check_room, scratch_folder
 from distcondense.cluster.worker import Identity, versions
 from distcondense.data.buckets import Buckets, Layout
 from distcondense.data.cells import Cells
@@ -28,8 +28,6 @@ from distcondense.privacy.contributions import Objective
 from distcondense.privacy.questions import Question, Step
 from distcondense.privacy.rows import Counted, TableRows
 from distcondense.privacy.shards import ShardedRows, ThreadShards
-
-SCRATCH = "distcondense-rows-"
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class RowWorker:
         if load is None:
             return
         if self._buckets is None:
-            self._folder = Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{self.job.name}-", dir=self.job.scratch))
+            self._folder = self._folder or scratch_folder(self.job.scratch, self.job.name)
             check_room(self._folder, self.job.table.rows * len(self.owned) // self.job.buckets, load.layout)
             self._buckets = Buckets(self._folder, load.layout, self.job.buckets)
         for bucket, records in load.records.items():

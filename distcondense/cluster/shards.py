@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ from distcondense.privacy.rows import ROWS_ALL_MAX, TableRows
 from distcondense.privacy.shards import ShardedRows, ThreadShards
 
 Say = Callable[[str], None]
+SCRATCH = "distcondense-rows-"
 SAY_SECONDS = 10.0  # between two lines of progress
 ROW_BYTES = 900  # of memory for each row of a bucket that is laid out: its records, their order, and copies of both
 LEAST_MEMORY = 256 * 2**20
@@ -81,19 +83,37 @@ class Reading:
 @contextmanager
 def scratch(folder: Path | None) -> Iterator[Path]:
     """A folder for coded rows, in `folder` or where the system has its own; readable by its owner, and then gone."""
-    try:
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(prefix="distcondense-rows-", dir=folder))  # mode 0700
-    except OSError as error:
-        raise RunFolderError(
-            f"scratch folder {folder}", "must be possible to make", found=error.strerror or "an error",
-            fix="say --scratch FOLDER on a disk that can be written to",
-        ) from None  # fmt: skip
+    place = scratch_folder(folder)
     try:
         yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def scratch_folder(folder: str | Path | None, name: str = "here") -> Path:
+    """Such a folder, which somebody has to remove; what killed processes of this machine left beside it goes first."""
+    parent, host = Path(folder or tempfile.gettempdir()), socket.gethostname()
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for left in parent.glob(f"{SCRATCH}*-{host}-*-*"):  # others may share the disk, and have processes of their own
+            if not _lives(left.name.rsplit("-", 2)[1]):
+                shutil.rmtree(left, ignore_errors=True)
+        return Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{name}-{host}-{os.getpid()}-", dir=parent))  # mode 0700
+    except OSError as error:
+        raise RunFolderError(
+            f"scratch folder {parent}", "must be possible to make", found=error.strerror or "an error",
+            fix="say --scratch FOLDER on a disk that can be written to",
+        ) from None  # fmt: skip
+
+
+def _lives(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, ValueError, OverflowError):
+        return not pid.isdigit()
+    return True
 
 
 def check_room(place: Path, rows: int, layout: Layout) -> None:
