@@ -47,6 +47,8 @@ from distcondense.cluster.submit import (
 from distcondense.cluster.upload import DATA_SUFFIXES, HARMLESS_SUFFIXES, entry_of, pack, reads_as_table, refuse_data
 from distcondense.errors import ClusterError, DistcondenseWarning, SettingsError
 from tests.shell import Call, refused
+from tests.test_large import SIMPLE, as_shuffled_parts
+from tests.test_large import patients as several
 from tests.tiny import CANARIES, NUMBER, TEXT, patients
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -861,6 +863,22 @@ def demo(head: Head) -> Job:
         return submit(command, address=head.address, say=quiet)
 
 
+@pytest.fixture(scope="module")
+def large(head: Head) -> Job:
+    """What kuberay.yaml says of a table in many files, on this small cluster."""
+    frame = several()
+    as_shuffled_parts(frame.assign(died=(frame["age"] > 60).astype(int)), head.data / "cohort")  # no noise hides that
+    write(head.data / "cohort.toml", SIMPLE.to_toml())
+    *_, job = yaml.safe_load_all((CLUSTER / "kuberay.yaml").read_text(encoding="utf-8"))
+    said = job["spec"]["entrypoint"].replace("/data/", f"{head.data}/").replace("--actors 4", "--actors 2")
+    command = [*said.replace("--num-cpus 2", "--num-cpus 0.5").split(), "--ignore", "who", "--ipc", "2",
+               "--epsilon", "8", "--threads", "1"]  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_TOKEN_PATH", str(head.token))
+        patch.delenv("RAY_AUTH_TOKEN", raising=False)
+        return submit(command, address=head.address, say=quiet)
+
+
 @pytest.fixture
 def at_head(head: Head, demo: Job, monkeypatch: pytest.MonkeyPatch) -> Head:
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
@@ -921,3 +939,14 @@ def test_the_demo_runs_as_a_job_and_leaves_its_result_folders(at_head: Head, dem
         release = at_head.data / "demo" / name / "private" / "release"
         assert len(pd.read_parquet(release / "condensed.parquet")) == 100
         assert json.loads((release / "privacy.json").read_text())["guarantee"] == "end-to-end"
+
+
+def test_the_job_of_the_kubernetes_manifest_condenses_a_folder_that_its_actors_read(at_head: Head, large: Job) -> None:
+    shown: list[str] = []
+    state = follow(large, show=shown.append, say=quiet)
+    assert state.exit_code == 0, "".join(shown)[-3000:]
+    out = at_head.data / "large"
+    assert len(pd.read_parquet(out / "release" / "condensed.parquet")) == 4
+    record = json.loads((out / "internal" / "run.json").read_text())
+    assert (record["data"]["rows"], record["data"]["files"]) == (700, 4)
+    assert "Ray cluster joined" in (out / "internal" / "log.txt").read_text()
