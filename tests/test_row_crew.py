@@ -35,6 +35,7 @@ from distcondense.methods.private.condense import public_side
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.rows import Exact
 from distcondense.privacy.shards import ShardedRows
 from tests.test_large import COINS, as_parquet, as_shuffled_parts, exact, how, in_memory, patients, small, told
 
@@ -65,7 +66,7 @@ class Played:
     def _answer(self, worker: int, what: str, *given: Any) -> Hashable:
         ticket, end = next(self._numbers), self.fate.get(len(self.calls), "")
         self.calls.append(what)
-        if end == "hang" and what != "identity":
+        if end == ("never" if what == "identity" else "hang"):
             self._answers[ticket] = None
         elif (end == "die" and what != "identity") or self._workers[worker] is None:
             self._workers[worker] = None
@@ -119,7 +120,7 @@ def frame() -> pd.DataFrame:
 
 def on_crew(
     exact: list[Any], table: LargeTable, size: int, fate: dict[int, str], config: Cluster | None = None,
-    slow: Mapping[int, float] | None = None, scratch: Path | None = None,
+    slow: Mapping[int, float] | None = None, scratch: Path | None = None, ledger: Ledger | None = None,
 ) -> tuple[Any, Played]:  # fmt: skip
     public = public_side(table.facts, OPTIONS)
     job = Job(
@@ -138,7 +139,7 @@ def on_crew(
     rows = ShardedRows(crew, [one.size for one in public.cells], public.side.objective, public.rows_per_person)
     names = [one.column.name for one in public.cells]
     gate = gate_over(
-        rows, names=names, budget=public.budget, ledger=Ledger(), unit=public.unit, unlisted=[5]
+        rows, names=names, budget=public.budget, ledger=ledger or Ledger(), unit=public.unit, unlisted=[5]
     )  # fmt: skip
     try:
         return told(exact, gate, public), hands
@@ -234,6 +235,19 @@ def test_a_worker_that_is_lost_again_and_again_ends_the_run_with_its_cause(
 
 
 @pytest.mark.usefixtures("small")
+def test_a_worker_that_there_is_no_room_for_ends_the_run_after_a_stated_time(
+    exact: list[Any], frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    """At the start, and where one was lost: the others are up, and wait."""
+    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    calm = on_crew(exact, table, 2, {})[1].calls
+    lost = calm.index("counted", 40)
+    for fate in ({1: "never"}, {lost: "die", **dict.fromkeys(range(lost + 1, lost + 20), "never")}):
+        with pytest.raises(ClusterError, match=r"every worker within 600 s. Found 1 of 2 .*--resume"):
+            on_crew(exact, table, 2, fate, Cluster(backoff=0, hung_after=1e6))
+
+
+@pytest.mark.usefixtures("small")
 def test_what_a_worker_finds_wrong_is_said_in_the_words_of_one_process(
     exact: list[Any], frame: pd.DataFrame, tmp_path: Path
 ) -> None:
@@ -260,6 +274,44 @@ def test_what_a_worker_finds_wrong_is_said_in_the_words_of_one_process(
     refused(large, RunFolderError, "must have room", "--scratch")
     (tmp_path / "file").touch()
     refused(table(frame), RunFolderError, "must be possible to make", "--scratch", scratch=tmp_path / "file")
+
+
+@pytest.mark.usefixtures("small")
+def test_a_file_that_is_gone_when_a_lost_worker_needs_it_again_ends_the_run_which_resumes(
+    exact: list[Any], frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers were given by then: they stay paid for, and are not asked again."""
+    folder, path = as_shuffled_parts(frame, tmp_path / "in"), tmp_path / "ledger.jsonl"
+    table = LargeTable.of(folder, **how(True))
+    _, calm = on_crew(exact, table, 2, {})
+    lose = RowCrew._lose
+
+    def gone(self: RowCrew, worker: int, lost: Lost) -> None:
+        (folder / "7.parquet").rename(tmp_path / "7.parquet")
+        lose(self, worker, lost)
+
+    at = [number for number, what in enumerate(calm.calls) if what == "counted"][20]  # of two workers: the 11th answer
+    with monkeypatch.context() as patch:
+        patch.setattr(RowCrew, "_lose", gone)
+        with pytest.raises(CohortError, match=r"7\.parquet: must stay.*no such file.*resume"):
+            on_crew(exact, table, 2, {at: "die"}, ledger=Ledger(path, run="one"))
+    assert len(exact) == 10
+    assert len(Ledger(path, run="one").events) == 11  # the last was entered, and its answer lost
+    (tmp_path / "7.parquet").rename(folder / "7.parquet")
+    found, _ = on_crew(exact, table, 2, {}, ledger=Ledger(path, run="one"))
+    cohort, answer, left = Cohort.from_frame(frame, **how(True)), Exact.answer, [11]
+
+    def killed(self: Any, question: Any, limit: float) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return answer(self, question, limit)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Exact, "answer", killed)
+        with pytest.raises(KeyboardInterrupt):
+            in_memory(exact, cohort, OPTIONS, Ledger(tmp_path / "memory.jsonl", run="one"))
+    assert found == in_memory(exact, cohort, OPTIONS, Ledger(tmp_path / "memory.jsonl", run="one"))
 
 
 def test_what_killed_workers_left_is_swept(tmp_path: Path) -> None:

@@ -173,6 +173,8 @@ class RowCrew:
                 self._took(call, value)
 
     def _hand_out(self) -> None:
+        if not all(self._up):  # what is read now would be read again for whoever is missing, and it is needed
+            return
         busy = dict.fromkeys(range(self.hands.size), 0)
         for call in self._calls.values():
             busy[call.worker] += 1
@@ -181,7 +183,7 @@ class RowCrew:
         open_ = sorted({piece for owner, piece in self._due - on_the_way} - reading)
         takes = sum(call.what == "take" for call in self._calls.values())
         for worker in range(self.hands.size):
-            if not self._up[worker] or busy[worker]:
+            if busy[worker]:
                 continue
             if open_ and takes + len(reading) < IN_FLIGHT * self.hands.size * self.hands.size:
                 piece = open_.pop(0)
@@ -286,9 +288,12 @@ class RowCrew:
         self.say(f"worker {worker} lost ({lost.cause}); its buckets are read again, its steps made again")
 
     def _give_up_if_nobody_comes(self) -> None:
-        starting = [call.began for call in self._calls.values() if call.what == "identity"]
-        if starting and not any(self._up) and self._clock() - min(starting) > 10 * self.config.start_timeout:
+        """Every owner is needed, so that one without room for it would be waited for without end."""
+        patience, now = 10 * self.config.start_timeout, self._clock()
+        late = [call.worker for call in self._calls.values() if call.what == "identity" and now - call.began > patience]
+        if late:
             raise ClusterError(
-                "cluster", f"must bring up a worker within {10 * self.config.start_timeout:g} s", found="none",
-                fix="free or add nodes, ask for fewer or smaller actors, or raise start_timeout",
+                "cluster", f"must bring up every worker within {patience:g} s",
+                found=f"{len(late)} of {self.hands.size} that did not come",
+                fix="free or add nodes, or ask for fewer or smaller actors (--actors, --num-cpus), then --resume",
             )  # fmt: skip

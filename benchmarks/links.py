@@ -1,0 +1,183 @@
+"""What talking costs: the terms of benchmarks/scale.py's model that grow with machines, measured on loopback.
+
+    python -m benchmarks.links
+
+A real row crew on two real Ray nodes (two raylets on this machine, TCP over loopback between them): the seconds of a
+round (a question to every actor, and its sums back; a public step, and its end back) with 1, 2, 4 and 8 actors, and the
+driver's own share of it, which no other machine can take over; bytes of sums that the driver takes in per second of its
+own; coded records per second from the actor that read them to the one that owns them, on its own node and on the other;
+how many bytes an answer and a record have. What loopback cannot tell is the bandwidth and the latency of a network.
+Results go to benchmarks/results/scale-links.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.scale import COINS, made, schema, target
+from distcondense.cluster.config import Cluster
+from distcondense.cluster.shards import opened_on
+from distcondense.data import files
+from distcondense.data.large import LargeTable
+from distcondense.methods.private.condense import Public, public_side
+from distcondense.methods.private.fit import fit_private
+from distcondense.methods.private.options import PrivateOptions
+from distcondense.privacy import noise
+from distcondense.privacy.gate import gate_over
+from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.questions import Histogram, Shift
+
+RESULTS = Path(__file__).parent / "results" / "scale-links.json"
+ACTORS = (1, 2, 4, 8)
+ROUNDS = 60  # of which the median counts
+MOST_CELLS = 2**15  # of an answer of many bytes
+STORE = 200 * 2**20
+
+
+@contextmanager
+def two_nodes() -> Iterator[str]:
+    """The address of a cluster of two nodes on loopback, one core each."""
+    os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
+    with tempfile.TemporaryDirectory() as folder:
+        token = Path(folder) / "token"
+        token.touch(mode=0o600)
+        token.write_text(secrets.token_hex(32))
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
+        from ray.cluster_utils import Cluster as RayCluster
+
+        from distcondense.cluster.ray._ray_private import patient_start
+
+        node = {"node_ip_address": "127.0.0.1", "object_store_memory": STORE, "num_cpus": 1}
+        with patient_start(300):
+            nodes = RayCluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+            try:
+                nodes.add_node(**node)
+                yield str(nodes.address)
+            finally:
+                nodes.shutdown()
+
+
+def seconds_of(call: Callable[[], Any], times: int) -> tuple[float, float]:
+    """The median of so many calls, after a few that do not count; and this process's own share of one, of CPU."""
+    found, cpu = [], 0.0
+    for number in range(-3, times):
+        if number == 0:
+            cpu = time.process_time()
+        began = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - began)
+    return median(found[3:]), (time.process_time() - cpu) / times
+
+
+@contextmanager
+def crew(address: str, actors: int, table: LargeTable, public: Public, folder: Path) -> Iterator[Any]:
+    where = Cluster(address=address, actors=actors, num_cpus=2 / max(actors, 2), start_timeout=300)
+    cells, objective, most = public.cells, public.side.objective, public.rows_per_person
+    with opened_on(where, table, cells, objective, COINS, most, scratch_=folder) as rows:
+        yield rows
+
+
+def rounds(rows: Any, public: Public) -> dict[str, float]:
+    """Seconds of an answer of few bytes, of one of many, and of a step; over all actors."""
+    sizes = [one.size for one in public.cells]
+    pairs = [(first, second) for second in range(len(sizes)) for first in range(second)]
+    pair = max((pair for pair in pairs if sizes[pair[0]] * sizes[pair[1]] <= MOST_CELLS),
+               key=lambda pair: sizes[pair[0]] * sizes[pair[1]])  # fmt: skip
+    few, many = Histogram((), "none"), Histogram(pair, "label")
+    step = Shift((), np.zeros(1))
+    asks: dict[str, tuple[int, Callable[[], Any]]] = {
+        "few": (ROUNDS, lambda: list(rows.shards.counted(few, noise.GRID))),
+        "many": (ROUNDS // 4, lambda: list(rows.shards.counted(many, noise.GRID))),
+        "step": (ROUNDS, lambda: rows.shards.apply(step)),
+    }
+    found = {f"{name}_bytes": float(sum(part.values.nbytes for part in asks[name][1]())) for name in ("few", "many")}
+    for name, (times, call) in asks.items():
+        found[f"{name}_seconds"], found[f"{name}_driver_seconds"] = seconds_of(call, times)
+    return found
+
+
+def exchanged(rows: Any) -> dict[str, float]:
+    """Bytes per second of records from the first actor, which reads them, to itself and to the second."""
+    import ray
+
+    hands, table = rows.shards.hands, rows.shards.job.table
+    done: dict[str, list[float]] = {"here": [], "across": []}
+    record = 0.0
+    for piece in range(len(table.pieces)):
+        wanted = {owner: tuple(own) for owner, own in enumerate(rows.shards.owned)}
+        ticket, loads = hands.read(0, piece, wanted, False)
+        ray.get(ticket)
+        for owner, name in ((0, "here"), (1, "across")):
+            began = time.perf_counter()
+            ray.get(hands.ask(owner, "take", loads[owner]))
+            took = time.perf_counter() - began
+            done[name].append(ray.get(loads[owner]).nbytes / took)
+        record = sum(ray.get(load).nbytes for load in loads) / table.pieces[piece].rows
+    return {"record_bytes": record, **{f"{name}_bytes_per_second": median(each) for name, each in done.items()}}
+
+
+def an_answer(rows: Any, public: Public) -> dict[str, float]:
+    """A whole fit: how many answers and steps it takes, and how many bytes an actor's sums have."""
+    crew_, counted, apply = rows.shards, rows.shards.counted, rows.shards.apply
+    sizes, steps = list[int](), list[int]()
+
+    def telling(question: Any, limit: float) -> Iterator[Any]:
+        for part in counted(question, limit):
+            sizes.append(part.values.nbytes)
+            yield part
+
+    crew_.counted, crew_.apply = telling, lambda step: (steps.append(1), apply(step))[1]
+    names = [one.column.name for one in public.cells]
+    gate = gate_over(rows, names=names, budget=public.budget, ledger=Ledger(), unit=public.unit)
+    fit_private(gate, public.cells, public.plan, public.side)
+    return {"answers": len(gate.ledger.events), "steps": len(steps), "answer_bytes": float(np.mean(sizes))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/distcondense-scale"))
+    said = parser.parse_args()
+    place = made(said.folder, 10**6)
+    files.PIECE_ROWS = 2**17  # so that there are some
+    table = LargeTable.of(place, target=target(), schema=schema())
+    public = public_side(table.facts, PrivateOptions(epsilon=1.0))
+    by_actors, more = [], dict[str, float]()
+    with two_nodes() as address:
+        for actors in ACTORS:
+            with crew(address, actors, table, public, said.folder) as rows:
+                by_actors.append({"actors": actors, **rounds(rows, public)})
+                if actors == 2:
+                    more = {**exchanged(rows), **an_answer(rows, public)}
+            print(json.dumps(by_actors[-1]), flush=True)
+    least, most = by_actors[0], by_actors[-1]
+
+    def each(name: str) -> float:
+        """Seconds of the driver for every actor more."""
+        return float(np.polyfit(ACTORS, [one[f"{name}_driver_seconds"] for one in by_actors], 1)[0])
+
+    found = {
+        "where": "loopback: two raylets on one machine, one million rows", "cores": os.cpu_count(),
+        "load": os.getloadavg()[0], "by_actors": by_actors,
+        "round": {"one_actor_seconds": least["few_seconds"], "each_actor_seconds": each("few")},
+        "step": {"one_actor_seconds": least["step_seconds"], "each_actor_seconds": each("step")},
+        "sums_bytes_per_second": (most["many_bytes"] - most["few_bytes"])
+        / max(1e-9, most["many_driver_seconds"] - most["few_driver_seconds"]), **more,
+    }  # fmt: skip
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps({name: value for name, value in found.items() if name != "by_actors"}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
