@@ -79,7 +79,8 @@ class RowCrew:
         self._owned = [list(range(owner, job.buckets, hands.size)) for owner in range(hands.size)]
         self._lacks = [set(own) for own in self._owned]  # buckets that each owner has yet to read
         self._pace, self._open_seconds = Pace(hands.size), 0.0
-        self._due = {(owner, piece) for owner in range(hands.size) for piece in pieces}
+        self._due = [set(range(hands.size)) for _ in pieces]  # of each piece, the owners who have yet to take it
+        self._left = [len(pieces)] * hands.size  # of each owner, how many pieces it has yet to take
         self._laid: set[int] = set()  # owners whose shards stand
         self._seen: set[int] = set()  # pieces whose sample was taken
         self._versions = versions()
@@ -156,7 +157,7 @@ class RowCrew:
             self._owned[move.taker] = sorted([*self._owned[move.taker], *move.buckets])
             self._lacks[move.taker].update(move.buckets)
             self._laid.discard(move.taker)
-            self._due |= {(move.taker, piece) for piece in range(len(self.job.table.pieces))}
+            self._all_due(move.taker)
             self._ask(move.giver, "forget", move.buckets)
             self.moved += len(move.buckets)
             self.say(f"worker {move.giver} is slow: {len(move.buckets)} of its buckets go to worker {move.taker}")
@@ -175,25 +176,32 @@ class RowCrew:
     def _hand_out(self) -> None:
         if not all(self._up):  # what is read now would be read again for whoever is missing, and it is needed
             return
-        busy = dict.fromkeys(range(self.hands.size), 0)
-        for call in self._calls.values():
-            busy[call.worker] += 1
+        busy = {call.worker for call in self._calls.values()}
+        idle = [worker for worker in range(self.hands.size) if worker not in busy]
+        if not idle:
+            return
         reading = {call.piece for call in self._calls.values() if call.what == "read"}
-        on_the_way = {(call.worker, call.piece) for call in self._calls.values() if call.what == "take"}
-        open_ = sorted({piece for owner, piece in self._due - on_the_way} - reading)
-        takes = sum(call.what == "take" for call in self._calls.values())
-        for worker in range(self.hands.size):
-            if busy[worker]:
-                continue
-            if open_ and takes + len(reading) < IN_FLIGHT * self.hands.size * self.hands.size:
-                piece = open_.pop(0)
-                reading.add(piece)
-                owners = {owner: self._life[owner] for owner, one in sorted(self._due - on_the_way) if one == piece}
+        taking = {(call.worker, call.piece) for call in self._calls.values() if call.what == "take"}
+        room = IN_FLIGHT * self.hands.size**2 - len(taking) - len(reading)
+        waiting = ((piece, [owner for owner in sorted(due) if (owner, piece) not in taking])
+                   for piece, due in enumerate(self._due) if due and piece not in reading)  # fmt: skip
+        open_ = ((piece, owners) for piece, owners in waiting if owners)
+        for worker in idle:
+            piece, owners = next(open_, (-1, [])) if room > 0 else (-1, [])
+            if owners:
+                room -= 1
                 wanted = {owner: tuple(sorted(self._lacks[owner])) for owner in owners}
                 ticket, loads = self.hands.read(worker, piece, wanted, piece not in self._seen)
-                self._calls[ticket] = _Call(worker, "read", self._clock(), piece, loads, owners, self._life[worker])
-            elif worker not in self._laid and not any(owner == worker for owner, _ in self._due):
+                lives = {owner: self._life[owner] for owner in owners}
+                self._calls[ticket] = _Call(worker, "read", self._clock(), piece, loads, lives, self._life[worker])
+            elif worker not in self._laid and not self._left[worker]:
                 self._lay_out(worker)
+
+    def _all_due(self, owner: int) -> None:
+        """It has to take every piece, for what it lacks."""
+        self._left[owner] = len(self._due)
+        for due in self._due:
+            due.add(owner)
 
     def _lay_out(self, worker: int) -> None:
         for bucket in sorted(self._lacks[worker]):
@@ -213,11 +221,12 @@ class RowCrew:
                     "bytes_read": float(self._reading.done["bytes"]), "seconds_left": self._reading.left,
                 })  # fmt: skip
             for owner, life in call.owners.items():  # who was replaced meanwhile may lack more than was read for it
-                if (owner, call.piece) in self._due and self._up[owner] and self._life[owner] == life:
+                if owner in self._due[call.piece] and self._up[owner] and self._life[owner] == life:
                     ticket = self.hands.ask(owner, "take", call.loads[owner])
                     self._calls[ticket] = _Call(owner, "take", self._clock(), call.piece, life=self._life[owner])
         elif call.what == "take":
-            self._due.discard((call.worker, call.piece))
+            self._due[call.piece].remove(call.worker)  # twice would count rows twice: an error, never an answer
+            self._left[call.worker] -= 1
         elif call.what == "replay":
             self._laid.add(call.worker)
             self._lacks[call.worker].clear()
@@ -275,7 +284,7 @@ class RowCrew:
         self._made.pop(worker, None)
         self._calls = {ticket: call for ticket, call in self._calls.items() if call.worker != worker}
         self._lacks[worker] = set(self._owned[worker])
-        self._due |= {(worker, piece) for piece in range(len(self.job.table.pieces))}
+        self._all_due(worker)
         self.losses.append(lost.cause)
         self.meter({"restarts": float(len(self.losses))})
         if not lost.again or self._in_a_row[worker] > self.config.max_restarts:
