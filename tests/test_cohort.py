@@ -84,7 +84,7 @@ def test_features_come_in_the_schemas_order_and_without_the_outcome() -> None:
 
 
 def test_columns_that_are_not_in_the_schema_are_left_out_and_reported() -> None:
-    with pytest.warns(DistcondenseWarning, match="1 columns .* 'ward'"):
+    with pytest.warns(DistcondenseWarning, match="1 columns .* left out: column 9"):
         cohort = Cohort.from_frame(patients().assign(ward=TEXT), schema=SCHEMA, **BINARY)
     assert cohort.ignored == ("ward",)
     assert "ward" not in cohort.features
@@ -242,7 +242,7 @@ def test_duplicate_columns_are_named(tmp_path: Path) -> None:
         lambda: Cohort.from_file(tmp_path / "twice.csv", schema=SCHEMA, **BINARY),
         lambda: Cohort.from_frame(pd.DataFrame([[1, 2, 0]], columns=[1, "1", "crp"]), target="crp"),
     ):
-        with pytest.raises(CohortError, match=r"must be unique. Found repeated: '(crp|1)'"):
+        with pytest.raises(CohortError, match=r"must be unique. Found repeated: ('crp'|column 1)"):
             make()
 
 

@@ -178,6 +178,15 @@ def test_a_draft_of_a_table_that_is_not_clear_is_refused(call: Call, tmp_path: P
     refused(call("schema", "infer", "t.csv"), "t.csv", says)
 
 
+@pytest.mark.parametrize("line", ["CANARY-NAME|14.2|x", "CANARY-NAME,CANARY-NAME", "CANARY-NAME;x,y,z", "CANARY NAME"])
+@pytest.mark.parametrize("command", [("schema", "infer"), ("init", "--yes", "--no-plan")])
+def test_a_stated_separator_that_leaves_rows_whole_shows_nothing_of_them(
+    call: Call, tmp_path: Path, line: str, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "t.csv").write_text(f"{line}\na|1|y\nb|2|z\n")
+    refused(call(command[0], *command[1:2], "t.csv", *command[2:], "--separator", ";"), "which sign separates")
+
+
 def test_a_draft_of_a_semicolon_file_has_its_columns_and_says_how_it_was_read(call: Call, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(ROWS.encode("cp1252"))
     answer = call("schema", "infer", "t.csv")

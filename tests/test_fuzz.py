@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import distcondense as dc
@@ -22,6 +25,7 @@ from distcondense.privacy.binding import digest_of
 from distcondense.privacy.verify import statement_of_file
 from distcondense.runs.release import verify_release
 from tests.fuzz.__main__ import fuzz
+from tests.fuzz.driver import TEXT, Room
 from tests.fuzz.statements import releases
 from tests.shell import TARGET, Call, files, refused, write
 from tests.tiny import BINARY, SCHEMA, patients
@@ -33,6 +37,11 @@ SHORT = {"csv": 60, "frames": 60, "schemas": 60, "options": 12, "studies": 15, "
 @pytest.mark.parametrize("way", SHORT)
 def test_hostile_input_meets_no_traceback_and_shows_no_patient(way: str) -> None:
     assert fuzz(SHORT[way], SEED, way, quiet=True) == {way: []}
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    return Room(tmp_path, random.Random(0))
 
 
 # -- bounds of what comes from outside --------------------------------------------------------------------------------
@@ -155,6 +164,39 @@ def test_a_loop_of_links_is_no_folder_and_no_file(call: Call, tmp_path: Path) ->
     refused(call("condense", "cohort.csv", *TARGET, "--out", "loop"))
     refused(call("condense", "cohort.csv", *TARGET, "--out", "loop/run"))
     refused(call("privacy", "verify", "loop"))
+
+
+# -- names that are values --------------------------------------------------------------------------------------------
+
+ODD_COLUMNS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "one more": lambda table: table.assign(**{TEXT: 1.0}),
+    "twice": lambda table: pd.concat([table.assign(**{TEXT: 1}), pd.Series(1, table.index, name=TEXT)], axis=1),
+    "an identifier": lambda table: table.assign(**{TEXT: [f"id-{k % 30}" for k in range(len(table))]}),
+    "signals": lambda table: table.assign(**{TEXT: Decimal("sNaN")}),
+    "halves": lambda table: table.assign(**{TEXT: "\ud800"}),
+    "nested": lambda table: table.assign(**{TEXT: [[1]] * len(table)}),
+    "complex": lambda table: table.assign(**{TEXT: 1j}),
+    "free text": lambda table: table.assign(**{TEXT: [f"word {k} and {k + 1}" for k in range(len(table))]}),
+    "the outcome": lambda table: table.rename(columns={"died": TEXT}),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_COLUMNS)
+@pytest.mark.parametrize("schema", [SCHEMA, None], ids=["declared", "inferred"])
+@pytest.mark.parametrize("way", ["frame", "csv", "parquet"])
+def test_a_column_that_nobody_named_is_said_by_its_place(room: Room, odd: str, schema: Any, way: str) -> None:
+    table: Any = ODD_COLUMNS[odd](patients(120))
+    path = room.path / f"t.{way}"
+    try:
+        if way == "csv":
+            table.to_csv(path, index=False)
+        elif way == "parquet":
+            pq.write_table(pa.Table.from_pandas(table), path)
+    except (pa.ArrowException, ValueError, ArithmeticError):  # what no file holds
+        return
+    read = dc.Cohort.from_frame if way == "frame" else dc.Cohort.from_file
+    room.call(odd, lambda: read(table if way == "frame" else path, schema=schema, **BINARY))
+    assert not room.faults
 
 
 # -- the API ----------------------------------------------------------------------------------------------------------

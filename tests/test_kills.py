@@ -73,6 +73,16 @@ def test_a_run_with_an_account_killed_at_its_file_operations_goes_on(tmp_path: P
     assert every_operation(tmp_path, name, force=False, first=3, step=37) > 20
 
 
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("at", [1, 2, 3, 5])
+def test_a_kill_before_a_run_is_replaced_leaves_nothing_beside_it(tmp_path: Path, at: int) -> None:
+    room = room_in(tmp_path, "replacing")
+    assert room.cli(*COMMANDS["uniform"]) == 0
+    assert stopped(room, (*COMMANDS["published"], "--force"), at, None)
+    usable(room, "published")  # refused: the run there has other settings
+    assert not room.faults
+
+
 @pytest.mark.parametrize("name", ["draft", "keys", "account"])
 def test_a_small_command_killed_at_any_file_operation_leaves_nothing_half(tmp_path: Path, name: str) -> None:
     assert every_operation(tmp_path, name, force=False) >= 3

@@ -22,14 +22,15 @@ from distcondense.data.dates import with_computed
 from distcondense.data.dialect import Dialect
 from distcondense.data.features import check_features, some_names
 from distcondense.data.missing import without_codes
+from distcondense.data.names import Names
 from distcondense.data.ours import refuse_ours
 from distcondense.data.outcome import Goal, Outcome, kind_of
 from distcondense.data.reading import read_csv_cells
 from distcondense.data.roles import ROLES
-from distcondense.data.schema import Label, Schema, nearest
+from distcondense.data.schema import Label, Schema
 from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, read_as, read_table
 from distcondense.data.values import identifiers_of
-from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, brief, need
+from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, need
 
 _HALF = re.compile("[\ud800-\udfff]")
 
@@ -146,21 +147,24 @@ class Cohort:
         if not all(isinstance(name, str) for name in frame.columns):
             frame = frame.rename(columns=str)
         refuse_ours(frame.columns)
+        ignore = tuple(ignore)
+        asked = (*goal.columns.values(), *ignore, *([person_id] if person_id else []))
+        said = Names(list(frame.columns), {*asked, *(() if schema is None else schema.every)})
         if frame.columns.has_duplicates:
             twice = sorted({str(c) for c in frame.columns[frame.columns.duplicated()]})
             raise CohortError(
-                "table", "column names must be unique", found=f"repeated: {', '.join(map(repr, twice))}",
+                "table", "column names must be unique", found=f"repeated: {said.some(twice)}",
                 fix="rename or drop one of each",
             )  # fmt: skip
         if frame.empty:
             raise CohortError(
                 "table", "must have at least one row and one column", found=f"{len(frame)} rows", fix="check the table"
             )
-        _refuse_signals(frame)
+        _refuse_signals(frame, said)
         if not owned:  # what we read ourselves was decoded
-            _refuse_halves(frame)
+            _refuse_halves(frame, said)
         _refuse_ignored(goal, schema)
-        kind, ignore = kind_of(goal, schema), tuple(ignore)
+        kind = kind_of(goal, schema)
         if schema is not None:
             frame = _with_holes(with_computed(frame, schema), schema, kind.names)
         how = {**goal.columns, "positive": goal.positive, "kind": goal.kind, "person_id": person_id, "ignore": ignore,
@@ -169,7 +173,7 @@ class Cohort:
         for name in (*kind.names, *ignore, *([person_id] if person_id else [])):
             if name not in frame:
                 raise CohortError(
-                    f"column {name!r}", "must be in the table", found=nearest(name, frame.columns), fix="check the name"
+                    f"column {name!r}", "must be in the table", found=said.nearest(name), fix="check the name"
                 )
         outcome = kind.read(frame)
         person, identifiers = (None, ()) if person_id is None else identifiers_of(frame[person_id], person_id)
@@ -185,7 +189,7 @@ class Cohort:
                 "rules that name the outcome are for checking tables: released rows need not obey them",
                 DistcondenseWarning, stacklevel=3,
             )  # fmt: skip
-        schema = _inferred(frame, names) if schema is None else schema.without(aside).features
+        schema = _inferred(frame, names, said) if schema is None else schema.without(aside).features
         missing = [c for c in schema.names if c not in frame]
         if missing:
             raise CohortError(
@@ -196,13 +200,13 @@ class Cohort:
         extra = tuple(c for c in names if c not in known)
         if extra:
             warnings.warn(
-                f"{len(extra)} columns are not in the schema and are left out: {some_names(extra)}",
+                f"{len(extra)} columns are not in the schema and are left out: {said.some(extra)}",
                 DistcondenseWarning, stacklevel=3,
             )  # fmt: skip
         if person_id is None:
             from distcondense.data.draft import persons_in
 
-            for hint in persons_in(frame, [c for c in frame.columns if c not in {*known, *kind.names}]):
+            for hint in persons_in(frame, [c for c in frame.columns if c not in {*known, *kind.names}], said):
                 warnings.warn(hint, DistcondenseWarning, stacklevel=3)
         features = check_features(frame, schema)
         # the caller's table may change later; one we read ourselves is nobody else's, and may be too large to copy
@@ -226,19 +230,19 @@ class Cohort:
         return replace(self, features=features, outcome=self.outcome.take(rows), person=person)
 
 
-def _refuse_signals(frame: pd.DataFrame) -> None:
+def _refuse_signals(frame: pd.DataFrame, said: Names) -> None:
     """A Decimal that raises wherever it is compared: not even whether it is a hole can be asked."""
     for name in frame.select_dtypes(object).columns:
         try:
             frame[name].isna()
         except ArithmeticError:
             raise CohortError(
-                f"column {name!r}", "must hold numbers that can be compared", found="a signalling NaN",
+                said.said(name), "must hold numbers that can be compared", found="a signalling NaN",
                 fix="make holes of them: None",
             ) from None  # fmt: skip
 
 
-def _refuse_halves(frame: pd.DataFrame) -> None:
+def _refuse_halves(frame: pd.DataFrame, said: Names) -> None:
     """Half of a pair of UTF-16 is no text: it can neither be hashed nor written into a release."""
     for name in frame.select_dtypes(["object", "category"]).columns:
         series = frame[name]
@@ -246,7 +250,7 @@ def _refuse_halves(frame: pd.DataFrame) -> None:
         bad = [isinstance(v, str) and not v.isascii() and _HALF.search(v) is not None for v in values]
         if any(bad):
             raise CohortError(
-                f"column {brief(repr(name))}", "must hold texts that can be written as UTF-8",
+                said.said(name), "must hold texts that can be written as UTF-8",
                 found=f"{sum(bad)} that cannot", fix="read the table again with the encoding it was saved in",
             )  # fmt: skip
 
@@ -286,14 +290,14 @@ def _refuse_ignored(goal: Goal, schema: Schema | None) -> None:
             )  # fmt: skip
 
 
-def _inferred(frame: pd.DataFrame, names: list[str]) -> Schema:
+def _inferred(frame: pd.DataFrame, names: list[str], said: Names) -> Schema:
     """A draft that may be used as it is; one with a column of names or codes would release them as categories."""
     schema = Schema.infer(frame, names)
     if schema.ignored:
         raise CohortError(
             "table",
             "a column of identifiers, dates or free text needs a declared schema",
-            found="; ".join(f"column {c.name}: {c.reason}" for c in schema.ignored),
+            found="; ".join(f"{said.said(c.name)}: {c.reason}" for c in schema.ignored),
             fix="leave the column out (--ignore NAME), or declare a schema",
         )
     return schema

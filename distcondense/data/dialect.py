@@ -156,20 +156,29 @@ def check_header(names: Sequence[str], asked: Collection[str], what: str, how: T
             found=f"{len(odd)} of {len(names)} fields that are numbers, dates or empty, first in column {odd[0]}",
             fix="add a header line; give every column a name, or export without row numbers",
         )  # fmt: skip
-    if not wanted and len(names) == 1 and re.search(r"[\s:^~]", names[0].strip()):
-        raise CohortError(
-            what, "its first line must show which sign separates fields", found="one field of several words",
-            fix="state it, e.g. --separator space; a table of one column must have a name without spaces",
-        )  # fmt: skip
+    if not wanted:
+        _refuse_unsplit(names, what, how)
     sayable = shown and wanted.issuperset(names[place - 1] for place in odd)
     if not sayable and found < wanted:
         raise _absent(len(found), len(wanted), len(names), what, how)
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:  # pandas would rename the second "age" to "age.1" in silence
-        said = ", ".join(map(repr, twice)) if sayable else f"{len(twice)} of {len(set(names))}"
+        known = sayable and wanted.issuperset(twice)
+        said = ", ".join(map(repr, twice)) if known else f"{len(twice)} of {len(set(names))}"
         raise CohortError(
             what, "column names must be unique", found=f"repeated: {said}",
-            fix="rename or drop one of each" + ("" if sayable else "; add a header line if it has none"),
+            fix="rename or drop one of each" + ("" if known else "; add a header line if it has none"),
+        )  # fmt: skip
+
+
+def _refuse_unsplit(names: Sequence[str], what: str, how: Taken) -> None:
+    """Of names that nobody asked for: fields that another sign would split further may be a whole row."""
+    inside = {sign: sum(name.count(sign) for name in names) for sign in SEPARATORS if sign != how.separator}
+    if max(inside.values()) >= len(names) or (len(names) == 1 and re.search(r"[\s:^~]", names[0].strip())):
+        raise CohortError(
+            what, "its first line must show which sign separates fields",
+            found=f"{len(names)} field{'s' * (len(names) != 1)} ({how.whole}) of several words or with other signs",
+            fix="state it, e.g. --separator space; name columns without signs that separate",
         )  # fmt: skip
 
 

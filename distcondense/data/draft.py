@@ -19,6 +19,7 @@ import pandas as pd
 from distcondense.arrays import Floats
 from distcondense.data.dates import ISO, format_of
 from distcondense.data.missing import SYMBOLS, TEXT_CODES, Hint, far_codes, text_codes, without_codes
+from distcondense.data.names import Names
 from distcondense.data.ours import refuse_ours
 from distcondense.data.schema import MAX_WHOLE, MOST_NUMBER, Column, Label, Schema, plain_value
 from distcondense.data.tables import number_in
@@ -55,7 +56,7 @@ class Draft:
     @property
     def hints(self) -> list[str]:
         """One line each, for the custodian alone."""
-        said = [person_hint(name, *self.counts[name]) for name in self.persons]
+        said = [person_hint(name, *self.counts[name], name) for name in self.persons]
         said += [f"column {c.name} is ignored: {c.reason}" for c in self.schema.ignored]
         return said + [str(hint) for hint in self.codes]
 
@@ -63,9 +64,9 @@ class Draft:
         return self.schema.to_toml(self.comments)
 
 
-def person_hint(name: str, rows: int, different: int) -> str:
+def person_hint(column: str, rows: int, different: int, name: str = "with its name") -> str:
     return (
-        f"column {name} looks like an identifier that repeats ({rows} rows, {different} different): if these are "
+        f"column {column} looks like an identifier that repeats ({rows} rows, {different} different): if these are "
         f"persons, say --person-id {name}, or one person's rows count as several people's"
     )
 
@@ -75,8 +76,10 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
     if not all(isinstance(name, str) for name in frame.columns):
         frame = frame.set_axis(list(map(str, frame.columns)), axis=1)
     refuse_ours(frame.columns)
+    names = list(map(str, frame.columns if names is None else names))
+    places = Names(list(frame.columns), ())  # whether its first line is a header nobody has said
     columns, found, comments, dates = list[Column](), list[Hint](), dict[str, str](), list[str]()
-    for name in map(str, frame.columns if names is None else names):
+    for name in names:
         series = frame[name]
         form = _date_format(series)
         if form:
@@ -87,7 +90,7 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
         own = _codes_of(name, series) if codes else []
         series = without_codes(series, Column(name, "ignore", missing_values=tuple(hint.code for hint in own)))
         series = _as_numbers(series) if own else series
-        column = _infer_column(name, series.dropna(), bool(series.isna().any()))
+        column = _infer_column(name, series.dropna(), bool(series.isna().any()), places)
         why = _why_not(name, series, column)
         if why:  # never listed: one may be somebody's name
             columns.append(Column(name, "ignore", reason=why))
@@ -97,7 +100,7 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
     if columns and all(column.kind == "ignore" for column in columns):
         raise SchemaError(
             "table", "must have a column that is no identifier: no column is left to describe",
-            found="; ".join(f"column {c.name}: {c.reason}" for c in columns),
+            found="; ".join(f"{places.said(c.name)}: {c.reason}" for c in columns),
             fix="check the table, or write the schema by hand",
         )  # fmt: skip
     schema = Schema(tuple(columns), "inferred")
@@ -116,15 +119,20 @@ def repeats(series: pd.Series[Any]) -> tuple[int, int] | None:
     return (rows, different) if MAX_SURE_IDENTIFIERS < different < rows and not long else None
 
 
-def persons_in(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
+def persons_in(frame: pd.DataFrame, names: Iterable[str], said: Names) -> list[str]:
     """A hint for each of these columns that looks like an identifier of persons with several rows."""
     found = []
     for name in names:
         series = frame[name]
         if _date_format(series) or not all(map(pd.api.types.is_hashable, series)):
             continue
-        if _why_not(name, series, _infer_column(name, series.dropna(), False)) and (count := repeats(series)):
-            found.append(person_hint(name, *count))
+        try:
+            column = _infer_column(name, series.dropna(), False, said)
+        except SchemaError:  # no identifiers, and nothing that is read
+            continue
+        if _why_not(name, series, column) and (count := repeats(series)):
+            known = name in said
+            found.append(person_hint(name if known else str(said.place(name)), *count, *([name] if known else [])))
     return found
 
 
@@ -234,14 +242,14 @@ def _label(value: Any) -> Label:
     return value if isinstance(value, str | int | float) else str(value)
 
 
-def _infer_column(name: str, present: pd.Series[Any], missing: bool) -> Column:
+def _infer_column(name: str, present: pd.Series[Any], missing: bool, said: Names) -> Column:
     numeric = pd.api.types.is_numeric_dtype(present) and not pd.api.types.is_bool_dtype(present)
     if pd.api.types.is_complex_dtype(present):
-        raise SchemaError(f"column {name!r}", "must hold texts or real numbers", found="complex numbers",
+        raise SchemaError(said.said(name), "must hold texts or real numbers", found="complex numbers",
                           fix="make two columns of it, or drop it")  # fmt: skip
     if not numeric:
         if not all(map(pd.api.types.is_hashable, present)):
-            raise SchemaError(f"column {name!r}", "must hold texts or numbers", found="lists or other nested values",
+            raise SchemaError(said.said(name), "must hold texts or numbers", found="lists or other nested values",
                               fix="drop it, or make one column of each part")  # fmt: skip
         categories = tuple(sorted({_label(v) for v in present.astype(object).unique()}, key=str)) or ("unknown",)
         if len(categories) == 2 and not missing:
@@ -250,7 +258,7 @@ def _infer_column(name: str, present: pd.Series[Any], missing: bool) -> Column:
     values = present.to_numpy(dtype=np.float64)
     values = values[np.isfinite(values)]
     if values.size and float(np.abs(values).max()) > MOST_NUMBER / 10:
-        raise SchemaError(f"column {name!r}", f"numbers must lie within ±{MOST_NUMBER / 10:g}", found="larger ones",
+        raise SchemaError(said.said(name), f"numbers must lie within ±{MOST_NUMBER / 10:g}", found="larger ones",
                           fix="correct the rows, or divide them by a unit")  # fmt: skip
     if values.size == 0:
         return Column(name, "continuous", low=0.0, high=1.0, missing="indicator")

@@ -24,8 +24,8 @@ from pandas.api.types import union_categoricals
 
 from distcondense.data.coding import Coded, Coder, is_plain
 from distcondense.data.cohort import Cohort, Facts
-from distcondense.data.features import some_names
 from distcondense.data.files import Piece, arrow_batches, csv_parts, files_of, format_of, pieces_of, shape_of
+from distcondense.data.names import Names
 from distcondense.data.outcome import Goal
 from distcondense.data.persons import Coins, digests
 from distcondense.data.roles import ROLES
@@ -95,16 +95,17 @@ class LargeTable:
         files = files_of(str(path))
         pieces: list[Piece] = []
         kinds: dict[str, tuple[str, str]] = {}
-        extra: tuple[str, ...] = ()
+        extra, header = tuple[str, ...](), Names((), ())
         features = schema.only(facts.schema.names).in_table  # type: ignore[union-attr]
         needed = [*dict.fromkeys((*features, *facts.kind.names, *([person_id] if person_id else [])))]
         for file in files:
             found, names = pieces_of(file, needed, kinds)
             pieces += found
             aside = {*needed, *ignore, *(c.name for c in schema.ignored)}
-            extra = extra or tuple(one for one in names if one not in aside)
+            if not extra:
+                extra, header = tuple(one for one in names if one not in aside), Names(names, aside)
         if extra:
-            warnings.warn(f"{len(extra)} columns are not in the schema and are left out: {some_names(extra)}",
+            warnings.warn(f"{len(extra)} columns are not in the schema and are left out: {header.some(extra)}",
                           DistcondenseWarning, stacklevel=2)  # fmt: skip
         if not any(piece.rows for piece in pieces):
             raise CohortError("table", "must have at least one row", found="files without rows", fix="check the export")

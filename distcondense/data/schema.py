@@ -419,6 +419,11 @@ class Schema:
         return [c.name for c in self.columns]
 
     @property
+    def every(self) -> list[str]:
+        """Every name that it describes: features, outcome, our own columns and what is ignored."""
+        return [c.name for c in (*self.columns, *self.outcome, *self.added, *self.ignored)]
+
+    @property
     def features(self) -> Schema:
         """Of what models learn from, and nothing else: what is computed is there."""
         columns = tuple(replace(c, computed="") if c.computed else c for c in self.columns)

@@ -129,13 +129,14 @@ class RunFolder:
             raise RunFolderError(
                 what, "must be new, empty or a run's", found="other files in it", fix="choose another --out"
             )
+        if owner is not None and self.finished and not force:
+            self._tidy()  # what a kill left, of the run itself or of one that was to replace it
         if force and owner is not None:
             self._set_aside()
         elif owner is not None and owner != mine and owner not in NOBODY:
             raise RunFolderError(what, "belongs to a run with other settings or data", found="a different run in it",
                                  fix="choose another --out, or --force to replace it")  # fmt: skip
         elif owner is not None and self.finished:
-            self._tidy()
             raise RunFolderError(
                 what, "holds a finished run", found="run.json", fix="choose another --out, or --force to replace it"
             )

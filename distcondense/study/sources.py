@@ -14,6 +14,7 @@ from typing import Any
 from distcondense.data.cohort import Facts
 from distcondense.data.datasets import DATASETS, RECIPES
 from distcondense.data.dialect import Dialect
+from distcondense.data.names import Names
 from distcondense.data.outcome import Goal
 from distcondense.data.populations import count
 from distcondense.data.roles import ROLES
@@ -243,8 +244,10 @@ def _on_disk(entry: Entry, source: Source, folder: Path, path: str, endpoints: S
         renamed = [source.rename.get(n, n) for n in names]
         asked = [c for endpoint in endpoints for c in (*endpoint.goal.columns.values(), *endpoint.ignore)]
         absent += [c for c in (*asked, *([source.person_id] if source.person_id else [])) if c not in renamed]
+        known = {*asked, *source.rename, *source.where, *(() if source.schema is None else source.schema.every)}
+        header = Names([*names, *renamed], known)
         for column in dict.fromkeys(absent):
-            entry.wrong(f"column {column!r} must be in the table. Found {nearest(column, [*names, *renamed])}")
+            entry.wrong(f"column {column!r} must be in the table. Found {header.nearest(column)}")
     return source
 
 
