@@ -24,6 +24,7 @@ from distcondense.data.persons import Apart, Coins, split_from
 from distcondense.data.schema import Schema
 from distcondense.data.tables import table_name
 from distcondense.errors import (
+    MOST_THREADS,
     CohortError,
     DistcondenseWarning,
     RunFolderError,
@@ -32,6 +33,7 @@ from distcondense.errors import (
     brief,
     need,
     os_errors,
+    whole,
 )
 from distcondense.evaluate.findings import Findings
 from distcondense.evaluate.home import Home
@@ -143,10 +145,20 @@ def condense(
         need(method, str, "method", "a text")
     chosen = method_named(default_method() if method is None else method)
     settings = options_of(chosen, options)
-    threads = available_threads() if threads is None else threads
-    need(threads, int, "threads", "a whole number")
-    if threads < 1:
-        raise SettingsError("threads", "must be at least 1", found=str(threads), fix="leave it out for all cores")
+    threads = available_threads() if threads is None else whole(threads, "threads", 1, MOST_THREADS)
+    for what, flag in (("resume", resume), ("force", force)):
+        need(flag, bool, what, "true or false")
+    for what, told in (("progress", progress), ("say", say)):
+        if told is not None:
+            need(told, Callable, what, "something to call")
+    memory = None if memory is None else whole(memory, "memory", 1, 2**63 - 1)
+    if scratch is not None:
+        need(scratch, (str, Path), "scratch", "a path")
+    if held_out is not None:
+        need(held_out, Coins, "held_out", "coins that say who is left out")
+    need(known, (list, tuple), "known", "a list of scores")
+    for score in known:
+        need(score, Score, "known", "a list of scores")
     refuse(chosen, cohort.facts, settings)
     if isinstance(cohort, LargeTable) and not takes_large(chosen):
         able = ", ".join(one.name for one in methods() if takes_large(one))
@@ -235,10 +247,12 @@ def evaluate_run(
     shadows: runs of the same method on random halves of the table, for the attack that needs them; each costs as much
         as the run, and none of them leaves this process.
     """
+    need(run, (str, Path), "run", "a path")
+    need(cohort, Cohort, "cohort", "a Cohort", fix="the one that was condensed")
+    asked = _asked(parts if parts is not None else Asked().parts, external, shadows, seed, threads)
     folder = RunFolder(Path(run))
     sets = read_back(folder, cohort.outcome.kind)
     _refuse_another_table(folder, cohort, next(iter(sets.values())).record)
-    asked = _asked(parts if parts is not None else Asked().parts, external, shadows, seed, threads)
     found = {}
     for name, result in sets.items():
         home = Home.of_result(cohort, result)
@@ -308,8 +322,17 @@ def _drawn(folder: RunFolder, table: str | Path, how: dict[str, Any]) -> Cohort:
 def _asked(
     parts: Sequence[str], external: Mapping[str, Cohort] | None, shadows: int, seed: int, threads: int | None
 ) -> Asked:
-    names = (*parts, *(["sites"] if external and "sites" not in parts else []))
-    return Asked(names, seed, available_threads() if threads is None else threads, external or {}, shadows)
+    need(parts, (list, tuple), "parts", "a list of names", fix=f"some of {', '.join(PARTS)}")
+    for name in parts:
+        need(name, str, "parts", "a list of names")
+    sites = {} if external is None else external
+    need(sites, Mapping, "external", "tables by name", fix='e.g. {"north": cohort}')
+    for name, site in sites.items():
+        need(name, str, "external", "tables by name")
+        need(site, Cohort, "external", "a Cohort for each name")
+    names = (*parts, *(["sites"] if sites and "sites" not in parts else []))
+    threads = available_threads() if threads is None else whole(threads, "threads", 1, MOST_THREADS)
+    return Asked(names, whole(seed, "seed", 0), threads, sites, whole(shadows, "shadows", 0, 100_000))
 
 
 def _refuse_another_table(folder: RunFolder, cohort: Cohort, record: Mapping[str, Any]) -> None:

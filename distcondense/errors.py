@@ -9,6 +9,7 @@ system refuses becomes such an error in one place, `os_errors`.
 from __future__ import annotations
 
 import errno
+import numbers
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -76,6 +77,16 @@ def need(value: Any, kinds: Any, what: str, words: str, fix: str = "") -> None:
         raise SettingsError(what, f"must be {words}", found=f"a {type(value).__name__}", fix=fix or "see help()")
 
 
+def whole(value: Any, what: str, low: int, high: int = 2**31 - 1) -> int:
+    """A whole number of any library within these bounds, as Python's; anything else is refused."""
+    need(value, numbers.Integral, what, "a whole number")
+    if not low <= value <= high:
+        rule = f"must be at least {low}" if value < low else f"must be at most {high:,}"
+        raise SettingsError(what, rule, found=brief(value), fix="leave it out for the default")
+    return int(value)
+
+
+MOST_THREADS = 4096
 UNANSWERED = "waits for a store"  # name of a thread that nothing can interrupt: whoever leaves must not wait for it
 
 # -- what the operating system says -----------------------------------------------------------------------------------

@@ -175,10 +175,10 @@ def test_other_kinds_of_outcome_are_refused_by_name(survival: Cohort) -> None:
     ("how", "says"),
     [
         ({"validator": "tree"}, "validator: must be one of knn, rf, svm, none"),
-        ({"neighbours": 0}, "neighbours: must be at least 1"),
+        ({"neighbours": 0}, "neighbours: must be in"),
         ({"sigma": -1.0}, "sigma: must be 0 or more"),
         ({"bandwidth": 0.0}, "bandwidth: must be above 0"),
-        ({"tries": 0}, "tries: must be at least 1"),
+        ({"tries": 0}, "tries: must be in"),
     ],
 )
 def test_settings_outside_their_range_are_named(how: dict[str, Any], says: str) -> None:
@@ -230,6 +230,9 @@ def test_an_honest_statement_verifies_and_one_that_claims_more_does_not(
     made(binary, out=tmp_path / "run")
     assert verify(tmp_path / "run").holds
     answer = call("privacy", "verify", tmp_path / "run")
+    assert answer.code == 2  # honest, but whoever says `verify && publish` must not publish patients
+    assert "NOT ENOUGH: as-published or better was asked for (--least), this is none" in answer.out
+    answer = call("privacy", "verify", tmp_path / "run", "--least", "none")
     assert answer.code == 0
     assert "NO PRIVACY GUARANTEE, and the statement says so: treat the table as patient data" in answer.out
     assert json.loads(call("privacy", "verify", tmp_path / "run", "--json").out)["guarantee"] == "none"

@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from distcondense import api
-from tests.conftest import quicken
-from tests.fuzz.disks import COMMANDS, ERRORS, stopped, toy, usable
+from tests.fuzz.disks import COMMANDS, ERRORS, prepared, stopped, usable
 from tests.fuzz.driver import Room
+from tests.fuzz.quick import quickly
 from tests.shell import Call, files, refused, write
 from tests.tiny import patients
 
@@ -27,26 +26,25 @@ MOST = 200  # no command has so many file operations
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quick() -> Iterator[None]:
     """Small placements, and nothing is measured: what is tested are the files."""
-    quicken(monkeypatch)
-    monkeypatch.setattr(api, "measured", lambda *_, **__: ([], "not measured"))
-    with toy():
+    with quickly():
         yield
 
 
-def room_in(folder: Path, name: str) -> Room:
+def room_in(folder: Path, name: str, command: str = "uniform") -> Room:
     path = folder / name
     path.mkdir()
-    write(patients(60), path)
-    return Room(path, random.Random(0))
+    room = Room(path, random.Random(0))
+    prepared(room, command)
+    return room
 
 
 def every_operation(
     folder: Path, name: str, *, force: bool, error: int | None = None, first: int = 0, step: int = 1
 ) -> int:
     """Stop the command at each of its operations in turn, and go on; how many there were."""
-    start = room_in(folder, "start")
+    start = room_in(folder, "start", name)
     if force:
         assert start.cli(*COMMANDS["uniform"]) == 0
     for at in range(first, MOST, step):
@@ -68,9 +66,9 @@ def test_a_run_killed_at_any_file_operation_goes_on_and_leaves_a_clean_folder(tm
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("name", ["private", "published"])
+@pytest.mark.parametrize("name", ["private", "published", "batches", "clustmix", "kde-knn"])
 def test_a_run_with_an_account_killed_at_its_file_operations_goes_on(tmp_path: Path, name: str) -> None:
-    assert every_operation(tmp_path, name, force=False, first=3, step=37) > 20
+    assert every_operation(tmp_path, name, force=False, first=3, step=37 if name == "published" else 59) > 20
 
 
 @pytest.mark.usefixtures("quick")
@@ -83,9 +81,16 @@ def test_a_kill_before_a_run_is_replaced_leaves_nothing_beside_it(tmp_path: Path
     assert not room.faults
 
 
-@pytest.mark.parametrize("name", ["draft", "keys", "account"])
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("name", ["draft", "init", "keys", "account", "cap", "sign", "evaluate", "attack"])
 def test_a_small_command_killed_at_any_file_operation_leaves_nothing_half(tmp_path: Path, name: str) -> None:
-    assert every_operation(tmp_path, name, force=False) >= 3
+    slow = name in ("evaluate", "attack")  # make fuzz tries the others
+    assert every_operation(tmp_path, name, force=False, first=slow, step=3 if slow else 1) >= 2
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_study_killed_at_its_file_operations_goes_on(tmp_path: Path) -> None:
+    assert every_operation(tmp_path, "study", force=False, first=1, step=23) > 100
 
 
 @pytest.mark.usefixtures("quick")

@@ -27,6 +27,8 @@ from distcondense.privacy.statement import Privacy, shown
 from distcondense.privacy.verify import verify
 from distcondense.runs.files import plain, write_json
 from tests.conftest import SMALL_SCHEMA, small_frame
+from tests.fuzz.statements import releases
+from tests.shell import Call, refused
 
 PERSON = "add or remove one person with all their rows, of which at most 5 are read"
 ROW = "add or remove one row; every row is taken as one person"
@@ -380,7 +382,12 @@ def fitted(epsilon: float = 4.0) -> dc.PrivateModel:
 def test_a_cohort_is_fitted_alone_and_nothing_beside_it_is_ignored() -> None:
     frame = small_frame(30)
     cohort = dc.Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=SMALL_SCHEMA)
-    for name, value in (("y", frame["died"]), ("schema", SMALL_SCHEMA), ("person", np.arange(30)), ("classes", "ab")):
+    for name, value in (
+        ("y", frame["died"]),
+        ("schema", SMALL_SCHEMA),
+        ("person", np.arange(30)),
+        ("classes", ["a", "b"]),
+    ):
         model = dc.PrivateModel()
         with pytest.raises(SettingsError, match=rf"takes a cohort alone.*Found {name}\."):
             model.fit(cohort, **{name: value})
@@ -429,3 +436,41 @@ def test_features_with_the_names_of_outcome_time_and_person_are_refused(name: st
     frame = pd.DataFrame({"age": np.arange(20), name: np.arange(20) % 2})
     with pytest.raises(SettingsError, match=f"must not have columns named.*Found {name}"):
         dc.PrivateModel().fit(frame, np.arange(20) % 2, schema=schema)
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "enough"),
+    [("end-to-end", ("end-to-end", "conditional", "as-published", "none")), ("as-published", ("as-published", "none"))],
+)
+def test_verify_is_done_only_where_the_guarantee_will_do(
+    tmp_path: Path, call: Call, guarantee: str, enough: tuple[str, ...]
+) -> None:
+    for name, content in releases()["private" if guarantee == "end-to-end" else "published"].items():
+        (tmp_path / name).write_bytes(content)
+    for least in ("end-to-end", "conditional", "as-published", "none"):
+        answer = call("privacy", "verify", tmp_path, "--least", least)
+        assert answer.code == (0 if least in enough else 2), least
+        assert (f"NOT ENOUGH: {least} or better" in answer.out) == (least not in enough)
+        said = call("privacy", "verify", tmp_path, "--least", least, "--json")
+        assert json.loads(said.out)["suffices"] == (least in enough)
+    assert call("privacy", "verify", tmp_path).code == 0
+    refused(call("privacy", "verify", tmp_path, "--least", "some"), "--least", "must be one of end-to-end")
+
+
+@pytest.mark.parametrize(("stated", "good"), [(math.inf, True), (25.0, False)])
+def test_at_a_large_epsilon_the_second_accountant_may_have_no_bound(stated: float, good: bool, tmp_path: Path) -> None:
+    """The Rényi bound of choices is infinite from about ε = 17 (end-to-end) on; no number may stand in its place."""
+    events = (
+        Event("gaussian", "sums", ("a",), 2, 3.4, noise=1 / 3.4, unit="person"),
+        *[Event("choice", "choice", (), 2, 0.1, 2, noise=20.0, unit="person")] * 5,
+    )
+    total = replay(events, 1e-5)
+    assert math.isinf(total.exact_or_rdp)
+    said = replace(
+        privacy(), epsilon=total.epsilon, ledger=tuple(event.to_dict() for event in events),
+        trade_off=tuple(trade_off(events)), membership_advantage=membership_advantage(events),
+        parameters={"mu": total.mu, "picks": total.picks, "epsilon_by_second_accountant": stated},
+    )  # fmt: skip
+    found = verify(written(said, tmp_path / "privacy.json"))
+    assert found.holds == good, found.contradictions
+    assert "replayed: no bound (end-to-end) by Rényi (dp-accounting)" in found.lines()

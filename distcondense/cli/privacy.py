@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from distcondense.cli.common import Json, privacy_app
-from distcondense.errors import SettingsError
+from distcondense.errors import SettingsError, brief
 
 
 @privacy_app.command("verify")
@@ -18,14 +18,29 @@ def privacy_verify(
     key: Annotated[
         Path | None, typer.Option(help="A public key: there must be a signature made with its private half.")
     ] = None,
+    least: Annotated[
+        str, typer.Option(help="The least guarantee that will do: end-to-end, conditional, as-published, none.")
+    ] = "as-published",
     as_json: Json = False,
 ) -> None:
-    """Replay a release's ledger, compare statement, hashes and labels with its files, and check its signature."""
+    """Replay a release's ledger, compare statement, hashes and labels with its files, and check its signature.
+
+    Exit 0 where all of it holds and the guarantee is one that will do; 2 where not, be the statement ever so honest.
+    """
+    from distcondense.privacy.statement import GUARANTEES, suffices
+    from distcondense.runs.files import plain
     from distcondense.runs.release import verify_release
 
+    if least not in GUARANTEES:
+        raise SettingsError("--least", f"must be one of {', '.join(GUARANTEES)}", found=repr(brief(least)),
+                            fix="leave it out")  # fmt: skip
     found = verify_release(run, key=key)
-    typer.echo(json.dumps(found.to_dict()) if as_json else "\n".join(found.lines()))
-    if not found.holds:
+    enough = suffices(found.guarantee, least)
+    said = {**found.to_dict(), "least": least, "suffices": enough}
+    typer.echo(json.dumps(plain(said)) if as_json else "\n".join(found.lines()))
+    if found.holds and not enough and not as_json:
+        typer.echo(f"NOT ENOUGH: {least} or better was asked for (--least), this is {found.guarantee}")
+    if not (found.holds and enough):
         raise typer.Exit(2)
 
 

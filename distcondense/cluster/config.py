@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
 
-from distcondense.errors import ClusterError, SettingsError
+from distcondense.errors import ClusterError, SettingsError, need
 
 STORE_SHARE = 0.8  # of a node's object store that a step's rows and answers, or the model, may fill
 
@@ -26,6 +27,17 @@ class Cluster:
     object_store_memory: int | None = None  # bytes, of a cluster that is started here
 
     def __post_init__(self) -> None:
+        need(self.address, str, "cluster: address", "a text")
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            whole_ = entry.name in ("actors", "max_restarts", "object_store_memory")
+            if entry.name != "address" and not (value is None and entry.default is None):
+                need(
+                    value,
+                    Integral if whole_ else Real,
+                    f"cluster: {entry.name}",
+                    "a whole number" if whole_ else "a number",
+                )
         for good, name, rule in (
             (self.actors is None or self.actors >= 1, "actors", "must be at least 1"),
             (self.num_cpus > 0, "num_cpus", "must be above 0"),

@@ -27,7 +27,7 @@ from distcondense.data.cells import Cells
 from distcondense.data.files import Piece
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import Coins
-from distcondense.errors import RunFolderError, SettingsError
+from distcondense.errors import CohortError, RunFolderError, SettingsError
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.rows import ROWS_ALL_MAX, TableRows
 from distcondense.privacy.shards import ShardedRows, ThreadShards
@@ -164,6 +164,8 @@ def opened(
         reading.add(pieces=1)
 
     each(take, table.pieces, threads)
+    if not buckets:
+        raise CohortError("table", "must have at least one row", found="files without rows", fix="check the export")
     records = buckets[0]
     table.read_rows = int(records.rows.sum())
     table.take_sample(parts)

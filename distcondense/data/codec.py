@@ -23,7 +23,7 @@ from distcondense.arrays import Floats, Matrix
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import MAX_WHOLE, Column, Schema
 from distcondense.data.writing import written_labels, written_numbers
-from distcondense.errors import CohortError, DistcondenseWarning, SchemaError
+from distcondense.errors import CohortError, DistcondenseWarning, SchemaError, need
 
 MISSING = "missing"  # the name of the category or indicator that stands for a hole
 
@@ -205,6 +205,9 @@ class Codec:
 
 def design(cohort: Cohort) -> pd.DataFrame:
     """Features in original units with one-hot categories: what a model fitted elsewhere should be trained on."""
+    from distcondense.data.cohort import Cohort
+
+    need(cohort, Cohort, "cohort", "a Cohort", fix="dc.Cohort.from_frame(table, …)")
     return design_of(cohort.features, cohort.schema)
 
 

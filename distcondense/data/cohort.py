@@ -88,7 +88,7 @@ class Cohort:
         A CSV is read cell by cell: what a row says depends on its own text and the schema, not on the other rows. Of
         a typed table the same holds for values (data/values.py).
         """
-        how = _checked(how)
+        how = checked_roles(how)
         need(path, (str, Path), "table", "a path or URI")
         need(missing_markers, (list, tuple, set), "missing_markers", "a list of texts")
         for marker in missing_markers:
@@ -134,7 +134,7 @@ class Cohort:
         """
         said = {"target": target, "time": time, "event": event, "positive": positive, "kind": kind,
                 "person_id": person_id, "schema": schema, "ignore": ignore}  # fmt: skip
-        ignore = _checked(said)["ignore"]
+        ignore = checked_roles(said)["ignore"]
         goal = Goal.of(positive=positive, kind=kind, target=target, time=time, event=event)
         return cls.read(as_frame(table), goal, person_id=person_id, schema=schema, ignore=ignore, owned=owned)
 
@@ -255,7 +255,7 @@ def _refuse_halves(frame: pd.DataFrame, said: Names) -> None:
             )  # fmt: skip
 
 
-def _checked(how: Mapping[str, Any]) -> dict[str, Any]:
+def checked_roles(how: Mapping[str, Any]) -> dict[str, Any]:
     """What a caller says about columns, by type: names are texts that are not empty."""
     ignore, positive, schema = how.get("ignore", ()), how.get("positive"), how.get("schema")
     for what in (*ROLES, "kind", "person_id"):

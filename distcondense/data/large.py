@@ -23,14 +23,14 @@ import pandas as pd
 from pandas.api.types import union_categoricals
 
 from distcondense.data.coding import Coded, Coder, is_plain
-from distcondense.data.cohort import Cohort, Facts
+from distcondense.data.cohort import Cohort, Facts, checked_roles
 from distcondense.data.files import Piece, arrow_batches, csv_parts, files_of, format_of, pieces_of, shape_of
 from distcondense.data.names import Names
 from distcondense.data.outcome import Goal
 from distcondense.data.persons import Coins, digests
 from distcondense.data.roles import ROLES
 from distcondense.data.tables import as_frame, is_csv, is_uri, table_name
-from distcondense.errors import CohortError, DistcondenseWarning, SchemaError
+from distcondense.errors import CohortError, DistcondenseWarning, SchemaError, need
 
 SAMPLE = 200_000  # rows that evaluation sees, about
 _OF_CSV = ("missing_markers", "separator", "encoding", "decimal")  # how a CSV is read
@@ -83,6 +83,8 @@ class LargeTable:
     @classmethod
     def of(cls, path: str | Path, **how: Any) -> LargeTable:
         """`how` as in `Cohort.from_file`; the schema must be declared."""
+        need(path, (str, Path), "table", "a path or URI")
+        how = checked_roles(how)
         schema = how.get("schema")
         if schema is None:
             raise SchemaError(
@@ -90,7 +92,7 @@ class LargeTable:
                 fix="draft one from a part of it (distcondense schema infer), check it, and pass --schema",
             )  # fmt: skip
         goal = Goal.of(positive=how.get("positive"), kind=how.get("kind"), **{role: how.get(role) for role in ROLES})
-        ignore, person_id = tuple(how.get("ignore", ())), how.get("person_id")
+        ignore, person_id = how["ignore"], how.get("person_id")
         facts = Facts.of(goal, schema, person_id=person_id, ignore=ignore)
         files = files_of(str(path))
         pieces: list[Piece] = []

@@ -372,6 +372,10 @@ class Schema:
     ignored: tuple[Column, ...] = ()  # kind "ignore": whatever they hold is nobody's business
 
     def __post_init__(self) -> None:
+        for part in PARTS:
+            need(getattr(self, part), tuple, part, "a tuple of Columns", fix="Schema((Column(…), …))")
+            for column in getattr(self, part):
+                need(column, Column, part, "a tuple of Columns", fix="Schema((Column(…), …))")
         aside = tuple(c for c in self.columns if c.kind == "ignore")
         if aside:
             object.__setattr__(self, "columns", tuple(c for c in self.columns if c.kind != "ignore"))
@@ -540,8 +544,9 @@ class Schema:
     def infer(cls, frame: pd.DataFrame, names: Iterable[str] | None = None) -> Schema:
         """A draft read off the data (of these columns), marked as inferred (data/draft.py)."""
         from distcondense.data.draft import draft
+        from distcondense.data.tables import as_frame
 
-        return draft(frame, names, codes=False).schema
+        return draft(as_frame(frame), names, codes=False).schema
 
 
 def _columns_in(data: Mapping[str, Any], part: str, found: list[str], where: str) -> tuple[Column, ...]:

@@ -7,6 +7,7 @@ module, and the `__init__` of every method, import nothing heavy: the command li
 
 from __future__ import annotations
 
+import math
 import numbers
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -182,7 +183,10 @@ def as_type(value: Any, kind: Any) -> Any:
         if one is int and isinstance(value, numbers.Integral):
             return int(value)
         if one is float and isinstance(value, numbers.Real):
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError:  # of either sign: no range holds it
+                return math.inf
         if one is str and isinstance(value, str):
             return value
     return None

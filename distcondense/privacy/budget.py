@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from scipy import optimize
 
-from distcondense.errors import BudgetError, SettingsError, need
+from distcondense.errors import BudgetError, SettingsError, brief, need
 from distcondense.privacy.curves import exact_epsilon, gaussian_mu, grid_delta, pld_epsilon
 
 FAINTEST = 1e-2  # of the budget without choices: where less is left with them, δ is nearly all spent on the grid
@@ -21,6 +21,8 @@ def check_budget(*, epsilon: float | None = None, delta: float | None = None) ->
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if value is not None:
             need(value, numbers.Real, name, "a number")
+            if isinstance(value, int) and abs(value) > 2**1000:  # no float holds it
+                raise SettingsError(name, "must be finite", found=brief(value), fix="typical values: 0.5 to 5, 1e-5")
     if epsilon is not None and not (0 < epsilon < math.inf):
         raise SettingsError("epsilon", "must be above 0 and finite", found=f"{epsilon}", fix="typical values: 0.5 to 5")
     if delta is not None and not (0 < delta < 1):

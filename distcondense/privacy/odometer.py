@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import json
 import math
+import numbers
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -96,6 +97,7 @@ class Odometer:
         need(path, (str, Path), "odometer", "the path of an account")
         need(about, str, "about", "a text")
         path = Path(path)
+        need(delta, numbers.Real, "delta", "a number")
         check_budget(epsilon=cap, delta=delta)
         cap, delta = None if cap is None else float(cap), float(delta)
         head = _line({"odometer": VERSION, "delta": delta, "about": about, "when": _now()})

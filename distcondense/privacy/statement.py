@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, Context
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from distcondense.errors import SettingsError
 from distcondense.privacy.accountant import NoSum
@@ -13,6 +13,7 @@ from distcondense.privacy.events import Event, Unit
 
 # a theorem · a theorem if what was read off the patients is public · a paper's accounting · nothing
 Guarantee = Literal["end-to-end", "conditional", "as-published", "none"]
+GUARANTEES: tuple[str, ...] = get_args(Guarantee)  # the best first
 UNBOUNDED: Literal["unbounded"] = "unbounded"
 # of several runs without an ε together: after "with earlier runs", and after "together with them"
 NO_SUM: dict[NoSum, tuple[str, str]] = {
@@ -223,6 +224,11 @@ class Privacy:
     def to_dict(self) -> dict[str, Any]:
         """For privacy.json, whose numbers are all finite: what is unbounded is so in words."""
         return {**asdict(self), "epsilon_with_earlier_runs": self._with_earlier, "statement": self.paragraph()}
+
+
+def suffices(guarantee: str, least: str) -> bool:
+    """Whether a guarantee is at least as good as another."""
+    return GUARANTEES.index(guarantee) <= GUARANTEES.index(least)
 
 
 def shown(value: float, digits: int) -> str:

@@ -8,10 +8,11 @@ spent is reported. What no check of a file can see: one that was forged as a who
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from distcondense.errors import RunFolderError, SettingsError, UserError, brief, os_errors
 from distcondense.outside import parse_json, read_text
@@ -28,7 +29,7 @@ from distcondense.privacy.budget import check_budget
 from distcondense.privacy.curves import gaussian_epsilon, pld_epsilon
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import read_events
-from distcondense.privacy.statement import NO_SUM, Guarantee, Privacy, shown
+from distcondense.privacy.statement import GUARANTEES, NO_SUM, Privacy, shown
 from distcondense.privacy.steps import StepAccountant, in_words
 
 ROUNDING = 1e-9
@@ -82,6 +83,8 @@ class Verified:
         out = [f"stated:   {claim}, {self.events} ledger entries"]
         out += [
             f"replayed: ε = {shown(value, DIGITS)} ({self.guarantee}) by {name}"
+            if math.isfinite(value)
+            else f"replayed: no bound ({self.guarantee}) by {name}"
             for name, value in self.accountants.items()
         ]
         out += [f"note:     {note} ({self.guarantee})" for note in self.notes]
@@ -112,7 +115,7 @@ def verify(path: Path) -> Verified:
     try:
         stated = parse_json(text)
         guarantee = stated["guarantee"]
-        if guarantee not in get_args(Guarantee):
+        if guarantee not in GUARANTEES:
             raise RunFolderError(
                 str(file), "must state a guarantee by its name", found="an unknown one",
                 fix="treat the table as patient data",
@@ -229,7 +232,7 @@ def _wrong_facts(found: Replay, second: float, stated: dict[str, Any], epsilon: 
         "delta_reserved_for_discrete_noise": found.delta_grid, "delta_reserved_for_found_categories": found.delta_named,
     }  # fmt: skip
     for name, value in due.items():
-        if name in facts and not abs(_number(facts[name]) - value) <= ROUNDING * (1 + abs(value)):
+        if name in facts and not _fits(facts[name], value):
             out.append(f"{name} among the parameters is not what the ledger gives")
     for name, value in facts.items():
         if name.startswith("epsilon_asked") and _number(value) < epsilon - ROUNDING:
@@ -237,6 +240,13 @@ def _wrong_facts(found: Replay, second: float, stated: dict[str, Any], epsilon: 
         elif name not in due and not _plausible(value):
             out.append(f"{name} among the parameters is none that a run writes")
     return out
+
+
+def _fits(said: Any, due: float) -> bool:
+    """The number that is due; null where that is infinite: the second accountant has no bound at a large ε."""
+    if said is None or not math.isfinite(due):
+        return said is None and due == math.inf
+    return abs(_number(said) - due) <= ROUNDING * (1 + abs(due))
 
 
 def _plausible(value: Any) -> bool:

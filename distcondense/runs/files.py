@@ -29,10 +29,15 @@ def refuse_target(path: Path) -> None:
             raise PermissionError(errno.EACCES, "")
 
 
+def draft_of(path: Path) -> Path:
+    """Where a file is written before it gets its name."""
+    return path.with_name(path.name + ".draft")
+
+
 def write_whole(path: Path, write: Callable[[Path], object], *, mode: int | None = None) -> None:
     """`write(draft)` makes the file; it appears under its name whole or not at all, also after a power cut."""
     refuse_target(path)
-    draft = path.with_name(path.name + ".draft")
+    draft = draft_of(path)
     with os_errors(f"file {brief(path)}", "must be writable", RunFolderError):
         try:
             if mode is not None:  # readable by its owner only, from its first byte on

@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distcondense import __version__
-from distcondense.errors import ModelError, RunFolderError
+from distcondense.errors import ModelError, RunFolderError, brief, os_errors
 from distcondense.outside import parse_json
 from distcondense.privacy.binding import SIGNATURE, STATEMENT, bound, hash_of
 from distcondense.privacy.statement import Privacy
 from distcondense.privacy.verify import Verified, statement_file, statement_of_file, verify
-from distcondense.runs.files import plain, write_json, write_whole
+from distcondense.runs.files import draft_of, plain, write_json, write_whole
 
 LABEL = "distcondense"  # under which the guarantee stands in a frame's attributes and a Parquet file's metadata
 PAGE, MANUAL, DATASHEET, PICTURE = "report.html", "README.md", "datasheet.md", "model.svg"
@@ -128,24 +128,31 @@ def _wrong_label(file: Path, table: Path) -> list[str]:
 
 
 def make_keys(folder: Path) -> None:
-    """A new pair of keys: `private.pem`, for its owner only, and `public.pem`, for everybody."""
+    """A new pair of keys: `private.pem`, for its owner only, and `public.pem`, for everybody.
+
+    A private key that lies there alone, as a kill leaves it, gets its public half.
+    """
     ed25519, serialization = _cryptography()
-    for name in (PRIVATE_KEY, PUBLIC_KEY):
-        if (folder / name).exists():
-            raise RunFolderError(str(folder / name), "must be new", found="a file", fix="choose another folder")
-    key = ed25519.Ed25519PrivateKey.generate()
+    public_file, private_file = folder / PUBLIC_KEY, folder / PRIVATE_KEY
+    if public_file.exists():
+        raise RunFolderError(str(public_file), "must be new", found="a file", fix="choose another folder")
+    alone = private_file.exists()
+    key = _load(private_file, public=False) if alone else ed25519.Ed25519PrivateKey.generate()
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / PRIVATE_KEY, lambda draft: draft.write_bytes(private), mode=0o600)
-    write_whole(folder / PUBLIC_KEY, lambda draft: draft.write_bytes(public))
+    if not alone:
+        write_whole(private_file, lambda draft: draft.write_bytes(private), mode=0o600)
+    write_whole(public_file, lambda draft: draft.write_bytes(public))
 
 
 def sign(path: Path, key: Path) -> Path:
     """Sign the statement of a release that verifies; the signature's file."""
     private = _load(key, public=False)
     file = statement_file(path)
+    with os_errors(f"file {brief(file)}", "must be writable", RunFolderError):
+        draft_of(file.with_name(SIGNATURE)).unlink(missing_ok=True)  # what a kill left: it is no part of the release
     if not verify_release(path).holds:
         raise RunFolderError(
             str(file), "must verify before it is signed", found="contradictions",

@@ -20,7 +20,7 @@ from distcondense.data.dates import with_dates
 from distcondense.data.features import check_features
 from distcondense.data.ours import WEIGHT
 from distcondense.data.schema import Schema
-from distcondense.errors import RunFolderError, SettingsError, UserError, brief
+from distcondense.errors import RunFolderError, SettingsError, UserError, brief, need
 from distcondense.outcomes.base import WEIGHTS, Kind, Labelled
 from distcondense.outside import parse_json
 from distcondense.privacy.accountant import advantage_with_earlier, unite, with_earlier
@@ -200,6 +200,7 @@ class Results(Mapping[int, Result]):
 
 
 def _claimed(path: str | Path, identity: dict[str, Any], *, force: bool) -> RunFolder:
+    need(path, (str, Path), "path", "a path")
     folder = RunFolder(Path(path))
     folder.claim(identity, resume=not force and not folder.finished and folder.internal.exists(), force=force)
     return folder

@@ -11,19 +11,21 @@ from collections import Counter
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
-from tests.fuzz import disks, statements, tables, texts
-from tests.fuzz.driver import Way, run_case
+from tests.fuzz import batches, calls, disks, runs, statements, tables, texts
+from tests.fuzz.driver import KINDS, Way, run_case
 
 WAYS: dict[str, tuple[Way, float]] = {  # name → way, its share of the cases
-    "csv": (tables.csv, 0.25),
-    "frames": (tables.frames, 0.26),
-    "schemas": (texts.schemas, 0.2),
+    "csv": (tables.csv, 0.2),
+    "frames": (tables.frames, 0.2),
+    "batches": (batches.batches, 0.05),
+    "schemas": (texts.schemas, 0.16),
     "statements": (statements.statements, 0.1),
-    "options": (texts.options, 0.06),
+    "options": (texts.options, 0.1),
     "studies": (texts.studies, 0.07),
-    "api": (texts.api, 0.04),
-    "folders": (disks.folders, 0.008),
-    "kills": (disks.kills, 0.012),  # type: ignore[dict-item]
+    "api": (calls.api, 0.08),
+    "runs": (runs.runs, 0.012),
+    "folders": (disks.folders, 0.01),
+    "kills": (disks.kills, 0.018),  # type: ignore[dict-item]
 }
 
 
@@ -32,13 +34,18 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def number_of(cases: int, way: str, only: str | None) -> int:
+    """How many of the cases are this way's."""
+    return 0 if only not in (None, way) else cases if only else max(1, round(cases * WAYS[way][1]))
+
+
 def fuzz(cases: int, seed: int, only: str | None = None, *, quiet: bool = False) -> dict[str, list[str]]:
     """Faults by way; every one with the seed of its case."""
     found: dict[str, list[str]] = {}
-    for name, (way, share) in WAYS.items():
-        if only not in (None, name):
+    for name, (way, _) in WAYS.items():
+        number = number_of(cases, name, only)
+        if not number:
             continue
-        number = cases if only else max(1, round(cases * share))
         started, faults = time.perf_counter(), list[str]()
         for case in range(number):
             one = seed * 1_000_003 + case
@@ -49,6 +56,14 @@ def fuzz(cases: int, seed: int, only: str | None = None, *, quiet: bool = False)
             told = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "no fault"
             say(f"{name:<11} {number:>6} cases  {time.perf_counter() - started:>6.0f} s  {told}")
     return found
+
+
+def closing(said: argparse.Namespace, faults: list[str]) -> str:
+    """One line: cases, and faults by kind."""
+    cases = sum(number_of(said.cases, way, said.way) for way in WAYS) if said.case is None else 1
+    kinds = Counter(fault.partition(":")[0] for fault in faults)
+    counted = ", ".join(f"{kinds[kind]} {words}" for kind, words in KINDS.items())
+    return f"seed {said.seed if said.case is None else said.case}: {cases:,} cases: {counted}"
 
 
 def main() -> None:
@@ -70,7 +85,7 @@ def main() -> None:
             first.setdefault(fault.partition(" [--way")[0][:150], fault)
     for key, count in shown.most_common(60):
         say(f"{count:>5} × {first[key]}")
-    say(f"{sum(shown.values())} faults")
+    say(closing(said, [fault for one in faults.values() for fault in one]))
     sys.exit(1 if shown else 0)
 
 

@@ -1,4 +1,4 @@
-"""Ways in 8 and 9: run folders that were damaged, disks that refuse, and kills at any file operation.
+"""Ways in 10 and 11: run folders that were damaged, disks that refuse, and kills at any file operation.
 
 A kill is an exception at the k-th file operation, after which every other operation fails too, so that no clean-up
 runs, as none does after SIGKILL. (Real SIGKILLs: tests/test_kills.py.) Operations of others, such as Arrow's own
@@ -17,17 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distcondense.methods import base as methods
 from tests.fuzz.driver import Room
+from tests.fuzz.quick import quickly
 from tests.fuzz.statements import releases
 from tests.shell import TARGET, write
 from tests.tiny import patients
-from tests.toys import Uniform
 
 WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 ERRORS = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO, errno.ESTALE, errno.EFBIG, errno.EDQUOT, errno.EMFILE)
 INSTEAD = (b"[]", b"{}", b"null", b"1", b'"x"', b"[" * 9999, b'{"a": 1e400}', b"\xff", b"\0" * 50)
+FEW = {"uniform": 37, "published": 50, "clustmix": 44, "kde-knn": 40, "draft": 4, "init": 4, "keys": 10, "account": 3,
+       "cap": 2, "sign": 4, "audit": 4, "attack": 8, "evaluate": 8}  # file operations of a command, about  # fmt: skip
 
 
 class Killed(BaseException):
@@ -91,25 +92,62 @@ def trouble(folder: Path, at: int = -1, error: int | None = None) -> Iterator[Di
         os.fsync = _real_fsync
 
 
-@contextlib.contextmanager
-def toy() -> Iterator[None]:
-    """The method that draws rows from the schema: a whole run in a moment."""
-    methods.register(Uniform())
-    try:
-        yield
-    finally:
-        methods.forget("uniform")
-
-
 CONDENSE = ("condense", "cohort.csv", *TARGET, "--threads", "1", "--ipc", "2", "--quiet")
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "uniform": (*CONDENSE, "--method", "uniform", "--out", "run"),
     "published": (*CONDENSE, "--method", "published", "--epsilon", "2.5", "--steps", "3", "--out", "run"),
     "private": (*CONDENSE, "--epsilon", "1", "--out", "run"),
+    "several": (*CONDENSE, "--ipc", "2,3", "--epsilon", "8", "--out", "run"),
+    "clustmix": (*CONDENSE, "--method", "clustmix", "--epsilon", "8", "--adapt-steps", "2", "--out", "run"),
+    "kde-knn": (*CONDENSE, "--method", "kde-knn", "--neighbours", "3", "--out", "run"),
+    "dp-geng": (*CONDENSE, "--method", "dp-geng", "--generated", "200", "--extractors", "2", "--iterations", "3",
+                "--units", "4", "--features", "3", "--epsilon", "8", "--out", "run"),
+    "psygentab": (*CONDENSE, "--method", "psygentab", "--sampler", "private", "--epsilon", "8", "--out", "run"),
+    "batches": ("condense", "table/", *CONDENSE[2:], "--epsilon", "8", "--out", "run"),
     "draft": ("schema", "infer", "cohort.csv", "--out", "draft.toml", "--force"),
+    "init": ("init", "cohort.csv", "--yes", "--no-plan", "--out", "draft.toml", "--force"),
     "keys": ("privacy", "keygen", "keys"),
     "account": ("privacy", "ledger", "account.jsonl", "--create", "--cap", "3"),
-}
+    "cap": ("privacy", "ledger", "account.jsonl", "--cap", "4"),
+    "sign": ("privacy", "sign", "run", "--key", "keys/private.pem"),
+    "study": ("study", "s.toml", "--in-process", "--quiet", "--out", "grid"),
+    "evaluate": ("evaluate", "run", "--data", "cohort.csv", "--parts", "fidelity", "--threads", "1", "--quiet"),
+    "attack": ("attack", "run", "--data", "cohort.csv", "--only", "membership", "--threads", "1", "--quiet"),
+    "audit": ("attack", "audit", "--runs", "20", "--canaries", "0", "--out", "audit.json", "--quiet"),
+}  # fmt: skip
+GRID = """
+[study]
+name = "s"
+seeds = [0]
+ipc = 2
+
+[[data]]
+name = "ward"
+path = "cohort.csv"
+schema = "schema.toml"
+target = "died"
+ignore = ["months", "relapse"]
+
+[[method]]
+method = "uniform"
+"""
+
+
+def prepared(room: Room, name: str) -> None:
+    """What a command finds there."""
+    write(patients(60), room.path)
+    if name == "batches":
+        (room.path / "table").mkdir()
+        for part in range(2):
+            patients(30, part).to_csv(room.path / "table" / f"part-{part}.csv", index=False)
+    if name in ("evaluate", "attack", "sign"):
+        room.cli(*COMMANDS["uniform"])
+    if name == "sign":
+        room.cli(*COMMANDS["keys"])
+    if name == "cap":
+        room.cli(*COMMANDS["account"])
+    if name == "study":
+        room.write("s.toml", GRID)
 
 
 def stopped(room: Room, command: tuple[Any, ...], at: int, error: int | None) -> bool:
@@ -134,22 +172,35 @@ def usable(room: Room, name: str) -> None:
             return
         room.clean(run)
         room.no_canary_in(run)
-        if room.cli("privacy", "verify", "run") != 0:
+        if room.cli("privacy", "verify", "run", "--least", "none") != 0:
             room.fault("half-written", f"the resumed run does not verify ({name})")
-    elif name == "draft":
-        if room.cli(*command) != 0:
-            room.fault("half-written", "a draft cannot be written again")
-    elif name == "account" and (room.path / "account.jsonl").exists():
-        room.cli("privacy", "ledger", "account.jsonl")
+    elif name in ("account", "keys"):
+        if room.cli(*command) not in (0, 2):  # 2: it is there already
+            room.fault("half-written", f"{name}: neither there nor to be made")
+        if name == "account" and room.cli("privacy", "ledger", "account.jsonl") != 0:
+            room.fault("half-written", "the account cannot be read")
+        if name == "keys" and not all((room.path / "keys" / key).exists() for key in ("private.pem", "public.pem")):
+            room.fault("half-written", "half a pair of keys")
+    elif room.cli(*command, shown=name in ("draft", "init")) != 0:
+        room.fault("half-written", f"{name} cannot be done again")
+    if name in ("evaluate", "attack", "sign"):
+        room.clean(room.path / "run")
+        if room.cli("privacy", "verify", "run", "--least", "none") != 0:
+            room.fault("half-written", f"the run does not verify any more ({name})")
+    if name == "study":
+        for run in (room.path / "grid" / "cells").iterdir():
+            room.clean(run)
+            room.no_canary_in(run)
+    room.no_drafts()
 
 
 def kills(room: Room, name: str | None = None, at: int | None = None) -> bool:
     """A kill, or a disk that refuses, at one file operation; then the same again, to the end. Whether it got so far."""
     rng = room.rng
-    name = name or rng.choice(("uniform",) * 12 + ("draft", "draft", "keys", "account", "published", "private"))
-    at = rng.randrange(24 if name == "uniform" else 60) if at is None else at
-    write(patients(60), room.path)
-    with toy():
+    name = name or rng.choice(("uniform",) * 12 + tuple(COMMANDS))
+    at = rng.randrange(FEW.get(name, 130)) if at is None else at
+    with quickly():
+        prepared(room, name)
         if COMMANDS[name][0] == "condense" and rng.random() < 0.3:  # a finished run lies there and is replaced
             room.cli(*COMMANDS["uniform"])
             command = (*COMMANDS[name], "--force")
@@ -176,7 +227,7 @@ def folders(room: Room) -> None:
     there = sorted(path for path in run.rglob("*") if path.is_file())
     for _ in range(rng.choice((1, 1, 2))):
         _damaged(room, rng.choice(there))
-    with toy():
+    with quickly():
         command = rng.choice((
             (*COMMANDS["uniform"], "--resume"), (*COMMANDS["uniform"], "--force"), COMMANDS["uniform"],
             ("privacy", "verify", "run"), ("evaluate", "run", "--data", "cohort.csv", "--parts", "fidelity"),
@@ -200,9 +251,7 @@ def _damaged(room: Room, path: Path) -> None:
     elif turn == 2:
         path.write_bytes(content[: rng.randrange(len(content) + 1)])
     elif turn == 3:
-        path.write_bytes(
-            rng.choice((b"[]", b"{}", b"null", b"1", b'"x"', b"[" * 9999, b'{"a": 1e400}', b"\xff", b"\0" * 50))
-        )
+        path.write_bytes(rng.choice(INSTEAD))
     elif turn == 4:
         path.write_bytes(b"")
     elif turn == 5:
@@ -223,7 +272,7 @@ def _kept(make: Callable[[Room], Path], name: str) -> Path:
         atexit.register(shutil.rmtree, home, ignore_errors=True)
         room = Room(home, random.Random(0))
         write(patients(60), home)
-        with toy():
+        with quickly():
             _KEPT[name] = make(room)
         assert not room.faults, room.faults
     return _KEPT[name]

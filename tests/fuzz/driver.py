@@ -7,6 +7,7 @@ import io
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import traceback
@@ -17,11 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from distcondense import cli
-from distcondense.errors import DistcondenseWarning, UserError
+from distcondense.errors import UserError
 
 TEXT, NUMBER = "CANARY-NAME", "987654"  # of patients: in no message and no release
 FIRST = "FIRSTLINE-NAME"  # in a first line that is no header: in nothing at all
 CANARIES = (TEXT, NUMBER, FIRST)
+KINDS = {"traceback": "tracebacks", "canary": "canaries", "half-written": "half-written",
+         "wrong acceptance": "wrong acceptances", "endless": "endless", "fuzzer": "faults of the fuzzer"}  # fmt: skip
+LONGEST = 180  # seconds that a case may take: some would never end
 
 
 @dataclass
@@ -45,6 +49,7 @@ class Room:
     def cli(self, *arguments: Any, shown: bool = False) -> int:
         """A command as a shell would run it; `shown`: what it prints may hold patients' values (a draft)."""
         out, err, code, before = io.StringIO(), io.StringIO(), 0, (sys.argv, Path.cwd())
+        there = self._files()
         sys.argv = ["distcondense", *map(str, arguments)]
         os.chdir(self.path)
         try:
@@ -67,7 +72,19 @@ class Room:
         self.no_canary(said, "the terminal")
         if FIRST in out.getvalue():
             self.fault("canary", "a first line on the terminal")
+        for path in self._files().items() - there.items():
+            self._no_canary_in_file(path[0], (FIRST,) if shown else CANARIES)
         return code
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """With the case's own folder as the working directory: whatever is written, is written there."""
+        before = Path.cwd()
+        os.chdir(self.path)
+        try:
+            yield
+        finally:
+            os.chdir(before)
 
     def call(self, what: str, call: Callable[[], Any]) -> Any:
         """A call of the API: an answer, or an error of our own tree. None where it was refused."""
@@ -82,8 +99,7 @@ class Room:
             self.fault("traceback", f"{_last(error)} from {what}")
             return None
         for one in said:
-            if issubclass(one.category, DistcondenseWarning):
-                self.no_canary(str(one.message), f"a warning of {what}")
+            self.no_canary(str(one.message), f"a warning of {what}")
         return found
 
     # -- what must hold
@@ -93,14 +109,35 @@ class Room:
             if canary in text:
                 self.fault("canary", f"{canary} in {where}")
 
+    def _files(self) -> dict[Path, tuple[int, int]]:
+        """Every file outside internal/, and what changes when it is written."""
+        found = {}
+        for path in self.path.rglob("*"):
+            with contextlib.suppress(OSError):
+                if (
+                    not any(part.startswith("internal") for part in path.relative_to(self.path).parts)
+                    and path.is_file()
+                ):
+                    found[path] = (path.stat().st_mtime_ns, path.stat().st_size)
+        return found
+
+    def _no_canary_in_file(self, path: Path, canaries: tuple[str, ...]) -> None:
+        content = path.read_bytes()
+        for canary in canaries:
+            if canary.encode() in content:
+                self.fault("canary", f"{canary} in {path.relative_to(self.path)}")
+
     def no_canary_in(self, folder: Path) -> None:
         """Nowhere outside internal/."""
-        for path in folder.rglob("*"):
-            if path.is_file() and "internal" not in path.relative_to(folder).parts:
-                content = path.read_bytes()
-                for canary in CANARIES:
-                    if canary.encode() in content:
-                        self.fault("canary", f"{canary} in {path.relative_to(folder)}")
+        for path in self._files():
+            if folder in path.parents:
+                self._no_canary_in_file(path, CANARIES)
+
+    def no_drafts(self) -> None:
+        """Nothing half-written, wherever."""
+        left = [str(path.relative_to(self.path)) for path in self.path.rglob("*") if ".draft" in path.name]
+        if left:
+            self.fault("half-written", f"left over: {left[:3]}")
 
     def clean(self, run: Path) -> None:
         """A finished run's folder: two rooms, nothing left over."""
@@ -138,10 +175,27 @@ def run_case(way: Way, seed: int) -> list[str]:
     folder = Path(tempfile.mkdtemp(prefix="distcondense-fuzz-"))
     room = Room(folder, random.Random(seed))
     os.environ["XDG_STATE_HOME"] = str(folder / "state")  # accounts that are kept by themselves, of this case only
+    before = signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(LONGEST)
     try:
         way(room)
+    except TooLong:
+        room.fault("endless", f"more than {LONGEST} seconds")
     except Exception as error:  # the fuzzer's own mistake is a fault too
         room.fault("fuzzer", "".join(traceback.format_exception(error))[-600:])
     finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        for path in folder.rglob("*"):
+            if path.is_dir() and not path.is_symlink():
+                path.chmod(0o700)
         shutil.rmtree(folder, ignore_errors=True)
     return room.faults
+
+
+class TooLong(BaseException):
+    """A case that does not end; no `except Exception` may swallow it."""
+
+
+def _too_long(*_: Any) -> None:
+    raise TooLong

@@ -1,4 +1,4 @@
-"""Way in 7: statements that were tampered with. None of them may verify, and none may bring `verify` down."""
+"""Way in 5: statements that were tampered with. None of them may verify, and none may bring `verify` down."""
 
 from __future__ import annotations
 

@@ -1,24 +1,16 @@
-"""Ways in 3 to 6: schema files, study files, options, and calls of the API with things of other types."""
+"""Ways in 4, 6 and 7: schema files, study files, and the options of every command."""
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Iterator
-from decimal import Decimal
-from pathlib import Path
+from dataclasses import fields
 from typing import Any
-
-import numpy as np
-import pandas as pd
 
 import distcondense as dc
 from distcondense.data.cohort import Facts
 from distcondense.data.outcome import Goal
-from distcondense.data.schema import Column, Schema
-from distcondense.methods.base import method_named, options_of, refuse
-from tests.fuzz.driver import CANARIES, TEXT, Room
-from tests.fuzz.tables import nasty_values
+from distcondense.data.schema import Schema
+from distcondense.methods.base import method_named, method_names, methods, options_of, refuse
+from tests.fuzz.driver import TEXT, Room
 from tests.shell import write
 from tests.tiny import BINARY, SCHEMA, patients
 
@@ -96,9 +88,9 @@ def schemas(room: Room) -> None:
     cohort = room.call("Cohort.from_frame", lambda: dc.Cohort.from_frame(patients(12), schema=found, **BINARY))
     facts = room.call("Facts.of", lambda: Facts.of(Goal.of(target="died"), found, ignore=BINARY["ignore"]))
     for known in (facts, cohort and cohort.facts):
-        for name in ("private", "published") if known else ():
+        for name in method_names() if known else ():
             method = method_named(name)
-            settings = options_of(method, {"epsilon": 1.0})
+            settings = options_of(method, {"epsilon": 1.0} if name in ("private", "published") else {})
             room.call(f"refuse {name}", lambda method=method, known=known, s=settings: refuse(method, known, s))
 
 
@@ -125,12 +117,15 @@ NASTY_WORDS = (
     "cohort.csv", "schema.toml", "1,2,3", "1,,2", "é", "'", "--", "no/such/place", "loop", "locked/x",
 )  # fmt: skip
 FLAGS = (
-    "--epsilon", "--delta", "--ipc", "--seed", "--method", "--target", "--positive", "--kind", "--person-id",
-    "--ignore", "--schema", "--missing-marker", "--threads", "--rows-per-person", "--holdout", "--reference",
-    "--horizon", "--sigma-base",
-    "--clip", "--steps", "--rho", "--odometer", "--separator", "--encoding", "--decimal", "--placement",
-    "--categories-checked", "--actors", "--num-cpus", "--mechanism", "--nonsense", "--link", "--trust-inferred-schema",
+    "--method", "--target", "--positive", "--kind", "--person-id", "--ignore", "--schema", "--missing-marker",
+    "--threads", "--odometer", "--separator", "--encoding", "--decimal", "--memory", "--scratch", "--actors",
+    "--num-cpus", "--num-gpus", "--hung-after", "--mechanism", "--nonsense", "--link", "--time", "--event",
 )  # fmt: skip
+
+
+def _flags(method: str) -> list[str]:
+    """The options that this method has, as the command line calls them."""
+    return [f"--{entry.name.replace('_', '-')}" for entry in fields(method_named(method).Options)]
 
 
 def options(room: Room) -> None:
@@ -141,13 +136,16 @@ def options(room: Room) -> None:
     taken = room.path / "taken"
     taken.mkdir()
     room.write("taken/other.txt", "not ours")
-    extra = [word for _ in range(rng.randrange(1, 4)) for word in (rng.choice(FLAGS), rng.choice(NASTY_WORDS))]
+    method = rng.choice([one.name for one in methods()])
+    own = _flags(method)
+    extra = [word for _ in range(rng.randrange(1, 4))
+             for word in (rng.choice(own if rng.random() < 0.6 else FLAGS), rng.choice(NASTY_WORDS))]  # fmt: skip
     words = [rng.choice(NASTY_WORDS) for _ in range(2)]
     base = ["--target", "died", "--ignore", "months", "--ignore", "relapse", "--schema", "schema.toml"]
     commands: list[list[Any]] = [
         ["condense", "cohort.csv", *base, *extra, "--out", rng.choice(("taken", "loop", "cohort.csv", "loop/x"))],
         ["condense", "cohort.csv", *base, *extra, "--out", "taken"],
-        ["condense", "cohort.csv", *base, "--method", "published", *extra, "--out", "taken"],
+        *[["condense", "cohort.csv", *base, "--method", method, *extra, "--out", "taken"]] * 4,
         ["condense", words[0], *base, "--out", "taken"],
         ["schema", "infer", words[0]],
         ["schema", "infer", "cohort.csv", "--out",
@@ -166,6 +164,17 @@ def options(room: Room) -> None:
         ["attack", words[0], "--data", words[1], "--only", words[0]],
         ["study", words[0], "--dry-run", "--out", words[1]],
         ["study", "schema.toml", "--dry-run", "--threads", words[0]],
+        ["study", "status", words[0]],
+        ["init", words[0], "--yes", "--no-plan"],
+        ["init", "cohort.csv", "--yes", "--no-plan", "--out", rng.choice(("taken", "loop", "/dev/null", "x" * 300))],
+        ["init", "cohort.csv", "--yes", "--no-plan", "--force", "--ipc", words[0], "--missing-marker", words[1]],
+        ["attack", "audit", "--method", words[0], "--epsilon", words[1], "--runs", "0"],
+        ["attack", "audit", "--delta", words[0], "--canaries", words[1], "--runs", "0"],
+        ["attack", "taken", "--data", "cohort.csv", "--shadows", words[0]],
+        ["evaluate", "taken", "--data", "cohort.csv", "--external", words[0], "--seed", words[1]],
+        ["bench", "--out", words[0], "--threads", rng.choice(("0", "-1", "x"))],
+        ["demo", "--out", "taken", "--method", words[0], "--threads", "0"],
+        ["submit", "--address", words[0], "--working-dir", words[1], "--", "true"],
     ]  # fmt: skip
     code = room.cli(*rng.choice(commands), shown=True)
     if code == 1:
@@ -174,67 +183,3 @@ def options(room: Room) -> None:
         room.fault("half-written", "somebody's own folder was changed")
     if not (room.path / "loop").is_symlink():
         room.fault("half-written", "a link was replaced")
-
-
-def _things(room: Room) -> Any:
-    cohort = dc.Cohort.from_frame(patients(12), schema=SCHEMA, **BINARY)
-    plain: list[Any] = [0, -1, 1.5, True, "x", "", [], {}, (), math.nan, math.inf, 2**70, b"x", object(), patients(3),
-                        np.arange(3), Path("x"), pd.Series([1]), Decimal(1), np.float32(1.0), cohort, SCHEMA, print,
-                        "\0", "x" * 300, "\ud800"]  # fmt: skip
-    drawn = room.rng.choice([*plain, *nasty_values(room)])
-    return "x" if any(canary in str(drawn) for canary in CANARIES) else drawn  # no patient's
-
-
-def _calls(room: Room) -> Iterator[tuple[str, Any]]:
-    cohort = dc.Cohort.from_frame(patients(12), schema=SCHEMA, **BINARY)
-    taken = room.path / "taken"
-    taken.mkdir()
-    room.write("taken/other.txt", "not ours")
-    thing = _things(room)
-    for name in ("epsilon", "delta", "ipc", "seed", "method", "threads", "rows_per_person", "holdout", "odometer",
-                 "horizon", "reference", "placement", "categories_checked", "cluster"):  # fmt: skip
-        yield f"condense {name}", lambda name=name: dc.condense(cohort, out=taken, **{name: thing})
-    yield "condense cohort", lambda: dc.condense(thing, out=taken)
-    yield "condense out", lambda: dc.condense(cohort, ipc=0, out=thing)
-    for name in ("target", "time", "event", "positive", "kind", "person_id", "schema", "ignore"):
-        how = {"schema": SCHEMA, **BINARY, name: thing}
-        yield f"from_frame {name}", lambda how=how: dc.Cohort.from_frame(patients(12), **how)
-    for name in ("separator", "encoding", "decimal", "missing_markers"):
-        yield f"from_file {name}", lambda name=name: dc.Cohort.from_file("t.csv", target="x", **{name: thing})
-    yield "from_frame table", lambda: dc.Cohort.from_frame(thing, schema=SCHEMA, **BINARY)
-    yield "from_file path", lambda: dc.Cohort.from_file(thing, schema=SCHEMA, **BINARY)
-    yield "from_toml", lambda: Schema.from_toml(thing)
-    yield "from_dict", lambda: Schema.from_dict(thing)
-    yield "from_dict columns", lambda: Schema.from_dict({"columns": {"a": thing}})
-    yield "from_dict key", lambda: Schema.from_dict(_one_changed(room, thing))
-    yield "column", lambda: Schema((Column("a", "continuous", low=thing, high=thing),))
-    yield (
-        "column fill",
-        lambda: Schema((Column("a", "categorical", categories=("x",), missing="constant", fill=thing),)),
-    )
-    yield "fit", lambda: dc.PrivateModel().fit(thing)
-    yield "fit X", lambda: dc.PrivateModel().fit(thing, [0, 1], schema=SCHEMA)
-    yield (
-        "fit y",
-        lambda: dc.PrivateModel().fit(patients(12)[["age", "crp"]], thing, schema=SCHEMA.only(["age", "crp"])),
-    )
-    yield "fit epsilon", lambda: dc.PrivateModel(epsilon=thing).fit(thing)
-    yield "predict", lambda: dc.PrivateModel().predict(thing)
-    yield "evaluate", lambda: dc.evaluate(cohort, thing)
-    yield "Odometer", lambda: dc.Odometer(thing)
-    yield "Odometer.create", lambda: dc.Odometer.create(room.path / "a.jsonl", cap=thing)
-
-
-def _one_changed(room: Room, thing: Any) -> Any:
-    data = copy.deepcopy(SCHEMA.to_dict())
-    column = data["columns"][room.rng.choice(list(data["columns"]))]
-    column[room.rng.choice([*column, "missing", "spacing", "decimals", "step", "ordered", "domain"])] = thing
-    return data
-
-
-def api(room: Room) -> None:
-    """One call with one thing of another type or range."""
-    name, call = room.rng.choice(list(_calls(room)))
-    found = room.call(name, call)
-    if isinstance(found, Schema):
-        room.call("to_toml", found.to_toml)

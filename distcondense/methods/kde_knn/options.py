@@ -32,9 +32,9 @@ class KdeKnnOptions(Options):
     def problems(self) -> Iterator[SettingsError]:
         yield from super().problems()
         yield from self.need(self.validator in VALIDATORS, "validator", f"must be one of {', '.join(VALIDATORS)}")
-        yield from self.need(1 <= self.neighbours < 2**31, "neighbours", "must be at least 1")
+        yield from self.need(1 <= self.neighbours < 2**31, "neighbours", "must be in [1, 2**31)")
         yield from self.need(0 <= self.sigma < float("inf"), "sigma", "must be 0 or more and finite")
         yield from self.need(
             self.bandwidth is None or 0 < self.bandwidth < float("inf"), "bandwidth", "must be above 0 and finite"
         )
-        yield from self.need(1 <= self.tries < 2**31, "tries", "must be at least 1")
+        yield from self.need(1 <= self.tries < 2**31, "tries", "must be in [1, 2**31)")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -102,6 +103,8 @@ class PrivateModel:
         self, X: pd.DataFrame | Cohort, y: Any, schema: Schema | None, person: ArrayLike | None,
         classes: tuple[Any, ...], bounds: tuple[float, float] | None,
     ) -> PrivateModel:  # fmt: skip
+        need(classes, (list, tuple), "classes", "a list of the values that y may have", fix="e.g. (0, 1)")
+        need(self.categories_checked, (list, tuple, set), "categories_checked", "a list of column names")
         if isinstance(X, Cohort):
             _check_alone(y, schema, person, classes, bounds)
         cohort = X if isinstance(X, Cohort) else _cohort(X, y, schema, person, classes, bounds)
@@ -187,7 +190,13 @@ class PrivateModel:
     def survival_function(self, X: pd.DataFrame, times: ArrayLike) -> Floats:
         """(n, len(times)) probability of being free of the event at each time, up to the public horizon."""
         margin = self.decision_function(X)
-        return self._side.survival(margin, self.learned_, np.asarray(times, np.float64))
+        try:
+            at = np.asarray(times, np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise SettingsError(
+                "times", "must be numbers", found=f"a {type(times).__name__}", fix="e.g. [12, 24]"
+            ) from None
+        return self._side.survival(margin, self.learned_, at)
 
     def explain(self, X: pd.DataFrame) -> Any:
         """What each used column adds to a row's score, against the average person: Shapley values.
@@ -301,5 +310,14 @@ def _columns(given: Any) -> list[pd.Series[Any]]:
 def _described(classes: tuple[Any, ...], bounds: tuple[float, float] | None) -> Column:
     """The outcome's column as its public facts make it."""
     if bounds is not None:
+        need(bounds, (list, tuple), "bounds", "two numbers", fix="e.g. (0, 100)")
+        if len(bounds) != 2:
+            raise SettingsError("bounds", "must be two numbers", found=f"{len(bounds)} entries", fix="e.g. (0, 100)")
+        for bound in bounds:
+            need(bound, Real, "bounds", "two numbers", fix="e.g. (0, 100)")
+        try:
+            float(bounds[0]), float(bounds[1])
+        except OverflowError:
+            raise SettingsError("bounds", "must be numbers that can be held", found="larger ones") from None
         return Column(_TARGET, "continuous", low=float(bounds[0]), high=float(bounds[1]))
     return Column(_TARGET, "binary" if len(classes) == 2 else "categorical", categories=tuple(classes))

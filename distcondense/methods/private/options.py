@@ -115,7 +115,7 @@ class PrivateOptions(Options):
                 "references", "are for rows that are moved", found=f"placement {CHOSEN!r}",
                 fix=f"say --placement {ZERO_ORDER}, or leave them out",
             )  # fmt: skip
-        yield from self.need(1 <= self.moves < 2**32, "moves", "must be at least 1")
+        yield from self.need(1 <= self.moves < 2**32, "moves", "must be in [1, 2**32)")
         yield from self.need(self.path in PATHS, "path", f"must be one of {', '.join(PATHS)}")
 
     def to_dict(self) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class PsygentabOptions(Options):
         yield from self.need(1 < self.growth < float("inf"), "growth", "must be above 1 and finite")
         yield from self.need(0 < self.learning_rate < float("inf"), "learning_rate", "must be above 0 and finite")
         for name in ("rounds", "epochs", "batch", "hidden"):
-            yield from self.need(1 <= getattr(self, name) < 2**31, name, "must be at least 1")
+            yield from self.need(1 <= getattr(self, name) < 2**31, name, "must be in [1, 2**31)")
         yield from self.need(2 <= self.cells <= 128, "cells", "must be in [2, 128]")
         if self.sampler == NETWORK:
             yield from self._others(

@@ -82,14 +82,14 @@ class PublishedOptions(Options):
             yield from self.need(value is None or 1e-6 <= value <= 1e6, name, "must be above 0, from 1e-6 to 1e6")
         yield from self.need(0 < self.positive_share < 1, "positive_share", "must be in (0, 1)")
         yield from self.need(0 < self.delta < 1, "delta", "must be in (0, 1)")
-        yield from self.need(1 <= self.steps < 2**32, "steps", "must be at least 1")
+        yield from self.need(1 <= self.steps < 2**32, "steps", "must be in [1, 2**32)")
         yield from self.need(0 < self.learning_rate <= 1e3, "learning_rate", "must be above 0, and at most 1000")
         yield from self.need(0 <= self.beta1 < 1, "beta1", "must be in [0, 1)")
         yield from self.need(0 <= self.beta2 < 1, "beta2", "must be in [0, 1)")
         yield from self.need(0 <= self.rho < 1, "rho", "must be in [0, 1)")
         low, high = self.perturbation
         yield from self.need(1e-6 <= low <= high <= 1e6, "perturbation", "must be a range from 1e-6 to 1e6")
-        yield from self.need(self.strata >= 1, "strata", "must be at least 1")
+        yield from self.need(1 <= self.strata <= 1000, "strata", "must be in [1, 1000]")
         yield from self.need(
             self.evaluate_every is None or self.evaluate_every >= 1, "evaluate_every", "must be at least 1"
         )
