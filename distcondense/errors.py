@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import numbers
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -141,6 +142,11 @@ def refuse_os(error: OSError, what: str, rule: str, kind: type[UserError] = User
     """Raise it in our words. Its own would name the file again, or quote what a reader had in hand."""
     found, fix = _SAID.get(error.errno or 0, (type(error).__name__, "check the path and its disk, then try again"))
     raise kind(brief(what), rule, found=found, fix=fix) from None
+
+
+def may(path: str | os.PathLike[str], mode: int) -> bool:
+    """Whether this process may read, write or enter it, as what it acts as now."""
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def brief(text: object) -> str:

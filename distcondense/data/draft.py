@@ -79,6 +79,10 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
     names = list(map(str, frame.columns if names is None else names))
     places = Names(list(frame.columns), ())  # whether its first line is a header nobody has said
     columns, found, comments, dates = list[Column](), list[Hint](), dict[str, str](), list[str]()
+    if nameless := [name for name in names if not name.strip()]:
+        raise SchemaError(
+            places.said(nameless[0]), "must have a name", found="an empty one", fix="name the column, or drop it"
+        )
     for name in names:
         series = frame[name]
         form = _date_format(series)

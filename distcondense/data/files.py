@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from distcondense.data.features import some_names
 from distcondense.data.tables import PATIENCE, answered, at_store, is_csv, is_uri, table_name
-from distcondense.errors import CohortError
+from distcondense.errors import CohortError, os_errors, refuse_os
 
 BATCH_ROWS = 2**17  # read at a time
 PIECE_ROWS = 2**20  # of a file, that one worker reads at a time
@@ -53,7 +53,7 @@ def files_of(path: str) -> tuple[File, ...]:
     from pyarrow import fs
 
     what = f"table {table_name(path)}"
-    with at_store(what, "must be readable at its URI" if is_uri(path) else "must be readable"):
+    with at_store(what) if is_uri(path) else os_errors(what, "must be readable", CohortError):
         local = (fs.LocalFileSystem(), os.path.abspath(path))
         system, root = answered(lambda: fs.FileSystem.from_uri(path)) if is_uri(path) else local
         root = root.rstrip("/") or root
@@ -267,6 +267,9 @@ def readable(name: str) -> Iterator[None]:
     except CohortError:
         raise
     except Exception as error:
+        what, rule = f"file {table_name(name)}", "must stay, and be readable, while the run reads it"
+        if isinstance(error, OSError) and error.errno and not is_uri(name) and not isinstance(error, FileNotFoundError):
+            refuse_os(error, what, rule, CohortError)
         again = "check the store and the network, and resume the run"
         found, fix = type(error).__name__, again if is_uri(name) and isinstance(error, OSError) else ""
         if isinstance(error, FileNotFoundError):
@@ -274,6 +277,5 @@ def readable(name: str) -> Iterator[None]:
         elif isinstance(error, TimeoutError):
             found = f"no answer in {PATIENCE:g} seconds"
         raise CohortError(
-            f"file {table_name(name)}", "must stay, and be readable, while the run reads it", found=found,
-            fix=fix or "open it and check its format",
-        ) from None  # fmt: skip
+            what, rule, found=found, fix=fix or "check that all of it was copied, and its ending"
+        ) from None

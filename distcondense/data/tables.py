@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from distcondense.data.dialect import COMMA, EITHER, POINT, SEPARATORS, Dialect, Taken, check_header, pointed, taken
-from distcondense.errors import UNANSWERED, CohortError, DistcondenseWarning, brief, os_errors, refuse_os
+from distcondense.errors import UNANSWERED, CohortError, DistcondenseWarning, brief, may, os_errors, refuse_os
 
 # "None" is not here: in hospital extracts it is often an answer ("None" = test not done), not a hole.
 MISSING_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
@@ -163,19 +163,19 @@ def is_uri(path: str | Path) -> bool:
 
 def table_name(path: str | Path) -> str:
     """The file's name, without its folders and what a URI says after it (?region=…, ?endpoint_override=…)."""
-    return str(path).partition("?")[0].rstrip("/").rsplit("/", 1)[-1] if is_uri(path) else Path(path).name
+    return str(path).partition("?")[0].rstrip("/").rsplit("/", 1)[-1] if is_uri(path) else Path(path).name or str(path)
 
 
 def _check_file(path: Path, what: str) -> None:
     with os_errors(what, "must be a readable file", CohortError):
-        if not os.path.lexists(path) and os.access(path.parent, os.X_OK):
+        if not os.path.lexists(path) and may(path.parent, os.X_OK):
             raise CohortError(what, "must exist", found="no such file", fix="check the path")
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
             raise CohortError(what, "must be a file", found="a folder", fix="name the file inside it")
         if not stat.S_ISREG(status.st_mode):
             raise CohortError(what, "must be a regular file", found="something else", fix="name a file")
-        if not os.access(path, os.R_OK):
+        if not may(path, os.R_OK):
             raise PermissionError(errno.EACCES, "")
     if status.st_size == 0:
         raise CohortError(what, "must have a header and rows", found="an empty file", fix="check the export")
@@ -324,6 +324,7 @@ class _Csv:
                 fix=f"remove the {SEPARATORS.get(self.how.separator, 'separator')} at the end of the lines, or name "
                 "the first column",
             )  # fmt: skip
+        frame.columns = pd.Index(names)  # pandas calls an empty name "Unnamed: 0"
         if refused:
             sign = self._mark_text(frame, as_number)
         if sign == POINT and self.how.decimal == EITHER:

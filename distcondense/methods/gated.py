@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
@@ -71,10 +72,13 @@ def refuse_unpublic(facts: Facts, *, trusted: bool, epsilon: float, promise: str
             "pass --schema; or say --trust-inferred-schema, which the statement will tell",
         )  # fmt: skip
     if not facts.kind.labels_public and not trusted:
+        known = [] if schema is None else schema.names
+        near = [one for name in facts.kind.names for one in get_close_matches(name, known, n=1, cutoff=0.7)]
         raise SettingsError(
             f"outcome {' and '.join(map(repr, facts.kind.names))}", "must be declared in the schema",
-            found="values that are read off the rows",
-            fix='declare every column of it, e.g. kind = "binary", categories = [0, 1]; also where it is 0/1',
+            found="values that are read off the rows" + "".join(f"; declared is {name!r}" for name in near),
+            fix=("check its name, or " if near else "") + 'declare every column of it, e.g. kind = "binary", '
+            "categories = [0, 1]; also where it is 0/1",
         )  # fmt: skip
     if epsilon > LARGE_EPSILON:
         warnings.warn(

@@ -13,6 +13,7 @@ import io
 import json
 import os
 import uuid
+import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from distcondense.errors import RunFolderError, SettingsError, os_errors
+from distcondense.errors import DistcondenseWarning, RunFolderError, SettingsError, os_errors
 from distcondense.outside import parse_json
 from distcondense.privacy.events import Event
 
@@ -62,6 +63,11 @@ class Ledger:
         """True while events of the run that ended are still to be replayed."""
         return self._cursor < self._loaded
 
+    @property
+    def lost(self) -> int:
+        """Events of the run that ended whose answers are not there: a kill loses one, a damaged disk any number."""
+        return sum(number not in self._answers for number in range(self._loaded))
+
     def enter(self, event: Event) -> int:
         """Write the event; its number. On disk when this returns."""
         with self.lock:
@@ -85,6 +91,13 @@ class Ledger:
                 return None
             number, there = self._cursor, self._own[self._cursor]
             if there != replace(event, run=self.run):
+                if self.lost:
+                    raise RunFolderError(
+                        "ledger", "must have its answers beside it, or a run cannot go on as it began",
+                        found=f"{self.lost} of {self._loaded} answers lost",
+                        fix="restore internal/ledger.answers from a backup, or start again with --force (its cost adds "
+                        "up)",
+                    )  # fmt: skip
                 raise RunFolderError(
                     "ledger", "must hold the same questions in the same order when a run is resumed",
                     found=f"{there.words!r} on {len(there.columns)} columns as event {number}, asked {event.words!r}",
@@ -148,6 +161,11 @@ class Ledger:
         answers = self._beside(path)
         if answers.exists():
             self._load_answers(answers)
+        if (lost := sum(number not in self._answers for number in range(len(self._own)))) > 1:
+            warnings.warn(
+                f"{lost} of {len(self._own)} noisy answers are lost: they stay paid for, and count as nothing",
+                DistcondenseWarning, stacklevel=2,
+            )  # fmt: skip
 
     @staticmethod
     def _refuse_shortened() -> NoReturn:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from distcondense.errors import RunFolderError, brief, os_errors
+from distcondense.errors import RunFolderError, brief, may, os_errors
 from distcondense.privacy.ledger import sync_folder
 
 
@@ -25,7 +25,7 @@ def refuse_target(path: Path) -> None:
             raise RunFolderError(what, "must be a new or regular file", found=known, fix="say another path")
         if not stat.S_ISDIR(os.stat(path.parent).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "")
-        if not os.access(path.parent, os.W_OK | os.X_OK):
+        if not may(path.parent, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "")
 
 

@@ -13,6 +13,7 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 from tests.fuzz import batches, calls, disks, runs, statements, tables, texts
 from tests.fuzz.driver import KINDS, Way, run_case
+from tests.fuzz.locks import locks_hold
 
 WAYS: dict[str, tuple[Way, float]] = {  # name → way, its share of the cases
     "csv": (tables.csv, 0.2),
@@ -47,9 +48,10 @@ def fuzz(cases: int, seed: int, only: str | None = None, *, quiet: bool = False)
         if not number:
             continue
         started, faults = time.perf_counter(), list[str]()
-        for case in range(number):
-            one = seed * 1_000_003 + case
-            faults += [f"{fault} [--way {name} --case {one}]" for fault in run_case(way, one)]
+        with locks_hold():
+            for case in range(number):
+                one = seed * 1_000_003 + case
+                faults += [f"{fault} [--way {name} --case {one}]" for fault in run_case(way, one)]
         found[name] = faults
         if not quiet:
             kinds = Counter(fault.partition(":")[0] for fault in faults)
@@ -74,7 +76,8 @@ def main() -> None:
     parser.add_argument("--case", type=int, help="run this one again")
     said = parser.parse_args()
     if said.case is not None:
-        faults = {said.way: run_case(WAYS[said.way][0], said.case)}
+        with locks_hold():
+            faults = {said.way: run_case(WAYS[said.way][0], said.case)}
     else:
         say(f"seed {said.seed}")
         faults = fuzz(said.cases, said.seed, said.way)

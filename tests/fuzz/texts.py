@@ -114,7 +114,8 @@ def studies(room: Room) -> None:
 NASTY_WORDS = (
     "", " ", "-1", "0", "1", "nan", "inf", "-inf", "1e400", "1e-400", "1e308", "0.5", "9223372036854775807", "9" * 400,
     "2147483649", "x" * 300, "x" * 5000, "\u2028", "\udc80", TEXT.lower(), "none", "true", ".", "..", "/", "/dev/null",
-    "cohort.csv", "schema.toml", "1,2,3", "1,,2", "é", "'", "--", "no/such/place", "loop", "locked/x",
+    "cohort.csv", "schema.toml", "1,2,3", "1,,2", "é", "'", "--", "no/such/place", "loop", "locked/x", "locked",
+    "secret.csv",
 )  # fmt: skip
 FLAGS = (
     "--method", "--target", "--positive", "--kind", "--person-id", "--ignore", "--schema", "--missing-marker",
@@ -133,6 +134,9 @@ def options(room: Room) -> None:
     rng = room.rng
     write(patients(12), room.path)
     (room.path / "loop").symlink_to("loop")
+    locked = room.path / "locked"
+    locked.mkdir(mode=rng.choice((0o000, 0o500)))
+    room.write("secret.csv", TEXT).chmod(0)
     taken = room.path / "taken"
     taken.mkdir()
     room.write("taken/other.txt", "not ours")
@@ -142,14 +146,15 @@ def options(room: Room) -> None:
              for word in (rng.choice(own if rng.random() < 0.6 else FLAGS), rng.choice(NASTY_WORDS))]  # fmt: skip
     words = [rng.choice(NASTY_WORDS) for _ in range(2)]
     base = ["--target", "died", "--ignore", "months", "--ignore", "relapse", "--schema", "schema.toml"]
+    run = rng.choice(("taken", "loop", "cohort.csv", "loop/x", "locked/run"))
+    draft = rng.choice(("taken", "loop", "/dev/null", "no/such/place", "x" * 300, "locked/s.toml"))
     commands: list[list[Any]] = [
-        ["condense", "cohort.csv", *base, *extra, "--out", rng.choice(("taken", "loop", "cohort.csv", "loop/x"))],
+        ["condense", "cohort.csv", *base, *extra, "--out", run],
         ["condense", "cohort.csv", *base, *extra, "--out", "taken"],
         *[["condense", "cohort.csv", *base, "--method", method, *extra, "--out", "taken"]] * 4,
         ["condense", words[0], *base, "--out", "taken"],
         ["schema", "infer", words[0]],
-        ["schema", "infer", "cohort.csv", "--out",
-         rng.choice(("taken", "loop", "/dev/null", "no/such/place", "x" * 300)), *rng.choice(((), ("--force",)))],
+        ["schema", "infer", "cohort.csv", "--out", draft, *rng.choice(((), ("--force",)))],
         ["schema", "check", words[0], words[1]],
         ["privacy", "verify", words[0]],
         ["privacy", "verify", "taken", "--key", words[0]],
