@@ -6,6 +6,7 @@ the table in memory.
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -27,7 +28,7 @@ from distcondense.cluster.pace import Move, Pace
 from distcondense.cluster.ray.rows import RowActor
 from distcondense.cluster.row_crew import GONE, RowCrew
 from distcondense.cluster.row_worker import Job, RowWorker, sweep
-from distcondense.cluster.shards import SCRATCH, scratch_folder
+from distcondense.cluster.shards import SCRATCH, _lives, scratch_folder
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
 from distcondense.errors import ClusterError, CohortError, RunFolderError
@@ -323,10 +324,13 @@ def test_what_killed_workers_left_is_swept(tmp_path: Path) -> None:
 
 def test_what_killed_processes_left_goes_with_the_next_run_and_what_lives_stays(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
+    os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet buried
     mine, host = scratch_folder(tmp_path), socket.gethostname()
     others = [f"{SCRATCH}x-elsewhere-{gone.pid}-ab", f"{SCRATCH}x-{host}-odd-ab"]
     for name in (*others, f"{SCRATCH}x-{host}-{gone.pid}-ab"):
         (tmp_path / name).mkdir()
     again = scratch_folder(tmp_path, "again")
     assert {path.name for path in tmp_path.iterdir()} == {mine.name, again.name, *others}
+    gone.wait()
+    assert not _lives(str(gone.pid))
+    assert _lives(str(os.getpid()))

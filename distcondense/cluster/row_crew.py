@@ -100,6 +100,7 @@ class RowCrew:
         began = self._clock()
         self._restore()
         self._open_seconds = self._clock() - began
+        self.say(f"{self._reading.words()}; {self.job.buckets} buckets on {self.hands.size} workers")
         self.job.table.read_rows = self.rows
         self.job.table.take_sample(self.samples)
         self.samples = []
