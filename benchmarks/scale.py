@@ -3,7 +3,7 @@
     python -m benchmarks.scale grow --rows 1e6 1e7 1e8      # beside pyarrow reading the same columns, in the same run
     python -m benchmarks.scale ray --rows 1e7               # one process with two threads; one and two actors
     python -m benchmarks.scale persons --rows 1e7           # three rows a person, in random order; equal in memory
-    python -m benchmarks.scale model                        # 1e10 rows on 16, 64, 256 nodes, from measured terms
+    python -m benchmarks.scale model                        # 1e10 rows on 16, 64, 256 nodes, from these and `links`
 
 Tables are simulated (`data/datasets.py`: curial_like, 19 features and the outcome) and streamed to Parquet; they and
 scratch files lie in --folder. Every measurement is a process of its own. Memory is anonymous memory: pages of mapped
@@ -26,6 +26,7 @@ import numpy as np
 from distcondense.cluster.config import Cluster
 from distcondense.cluster.shards import opened, opened_on, scratch
 from distcondense.data.datasets import load, stream
+from distcondense.data.files import PIECE_ROWS
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import Coins
 from distcondense.data.schema import Schema
@@ -37,6 +38,8 @@ from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
+LINKS = RESULTS.with_name("scale-links.json")
+MANY, LINK = 1e10, 1.25e9  # rows of the model; bytes per second of its network, 10 Gbit/s: stated, not measured
 FEATURES = 19
 GROUP_ROWS = 2**18
 COINS = Coins(0.2, 2**80 + 11)
@@ -244,23 +247,34 @@ def by_person(count: int, folder: Path) -> dict[str, Any]:
 
 
 def modelled(known: dict[str, Any]) -> dict[str, Any]:
-    """Seconds of 1e10 rows on N nodes of two cores: read and lay out, exchange, answers; the terms are measured.
+    """Seconds of 1e10 rows on N nodes of two cores, from terms measured here and by `links`; a link is stated.
 
-    open and fit grow with rows a node; the exchange moves (N − 1)/N of the records over a node's link; each of the
-    answers and steps also costs one round over all nodes, and its sums pass the driver's link one after the other.
+    open and fit grow with the rows of a node. A reader hands each piece over to each owner, by way of the driver, which
+    goes on beside reading; records cross a node's link. An answer or a step is a round over all nodes, and its sums
+    are taken in by the driver one after the other.
     """
+    links = json.loads(LINKS.read_text())
     largest = max(known["grow"], key=lambda entry: entry["rows"])
-    rows, answers = largest["rows"], largest["answers"]
-    a, b = largest["open_seconds"] / rows, largest["fit_seconds"] / rows
-    record, link, turn, sums = 19 * 2 + 4 + 8, 1.25e9, 0.005, 64 * 1024.0  # bytes a row, 10 Gbit/s, s, bytes an answer
+    a, b = largest["open_seconds"] / largest["rows"], largest["fit_seconds"] / largest["rows"]
+    answers, steps, each = links["answers"], links["steps"], links["round"]["each_actor_seconds"]
     out = []
     for nodes in (16, 64, 256):
-        each = 1e10 / nodes
-        terms = {"open": a * each, "exchange": record * each * (nodes - 1) / nodes / link, "fit": b * each,
-                 "rounds": 2 * answers * turn, "sums": answers * nodes * sums / link}  # fmt: skip
-        out.append({"nodes": nodes, "seconds": sum(terms.values()), **terms})
-        print(f"{nodes} nodes: {out[-1]['seconds']:.0f} s " + ", ".join(f"{k} {v:.1f}" for k, v in terms.items()))
-    return {"model": {"rows": 1e10, "of": largest["rows"], "nodes": out}}
+        rows = MANY / nodes
+        slower = max(1 / LINK, 1 / links["across_bytes_per_second"])
+        terms = {
+            "open": a * rows,
+            "hand-over": MANY / PIECE_ROWS * nodes * each,
+            "exchange": links["record_bytes"] * rows * (nodes - 1) / nodes * slower,
+            "fit": b * rows,
+            "rounds": sum(count * (links[name]["one_actor_seconds"] + (nodes - 1) * links[name]["each_actor_seconds"])
+                          for name, count in (("round", answers), ("step", steps))),
+            "sums": answers * nodes * links["answer_bytes"] * (1 / links["sums_bytes_per_second"] + 1 / LINK),
+        }  # fmt: skip
+        reading = max(terms["open"] + terms["exchange"], terms["hand-over"])
+        total = reading + terms["fit"] + terms["rounds"] + terms["sums"]
+        out.append({"nodes": nodes, "seconds": total, "most": max(terms, key=lambda name: terms[name]), **terms})
+        print(f"{nodes} nodes: {total:.0f} s, " + ", ".join(f"{k} {v:.1f}" for k, v in terms.items()))
+    return {"model": {"rows": MANY, "of": largest["rows"], "link_bytes_per_second": LINK, "nodes": out}}
 
 
 def main() -> None:
