@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,7 +92,9 @@ def test_of_each_person_a_peer_gets_one_row_wherever_it_stands() -> None:
 def test_a_peer_is_handed_codes_and_public_sizes_and_never_a_test_person(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def answers(name: str, question: dict[str, Any], table: pd.DataFrame, threads: int) -> tuple[pd.DataFrame, int]:
+    def answers(
+        name: str, question: dict[str, Any], table: pd.DataFrame, threads: int, limit: float
+    ) -> tuple[pd.DataFrame, int]:  # fmt: skip
         seen.append((name, question, table))
         return table.sample(n=question["rows"], replace=True, random_state=0), 7
 
@@ -128,6 +132,38 @@ def test_a_model_without_rows_is_scored_as_what_it_is(monkeypatch: pytest.Monkey
     scores = {(s["trained_on"], s["measure"]): s["value"] for s in result.record["scores"]}
     by_hand = roc_auc_score(there.outcome["label"][test], margin)
     assert scores["reference", "auroc"] == pytest.approx(by_hand, abs=1e-3)  # it runs as trees of float32: other ties
+
+
+def test_a_peer_that_does_not_end_is_stopped_and_that_is_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def answers(*said: Any) -> tuple[environments.Unfinished, int]:
+        asked.append(said[-1])
+        return environments.Unfinished(said[-1]), 3
+
+    monkeypatch.setattr(elsewhere, "asked", answers)
+    for method in ("dpmm-aim", "dp-ebm"):
+        result = dc.condense(cohort(), method=method, ipc=5, time_limit=2.5, held_out=Coins(0.3, 1), threads=1)
+        assert len(result.frame) == 0
+        assert result.privacy.answer == "not finished within 2.5 s"
+        assert (result.privacy.guarantee, result.privacy.epsilon) == ("as-published", 1.0)
+        assert {score["trained_on"] for score in result.record["scores"]} == {"full"}
+    assert asked == [2.5, 2.5]
+    with pytest.raises(SettingsError, match="time_limit"):
+        dc.condense(cohort(), method="dpmm-aim", time_limit=0.0)
+
+
+def test_a_process_is_ended_at_its_limit_with_its_children_and_its_memory_is_its_own() -> None:
+    waits = (
+        "import subprocess, sys, signal; subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']); "
+    )
+    late = environments.run([sys.executable, "-c", waits + "signal.pause()"], os.environ, 0.3)
+    assert late.stopped
+    large = environments.run([sys.executable, "-c", "x = bytearray(300_000_000); sum(range(10**7))"], os.environ, 100)
+    small = environments.run([sys.executable, "-c", "raise ValueError('a value')"], os.environ, 100)
+    assert (large.stopped, large.code, small.stopped, small.code) == (False, 0, False, 1)
+    assert large.peak > 300_000_000 > small.peak  # not that of an earlier one
+    assert small.errors.strip().endswith("ValueError: a value")
 
 
 def test_an_environment_that_is_not_built_is_told_with_the_command_that_builds_it(

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.peers.coding import LABEL, Coding
-from benchmarks.peers.environments import asked
+from benchmarks.peers.environments import Unfinished, asked
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.errors import SettingsError
@@ -39,6 +39,7 @@ class PeerOptions(Options):
     delta: float = option(1e-5, "δ of the budget.")
     cells: int = option(32, "Public cells of a number.")
     model_size: float = option(80.0, "AIM: megabytes of its model; the authors' default. Smaller is faster.")
+    time_limit: float = option(900.0, "Seconds it may take; what has not ended then is stopped, and has no answer.")
 
     @property
     def ipcs(self) -> tuple[int, ...]:
@@ -48,6 +49,7 @@ class PeerOptions(Options):
         yield from super().problems()
         yield from self.need(0 < self.epsilon < float("inf"), "epsilon", "must be above 0 and finite")
         yield from self.need(0 < self.delta < 1, "delta", "must be in (0, 1)")
+        yield from self.need(0 < self.time_limit < float("inf"), "time_limit", "must be above 0 and finite")
 
 
 class Peer:
@@ -77,14 +79,17 @@ class Peer:
         splitting = context.coins(0.2)
         given, coding = cohort.take(splitting.of(cohort).train), Coding.of(cohort.facts, options.cells)
         table, began = coding.table(given), clock.perf_counter()
-        answer, peak = asked(self.environment, self.question(coding, options), table, context.threads)
+        question = self.question(coding, options)
+        answer, peak = asked(self.environment, question, table, context.threads, options.time_limit)
         seconds = clock.perf_counter() - began
         notes = {"scaling": "public", "peak_memory_bytes": peak, "peer": self.whose}
-        made = self.sets(answer, coding, options, cohort)
+        late = f"not finished within {answer.seconds:g} s" if isinstance(answer, Unfinished) else ""
+        made = nothing(options, cohort) if late else self.sets(answer, coding, options, cohort)
         return {
             ipc: Condensed(
                 frame=frame, schema=cohort.schema, labelled=labelled, splitting=splitting, notes=notes,
-                privacy=self.privacy(cohort.facts, options, model), timings={"condense": seconds},
+                privacy=self.privacy(cohort.facts, options, late or ("" if model is None else "a model, and no rows")),
+                timings={"condense": seconds},
                 codec=Codec.public(cohort.schema), reference=model, reference_covered=model is not None,
             )
             for ipc, (frame, labelled, model) in made.items()
@@ -105,13 +110,13 @@ class Peer:
             found[ipc] = (frame, Labelled(outcome), None)
         return found
 
-    def privacy(self, facts: Facts, options: PeerOptions, model: Any) -> Privacy:
+    def privacy(self, facts: Facts, options: PeerOptions, answer: str) -> Privacy:
         unit = "person" if facts.by_person else "row"
         why = tuple(line.format(whose=self.whose, unit=unit) for line in WHY)
         return Privacy(
             "as-published", self.name, options.epsilon, options.delta, f"add or remove one {unit}, by its own account",
             f"{self.whose}'s own", unit=unit, why=why, worst_case_epsilon="unknown size: not examined",
-            answer="" if model is None else "a model, and no rows",
+            answer=answer,
         )  # fmt: skip
 
 
@@ -121,10 +126,15 @@ class Model(Peer):
     def sets(self, answer: Any, coding: Coding, options: PeerOptions, cohort: Cohort) -> dict[int, Any]:
         tables = tuple(np.asarray(answer["tables"][f"c{j}"], float) for j in range(len(coding.cells)))
         model = AdditiveModel(coding.cells, float(answer["intercept"]), tables, "probability", self.name)
-        nobody = cohort.outcome.take(np.empty(0, np.int64))
-        empty = pd.DataFrame({name: cohort.features[name].iloc[:0] for name in cohort.schema.names})
         over = model.over(Codec.public(cohort.schema))
-        return {ipc: (empty, Labelled(nobody), over) for ipc in options.ipcs}
+        return {ipc: (*rest, over) for ipc, (*rest, _) in nothing(options, cohort).items()}
+
+
+def nothing(options: PeerOptions, cohort: Cohort) -> dict[int, Any]:
+    """No rows, and no model."""
+    nobody = cohort.outcome.take(np.empty(0, np.int64))
+    empty = pd.DataFrame({name: cohort.features[name].iloc[:0] for name in cohort.schema.names})
+    return {ipc: (empty, Labelled(nobody), None) for ipc in options.ipcs}
 
 
 CLASSES = ("binary", "multiclass", "survival")

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import resource
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from distcondense.errors import SettingsError
 
 NAMES = ("dpmm", "smartnoise", "interpret")
 HERE = Path(__file__).parent
+LOOK_EVERY = 0.05  # seconds between two looks at a peer's process
 
 
 def home() -> Path:
@@ -33,22 +38,40 @@ def python_of(name: str, where: Path | None = None) -> Path:
 
 
 def build(name: str, where: Path | None = None) -> None:
-    """A fresh venv with the pinned versions; a finished one with the same pins is kept."""
+    """A fresh venv with the pinned versions and nothing else; a finished one with the same pins is kept."""
     folder, pins = (where or home()) / name, (HERE / f"requirements-{name}.txt").read_text(encoding="utf-8")
     mark = folder / "pins.txt"
     if mark.exists() and mark.read_text(encoding="utf-8") == pins:
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [
+        str(folder / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+    ]
     subprocess.run([*pip, "-r", str(HERE / f"requirements-{name}.txt")], check=True)
     mark.write_text(pins, encoding="utf-8")
 
 
-def asked(name: str, question: dict[str, Any], table: pd.DataFrame, threads: int) -> tuple[Any, int]:
-    """What the peer's worker answers to a table of codes: a CSV's frame or a JSON object, and its peak memory in bytes.
+@dataclass(frozen=True)
+class Unfinished:
+    """In place of an answer: the peer was stopped at its time limit."""
 
-    The table lies in a folder that only this user can read, and that is gone afterwards.
+    seconds: float
+
+
+def asked(
+    name: str, question: dict[str, Any], table: pd.DataFrame, threads: int, limit: float
+) -> tuple[Any, int]:  # fmt: skip
+    """What the peer's worker answers to a table of codes, and its peak memory in bytes.
+
+    An answer is a CSV's frame, a JSON object, or that there was none within `limit` seconds. The table lies in a folder
+    that only this user can read, and that is gone afterwards.
     """
     python = python_of(name)
     if not python.exists():
@@ -62,12 +85,53 @@ def asked(name: str, question: dict[str, Any], table: pd.DataFrame, threads: int
         (room / "question.json").write_text(json.dumps(question), encoding="utf-8")
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
         environment = {**os.environ, **dict.fromkeys(names, str(threads)), "PYTHONPATH": "", "JAX_PLATFORMS": "cpu"}
-        command = [str(python), str(HERE / "workers" / f"{name}.py"), folder]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-        if done.returncode:
-            why = (done.stderr.strip().splitlines() or ["no message"])[-1].split(":")[0]  # its type: no patient's value
+        ended = run([str(python), str(HERE / "workers" / f"{name}.py"), folder], environment, limit)
+        if ended.stopped:
+            return Unfinished(limit), ended.peak
+        if ended.code:
+            why = (ended.errors.strip().splitlines() or ["no message"])[-1].split(":")[
+                0
+            ]  # its type: no patient's value
             raise SettingsError(f"peer {name}", "must end well", found=why, fix="see benchmarks/peers")
         if (room / "out.json").exists():
-            return json.loads((room / "out.json").read_text(encoding="utf-8")), peak
-        return pd.read_csv(room / "out.csv"), peak
+            return json.loads((room / "out.json").read_text(encoding="utf-8")), ended.peak
+        return pd.read_csv(room / "out.csv"), ended.peak
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended."""
+
+    code: int
+    errors: str
+    peak: int  # bytes
+    stopped: bool  # at the time limit
+
+
+def run(command: list[str], environment: Mapping[str, str], limit: float) -> Ended:
+    """A process and its children, for `limit` seconds at most; none outlives this call."""
+    peak, until = 0, time.monotonic() + limit
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            command, env=dict(environment), stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+        )
+        try:
+            while process.poll() is None and time.monotonic() < until:
+                peak = max(peak, _peak(process.pid))  # what the system tells at the end includes this process's own
+                time.sleep(LOOK_EVERY)
+            stopped = process.poll() is None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        code = process.wait()
+        errors.seek(0)
+        return Ended(code, errors.read().decode("utf-8", "replace"), peak, stopped)
+
+
+def _peak(pid: int) -> int:
+    """The most bytes that a process has held so far; 0 where the system does not say."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
+    return 0
