@@ -1124,3 +1124,34 @@ def stable_places(numbers):
     for where, i in enumerate(order):
         place[i] = where
     return place
+
+
+def tab_pe_vote(row, label, crowd, sizes, numeric, hole):
+    """Where in the crowd of its class a patient's vote falls: numbers over [0, 1], categories one-hot at 1/3."""
+
+    def place(codes):
+        found = []
+        for j, code in enumerate(codes):
+            if not numeric[j]:
+                found += [1 / 3 if c == code else 0.0 for c in range(sizes[j])]
+            else:
+                most = sizes[j] - 1 - hole[j]
+                found.append(None if code > most else code / max(most, 1))
+        return found
+
+    def apart(a, b):
+        total = 0.0
+        for x, y in zip(place(a), place(b), strict=True):
+            if (x is None) != (y is None):
+                total += 2 / 9  # hole against number: two categories that differ
+            elif x is not None:
+                total += (x - y) ** 2
+        return total
+
+    distances = [apart(row, other) for other in crowd[label]]
+    before = sum(len(of) for of in crowd[:label])
+    return before, distances
+
+
+def tab_pe_rate(t, rounds, first, last, power):
+    return first if t == 0 else first - (first - last) * (t / rounds) ** power

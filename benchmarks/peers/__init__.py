@@ -9,6 +9,7 @@ In a study file `modules = ["benchmarks.peers"]` makes them known; each is then 
     smartnoise-aim, smartnoise-mst          smartnoise-synth 1.0.8 (OpenDP), in its own environment
     dp-ebm                                  interpret-core 0.7.8: a model, not a table
     naive-bayes, marginals                  by hand, through our gate: noisy histograms by class; of columns alone
+    tab-pe                                  by hand, through our gate: private evolution for tables (2026)
     random-rows                             real rows: no privacy at all
 
 All of them get the public schema and nothing else besides rows: numbers are cut into public cells and categories are
@@ -26,6 +27,7 @@ def register() -> None:
     """Make the peers known as methods; again without harm."""
     from benchmarks.peers.by_hand import BY_HAND
     from benchmarks.peers.elsewhere import ELSEWHERE
+    from benchmarks.peers.tab_pe import TabPE
 
-    for method in (*ELSEWHERE, *BY_HAND):
+    for method in (*ELSEWHERE, *BY_HAND, TabPE()):
         base.register(method)

@@ -94,14 +94,14 @@ class Sampler:
         splitting, coding = context.coins(0.2), Coding.of(cohort.facts, options.cells)
         began = clock.perf_counter()
         ledger = Ledger(None if context.folder is None else context.folder.ledger, run=context.run)
-        gate = _gate(cohort.take(splitting.of(cohort).train), coding, options, ledger)
+        gate = gate_of(cohort.take(splitting.of(cohort).train), coding, options, ledger)
         cost, names = _cost(options, len(self._columns(coding))), list(gate.names)
         asked = {
             name: np.maximum(gate.histogram((names.index(name),), by="label" if self.by_class else "none", mu=cost), 0)
             for name in self._columns(coding)
         }
         rng, made = np.random.default_rng([options.seed, 0xBA7E5]), {}
-        privacy = _statement(self.name, ledger, options, cohort.facts)
+        privacy = statement_of(self.name, ledger, options, cohort.facts)
         for ipc in options.ipcs:
             frame, outcome = coding.rows(self._drawn(asked, coding, ipc, rng), rng)
             made[ipc] = Condensed(
@@ -133,7 +133,7 @@ def _cost(options: SamplerOptions, questions: int) -> float:
     return float(Budget.calibrate(epsilon=options.epsilon, delta=options.delta).mu / math.sqrt(questions))
 
 
-def _gate(cohort: Cohort, coding: Coding, options: SamplerOptions, ledger: Ledger) -> PrivateTable:
+def gate_of(cohort: Cohort, coding: Coding, options: Any, ledger: Ledger) -> PrivateTable:
     """Features and, as further columns of codes, the outcome."""
     codes: dict[str, Any] = {
         f"c{j}": cells.codes(cohort.features[cells.column.name]) for j, cells in enumerate(coding.cells)
@@ -154,7 +154,7 @@ def _gate(cohort: Cohort, coding: Coding, options: SamplerOptions, ledger: Ledge
     )  # fmt: skip
 
 
-def _statement(name: str, ledger: Ledger, options: SamplerOptions, facts: Facts) -> Privacy:
+def statement_of(name: str, ledger: Ledger, options: Any, facts: Facts) -> Privacy:
     spent = math.ceil(replay(ledger.events, options.delta).epsilon * 1e6) / 1e6
     unit = "person" if facts.by_person else "row"
     return Privacy(
