@@ -23,12 +23,13 @@ from benchmarks.peers.elsewhere import ELSEWHERE
 from benchmarks.peers.tab_pe import TabPE
 from distcondense.data.persons import Coins
 from distcondense.errors import SettingsError
+from distcondense.evaluate.score import RANDOM
 from distcondense.methods import base as methods
 from distcondense.methods.base import method_named, options_of, planned
 from distcondense.privacy.accountant import replay
 from distcondense.study import Study
 from distcondense.study.tidy import COLUMNS
-from distcondense.study.verdict import behind, decisions, pictures
+from distcondense.study.verdict import Lost, behind, decisions, in_markdown, overview, pictures
 from tests.conftest import real_data, small_frame
 from tests.test_study import BINARY, HEAD, SCHEMA, run, study_of
 
@@ -287,12 +288,14 @@ def test_where_the_default_is_behind_is_said_with_the_gap_and_its_spread() -> No
         *tidy_rows("slower", 1.0, {0: 0.70, 1: 0.70}),
     ]  # fmt: skip
     results = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
-    (said,) = behind(results)  # not at another ε, not without one, not where it is ahead
+    counted, said = behind(results)  # not at another ε, not without one, not where it is ahead
+    assert counted.startswith("At equal ε and IPC private is ahead in 1 of 2 comparisons")
     assert said == (
         "ward, IPC 100, plain labels: other (xgb, ε = 1 end-to-end) is ahead of private by 0.020 ± 0.014 over 2 seeds."
     )
     (table,) = decisions(results)
-    first = table.rows[0]
+    assert [row[0] for row in table.rows] == ["other", "private", "slower", "other", "free"]  # ε by ε, the best first
+    first = table.rows[3]
     assert (first[0], first[2], first[3]) == ("other", 100, 2)
     assert first[4] == pytest.approx([0.99, 0.98, 1.0])
     assert (first[9], first[10]) == (2.0, 1.0)
@@ -302,3 +305,40 @@ def test_where_the_default_is_behind_is_said_with_the_gap_and_its_spread() -> No
     assert behind(ahead) == [
         "At equal ε and IPC private is ahead of every other method with an ε, wherever both were measured."
     ]
+
+
+def test_what_made_no_table_is_a_row_with_its_reason() -> None:
+    late = tidy_rows("late", 1.0, {0: np.nan, 1: np.nan}, part="quick", note="not finished within 9 s")
+    some = [*tidy_rows("some", 1.0, {0: 0.6}), *tidy_rows("some", 1.0, {1: np.nan}, part="quick", note="not finished")]
+    rows = [*tidy_rows("private", 1.0, {0: 0.8, 1: 0.82}), *late, *some]
+    results = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+    lost = Lost("ward", "picky", 1.0, "as-published", 100, "too few rows")
+    (table,) = decisions(results, [lost, lost, Lost("other ward", "picky", 1.0, "none", 100, "")])
+    by_name = {row[0]: row for row in table.rows}
+    assert [row[0] for row in table.rows] == ["private", "some", "late", "picky"]
+    assert (by_name["late"][3], by_name["late"][4]) == (0, "no table: not finished within 9 s")
+    assert (by_name["picky"][1], by_name["picky"][4]) == (
+        "ε ≤ 1 as-published, not reached",
+        "no table: too few rows",
+    )
+    assert (by_name["some"][3], by_name["private"][3]) == (1, 2)  # seeds that have numbers
+    text = in_markdown("study", 3, 4, results, [lost])
+    assert "| late | ε = 1 end-to-end: a theorem about rows | 100 | 0 | no table: not finished within 9 s |" in text
+
+
+def test_an_overview_has_the_best_of_each_promise_at_each_epsilon() -> None:
+    rows = [
+        *tidy_rows("private", 1.0, {0: 0.80, 1: 0.82}), *tidy_rows("good", 1.0, {0: 0.75, 1: 0.75}),
+        *tidy_rows("better", 1.0, {0: 0.76, 1: 0.78}), *tidy_rows("better", 3.0, {0: 0.9, 1: 0.9}),
+        *tidy_rows("paper", 1.0, {0: 0.7}, guarantee="as-published"), *tidy_rows("free", None, {0: 0.95}),
+        *tidy_rows("private", 1.0, {0: 0.85, 1: 0.85}, trained_on=RANDOM),
+        *tidy_rows("private", 1.0, {0: 0.9, 1: 0.9}, trained_on="full"),
+    ]  # fmt: skip
+    (table,) = overview(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
+    (row,) = table.rows  # at ε = 3 nothing to compare with
+    assert row == (
+        "ward", "1", 100, "0.810 ± 0.014 (2)", "better 0.770 ± 0.014 (2)", "paper 0.700 (1)", "0.850 ± 0.000 (2)",
+        "0.900 ± 0.000 (2)",
+    )  # fmt: skip
+    only = [*tidy_rows("one", 1.0, {0: 0.8}), *tidy_rows("two", 1.0, {0: 0.8})]
+    assert overview(pd.DataFrame(only, columns=list(COLUMNS)).astype(COLUMNS)) == []

@@ -23,7 +23,7 @@ from distcondense.study.folder import StudyFolder
 from distcondense.study.page import LIMIT, study_report
 from distcondense.study.spent import spent
 from distcondense.study.tidy import QUICK, tidy
-from distcondense.study.verdict import behind, decisions, in_markdown, pictures, promises
+from distcondense.study.verdict import Lost, behind, decisions, in_markdown, overview, pictures, promises
 
 HEAD = """# Study {name}: for the custodian, not for release
 
@@ -49,19 +49,24 @@ def write_report(study: Study, folder: StudyFolder, failed: Mapping[str, str]) -
     read, quick = spent(folder), results[results["part"] == QUICK]
     write_text(room / "tables.md", markdown(study, quick, failed, read))
     here = results[at_home(results)]
-    said = study_report(study.name, len(study.cells), quick[at_home(quick)], failed, read) | decided(here)
+    lost = [
+        Lost(cell.data, cell.method, cell.epsilon, cell.guarantee, ipc, failed[folder.name(cell)])
+        for cell in study.cells if folder.name(cell) in failed for ipc in cell.ipcs
+    ]  # fmt: skip
+    said = study_report(study.name, len(study.cells), quick[at_home(quick)], failed, read) | decided(here, lost)
     if "decisions" in said:
-        write_text(room / "decide.md", in_markdown(study.name, results["cell"].nunique(), len(study.cells), here))
+        done = results["cell"].nunique()
+        write_text(room / "decide.md", in_markdown(study.name, done, len(study.cells), here, lost))
     write_json(room / "report.json", said)
     write_text(room / "report.html", study_page(said))
     return results
 
 
-def decided(here: pd.DataFrame) -> dict[str, Any]:
+def decided(here: pd.DataFrame, lost: Sequence[Lost] = ()) -> dict[str, Any]:
     """Which method when, for the page: only where there are several methods to decide between."""
     if here["method"].nunique() < 2:
         return {}
-    tables, drawn = decisions(here), pictures(here)
+    tables, drawn = [*overview(here), *decisions(here, lost)], pictures(here)
     found: dict[str, Any] = plain({
         "decisions": [asdict(table) for table in tables], "verdict": [*behind(here), LIMIT],
         "limits": [*promises(here), LIMIT],

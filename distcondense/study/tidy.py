@@ -70,7 +70,7 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
             yield {
                 **head, "ipc": ipc, "tested_on": place, "trained_on": CONDENSED, "rows": 0 if none else None,
                 "metric": main, "main": True, "part": QUICK, **claim,
-                "note": test["scores_note"] or ("no answer" if none else "not measured"),
+                "note": test["scores_note"] or stated["answer"] or "not measured",
             }  # fmt: skip
 
     students = read_json(folder.yardstick(cell)).get("students", [])

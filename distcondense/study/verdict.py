@@ -3,18 +3,20 @@
 A row is a way to condense at one IPC: what it promises in words, what students learn from the plain outcome column and
 as the manual says (the mean of all students of the study's "utility" part; where that was not measured, of the run's
 own student), fidelity of columns and pairs, the strongest membership attack, time and memory. Numbers are means over
-seeds; intervals are 95% over test persons, averaged. Beside them stands on how many seeds they rest.
+seeds; intervals are 95% over test persons, averaged. Beside them stands on how many seeds they rest. A way that made no
+table stands there too, with the reason. Before them stands one table of who teaches best at each ε.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pandas as pd
 
-from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, PLAIN, REFERENCE
+from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, REFERENCE
 from distcondense.methods.base import default_method
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import shown
@@ -36,14 +38,32 @@ ABOUT = (
     "same. Pairs: contingency similarity, 1 is the same. Attack: AUROC, 0.5 is guessing. A model without rows stands "
     "in both columns of labels as what it is."
 )
+OVERVIEW = (
+    "Mean ± standard deviation over (so many) seeds, of the mean of all students. end-to-end: a theorem about "
+    "patients; as-published: its authors' account, which is no theorem of ours."
+)
 
 
-def decisions(results: pd.DataFrame) -> list[Table]:
-    """A table for each data set, best plain labels first, theorems before the rest."""
+@dataclass(frozen=True)
+class Lost:
+    """A cell that made no table, and why."""
+
+    data: str
+    method: str
+    epsilon: float | None  # asked for
+    guarantee: str
+    ipc: int
+    reason: str
+
+
+def decisions(results: pd.DataFrame, lost: Sequence[Lost] = ()) -> list[Table]:
+    """A table for each data set: by ε, theorems before the rest, best plain labels first."""
     found = []
     for data in results["data"].unique():
         here = results[results["data"] == data]
-        rows = sorted((row for _, part in _ways(here) if (row := _row(part)) is not None), key=_order)
+        ordered = [(_order(key[3], row), row) for key, part in _ways(here) if (row := _row(part)) is not None]
+        ordered += [_lost_row(one) for one in dict.fromkeys(one for one in lost if one.data == data)]
+        rows = [row for _, row in sorted(ordered, key=lambda pair: pair[0])]
         if rows:
             main = here.loc[here["main"], "metric"].iloc[0]
             full = _estimate(_full(here))
@@ -53,9 +73,50 @@ def decisions(results: pd.DataFrame) -> list[Table]:
     return found
 
 
+def overview(results: pd.DataFrame) -> list[Table]:
+    """Who teaches best with plain labels at each ε: the default, the best other of each promise, real rows."""
+    home = default_method()
+    ways = {key: part for key, part in _ways(results) if not math.isnan(key[3]) and _estimate(_taught(part, PLAIN))}
+    rows = []
+    for data, epsilon, ipc in dict.fromkeys((key[0], key[3], key[4]) for key in ways):
+        here = [part for key, part in ways.items() if (key[0], key[3], key[4]) == (data, epsilon, ipc)]
+        ours = [part for part in here if _made_by(part) == home]
+        others = [part for part in here if _made_by(part) != home]
+        proved = [part for part in others if part["guarantee"].iloc[0] == "end-to-end"]
+        told = [part for part in others if part["guarantee"].iloc[0] == "as-published"]
+        if ours and others:
+            real = results[(results["data"] == data) & results["main"]]
+            random = real[(real["trained_on"] == RANDOM) & (real["ipc"] == ipc)]
+            random = random[random["part"] == STUDENTS] if _several(random) else random
+            rows.append((data, f"{epsilon:g}", int(ipc), _best(ours, named=False), _best(proved), _best(told),
+                         _spread(random), _spread(_full(results[results["data"] == data]))))  # fmt: skip
+    rows.sort(key=lambda row: (float(row[1]), row[2]))
+    columns = ("table", "ε", "IPC", f"{home} (end-to-end)", "best other, end-to-end", "best other, as-published",
+               "random real rows (no privacy)", "all real rows (no privacy)")  # fmt: skip
+    title_ = "At equal ε: who teaches best with plain labels"
+    return [Table("overview", title_, columns, tuple(rows), OVERVIEW)] if rows else []
+
+
+def _best(parts: Sequence[pd.DataFrame], named: bool = True) -> str:
+    """The way with the best plain labels, in words."""
+    if not parts:
+        return "—"
+    best = max(parts, key=lambda part: float(_seeds(part, PLAIN).mean()))
+    words = _spread(_taught(best, PLAIN))
+    return f"{best['method'].iloc[0]} {words}" if named else words
+
+
+def _spread(rows: pd.DataFrame) -> str:
+    """0.871 ± 0.004 (3): mean and standard deviation over so many seeds."""
+    seeds = rows.groupby("seed")["value"].mean().dropna()
+    if seeds.empty:
+        return "—"
+    return f"{seeds.mean():.3f}" + (f" ± {seeds.std(ddof=1):.3f}" if len(seeds) > 1 else "") + f" ({len(seeds)})"
+
+
 def behind(results: pd.DataFrame) -> list[str]:
     """Where the default method is not ahead of another one that has an ε, at the same ε and IPC, in words."""
-    home, said = default_method(), []
+    home, said, compared = default_method(), [], 0
     ways = {key: part for key, part in _ways(results) if not math.isnan(key[3])}
     for (data, method, reference, epsilon, ipc), part in ways.items():
         ours = [p for k, p in ways.items() if (k[0], k[3], k[4]) == (data, epsilon, ipc) and _made_by(p) == home]
@@ -67,6 +128,7 @@ def behind(results: pd.DataFrame) -> list[str]:
             if not len(both):
                 continue
             gap = (own[both] - theirs[both]).astype(float)
+            compared += 1
             if gap.mean() <= 0:
                 spread = f" ± {gap.std(ddof=1):.3f}" if len(both) > 1 else ""
                 promise = part["guarantee"].iloc[0]
@@ -74,15 +136,22 @@ def behind(results: pd.DataFrame) -> list[str]:
                     f"{data}, IPC {ipc}, {words}: {method} ({reference}, ε = {epsilon:g} {promise}) is ahead of {home} "
                     f"by {-gap.mean():.3f}{spread} over {len(both)} seed{'s' * (len(both) > 1)}."
                 )
-    return said or [f"At equal ε and IPC {home} is ahead of every other method with an ε, wherever both were measured."]
+    if not said:
+        return [f"At equal ε and IPC {home} is ahead of every other method with an ε, wherever both were measured."]
+    counted = (
+        f"At equal ε and IPC {home} is ahead in {compared - len(said)} of {compared} comparisons with other methods "
+        "that have an ε (each table, method, ε and kind of label is one). Where it is not:"
+    )
+    return [counted, *said]
 
 
-def in_markdown(study: str, finished: int, cells: int, results: pd.DataFrame) -> str:
+def in_markdown(study: str, finished: int, cells: int, results: pd.DataFrame, lost: Sequence[Lost] = ()) -> str:
     """decide.md: the same as the page's first part, for whoever reads text."""
     lines = [f"# Study {study}: which method when", "", f"{finished} of {cells} cells are in these tables; the numbers "
              "are computed on patients and not covered by any guarantee.", ""]  # fmt: skip
-    lines += [f"- {sentence}" for sentence in behind(results)]
-    for table in decisions(results):
+    first, *rest = behind(results)
+    lines += [first, "", *(f"- {sentence}" for sentence in rest)]
+    for table in (*overview(results), *decisions(results, lost)):
         lines += ["", f"## {table.title}", "", table.about, "", f"| {' | '.join(table.columns)} |"]
         lines += ["| --- " * len(table.columns) + "|"]
         lines += [f"| {' | '.join(map(_written, row))} |" for row in table.rows]
@@ -152,23 +221,32 @@ def _ways(results: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str, float, i
 
 def _row(part: pd.DataFrame) -> tuple[Any, ...] | None:
     plain, manual = _estimate(_taught(part, PLAIN)), _estimate(_taught(part, MANUAL))
+    first, measured = part.iloc[0], part.loc[part["main"] & part["value"].notna(), "seed"].nunique()
+    missing = part[part["main"] & part["value"].isna()]["note"].dropna()
     if plain is None and manual is None:
-        return None
-    first = part.iloc[0]
+        if missing.empty:
+            return None
+        plain = cast(Any, f"no table: {missing.iloc[0]}")
     attack = part[(part["part"] == "membership") & (part["metric"] == "auroc")]["value"].astype(float)
     memory = part["peak_memory_bytes"].astype(float).max()
     return (
-        str(first["method"]), _promise(part), int(first["ipc"]), int(part["seed"].nunique()), plain or "", manual or "",
+        str(first["method"]), _promise(part), int(first["ipc"]), int(measured), plain or "", manual or "",
         _fidelity(part, "total_variation"), _fidelity(part, "contingency_similarity"),
         "" if attack.empty else round(float(attack.max()), 3), round(float(part["making_seconds"].mean()), 1),
         "" if math.isnan(memory) else round(memory / 2**30, 2),
     )  # fmt: skip
 
 
-def _order(row: Sequence[Any]) -> tuple[Any, ...]:
+def _order(epsilon: float, row: Sequence[Any]) -> tuple[Any, ...]:
     theorem = 0 if "a theorem about" in row[1] else 1 if "ε" in row[1] else 2
     best = row[4] or row[5]
-    return theorem, row[2], -best[0]
+    return math.inf if math.isnan(epsilon) else epsilon, theorem, row[2], -best[0] if isinstance(best, list) else 1.0
+
+
+def _lost_row(one: Lost) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    asked = "no privacy at all" if one.epsilon is None else f"ε ≤ {one.epsilon:g} {one.guarantee}, not reached"
+    row = (one.method, asked, one.ipc, 0, f"no table: {one.reason}", *[""] * (len(COLUMNS) - 5))
+    return (math.inf if one.epsilon is None else one.epsilon, 3, one.ipc, 1.0), row
 
 
 def _promise(part: pd.DataFrame) -> str:
