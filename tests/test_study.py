@@ -1138,3 +1138,22 @@ def test_a_cell_over_the_cap_fails_alone_and_reads_nobody(folder: Path) -> None:
     (folder / "patients.jsonl").unlink()
     with pytest.raises(SettingsError, match=re.escape("[study] odometer: odometer")):
         study_of(folder, HEAD + 'odometer = "patients.jsonl"\n', BINARY, PRIVATE)
+
+
+def test_cells_of_one_table_read_it_once_and_another_table_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_frame(120).to_csv(tmp_path / "ward.csv", index=False)
+    small_frame(120, seed=1).to_csv(tmp_path / "clinic.csv", index=False)
+    (tmp_path / "schema.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
+    study = study_of(tmp_path, HEAD.replace("[0, 1]", "[0]"), BINARY, BINARY.replace("ward", "clinic"), NONE)
+    ward, clinic = study.cells
+    cells_module._LAST.clear()
+    seen, read = [], cells_module.load
+    monkeypatch.setattr(
+        cells_module, "load", lambda source, endpoint: seen.append(source.name) or read(source, endpoint)
+    )
+    for cell in (ward, ward, clinic, clinic, ward):
+        there = cells_module.read_once(cell.source, cell.endpoint)
+        pd.testing.assert_frame_equal(there.features, read(cell.source, cell.endpoint).features)
+    assert seen == ["ward", "clinic", "ward"]  # one is held at a time

@@ -39,7 +39,7 @@ class PeerOptions(Options):
     delta: float = option(1e-5, "δ of the budget.")
     cells: int = option(32, "Public cells of a number.")
     model_size: float = option(80.0, "AIM: megabytes of its model; the authors' default. Smaller is faster.")
-    time_limit: float = option(900.0, "Seconds it may take; what has not ended then is stopped, and has no answer.")
+    time_limit: float = option(300.0, "Seconds it may take; what has not ended then is stopped, and has no answer.")
 
     @property
     def ipcs(self) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ from distcondense.study.design import Cell, load_modules
 from distcondense.study.folder import StudyFolder, site_identity
 from distcondense.study.measure import Yardstick, measured_parts, yardstick
 from distcondense.study.rows import load
+from distcondense.study.sources import Endpoint, Source
 
 NOT_SHARED = "its machine has another folder at --out than this one: choose an --out that all machines share"
 PATIENCE = 60.0  # seconds to wait for a process that is still at work on the cell: one of a study that was killed
@@ -76,7 +77,7 @@ class _Making:
 
     @cached_property
     def cohort(self) -> Cohort:
-        return load(self.cell.source, self.cell.endpoint)
+        return read_once(self.cell.source, self.cell.endpoint)
 
     @cached_property
     def sites(self) -> dict[str, Cohort]:
@@ -132,6 +133,18 @@ class _Making:
 
     def _home(self, run: RunFolder, ipc: int) -> Home:
         return home_of(run, self.cohort, ipc if len(self.cell.ipcs) > 1 else None)
+
+
+_LAST: dict[str, Cohort] = {}  # the table that this process read last: cells of one table follow each other
+
+
+def read_once(source: Source, endpoint: Endpoint) -> Cohort:
+    """A cell's table; not read again where it is the last one's, contents and all."""
+    key = site_identity(source, endpoint)
+    if key not in _LAST:
+        _LAST.clear()  # before the next is read: one is in memory at a time
+        _LAST[key] = load(source, endpoint)
+    return _LAST[key]
 
 
 class Mark:
