@@ -442,7 +442,7 @@ def _run(
     method: Method, table: Cohort | LargeTable, settings: Any, identity: dict[str, Any], context: Context,
     held_out: Coins | None = None, known: Sequence[Score] = (),
 ) -> tuple[Result | Results, tuple[Figure, ...]]:  # fmt: skip
-    started, several = time.perf_counter(), not isinstance(settings.ipc, int)
+    started, worked, several = time.perf_counter(), _worked(), not isinstance(settings.ipc, int)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DistcondenseWarning)
         given, context = (table, context) if held_out is None else _without(held_out, table, context)
@@ -452,13 +452,14 @@ def _run(
             sets = {settings.ipc: method.condense(given, settings, context)}  # type: ignore[arg-type]  # takes_large
         if held_out is not None:
             sets = {ipc: replace(one, splitting=Apart(held_out, one.splitting)) for ipc, one in sets.items()}
-        before = time.perf_counter()
+        before, worked = time.perf_counter(), _worked() - worked
         cohort = _seen(table)
         homes = {ipc: Home.of(cohort, condensed) for ipc, condensed in sets.items()}
         must = not _any(sets).privacy.charged
         scored = _scored(homes, settings.seed, context, must=must, known=known)
     condensed, home = _any(sets), _any(homes)  # what is said once for all sets is the same in all of them
     condensed.timings["evaluate"] = time.perf_counter() - before
+    condensed.timings["cpu"] = worked  # of condensing: what it takes whatever else the machine does
     for warning in caught:  # seen once by the caller, and kept in run.json
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     said = [str(w.message) for w in caught if issubclass(w.category, DistcondenseWarning)]
@@ -488,6 +489,12 @@ def _run(
     if not several:
         return _any(results), condensed.figures
     return Results(results, internal=record | {"sets": list(scored.values())}), condensed.figures
+
+
+def _worked() -> float:
+    """CPU seconds of this process and of those that it has waited for."""
+    now = os.times()
+    return time.process_time() + now.children_user + now.children_system
 
 
 def _seen(table: Cohort | LargeTable) -> Cohort:

@@ -175,6 +175,7 @@ def test_students_of_several_kinds_are_in_the_tidy_table_with_both_ways_to_teach
     claimed = taught[taught["method"] == "private"]
     assert set(claimed["guarantee"]) == {"end-to-end"}
     assert (results["making_seconds"] <= results["seconds"]).all()
+    assert (results["cpu_seconds"] > 0).all()
     assert (results["peak_memory_bytes"] > 1e6).all()
 
 

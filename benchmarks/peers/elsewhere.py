@@ -39,7 +39,7 @@ class PeerOptions(Options):
     delta: float = option(1e-5, "δ of the budget.")
     cells: int = option(32, "Public cells of a number.")
     model_size: float = option(80.0, "AIM: megabytes of its model; the authors' default. Smaller is faster.")
-    time_limit: float = option(300.0, "Seconds it may take; what has not ended then is stopped, and has no answer.")
+    time_limit: float = option(300.0, "CPU seconds it may take; what has not ended then is stopped, without an answer.")
 
     @property
     def ipcs(self) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ class Peer:
         answer, peak = asked(self.environment, question, table, context.threads, options.time_limit)
         seconds = clock.perf_counter() - began
         notes = {"scaling": "public", "peak_memory_bytes": peak, "peer": self.whose}
-        late = f"not finished within {answer.seconds:g} s" if isinstance(answer, Unfinished) else ""
+        late = f"not finished within {answer.seconds:g} CPU seconds" if isinstance(answer, Unfinished) else ""
         made = nothing(options, cohort) if late else self.sets(answer, coding, options, cohort)
         return {
             ipc: Condensed(

@@ -25,6 +25,7 @@ from distcondense.errors import SettingsError
 
 NAMES = ("dpmm", "smartnoise", "interpret")
 HERE = Path(__file__).parent
+PATIENCE = 10
 LOOK_EVERY = 0.05  # seconds between two looks at a peer's process
 
 
@@ -70,8 +71,8 @@ def asked(
 ) -> tuple[Any, int]:  # fmt: skip
     """What the peer's worker answers to a table of codes, and its peak memory in bytes.
 
-    An answer is a CSV's frame, a JSON object, or that there was none within `limit` seconds. The table lies in a folder
-    that only this user can read, and that is gone afterwards.
+    An answer is a CSV's frame, a JSON object, or that there was none within `limit` CPU seconds. The table lies in a
+    folder that only this user can read, and that is gone afterwards.
     """
     python = python_of(name)
     if not python.exists():
@@ -109,14 +110,17 @@ class Ended:
 
 
 def run(command: list[str], environment: Mapping[str, str], limit: float) -> Ended:
-    """A process and its children, for `limit` seconds at most; none outlives this call."""
-    peak, until = 0, time.monotonic() + limit
+    """A process, for `limit` CPU seconds at most, so that a busy machine stops none; its children end with it.
+
+    One that waits for ever is stopped, too: after PATIENCE times as many seconds by the clock.
+    """
+    peak, until = 0, time.monotonic() + PATIENCE * limit
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             command, env=dict(environment), stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
         )
         try:
-            while process.poll() is None and time.monotonic() < until:
+            while process.poll() is None and _worked(process.pid) < limit and time.monotonic() < until:
                 peak = max(peak, _peak(process.pid))  # what the system tells at the end includes this process's own
                 time.sleep(LOOK_EVERY)
             stopped = process.poll() is None
@@ -126,6 +130,14 @@ def run(command: list[str], environment: Mapping[str, str], limit: float) -> End
         code = process.wait()
         errors.seek(0)
         return Ended(code, errors.read().decode("utf-8", "replace"), peak, stopped)
+
+
+def _worked(pid: int) -> float:
+    """CPU seconds of a process so far; 0 where the system does not say."""
+    with suppress(OSError, IndexError):
+        said = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(said[11]) + int(said[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def _peak(pid: int) -> int:

@@ -24,7 +24,7 @@ COLUMNS = {  # name → its type
     "rows": "Int64", "test_rows": "Int64", "metric": "string", "main": "bool", "value": "float64", "low": "float64",
     "high": "float64", "epsilon": "float64", "guarantee": "string", "delta": "float64",
     "worst_case_epsilon_end_to_end": "string", "epsilon_asked": "float64", "guarantee_asked": "string",
-    "privacy": "string", "note": "string", "seconds": "float64", "making_seconds": "float64",
+    "privacy": "string", "note": "string", "seconds": "float64", "making_seconds": "float64", "cpu_seconds": "float64",
     "peak_memory_bytes": "float64", "part": "string", "student": "string", "taught": "string",
     "unit": "string", "why": "string",
 }  # fmt: skip
@@ -50,6 +50,7 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
         "made_by": cell.made_by, "reference": cell.reference, "seed": cell.seed,
         "epsilon_asked": cell.epsilon, "guarantee_asked": "none" if cell.epsilon is None else cell.guarantee,
         "seconds": took["total"], "making_seconds": took["total"] - took.get("evaluate", 0.0),
+        "cpu_seconds": took.get("cpu"),
         "peak_memory_bytes": max(folder.peak(cell) or 0, record.get("peak_memory_bytes", 0)) or None,
     }  # fmt: skip
     claim = {
