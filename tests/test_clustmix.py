@@ -550,3 +550,9 @@ def test_a_build_with_a_fifth_of_the_noise_is_caught(monkeypatch: pytest.MonkeyP
 def test_a_build_that_does_not_shorten_a_person_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(behind, "_shrink", lambda length, limit: np.ones_like(length))
     assert bound() > CLAIM
+
+
+def test_defaults_are_the_paper_s_where_it_names_any() -> None:
+    said = ClustMixOptions()
+    assert (said.variant, said.epsilon, said.sigma_max) == ("paper", 1.0, None)  # σ_max: the best of several runs
+    assert (said.alpha, said.layers) == (0.5, 1)  # tuned there, on the training rows; fixed here

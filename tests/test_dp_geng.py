@@ -538,3 +538,11 @@ def test_two_tables_with_the_same_answers_give_the_same_rows(monkeypatch):
     left = [{k: v for k, v in one.privacy.to_dict().items() if k != "ledger"} for one in (first, second)]
     assert json.dumps(left[0], default=str) == json.dumps(left[1], default=str)
     assert replace(first.privacy.events[-1], run="") == replace(second.privacy.events[-1], run="")
+
+
+def test_defaults_are_appendix_g_s_but_for_the_generated_rows():
+    said = DpGengOptions()
+    assert (said.extractors, said.extractor_epochs, said.expert_epochs, said.expert_steps) == (20, 30, 100, 20)
+    assert (said.iterations, said.class_batch, said.rate, said.guide_rate) == (2000, 128, 5e-3, 5e-3)
+    assert (said.start, said.matching, said.expert) == ("generated", True, True)  # all three parts of Table 3 (a)
+    assert said.generated == 20_000  # the paper: 50,000 images

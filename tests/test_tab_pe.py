@@ -11,13 +11,18 @@ import pytest
 
 import distcondense as dc
 from benchmarks import peers
-from benchmarks.peers.by_hand import BY_HAND
+from benchmarks.peers.by_hand import BY_HAND, gate_of
+from benchmarks.peers.coding import LABEL, Coding
 from benchmarks.peers.elsewhere import ELSEWHERE
 from benchmarks.peers.tab_pe import Space, TabPE, TabPEOptions, Votes, chosen
 from distcondense.data.persons import Coins
+from distcondense.evaluate.audit import stats as st
 from distcondense.methods import base as methods
 from distcondense.methods.base import method_named, options_of, planned
+from distcondense.privacy import noise
 from distcondense.privacy.accountant import replay
+from distcondense.privacy.budget import Budget
+from distcondense.privacy.ledger import Ledger
 from tests import naive
 from tests.conftest import small_frame
 from tests.test_study import SCHEMA
@@ -134,3 +139,45 @@ def test_killed_between_two_votes_it_goes_on_to_the_same_rows(tmp_path: Path, mo
     assert any(path.stat().st_size for path in before)
     resumed = dc.condense(there, out=tmp_path / "run", resume=True, **how)
     assert len(resumed.privacy.events) == 6  # nobody was asked twice
+
+
+# -- a broken build is caught -----------------------------------------------------------------------------------------
+
+CLAIM, RUNS, SURE = 4.0, 80, 0.9999
+
+
+def bound() -> float:
+    """The ε that guesses about one row prove at least, from one vote, of an attacker who knows all other rows."""
+    there = cohort(61)
+    worlds = [there.take(np.arange(60)), there]
+    options = TabPEOptions(ipc=4, rounds=2, epsilon=CLAIM)
+    coding = Coding.of(there.facts, options.cells)
+    space = Space.of(coding)
+    crowd = [space.drawn(4, np.random.default_rng(3)) for _ in range(2)]
+    tables = tuple(tuple(space.distances(j, of[:, j]) for j in range(len(space.sizes))) for of in crowd)
+    budget = Budget.calibrate(epsilon=CLAIM, delta=options.delta)
+
+    def answer(world: dc.Cohort) -> Any:
+        gate = gate_of(world, coding, options, Ledger())
+        names = [*(name for name in coding.sizes if name != LABEL), LABEL]
+        return gate.mapped(Votes(tuple(gate.names.index(name) for name in names), tables), mu=budget.mu)
+
+    with pytest.MonkeyPatch.context() as quiet:
+        quiet.setattr(noise, "discrete_gaussian", lambda sums, scale: sums)
+        exact = [answer(world) for world in worlds]
+    direction = exact[1] - exact[0]
+    assert np.abs(direction).sum() == pytest.approx(1.0, abs=1e-3)  # one vote
+    middle, wrong = (exact[0] + exact[1]) @ direction / 2, [0, 0]
+    for present, world in enumerate(worlds):
+        for _ in range(RUNS):
+            wrong[present] += (answer(world) @ direction > middle) != bool(present)
+    return st.by_gaussian_rates(st.Counts(wrong[0], RUNS, wrong[1], RUNS), 1e-5, SURE)
+
+
+def test_an_attack_on_a_vote_proves_no_more_than_is_claimed_and_finds_a_build_with_a_fifth_of_the_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert bound() <= CLAIM
+    real = noise.discrete_gaussian
+    monkeypatch.setattr(noise, "discrete_gaussian", lambda sums, scale: real(sums, scale / 5))
+    assert bound() > CLAIM
