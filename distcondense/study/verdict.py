@@ -31,8 +31,9 @@ WORDS = {  # guarantee → what stands behind its ε
     "as-published": "an account of its authors', no theorem of ours",
     "none": "no privacy at all",
 }
-COLUMNS = ("method", "what it promises", "IPC", "seeds", "plain labels", "as the manual says", "columns: distance",
-           "pairs: likeness", "membership attack", "CPU seconds", "GiB")  # fmt: skip
+COLUMNS = ("method", "what it promises", "plain labels", "as the manual says", "CPU seconds", "GiB",
+           "membership attack", "columns: distance", "pairs: likeness", "IPC", "seeds")  # fmt: skip
+PLAIN_AT, MANUAL_AT, IPC_AT = 2, 3, 9
 ABOUT = (
     "{measure}, mean of {students}; models of real rows reach {full}. Columns: total variation distance, 0 is the "
     "same. Pairs: contingency similarity, 1 is the same. Attack: AUROC, 0.5 is guessing. CPU seconds and memory: of "
@@ -136,6 +137,8 @@ def behind(results: pd.DataFrame) -> list[str]:
                     f"{data}, IPC {ipc}, {words}: {method} ({reference}, ε = {epsilon:g} {promise}) is ahead of {home} "
                     f"by {-gap.mean():.3f}{spread} over {len(both)} seed{'s' * (len(both) > 1)}."
                 )
+    if not compared:
+        return [f"No other method with an ε was measured beside {home}, at the same ε and IPC."]
     if not said:
         return [f"At equal ε and IPC {home} is ahead of every other method with an ε, wherever both were measured."]
     counted = (
@@ -230,22 +233,23 @@ def _row(part: pd.DataFrame) -> tuple[Any, ...] | None:
     attack = part[(part["part"] == "membership") & (part["metric"] == "auroc")]["value"].astype(float)
     memory = part["peak_memory_bytes"].astype(float).max()
     return (
-        str(first["method"]), _promise(part), int(first["ipc"]), int(measured), plain or "", manual or "",
-        _fidelity(part, "total_variation"), _fidelity(part, "contingency_similarity"),
-        "" if attack.empty else round(float(attack.max()), 3), _seconds(part),
+        str(first["method"]), _promise(part), plain or "", manual or "", _seconds(part),
         "" if math.isnan(memory) else round(memory / 2**30, 2),
+        "" if attack.empty else round(float(attack.max()), 3),
+        _fidelity(part, "total_variation"), _fidelity(part, "contingency_similarity"), int(first["ipc"]), int(measured),
     )  # fmt: skip
 
 
 def _order(epsilon: float, row: Sequence[Any]) -> tuple[Any, ...]:
     theorem = 0 if "a theorem about" in row[1] else 1 if "ε" in row[1] else 2
-    best = row[4] or row[5]
-    return math.inf if math.isnan(epsilon) else epsilon, theorem, row[2], -best[0] if isinstance(best, list) else 1.0
+    best = row[PLAIN_AT] or row[MANUAL_AT]
+    rank = -best[0] if isinstance(best, list) else 1.0
+    return math.inf if math.isnan(epsilon) else epsilon, theorem, row[IPC_AT], rank
 
 
 def _lost_row(one: Lost) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     asked = "no privacy at all" if one.epsilon is None else f"ε ≤ {one.epsilon:g} {one.guarantee}, not reached"
-    row = (one.method, asked, one.ipc, 0, f"no table: {one.reason}", *[""] * (len(COLUMNS) - 5))
+    row = (one.method, asked, f"no table: {one.reason}", *[""] * (IPC_AT - 3), one.ipc, 0)
     return (math.inf if one.epsilon is None else one.epsilon, 3, one.ipc, 1.0), row
 
 
