@@ -227,13 +227,16 @@ def test_the_study_of_all_methods_is_legal_and_every_method_is_a_row(
     if name == "methods":  # budgets of every ε on every table are not calibrated here: those of the quick one are
         monkeypatch.setattr("distcondense.study.design.refuse", lambda *_: None)
     text = (ROOT / f"benchmarks/studies/{name}.toml").read_text(encoding="utf-8")
-    made = "~/.cache/distcondense/tables/diabetes130.parquet"  # benchmarks.tables makes it: not to be had here
     shared = str(ROOT.parent / "shared")
     text = text.replace("../../../shared", shared).replace("../schemas", str(ROOT / "benchmarks/schemas"))
-    if made in text:
-        columns = {column: [] for column in (*_names("diabetes130"), "readmitted", "patient_nbr")}
-        pd.DataFrame(columns).to_parquet(tmp_path / "diabetes130.parquet")
-        text = text.replace(made, str(tmp_path / "diabetes130.parquet"))
+    text = text.replace(
+        "~/.cache/distcondense/tables", str(tmp_path)
+    )  # benchmarks.tables makes them: not to be had here
+    persons = pd.DataFrame({column: [] for column in (*_names("diabetes130"), "readmitted", "patient_nbr")})
+    for part in ("diabetes130", "diabetes130-quick"):
+        persons.to_parquet(tmp_path / f"{part}.parquet")
+    answers = dc.Schema.from_toml(ROOT / "benchmarks/schemas/brfss.toml").names
+    pd.DataFrame({column: [] for column in answers}).to_csv(tmp_path / "brfss-quick.csv", index=False)
     (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
     study = Study.from_toml(tmp_path / f"{name}.toml")
     assert study.name == name
