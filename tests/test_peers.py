@@ -23,7 +23,7 @@ from benchmarks.peers.elsewhere import ELSEWHERE
 from benchmarks.peers.tab_pe import TabPE
 from distcondense.data.persons import Coins
 from distcondense.errors import SettingsError
-from distcondense.evaluate.score import RANDOM
+from distcondense.evaluate.score import RANDOM, REFERENCE
 from distcondense.methods import base as methods
 from distcondense.methods.base import method_named, options_of, planned
 from distcondense.privacy.accountant import replay
@@ -346,3 +346,19 @@ def test_an_overview_has_the_best_of_each_promise_at_each_epsilon() -> None:
     )  # fmt: skip
     only = [*tidy_rows("one", 1.0, {0: 0.8}), *tidy_rows("two", 1.0, {0: 0.8})]
     assert overview(pd.DataFrame(only, columns=list(COLUMNS)).astype(COLUMNS)) == []
+
+
+def test_a_model_without_rows_is_compared_with_the_default_s_model_and_not_with_its_students() -> None:
+    note = {"note": "a model, and no rows", "part": "quick"}
+    rows = [
+        *tidy_rows("private", 1.0, {0: 0.80}), *tidy_rows("private", 1.0, {0: 0.90}, trained_on=REFERENCE),
+        *tidy_rows("ebm", 1.0, {0: np.nan}, **note), *tidy_rows("ebm", 1.0, {0: 0.85}, trained_on=REFERENCE),
+    ]  # fmt: skip
+    results = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+    assert behind(results)[0].startswith("At equal ε and IPC private is ahead of every other method")
+    (table,) = decisions(results)
+    ours, theirs = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    assert (theirs["method"], theirs["plain labels"]) == ("ebm", "no table: a model, and no rows")
+    assert theirs["its own model"] == pytest.approx([0.85, 0.84, 0.86])
+    assert ours["its own model"] == pytest.approx([0.90, 0.89, 0.91])
+    assert overview(results) == []
