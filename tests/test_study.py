@@ -407,6 +407,9 @@ def test_one_failed_cell_stops_nobody_and_its_reason_is_told(folder: Path) -> No
     page = (folder / "out/internal/tables.md").read_text(encoding="utf-8")
     assert "2 of 3 cells" in page
     assert f"`{name_of(study, folder, 1)}`: its process died (killed)" in page
+    run_study(study, folder / "out", LocalTasks(), threads=1, chosen=study.only({"seed": ["0", "2"]}))
+    page = (folder / "out/internal/tables.md").read_text(encoding="utf-8")
+    assert f"`{name_of(study, folder, 1)}`: its process died (killed)" in page
     again = run(study, folder / "out")
     assert [line.state for line in again.lines] == ["kept", "done", "kept"]
     assert "failed" not in (folder / "out/internal/tables.md").read_text(encoding="utf-8")

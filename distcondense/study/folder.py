@@ -4,6 +4,7 @@
     OUT/cells/NAME/internal   run.json, ledger, checkpoint; elsewhere.json, parts.json, cost.json: measured by the study
     OUT/internal              the study's own room: computed on patients, for the custodian
     OUT/internal/salt         what NAME is salted with
+    OUT/internal/failed       why cells failed when they were last tried
 
 NAME is a readable part and a digest of (salt, what the cell is with the contents of its table). Without the salt it
 tells nobody anything; unsalted, whoever knows all other rows could test for one.
@@ -15,14 +16,14 @@ import contextlib
 import fcntl
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distcondense.errors import RunFolderError
 from distcondense.outside import parse_json
-from distcondense.runs.files import write_whole
+from distcondense.runs.files import write_json, write_whole
 from distcondense.runs.folder import RunFolder
 from distcondense.study.design import Cell
 from distcondense.study.entries import digest
@@ -83,6 +84,22 @@ class StudyFolder:
 
     def run(self, cell: Cell) -> RunFolder:
         return RunFolder(self.cells / self.name(cell))
+
+    def failure(self, cell: Cell) -> str:
+        """Why the cell failed when it was last tried, in this run of the study or in one before; "" if it did not."""
+        return "" if self.finished(cell) else str(read_json(self._failed(cell)).get("reason", ""))
+
+    def failures(self, cells: Sequence[Cell]) -> dict[str, str]:
+        """Cell → why it failed."""
+        return {self.name(cell): reason for cell in cells if (reason := self.failure(cell))}
+
+    def note_failure(self, cell: Cell, reason: str) -> None:
+        """Kept until the cell is finished: a report of a part of the grid tells of the others' failures, too."""
+        self._failed(cell).parent.mkdir(exist_ok=True)
+        write_json(self._failed(cell), {"reason": reason})
+
+    def _failed(self, cell: Cell) -> Path:
+        return self.internal / "failed" / f"{self.name(cell)}.json"
 
     def yardstick(self, cell: Cell) -> Path:
         """Models of real rows, which cells of one table, outcome, student and seed share."""

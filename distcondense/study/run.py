@@ -248,7 +248,7 @@ class _Diary:
         self.write("finished")
 
     def _report(self) -> None:
-        write_report(self.study, self.folder, {line.name: line.reason for line in self.board.failed})
+        write_report(self.study, self.folder, self.folder.failures(self.study.cells))
 
 
 def _note(line: Line, value: Any, folder: StudyFolder) -> None:
@@ -257,6 +257,8 @@ def _note(line: Line, value: Any, folder: StudyFolder) -> None:
     value = Finished(value.seconds, " ".join(value.reason.split()))  # one line, wherever it is shown
     if not value.reason and not folder.finished(line.cell):
         value = Finished(reason=NOT_SHARED)
+    if value.reason:
+        folder.note_failure(line.cell, value.reason)
     line.state, line.seconds, line.reason = "failed" if value.reason else "done", value.seconds, value.reason
 
 
