@@ -300,7 +300,7 @@ def test_where_the_default_is_behind_is_said_with_the_gap_and_its_spread() -> No
     told = dict(zip(table.columns, first, strict=True))
     assert (told["method"], told["IPC"], told["seeds"]) == ("other", 100, 2)
     assert told["plain labels"] == pytest.approx([0.99, 0.98, 1.0])
-    assert (told["CPU seconds"], told["GiB"]) == (2.0, 1.0)
+    assert told["one run takes"] == "2.0 CPU s, 1.00 GiB"
     (figure,) = pictures(results)
     assert {series.name.split(",")[0] for series in figure.series} == {"ε 1", "ε 2", "no ε"}
     alone = results[results["method"].isin(["private", "free"])]
@@ -327,7 +327,7 @@ def test_what_made_no_table_is_a_row_with_its_reason() -> None:
     assert (picky["IPC"], picky["seeds"]) == (100, 0)
     assert (some_["seeds"], ours["seeds"]) == (1, 2)  # seeds that have numbers
     text = in_markdown("study", 3, 4, results, [lost])
-    assert "| late | ε = 1 end-to-end: a theorem about rows | no table: not finished within 9 s |" in text
+    assert "| late | ε = 1 end-to-end: a theorem about rows | 2.0 CPU s, 1.00 GiB | no table: not finished" in text
 
 
 def test_an_overview_has_the_best_of_each_promise_at_each_epsilon() -> None:
@@ -341,8 +341,8 @@ def test_an_overview_has_the_best_of_each_promise_at_each_epsilon() -> None:
     (table,) = overview(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
     (row,) = table.rows  # at ε = 3 nothing to compare with
     assert row == (
-        "ward", "1", 100, "0.810 ± 0.014 (2)", "better 0.770 ± 0.014 (2)", "paper 0.700 (1)", "0.850 ± 0.000 (2)",
-        "0.900 ± 0.000 (2)",
+        "ward", "ε = 1, IPC 100", "0.810 ± 0.014 (2)", "better 0.770 ± 0.014 (2)", "paper 0.700 (1)",
+        "0.850 ± 0.000 (2)", "0.900 ± 0.000 (2)",
     )  # fmt: skip
     only = [*tidy_rows("one", 1.0, {0: 0.8}), *tidy_rows("two", 1.0, {0: 0.8})]
     assert overview(pd.DataFrame(only, columns=list(COLUMNS)).astype(COLUMNS)) == []

@@ -31,15 +31,15 @@ WORDS = {  # guarantee → what stands behind its ε
     "as-published": "an account of its authors', no theorem of ours",
     "none": "no privacy at all",
 }
-COLUMNS = ("method", "what it promises", "plain labels", "as the manual says", "its own model", "CPU seconds", "GiB",
+COLUMNS = ("method", "what it promises", "one run takes", "plain labels", "as the manual says", "its own model",
            "membership attack", "columns: distance", "pairs: likeness", "IPC", "seeds")  # fmt: skip
-PLAIN_AT, MANUAL_AT, MODEL_AT, IPC_AT = 2, 3, 4, 10
+PLAIN_AT, MANUAL_AT, MODEL_AT, IPC_AT = 3, 4, 5, 9
 MODEL = "model"  # beside PLAIN and MANUAL: not taught by rows, but what the method fitted itself under its guarantee
 COMPARED = {PLAIN: "plain labels", MANUAL: "as the manual says", MODEL: "its own model"}
 ABOUT = (
     "{measure}, mean of {students}; models of real rows reach {full}. Columns: total variation distance, 0 is the "
-    "same. Pairs: contingency similarity, 1 is the same. Attack: AUROC, 0.5 is guessing. CPU seconds and memory: of "
-    "one run, without its evaluation. Its own model: what a method fitted to patients under the same ε, without rows."
+    "same. Pairs: contingency similarity, 1 is the same. Attack: AUROC, 0.5 is guessing. What a run takes: "
+    "without its evaluation. Its own model: what a method fitted to patients under the same ε, without rows."
 )
 OVERVIEW = (
     "Mean ± standard deviation over (so many) seeds, of the mean of all students. end-to-end: a theorem about "
@@ -82,7 +82,7 @@ def overview(results: pd.DataFrame) -> list[Table]:
     home = default_method()
     ways = {key: part for key, part in _ways(results) if not math.isnan(key[3]) and _estimate(_taught(part, PLAIN))}
     rows = []
-    for data, epsilon, ipc in dict.fromkeys((key[0], key[3], key[4]) for key in ways):
+    for epsilon, ipc, data in sorted({(key[3], key[4], key[0]) for key in ways}):
         here = [part for key, part in ways.items() if (key[0], key[3], key[4]) == (data, epsilon, ipc)]
         ours = [part for part in here if _made_by(part) == home]
         others = [part for part in here if _made_by(part) != home]
@@ -92,10 +92,9 @@ def overview(results: pd.DataFrame) -> list[Table]:
             real = results[(results["data"] == data) & results["main"]]
             random = real[(real["trained_on"] == RANDOM) & (real["ipc"] == ipc)]
             random = random[random["part"] == STUDENTS] if _several(random) else random
-            rows.append((data, f"{epsilon:g}", int(ipc), _best(ours, named=False), _best(proved), _best(told),
+            rows.append((data, f"ε = {epsilon:g}, IPC {ipc}", _best(ours, named=False), _best(proved), _best(told),
                          _spread(random), _spread(_full(results[results["data"] == data]))))  # fmt: skip
-    rows.sort(key=lambda row: (float(row[1]), row[2]))
-    columns = ("table", "ε", "IPC", f"{home} (end-to-end)", "best other, end-to-end", "best other, as-published",
+    columns = ("table", "asked for", f"{home} (end-to-end)", "best other, end-to-end", "best other, as-published",
                "random real rows (no privacy)", "all real rows (no privacy)")  # fmt: skip
     title_ = "At equal ε: who teaches best with plain labels"
     return [Table("overview", title_, columns, tuple(rows), OVERVIEW)] if rows else []
@@ -234,10 +233,8 @@ def _row(part: pd.DataFrame) -> tuple[Any, ...] | None:
             return None
         plain = cast(Any, f"no table: {missing.iloc[0]}")
     attack = part[(part["part"] == "membership") & (part["metric"] == "auroc")]["value"].astype(float)
-    memory = part["peak_memory_bytes"].astype(float).max()
     return (
-        str(first["method"]), _promise(part), plain or "", manual or "", model or "", _seconds(part),
-        "" if math.isnan(memory) else round(memory / 2**30, 2),
+        str(first["method"]), _promise(part), _cost(part), plain or "", manual or "", model or "",
         "" if attack.empty else round(float(attack.max()), 3),
         _fidelity(part, "total_variation"), _fidelity(part, "contingency_similarity"), int(first["ipc"]), int(measured),
     )  # fmt: skip
@@ -252,7 +249,7 @@ def _order(epsilon: float, row: Sequence[Any]) -> tuple[Any, ...]:
 
 def _lost_row(one: Lost) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     asked = "no privacy at all" if one.epsilon is None else f"ε ≤ {one.epsilon:g} {one.guarantee}, not reached"
-    row = (one.method, asked, f"no table: {one.reason}", *[""] * (IPC_AT - 3), one.ipc, 0)
+    row = (one.method, asked, "", f"no table: {one.reason}", *[""] * (IPC_AT - PLAIN_AT - 1), one.ipc, 0)
     return (math.inf if one.epsilon is None else one.epsilon, 3, one.ipc, (IPC_AT, 0.0)), row
 
 
@@ -262,10 +259,11 @@ def _promise(part: pd.DataFrame) -> str:
     return words if known.empty else f"ε = {shown(float(known.max()), 3)} {guarantee}: {words}"
 
 
-def _seconds(part: pd.DataFrame) -> Any:
-    """Of a run without its evaluation; none of runs on other machines, whose processor nobody here has watched."""
-    known = part["cpu_seconds"].dropna().astype(float)
-    return "" if known.empty else round(float(known.mean()), 1)
+def _cost(part: pd.DataFrame) -> str:
+    """Of a run without its evaluation; no seconds of runs whose processor nobody here has watched."""
+    seconds, memory = part["cpu_seconds"].astype(float).mean(), part["peak_memory_bytes"].astype(float).max()
+    said = [] if math.isnan(seconds) else [f"{seconds:.1f} CPU s"]
+    return ", ".join(said if math.isnan(memory) else [*said, f"{memory / 2**30:.2f} GiB"])
 
 
 def _made_by(part: pd.DataFrame) -> str:
