@@ -92,8 +92,7 @@ def _read(room: Room, path: Path) -> None:
     if turn < 0.7:
         found = room.call("Cohort.from_file", lambda: Cohort.from_file(path, **how, **written))
         if isinstance(found, Cohort):
-            room.call("fingerprint", found.fingerprint)
-            room.no_canary(repr(found), "a repr")
+            taken_in(room, found)
         return
     if turn < 0.85:
         frame = room.call("read_table", lambda: read_table(path))
@@ -110,6 +109,27 @@ def _read(room: Room, path: Path) -> None:
         room.cli("schema", "infer", path.name, *options, shown=True)
     else:
         room.cli("schema", "check", "schema.toml", path.name, *options)
+
+
+def taken_in(room: Room, cohort: Cohort) -> None:
+    """Of a table that was accepted: every value is one that its schema allows."""
+    room.call("fingerprint", cohort.fingerprint)
+    room.no_canary(repr(cohort), "a repr")
+    for column in cohort.schema.columns:
+        series = cohort.features[column.name]
+        holes = series.isna().to_numpy(bool)
+        if holes.any() and column.missing == "refuse":
+            room.fault("wrong acceptance", f"{column.kind}: a hole without a policy")
+        if column.numeric:
+            values = series.to_numpy(np.float64)[~holes]
+            if series.dtype.kind != "f" or not np.isfinite(values).all():
+                room.fault("wrong acceptance", f"{column.kind}: no finite numbers ({series.dtype})")
+            elif not column.searched and ((values < column.low) | (values > column.high)).any():
+                room.fault("wrong acceptance", f"{column.kind}: out of its bounds")
+            elif column.kind == "integer" and (values % 1 != 0).any():
+                room.fault("wrong acceptance", "integer: no whole numbers")
+        elif not set(series[~holes]) <= set(column.categories):
+            room.fault("wrong acceptance", f"{column.kind}: another category")
 
 
 def nasty_values(room: Room) -> list[Any]:
@@ -170,8 +190,7 @@ def frames(room: Room) -> None:
         if rng.random() < 0.1:
             room.cli("schema", "infer", path.name, shown=True)
     if isinstance(found, Cohort):
-        room.call("fingerprint", found.fingerprint)
-        room.no_canary(repr(found), "a repr")
+        taken_in(room, found)
 
 
 def _odd_frame(room: Room, frame: pd.DataFrame) -> pd.DataFrame:
