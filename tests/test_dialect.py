@@ -178,7 +178,10 @@ def test_a_draft_of_a_table_that_is_not_clear_is_refused(call: Call, tmp_path: P
     refused(call("schema", "infer", "t.csv"), "t.csv", says)
 
 
-@pytest.mark.parametrize("line", ["CANARY-NAME|14.2|x", "CANARY-NAME,CANARY-NAME", "CANARY-NAME;x,y,z", "CANARY NAME"])
+@pytest.mark.parametrize(
+    "line",
+    ["CANARY-NAME|14.2|x", "CANARY-NAME,CANARY-NAME", "CANARY-NAME;x,y,z", "CANARY NAME", "55:CANARY-NAME;f:57.7:1"],
+)
 @pytest.mark.parametrize("command", [("schema", "infer"), ("init", "--yes", "--no-plan")])
 def test_a_stated_separator_that_leaves_rows_whole_shows_nothing_of_them(
     call: Call, tmp_path: Path, line: str, command: tuple[str, ...]

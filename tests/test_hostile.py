@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -195,6 +196,22 @@ def test_nested_identifiers_in_parquet_are_refused(tmp_path: Path, person: list[
 def test_a_column_of_no_numbers_and_no_labels_is_refused(spoil: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
     with pytest.raises(CohortError, match="must"):
         dc.Cohort.from_frame(spoil(patients(12)), schema=SCHEMA, **BINARY)
+
+
+def test_a_broken_feather_file_does_not_end_the_process(tmp_path: Path) -> None:
+    """Arrow takes such a file's bytes as they are: an offset that leads out of it was a segmentation fault."""
+    table = pa.table({"stage": pa.array(["I", "II", "III"] * 4), "died": [0, 1] * 6})
+    offsets = np.array([0, 2**30, *range(2, 13)], np.int32)
+    texts = pa.Array.from_buffers(pa.string(), 12, [None, pa.py_buffer(offsets), table["stage"].chunk(0).buffers()[2]])
+    feather.write_feather(table.set_column(0, "stage", texts), tmp_path / "t.feather", compression="uncompressed")
+    with pytest.raises(CohortError, match="must be readable as feather"):
+        dc.Cohort.from_file(tmp_path / "t.feather", target="died")
+
+
+def test_an_outcome_of_hundreds_of_digits_beside_a_number_is_refused_or_a_text(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"age,died\n50,{'9' * 400}\n51,1.5\n52,0\n")
+    with pytest.raises(UserError, match="must"):
+        dc.Cohort.from_file(tmp_path / "t.csv", target="died")
 
 
 def test_true_and_false_are_no_numbers_in_a_csv_either(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ _BOMS = (
 )
 _ENCODINGS = {"utf-8-sig": "UTF-8", "cp1252": "Latin-1 (cp1252)"}
 _LONGEST = 64 * 2**20  # bytes of a first line
+_RARE = ":^~"  # signs that separate fields here and there, and stand in names, too
 _NO_NAME = re.compile(r"[\s\d.,:/+\-eE%]*|true|false|na|n/a|nan|null|none", re.IGNORECASE)  # numbers, dates, holes
 
 
@@ -173,8 +174,10 @@ def check_header(names: Sequence[str], asked: Collection[str], what: str, how: T
 
 def _refuse_unsplit(names: Sequence[str], what: str, how: Taken) -> None:
     """Of names that nobody asked for: fields that another sign would split further may be a whole row."""
-    inside = {sign: sum(name.count(sign) for name in names) for sign in SEPARATORS if sign != how.separator}
-    if max(inside.values()) >= len(names) or (len(names) == 1 and re.search(r"[\s:^~]", names[0].strip())):
+    found = {sign: [part for name in names for part in name.split(sign)] for sign in (*SEPARATORS, *_RARE)}
+    rows = [sign for sign, parts in found.items() if sign != how.separator and len(parts) >= 2 * len(names)
+            and (sign in SEPARATORS or any(part.strip() and _NO_NAME.fullmatch(part) for part in parts))]  # fmt: skip
+    if rows or (len(names) == 1 and re.search(r"[\s:^~]", names[0].strip())):
         raise CohortError(
             what, "its first line must show which sign separates fields",
             found=f"{len(names)} field{'s' * (len(names) != 1)} ({how.whole}) of several words or with other signs",

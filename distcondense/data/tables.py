@@ -36,7 +36,7 @@ NOT_A_NUMBER = "text"  # stands for a cell that is refused; no reader takes it f
 _FINITE = re.compile(r"[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[ \t]*")
 _INFINITE = re.compile(r"[ \t]*[+-]?inf(inity)?[ \t]*", re.IGNORECASE)
 _THOUSANDS = re.compile(r"[ \t]*[+-]?[1-9][0-9]{0,2},[0-9]{3}[ \t]*")  # 1,234: or is it 1.234?
-_WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,400}[ \t]*")
+_WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,300}[ \t]*")  # more digits fit no float
 T = TypeVar("T")
 _HOW = "distcondense_read_as"
 _YES_NO = {word: value for value in (True, False) for word in (str(value), str(value).lower(), str(value).upper())}
@@ -249,7 +249,9 @@ def _read_parquet(source: Path | bytes) -> pd.DataFrame:
 def _read_feather(source: Path | bytes) -> pd.DataFrame:
     import pyarrow.feather
 
-    return _from_arrow(pyarrow.feather.read_table(source if isinstance(source, Path) else io.BytesIO(source)))
+    table = pyarrow.feather.read_table(source if isinstance(source, Path) else io.BytesIO(source))
+    table.validate(full=True)  # its bytes are taken as they are: a wrong offset would end the process
+    return _from_arrow(table)
 
 
 def _from_arrow(table: Any, **how: Any) -> pd.DataFrame:

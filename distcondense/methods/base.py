@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from distcondense.models.learners import Learner
     from distcondense.outcomes.base import Kind, Labelled
     from distcondense.privacy.events import Event
+    from distcondense.privacy.ledger import Ledger
     from distcondense.privacy.odometer import Odometer
     from distcondense.privacy.statement import Privacy
     from distcondense.runs.figures import Figure
@@ -273,6 +274,15 @@ class Context:
             () if self.folder is None else self.folder.earlier_events(),
             () if self.odometer is None else self.odometer.others(self.run),
         )
+
+    def ledger(self) -> Ledger:
+        """The run's ledger, in its folder where it has one; what a damaged folder has lost is said."""
+        from distcondense.privacy.ledger import Ledger
+
+        found = Ledger(None if self.folder is None else self.folder.ledger, run=self.run)
+        if found.lost > 1:  # one is lost with a kill at the wrong moment
+            self.say(f"{found.lost} noisy answers are lost: they stay paid for, and count as nothing")
+        return found
 
     @contextmanager
     def executor(self) -> Iterator[Executor]:

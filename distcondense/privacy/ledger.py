@@ -13,7 +13,6 @@ import io
 import json
 import os
 import uuid
-import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from distcondense.errors import DistcondenseWarning, RunFolderError, SettingsError, os_errors
+from distcondense.errors import RunFolderError, SettingsError, os_errors
 from distcondense.outside import parse_json
 from distcondense.privacy.events import Event
 
@@ -161,11 +160,6 @@ class Ledger:
         answers = self._beside(path)
         if answers.exists():
             self._load_answers(answers)
-        if (lost := sum(number not in self._answers for number in range(len(self._own)))) > 1:
-            warnings.warn(
-                f"{lost} of {len(self._own)} noisy answers are lost: they stay paid for, and count as nothing",
-                DistcondenseWarning, stacklevel=2,
-            )  # fmt: skip
 
     @staticmethod
     def _refuse_shortened() -> NoReturn:

@@ -8,11 +8,13 @@ import sys
 import time
 import warnings
 from collections import Counter
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 from tests.fuzz import batches, calls, disks, runs, statements, tables, texts
+from tests.fuzz.apart import as_a_child, in_a_child
 from tests.fuzz.driver import KINDS, Way, run_case
 from tests.fuzz.locks import locks_hold
 
@@ -41,18 +43,22 @@ def number_of(cases: int, way: str, only: str | None) -> int:
     return 0 if only not in (None, way) else cases if only else max(1, round(cases * WAYS[way][1]))
 
 
-def fuzz(cases: int, seed: int, only: str | None = None, *, quiet: bool = False) -> dict[str, list[str]]:
-    """Faults by way; every one with the seed of its case."""
+def fuzz(
+    cases: int, seed: int, only: str | None = None, *, quiet: bool = False, apart: bool = False
+) -> dict[str, list[str]]:
+    """Faults by way; every one with the seed of its case. `apart`: each way in a process of its own."""
     found: dict[str, list[str]] = {}
     for name, (way, _) in WAYS.items():
         number = number_of(cases, name, only)
         if not number:
             continue
-        started, faults = time.perf_counter(), list[str]()
-        with locks_hold():
-            for case in range(number):
-                one = seed * 1_000_003 + case
-                faults += [f"{fault} [--way {name} --case {one}]" for fault in run_case(way, one)]
+        started, first, faults = time.perf_counter(), seed * 1_000_003, list[str]()
+        if apart:
+            faults = in_a_child(name, first, number)
+        else:
+            with locks_hold():
+                for one in range(first, first + number):
+                    faults += [f"{fault} [--way {name} --case {one}]" for fault in run_case(way, one)]
         found[name] = faults
         if not quiet:
             kinds = Counter(fault.partition(":")[0] for fault in faults)
@@ -75,14 +81,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--way", choices=list(WAYS))
     parser.add_argument("--case", type=int, help="run this one again")
+    parser.add_argument("--from", type=int, dest="first", help=argparse.SUPPRESS)
+    parser.add_argument("--log", type=Path, help=argparse.SUPPRESS)
     said = parser.parse_args()
+    warnings.simplefilter("ignore")  # of libraries that make the cases; calls of ours record their own
+    if said.log is not None:
+        with locks_hold():
+            as_a_child(said.log, said.first, said.cases, lambda case: run_case(WAYS[said.way][0], case))
+        return
     if said.case is not None:
         with locks_hold():
             faults = {said.way: run_case(WAYS[said.way][0], said.case)}
     else:
         say(f"seed {said.seed}")
-        warnings.simplefilter("ignore")  # of libraries that make the cases; calls of ours record their own
-        faults = fuzz(said.cases, said.seed, said.way)
+        faults = fuzz(said.cases, said.seed, said.way, apart=True)
     shown = Counter(fault.partition(" [--way")[0][:150] for one in faults.values() for fault in one)
     first: dict[str, str] = {}
     for one in faults.values():

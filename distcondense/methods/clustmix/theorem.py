@@ -192,10 +192,10 @@ def table_of(cells: Cells) -> Floats:
 
 def condense(cohort: Cohort, options: ClustMixOptions, context: Context) -> Condensed:
     """Condense by the variant with a theorem."""
-    public, folder, timings = public_side(cohort.facts, options), context.folder, dict[str, float]()
+    public, timings = public_side(cohort.facts, options), dict[str, float]()
     assert public is not None  # a cohort has a schema
     splitting = context.coins(options.holdout)
-    ledger = Ledger(None if folder is None else folder.ledger, run=context.run)
+    ledger = context.ledger()
     context.say(
         f"budget: ε = {options.epsilon:g} {options.promise} at δ = {options.delta:g}; one noisy sum of "
         f"{public.sums.size:,} numbers over {options.parts} parts"

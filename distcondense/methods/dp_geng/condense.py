@@ -47,10 +47,10 @@ SEEDS = (
 
 def condense(cohort: Cohort, options: DpGengOptions, context: Context) -> Condensed:
     """Condense a cohort to one set of IPC rows for each class."""
-    public, folder, timings = public_side(cohort.facts, options), context.folder, dict[str, float]()
+    public, timings = public_side(cohort.facts, options), dict[str, float]()
     splitting = context.coins(options.holdout)
     train = splitting.of(cohort).train
-    ledger = Ledger(None if folder is None else folder.ledger, run=context.run)
+    ledger = context.ledger()
     parts = public.allocation
     context.say(
         f"budget: ε = {options.epsilon:g} {options.promise} at δ = {options.delta:g}; μ: generator "

@@ -78,11 +78,11 @@ def condense_each(
     kind = facts.kind
     learner, *others = (kind.learner(name) for name in options.named or (None,))
     public = public_side(facts, options)
-    folder, say = context.folder, context.say
+    say = context.say
     if context.cluster is not None and options.placement != ZERO_ORDER and not large:
         say("placing chosen rows has no Jacobian to spread: it runs in process; --placement zero-order has one")
     splitting = context.coins(options.holdout)
-    ledger = Ledger(None if folder is None else folder.ledger, run=context.run)
+    ledger = context.ledger()
 
     say(f"budget: {public.budget_words}; plan: {public.plan_words}")
     context.progress(doing="encoding", step=0, steps=0)
