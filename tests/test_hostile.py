@@ -22,7 +22,8 @@ import pytest
 
 import distcondense as dc
 from distcondense.data import tables
-from distcondense.data.schema import Schema
+from distcondense.data.features import check_features
+from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, SettingsError, UserError
 from tests.fuzz.disks import COMMANDS, GRID, stopped
 from tests.fuzz.driver import Room
@@ -320,6 +321,7 @@ STATEMENTS: dict[str, Callable[[bytes], bytes]] = {
     "infinite": lambda text: text.replace(b'"delta": 1e-05', b'"delta": Infinity'),
     "not a number": lambda text: text.replace(b'"delta": 1e-05', b'"delta": NaN'),
     "5,000 digits": lambda text: text.replace(b'"delta": 1e-05', b'"delta": ' + b"9" * 5000),
+    "a file with a long name": lambda text: text.replace(b'"condensed.csv": ', b'"' + b"c" * 3000 + b'": '),
     "a list": lambda text: b"[]",
     "empty": lambda text: b"",
     "bytes": lambda text: b"\xff\xfe",
@@ -380,6 +382,9 @@ COHORT = dc.Cohort.from_frame(patients(40), schema=SCHEMA, **BINARY)
         lambda: Schema(3),
         lambda: Schema((3,)),
         lambda: Schema.infer(3),
+        lambda: Schema((Column("a", "continuous", low=0, high=1, spacing=patients(3)),)),  # type: ignore[arg-type]
+        lambda: Schema((Column("a", "continuous", low=0, high=1, missing=patients(3)),)),  # type: ignore[arg-type]
+        lambda: check_features(patients(3).assign(crp=Decimal("sNaN")), SCHEMA),
     ],
 )
 def test_a_call_with_another_type_or_range_is_refused_in_words(wrong: Callable[[], Any]) -> None:

@@ -31,6 +31,8 @@ def check_features(features: pd.DataFrame, schema: Schema) -> pd.DataFrame:
             out[column.name] = _check_column(features[column.name], column)
         except CohortError as error:
             problems.append(str(error))
+        except ArithmeticError:  # a Decimal that signals wherever it is compared
+            problems.append(f"column {column.name!r}: must hold numbers that can be compared. Found a signalling NaN")
     if problems:
         if len(problems) == 1:
             raise CohortError("table", "must fit its schema", found=problems[0])

@@ -179,8 +179,8 @@ class Column:
 
     def problems(self) -> list[str]:
         """Everything wrong with this description, all at once."""
-        if self.kind not in get_args(Kind):
-            return [f"kind must be one of {', '.join(get_args(Kind))}. Found {self.kind!r}"]
+        if not _is_word(self.kind, Kind):
+            return [f"kind must be one of {', '.join(get_args(Kind))}. Found {_said(self.kind)}"]
         if self.kind == "ignore":
             return self._ignored_problems()
         rule = f"must be a number within ±{MOST_NUMBER:g}"
@@ -188,7 +188,9 @@ class Column:
         found += [f"{key} {rule}. Found {brief(value)}" for key, value in (("low", self.low), ("high", self.high))
                  if value is not None and not _is_number(value)]  # fmt: skip
         texts = {key: getattr(self, key) for key in ("unit", "meaning", "format", "origin", "computed", "reason")}
-        found += [f"{key} must be text. Found {value!r}" for key, value in texts.items() if not isinstance(value, str)]
+        found += [
+            f"{key} must be text. Found {_said(value)}" for key, value in texts.items() if not isinstance(value, str)
+        ]
         if not all(isinstance(c, str | int | float) and c == c for c in self.categories):  # c != c: NaN is a hole
             found.append("categories must be texts, numbers or true/false")
         if not all(isinstance(c, str) or _is_number(c) for c in self.missing_values):
@@ -196,21 +198,23 @@ class Column:
         elif any(code in self.categories for code in self.missing_values):
             found.append("a category must not be among missing_values too")
         if self.fill is not None and not (isinstance(self.fill, str | bool) or _is_number(self.fill)):
-            found.append(f"fill must be a text, a finite number or true/false. Found {self.fill!r}")
+            found.append(f"fill must be a text, a finite number or true/false. Found {_said(self.fill)}")
         if found:  # what follows compares and counts them
             return found
-        if self.missing not in get_args(Missing):
-            found.append(f"missing must be one of {', '.join(get_args(Missing))}. Found {self.missing!r}")
-        if self.spacing not in get_args(Spacing):
-            found.append(f"spacing must be one of {', '.join(get_args(Spacing))}. Found {self.spacing!r}")
+        if not _is_word(self.missing, Missing):
+            found.append(f"missing must be one of {', '.join(get_args(Missing))}. Found {_said(self.missing)}")
+        if not _is_word(self.spacing, Spacing):
+            found.append(f"spacing must be one of {', '.join(get_args(Spacing))}. Found {_said(self.spacing)}")
         if not isinstance(self.ordered, bool):
-            found.append(f"ordered must be true or false. Found {self.ordered!r}")
+            found.append(f"ordered must be true or false. Found {_said(self.ordered)}")
         elif self.ordered and self.kind != "categorical":
             found.append("ordered belongs to categorical columns")
-        if self.domain not in get_args(Domain):
-            found.append(f"domain must be one of {', '.join(get_args(Domain))}. Found {self.domain!r}")
+        if not _is_word(self.domain, Domain):
+            found.append(f"domain must be one of {', '.join(get_args(Domain))}. Found {_said(self.domain)}")
         elif self.searched:
             found += self._private_problems()
+        if not all(isinstance(word, str) for word in (self.missing, self.spacing, self.domain)):
+            return found
         if self.numeric:
             found += self._numeric_problems()
         else:
@@ -229,7 +233,7 @@ class Column:
             found.append('reason belongs to kind = "ignore"')
         if self.computed and Between.of(self.computed) is None:
             found.append("computed must be years_between(FIRST, SECOND), or months_, days_ or hours_between. "
-                         f"Found {self.computed!r}")  # fmt: skip
+                         f"Found {_said(self.computed)}")  # fmt: skip
         elif self.computed and not (self.numeric and self.kind != "date"):
             found.append("computed belongs to continuous and integer columns")
         if self.kind != "date":
@@ -237,9 +241,9 @@ class Column:
                 found.append('format and origin belong to kind = "date"')
             return found
         if declared(self.origin) is None:
-            found.append(f"origin must be a date such as 1970-01-01. Found {self.origin!r}")
+            found.append(f"origin must be a date such as 1970-01-01. Found {_said(self.origin)}")
         if self.unit and self.unit not in UNITS:
-            found.append(f"unit of a date must be one of {', '.join(UNITS)}. Found {self.unit!r}")
+            found.append(f"unit of a date must be one of {', '.join(UNITS)}. Found {_said(self.unit)}")
         wrong = [key for key in ("low", "high") if not _is_number(getattr(self, key))]
         if wrong:
             return [*found, f"{' and '.join(wrong)} must be dates such as 2015-01-31"]
@@ -281,7 +285,7 @@ class Column:
         if self.spacing == "log" and self.low is None:
             found.append('spacing = "log" needs low and high')
         if self.decimals is not None and not (type(self.decimals) is int and 0 <= self.decimals <= 12):
-            found.append(f"decimals must be a whole number from 0 to 12. Found {self.decimals!r}")
+            found.append(f"decimals must be a whole number from 0 to 12. Found {_said(self.decimals)}")
         elif self.decimals and self.kind == "integer":
             found.append("decimals belong to continuous columns")
         elif self.decimals is not None and not found and self._rounds_out():
@@ -294,7 +298,7 @@ class Column:
         if self.missing == "constant" and not number:
             found.append('missing = "constant" needs a number as fill')
         elif self.missing == "indicator" and self.fill is not None and not number:
-            found.append(f'the fill of missing = "indicator" must be a number. Found {self.fill!r}')
+            found.append(f'the fill of missing = "indicator" must be a number. Found {_said(self.fill)}')
         if self.missing == "constant" and number and not found:  # a released row holds it, so it must be a legal value
             if self.low is not None and self.high is not None and not self.low <= self.fill <= self.high:  # type: ignore[operator]
                 found.append(f"fill must be within the bounds. Found {self.fill}")
@@ -306,7 +310,7 @@ class Column:
 
     def _step_problems(self) -> list[str]:
         if not _is_number(self.step) or not self.step > 0:  # type: ignore[operator]
-            return [f"step must be a number above 0. Found {self.step!r}"]
+            return [f"step must be a number above 0. Found {_said(self.step)}"]
         found = []
         if self.decimals is not None:
             found.append("decimals and step exclude each other")
@@ -585,6 +589,16 @@ def _columns_in(data: Mapping[str, Any], part: str, found: list[str], where: str
     return tuple(columns)
 
 
+def _said(value: Any) -> str:
+    """What was given, in a message: a table or a list may hold patients, and is said by its type."""
+    return brief(repr(value)) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+
+
+def _is_word(value: Any, words: Any) -> bool:
+    """One of a `Literal`'s words; anything at all may have been given."""
+    return isinstance(value, str) and value in get_args(words)
+
+
 def nearest(name: str, legal: Iterable[str]) -> str:
     """'no such name (nearest: …)' for error messages."""
     legal = list(legal)
@@ -602,7 +616,7 @@ def _private_words(entry: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[st
     word, other = ("bounds", "categories") if numeric else ("categories", "bounds")
     wrong = []
     if "bounds" in entry and entry["bounds"] != "private":
-        wrong.append(f'bounds can only be "private"; else write low and high. Found {entry["bounds"]!r}')
+        wrong.append(f'bounds can only be "private"; else write low and high. Found {_said(entry["bounds"])}')
     elif entry.get(other) == "private":
         wrong.append(f'{other} = "private" belongs to {"categorical" if numeric else "continuous and integer"} columns')
     elif entry.get(word) == "private" and ("low" in entry or "high" in entry):

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from distcondense.errors import RunFolderError, SettingsError, UserError, brief, os_errors
+from distcondense.errors import RunFolderError, SettingsError, UserError, brief, os_errors, refuse_os
 from distcondense.outside import parse_json, read_text
 from distcondense.privacy.accountant import (
     Replay,
@@ -138,6 +138,8 @@ def verify(path: Path) -> Verified:
         return found.plus(*unbound(stated, file.parent, whole=path.is_dir()))
     except UserError:
         raise
+    except OSError as error:  # of a name in it that no disk can hold, for one
+        refuse_os(error, brief(file), "must name files that can be read", RunFolderError)
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError, ArithmeticError, IndexError) as error:
         raise RunFolderError(
             brief(file), "must be a privacy.json as a run writes it", found=type(error).__name__, fix="check the path"

@@ -20,7 +20,7 @@ from distcondense.data.dates import with_dates
 from distcondense.data.features import check_features
 from distcondense.data.ours import WEIGHT
 from distcondense.data.schema import Schema
-from distcondense.errors import RunFolderError, SettingsError, UserError, brief, need
+from distcondense.errors import RunFolderError, SettingsError, UserError, brief, need, os_errors
 from distcondense.outcomes.base import WEIGHTS, Kind, Labelled
 from distcondense.outside import parse_json
 from distcondense.privacy.accountant import advantage_with_earlier, unite, with_earlier
@@ -202,7 +202,9 @@ class Results(Mapping[int, Result]):
 def _claimed(path: str | Path, identity: dict[str, Any], *, force: bool) -> RunFolder:
     need(path, (str, Path), "path", "a path")
     folder = RunFolder(Path(path))
-    folder.claim(identity, resume=not force and not folder.finished and folder.internal.exists(), force=force)
+    with os_errors(f"run folder {brief(path)}", "must be readable and writable", RunFolderError):
+        begun = not folder.finished and folder.internal.exists()
+    folder.claim(identity, resume=not force and begun, force=force)
     return folder
 
 
