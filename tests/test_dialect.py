@@ -178,6 +178,13 @@ def test_a_draft_of_a_table_that_is_not_clear_is_refused(call: Call, tmp_path: P
     refused(call("schema", "infer", "t.csv"), "t.csv", says)
 
 
+@pytest.mark.parametrize("sign", [":", "^", "~"])
+def test_a_table_that_was_not_split_is_no_column_of_categories(call: Call, tmp_path: Path, sign: str) -> None:
+    (tmp_path / "t.csv").write_text("name\n" + "".join(f"CANARY-NAME{sign}{k}{sign}f\n" for k in range(5)))
+    refused(call("schema", "infer", "t.csv"), "its lines must be split into fields")
+    refused(call("init", "t.csv", "--yes"), "its lines must be split into fields")
+
+
 @pytest.mark.parametrize(
     "line",
     ["CANARY-NAME|14.2|x", "CANARY-NAME,CANARY-NAME", "CANARY-NAME;x,y,z", "CANARY NAME", "55:CANARY-NAME;f:57.7:1"],

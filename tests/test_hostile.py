@@ -59,6 +59,7 @@ def condensed(call: Call, *more: Any, table: str = "cohort.csv") -> Any:
         (("--method", "published", "--sigma-base", "1e-300"), "sigma_base"),
         (("--method", "published", "--epsilon", "2.5", "--clip", "1e300"), "clip"),
         (("--method", "published", "--epsilon", "2.5", "--clip", "1e-300"), "clip"),
+        (("--method", "published", "--epsilon", "2.5", "--delta", "0.5"), "delta: must be at most 0.01"),
         (("--epsilon", "nan"), "epsilon"),
         (("--epsilon", "1e400"), "epsilon"),
         (("--threads", "0"), "threads: must be at least 1"),

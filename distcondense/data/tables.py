@@ -36,6 +36,7 @@ NOT_A_NUMBER = "text"  # stands for a cell that is refused; no reader takes it f
 _FINITE = re.compile(r"[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[ \t]*")
 _INFINITE = re.compile(r"[ \t]*[+-]?inf(inity)?[ \t]*", re.IGNORECASE)
 _THOUSANDS = re.compile(r"[ \t]*[+-]?[1-9][0-9]{0,2},[0-9]{3}[ \t]*")  # 1,234: or is it 1.234?
+_SIGNS = re.compile(r"[,;|\t:^~]")  # that separate fields
 _WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,300}[ \t]*")  # more digits fit no float
 T = TypeVar("T")
 _HOW = "distcondense_read_as"
@@ -333,6 +334,7 @@ class _Csv:
             sign = self._read_commas(frame, set(names) - as_number - set(as_text), strict=not asked)
         if not asked:
             self._refuse_header_again(frame)
+            self._refuse_whole_rows(frame)
         frame.attrs[_HOW] = replace(self.how, commas=sign == COMMA)
         return frame
 
@@ -416,6 +418,15 @@ class _Csv:
             read = frame.iloc[:, place].map(lambda cell: number_in(cell, COMMA), na_action="ignore")
             frame[frame.columns[place]] = read.astype(np.float64)
         return COMMA
+
+    def _refuse_whole_rows(self, frame: pd.DataFrame) -> None:
+        """One column whose cells hold signs that separate is a table that was not split: each cell is a person."""
+        cells = [cell for cell in frame.iloc[:, 0].dropna() if isinstance(cell, str)] if frame.shape[1] == 1 else []
+        if 2 * sum(bool(_SIGNS.search(cell)) for cell in cells) > len(cells):
+            raise CohortError(
+                self.what, "its lines must be split into fields", found=f"one field in each ({self.how.whole})",
+                fix="state the sign between them, e.g. --separator semicolon",
+            )  # fmt: skip
 
     def _refuse_header_again(self, frame: pd.DataFrame) -> None:
         """A first line whose words come again as values is no header."""

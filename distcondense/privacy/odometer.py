@@ -182,6 +182,7 @@ class Odometer:
     def set_cap(self, cap: float | None) -> None:
         """The largest ε at the account's δ that runs may reach together, None for no cap: an entry of its own."""
         check_budget(epsilon=cap)
+        cap = None if cap is None else float(cap)
         with self._open() as (file, lines):
             _account(lines, self.path)
             _append(file, lines, {"entry": "cap", "cap": cap}, self.path)

@@ -10,6 +10,8 @@ from distcondense.errors import SettingsError
 from distcondense.methods.base import Options, one_by_one, option
 from distcondense.methods.zero_order import PATHS
 
+DELTA_MOST = 0.01  # beyond it ε may be 0 and says nothing
+
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedOptions(Options):
@@ -82,6 +84,7 @@ class PublishedOptions(Options):
             yield from self.need(value is None or 1e-6 <= value <= 1e6, name, "must be above 0, from 1e-6 to 1e6")
         yield from self.need(0 < self.positive_share < 1, "positive_share", "must be in (0, 1)")
         yield from self.need(0 < self.delta < 1, "delta", "must be in (0, 1)")
+        yield from self.need(not DELTA_MOST < self.delta < 1, "delta", f"must be at most {DELTA_MOST}")
         yield from self.need(1 <= self.steps < 2**32, "steps", "must be in [1, 2**32)")
         yield from self.need(0 < self.learning_rate <= 1e3, "learning_rate", "must be above 0, and at most 1000")
         yield from self.need(0 <= self.beta1 < 1, "beta1", "must be in [0, 1)")
