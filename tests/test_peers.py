@@ -334,14 +334,16 @@ def test_an_overview_has_the_best_of_each_promise_at_each_epsilon() -> None:
     rows = [
         *tidy_rows("private", 1.0, {0: 0.80, 1: 0.82}), *tidy_rows("good", 1.0, {0: 0.75, 1: 0.75}),
         *tidy_rows("better", 1.0, {0: 0.76, 1: 0.78}), *tidy_rows("better", 3.0, {0: 0.9, 1: 0.9}),
-        *tidy_rows("paper", 1.0, {0: 0.7}, guarantee="as-published"), *tidy_rows("free", None, {0: 0.95}),
+        *tidy_rows("paper", 1.0, {0: 0.79}, guarantee="as-published"), *tidy_rows("free", None, {0: 0.95}),
+        *tidy_rows("lucky", 1.0, {2: 0.99}),  # no seed in common: not compared
         *tidy_rows("private", 1.0, {0: 0.85, 1: 0.85}, trained_on=RANDOM),
         *tidy_rows("private", 1.0, {0: 0.9, 1: 0.9}, trained_on="full"),
     ]  # fmt: skip
     (table,) = overview(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
     (row,) = table.rows  # at ε = 3 nothing to compare with
     assert row == (
-        "ward", "ε = 1, IPC 100", "0.810 ± 0.014 (2)", "better 0.770 ± 0.014 (2)", "paper 0.700 (1)",
+        "ward", "ε = 1, IPC 100", "0.810 ± 0.014 (2)", "better 0.770 ± 0.014 (2): -0.040 on 2 shared",
+        "paper 0.790 (1): -0.010 on 1 shared",
         "0.850 ± 0.000 (2)", "0.900 ± 0.000 (2)",
     )  # fmt: skip
     only = [*tidy_rows("one", 1.0, {0: 0.8}), *tidy_rows("two", 1.0, {0: 0.8})]

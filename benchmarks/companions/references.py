@@ -128,7 +128,9 @@ def page(said: Any, records: list[dict[str, Any]]) -> str:
         f"`python -m benchmarks.companions.references {' '.join(said.data)} --ipc {said.ipc} --seeds {said.seeds} "
         f"--steps {said.steps} --most {said.most}{budget}`: AUROC (SEER: C-index) of students of {said.ipc} rows a "
         f"class on real test rows, plain labels. published: {noise}; private: ε = {said.epsilon or 1.0:g} end-to-end; "
-        "seconds of private are of choosing alone, those of published of the whole run."
+        "seconds of private are of choosing alone, those of published of the whole run. Private on Adult: these three "
+        "references hear in the exchanges what the whole panel hears, and only the judge of the six finished sets "
+        "differs, so that both often choose the same rows: equal numbers there say nothing for or against."
     )
     lines = [head]
     for data in dict.fromkeys(record["data"] for record in records):
