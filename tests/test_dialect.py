@@ -185,6 +185,13 @@ def test_a_table_that_was_not_split_is_no_column_of_categories(call: Call, tmp_p
     refused(call("init", "t.csv", "--yes"), "its lines must be split into fields")
 
 
+def test_rows_with_spaces_between_fields_and_a_stray_comma_are_no_categories(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("CANARY-NAME 1,234 x CANARY-NAME\n28 50.6 148.36 m I 94.1\n77 13.3 15.9 f I 1.5\n")
+    refused(call("schema", "infer", "t.csv"), "its lines must be split into fields")
+    (tmp_path / "t.csv").write_text("crp day 1,ratio 1:2,at\n1.5,0.2,12:30:15\n1.6,0.3,12:31:00\n")
+    assert call("schema", "infer", "t.csv").code == 0
+
+
 @pytest.mark.parametrize(
     "line",
     ["CANARY-NAME|14.2|x", "CANARY-NAME,CANARY-NAME", "CANARY-NAME;x,y,z", "CANARY NAME", "55:CANARY-NAME;f:57.7:1"],

@@ -374,6 +374,7 @@ COHORT = dc.Cohort.from_frame(patients(40), schema=SCHEMA, **BINARY)
         lambda: dc.design(3),
         lambda: dc.Odometer.create("x", delta=None),
         lambda: dc.Odometer.create("x", cap=10**400),
+        lambda: dc.Odometer.create("x", about="\ud800"),
         lambda: dc.PrivateModel(epsilon=10**400).fit(COHORT),
         lambda: dc.PrivateModel(categories_checked=None).fit(COHORT),
         lambda: dc.PrivateModel().fit(patients(12)[["age"]], patients(12)["crp"], bounds=3),
@@ -391,6 +392,21 @@ COHORT = dc.Cohort.from_frame(patients(40), schema=SCHEMA, **BINARY)
 def test_a_call_with_another_type_or_range_is_refused_in_words(wrong: Callable[[], Any]) -> None:
     with pytest.raises(UserError, match="must"):
         wrong()
+
+
+def test_a_parquet_part_with_spoiled_metadata_or_texts_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    spoiled = pa.Table.from_pandas(patients(40), preserve_index=False).replace_schema_metadata({"pandas": b"\xee{"})
+    pq.write_table(spoiled, tmp_path / "table/a.parquet")
+    table = dc.LargeTable.of(tmp_path / "table", schema=SCHEMA, **BINARY)
+    with quickly():
+        assert dc.condense(table, ipc=2, threads=1).privacy.guarantee == "end-to-end"
+    texts = pa.Array.from_buffers(
+        pa.string(), 40, [None, pa.py_buffer(np.arange(41, dtype=np.int32)), pa.py_buffer(b"\xee" * 40)]
+    )
+    pq.write_table(spoiled.set_column(4, "stage", texts), tmp_path / "table/a.parquet")
+    with pytest.raises(CohortError, match=r"a\.parquet"):
+        dc.condense(dc.LargeTable.of(tmp_path / "table", schema=SCHEMA, **BINARY), ipc=2, threads=1)
 
 
 def test_a_folder_of_files_without_rows_is_refused(tmp_path: Path) -> None:

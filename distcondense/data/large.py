@@ -124,7 +124,9 @@ class LargeTable:
     def _cohort(self, frame: Any) -> Cohort:
         """Rows as `Cohort` reads them, whatever that takes."""
         said = {name: value for name, value in self.how.items() if name not in _OF_CSV}
+        absent = [name for name in said["ignore"] if name not in frame]  # nobody reads them
         said["ignore"] = tuple(name for name in said["ignore"] if name in frame)
+        said["schema"] = said["schema"].without(absent)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DistcondenseWarning)  # said once, for the whole table
             return Cohort.from_frame(frame, owned=True, **said)
@@ -138,8 +140,12 @@ class LargeTable:
 
         at = 0
         for batch in arrow_batches(piece, coder.columns):
+            batch = batch.replace_schema_metadata(None)  # pandas would believe whatever stands there
             with _somewhere(piece, at):
-                coded = coder.of_batch(batch)
+                try:
+                    coded = coder.of_batch(batch)
+                except (UnicodeDecodeError, pa.ArrowException):  # texts that are none: found where they are looked at
+                    raise CohortError("rows", "must hold texts in UTF-8", found="other bytes") from None
 
             def some(flags: Any, batch: Any = batch) -> Any:
                 return pa.Table.from_batches([batch.filter(pa.array(flags))])

@@ -36,7 +36,7 @@ NOT_A_NUMBER = "text"  # stands for a cell that is refused; no reader takes it f
 _FINITE = re.compile(r"[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[ \t]*")
 _INFINITE = re.compile(r"[ \t]*[+-]?inf(inity)?[ \t]*", re.IGNORECASE)
 _THOUSANDS = re.compile(r"[ \t]*[+-]?[1-9][0-9]{0,2},[0-9]{3}[ \t]*")  # 1,234: or is it 1.234?
-_SIGNS = re.compile(r"[,;|\t:^~]")  # that separate fields
+_SIGNS = ",;|\t:^~ "  # that separate fields
 _WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,300}[ \t]*")  # more digits fit no float
 T = TypeVar("T")
 _HOW = "distcondense_read_as"
@@ -420,13 +420,14 @@ class _Csv:
         return COMMA
 
     def _refuse_whole_rows(self, frame: pd.DataFrame) -> None:
-        """One column whose cells hold signs that separate is a table that was not split: each cell is a person."""
-        cells = [cell for cell in frame.iloc[:, 0].dropna() if isinstance(cell, str)] if frame.shape[1] == 1 else []
-        if 2 * sum(bool(_SIGNS.search(cell)) for cell in cells) > len(cells):
-            raise CohortError(
-                self.what, "its lines must be split into fields", found=f"one field in each ({self.how.whole})",
-                fix="state the sign between them, e.g. --separator semicolon",
-            )  # fmt: skip
+        """Cells that another sign would split into more fields than there are columns: each may be a person's row."""
+        for place in range(frame.shape[1]):
+            cells = [cell for cell in frame.iloc[:, place].dropna() if isinstance(cell, str)]
+            if 2 * sum(_like_a_row(cell, frame.shape[1]) for cell in cells) > len(cells):
+                raise CohortError(
+                    self.what, "its lines must be split into fields", fix="state the sign between them, e.g. "
+                    "--separator semicolon", found=f"several in one, in column {place + 1} ({self.how.whole})",
+                )  # fmt: skip
 
     def _refuse_header_again(self, frame: pd.DataFrame) -> None:
         """A first line whose words come again as values is no header."""
@@ -437,6 +438,17 @@ class _Csv:
                 self.what, "its first line must name the columns", fix="add a header line, or drop its copies",
                 found=f"{len(again)} of its {frame.shape[1]} fields again as values, first in column {again[0]}",
             )  # fmt: skip
+
+
+def _like_a_row(cell: str, columns: int) -> bool:
+    """Whether a cell holds fields: of a lone column where any sign stands in it, else more than there are columns."""
+    if columns == 1 and any(sign in cell for sign in _SIGNS.strip()):
+        return True
+    for sign in _SIGNS:
+        parts = cell.split(sign)
+        if len(parts) > max(columns, 3) and sum(bool(_FINITE.fullmatch(part)) for part in parts) > 1:
+            return True
+    return False
 
 
 def as_frame(table: object) -> pd.DataFrame:

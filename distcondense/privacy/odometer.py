@@ -96,6 +96,10 @@ class Odometer:
         """Begin an account; one that is there already is not touched. `cap`: the largest ε at δ that is allowed."""
         need(path, (str, Path), "odometer", "the path of an account")
         need(about, str, "about", "a text")
+        if about != about.encode("utf-8", "replace").decode():
+            raise SettingsError(
+                "about", "must be a text that UTF-8 can write", found="half of a pair", fix="other words"
+            )
         path = Path(path)
         need(delta, numbers.Real, "delta", "a number")
         check_budget(epsilon=cap, delta=delta)

@@ -64,6 +64,8 @@ def fuzz(
             kinds = Counter(fault.partition(":")[0] for fault in faults)
             told = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "no fault"
             say(f"{name:<11} {number:>6} cases  {time.perf_counter() - started:>6.0f} s  {told}")
+            for fault in faults[:5]:
+                say(f"      {fault}")
     return found
 
 
