@@ -32,7 +32,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distcondense.cluster import submit as submitting
-from distcondense.cluster.ray.jobs import files_to_send, job_client
+from distcondense.cluster.ray.jobs import RayJobs, files_to_send, job_client
 from distcondense.cluster.submit import (
     Job,
     JobState,
@@ -652,6 +652,34 @@ def test_the_address_that_is_given_wins_over_rays_variables(monkeypatch: pytest.
     assert os.environ["RAY_API_SERVER_ADDRESS"] == "http://127.0.0.1:1"
 
 
+class JustStarted:
+    """A head whose dashboard answers before its job agent is up: so many jobs are not taken."""
+
+    def __init__(self, refusals: int) -> None:
+        self.left, self.asked = refusals, 0
+
+    def submit_job(self, **job: Any) -> str:
+        self.asked += 1
+        if self.asked <= self.left:
+            words = "No available agent to submit job, please try again later."
+            raise RuntimeError(f"Request failed with status code 500: {words}.")
+        return "raysubmit_1"
+
+
+def test_a_head_that_has_just_started_is_asked_again_until_it_takes_the_job() -> None:
+    head = JustStarted(3)
+    assert RayJobs(head, "cluster x").submit("true", {}, 0) == "raysubmit_1"
+    assert head.asked == 4
+
+
+def test_a_head_that_never_takes_jobs_is_told_after_a_stated_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distcondense.cluster.ray.jobs.AGENT_SECONDS", 0.0)
+    head = JustStarted(1000)
+    with pytest.raises(ClusterError, match=r"must take the job\. Found a head whose job agent.*dashboard_agent\.log"):
+        RayJobs(head, "cluster x").submit("true", {}, 0)
+    assert head.asked < 1000
+
+
 # -- the folder cluster/ ----------------------------------------------------------------------------------------------
 
 
@@ -813,6 +841,10 @@ def head(free_ports: Callable[[int], list[int]]) -> Iterator[Head]:
     options = ["port", "dashboard-port", "ray-client-server-port"]
     ports = dict(zip(options, free_ports(len(options)), strict=True))
     programs = Path(sys.executable).parent
+    other = socket.socket()
+    with contextlib.suppress(OSError):  # another node of this machine: the agent's usual port is taken, here or there
+        other.bind(("127.0.0.1", 52365))
+        other.listen()
     process = subprocess.Popen(
         [sys.executable, "-c", PATIENT_RAY, "start", "--head", "--block", "--node-ip-address=127.0.0.1",
          "--dashboard-host=127.0.0.1", "--num-cpus=2", "--object-store-memory=100000000",
@@ -839,6 +871,7 @@ def head(free_ports: Callable[[int], list[int]]) -> Iterator[Head]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(member, signal.SIGKILL)
         process.communicate()
+        other.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

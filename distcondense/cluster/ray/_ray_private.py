@@ -126,8 +126,13 @@ def patient_start(seconds: int) -> Iterator[None]:
 
 
 def _write_ports(options: dict[str, Any]) -> None:
-    """A free port for each of a node's agents, in `options` of `start_raylet` and in the file the raylet looks for."""
+    """A free port for each of a node's agents, in `options` of `start_raylet` and in the file the raylet looks for.
+
+    Also in place of the one number that Ray has for the jobs' agent: of two nodes on a machine the later one would
+    find it taken, stay up, and never take a job.
+    """
     from ray import _raylet
+    from ray._private.ray_constants import DEFAULT_DASHBOARD_AGENT_LISTEN_PORT
 
     raylet: Any = _raylet  # its stubs know little of it
     files = {
@@ -140,13 +145,19 @@ def _write_ports(options: dict[str, Any]) -> None:
         for name, file in files.items():
             one = held.enter_context(socket.socket())
             one.bind(("127.0.0.1", 0))
-            options[name] = options.get(name) or one.getsockname()[1]
+            if options.get(name) in (None, 0, DEFAULT_DASHBOARD_AGENT_LISTEN_PORT):
+                options[name] = one.getsockname()[1]
             raylet.persist_port(options["session_dir"], options["node_id"], file, options[name])
 
 
 def timed_out(error: BaseException) -> bool:
     """Whether a node did not come up in time: Ray says so by an Exception that has no type of its own."""
     return type(error) is Exception and "timed out during startup" in str(error)
+
+
+def without_agent(error: BaseException) -> bool:
+    """Whether a head took no job as its agent, which comes up after the dashboard, was not there for ten seconds."""
+    return isinstance(error, RuntimeError) and "No available agent to submit job" in str(error)
 
 
 # ---- actors that are not up yet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from distcondense.cluster.ray.session import HANDSHAKE_SECONDS, PROBE_SECONDS, f
 from distcondense.errors import ClusterError, DistcondenseWarning
 
 ANSWER_SECONDS = 60.0  # for an answer to anything but the first question; Ray's own client would wait for ever
+AGENT_SECONDS = 300.0  # for a head that has just started: its dashboard answers before it can take jobs
 
 
 def files_to_send(folder: str, excludes: Sequence[str], *, defaults: bool) -> list[str]:
@@ -92,9 +94,9 @@ class RayJobs:
 
     def submit(self, command: str, runtime_env: dict[str, Any], cpus: float) -> str:
         try:
-            name = self._client.submit_job(
-                entrypoint=command, runtime_env=runtime_env, entrypoint_num_cpus=cpus or None
-            )
+            return str(self._submitted(entrypoint=command, runtime_env=runtime_env, entrypoint_num_cpus=cpus or None))
+        except ClusterError:
+            raise
         except (ValueError, TypeError) as error:  # said by Ray on this side, before anything was sent
             raise ClusterError(
                 "runtime env", "must be one that Ray takes", found=first_line(error), fix="see cluster/runtime_env.yaml"
@@ -109,7 +111,23 @@ class RayJobs:
                 self._what, "must stay reachable", found=type(error).__name__,
                 fix="see whether it was started (ray job list) before you try again",
             ) from None  # fmt: skip
-        return str(name)
+
+    def _submitted(self, **job: Any) -> Any:
+        """Ask until the head can take jobs: it says that it cannot yet, and then it has started nothing."""
+        from distcondense.cluster.ray import _ray_private
+
+        latest = time.monotonic() + AGENT_SECONDS
+        while True:
+            try:
+                return self._client.submit_job(**job)
+            except RuntimeError as error:
+                if not _ray_private.without_agent(error):
+                    raise
+            if time.monotonic() > latest:  # the head itself has waited for each answer
+                raise ClusterError(
+                    self._what, "must take the job", found=f"a head whose job agent was not up in {AGENT_SECONDS:g} s",
+                    fix="see dashboard_agent.log among Ray's logs on the head",
+                )  # fmt: skip
 
     def show_logs(self, job: str, show: Callable[[str], None]) -> None:
         import asyncio
