@@ -3,10 +3,11 @@
     python -m benchmarks.links
 
 A real row crew on two real Ray nodes (two raylets on this machine, TCP over loopback between them): the seconds of a
-round (a question to every actor, and its sums back; a public step, and its end back) with 1, 2, 4 and 8 actors, and the
-driver's own share of it, which no other machine can take over; bytes of sums that the driver takes in per second of its
-own; coded records per second from the actor that read them to the one that owns them, on its own node and on the other;
-how many bytes an answer and a record have. What loopback cannot tell is the bandwidth and the latency of a network.
+round (a public step and a question to every actor, and its sums back) with 1, 2, 4 and 8 actors, and the driver's own
+share of it, which no other machine can take over; bytes of sums that the driver takes in per second of its own; bytes
+of coded records per second from the actor that read them to one on the other node that owns them; the driver's own
+seconds for each load of them, and for each call that takes some; how many bytes an answer and a record have. What
+loopback cannot tell is the bandwidth and the latency of a network.
 Results go to benchmarks/results/scale-links.json.
 """
 
@@ -43,6 +44,7 @@ RESULTS = Path(__file__).parent / "results" / "scale-links.json"
 ACTORS = (1, 2, 4, 8)
 ROUNDS = 60  # of which the median counts
 MOST_CELLS = 2**15  # of an answer of many bytes
+HANDED = 16  # pieces that are read and taken, one by one and all at once
 STORE = 200 * 2**20
 
 
@@ -90,7 +92,7 @@ def crew(address: str, actors: int, table: LargeTable, public: Public, folder: P
 
 
 def rounds(rows: Any, public: Public) -> dict[str, float]:
-    """Seconds of an answer of few bytes, of one of many, and of a step; over all actors."""
+    """Seconds of an answer of few bytes, with a step before it, and of one of many; over all actors."""
     sizes = [one.size for one in public.cells]
     pairs = [(first, second) for second in range(len(sizes)) for first in range(second)]
     pair = max((pair for pair in pairs if sizes[pair[0]] * sizes[pair[1]] <= MOST_CELLS),
@@ -98,9 +100,8 @@ def rounds(rows: Any, public: Public) -> dict[str, float]:
     few, many = Histogram((), "none"), Histogram(pair, "label")
     step = Shift((), np.zeros(1))
     asks: dict[str, tuple[int, Callable[[], Any]]] = {
-        "few": (ROUNDS, lambda: list(rows.shards.counted(few, noise.GRID))),
+        "few": (ROUNDS, lambda: (rows.shards.apply(step), list(rows.shards.counted(few, noise.GRID)))[1]),
         "many": (ROUNDS // 4, lambda: list(rows.shards.counted(many, noise.GRID))),
-        "step": (ROUNDS, lambda: rows.shards.apply(step)),
     }
     found = {f"{name}_bytes": float(sum(part.values.nbytes for part in asks[name][1]())) for name in ("few", "many")}
     for name, (times, call) in asks.items():
@@ -109,40 +110,66 @@ def rounds(rows: Any, public: Public) -> dict[str, float]:
 
 
 def exchanged(rows: Any) -> dict[str, float]:
-    """Bytes per second of records from the first actor, which reads them, to itself and to the second."""
+    """Bytes per second of records from the first actor, which reads them, to the second."""
     import ray
 
     hands, table = rows.shards.hands, rows.shards.job.table
-    done: dict[str, list[float]] = {"here": [], "across": []}
-    record = 0.0
+    done, record = list[float](), 0.0
     for piece in range(len(table.pieces)):
-        wanted = {owner: tuple(own) for owner, own in enumerate(rows.shards.owned)}
-        ticket, loads = hands.read(0, piece, wanted, False)
+        all_of_them = tuple(range(rows.shards.job.buckets))
+        ticket, loads = hands.read(0, piece, {1: all_of_them}, False)
         ray.get(ticket)
-        for owner, name in ((0, "here"), (1, "across")):
-            began = time.perf_counter()
-            ray.get(hands.ask(owner, "take", loads[owner]))
-            took = time.perf_counter() - began
-            done[name].append(ray.get(loads[owner]).nbytes / took)
-        record = sum(ray.get(load).nbytes for load in loads) / table.pieces[piece].rows
-    return {"record_bytes": record, **{f"{name}_bytes_per_second": median(each) for name, each in done.items()}}
+        began = time.perf_counter()
+        ray.get(hands.ask(1, "take", loads[1]))
+        took, bytes_ = time.perf_counter() - began, ray.get(loads[1]).nbytes
+        done.append(bytes_ / took)
+        record = bytes_ / table.pieces[piece].rows
+    return {"record_bytes": record, "across_bytes_per_second": median(done)}
+
+
+def handed(rows: Any) -> dict[str, float]:
+    """The driver's own seconds for a load that goes from its reader to an owner, and for a call that takes some."""
+    import ray
+
+    hands = rows.shards.hands
+    wanted = {owner: tuple(own) for owner, own in enumerate(rows.shards.owned) if owner}
+
+    began = time.process_time()
+    time.sleep(2.0)
+    idle = (time.process_time() - began) / 2.0  # of the cores, in Ray's own threads, while nothing is asked
+
+    def spent(at_once: int) -> float:
+        """For each load, where so many are taken by one call."""
+        began, clock = time.process_time(), time.perf_counter()
+        for _ in range(HANDED // at_once):
+            read = [hands.read(0, 0, wanted, False) for _ in range(at_once)]
+            ray.get([ticket for ticket, _ in read])
+            ray.get([hands.ask(owner, "take", *(loads[owner] for _, loads in read)) for owner in wanted])
+        busy = time.process_time() - began - idle * (time.perf_counter() - clock)
+        return busy / (HANDED * len(wanted))
+
+    spent(1)
+    one, many = (median(each) for each in zip(*((spent(1), spent(HANDED)) for _ in range(5)), strict=True))
+    call = max(0.0, (one - many) * HANDED / (HANDED - 1))
+    return {"load_seconds": one - call, "call_seconds": call}
 
 
 def an_answer(rows: Any, public: Public) -> dict[str, float]:
-    """A whole fit: how many answers and steps it takes, and how many bytes an actor's sums have."""
-    crew_, counted, apply = rows.shards, rows.shards.counted, rows.shards.apply
-    sizes, steps = list[int](), list[int]()
+    """A whole fit: how many answers it gives, how many of them go to the rows, and the bytes of an actor's sums."""
+    crew_, counted = rows.shards, rows.shards.counted
+    sizes, rounds_ = list[int](), list[int]()
 
     def telling(question: Any, limit: float) -> Iterator[Any]:
+        rounds_.append(1)
         for part in counted(question, limit):
             sizes.append(part.values.nbytes)
             yield part
 
-    crew_.counted, crew_.apply = telling, lambda step: (steps.append(1), apply(step))[1]
+    crew_.counted = telling
     names = [one.column.name for one in public.cells]
     gate = gate_over(rows, names=names, budget=public.budget, ledger=Ledger(), unit=public.unit)
     fit_private(gate, public.cells, public.plan, public.side)
-    return {"answers": len(gate.ledger.events), "steps": len(steps), "answer_bytes": float(np.mean(sizes))}
+    return {"answers": len(gate.ledger.events), "rounds": len(rounds_), "answer_bytes": float(np.mean(sizes))}
 
 
 def main() -> None:
@@ -153,13 +180,15 @@ def main() -> None:
     files.PIECE_ROWS = 2**17  # so that there are some
     table = LargeTable.of(place, target=target(), schema=schema())
     public = public_side(table.facts, PrivateOptions(epsilon=1.0))
-    by_actors, more = [], dict[str, float]()
+    by_actors, more = [], dict[str, Any]()
     with two_nodes() as address:
         for actors in ACTORS:
             with crew(address, actors, table, public, said.folder) as rows:
                 by_actors.append({"actors": actors, **rounds(rows, public)})
                 if actors == 2:
-                    more = {**exchanged(rows), **an_answer(rows, public)}
+                    more |= {**exchanged(rows), **an_answer(rows, public)}
+                if actors == ACTORS[-1]:
+                    more |= {"handed": handed(rows)}
             print(json.dumps(by_actors[-1]), flush=True)
     least, most = by_actors[0], by_actors[-1]
 
@@ -171,7 +200,6 @@ def main() -> None:
         "where": "loopback: two raylets on one machine, one million rows", "cores": os.cpu_count(),
         "load": os.getloadavg()[0], "by_actors": by_actors,
         "round": {"one_actor_seconds": least["few_seconds"], "each_actor_seconds": each("few")},
-        "step": {"one_actor_seconds": least["step_seconds"], "each_actor_seconds": each("step")},
         "sums_bytes_per_second": (most["many_bytes"] - most["few_bytes"])
         / max(1e-9, most["many_driver_seconds"] - most["few_driver_seconds"]), **more,
     }  # fmt: skip

@@ -1,7 +1,7 @@
 """How the private model grows with the table: time and memory out of core, on Ray, by person; and a model of more.
 
     python -m benchmarks.scale grow --rows 1e6 1e7 1e8      # beside pyarrow reading the same columns, in the same run
-    python -m benchmarks.scale ray --rows 1e7               # one process with two threads; one and two actors
+    python -m benchmarks.scale ray --rows 1e6 1e7           # one process with two threads; one and two actors
     python -m benchmarks.scale persons --rows 1e7           # three rows a person, in random order; equal in memory
     python -m benchmarks.scale model                        # 1e10 rows on 16, 64, 256 nodes, from these and `links`
 
@@ -14,19 +14,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from distcondense.cluster.config import Cluster
+from distcondense.cluster.ray.session import connected
+from distcondense.cluster.row_crew import TOGETHER
 from distcondense.cluster.shards import opened, opened_on, scratch
 from distcondense.data.datasets import load, stream
-from distcondense.data.files import PIECE_ROWS
+from distcondense.data.files import PIECE_MOST, PIECES_EACH
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import Coins
 from distcondense.data.schema import Schema
@@ -42,6 +46,7 @@ LINKS = RESULTS.with_name("scale-links.json")
 MANY, LINK = 1e10, 1.25e9  # rows of the model; bytes per second of its network, 10 Gbit/s: stated, not measured
 FEATURES = 19
 GROUP_ROWS = 2**18
+ROW_BYTES = 180  # of pyarrow's table, at most: one that memory has no room for is not read whole
 COINS = Coins(0.2, 2**80 + 11)
 
 
@@ -109,46 +114,68 @@ def scanned(place: Path) -> None:
         pass
 
 
-def held(place: Path) -> None:
-    """The same columns once by pyarrow, on two threads, as a table in memory."""
+def held(place: Path, apart: bool) -> None:
+    """The same columns once by pyarrow, on two threads, as a table in memory; `apart`: a table a file, each dropped."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     pa.set_cpu_count(2)
-    pq.read_table(place)
+    for one in sorted(place.glob("*.parquet")) if apart else [place]:
+        pq.read_table(one)
 
 
 def fitted(
     place: Path, folder: Path, *, threads: int, actors: int, persons: bool, memory: int | None
 ) -> dict[str, Any]:
-    """From files to the private model; seconds of both halves."""
+    """From files to the private model; seconds of both halves, and of a cluster's start and end apart from them."""
     how: dict[str, Any] = {"target": target(), "schema": schema()}
     table = LargeTable.of(place, **how, **({"person_id": "who"} if persons else {}))
     public = public_side(table.facts, PrivateOptions(epsilon=1.0, rows_per_person=2 if persons else 5))
     cells, objective, most = public.cells, public.side.objective, public.rows_per_person
-    began = time.perf_counter()
     exact: list[str] = []
     if persons:  # integers before noise, to compare with memory
         noise.discrete_gaussian = lambda sums, scale: (exact.append(repr(sums.tolist())), sums.copy())[1]  # type: ignore[assignment]
         noise.noisy_top = lambda scores, count, scale: np.argsort(-scores, kind="stable")[:count]  # type: ignore[assignment]
-    if actors:
-        opening: Any = opened_on(
-            Cluster(address="local", actors=actors), table, cells, objective, COINS, most, scratch_=folder
-        )
-    else:
-        opening = scratch(folder)
-    with opening as first:
-        rows = first if actors else opened(
-            table, cells, objective, COINS, most, first, threads=threads, memory=memory
-        )  # fmt: skip
-        opened_at = time.perf_counter()
+    clock = {"begin": time.perf_counter()}
+    found: dict[str, Any] = {}
+    with ExitStack() as held_open:
+        if actors:
+            config = Cluster(address="local", actors=actors, start_timeout=300)
+            held_open.enter_context(connected(config, cpus=actors))
+            clock["cluster"] = time.perf_counter()
+            rows = held_open.enter_context(
+                opened_on(config, table, cells, objective, COINS, most, scratch_=folder, memory=memory)
+            )
+            crew: Any = rows.shards
+            found["cluster_seconds"] = clock["cluster"] - clock["begin"]  # Ray's own processes
+            found["actors_start_seconds"] = crew.start_seconds  # theirs, until they have imported what they need
+            clock["begin"] = clock["cluster"] + crew.start_seconds
+            found["actors_open_cpu_seconds"] = cpu_of(crew)
+        else:
+            place_ = held_open.enter_context(scratch(folder))
+            rows = opened(table, cells, objective, COINS, most, place_, threads=threads, memory=memory)
+        clock["opened"] = time.perf_counter()
         gate = gate_over(rows, names=[c.column.name for c in cells], budget=public.budget, ledger=Ledger(),
                          unit=public.unit)  # fmt: skip
         learned = fit_private(gate, cells, public.plan, public.side)
-    ended = time.perf_counter()
-    found = {"rows": table.read_rows, "open_seconds": opened_at - began, "fit_seconds": ended - opened_at,
-             "answers": len(gate.ledger.events), "rows_noisy": round(learned.rows)}  # fmt: skip
+        clock["fitted"] = time.perf_counter()
+        if actors:
+            found["actors_cpu_seconds"] = cpu_of(crew)
+    open_, fit, end = (clock["opened"] - clock["begin"], clock["fitted"] - clock["opened"],
+                       time.perf_counter() - clock["fitted"])  # fmt: skip
+    found |= {"rows": table.read_rows, "open_seconds": open_, "fit_seconds": fit, "end_seconds": end,
+              "work_seconds": open_ + fit, "answers": len(gate.ledger.events),
+              "rows_noisy": round(learned.rows)}  # fmt: skip
     return {**found, **({"exact": hash_of(exact)} if persons else {})}
+
+
+def cpu_of(crew: Any) -> float:
+    """Seconds of the cores that a crew's actors have taken, all of them on this machine, since they began."""
+    import ray
+
+    pids = [ray.get(crew.hands.ask(worker, "identity")).pid for worker in range(crew.hands.size)]
+    spent = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13] for pid in pids]
+    return sum(int(ticks) for both in spent for ticks in both) / os.sysconf("SC_CLK_TCK")
 
 
 def in_memory(place: Path) -> dict[str, Any]:
@@ -194,46 +221,78 @@ def one(given: dict[str, Any]) -> None:
     peak.start()
     began, cpu = time.perf_counter(), time.process_time()
     found: dict[str, Any] = {}
-    if what in ("scan", "table"):
-        {"scan": scanned, "table": held}[what](place)
+    if what == "scan":
+        scanned(place)
+    elif what == "table":
+        held(place, **given)
     elif what == "memory":
         found = in_memory(place)
     else:
         found = fitted(place, folder, **given)
     print(json.dumps({**found, "seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu,
-                      "anonymous_bytes": peak.most}))  # fmt: skip
+                      "anonymous_bytes": peak.most, "load": os.getloadavg()[0]}))  # fmt: skip
+
+
+def has_room(rows: int) -> bool:
+    """Whether memory has room for pyarrow's table of so many rows."""
+    free = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
+    return rows * ROW_BYTES < int(free.split()[1]) * 1024
 
 
 def grow(rows: list[int], folder: Path) -> dict[str, Any]:
-    """Beside pyarrow twice: rows that pass by, and a table that is held. Differences tell what one row more costs."""
+    """Beside pyarrow three times: rows that pass by, a table a file, each dropped, and one table that is held.
+
+    Differences tell what one row more costs.
+    """
     found: list[dict[str, Any]] = []
     for count in rows:
         place = made(folder, count)
-        scan, table = measured("scan", place, folder), measured("table", place, folder)
+        ways = {"scan": ("scan", {}), "files": ("table", {"apart": True}), "table": ("table", {"apart": False})}
+        beside = {
+            name: measured(what, place, folder, **how)
+            for name, (what, how) in ways.items()
+            if name != "table" or has_room(count)
+        }
         ours = measured("ours", place, folder, threads=2, actors=0, persons=False, memory=None)
-        last = {"rows": count, "scan_seconds": scan["seconds"], "scan_cpu_seconds": scan["cpu_seconds"],
-                "table_seconds": table["seconds"], "table_bytes": table["anonymous_bytes"], **ours,
-                "times_scan": ours["seconds"] / scan["seconds"], "times_table": ours["seconds"] / table["seconds"],
-                "microseconds_a_row": 1e6 * ours["seconds"] / count}  # fmt: skip
+        last: dict[str, Any] = {"rows": count, **ours, "microseconds_a_row": 1e6 * ours["seconds"] / count}
+        for name, other in beside.items():
+            last |= {f"{name}_seconds": other["seconds"], f"{name}_cpu_seconds": other["cpu_seconds"],
+                     f"{name}_bytes": other["anonymous_bytes"],
+                     f"times_{name}": ours["seconds"] / other["seconds"],
+                     f"cpu_times_{name}": ours["cpu_seconds"] / other["cpu_seconds"]}  # fmt: skip
         if found:
             more = count - found[-1]["rows"]
             last["microseconds_a_further_row"] = 1e6 * (ours["seconds"] - found[-1]["seconds"]) / more
             last["cpu_microseconds_a_further_row"] = 1e6 * (ours["cpu_seconds"] - found[-1]["cpu_seconds"]) / more
         found.append(last)
-        print(f"{count:>11,} rows: {ours['seconds']:.1f} s ({ours['cpu_seconds']:.1f} s of the cores), "
-              f"{last['times_table']:.2f}× pyarrow's table, {last['times_scan']:.2f}× its scan, "
-              f"{ours['anonymous_bytes'] / 1e9:.2f} GB anonymous (the table: {table['anonymous_bytes'] / 1e9:.1f})",
-              flush=True)  # fmt: skip
+        times = ", ".join(f"{last[f'times_{name}']:.2f}× pyarrow's {name}" for name in beside)
+        print(f"{count:>11,} rows: {ours['seconds']:.1f} s ({ours['cpu_seconds']:.1f} s of the cores), {times}, "
+              f"{ours['anonymous_bytes'] / 1e9:.2f} GB anonymous", flush=True)  # fmt: skip
     return {"grow": found}
 
 
-def on_ray(count: int, folder: Path) -> dict[str, Any]:
-    place, found = made(folder, count), {}
-    for name, how in (("two threads", {"threads": 2, "actors": 0}), ("one actor", {"threads": 1, "actors": 1}),
-                      ("two actors", {"threads": 1, "actors": 2})):  # fmt: skip
-        found[name] = measured("ours", place, folder, persons=False, memory=None, **how)
-        print(f"{name}: {found[name]['open_seconds'] + found[name]['fit_seconds']:.1f} s", flush=True)
-    return {"ray": {"rows": count, **found}}
+def on_ray(rows: list[int], folder: Path) -> dict[str, Any]:
+    """The work of actors and threads: open and fit. What starts and ends a cluster is told apart from it."""
+    found: list[dict[str, Any]] = []
+    for count in rows:
+        place, last = made(folder, count), dict[str, Any]()
+        for name, how in (("two threads", {"threads": 2, "actors": 0}), ("one actor", {"threads": 1, "actors": 1}),
+                          ("two actors", {"threads": 1, "actors": 2})):  # fmt: skip
+            last[name] = one_way = measured("ours", place, folder, persons=False, memory=None, **how)
+            start = sum(one_way.get(part, 0.0) for part in ("cluster_seconds", "actors_start_seconds"))
+            print(f"{count:,} rows, {name}: {one_way['work_seconds']:.1f} s (open {one_way['open_seconds']:.1f}, fit "
+                  f"{one_way['fit_seconds']:.1f}); start {start:.1f}, end {one_way['end_seconds']:.1f}",
+                  flush=True)  # fmt: skip
+        work = {name: one_way["work_seconds"] for name, one_way in last.items()}
+        last["two actors over two threads"] = work["two actors"] / work["two threads"]
+        last["one actor over two actors"] = work["one actor"] / work["two actors"]
+        if found:  # what further rows cost, without what every process and every fit costs once
+            more = {name: seconds - found[-1][name]["work_seconds"] for name, seconds in work.items()}
+            last["of further rows, two actors over two threads"] = more["two actors"] / more["two threads"]
+            last["of further rows, one actor over two actors"] = more["one actor"] / more["two actors"]
+        print("; ".join(f"{name}: {value:.2f}" for name, value in last.items() if isinstance(value, float)), flush=True)
+        found.append({"rows": count, **last})
+    return {"ray": found}
 
 
 def by_person(count: int, folder: Path) -> dict[str, Any]:
@@ -249,26 +308,26 @@ def by_person(count: int, folder: Path) -> dict[str, Any]:
 def modelled(known: dict[str, Any]) -> dict[str, Any]:
     """Seconds of 1e10 rows on N nodes of two cores, from terms measured here and by `links`; a link is stated.
 
-    open and fit grow with the rows of a node. A reader hands each piece over to each owner, by way of the driver, which
-    goes on beside reading; records cross a node's link. An answer or a step is a round over all nodes, and its sums
-    are taken in by the driver one after the other.
+    open and fit grow with the rows of a node. The driver hands each piece over to each owner but its reader, beside the
+    reading; records cross a node's link. A question that goes to the rows is a round over all nodes, with the steps
+    since the last, and its sums are taken in by the driver one after the other.
     """
     links = json.loads(LINKS.read_text())
     largest = max(known["grow"], key=lambda entry: entry["rows"])
     a, b = largest["open_seconds"] / largest["rows"], largest["fit_seconds"] / largest["rows"]
-    answers, steps, each = links["answers"], links["steps"], links["round"]["each_actor_seconds"]
+    rounds, each, handed = links["rounds"], links["round"]["each_actor_seconds"], links["handed"]
     out = []
     for nodes in (16, 64, 256):
         rows = MANY / nodes
         slower = max(1 / LINK, 1 / links["across_bytes_per_second"])
+        loads = MANY / min(PIECE_MOST, rows / PIECES_EACH) * (nodes - 1)
         terms = {
             "open": a * rows,
-            "hand-over": MANY / PIECE_ROWS * nodes * each,
+            "hand-over": loads * (handed["load_seconds"] + handed["call_seconds"] / max(1, nodes // TOGETHER)),
             "exchange": links["record_bytes"] * rows * (nodes - 1) / nodes * slower,
             "fit": b * rows,
-            "rounds": sum(count * (links[name]["one_actor_seconds"] + (nodes - 1) * links[name]["each_actor_seconds"])
-                          for name, count in (("round", answers), ("step", steps))),
-            "sums": answers * nodes * links["answer_bytes"] * (1 / links["sums_bytes_per_second"] + 1 / LINK),
+            "rounds": rounds * (links["round"]["one_actor_seconds"] + (nodes - 1) * each),
+            "sums": rounds * nodes * links["answer_bytes"] * (1 / links["sums_bytes_per_second"] + 1 / LINK),
         }  # fmt: skip
         reading = max(terms["open"] + terms["exchange"], terms["hand-over"])
         total = reading + terms["fit"] + terms["rounds"] + terms["sums"]
@@ -289,7 +348,7 @@ def main() -> None:
         return
     rows = [int(count) for count in said.rows]
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    ways = {"grow": lambda: grow(rows, said.folder), "ray": lambda: on_ray(rows[0], said.folder),
+    ways = {"grow": lambda: grow(rows, said.folder), "ray": lambda: on_ray(rows, said.folder),
             "persons": lambda: by_person(rows[0], said.folder), "model": lambda: modelled(known)}  # fmt: skip
     known |= ways[said.what]()
     RESULTS.write_text(json.dumps(known, indent=1) + "\n")

@@ -485,19 +485,23 @@ def log_normal(x: NDArray[Any], covariance: NDArray[Any]) -> float:
 
 
 def smooth(precision: Any, information: Any, kernels: Any) -> NDArray[np.float64]:
-    """Posterior mean under the kernel with the most evidence, from the densities themselves; all precisions above 0.
+    """Posterior mean over all kernels and "no effect", from the densities themselves; all precisions above 0.
 
-    b = Λ⁻¹η is what was seen; evidence of a kernel: log N(b; 0, K + Λ⁻¹) − log N(b; 0, Λ⁻¹).
+    b = Λ⁻¹η is what was seen; evidence of a kernel: log N(b; 0, K + Λ⁻¹) − log N(b; 0, Λ⁻¹), added up over the scores,
+    of which one too many is counted where there are several. "No effect" has a sixth of the prior.
     """
-    noise = np.diag([1 / p for p in precision])
-    seen = np.array([i / p for i, p in zip(information, precision, strict=True)])
-    nothing = log_normal(seen, noise)
-    best, table = 0.0, np.zeros(len(seen))
+    scores, chances, tables = len(precision), [math.log(1 / 6)], [np.zeros(np.shape(precision))]
     for kernel in kernels:
-        evidence = log_normal(seen, kernel + noise) - nothing
-        if evidence > best:
-            best, table = evidence, kernel @ np.linalg.inv(kernel + noise) @ seen
-    return table
+        evidence, table = 0.0, []
+        for own, told in zip(precision, information, strict=True):
+            noise = np.diag([1 / p for p in own])
+            seen = np.array([i / p for i, p in zip(told, own, strict=True)])
+            evidence += log_normal(seen, kernel + noise) - log_normal(seen, noise)
+            table.append(kernel @ np.linalg.inv(kernel + noise) @ seen)
+        chances.append(math.log(5 / 6 / len(kernels)) + evidence * (max(scores - 1, 1) / scores))
+        tables.append(np.array(table))
+    weights = [math.exp(chance - max(chances)) for chance in chances]
+    return np.asarray(sum(w * t for w, t in zip(weights, tables, strict=True)) / sum(weights), np.float64)
 
 
 def agreement(scores: Any, gradients: Any, centre: Any, width: float) -> list[float]:
@@ -516,18 +520,17 @@ def agreement(scores: Any, gradients: Any, centre: Any, width: float) -> list[fl
 
 def by_chance(columns: Any, dispersion: float, rivals: int, gumbel: float, rng: Any) -> float:
     """One draw, one score: columns (precision, noise, hessian, kernels) fitted to variation and noise alone."""
-    agree = square = 0.0
+    agree = 0.0
     for precision, noise, hessian, kernels in columns:
         cells = range(len(hessian))
         tried = [[rng.normal() * math.sqrt(dispersion * h) for h in hessian] for _ in range(rivals)]
         worth = [sum(map(abs, own)) + gumbel * rng.gumbel() for own in tried]
         own = tried[worth.index(max(worth))]
         told = [-precision[c] * own[c] / hessian[c] + math.sqrt(noise[c]) * rng.normal() for c in cells]
-        table = smooth(precision, told, kernels)
+        table = smooth([precision], [told], kernels)[0]
         mean = sum(table[c] * hessian[c] for c in cells) / sum(hessian)
         agree -= sum((table[c] - mean) * own[c] for c in cells)
-        square += sum((table[c] - mean) ** 2 * hessian[c] for c in cells) / sum(hessian)
-    return agree / math.sqrt(square) if square else 0.0
+    return agree
 
 
 def merge_cells(counts: list[float], sigma: float, ordered: bool, hole: bool, most: int, least: float) -> list[int]:

@@ -281,7 +281,7 @@ def parts_of(codes, sizes, columns, pairs, weight):
 @pytest.mark.parametrize("columns", [(), (1,), (1, 0)])
 def test_gradient_sums_are_those_of_the_slow_twin(people, cap, columns, bare):
     codes, label, time, person = random_rows(80, people)
-    sizes, step = [3, 4], np.array([1.5, -2.0, 0.3, 4.0])
+    sizes, step = [3, 4], np.array([1.5, -2.0, 0.3125, 4.0])  # whole steps of log odds
     owners = naive.people(person, cap)
     t = table(codes, label, sizes=sizes, person=person, rows_per_person=cap)
     t.shift((1,), step)
@@ -569,7 +569,7 @@ def test_unlisted_values_over_budget_are_refused_and_resumed_ones_are_not_asked_
 @pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
 def test_choice_scores_are_those_of_the_slow_twin(people, cap, bare):
     codes, label, _, person = random_rows(80, people)
-    step = np.array([1.5, -2.0, 0.3])
+    step = np.array([1.5, -2.0, 0.3125])  # whole steps of log odds
     t = table(codes, label, sizes=[3, 4], person=person, rows_per_person=cap)
     t.shift((0,), step)
     g = [naive.logistic_pair(step[row[0]], y)[0] for row, y in zip(codes, label, strict=True)]

@@ -23,6 +23,7 @@ import distcondense as dc
 from distcondense.api import evaluate_run, read_again
 from distcondense.cli.common import app
 from distcondense.cluster import shards
+from distcondense.cluster.config import Cluster
 from distcondense.data import buckets, files, large
 from distcondense.data.cells import MICRO, public_cells
 from distcondense.data.coding import Coder
@@ -216,6 +217,12 @@ def test_less_memory_means_more_buckets_and_too_little_is_refused() -> None:
         shards.bucket_count(rows, 1000, 2)
 
 
+@pytest.mark.parametrize(("actors", "least"), [(None, 64), (1, 16), (2, 32), (3, 64), (40, 1024), (500, 1024)])
+def test_every_worker_of_a_cluster_has_some_buckets_to_give_away(actors: int | None, least: int) -> None:
+    assert shards.buckets_on(Cluster(actors=actors), 1000, None) == least
+    assert shards.buckets_on(Cluster(actors=actors), 10**12, None) == buckets.BUCKETS_MOST
+
+
 @pytest.mark.parametrize("persons", [False, True])
 def test_a_batch_of_arrow_is_coded_as_the_slow_way_codes_it(persons: bool, frame: pd.DataFrame) -> None:
     cohort = Cohort.from_frame(frame, **how(persons))
@@ -230,6 +237,58 @@ def test_a_batch_of_arrow_is_coded_as_the_slow_way_codes_it(persons: bool, frame
         assert np.array_equal(slow.target["label"], fast.target["label"])
         assert slow.words == fast.words
         assert (slow.who is None) if not persons else np.array_equal(slow.who, fast.who)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint64", "int8", "Int64"])
+def test_persons_by_whole_numbers_are_those_of_the_slow_way(kind: str, frame: pd.DataFrame) -> None:
+    rng = np.random.default_rng(2)
+    numbers = rng.integers(0, 60, len(frame)) - (60 if kind == "int64" else 0)
+    own = frame.assign(who=pd.Series(numbers).astype(kind) + (2**63 if kind == "uint64" else 0))
+    cohort = Cohort.from_frame(own, **how(True))
+    coder = Coder(cohort.schema, cohort.outcome.kind, public_cells(cohort.schema, MICRO), "who")
+    fast = coder.of_batch(pa.RecordBatch.from_pandas(own, preserve_index=False))
+    assert np.array_equal(fast.who, coder.of_cohort(cohort).who)  # type: ignore[arg-type]
+
+
+def test_what_a_coder_remembers_of_a_batch_is_used_for_the_same_values_only(frame: pd.DataFrame) -> None:
+    """Batches with fewer values, other orders of them and one that must be refused, before and after each other."""
+    cohort = Cohort.from_frame(frame, **how(False))
+    coder = Coder(cohort.schema, cohort.outcome.kind, public_cells(cohort.schema, MICRO))
+    first = frame["ward"].dropna().unique()[0]
+    parts = [frame, frame[frame["ward"] == first], frame[frame["died"] == 1], frame.iloc[::-1], frame]
+    for own in parts:
+        slow = coder.of_cohort(Cohort.from_frame(own, **how(False))) if own["died"].nunique() > 1 else None
+        fast = coder.of_batch(pa.RecordBatch.from_pandas(own, preserve_index=False))
+        if slow is not None:
+            assert all(np.array_equal(a, b) for a, b in zip(slow.codes, fast.codes, strict=True))
+            assert np.array_equal(slow.mark, fast.mark)
+            assert slow.words == fast.words
+        assert fast.target["label"].tolist() == own["died"].tolist()
+    with pytest.raises(CohortError):
+        coder.of_batch(pa.RecordBatch.from_pandas(frame.assign(died=frame["died"] + 5), preserve_index=False))
+    again = coder.of_batch(pa.RecordBatch.from_pandas(frame, preserve_index=False))
+    assert np.array_equal(again.mark, fast.mark)
+
+
+def test_pieces_are_joined_where_many_workers_would_keep_the_driver_busy() -> None:
+    def pieces(file: str, many: int) -> list[files.Piece]:
+        return [files.Piece(file, (2 * k, 2 * k + 1), 2**20, 10, k * 2**20) for k in range(many)]
+
+    few = [*pieces("a", 40), *pieces("b", 3)]
+    assert files.fewer(few, 2) == tuple(few)
+    many = [*pieces("a", 4001), *pieces("b", 3), files.Piece("c.csv", (), 5, 5), files.Piece("c.csv", (), 5, 5)]
+    for workers in (16, 64, 256):
+        joined = files.fewer(many, workers)
+        most = min(files.PIECE_MOST, sum(piece.rows for piece in many) // (files.PIECES_EACH * workers))
+        assert all(piece.rows <= most for piece in joined)
+        assert len(joined) < len(many) / (most // 2**20) + 5
+        assert [(piece.file, group) for piece in joined for group in piece.groups] == [
+            (piece.file, group) for piece in many for group in piece.groups
+        ]
+        assert all(piece.first == piece.groups[0] // 2 * 2**20 for piece in joined if piece.groups)
+        for what in ("rows", "bytes"):
+            assert sum(getattr(piece, what) for piece in joined) == sum(getattr(piece, what) for piece in many)
+        assert [piece for piece in joined if not piece.groups] == many[-2:]
 
 
 def test_a_value_exactly_on_a_cut_has_the_cell_that_numpy_says() -> None:

@@ -481,6 +481,57 @@ with connected(Cluster(address=sys.argv[1])) as session:
     assert answer.stdout.startswith(f"Ray cluster joined at {nodes.address}: ")
 
 
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not tell who listens where")
+def test_a_cluster_that_we_start_listens_on_the_loopback_alone(tmp_path):
+    """Every port of every process of it, those of its metrics among them, without the variable the tests set."""
+    code = """
+import json, os, sys
+from pathlib import Path
+del os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"]
+from distcondense import Cluster
+from distcondense.cluster.ray.session import connected
+
+def family():
+    parents = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(place.parent.name)] = int(place.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            pass
+    found = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+def listening():
+    sockets = set()
+    for pid in family():
+        for one in Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                sockets.add(os.readlink(one))
+            except OSError:
+                pass
+    text = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+    lines = [line.split() for line in text.splitlines() if "local_address" not in line]
+    where = [line[1].split(":") for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets]
+    return [(host, int(port, 16)) for host, port in where]
+
+with connected(Cluster(address="local", object_store_memory=80 * 2**20)) as session:
+    import ray
+    ray.get(ray.remote(lambda: 1).remote())
+    metrics, where = {node["MetricsExportPort"] for node in ray.nodes()}, []
+    while not metrics <= {port for _, port in where}:  # until the agent listens there: it starts last
+        where = listening()
+    print(json.dumps(sorted({host for host, _ in where})))
+"""
+    answer = python(tmp_path, code)
+    assert answer.returncode == 0, answer.stderr
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F"}  # 127.0.0.1 in both tables, as the system writes it
+    hosts = set(json.loads(answer.stdout.splitlines()[-1]))
+    assert hosts
+    assert hosts <= loopback
+
+
 @pytest.mark.skipif(cuda.available(), reason="this machine has a GPU")
 def test_an_actor_whose_gpu_cannot_be_used_says_why_at_once(nodes, boosted):
     with pytest.raises(ClusterError, match=r"GPU of .*: must be usable"):

@@ -9,7 +9,8 @@ import pytest
 
 from distcondense.data.persons import mark_numbers, no_marks
 from distcondense.kernels import records as kernels
-from distcondense.outcomes.binary import Logistic
+from distcondense.outcomes.binary import STEP, Logistic
+from distcondense.privacy.contributions import in_steps
 from distcondense.privacy.questions import Histogram, Merge, Shift, Sums
 from distcondense.privacy.rows import TableRows
 from tests import naive
@@ -66,12 +67,12 @@ def test_shifts_that_wait_through_merges_are_those_made_at_once(persons: bool) -
     def same() -> None:
         fresh = TableRows(now, size, {"label": label}, Logistic(), person, 4)
         order = _as_laid_out(person, n)
-        fresh.score[:] = score[order]
+        fresh.score[:] = in_steps(score[order], STEP)
         for question in (Sums((0,)), Histogram((2,), "label"), Sums((0, 1)), Histogram((1, 2), "none")):
             assert np.array_equal(rows.answer(question, LIMIT), fresh.answer(question, LIMIT))
 
     def shift(*columns: int) -> None:
-        table = rng.normal(size=int(np.prod([size[column] for column in columns])))
+        table = np.round(rng.normal(size=int(np.prod([size[column] for column in columns]))) / STEP) * STEP
         rows.apply(Shift(columns, table))
         score[:] += table[np.ravel_multi_index([now[:, column] for column in columns], [size[c] for c in columns])]
 

@@ -59,6 +59,7 @@ class Played:
         self._answers: dict[Hashable, Any] = {}
         self._numbers, self._lives = count(), [0] * size
         self.calls: list[str] = []
+        self.loads = 0  # that were taken from others
 
     def clock(self) -> float:
         self.now += 0.01
@@ -86,7 +87,7 @@ class Played:
     def read(
         self, worker: int, piece: int, wanted: Mapping[int, Sequence[int]], sampled: bool
     ) -> tuple[Hashable, list[Any]]:
-        ticket = self._answer(worker, "read", piece, wanted, self.size, sampled)
+        ticket = self._answer(worker, "read", piece, wanted, self.size, sampled, worker if worker in wanted else -1)
         if self._answers[ticket] is None or isinstance(self._answers[ticket][0], Lost | Failed):
             return ticket, []
         first, *loads = self._answers[ticket][0]
@@ -94,6 +95,7 @@ class Played:
         return ticket, loads
 
     def ask(self, worker: int, what: str, *given: Any) -> Hashable:
+        self.loads += len(given) if what == "take" else 0
         if what == "take" and self.fate.get(len(self.calls)) == "gone":
             ticket = next(self._numbers)
             self.calls.append("take")
@@ -164,15 +166,34 @@ def test_any_number_of_owners_gives_the_integers_of_memory(
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("end", ["die", "hang", "gone"])
-def test_a_worker_that_dies_or_hangs_at_any_call_changes_nothing(
-    end: str, exact: list[Any], frame: pd.DataFrame, tmp_path: Path
+def test_what_a_reader_owns_does_not_travel_and_steps_cost_no_calls(
+    exact: list[Any], frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each kind of call is hit, early and late, alone and several in a row."""
+    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    for size in (1, 2, 3):
+        _, hands = on_crew(exact, table, size, {})
+        assert hands.calls.count("read") == len(table.pieces)
+        assert hands.loads == len(table.pieces) * (size - 1)
+        assert {*hands.calls} <= {"identity", "read", "take", "lay_out", "replay", "counted"}
+    monkeypatch.setattr(row_crew, "TOGETHER", 1)
+    found, hands = on_crew(exact, table, 3, {})
+    assert found == in_memory(exact, Cohort.from_frame(frame, **how(True)), OPTIONS)
+    assert hands.loads == 2 * len(table.pieces)
+    assert hands.calls.count("take") < hands.loads  # several at a time
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("end", ["die", "hang", "gone"])
+@pytest.mark.parametrize("together", [1, 2])
+def test_a_worker_that_dies_or_hangs_at_any_call_changes_nothing(
+    together: int, end: str, exact: list[Any], frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kind of call is hit, early and late, alone and several in a row; loads are taken one or two at a time."""
+    monkeypatch.setattr(row_crew, "TOGETHER", 2 // together)
     table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
     due, calm = on_crew(exact, table, 2, {})
     assert due == in_memory(exact, Cohort.from_frame(frame, **how(True)), OPTIONS)
-    kinds = ("take",) if end == "gone" else ("read", "take", "lay_out", "replay", "counted", "apply")
+    kinds = ("take",) if end == "gone" else ("read", "take", "lay_out", "replay", "counted")
     for kind in kinds:
         places = [number for number, what in enumerate(calm.calls) if what == kind]
         for fate in ({places[-1]: end, places[0]: end},):
@@ -198,11 +219,34 @@ def test_a_slow_owner_is_helped_and_nothing_changes(
     assert len(hands.crew.owned[1]) == 0
     assert sorted(bucket for own in hands.crew.owned for bucket in own) == list(range(8))
     assert hands.now < alone.now / 4
+    assert "apply" in hands.calls  # whoever got buckets made the steps that waited, so that all its shards are alike
     began = hands.calls.index("forget")
     at = {kind: hands.calls.index(kind, began) for kind in ("forget", "read", "take", "lay_out", "replay", "counted")}
     for fate in ({at["forget"]: "die", at["counted"]: "hang"}, {at["read"]: "die", at["take"]: "hang"},
                  {at["lay_out"]: "hang", at["replay"]: "die"}):  # fmt: skip
         assert on_crew(exact, table, 3, fate, slow=slow)[0] == due, fate
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("end", ["die", "hang"])
+def test_a_worker_lost_at_the_steps_that_waited_while_buckets_moved_changes_nothing(
+    end: str, exact: list[Any], frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    """Whoever gets buckets first makes, by `apply`, the steps that its own shards have not made: it is lost there, once
+    and in both of its attempts, and all of its buckets, old and new, are read again."""
+    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    due, slow = in_memory(exact, Cohort.from_frame(frame, **how(True)), OPTIONS), {0: 0.1, 1: 2.0, 2: 0.1}
+    found, calm = on_crew(exact, table, 3, {}, slow=slow)
+    assert found == due
+    at = [number for number, what in enumerate(calm.calls) if what == "apply"]
+    assert len(at) > 1  # both takers
+    for fate in ({at[0]: end}, {at[-1]: end}, dict.fromkeys(at, end)):
+        found, hands = on_crew(exact, table, 3, fate, slow=slow)
+        assert hands.calls[min(fate)] == "apply"
+        assert hands.calls.count("identity") > 3  # somebody was replaced
+        assert len(hands.crew.losses) >= 1
+        assert sorted(bucket for own in hands.crew.owned for bucket in own) == list(range(8))
+        assert found == due, fate
 
 
 def test_owners_of_equal_speed_keep_what_they_have_and_others_get_what_they_earn() -> None:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 
-from distcondense.errors import ClusterError, SettingsError, need
+from distcondense.errors import ClusterError, SettingsError, brief, need
 
 STORE_SHARE = 0.8  # of a node's object store that a step's rows and answers, or the model, may fill
 
@@ -48,7 +48,7 @@ class Cluster:
             (self.hung_after > 0, "hung_after", "must be above 0 seconds"),
         ):
             if not good:
-                raise SettingsError(f"cluster: {name}", rule, found=str(getattr(self, name)), fix="leave it out")
+                raise SettingsError(f"cluster: {name}", rule, found=brief(getattr(self, name)), fix="leave it out")
 
     @property
     def starts_here(self) -> bool:

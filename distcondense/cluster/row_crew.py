@@ -1,11 +1,13 @@
 """Leading a crew of `RowWorker`s that may die, stall or be slow: a large table as shards on many machines.
 
 Knows no Ray: `Hands` is what it leads. Pieces go to whoever is idle, so that a slow reader reads less; loads go from
-reader to owner without passing the driver. An owner that is lost, or does not answer for `hung_after` seconds, is
-replaced: all pieces are read again for its buckets alone, and the public steps are made again. An owner that is slow is
-helped: once others have waited for it as long as reading again takes, buckets are shared out anew, in proportion to
-speed, and whoever gets some reads them and makes their steps (so a run takes at most twice what it would have, had
-anybody known). As sums are exact and coins are people's own, nothing that is answered depends on any of that.
+reader to owner without passing the driver, and what a reader owns itself does not travel. Public steps wait for the
+next question and go with it: they cost no round of their own. An owner that is lost, or does not answer for
+`hung_after` seconds, is replaced: all pieces are read again for its buckets alone, and the public steps are made again.
+An owner that is slow is helped: once others have waited for it as long as reading again takes, buckets are shared out
+anew, in proportion to speed, and whoever gets some reads them and makes their steps (so a run takes at most twice what
+it would have, had anybody known). As sums are exact and coins are people's own, nothing that is answered depends on any
+of that.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ HEARTBEAT = 0.25  # seconds between looks at the clock
 GONE = "what was read is gone with its reader"
 HELP_SECONDS = 5.0  # of waiting for slow owners, below which nothing is moved
 IN_FLIGHT = 2  # pieces for each reader that are read and not yet taken by their owners
+TOGETHER = 8  # workers, of which each takes what one piece holds for it; of n times so many, what n pieces hold, at
+# once: it is the driver who calls, for every piece and owner
 
 
 class Hands(Protocol):
@@ -50,10 +54,11 @@ class _Call:
     worker: int
     what: str
     began: float
-    piece: int = -1
+    piece: int = -1  # of a read
     loads: list[Any] = field(default_factory=list)  # of a read: one for each owner
     owners: Mapping[int, int] = field(default_factory=dict)  # for whom it reads → their lives, when it was asked
     life: int = 0  # of the worker that was asked
+    taken: tuple[int, ...] = ()  # of a take: the pieces
 
 
 class RowCrew:
@@ -79,8 +84,10 @@ class RowCrew:
         self._owned = [list(range(owner, job.buckets, hands.size)) for owner in range(hands.size)]
         self._lacks = [set(own) for own in self._owned]  # buckets that each owner has yet to read
         self._pace, self._open_seconds = Pace(hands.size), 0.0
+        self.start_seconds = 0.0  # until every worker had come
         self._due = [set(range(hands.size)) for _ in pieces]  # of each piece, the owners who have yet to take it
         self._left = [len(pieces)] * hands.size  # of each owner, how many pieces it has yet to take
+        self._waiting: list[dict[int, Any]] = [{} for _ in range(hands.size)]  # of each owner: loads of pieces, for it
         self._laid: set[int] = set()  # owners whose shards stand
         self._seen: set[int] = set()  # pieces whose sample was taken
         self._versions = versions()
@@ -98,6 +105,11 @@ class RowCrew:
     def open(self) -> None:
         """Read the table; every owner then has its shards."""
         began = self._clock()
+        while not all(self._up):
+            self._give_up_if_nobody_comes()
+            for call, value in self._settle():
+                self._took(call, value)
+        self.start_seconds, began = self._clock() - began, self._clock()
         self._restore()
         self._open_seconds = self._clock() - began
         self.say(f"{self._reading.words()}; {self.job.buckets} buckets on {self.hands.size} workers")
@@ -111,42 +123,27 @@ class RowCrew:
             self._restore()
             asked = {call.worker for call in self._calls.values()}
             for owner in sorted(left - asked):
-                self._ask(owner, "counted", question, limit)
+                self._ask(owner, "counted", question, limit, self._steps[self._made[owner] :])
             for call, answer in self._settle():
                 if call.what != "counted":
                     self._took(call, answer)
                     continue
                 left.discard(call.worker)
+                self._made[call.worker] = len(self._steps)
                 took[call.worker] = self._clock() - call.began
                 if answer is not None:
                     yield answer
         self._help(took, calm)
 
     def apply(self, step: Step) -> None:
-        self._restore()
-        self._steps.append(step)  # whoever is replaced from here on makes it with its earlier ones
-        took, calm = dict[int, float](), len(self.losses)
-        while True:
-            self._restore()
-            behind = {owner for owner, made in self._made.items() if made < len(self._steps)}
-            if not behind:
-                break
-            asked = {call.worker for call in self._calls.values()}
-            for owner in sorted(behind - asked):
-                self._ask(owner, "apply", step)
-            for call, value in self._settle():
-                if call.what == "apply":
-                    self._made[call.worker] += 1
-                    took[call.worker] = self._clock() - call.began
-                else:
-                    self._took(call, value)
-        self._help(took, calm)
+        """Made by every owner before its next answer; whoever is replaced meanwhile makes it with its earlier ones."""
+        self._steps.append(step)
 
     def _help(self, took: Mapping[int, float], calm: int) -> None:
         """After a round: buckets of slow owners go to others, where waiting has cost what reading again does.
 
-        Only here, between rounds, may an owner have some of its buckets and lack others: before the next step is made,
-        `_restore` has brought all of them to the same step.
+        Only here, between rounds, may an owner have some of its buckets and lack others: before the next question is
+        asked, `_restore` has brought all of them to the same step.
         """
         if len(self.losses) == calm:
             self._pace.note(self._owned, took)
@@ -173,6 +170,16 @@ class RowCrew:
             self._hand_out()
             for call, value in self._settle():
                 self._took(call, value)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Loads to their owners: some at a time, the last ones when nobody reads."""
+        some, reading = max(1, self.hands.size // TOGETHER), any(call.what == "read" for call in self._calls.values())
+        for owner, waiting in enumerate(self._waiting):
+            if len(waiting) >= (some if reading else 1):
+                ticket = self.hands.ask(owner, "take", *waiting.values())
+                self._calls[ticket] = _Call(owner, "take", self._clock(), taken=tuple(waiting), life=self._life[owner])
+                waiting.clear()
 
     def _hand_out(self) -> None:
         if not all(self._up):  # what is read now would be read again for whoever is missing, and it is needed
@@ -182,7 +189,8 @@ class RowCrew:
         if not idle:
             return
         reading = {call.piece for call in self._calls.values() if call.what == "read"}
-        taking = {(call.worker, call.piece) for call in self._calls.values() if call.what == "take"}
+        taking = {(call.worker, piece) for call in self._calls.values() for piece in call.taken}
+        taking |= {(owner, piece) for owner, waiting in enumerate(self._waiting) for piece in waiting}
         room = IN_FLIGHT * self.hands.size**2 - len(taking) - len(reading)
         waiting = ((piece, [owner for owner in sorted(due) if (owner, piece) not in taking])
                    for piece, due in enumerate(self._due) if due and piece not in reading)  # fmt: skip
@@ -205,6 +213,8 @@ class RowCrew:
             due.add(owner)
 
     def _lay_out(self, worker: int) -> None:
+        if worker in self._made:  # it has shards already, which must not be behind those that come
+            self._ask(worker, "apply", self._steps[self._made[worker] :])
         for bucket in sorted(self._lacks[worker]):
             self._ask(worker, "lay_out", bucket)
         self._ask(worker, "replay", list(self._steps))
@@ -222,17 +232,22 @@ class RowCrew:
                     "bytes_read": float(self._reading.done["bytes"]), "seconds_left": self._reading.left,
                 })  # fmt: skip
             for owner, life in call.owners.items():  # who was replaced meanwhile may lack more than was read for it
-                if owner in self._due[call.piece] and self._up[owner] and self._life[owner] == life:
-                    ticket = self.hands.ask(owner, "take", call.loads[owner])
-                    self._calls[ticket] = _Call(owner, "take", self._clock(), call.piece, life=self._life[owner])
+                if owner == call.worker:
+                    self._has_taken(owner, call.piece)
+                elif owner in self._due[call.piece] and self._up[owner] and self._life[owner] == life:
+                    self._waiting[owner][call.piece] = call.loads[owner]
         elif call.what == "take":
-            self._due[call.piece].remove(call.worker)  # twice would count rows twice: an error, never an answer
-            self._left[call.worker] -= 1
+            for piece in call.taken:
+                self._has_taken(call.worker, piece)
         elif call.what == "replay":
             self._laid.add(call.worker)
             self._lacks[call.worker].clear()
             self._made[call.worker] = len(self._steps)
             self.meter({"shards": float(len(self._laid))})
+
+    def _has_taken(self, owner: int, piece: int) -> None:
+        self._due[piece].remove(owner)  # twice would count rows twice: an error, never an answer
+        self._left[owner] -= 1
 
     # ---- calls and losses
 
@@ -285,6 +300,7 @@ class RowCrew:
         self._made.pop(worker, None)
         self._calls = {ticket: call for ticket, call in self._calls.items() if call.worker != worker}
         self._lacks[worker] = set(self._owned[worker])
+        self._waiting[worker].clear()
         self._all_due(worker)
         self.losses.append(lost.cause)
         self.meter({"restarts": float(len(self.losses))})

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.cluster.shards import SCRATCH, check_room, scratch_folder
@@ -26,7 +25,7 @@ from distcondense.data.large import LargeTable
 from distcondense.data.persons import Coins
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.questions import Question, Step
-from distcondense.privacy.rows import Counted, TableRows
+from distcondense.privacy.rows import Counted, TableRows, score_kind
 from distcondense.privacy.shards import ShardedRows, ThreadShards
 
 
@@ -50,12 +49,12 @@ class Load:
     """What one piece holds for one owner: records by bucket, and texts of unlisted values by hash."""
 
     layout: Layout
-    records: dict[int, NDArray[Any]]
+    records: dict[int, list[NDArray[Any]]]
     words: dict[int, dict[int, str]]
 
     @property
     def nbytes(self) -> int:
-        return sum(part.nbytes for part in self.records.values())
+        return sum(part.nbytes for parts in self.records.values() for part in parts)
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,13 @@ class RowWorker:
     def identity(self) -> Identity:
         return Identity(socket.gethostname(), os.getpid(), "", versions())
 
-    def read(self, number: int, wanted: Mapping[int, Sequence[int]], of: int, sampled: bool) -> tuple[Any, ...]:
-        """A piece, parted: what the driver hears, then a `Load` of the buckets that each owner wants (None: none)."""
+    def read(
+        self, number: int, wanted: Mapping[int, Sequence[int]], of: int, sampled: bool, own: int = -1
+    ) -> tuple[Any, ...]:
+        """A piece, parted: what the driver hears, then a `Load` of the buckets that each owner wants (None: none).
+
+        What the reader wants itself, as number `own`, it takes at once, and it does not travel.
+        """
         table, piece, rows = self.job.table, self.job.table.pieces[number], 0
         parts: dict[int, list[NDArray[Any]]] = {bucket: [] for own in wanted.values() for bucket in own}
         words: dict[int, dict[int, str]] = {}
@@ -101,20 +105,26 @@ class RowWorker:
             rows += len(coded)
         loads: list[Load | None] = [None] * of
         for owner, buckets in wanted.items() if layout is not None else ():
-            own = {bucket: _together(parts[bucket]) for bucket in buckets if parts[bucket]}
-            loads[owner] = Load(layout, own, words)  # type: ignore[arg-type]
+            there = {bucket: parts[bucket] for bucket in buckets if parts[bucket]}
+            loads[owner] = Load(layout, there, words)  # type: ignore[arg-type]
+        if own >= 0:
+            self.take(loads[own])
+            loads[own] = None
         return (Read(rows, piece.bytes, sample), *loads)
 
-    def take(self, load: Load | None) -> None:
-        """Keep a load on disk."""
-        if load is None:
-            return
+    def take(self, *loads: Load | None) -> None:
+        """Keep loads on disk."""
+        for load in loads:
+            if load is not None:
+                self._take(load)
+
+    def _take(self, load: Load) -> None:
         if self._buckets is None:
             self._folder = self._folder or scratch_folder(self.job.scratch, self.job.name)
             check_room(self._folder, self.job.table.rows * len(self.owned) // self.job.buckets, load.layout)
             self._buckets = Buckets(self._folder, load.layout, self.job.buckets)
-        for bucket, records in load.records.items():
-            self._buckets.append(bucket, records)
+        for bucket, parts in load.records.items():
+            self._buckets.append(bucket, *parts)
         self._buckets.know(load.words)
 
     def lay_out(self, bucket: int) -> None:
@@ -122,9 +132,10 @@ class RowWorker:
         job = self.job
         if self._buckets is None:  # nothing came
             return
-        shard = self._buckets.shard(bucket, job.coins, job.most, job.objective.scores)
+        objective = job.objective
+        shard = self._buckets.shard(bucket, job.coins, job.most, objective.scores, score_kind(objective))
         sizes = [one.size for one in job.cells]
-        self._shards[bucket] = TableRows.of(shard.kept, shard.score, sizes, job.objective, job.most)
+        self._shards[bucket] = TableRows.of(shard.kept, shard.score, sizes, objective, job.most)
 
     def replay(self, steps: Sequence[Step]) -> None:
         """All public steps so far, on shards that are new; from then on they answer with the others."""
@@ -149,23 +160,22 @@ class RowWorker:
         self._rows.shards = ThreadShards(list(self._shards.values()), self.job.threads)
         self._stepped = set(self._shards)
 
-    def counted(self, question: Question, limit: float) -> Counted | None:
+    def counted(self, question: Question, limit: float, steps: Sequence[Step] = ()) -> Counted | None:
+        """The sums, once the steps are made that came after the last question."""
+        self.apply(steps)
         assert self._rows is not None
         return self._rows.counted(question, limit) if self._shards else None
 
-    def apply(self, step: Step) -> None:
+    def apply(self, steps: Sequence[Step]) -> None:
         assert self._rows is not None
-        self._rows.apply(step)
+        for step in steps:
+            self._rows.apply(step)
 
     def close(self) -> None:
         self._shards.clear()
         self._rows = self._buckets = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _together(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def sweep(name: str, scratch: str | None) -> None:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
@@ -22,14 +22,16 @@ from threading import Lock
 from typing import Any
 
 from distcondense.cluster.config import Cluster
-from distcondense.data.buckets import BUCKET_ROWS, Buckets, Layout, Shard, buckets_for
+from distcondense.data.buckets import BUCKET_ROWS, BUCKETS_MOST, Buckets, Layout, buckets_for
 from distcondense.data.cells import Cells
+from distcondense.data.coding import Coded
 from distcondense.data.files import Piece
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import Coins
+from distcondense.data.straight import Straight, scores_of
 from distcondense.errors import CohortError, RunFolderError, SettingsError
 from distcondense.privacy.contributions import Objective
-from distcondense.privacy.rows import ROWS_ALL_MAX, TableRows
+from distcondense.privacy.rows import ROWS_ALL_MAX, Kept, TableRows, score_kind
 from distcondense.privacy.shards import ShardedRows, ThreadShards
 
 Say = Callable[[str], None]
@@ -37,6 +39,9 @@ SCRATCH = "distcondense-rows-"
 SAY_SECONDS = 10.0  # between two lines of progress
 ROW_BYTES = 900  # of memory for each row of a bucket that is laid out: its records, their order, and copies of both
 LEAST_MEMORY = 256 * 2**20
+MARKS_EACH = 2  # buckets of records whose rows share one of marks, which are a fraction of a record
+SCORES_HELD = 2**30  # bytes of scores in memory, where nobody says how much it may be
+BUCKETS_EACH = 16  # for each worker, at least: so many that a slow one can give some away
 
 
 @dataclass
@@ -135,6 +140,12 @@ def bucket_count(rows: int, memory: int | None, threads: int) -> int:
     return buckets_for(rows * max(1, BUCKET_ROWS // fits))
 
 
+def buckets_on(config: Cluster, rows: int, memory: int | None) -> int:
+    """The same on a cluster, where every worker owns some; how many workers a cluster has is not known beforehand."""
+    least = 1 << (BUCKETS_EACH * (config.actors or 4) - 1).bit_length()
+    return min(BUCKETS_MOST, max(least, bucket_count(rows, memory, config.threads)))
+
+
 def opened(
     table: LargeTable, cells: tuple[Cells, ...], objective: Objective, coins: Coins, most: int, place: Path, *,
     threads: int = 1, memory: int | None = None, say: Say = lambda line: None,
@@ -142,39 +153,52 @@ def opened(
     """Read a table once; its rows as the gate takes them, and its sample."""
     if table.rows > ROWS_ALL_MAX:
         raise SettingsError("table", f"must have at most {ROWS_ALL_MAX} rows", found=f"{table.rows}")
-    coder, parts = table.coder(cells), list[Any]()
+    coder, parts, lock = table.coder(cells), list[Any](), Lock()
     reading = Reading(table.rows, table.bytes, len(table.pieces), say)
-    count, lock = bucket_count(table.rows, memory, threads), Lock()
-    buckets: list[Buckets] = []
+    stores: list[Buckets | Straight] = []
+
+    def store(coded: Coded) -> Buckets | Straight:
+        with lock:
+            if not stores:  # the first batch tells what an outcome is made of
+                layout = Layout.of(cells, coded.target, coded.who is not None)
+                check_room(place, table.rows, layout)
+                stores.append(_store(layout, coins, table.rows, place, memory, threads))
+            return stores[0]
 
     def take(piece: Piece) -> None:
         for batch in table.read(piece, coder):
             coded = batch.coded
-            with lock:
-                if not buckets:  # the first batch tells what an outcome is made of
-                    layout = Layout.of(cells, coded.target, coded.who is not None)
-                    check_room(place, table.rows, layout)
-                    buckets.append(Buckets(place, layout, count))
-            buckets[0].add(coded)
+            store(coded).add(coded)
             flags = table.sampled(batch, coins, table.rate)
             if flags.any():
                 parts.append(batch.some(flags))
             reading.add(rows=len(coded), bytes_=int(piece.bytes * len(coded) / max(piece.rows, 1)))
         reading.add(pieces=1)
 
-    each(take, table.pieces, threads)
-    if not buckets:
-        raise CohortError("table", "must have at least one row", found="files without rows", fix="check the export")
-    records = buckets[0]
-    table.read_rows = int(records.rows.sum())
-    table.take_sample(parts)
-    say(f"{reading.words()}; laying {records.count} buckets out")
-    made: list[Shard] = each(
-        lambda number: records.shard(number, coins, most, objective.scores), range(records.count), threads
-    )
+    with ExitStack() as ends:
+        ends.callback(lambda: [one.close() for one in stores])
+        each(take, table.pieces, threads)
+        if not stores:
+            raise CohortError("table", "must have at least one row", found="files without rows", fix="check the export")
+        table.read_rows = stores[0].all_rows
+        table.take_sample(parts)
+        say(f"{reading.words()}; laying {table.read_rows:,} rows out")
+        kept: list[Kept] = stores[0].laid_out(coins, most, lambda call, items: each(call, items, threads))
+    allowed = SCORES_HELD if memory is None else memory - LEAST_MEMORY // 2
+    scores = scores_of([one.rows for one in kept], objective.scores, score_kind(objective), place, allowed)
     sizes = [one.size for one in cells]
-    shards = [TableRows.of(one.kept, one.score, sizes, objective, most) for one in made]
+    shards = [TableRows.of(own, score, sizes, objective, most) for own, score in zip(kept, scores, strict=True)]
     return ShardedRows(ThreadShards(shards, threads), sizes, objective, most)
+
+
+def _store(
+    layout: Layout, coins: Coins, rows: int, place: Path, memory: int | None, threads: int
+) -> Buckets | Straight:
+    """Rows are brought together where there are persons, or values without a list, whose numbers a bucket gives."""
+    count = bucket_count(rows, memory, threads)
+    if layout.by_person or layout.unlisted:
+        return Buckets(place, layout, count)
+    return Straight(place, layout, coins, max(1, count // MARKS_EACH), max(1, min(rows, BUCKET_ROWS)))
 
 
 @contextmanager
@@ -187,7 +211,7 @@ def opened_on(
     from distcondense.cluster.row_worker import Job
 
     job = Job(
-        table, cells, objective, coins, most, max(64, bucket_count(table.rows, memory, config.threads)), token_hex(8),
+        table, cells, objective, coins, most, buckets_on(config, table.rows, memory), token_hex(8),
         None if scratch_ is None else str(scratch_), config.threads,
     )  # fmt: skip
     with crew_on(config, job, say) as crew:

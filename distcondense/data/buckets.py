@@ -12,7 +12,7 @@ mapped; its pages belong to the file and can be dropped by the system at any tim
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,9 +30,12 @@ from distcondense.errors import RunFolderError
 from distcondense.kernels import records as kernels
 from distcondense.privacy.rows import Kept
 
+Each = Callable[[Callable[[int], Any], Iterable[int]], list[Any]]  # calls for each, some at a time, in order
+
 BUCKET_ROWS = 2**19  # about so many rows in a bucket
 BUCKETS_MOST = 1024  # files that are open at once
 CHUNK_ROWS = 2**20  # of one bucket that are in memory at once
+SCORES = np.dtype(np.float64)
 
 
 def buckets_for(rows: int) -> int:
@@ -106,7 +109,7 @@ class Layout:
     def parted(self, coded: Coded, buckets: int) -> list[NDArray[Any]]:
         """Records of each bucket."""
         home = coded.mark[:, 0] if coded.who is None else coded.who[:, 0]
-        number = ((home >> np.uint64(64 - 10)) & np.uint64(buckets - 1)).astype(np.int64)
+        number = ((home >> np.uint64(kernels.TOP)) & np.uint64(buckets - 1)).astype(np.int64)
         ends = np.cumsum(np.bincount(number, minlength=buckets))
         place = np.empty(len(coded), np.int64)
         kernels.places_of(number, np.append(0, ends[:-1]), place)
@@ -165,11 +168,17 @@ class Buckets:
         for column, texts in words.items():
             self.words.setdefault(column, {}).update(texts)
 
-    def append(self, number: int, records: NDArray[Any]) -> None:
-        if len(records):
-            with self._locks[number], _room(self.folder), open(self._path(number), "ab") as file:
-                file.write(records.tobytes())
-                self.rows[number] += len(records)
+    def append(self, number: int, *parts: NDArray[Any]) -> None:
+        rows = sum(map(len, parts))
+        if rows:
+            with self._locks[number], full_disk(self.folder):
+                file = os.open(self._path(number), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+                try:
+                    for part in parts:
+                        _append(file, part.view(np.uint8).data)
+                finally:
+                    os.close(file)
+                self.rows[number] += rows
 
     def _path(self, number: int) -> Path:
         return self.folder / f"records-{number:04d}"
@@ -180,13 +189,24 @@ class Buckets:
                 while len(chunk := np.fromfile(file, self.layout.record, CHUNK_ROWS)):
                     yield chunk
 
-    def shard(self, number: int, coins: Coins, most: int, scores: int) -> Shard:
-        """The bucket's rows that count, laid out in a file of their own; its records go."""
+    def shard(self, number: int, coins: Coins, most: int, scores: int, kind: np.dtype[Any] = SCORES) -> Shard:
+        """The bucket's rows that count, laid out in a file of their own, with scores of that kind; its records go."""
         parts = self._of_people(number, coins, most) if self.layout.by_person else self._of_rows(number, coins)
-        kept = Shard.write(self._shard(number), self.layout, parts, scores, self.words)
+        kept = Shard.write(self._shard(number), self.layout, parts, scores, kind, self.words)
         if self.rows[number]:
             os.unlink(self._path(number))
         return kept
+
+    def laid_out(self, coins: Coins, most: int, each: Each) -> list[Kept]:
+        """All buckets; scores are somebody else's."""
+        return each(lambda number: self.shard(number, coins, most, 0).kept, range(self.count))
+
+    @property
+    def all_rows(self) -> int:
+        return int(self.rows.sum())
+
+    def close(self) -> None:
+        """Nothing is open between two calls."""
 
     def forget(self, number: int) -> None:
         """Nothing of a bucket that was laid out is left; its rows may come again."""
@@ -215,6 +235,20 @@ class Buckets:
             kept = _first_rows(np.concatenate([kept, chunk]) if len(kept) else chunk, most)
         alone = _alone(_pair(kept, "who"))
         return [Part(kept, np.concatenate([np.flatnonzero(alone), np.flatnonzero(~alone)]))]
+
+
+def _append(file: int, left: memoryview) -> None:
+    """All of it, without a copy."""
+    while len(left):
+        left = left[os.write(file, left) :]
+
+
+def write_all(file: int, values: NDArray[Any], at: int) -> None:
+    """The same at a place of the file."""
+    left = values.reshape(-1).view(np.uint8).data
+    while len(left):
+        done = os.pwrite(file, left, at)
+        left, at = left[done:], at + done
 
 
 @dataclass(frozen=True, repr=False)
@@ -251,12 +285,13 @@ class Shard:
     """Rows that count, in a mapped file."""
 
     kept: Kept
-    score: NDArray[np.float64]
+    score: NDArray[Any]
 
     @classmethod
     def write(
-        cls, path: Path, layout: Layout, parts: Sequence[Part], scores: int, words: Mapping[int, Mapping[int, str]]
-    ) -> Shard:
+        cls, path: Path, layout: Layout, parts: Sequence[Part], scores: int, kind: np.dtype[Any],
+        words: Mapping[int, Mapping[int, str]],
+    ) -> Shard:  # fmt: skip
         rows = sum(len(part.which) for part in parts)
         labels: dict[int, Sequence[str]] = {}
         texts: dict[str, NDArray[Any]] = {}
@@ -265,7 +300,7 @@ class Shard:
                 [part.records[f"c{k}"][part.which] for part in parts], words.get(k, {})
             )
         blocks = [block.without(texts) for block in layout.blocks]
-        kinds = [*(block.kind for block in blocks), *(codes.dtype for codes in texts.values()), np.dtype("<f8")]
+        kinds = [*(block.kind for block in blocks), *(codes.dtype for codes in texts.values()), kind]
         arrays = _mapped(path, kinds, [*(len(block.names) for block in blocks), *(1 for _ in texts), scores], rows)
         found = {name: array[0] for name, array in zip(texts, arrays[len(blocks) :], strict=False)}
         for block, array in zip(blocks, arrays, strict=False):
@@ -304,7 +339,7 @@ def _mapped(path: Path, kinds: Sequence[np.dtype[Any]], deep: Sequence[int], row
         size += -(-kind.itemsize * own * rows // 64) * 64
     if not rows:
         return [np.zeros((own, 0), kind) for kind, own in zip(kinds, deep, strict=True)]
-    with _room(path.parent), open(path, "w+b") as file:
+    with full_disk(path.parent), open(path, "w+b") as file:
         os.posix_fallocate(file.fileno(), 0, size)
         whole = np.memmap(file, np.uint8, "r+", shape=(size,))
     return [
@@ -312,7 +347,7 @@ def _mapped(path: Path, kinds: Sequence[np.dtype[Any]], deep: Sequence[int], row
     ]
 
 
-class _room:
+class full_disk:
     """Says in words that a disk is full."""
 
     def __init__(self, folder: Path) -> None:

@@ -30,7 +30,7 @@ from distcondense.errors import CohortError
 from distcondense.kernels import cells as kernels
 from distcondense.kernels import marks as hashing
 
-FEW = 1000  # values of an outcome that are read once each
+FEW = 1000  # values of a column that are read once each, and remembered for the next batch
 STEPS = 4  # for each cut, of a number's range, by which its cell is looked up
 LISTED = 2**14  # whole numbers in a range, of each of which the cell is looked up at once
 WHOLE = ("int32", "int64")  # of Arrow, that a kernel is compiled for
@@ -72,6 +72,23 @@ class Coder:
             for column in self.schema.columns
             if is_plain(column)
         }
+
+    @cached_property
+    def _last(self) -> dict[str, tuple[Any, Any]]:
+        """By column: the values that were read last, and what became of them; most batches hold the same."""
+        return {}
+
+    def _once(self, name: str, values: Any, read: Callable[[Any], Any]) -> Any:
+        """What `read` makes of an array of distinct values, in a frame of one column."""
+        import pyarrow as pa
+
+        key = (str(values.type), values.to_pylist()) if len(values) <= FEW else None
+        held = self._last.get(name)
+        if key is not None and held is not None and held[0] == key:
+            return held[1]
+        made = read(as_frame(pa.table({name: values})))
+        self._last[name] = (key, made)
+        return made
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -122,11 +139,20 @@ class Coder:
                               else problems[0])  # fmt: skip
         target = self._outcome(batch)
         mark_outcome(mark, target)
-        who = None
-        if self.person_id is not None:
-            person, texts = identifiers_of(as_frame(batch.select([self.person_id]))[self.person_id], self.person_id)
-            who = digests(texts)[person]
-        return Coded(codes, target, mark, who, words)
+        return Coded(codes, target, mark, self._who(batch), words)
+
+    def _who(self, batch: Any) -> Marks | None:
+        """(n, 2) digests of the persons' identifiers."""
+        import pyarrow as pa
+
+        if self.person_id is None:
+            return None
+        values = batch.column(self.person_id)
+        if pa.types.is_integer(values.type) and not values.null_count:  # nothing about them can be refused
+            person, numbers = pd.factorize(values.to_numpy())
+            return digests(map(str, numbers.tolist()))[person]
+        person, texts = identifiers_of(as_frame(batch.select([self.person_id]))[self.person_id], self.person_id)
+        return digests(texts)[person]
 
     def _outcome(self, batch: Any) -> Mapping[str, NDArray[Any]]:
         """As the kind reads it; of one column of few values, each of them once."""
@@ -139,9 +165,9 @@ class Coder:
             index = packed.indices.to_numpy(zero_copy_only=False).astype(np.int64)
             there = np.bincount(index, minlength=len(packed.dictionary)) > 0
             if len(there) <= FEW and there.all():
-                own = as_frame(pa.table({names[0]: packed.dictionary}))
                 with suppress(CohortError):  # said below, with the rows
-                    return {name: array[index] for name, array in self.kind.read(own).arrays.items()}
+                    own = self._once(names[0], packed.dictionary, lambda frame: self.kind.read(frame).arrays)
+                    return {name: array[index] for name, array in own.items()}
         arrays: Mapping[str, NDArray[Any]] = self.kind.read(as_frame(batch.select(names))).arrays
         return arrays
 
@@ -184,9 +210,9 @@ class Coder:
         used = np.flatnonzero(there[:-1])
         if holes and column.missing == "refuse":
             return None
-        own = as_frame(pa.table({column.name: packed.dictionary.take(pa.array(used))}))
+        own = packed.dictionary if len(used) == len(packed.dictionary) else packed.dictionary.take(pa.array(used))
         try:
-            checked = check_features(own, Schema((column,)))[column.name]
+            checked = self._once(column.name, own, lambda frame: check_features(frame, Schema((column,)))[column.name])
         except CohortError:
             return None
         number = np.zeros(len(there), np.int64)  # of each value among those used; the last: a hole

@@ -22,7 +22,7 @@ from distcondense.data.missing import SYMBOLS, TEXT_CODES, Hint, far_codes, text
 from distcondense.data.names import Names
 from distcondense.data.ours import refuse_ours
 from distcondense.data.schema import MAX_WHOLE, MOST_NUMBER, Column, Label, Schema, plain_value
-from distcondense.data.tables import number_in
+from distcondense.data.tables import number_in, refuse_signals
 from distcondense.data.values import DATE, Values, type_of
 from distcondense.errors import SchemaError
 
@@ -78,6 +78,7 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
     refuse_ours(frame.columns)
     names = list(map(str, frame.columns if names is None else names))
     places = Names(list(frame.columns), ())  # whether its first line is a header nobody has said
+    refuse_signals(frame, places.said)
     columns, found, comments, dates = list[Column](), list[Hint](), dict[str, str](), list[str]()
     if nameless := [name for name in names if not name.strip()]:
         raise SchemaError(

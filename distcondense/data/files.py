@@ -19,8 +19,11 @@ from distcondense.data.features import some_names
 from distcondense.data.tables import PATIENCE, answered, at_store, is_csv, is_uri, table_name
 from distcondense.errors import CohortError, os_errors, refuse_os
 
-BATCH_ROWS = 2**17  # read at a time
+BATCH_ROWS = 2**16  # read at a time: with their marks about what the caches of a core hold
 PIECE_ROWS = 2**20  # of a file, that one worker reads at a time
+PIECE_MOST = 2**22  # the same where there are many workers: what each piece holds for each of them is handed over
+PIECES_EACH = 8  # pieces for each worker, at least: so many that a slow one reads less than the others
+HANDED = 2**12  # calls of which nobody takes notice
 CSV_BYTES = 2**25  # of a CSV, read at a time
 PARQUET = (".parquet", ".pq")
 ARROW = (".feather", ".arrow")
@@ -166,6 +169,23 @@ def pieces_of(
             first_row += rows
             groups, rows = [], 0
     return pieces, schema.names
+
+
+def fewer(pieces: Sequence[Piece], workers: int) -> tuple[Piece, ...]:
+    """Neighbouring pieces of a file together, where the driver would be kept busy: it hands every piece over to every
+    worker, by a call each. A reader then has so much more in memory."""
+    if len(pieces) * workers <= HANDED:
+        return tuple(pieces)
+    most = min(PIECE_MOST, sum(piece.rows for piece in pieces) // (PIECES_EACH * workers))
+    found: list[Piece] = []
+    for piece in pieces:
+        last = found[-1] if found else None
+        if last and piece.groups and last.file == piece.file and last.rows + piece.rows <= most:
+            both = (last.groups + piece.groups, last.rows + piece.rows, last.bytes + piece.bytes)
+            found[-1] = Piece(piece.file, *both, last.first)
+        else:
+            found.append(piece)
+    return tuple(found)
 
 
 def _kind_of(kind: Any) -> str:

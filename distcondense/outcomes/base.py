@@ -281,6 +281,24 @@ def pooled(marginals: Sequence[Floats], shares: Floats) -> list[Floats]:
     return out
 
 
+Look = tuple[Floats, Floats, Floats, Floats]  # precision, information, its variance by noise, hessian: (S, cells) each
+
+
+def looked(apart: Floats, slope: Floats, own: Floats, varies: Floats, table: Floats, part: float = 1.0) -> Look:
+    """Newton's step of sums (S, cells) that are seen `apart` from what `table` leads to expect.
+
+    `slope` is by how much these grow with the table, `own` the variance of their noise, `varies` that of patients.
+    """
+    variance = own + varies
+    told_by = slope * slope / variance
+    return told_by, told_by * table + part * slope / variance * apart, told_by * own / variance, slope
+
+
+def present(held: Floats, noise: Floats) -> Floats:
+    """(cells,) rows of all groups, at least a standard deviation of their noise: a noisy zero is not believed."""
+    return np.maximum(held.sum(0), np.sqrt(len(held) * noise))
+
+
 class Judge(Protocol):
     """How well students of a candidate set follow the private model over a pool of rows."""
 
@@ -325,10 +343,13 @@ class PrivateSide(ABC):
         """Variance of a row's gradient over its hessian: what a sum varies by without any noise."""
         return 1.0
 
-    def first_look(self, held: Floats, noise: Floats, shares: Floats) -> tuple[Floats, Floats, Floats] | None:
-        """What the histograms already say about the tables: precision, information and its noise, (S, cells) each.
+    def first_look(
+        self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]
+    ) -> Look | None:
+        """Newton's step from `table` (S, cells) on the histograms alone, which were asked anyway; None: no step.
 
-        `held` (groups, cells) are noisy numbers of rows, `noise` (cells,) their variances.
+        `held` (groups, cells) are noisy numbers of rows, `noise` (cells,) their variances. What a column says alone is
+        where rounds begin: with a class that is naive Bayes, and on a small table most of what can be known.
         """
         return None
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from distcondense.arrays import Codes, Floats, Index, Labels, Matrix, Numbers
 from distcondense.data.ours import RISK
@@ -20,7 +22,7 @@ from distcondense.data.schema import Column, Label, Schema, plain_value
 from distcondense.data.tables import read_cell
 from distcondense.data.values import TRUTH, Values, labels_of, plain_number, refuse_absent, refuse_mixture, type_of
 from distcondense.errors import CohortError, SettingsError
-from distcondense.kernels import elementwise
+from distcondense.kernels import cells, elementwise
 from distcondense.models.base import BlackBox, Model, Rows
 from distcondense.models.learners import Learner, Lesson, boosted, taught
 from distcondense.outcomes.base import (
@@ -30,10 +32,13 @@ from distcondense.outcomes.base import (
     Kind,
     Labelled,
     Learned,
+    Look,
     PrivateSide,
     Rule,
     as_written,
     label_codes,
+    looked,
+    present,
     restoring,
 )
 from distcondense.outcomes.measures import (
@@ -51,7 +56,7 @@ from distcondense.outcomes.measures import (
 )
 from distcondense.outcomes.panel import SEED, classifiers, standardised, takes_soft
 from distcondense.outcomes.recipes import Recipe, Released, of_two_classes
-from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
+from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Steps, Target
 
 RARE = 0.2  # class weights are used where the rarer class is below this share ("where needed")
 COUNT_SHARE = 0.01  # of μ², for the class counts before anything else
@@ -348,6 +353,10 @@ def _named(value: Label, positive: Label) -> bool:
 # -- the private method -----------------------------------------------------------------------------------------------
 
 
+STEP = 2.0**-10  # of log odds: far below what any noise lets one tell
+_NO_WAY = (np.zeros(0, np.uint8), np.zeros(0, np.int32))  # scores stay where they are
+
+
 @dataclass(frozen=True)
 class Logistic:
     """g = p − y and h = p(1 − p), p = σ(F). `target`: label, 1 for yes; anything else is no.
@@ -360,6 +369,7 @@ class Logistic:
     hessian_weight: float = 3.3
     scores: int = 1
     ready: bool = True
+    step: float = STEP
 
     def __post_init__(self) -> None:
         if not 0 < self.hessian_weight <= 3.3:
@@ -388,8 +398,38 @@ class Logistic:
         elementwise.logistic(score, target["label"], SCORE_MAX, self.hessian_weight, g, h)
         return g, h
 
+    def add(
+        self, cell: Codes, score: Steps, target: Target, factor: float, total: Index,
+        way: tuple[Codes, Steps] | None = None,
+    ) -> None:  # fmt: skip
+        code, table = _NO_WAY if way is None else way
+        if target["label"].dtype == np.bool_:
+            elementwise.looked_up_sums(code, table, cell, score, target["label"], _entries(self, factor), total)
+            return
+        score += table[code] if way is not None else 0  # a kind that builds on this one has shares: no two labels
+        for own, value in zip(total, self.contributions(score.astype(np.float64) * self.step, target), strict=True):
+            cells.add(cell, value, factor, own)
+
     def continues(self, earlier: Objective) -> bool:
         return type(self) is type(earlier)
+
+
+@lru_cache(maxsize=8)
+def _entries(objective: Logistic, factor: float) -> NDArray[np.int64]:
+    """(2, scores, 2): trunc(g·factor) and trunc(h·factor) by label, at every step of the log odds that counts."""
+    most = int(SCORE_MAX / objective.step)
+    score = np.arange(-most, most + 1, dtype=np.float64) * objective.step
+    found = np.empty((2, len(score), 2), np.int64)
+    for label in (0, 1):
+        both = objective.contributions(score, {"label": np.full(len(score), label == 1)})
+        found[label] = np.stack([np.trunc(value * factor) for value in both], axis=1)
+    found.flags.writeable = False
+    return found
+
+
+def _stepped(values: Any) -> Any:
+    """Rounded to steps, as scores are."""
+    return np.rint(np.asarray(values) / STEP) * STEP
 
 
 @dataclass(frozen=True)
@@ -408,21 +448,30 @@ class LogOdds(PrivateSide):
     def begin(self, ask: Ask) -> Mapping[str, Any]:
         counted = Counted(ask.counts("label", "count"), ask.noise("count"))
         negative, positive = np.maximum(counted.rows, 1.0)
-        start = logit(float(np.clip(positive / (negative + positive), 1e-4, 1 - 1e-4)))
+        start = float(_stepped(logit(float(np.clip(positive / (negative + positive), 1e-4, 1 - 1e-4)))))
         ask.shift(start)
         return {"started": start, "counted": counted}
 
     def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> float:
-        return logit(float(shares[1]))
+        return float(_stepped(logit(float(shares[1]))))
+
+    def settled(self, table: Floats) -> Floats:
+        return np.asarray(_stepped(table), np.float64)
 
     def newton(self, G: Floats, H: Floats) -> Floats:
         return np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
+
+    def first_look(self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]) -> Look:
+        p, rows = 1 / (1 + np.exp(-(logit(float(shares[1])) + table))), present(held, noise)
+        slope = p * (1 - p) * rows
+        own = noise * (p**2 + (1 - p) ** 2)  # of (1 − p) cases less p controls
+        return looked((1 - p) * held[1] - p * held[0], slope, own, slope, table)
 
     def fewest(self, shares: Floats) -> float:
         return float(min(shares[1], 1 - shares[1]))
 
     def expected(self, margin: Floats, learned: Learned) -> Floats:
-        return np.asarray(1 / (1 + np.exp(-margin)), np.float64)
+        return np.asarray(1 / (1 + np.exp(-np.clip(margin, -elementwise.RANGE, elementwise.RANGE))), np.float64)
 
     def predict(self, margin: Floats, learned: Learned) -> Any:
         return as_written(self.kind.labels, (self.expected(margin, learned) >= 0.5).astype(int)).to_numpy(object)

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
 
-from distcondense.arrays import Codes, Floats
+from distcondense.arrays import Codes, Floats, Index
 
 FINITE = 1e100  # of public numbers, so that no product of two overflows: a warning would depend on a patient
 SCORE_MAX = 30.0  # scores are clipped to ±30 before any exponential
+FARTHEST = 2**20  # steps of one shift
+
+Steps = NDArray[np.int32]  # scores in whole steps (OnGrid)
 
 Target = Mapping[str, NDArray]  # type: ignore[type-arg]  # what the gate holds of each row's outcome, by name, (n,) each
 
@@ -77,6 +81,34 @@ class Objective(Protocol):
     def continues(self, earlier: Objective) -> bool:
         """Whether this may take the place of `earlier` as a public step: same kind, same grid."""
         ...
+
+
+@runtime_checkable
+class OnGrid(Protocol):
+    """An objective with one score that is always a whole number of steps, so that what a row adds can be looked up.
+
+    Shifts are rounded to the step, for every row alike; not every objective is one.
+    """
+
+    @property
+    def step(self) -> float:
+        """A power of two, so that a score in steps and as a float are the same number."""
+        ...
+
+    def add(
+        self, cell: Codes, score: Steps, target: Target, factor: float, total: Index,
+        way: tuple[Codes, Steps] | None = None,
+    ) -> None:  # fmt: skip
+        """(scales, cells) total += Σ trunc(contribution·factor) in each cell, of the bits that `contributions` has.
+
+        `score` (n,) in steps. `way`: (codes, table) of a shift that they make before, score += table[code].
+        """
+        ...
+
+
+def in_steps(values: Floats, step: float) -> Steps:
+    """Each as so many steps; longer than FARTHEST nobody goes at once, so that sums of thousands stay whole numbers."""
+    return np.clip(np.rint(values / step), -FARTHEST, FARTHEST).astype(np.int32)
 
 
 class PublicMap(Protocol):

@@ -312,7 +312,9 @@ class PrivateTable:
         if not among or any(len(pair) != 2 for pair in among) or [table.shape for table in tables] != shapes:
             raise SettingsError("expected", "must hold a table of cells for each pair", found=f"{len(tables)} tables")
         starts = (0.0,) * len(among) if ahead is None else tuple(float(start) for start in ahead)
-        if not all(bool(np.all(table >= 0)) and table.sum() <= ROWS_ALL_MAX for table in tables):
+        flat = np.concatenate([table.ravel() for table in tables])
+        first = np.cumsum([0, *(table.size for table in tables[:-1])])
+        if not (np.all(flat >= 0) and np.all(np.add.reduceat(flat, first) <= ROWS_ALL_MAX)):
             raise SettingsError("expected", f"must be 0 or more and add up to {ROWS_ALL_MAX} rows at most")
         if len(starts) != len(among) or not all(0 <= start <= ROWS_ALL_MAX for start in starts):
             raise SettingsError("ahead", f"must hold {len(among)} numbers from 0 to {ROWS_ALL_MAX}")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from distcondense.arrays import Codes, Floats, Index
 from distcondense.kernels import cells as kernels
-from distcondense.privacy.contributions import FINITE, Objective, PublicMap, Target
+from distcondense.privacy.contributions import FINITE, Objective, OnGrid, PublicMap, Target, in_steps
 from distcondense.privacy.questions import (
     Adopt,
     Aim,
@@ -44,12 +44,14 @@ from distcondense.privacy.questions import (
 
 MARGIN = 1 - 2.0**-30  # on every factor that bounds a norm: far over the error of float64, far under any noise
 MU_MAX = 8.0  # one answer at μ = 8 protects nobody (ε over 60); the bound keeps integer sums inside 64 bits
-CHUNK = 2**15  # rows taken at a time: fits the cache
+CHUNK = 2**15  # rows taken at a time, with a few numbers of each: fits the cache
+LONG = 2**20  # where a kernel writes nothing down for a row but its score: calls cost more than the cache saves
 ROWS_SHARD_MAX = 2**27  # of one shard; times GRID·MU_MAX it is 2⁶²: its integer sums cannot overflow
 ROWS_ALL_MAX = 2**40  # of all shards together, whose sums have no such bound (shards.py: Tally)
 ROWS_MAX = 2**16  # of one person: their float64 sums of integers are exact too, of up to 32 scores
 VALUES = 2**21  # of a map, computed at a time
 NARROW = 2**8  # cells that one byte numbers
+JOINT = 2**12  # cells of three columns that are counted together: their tally fits the nearest cache
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,8 @@ class Exact(ABC):
                 return self.choice_scores(question, limit)
             case Related():
                 return self.pair_scores(question, limit)
+            case Histogram(columns, "none", ()) if (known := self.pair_known(columns, limit)) is not None:
+                return known
             case _:
                 return self.counted(question, limit).values
 
@@ -177,12 +181,21 @@ class Exact(ABC):
             ends = np.cumsum([self.count(pair) for pair in new])
             for pair, block in zip(new, np.split(total, ends[:-1]), strict=True):
                 self._pairs[pair, limit] = block
-        scores = []
-        for pair, table, start in zip(question.pairs, question.expected, question.ahead, strict=True):
-            public = np.trunc(table.ravel() * limit)
-            public = public.astype(np.int64) if public.max(initial=0) < 2**62 else _whole(int(one) for one in public)
-            scores.append(_length(self._pairs[pair, limit] - public) + math.trunc(start * limit))
-        return _whole(scores)
+        held = np.concatenate([self._pairs[pair, limit] for pair in question.pairs])
+        public = np.trunc(np.concatenate([table.ravel() for table in question.expected]) * limit)
+        public = public.astype(np.int64) if public.max(initial=0) < 2**62 else _whole(int(one) for one in public)
+        ends = np.cumsum([table.size for table in question.expected])
+        lengths = _lengths_of(held - public, ends)
+        return _whole(own + math.trunc(start * limit) for own, start in zip(lengths, question.ahead, strict=True))
+
+    def pair_known(self, columns: tuple[int, ...], limit: float) -> NDArray[Any] | None:
+        """A pair's histogram, where its rows were counted for a choice and every row is a person: no need to ask."""
+        for (pair, at), held in self._pairs.items():
+            if pair == columns and self.most == 1:
+                rows, unit = held // math.floor(at * MARGIN), math.floor(limit * MARGIN)
+                small = int(rows.max(initial=0)) * unit < 2**62
+                return (rows.astype(np.int64) if small else rows.astype(object)) * unit
+        return None
 
 
 class TableRows(Exact):
@@ -209,23 +222,25 @@ class TableRows(Exact):
         `order` (n,): which of a person's rows come first, where more than are read; table order if not said.
         """
         kept = kept_rows(codes, sizes, target, person, rows_per_person, unlisted, order)
-        score = np.zeros(kept.rows if objective.scores == 1 else (kept.rows, objective.scores))
+        score = np.zeros(kept.rows if objective.scores == 1 else (kept.rows, objective.scores), score_kind(objective))
         self._take(kept, score, sizes, objective, 1 if person is None else rows_per_person, hold=True)
 
     @classmethod
     def of(
-        cls, kept: Kept, score: Floats, sizes: Sequence[int], objective: Objective, most: int, *, hold: bool = False
-    ) -> TableRows:
-        """Rows that are laid out already, e.g. in mapped files; `score` (zeros) is theirs to write to."""
+        cls, kept: Kept, score: NDArray[Any], sizes: Sequence[int], objective: Objective, most: int, *,
+        hold: bool = False,
+    ) -> TableRows:  # fmt: skip
+        """Rows that are laid out already, e.g. in mapped files; `score`: zeros of `score_kind`, theirs to write to."""
         rows = cls.__new__(cls)
         rows._take(kept, score, sizes, objective, most, hold=hold)
         return rows
 
     def _take(
-        self, kept: Kept, score: Floats, sizes: Sequence[int], objective: Objective, most: int, *, hold: bool
+        self, kept: Kept, score: NDArray[Any], sizes: Sequence[int], objective: Objective, most: int, *, hold: bool
     ) -> None:
         Exact.__init__(self, sizes, objective, most)
         self.kept, self.score, self._hold = kept, score, hold
+        self._step = objective.step if isinstance(objective, OnGrid) else None  # of scores, whatever is aimed at later
         self.single = int(kept.begin[0])
         self._moves: list[_Move] = []  # that scores have not made yet
         self._to: list[NDArray[np.int32]] = []
@@ -239,8 +254,10 @@ class TableRows(Exact):
     def _applied(self, step: Step) -> None:
         match step:
             case Shift(columns, table):
-                given = np.ascontiguousarray(table.T).reshape(-1, self.objective.scores)
-                self._moves.append(_Move(self._places(columns), given))
+                given: NDArray[Any] = np.ascontiguousarray(table.T).reshape(-1, self.objective.scores)
+                if self._step is not None:
+                    given = in_steps(given, self._step)
+                self._moves.append(_Move.of(self._places(columns), given))
             case Merge(column, merge):
                 self._to[column] = np.asarray(merge, np.int32)[self._to[column]]
                 self._narrow(column)
@@ -260,11 +277,10 @@ class TableRows(Exact):
             return
         if self._moves:  # they may lie by the codes that go
             for part in _chunks(0, self.kept.rows):
-                self.moved(part)
+                self._shifted(part)
             self._all_moved()
         narrow = codes.view(np.uint8)[: self.kept.rows]
-        for part in _chunks(0, self.kept.rows):  # upwards: what is written over was read
-            narrow[part] = self._to[column][codes[part]]
+        kernels.look_up(codes, self._to[column], narrow)  # upwards: what is written over was read
         self.kept.codes[column] = narrow
         self._to[column] = np.arange(size, dtype=np.int32)
 
@@ -286,12 +302,17 @@ class TableRows(Exact):
             return {name: values[part] for name, values in self._target.items()}
         return self.objective.prepare({name: values[part] for name, values in self.kept.target.items()})
 
-    def moved(self, part: slice) -> Floats:
-        """Their scores; whoever has asked for those of all rows, each once, says `_all_moved`."""
+    def _shifted(self, part: slice) -> NDArray[Any]:
+        """Their scores as they are kept; whoever has asked for those of all rows, each once, says `_all_moved`."""
         score = self.score[part]
         for move in self._moves:
             move.make(part, score.reshape(len(score), -1))
         return score
+
+    def moved(self, part: slice) -> Floats:
+        """Their scores."""
+        score = self._shifted(part)
+        return score if self._step is None else score * self._step
 
     def _all_moved(self) -> None:
         self._moves.clear()
@@ -342,7 +363,7 @@ class TableRows(Exact):
     def _numbers(self, places: _Places, group: Callable[[slice], Codes | None], groups: int, limit: float) -> Index:
         """Rows in each (group, cell), in units of the limit, a person's cells scaled down to norm 1."""
         unit, given = math.floor(limit * MARGIN), np.zeros((groups, places.given_cells), np.int64)
-        for part in _chunks(0, self.single):
+        for part in _chunks(0, self.single, LONG):
             kernels.count(places.given(part), _or_first(group(part)), given)
         total = places.merged(given) * unit
         for part, begin in self._people():
@@ -376,20 +397,34 @@ class TableRows(Exact):
         unit = math.floor(limit * MARGIN)
         columns = sorted({column for pair in pairs for column in pair})
         place = {column: k for k, column in enumerate(columns)}
-        first, second = (np.array([place[pair[side]] for pair in pairs], np.int64) for side in (0, 1))
-        ends = np.cumsum([self.count(pair) for pair in pairs])
-        sizes, starts = np.array([self.sizes[column] for column in columns]), np.concatenate([[0], ends[:-1]])
-        total = np.zeros(ends[-1], np.int64)
-        for part, begin in (*((part, None) for part in _chunks(0, self.single)), *self._people()):
-            rows = part.stop - part.start
-            small = np.empty((len(columns), rows), np.uint8 if sizes.max() <= NARROW else np.int32)
-            for column, out in zip(columns, small, strict=True):
-                kernels.look_up(self.kept.codes[column][part], self._to[column], out)
-            weight = np.full(rows, unit, np.int64)
-            if begin is not None:
-                weight //= np.repeat(np.diff(begin), np.diff(begin))
-            kernels.add_pairs(small, weight, first, second, sizes, starts, total)
+        own = [(place[i], place[j]) for i, j in pairs]
+        sizes = np.array([*(self.sizes[column] for column in columns), 1], np.int64)  # and one that has one cell
+        joined = in_threes(own, sizes.tolist())
+        among = np.array([three for three, _ in joined], np.int64).reshape(-1, 3)
+        begins = np.append(0, np.cumsum(np.prod(sizes[among], axis=1)))
+        rows = np.zeros(begins[-1], np.int64)
+        for part in _chunks(0, self.single):
+            kernels.count_threes(self._small(columns, part), among, sizes, begins, rows)
+        blocks: list[Any] = [None] * len(pairs)
+        for (three, told), begin, end in zip(joined, begins[:-1], begins[1:], strict=True):
+            cells = rows[begin:end].reshape(sizes[list(three)])
+            for number, axes in told:
+                blocks[number] = cells.sum(3 - sum(axes)) if axes[0] < axes[1] else cells.sum(3 - sum(axes)).T
+        total: Index = np.concatenate([block.ravel() for block in blocks]) * unit
+        first, second = np.array(own, np.int64).reshape(-1, 2).T.copy()
+        starts = np.append(0, np.cumsum([self.count(pair) for pair in pairs])[:-1])
+        for part, begin in self._people():
+            weight = unit // np.repeat(np.diff(begin), np.diff(begin))
+            kernels.add_pairs(self._small(columns, part), weight, first, second, sizes, starts, total)
         return total
+
+    def _small(self, columns: Sequence[int], part: slice) -> NDArray[Any]:
+        """(columns + 1, rows) cells in one byte each, if all of them fit; the last column has one cell."""
+        few = max(self.sizes[column] for column in columns) <= NARROW
+        small = np.zeros((len(columns) + 1, part.stop - part.start), np.uint8 if few else np.int32)
+        for column, out in zip(columns, small, strict=False):
+            kernels.look_up(self.kept.codes[column][part], self._to[column], out)
+        return small
 
     def mapped(self, map_: PublicMap, limit: float) -> Index:
         """Σ over people of clip(Σ rows clip(map(row))), so many people at a time that memory is bounded."""
@@ -420,10 +455,17 @@ class TableRows(Exact):
         def values(part: slice) -> Sequence[Floats]:
             return known.values(self.target(part), self.moved(part)) if known else self.contributions(part)
 
-        for part in _chunks(0, self.single):
-            cell = places.given(part)
-            for own, value in zip(given, values(part), strict=True):
-                kernels.add(cell, value, factor, own)
+        if known is None and isinstance(self.objective, OnGrid) and self.objective.step == self._step:
+            last = self._moves.pop() if self._moves and self._moves[-1].alone else None  # made on the way
+            for part in _chunks(0, self.single, LONG):
+                way = None if last is None else (last.places.given(part), last.table[:, 0])
+                self.objective.add(places.given(part), self._shifted(part), self.target(part), factor, given, way)
+            self._moves += [] if last is None else [last]  # for rows of people with several
+        else:
+            for part in _chunks(0, self.single):
+                cell = places.given(part)
+                for own, value in zip(given, values(part), strict=True):
+                    kernels.add(cell, value, factor, own)
         total = places.merged(given)
         for part, begin in self._people():
             several = np.stack([np.trunc(value * factor) for value in values(part)])
@@ -500,12 +542,21 @@ class _Move:
     """A shift of scores as it was meant when it was said; later steps may lay columns out anew."""
 
     places: _Places
-    table: Floats  # (cells, S)
+    table: NDArray[Any]  # (given cells, S), of the type that scores have
 
-    def make(self, part: slice, scores: Floats) -> None:
+    @classmethod
+    def of(cls, places: _Places, table: NDArray[Any]) -> _Move:
+        """Of a (cells, S) table."""
+        return cls(places, table[places.to[0]] if len(places.to) == 1 else table)
+
+    @property
+    def alone(self) -> bool:
+        """Of one column of one byte, and one score: a kernel may make it with whatever it does next."""
+        return len(self.places.codes) == 1 and self.places.codes[0].itemsize == 1 and self.table.shape[1] == 1
+
+    def make(self, part: slice, scores: NDArray[Any]) -> None:
         """(n, S) scores of these rows."""
-        table = self.table[self.places.to[0]] if len(self.places.to) == 1 else self.table
-        kernels.move(self.places.given(part), table, scores)
+        kernels.move(self.places.given(part), self.table, scores)
 
 
 @dataclass(frozen=True, repr=False)
@@ -520,6 +571,11 @@ class Kept:
     @property
     def rows(self) -> int:
         return int(self.begin[-1])
+
+
+def score_kind(objective: Objective) -> np.dtype[Any]:
+    """How scores are kept: as floats, or in steps."""
+    return np.dtype(np.int32 if isinstance(objective, OnGrid) else np.float64)
 
 
 def kept_rows(
@@ -575,10 +631,43 @@ def _lengths(vectors: Floats) -> Floats:
 
 def _length(values: NDArray[Any]) -> int:
     """Σ |value|, in Python's integers: no sum of them is too large."""
+    return _lengths_of(values, np.array([len(values)]))[0]
+
+
+def _lengths_of(values: NDArray[Any], ends: Index) -> list[int]:
+    """The same of each block; blocks have cells, and stand one behind the other."""
+    size, starts = np.abs(values), np.append(0, ends[:-1])
     if values.dtype == object:
-        return sum(map(abs, values))
-    size = np.abs(values)
-    return (int(np.sum(size >> 32)) << 32) + int(np.sum(size & (2**32 - 1)))
+        return [sum(size[start:end]) for start, end in zip(starts, ends, strict=True)]
+    high, low = np.add.reduceat(size >> 32, starts), np.add.reduceat(size & (2**32 - 1), starts)
+    return [(int(one) << 32) + int(other) for one, other in zip(high, low, strict=True)]
+
+
+def in_threes(
+    pairs: Sequence[tuple[int, int]], sizes: Sequence[int]
+) -> list[tuple[tuple[int, int, int], list[tuple[int, tuple[int, int]]]]]:
+    """Columns three by three, until every pair is among three of them, and which pairs each three tells of: (number of
+    the pair, its axes). The joint cells of three columns cost what those of two do, and tell of three pairs; where they
+    would be too many, the third is the last column, which has one cell.
+    """
+    left: dict[frozenset[int], list[int]] = {}
+    for number, pair in enumerate(pairs):
+        left.setdefault(frozenset(pair), []).append(number)
+    columns, last = sorted({column for pair in pairs for column in pair}), len(sizes) - 1
+    found = []
+    while left:
+        i, j = sorted(next(iter(left)))
+        fits = [k for k in columns if k not in (i, j) and sizes[i] * sizes[j] * sizes[k] <= JOINT]
+        new = [frozenset((i, k)) in left and frozenset((j, k)) in left for k in fits]
+        half = [frozenset((i, k)) in left or frozenset((j, k)) in left for k in fits]
+        third = next((k for whole in (new, half) for k, good in zip(fits, whole, strict=True) if good), last)
+        three = (i, j, third)
+        told = []
+        for a, b in ((0, 1), (0, 2), (1, 2)):
+            for number in left.pop(frozenset((three[a], three[b])), ()):
+                told.append((number, (a, b) if pairs[number] == (three[a], three[b]) else (b, a)))
+        found.append((three, told))
+    return found
 
 
 def _whole(values: Any) -> NDArray[Any]:

@@ -16,6 +16,7 @@ import json
 import math
 import os
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,11 @@ class StepAccountant:
 def calibrate(*, epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
     """The smallest σ_base whose lowest rung keeps `steps` steps within ε as published, rounded to the safe side."""
     check_budget(epsilon=epsilon, delta=delta)
+    return _calibrated(epsilon, delta, sampling_rate, steps)
 
+
+@lru_cache(maxsize=64)
+def _calibrated(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
     def event(multiplier: float) -> Any:
         gaussian = dp_accounting.GaussianDpEvent(multiplier)
         return dp_accounting.SelfComposedDpEvent(dp_accounting.PoissonSampledDpEvent(sampling_rate, gaussian), steps)

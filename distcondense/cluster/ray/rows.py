@@ -20,6 +20,7 @@ from distcondense.cluster.ray.session import Session, connected, load_ray
 from distcondense.cluster.row_crew import GONE, RowCrew
 from distcondense.cluster.row_worker import Job, RowWorker, sweep
 from distcondense.cluster.worker import Identity
+from distcondense.data.files import fewer
 from distcondense.errors import ClusterError, UserError
 
 
@@ -41,8 +42,10 @@ class RowActor(RowWorker):
             return Failed(ClusterError(f"worker on {socket.gethostname()}", f"must be able to {what}",
                                        found=type(error).__name__, fix="look at its log (ray logs actor)"))  # fmt: skip
 
-    def parted(self, number: int, wanted: Mapping[int, Sequence[int]], of: int, sampled: bool) -> tuple[Any, ...]:
-        found = self.call("read", number, wanted, of, sampled)
+    def parted(
+        self, number: int, wanted: Mapping[int, Sequence[int]], of: int, sampled: bool, own: int
+    ) -> tuple[Any, ...]:
+        found = self.call("read", number, wanted, of, sampled, own)
         return found if isinstance(found, tuple) else (found, *[None] * of)
 
 
@@ -52,12 +55,14 @@ class RayHands:
     def __init__(self, session: Session, config: Cluster, job: Job) -> None:
         self._ray, self.config = load_ray(), config
         self.size = config.actors or session.places("actor", config.num_cpus)
+        job.table.pieces = fewer(job.table.pieces, self.size)  # before anybody is told of them by number
         self._job = job
         self._packed = self._ray.put(job)
         self._remote = self._ray.remote(RowActor)
         self._actors: list[Any] = [None] * self.size
         self._who: list[Identity | None] = [None] * self.size
         self._named: dict[Any, int] = {}
+        self._lost = False  # somebody may have left files behind
 
     def launch(self, worker: int, owned: Sequence[int]) -> Any:
         actor = self._remote.options(
@@ -71,9 +76,8 @@ class RayHands:
     def read(
         self, worker: int, piece: int, wanted: Mapping[int, Sequence[int]], sampled: bool
     ) -> tuple[Any, list[Any]]:
-        first, *loads = (
-            self._actors[worker].parted.options(num_returns=self.size + 1).remote(piece, wanted, self.size, sampled)
-        )
+        asked = self._actors[worker].parted.options(num_returns=self.size + 1)
+        first, *loads = asked.remote(piece, wanted, self.size, sampled, worker if worker in wanted else -1)
         return first, loads
 
     def ask(self, worker: int, what: str, *given: Any) -> Any:
@@ -107,6 +111,7 @@ class RayHands:
 
     def drop(self, worker: int) -> None:
         """End an actor, also one whose process is stopped and hears nothing."""
+        self._lost = True
         actor, who = self._actors[worker], self._who[worker]
         self._actors[worker] = self._who[worker] = None
         if actor is not None:
@@ -115,12 +120,17 @@ class RayHands:
             end_process(who)
 
     def close(self) -> None:
-        for worker, actor in enumerate(self._actors):
-            if actor is not None:
-                with suppress(Exception):
-                    self._ray.get(actor.call.remote("close"), timeout=10)
+        lost = self._lost or None in self._actors
+        closing = [None if actor is None else actor.call.remote("close") for actor in self._actors]
+        for worker, ticket in enumerate(closing):
+            if ticket is not None:
+                try:
+                    lost |= self._ray.get(ticket, timeout=10) is not None
+                except Exception:
+                    lost = True
                 self.drop(worker)
-        on_every_node(sweep, self._job.name, self._job.scratch)
+        if lost:  # whoever closes takes its files with it; a process just for looking takes seconds
+            on_every_node(sweep, self._job.name, self._job.scratch)
 
 
 def on_every_node(function: Callable[..., Any], *given: Any) -> None:
