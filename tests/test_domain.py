@@ -177,6 +177,18 @@ def test_nobody_is_drawn_far_from_everybody() -> None:
     assert not out_of_reach(np.zeros(100), 5.0, cells).any()
 
 
+def test_rows_are_drawn_wherever_noise_may_hide_many_of_them() -> None:
+    cells = replace(micro(number(0, 16)), cuts=np.arange(1.0, 16))
+    counts = np.zeros(16)
+    counts[8], counts[15] = 500.0, 700.0  # a spike in the middle that stands out alone, but not with eight cells before
+    counts[:8] = -20.0
+    assert not out_of_reach(counts, 60.0, cells)[2:].any()
+    counts[:] = 50.0
+    counts[10] = 900.0  # one cell stands out: the others hold half of all rows
+    assert not out_of_reach(counts, 60.0, cells).any()
+    assert out_of_reach(np.where(counts > 100, 900.0, 0.0), 1.0, cells)[[*range(9), *range(12, 16)]].all()
+
+
 def test_what_the_noise_is_made_of_is_not_taken_for_bounds() -> None:
     column = Column("x", "continuous", domain="private", decimals=2)
     for seed in range(30):

@@ -22,11 +22,11 @@ from distcondense.data.schema import Column, Schema
 from distcondense.kernels.exchange import exchange_rows
 from distcondense.methods.private import joint, placement, teaching
 from distcondense.methods.private.joint import Joint
-from distcondense.methods.private.placement import Encoder, Placed, place, population, within
+from distcondense.methods.private.placement import Encoder, Holes, Placed, place, population, within
 from distcondense.methods.private.teaching import Panel
 from distcondense.models.additive import AdditiveModel
 from distcondense.outcomes import panel as students
-from distcondense.outcomes.base import Kind, Labelled, Learned, PrivateSide
+from distcondense.outcomes.base import Kind, Labelled, Learned, PrivateSide, as_the_population
 from distcondense.outcomes.binary import Binary, by_chance
 from distcondense.outcomes.continuous import Continuous
 from distcondense.outcomes.measures import expected_auroc
@@ -136,8 +136,12 @@ def random_panel(rng: np.random.Generator, c: int, r: int, widths: list[int]) ->
     )  # fmt: skip
 
 
+WIDTHS = st.lists(st.integers(1, 2), min_size=1, max_size=3)
+WIDTHS = WIDTHS.filter(lambda widths: sum(widths) > 1)  # truths of one column have a layout, and a kernel, of their own
+
+
 @settings(max_examples=12)
-@given(seed=st.integers(0, 2**32), m=st.integers(1, 6), widths=st.lists(st.integers(1, 2), min_size=1, max_size=3))
+@given(seed=st.integers(0, 2**32), m=st.integers(1, 6), widths=WIDTHS)
 def test_exchanged_rows_are_those_that_the_slow_twin_exchanges(seed: int, m: int, widths: list[int]) -> None:
     rng = np.random.default_rng(seed)
     c, r = m + 5, 7
@@ -554,6 +558,50 @@ def test_of_large_sets_fewer_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(seen) == tried
 
 
+@EVERY_KIND
+def test_a_larger_set_is_made_of_parts_that_are_chosen_each_by_itself(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "STEPS_AT", 20)
+    sizes: list[int] = []
+    improved = Panel.improved
+
+    def counted(panel: Panel, start: Index, *given_: Any) -> Any:
+        sizes.append(len(start))
+        return improved(panel, start, *given_)
+
+    monkeypatch.setattr(Panel, "improved", counted)
+    groups = len(SHARES[name])
+    once = placed_of(learned(name=name), 30, name=name)
+    assert len(once.codes) == 30 * groups == sum(sizes) / 2  # of two sets one is kept
+    assert len(sizes) == 2 * placement.number_of_parts(30 * groups)
+    assert max(sizes) < 40
+    if name in ("binary", "multiclass"):
+        assert set(np.bincount(once.labelled.outcome["label"])) == {30}
+    assert same(once, placed_of(learned(name=name), 30, name=name, threads=3))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=60), st.integers(1, 8),
+    st.integers(1, 50), st.integers(0, 9),
+)  # fmt: skip
+def test_candidates_are_dealt_out_once_and_every_part_has_what_it_is_to_take(
+    drawn: list[tuple[int, int]], parts: int, rows: int, seed: int
+) -> None:
+    stratum, which = (np.array(one) for one in zip(*drawn, strict=True))
+    quotas = as_the_population(stratum, rows)
+    dealt = placement.dealt(stratum, quotas, Holes(which, np.full(16, 1 / 16)), parts, np.random.default_rng(seed))
+    assert len(dealt) <= parts
+    seen = np.concatenate([here for here, _ in dealt])
+    assert len(set(seen.tolist())) == len(seen)
+    for value, count in quotas.items():
+        assert sum(own.get(value, 0) for _, own in dealt) == count
+    for here, own in dealt:
+        assert set(own) <= set(stratum[here].tolist())
+        assert all(count > 0 for count in own.values())
+        assert abs(len(here) - len(stratum) / parts) < 1
+
+
 @CLASSES
 def test_students_of_better_rows_are_judged_better(name: str) -> None:
     """Rows that say nothing (all alike) against rows that span the columns."""
@@ -724,7 +772,7 @@ ALLOWED = {  # modules that hold no rows, and of others the names that hold none
     "distcondense.kernels.exchange": None,
     "distcondense.methods.private.plan": {"PAIRED"},
     "distcondense.methods.private.teaching": None,
-    "distcondense.outcomes.base": {"Judge", "Labelled", "Learned", "PrivateSide"},
+    "distcondense.outcomes.base": {"Judge", "Labelled", "Learned", "PrivateSide", "shared"},
 }
 
 

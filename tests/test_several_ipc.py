@@ -450,7 +450,7 @@ def test_ipcs_that_one_read_serves_are_one_cell_of_a_study(study: Study, tmp_pat
     assert "-ipc5+9-" in study.cells[0].name
     (tmp_path / "study.toml").write_text(STUDY.replace("[9, 5]", "[5, 9]"), encoding="utf-8")
     again = Study.from_toml(tmp_path / "study.toml")  # another order is the same cell: nobody is read again for it
-    assert again.cells[0].identity() == study.cells[0].identity()
+    assert again.cells[0].identity == study.cells[0].identity
     (tmp_path / "study.toml").write_text(STUDY.replace("[9, 5]", f"{list(range(1, 40))}"), encoding="utf-8")
     assert "-39-ipcs-" in Study.from_toml(tmp_path / "study.toml").cells[0].name
 

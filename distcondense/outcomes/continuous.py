@@ -28,7 +28,19 @@ from distcondense.errors import CohortError, SchemaError
 from distcondense.models.additive import AdditiveModel
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner, Lesson, boosted, sklearn_model, taught
-from distcondense.outcomes.base import Ask, Judge, Kind, Labelled, Learned, PrivateSide, Rule, as_the_population
+from distcondense.outcomes.base import (
+    Ask,
+    Judge,
+    Kind,
+    Labelled,
+    Learned,
+    Look,
+    PrivateSide,
+    Rule,
+    as_the_population,
+    looked,
+    present,
+)
 from distcondense.outcomes.binary import by_chance, refuse_horizon
 from distcondense.outcomes.measures import Measured, error
 from distcondense.outcomes.panel import SEED, regressors, standardised, takes_soft
@@ -40,6 +52,7 @@ OUTCOME_SHARE = 0.03  # of μ², for the outcome's histogram
 SPREAD_SHARE = 0.02  # of μ², for the residual spread after each of the rounds together
 ROUNDS = 3
 STRATA = 5
+GRID = 10_000  # values by which the mean of a stratum is known
 CLIP = 2.5  # residuals are clipped to so many spreads
 GRADIENT_WEIGHT = 0.9  # of the residual in a row's norm; the rest counts rows
 LEAST_SPREAD = 0.1  # of the outcome's own: less is not believed
@@ -290,14 +303,23 @@ class Expectation(PrivateSide):
         middle, width = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
         centre = float(share @ middle)
         unit = float(np.sqrt(max(share @ ((middle - centre) ** 2 + width**2 / 12), (width.min() / 2) ** 2)))
-        ask.aim(replace(objective, centre=centre, unit=unit, cuts=_cuts(edges, share)))
-        return {"centre": centre, "unit": unit, "spread": 1.0, "rows": max(float(counts.sum()), 1.0), "asked": 0}
+        cuts = _cuts(edges, share)
+        ask.aim(replace(objective, centre=centre, unit=unit, cuts=cuts))
+        means = tuple((_means(edges, share, cuts) - centre) / unit)
+        rows = max(float(counts.sum()), 1.0)
+        return {"centre": centre, "unit": unit, "spread": 1.0, "rows": rows, "asked": 0, "means": means}
 
     def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> float:
         return 0.0  # of an outcome measured from its private mean
 
     def newton(self, G: Floats, H: Floats) -> Floats:
         return np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
+
+    def first_look(self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]) -> Look:
+        """Rows of a stratum taken at its mean."""
+        apart, rows = np.array(facts["means"])[:, None] - table, present(held, noise)
+        seen, own = (apart * held).sum(0), noise * (apart**2).sum(0)
+        return looked(seen[None], rows[None], own[None], self.dispersion(facts) * rows[None], table)
 
     def dispersion(self, facts: Mapping[str, Any]) -> float:
         return float(facts["spread"] ** 2)
@@ -374,6 +396,17 @@ def _cuts(edges: Floats, share: Floats) -> tuple[float, ...]:
     at = np.interp(np.arange(1, STRATA) / STRATA, reached / reached[-1], edges)
     inside = np.unique(at[(at > edges[0]) & (at < edges[-1])])
     return tuple(float(cut) for cut in inside)
+
+
+def _means(edges: Floats, share: Floats, cuts: tuple[float, ...]) -> Floats:
+    """(strata,) the mean of each stratum, by the cells' shares; cells are even inside."""
+    reached = np.concatenate([[0.0], np.cumsum(share)])
+    values = np.interp((np.arange(GRID) + 0.5) / GRID, reached / reached[-1], edges)
+    stratum = np.searchsorted(cuts, values, side="right")
+    many = np.bincount(stratum, minlength=len(cuts) + 1)
+    middle = np.concatenate([edges[:1], cuts, edges[-1:]])
+    empty = (middle[1:] + middle[:-1]) / 2
+    return np.where(many > 0, np.bincount(stratum, values, len(cuts) + 1) / np.maximum(many, 1), empty)
 
 
 @dataclass(frozen=True)

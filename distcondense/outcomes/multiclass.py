@@ -30,10 +30,13 @@ from distcondense.outcomes.base import (
     Kind,
     Labelled,
     Learned,
+    Look,
     PrivateSide,
     Rule,
     as_written,
     label_codes,
+    looked,
+    present,
     restoring,
 )
 from distcondense.outcomes.binary import COUNT_SHARE, by_chance, refuse_horizon
@@ -320,13 +323,11 @@ class Softmax(PrivateSide):
     def _part(self) -> float:
         return (self.groups - 1) / self.groups
 
-    def first_look(self, held: Floats, noise: Floats, shares: Floats) -> tuple[Floats, Floats, Floats]:
-        """At the intercept the gradients are known from the numbers of rows by class: a first round that is free."""
-        total, share = held.sum(0), shares[:, None]
-        G, H = share * total - held, share * (1 - share) * np.maximum(total, 0.0)
-        told_by = H * H / (noise + H)
-        step = self._part * np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
-        return told_by, told_by * step, told_by * noise / (noise + H)
+    def first_look(self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]) -> Look:
+        p, rows = softmax(np.log(shares) + table.T).T, present(held, noise)
+        slope = p * (1 - p) * rows
+        own = noise * ((1 - p) ** 2 + (len(p) - 1) * p**2)
+        return looked(held - p * held.sum(0), slope, own, slope, table, self._part)
 
     def settled(self, table: Floats) -> Floats:
         return table - table.mean(axis=0)

@@ -32,11 +32,14 @@ from distcondense.outcomes.base import (
     Kind,
     Labelled,
     Learned,
+    Look,
     PrivateSide,
     Rule,
     as_the_population,
     as_written,
     label_codes,
+    looked,
+    present,
 )
 from distcondense.outcomes.binary import declared_labels, is_public, read_label
 from distcondense.outcomes.measures import (
@@ -452,6 +455,15 @@ class LogHazard(PrivateSide):
         Newton's own would run far past it; noise below the half of what is expected is not believed."""
         ratio = np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
         return np.log1p(np.maximum(ratio, -0.5))
+
+    def first_look(self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]) -> Look:
+        """Who has the event at all, as if all were followed alike: 1 − exp(−Λ·e^t) of a cell's rows."""
+        rows, hazard = present(held, noise), -np.log1p(-shares[1]) * np.exp(np.clip(table, -SCORE_MAX, SCORE_MAX))
+        p = -np.expm1(-hazard)
+        own = noise * (p**2 + (1 - p) ** 2)
+        seen, slope = (1 - p) * held[1] - p * held[0], rows * hazard * (1 - p)
+        look = looked(seen, slope, own, rows * p * (1 - p), table)
+        return *look[:3], rows * p  # the hessian of the rounds: expected events
 
     def fewest(self, shares: Floats) -> float:
         """Of events; that nobody is censored is no fault."""

@@ -31,7 +31,9 @@ OCCUPIED = 3.0  # a coarse cell holds rows where its count is above so many stan
 BOUND = 4.5  # the same of the outermost cells, whose edges become bounds: one by chance would make them absurd
 THIN = 0.125  # where bounds are found: a cell with less than this share of what cells further inwards hold is beyond
 STRETCH = 0.5  # bounds lie so much further out than what surely holds rows, in its lengths
-REACH = 0.7  # how far tails go beyond the body of a number, in lengths of that body
+REACH = 0.7  # how far tails go beyond the body of a number, in lengths of that body,
+FEW = 0.1  # where what lies further out is known to be no more than this share of the rows
+SEEN = 0.75  # of all rows must lie in coarse cells that hold rows, or cells are of even width
 WINDOW = 8  # thin rows are looked for in windows of up to 1/this of the coarse cells
 
 Count = Callable[[Index], Floats]  # (k,) first micro cell of each coarse one → (k,) noisy rows
@@ -50,24 +52,41 @@ def most_cells(cells: Cells) -> int:
     return FINE + 1 + cells.hole if cells.column.unknown else cells.size
 
 
-def found_cells(cells: Cells, count: Count, sigma: float) -> tuple[Cells, Codes]:
+def found_cells(cells: Cells, count: Count, sigma: float, rows: float = 0.0, most: int = FINE) -> tuple[Cells, Codes]:
     """(cells that follow the rows, the new cell of each old one), by `levels(cells)` noisy counts of deviation sigma.
 
-    `count` is asked with the first old cell of each coarse one; a hole is a coarse cell of its own, the last.
+    `count` is asked with the first old cell of each coarse one; a hole is a coarse cell of its own, the last. In the
+    end there are about `most` cells: of even width where cells that stand out of the noise hold too few of the `rows`
+    to say where the others are.
     """
     inner = cells.size - cells.hole
-    starts, seen = _first(cells, inner), []
-    for _ in range(levels(cells)):
+    starts, seen, number = _first(cells, inner), [], levels(cells)
+    for level in range(number):
         counts = count(np.append(starts, inner) if cells.hole else starts)[: len(starts)]
         seen.append((np.append(starts, inner), counts))
-        starts = follow(counts, sigma, starts, inner, FINE)
+        starts = follow(counts, sigma, starts, inner, most if level == number - 1 else FINE)
+    counts = seen[0][1]
+    if not cells.boundless and counts[occupied(counts, sigma)].sum() < SEEN * rows:
+        return even_cells(cells, most)
     found = cells.joined(starts)
     if cells.boundless:
         found, starts = _bounded(found, starts, _ends(seen, sigma), cells)
+    return found, _merge(cells, starts)
+
+
+def even_cells(cells: Cells, most: int) -> tuple[Cells, Codes]:
+    """(at most so many cells, the new cell of each old one): neighbours joined, about as many in each; asks nothing."""
+    inner = cells.size - cells.hole
+    starts = np.unique(np.arange(most) * inner // most).astype(np.int64)
+    return cells.joined(starts), _merge(cells, starts)
+
+
+def _merge(cells: Cells, starts: Index) -> Codes:
+    """The new cell of each old one, where new ones begin at `starts`; a hole is the last."""
     merge = np.searchsorted(starts, np.arange(cells.size), side="right") - 1
     if cells.hole:
         merge[-1] = len(starts)
-    return found, merge
+    return merge
 
 
 def _ends(seen: Sequence[tuple[Index, Floats]], sigma: float) -> tuple[int, int] | None:
@@ -185,17 +204,21 @@ def occupied(counts: Floats, sigma: float) -> Flags:
 def out_of_reach(counts: Floats, sigma: float, cells: Cells) -> Flags:
     """(s,) cells of a number further from its body than REACH times the body's length: no row is drawn there.
 
-    The body is what is left after both tails whose noisy counts, added up from outside, do not stand out of the noise.
+    The body is what is left after both tails whose noisy counts do not stand out of the noise, neither added up from
+    outside nor alone. Noise may hide most of a small table's rows, and the body is then a cell or two of many: a tail
+    is out of reach only where its noisy rows and a standard deviation more are FEW.
     """
     inner = cells.size - cells.hole
-    edges, far = cells.edges, np.zeros(len(counts), np.bool_)
-    bound = OCCUPIED * sigma * np.sqrt(np.arange(1, inner + 1))
-    left, right = np.cumsum(counts[:inner]) > bound, np.cumsum(counts[:inner][::-1]) > bound
+    edges, far, here = cells.edges, np.zeros(len(counts), np.bool_), counts[:inner]
+    bound, alone = OCCUPIED * sigma * np.sqrt(np.arange(1, inner + 1)), here > BOUND * sigma
+    left, right = (np.cumsum(here) > bound) | alone, (np.cumsum(here[::-1]) > bound) | alone[::-1]
     if left.any() and right.any():
         first, last = int(np.argmax(left)), inner - 1 - int(np.argmax(right))
         low, high = edges[min(first, last)], edges[max(first, last) + 1]
         beyond = REACH * (high - low)
-        far[:inner] = (edges[1:] <= low - beyond) | (edges[:-1] >= high + beyond)
+        for tail in (edges[1:] <= low - beyond, edges[:-1] >= high + beyond):
+            if here[tail].sum() + sigma * math.sqrt(int(tail.sum())) <= FEW * counts.sum():
+                far[:inner] |= tail
     return far
 
 

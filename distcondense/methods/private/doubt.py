@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from distcondense.arrays import Codes, Floats
 from distcondense.kernels import elementwise
@@ -23,6 +24,7 @@ from distcondense.outcomes.base import Ask, Learned, PrivateSide
 from distcondense.privacy.contributions import Objective, Statistic, Target
 
 DRAWS = 100  # of a table without any relation
+MANY = 10_000  # normal scores by which it is known what cutting them does
 SEED = 0xC0DE  # of these draws: they are compared with a noisy answer, so it is no secret
 PRODUCT = 0.9  # weight of g·φ in a row's norm
 MEANS = 0.3  # and of g and of φ
@@ -138,30 +140,48 @@ def evidence_of(
     product, *means = ask.total("agreement", "agreement")
     g, phi = np.clip(np.reshape(means, (2, scores)) / max(rows, 1.0), -1, 1)
     noise = ask.noise("agreement") * np.sqrt(1 / PRODUCT**2 + (g @ g + phi @ phi) / MEANS**2)
-    chance = scale * by_chance(side, told, side.dispersion(facts), Chosen(chosen.rivals, chosen.noise / scale))
-    return float((product - rows * (g @ phi) - chance.mean()) / np.hypot(chance.std(), noise))
+    chance = by_chance(side, told, side.dispersion(facts), Chosen(chosen.rivals, chosen.noise / scale))
+    # as much of scores that spread like these, cut to φ; the more they spread, the less of it chance can have made
+    chance = scale * _cut(scores) * chance / max(float(np.sqrt(square)), NARROWEST)
+    return stands_out(product - rows * (g @ phi), chance, noise)
+
+
+def stands_out(agreement: float, chance: Floats, noise: float) -> float:
+    """Standard deviations by which an agreement with Gaussian noise is above what chance makes, `chance` (draws,).
+
+    Models of nothing agree little most of the time and sometimes much: where their deviation would make more of an
+    agreement than the share of them that reaches it, it is that share that counts.
+    """
+    reached = np.mean(special.ndtr((chance - agreement) / noise))
+    return float(min((agreement - chance.mean()) / np.hypot(chance.std(), noise), -special.ndtri(reached)))
+
+
+def _cut(scores: int) -> float:
+    """Σ g·φ of normal scores f whose Σ g·f is 1, and their variance: by Stein's lemma the same for whatever g is."""
+    drawn = np.random.Generator(np.random.PCG64(SEED)).normal(size=(MANY, scores)) / np.sqrt(scores)
+    length = np.sqrt((drawn * drawn).sum(1))
+    return float(np.mean(length**2 / np.maximum(length, WIDTH)))
 
 
 def by_chance(side: PrivateSide, told: Sequence[Told], dispersion: float, chosen: Chosen) -> Floats:
-    """(DRAWS,) agreements, in units of a gradient, of models fitted to nothing but patients' variation and noise.
+    """(DRAWS,) Σ g·f, in units of a gradient, of models f fitted to nothing but patients' variation and noise.
 
     Columns are drawn independently of each other: those that share their variation have less of it between them.
     """
     rng = np.random.Generator(np.random.PCG64(SEED))  # no noise: the same in every run
-    agreement, square = np.zeros(DRAWS), np.zeros(DRAWS)
+    agreement = np.zeros(DRAWS)
     for one in told:
         H = np.broadcast_to(one.hessian[:, None], (len(one.hessian), DRAWS, one.hessian.shape[1]))
-        own = _chosen(rng, np.sqrt(dispersion * one.hessian), chosen)
+        share, held = _multinomial(one.hessian)
+        own = _chosen(rng, np.sqrt(dispersion * held), share, chosen)
         # Σ of rounds: the patients' part is the same in each, the noise is new
         blur = np.divide(one.hessian * np.sqrt(one.noise), one.precision, out=np.zeros_like(one.noise),
                          where=one.precision > 0)  # fmt: skip
-        slope = side.newton(own + blur[:, None] * _zero_sum(rng.normal(size=H.shape)), H)
-        tables = [smooth(p, p * w, one.kernels) for p, w in zip(one.precision, slope, strict=True)]
-        made = side.settled(np.stack(tables))
-        mean, variance = _moments(made, one.hessian[:, None])
+        slope = side.newton(own + _zero_sum(blur[:, None] * rng.normal(size=H.shape), share), H)
+        made = side.settled(smooth(one.precision, one.precision[:, None] * slope, one.kernels))
+        mean, _ = _moments(made, one.hessian[:, None])
         agreement -= ((made - mean[..., None]) * own).sum((0, 2))
-        square += variance.sum(0)
-    return np.divide(agreement, np.sqrt(square), out=np.zeros(DRAWS), where=square > 0)
+    return agreement
 
 
 def _moments(table: Floats, hessian: Floats) -> tuple[Floats, Floats]:
@@ -171,21 +191,32 @@ def _moments(table: Floats, hessian: Floats) -> tuple[Floats, Floats]:
     return mean, (np.square(table - mean[..., None]) * share).sum(-1)
 
 
-def _chosen(rng: np.random.Generator, deviation: Floats, chosen: Chosen) -> Floats:
+def _chosen(rng: np.random.Generator, deviation: Floats, share: Floats, chosen: Chosen) -> Floats:
     """(S, DRAWS, cells) gradient sums of a column without any relation, the best of its rivals."""
     scores, cells = deviation.shape
     out = np.empty((scores, DRAWS, cells))
     for draw in range(DRAWS):
-        rivals = _zero_sum(rng.normal(size=(scores, chosen.rivals, cells))) * deviation[:, None]
+        rivals = _zero_sum(rng.normal(size=(scores, chosen.rivals, cells)) * deviation[:, None], share)
         worth = np.abs(rivals).sum((0, 2)) + chosen.noise * rng.gumbel(size=chosen.rivals)
         out[:, draw] = rivals[:, worth.argmax()]
     return out
 
 
-def _zero_sum(drawn: Floats) -> Floats:
-    """(S, …) several gradients of one row add up to 0; their variance stays 1."""
-    scores = len(drawn)
-    return drawn if scores == 1 else (drawn - drawn.mean(0)) * np.sqrt(scores / (scores - 1))
+def _multinomial(hessian: Floats) -> tuple[Floats, Floats]:
+    """(S, cells) shares of several classes in each cell, and their rows: n·p where a hessian is n·p(1 − p)."""
+    if len(hessian) == 1:
+        return np.zeros_like(hessian), hessian
+    part = hessian / np.maximum(hessian.sum(0), 1e-12)
+    held = hessian / np.maximum(1 - part, 1e-6)
+    return held / np.maximum(held.sum(0), 1e-12), held
+
+
+def _zero_sum(drawn: Floats, share: Floats) -> Floats:
+    """(S, n, cells) several gradients of one row add up to 0: what is left over goes to classes by their share.
+
+    In equal parts it would drown a class that hardly anybody is in. Of variances n·p that leaves n·p(1 − p).
+    """
+    return drawn - share[:, None] * drawn.sum(0)
 
 
 def doubt_of(learned: Learned, side: PrivateSide, noise: float) -> str:

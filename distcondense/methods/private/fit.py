@@ -15,19 +15,21 @@ from typing import Any
 import numpy as np
 
 from distcondense.arrays import Floats, Index
-from distcondense.data.cells import Cells
-from distcondense.methods.private.domain import found_categories, found_cells, levels, out_of_reach
+from distcondense.data.cells import FINE, Cells
+from distcondense.methods.private.domain import even_cells, found_categories, found_cells, levels, out_of_reach
 from distcondense.methods.private.doubt import Chosen, Told, doubt_of, evidence_of
 from distcondense.methods.private.joint import Joint, ask_pairs, coarse_cells
 from distcondense.methods.private.plan import Plan
 from distcondense.methods.private.smoothing import DRIFT, doubt, merge_cells, prior_kernels, smooth, spread_out
 from distcondense.models.additive import AdditiveModel
-from distcondense.outcomes.base import Counted, Learned, PrivateSide, pooled
+from distcondense.outcomes.base import Counted, Learned, Look, PrivateSide, pooled
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.gate import PrivateTable
 
 DRAWN = 0x9005  # seed of the rows by which pairs are expected: they are compared with patients, so it is no secret
 CHOICE_CELLS = 32  # of a number while columns are chosen: coarse, so that spread-out columns do not look rich
+LOOKS = 4  # Newton's steps on what the histograms say,
+STRIDE = 1.5  # none of them longer
 LEAST = 2.0  # a merged cell holds this many standard deviations of its noise
 
 Progress = Callable[[int, int], None]  # (answers so far, planned answers)
@@ -83,7 +85,9 @@ def fit_private(
     if plan.picks:
         coarse = [max(1, cell.size // CHOICE_CELLS) if cell.numeric else 1 for cell in cells]
         columns = tuple(sorted(int(j) for j in ask.told(table.choose(plan.picks, coarse=coarse))))
-    used = tuple(_follow(ask, j, cells[j]) for j in columns)
+    many, rare = _told(side, facts)
+    most = FINE if rare is None else plan.number_cells(table.budget, rare)
+    used = tuple(_follow(ask, j, cells[j], many, most) for j in columns)
 
     cost = plan.histogram_cost(table.budget)
     counts = [ask.told(table.histogram((j,), by=side.grouping, mu=cost)) for j in columns]
@@ -101,19 +105,24 @@ def fit_private(
     if np.any(start != 0):
         ask.shift(start)
 
-    known = [
-        side.first_look(_by_group(count, merge), sigma**2 * np.bincount(merge).astype(np.float64), shares)
-        for count, merge in zip(counts, merges, strict=True)
+    # a merged hole is its own last cell; one that was merged away (categories) is a cell like any other
+    kernels = [
+        prior_kernels(int(merge.max()) + 1, cell.ordered, cell.ordered and cell.hole, table.objective.scores > 1)
+        for merge, cell in zip(merges, used, strict=True)
     ]
-    most = plan.pair_groups(table.budget, rows)
-    price = plan.sums_cost(table.budget, pairs=most > 0)
-    tables, told, errors, facts = _boost(ask, side, columns, used, known, facts, price)
+    known = [
+        _looked(side, count, sigma, merge, shares, facts, kernel)
+        for count, merge, kernel in zip(counts, merges, kernels, strict=True)
+    ]
+    groups = plan.pair_groups(table.budget, rows)
+    price = plan.sums_cost(table.budget, pairs=groups > 0)
+    tables, told, errors, facts = _boost(ask, side, columns, kernels, known, facts, price)
     marginals = tuple(
         _probabilities(count, merge, sigma, cell) for count, merge, cell in zip(counts, merges, used, strict=True)
     )
     model = AdditiveModel(used, intercept, tuple(t[..., m] for t, m in zip(tables, merges, strict=True)), side.link)
     model = _centred(model, marginals, shares)
-    joint = _joint(ask, columns, merges, marginals, shares, rows, most, model)
+    joint = _joint(ask, columns, merges, marginals, shares, rows, groups, model)
     objective = table.objective
     evidence = evidence_of(ask, side, intercept, tables, told, rows, facts, _choice(plan, table))
     learned = Learned(model, columns, marginals, rows, shares, evidence, objective, facts, joint=joint)
@@ -139,16 +148,30 @@ def _listed(ask: Asking, column: int, cells: Cells, checked: bool) -> Cells:
     return found
 
 
-def _follow(ask: Asking, column: int, cells: Cells) -> Cells:
-    """The column's cells where its rows are; as they are where its public grid is no finer than they may be."""
-    if not levels(cells):
+def _told(side: PrivateSide, facts: Mapping[str, Any]) -> tuple[float, float | None]:
+    """(noisy number of rows, those of a rare group on average), as the kind's own questions told; (0, None): not."""
+    counted = facts.get("counted")
+    if counted is None and "rows" not in facts:
+        return 0.0, None
+    held = np.full(side.groups, facts["rows"] / side.groups) if counted is None else np.maximum(counted.rows, 1.0)
+    rows = float(held.sum())
+    return rows, rows * side.fewest(held / rows) / max(side.groups - 1, 1)
+
+
+def _follow(ask: Asking, column: int, cells: Cells, rows: float, most: int) -> Cells:
+    """A number's cells, at most so many: where its rows are, if its public grid is too fine to be counted at once."""
+    if not cells.numeric or cells.size - cells.hole <= most:
         return cells
-    table, cost = ask.table, ask.plan.domain_cost(ask.table.budget)
+    table = ask.table
+    if levels(cells):
+        cost = ask.plan.domain_cost(table.budget)
 
-    def count(starts: Index) -> Floats:
-        return np.asarray(ask.told(table.histogram((column,), by="none", mu=cost, starts=starts.tolist()))[0])
+        def count(starts: Index) -> Floats:
+            return np.asarray(ask.told(table.histogram((column,), by="none", mu=cost, starts=starts.tolist()))[0])
 
-    found, merge = found_cells(cells, count, 1 / cost)
+        found, merge = found_cells(cells, count, 1 / cost, rows, most)
+    else:
+        found, merge = even_cells(cells, most)
     table.bins(column, merge)
     return found
 
@@ -175,27 +198,37 @@ def _joint(
     return ask_pairs(table, columns, joint, rows, costs, (plan.forest, plan.more), ask.told, rng, worth)
 
 
+def _looked(
+    side: PrivateSide, count: Floats, sigma: float, merge: Index, shares: Floats, facts: Mapping[str, Any],
+    kernels: Floats,
+) -> Look | None:  # fmt: skip
+    """What a column's histogram by group says about its table, by Newton's steps from an empty one; asks nothing."""
+    held, noise = _by_group(count, merge), sigma**2 * np.bincount(merge).astype(np.float64)
+    table, told = np.zeros((side.objective.scores, held.shape[1])), None
+    for _ in range(LOOKS):
+        told = side.first_look(held, noise, shares, table, facts)
+        if told is None:
+            break
+        fresh = side.settled(smooth(told[0], told[1], kernels))
+        table = table + np.clip(fresh - table, -STRIDE, STRIDE)
+    return told
+
+
 def _boost(
-    ask: Asking, side: PrivateSide, columns: tuple[int, ...], cells: tuple[Cells, ...],
-    known: list[tuple[Floats, Floats, Floats] | None], facts: Mapping[str, Any], cost: float,
+    ask: Asking, side: PrivateSide, columns: tuple[int, ...], kernels: list[Floats], known: list[Look | None],
+    facts: Mapping[str, Any], cost: float,
 ) -> tuple[list[Floats], list[Told], list[Floats], Mapping[str, Any]]:  # fmt: skip
     """Rounds of noisy Newton steps, column after column; earlier rounds still count, less as their targets drift.
 
     Tables are (size,), or (S, size) with S scores, errors (S, size); `known` is what the histograms said about each.
     """
-    table, plan = ask.table, ask.plan
-    scores = table.objective.scores
+    table, scores = ask.table, ask.table.objective.scores
     shapes = [(scores, table.sizes[j]) for j in columns]
     tables, precision, information, noise, hessians = ([np.zeros(shape) for shape in shapes] for _ in range(5))
     for k, look in enumerate(known):
         if look is not None:
-            precision[k], information[k], noise[k] = look
-    # a merged hole is its own last cell; one that was merged away (categories) is a cell like any other
-    kernels = [
-        prior_kernels(size, cell.ordered, cell.ordered and cell.hole)
-        for (_, size), cell in zip(shapes, cells, strict=True)
-    ]
-    for epoch in range(plan.epochs):
+            precision[k], information[k], noise[k], _ = look
+    for epoch in range(ask.plan.epochs):
         sigma = side.gradient_noise / (cost * table.objective.scales[0])  # of G; H comes with less
         for k, j in enumerate(columns):
             parts = ask.told(table.sums((j,), mu=cost))
@@ -209,13 +242,16 @@ def _boost(
             precision[k] = kept * precision[k] + told_by
             information[k] = kept * information[k] + told_by * (tables[k] + side.newton(G, H))
             noise[k] = kept**2 * noise[k] + told_by * sigma**2 / variance
-            both = zip(precision[k], information[k], strict=True)
-            fresh = side.settled(np.stack([smooth(*one, kernels[k]) for one in both]))
+            fresh = side.settled(smooth(precision[k], information[k], kernels[k]))
             step = fresh - tables[k]
             table.shift((j,), step if scores > 1 else step[0])
             tables[k] = fresh
         facts = side.after_round(ask, facts)
-    means = [np.maximum(hessian / plan.epochs, 0.0) for hessian in hessians]
+    # histograms tell better than sums how many rows a cell holds
+    means = [
+        np.maximum(hessian / ask.plan.epochs, 0.0) if look is None else look[3]
+        for hessian, look in zip(hessians, known, strict=True)
+    ]
     varies = side.dispersion(facts)
     errors = [_error(*one, varies) for one in zip(precision, information, means, kernels, tables, strict=True)]
     told = [Told(*one) for one in zip(precision, noise, means, kernels, strict=True)]

@@ -110,7 +110,7 @@ class PrivateOptions(Options):
                 "references", f"must be {' or '.join(REFERENCES)}, each at most once, or models",
                 ", ".join(map(repr, names)) or "nothing",
             )  # fmt: skip
-        elif self.placement == CHOSEN and self.against != (PRIVATE_MODEL,):
+        elif self.placement == CHOSEN and (len(names) < len(self.against) or names != [PRIVATE_MODEL]):
             yield SettingsError(
                 "references", "are for rows that are moved", found=f"placement {CHOSEN!r}",
                 fix=f"say --placement {ZERO_ORDER}, or leave them out",

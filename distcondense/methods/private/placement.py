@@ -5,9 +5,10 @@ by `python -m benchmarks.placement`.
 
 Whole rows are drawn from the joint model (joint.py). Candidates among them get their labels, each row on its own, by
 the rule of the kind of outcome; a set takes a fixed number of rows from each stratum (class, event and time), and rows
-are exchanged for others of their stratum while a panel of students learns better from them (teaching.py). Of several
-such sets the one is kept that real students, trained as a recipient would, learn best from. A set too large for that is
-a stratified draw, and in the end a synthetic cohort of any size.
+are exchanged for others of their stratum while a panel of students learns better from them (teaching.py). A larger set
+is made of several such parts, each from candidates of its own: a part teaches by itself, and all of them together what
+they have in common. Of several sets the one is kept that real students, trained as a recipient would, learn best from.
+A set too large for that is a stratified draw, and in the end a synthetic cohort of any size.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -25,23 +27,23 @@ from distcondense.data.codec import Codec
 from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Schema
 from distcondense.methods.private.teaching import Panel
-from distcondense.outcomes.base import Judge, Labelled, Learned, PrivateSide
+from distcondense.outcomes.base import Judge, Labelled, Learned, PrivateSide, shared
 
 Rng = np.random.Generator
 Legal = Callable[[pd.DataFrame], Flags]  # which rows obey the rules of the domain
 Draw = Callable[[Learned, int, Rng, Legal | None], tuple[Index, Floats]]  # whole rows: `population`, or another way
-Told = Callable[[int, int], None]  # (candidate sets so far, in all)
+Told = Callable[[int, int], None]  # (parts so far, in all)
 
 POPULATION = 20_000  # rows drawn from the joint model, or so many for each row that is wanted:
 SPARE = 3
-CANDIDATES = 3000  # rows that a set is chosen among, at most; or so many for each row:
+CANDIDATES = 3000  # rows that a part of a set is chosen among, at most; or so many for each row:
 CHOICE = 8
 PEOPLE = 1000  # rows of the population that students are asked about while rows are exchanged
 POOL = 4000  # and in the end
 SETS = 6  # chosen, of which one is kept; of large sets fewer,
 SETS_LEAST = 2
 STEPS = 2000  # exchanges tried for a set of
-STEPS_AT = 200  # rows; for larger ones fewer, as each takes longer
+STEPS_AT = 200  # rows; a larger one is made of parts of about so many
 LARGE = 1200  # rows from which on a set is drawn, not chosen
 HOLES = 4  # columns, those most often empty, whose holes a set has as often as the population, however it is chosen
 RAKED = 30  # passes
@@ -120,7 +122,9 @@ def place(
     told(0, 1)
     rows, rng = len(learned.shares) * ipc, np.random.default_rng([seed, 0x9001])
     codes, inside = (draw or population)(learned, max(POPULATION, SPARE * rows), rng, legal)
-    many = len(codes) if rows > LARGE else min(max(CHOICE * rows, POOL // 4), CANDIDATES)
+    many = len(codes)
+    if rows <= LARGE:
+        many = min(max(CHOICE * rows, POOL // 4), CANDIDATES * number_of_parts(rows), many)
     among = _drawn(side.tilt(learned, learned.model.margin(codes)), many, rng)
     labelled = side.label(learned, codes[among], _even(many, rng), rows)
     found = Placed(codes[among], inside[among], labelled)
@@ -183,29 +187,59 @@ def _chosen(
     scale = max(float(np.sqrt(np.sum(np.var(margin, axis=0)))), 1e-6)
     hard, soft = side.lesson(found.labelled)
     few = slice(0, PEOPLE)
-    panel = Panel.of(
-        rows, _parts(learned, found.codes, scale), hard, soft, seen[few],
-        _parts(learned, people[0][few], scale), np.atleast_2d(side.truth(learned, margin[few]).T).T, named,
-    )  # fmt: skip
+    known = _parts(learned, people[0][few], scale), np.atleast_2d(side.truth(learned, margin[few]).T).T
     wanted = sum(quotas.values())
-    small = min(1.0, STEPS_AT / max(wanted, 1))
-    steps, sets = int(STEPS * np.sqrt(small)), max(int(SETS * small), min(SETS, SETS_LEAST))
-    alike = (
-        stratum * 2**HOLES + holes.which
-    )  # a row is exchanged for one with the same holes: its lesson may be the hole
+    sets = max(int(SETS * min(1.0, STEPS_AT / max(wanted, 1))), min(SETS, SETS_LEAST))
+    # a row is exchanged for one with the same holes: its lesson may be the hole
+    alike = stratum * 2**HOLES + holes.which
+    chosen: list[list[Index]] = [[] for _ in range(sets)]
 
-    def candidate(number: int) -> tuple[float, Placed]:
-        own = np.random.default_rng([seed, 0x9002, number])
-        start = _stratified(stratum, quotas, holes, own)
-        kept = found.take(panel.improved(start, alike, steps, own))
+    def improved(number: int, part: int, here: Index, own: dict[int, int], panel: Panel) -> Index:
+        rng = np.random.default_rng([seed, 0x9002, number, part])
+        start = _stratified(stratum[here], own, Holes(holes.which[here], holes.share), rng)
+        steps = int(STEPS * np.sqrt(min(1.0, STEPS_AT / len(start))))
+        return here[panel.improved(start, alike[here], steps, rng)]
+
+    def judged(rows: list[Index]) -> tuple[float, Placed]:
+        kept = found.take(np.concatenate(rows))
         return _judged(judge, encode, kept), kept
 
     with ThreadPoolExecutor(threads) as workers:  # linear algebra and XGBoost leave the interpreter alone
-        made = []
-        for one in workers.map(candidate, range(sets)):
-            made.append(one)
-            told(len(made), sets)
+        parts = dealt(stratum, quotas, holes, number_of_parts(wanted), np.random.default_rng([seed, 0x9003]))
+        for part, (here, own) in enumerate(parts):
+            panel = Panel.of(
+                rows[here], _parts(learned, found.codes[here], scale), hard[here], None if soft is None else soft[here],
+                seen[few], *known, named,
+            )  # fmt: skip
+            each = partial(improved, part=part, here=here, own=own, panel=panel)
+            for number, one in enumerate(workers.map(each, range(sets))):
+                chosen[number].append(one)
+            told(part + 1, len(parts) + 1)
+        made = list(workers.map(judged, chosen))
+    told(len(parts) + 1, len(parts) + 1)
     return max(made, key=lambda one: one[0])[1]
+
+
+def number_of_parts(rows: int) -> int:
+    """Of a set of so many rows."""
+    return max(1, round(rows / STEPS_AT))
+
+
+def dealt(
+    stratum: Index, quotas: dict[int, int], holes: Holes, parts: int, rng: Rng
+) -> list[tuple[Index, dict[int, int]]]:
+    """Candidates dealt out evenly, stratum by stratum, and so many rows as each part is to take of its strata."""
+    order = rng.permutation(len(stratum))
+    order = order[np.lexsort((holes.which[order], stratum[order]))]
+    part = np.empty(len(stratum), np.int64)
+    part[order] = np.arange(len(stratum)) % parts
+    own: list[dict[int, int]] = [{} for _ in range(parts)]
+    for value, count in quotas.items():
+        having = rng.permutation(np.unique(part[stratum == value]))
+        for number, rows in zip(having, shared(count, np.ones(len(having))), strict=True):
+            if rows:
+                own[number][value] = int(rows)
+    return [(np.flatnonzero(part == number), wanted) for number, wanted in enumerate(own) if wanted]
 
 
 def _judged(judge: Judge, encode: Encoder, placed: Placed) -> float:

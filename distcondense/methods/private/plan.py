@@ -11,7 +11,10 @@
 Wide tables have no pairs, and small ones ask for none: where the noise would drown their tables, which the noisy
 number of rows tells, the sums get what the pairs would have cost.
 
-Rounds, shares and cells were set once, on public data sets, and depend on nothing in the table at hand.
+Numbers have fewer cells in their histograms where a rare group's rows would drown in more: as a noisy count tells.
+
+Rounds, shares and cells were set once, on public data sets that benchmarks share (benchmarks/small.py says which), and
+depend on nothing in the table at hand.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ from distcondense.privacy.budget import Budget
 from distcondense.privacy.events import Event, Query, Unit
 
 EPOCHS = 3
-HISTOGRAM_SHARE = 0.2
+HISTOGRAM_SHARE = 0.4
+CELL_NOISE = 2.0  # rows of a rare group in a number's cell, in deviations of its noise, or there are fewer cells,
+FEWEST_CELLS = 16  # but so many
 DOMAIN_SHARE = 0.04  # of μ², over all columns whose cells are to follow their rows; nothing where there are none
 AGREEMENT_SHARE = 0.03  # of μ², for whether the model agrees with the outcomes
 NAMED_SHARE = 0.1  # of δ, for values of unlisted columns that only one person has
@@ -197,6 +202,10 @@ class Plan:
     def named_delta(self, budget: Budget) -> float:
         """δ of finding the categories of one column."""
         return budget.delta_named / self.unlisted
+
+    def number_cells(self, budget: Budget, rows: float) -> int:
+        """Cells of a number in its histogram, for so many rows of a rare group: noise counts in every one of them."""
+        return int(np.clip(max(rows, 0.0) * self.histogram_cost(budget) / CELL_NOISE, FEWEST_CELLS, FINE))
 
     def histogram_cost(self, budget: Budget) -> float:
         return float(self._mu(budget) * np.sqrt(HISTOGRAM_SHARE / self.used))

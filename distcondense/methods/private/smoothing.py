@@ -2,9 +2,9 @@
 
 A column's table w has a Gaussian-process prior N(0, K). What is known about it are noisy linearised observations
 b = H w + N(0, σ²), gathered as precision Λ = ΣH²/σ² and information η = ΣH b/σ². The posterior mean is K(I + ΛK)⁻¹η and
-the log evidence of K against "no effect" is −½ log det(I + ΛK) + ½ ηᵀK(I + ΛK)⁻¹η. The kernel with the most evidence
-wins; K = 0 is among them, so a column of pure noise gets an empty table. Everything here is post-processing: it reads
-noisy answers and public shapes only.
+the log evidence of K against "no effect" is −½ log det(I + ΛK) + ½ ηᵀK(I + ΛK)⁻¹η. Kernels are averaged by their
+evidence, K = 0 among them, so that a column of pure noise gets next to no table; with several scores a column has one
+kernel for all of them. Everything here is post-processing: it reads noisy answers and public shapes only.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ import numpy as np
 from distcondense.arrays import Flags, Floats, Index
 
 SPREADS = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0)  # prior standard deviations of a table's entries, on the logit scale
+LARGE = 4.0  # and one more where there are several scores
 REACHES = (0.3, 1.0, 3.0)  # correlation lengths, in shares of an ordered column's cells
+SHORT = 0.1  # and one more where there are several scores
+NO_EFFECT = 0.2  # prior odds that a column says nothing, against all other kernels together
 DRIFT = 0.02  # variance by which a table's target may move while the other columns are refitted
 
 
 @lru_cache(maxsize=512)
-def prior_kernels(size: int, ordered: bool, hole: bool) -> Floats:
-    """(kernels, size, size): independent cells, or for ordered ones a line and three smoothnesses; a hole stands alone.
+def prior_kernels(size: int, ordered: bool, hole: bool, several: bool = False) -> Floats:
+    """(kernels, size, size): independent cells, or for ordered ones a line and smooth curves; a hole stands alone.
 
-    Without the zero kernel, whose evidence is 0 and whose table is empty.
+    `several`: with more than one score a class may live on a short stretch of a column, so that rough and large tables
+    are likelier. Without the zero kernel, whose evidence is 0 and whose table is empty.
     """
     inner = size - hole
     at = np.arange(inner)
@@ -32,9 +36,13 @@ def prior_kernels(size: int, ordered: bool, hole: bool) -> Floats:
     if ordered and inner > 1:
         apart = np.abs(at[:, None] - at)
         line = (at - (inner - 1) / 2) / ((inner - 1) / 2)
-        shapes = [np.exp(-apart / max(1.0, reach * inner)) for reach in REACHES] + [np.outer(line, line)]
-    kernels = np.zeros((len(shapes) * len(SPREADS), size, size))
-    for k, (spread, shape) in enumerate((spread, shape) for spread in SPREADS for shape in shapes):
+        smooth_ones = [
+            np.exp(-apart / max(1.0, reach * inner)) for reach in (SHORT, *REACHES) if several or reach > SHORT
+        ]
+        shapes = [*(shapes if several else []), *smooth_ones, np.outer(line, line)]
+    spreads = (*SPREADS, LARGE) if several else SPREADS
+    kernels = np.zeros((len(shapes) * len(spreads), size, size))
+    for k, (spread, shape) in enumerate((spread, shape) for spread in spreads for shape in shapes):
         kernels[k, :inner, :inner] = spread**2 * shape
         if hole:
             kernels[k, inner, inner] = spread**2
@@ -43,14 +51,22 @@ def prior_kernels(size: int, ordered: bool, hole: bool) -> Floats:
 
 
 def smooth(precision: Floats, information: Floats, kernels: Floats) -> Floats:
-    """(s,), (s,), (k, s, s) → (s,) the table; with (n, s) informations of one precision, (n, s) tables."""
-    several = np.atleast_2d(information).T
-    system = np.eye(len(precision)) + precision[:, None] * kernels
-    tables = kernels @ np.linalg.solve(system, np.broadcast_to(several, (len(kernels), *several.shape)))  # (k, s, n)
-    evidence = -0.5 * np.linalg.slogdet(system)[1][:, None] + 0.5 * np.einsum("ksn,sn->kn", tables, several)
-    best, each = np.argmax(evidence, axis=0), np.arange(several.shape[1])
-    found = np.where(evidence[best, each, None] > 0, tables[best, :, each], 0.0)
-    return np.asarray(found.reshape(np.shape(information)), np.float64)
+    """(S, s), (S, s), (k, s, s) → (S, s) a column's table; with (S, n, s) informations of one precision, (S, n, s).
+
+    Scores that add up to 0, as several do, tell S − 1 times what one of them tells.
+    """
+    scores, size = precision.shape
+    several = np.moveaxis(information.reshape(scores, -1, size), 1, 2)  # (S, s, n)
+    system = np.eye(size) + precision[:, None, :, None] * kernels  # (S, k, s, s)
+    tables = kernels @ np.linalg.solve(
+        system, np.broadcast_to(several[:, None], (*system.shape[:2], *several.shape[1:]))
+    )
+    evidence = np.einsum("cksn,csn->kn", tables, several) - np.linalg.slogdet(system)[1].sum(0)[:, None]
+    evidence = 0.5 * evidence * ((scores - 1) / scores if scores > 1 else 1.0)
+    most = np.maximum(evidence.max(0), 0.0)
+    weight = np.exp(evidence - most)
+    weight = weight / (weight.sum(0) + NO_EFFECT * len(kernels) * np.exp(-most))
+    return np.asarray(np.einsum("kn,cksn->cns", weight, tables).reshape(information.shape), np.float64)
 
 
 def doubt(precision: Floats, information: Floats, kernels: Floats, table: Floats) -> Floats:
