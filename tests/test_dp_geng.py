@@ -464,6 +464,17 @@ def test_each_part_can_be_switched_off_and_the_budget_goes_to_the_others(said):
     assert result.privacy.epsilon <= 6.0
 
 
+def test_rates_by_which_a_network_runs_away_make_rows_all_the_same():
+    """After the first answer nothing may stop a statement; larger rates are refused before it."""
+    frame = small_frame(400)
+    cohort = dc.Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=SMALL_TABLE)
+    result = dc.condense(cohort, method="dp-geng", **{**TINY, "expert_rate": 1e3, "rate": 1e3, "guide_rate": 1e3})
+    assert result.frame.notna().all().all()
+    for name in ("expert_rate", "rate", "guide_rate"):
+        with pytest.raises(SettingsError, match="at most 1000"):
+            dc.condense(cohort, method="dp-geng", **{**TINY, name: 1.7e308})
+
+
 def test_bounds_and_categories_that_are_paid_for_and_holes_are_the_same_at_both_openings_of_the_gate(monkeypatch):
     """Values that the first opening has found have the cells of the second; without noise their counts agree."""
     from distcondense.methods.dp_geng import generator

@@ -371,6 +371,6 @@ def test_bands_hold_the_truth_about_as_often_as_they_say() -> None:
         truth = rng.multivariate_normal(np.zeros(12), kernels[rng.integers(len(kernels))] + 1e-12 * np.eye(12))
         precision = np.full(12, 1 / rng.uniform(0.1, 0.5) ** 2)
         seen = truth + rng.normal(0, 1 / np.sqrt(precision))
-        table = smooth(precision, precision * seen, kernels)
+        table = smooth(precision[None], (precision * seen)[None], kernels)[0]
         held += list(np.abs(table - truth) <= 1.96 * doubt(precision, precision * seen, kernels, table))
     assert 0.92 <= np.mean(held) <= 0.99

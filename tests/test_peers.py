@@ -18,6 +18,7 @@ import distcondense as dc
 from benchmarks import peers
 from benchmarks.peers import elsewhere, environments
 from benchmarks.peers.by_hand import BY_HAND
+from benchmarks.peers.checked import distances
 from benchmarks.peers.coding import LABEL, TIME, Coding, one_each
 from benchmarks.peers.elsewhere import ELSEWHERE
 from benchmarks.peers.tab_pe import TabPE
@@ -27,7 +28,7 @@ from distcondense.evaluate.score import RANDOM, REFERENCE
 from distcondense.methods import base as methods
 from distcondense.methods.base import method_named, options_of, planned
 from distcondense.privacy.accountant import replay
-from distcondense.study import Study
+from distcondense.study import Study, design
 from distcondense.study.tidy import COLUMNS
 from distcondense.study.verdict import Lost, behind, decisions, in_markdown, overview, pictures
 from tests.conftest import real_data, small_frame
@@ -50,6 +51,24 @@ def cohort(rows: int = 240, *, survival: bool = False, seed: int = 0) -> dc.Coho
     how: dict[str, Any] = {"time": "months", "event": "event", "ignore": ["died"]} if survival else {
         "target": "died", "ignore": ["months", "event"]}  # fmt: skip
     return dc.Cohort.from_frame(small_frame(rows, seed=seed), schema=SCHEMA, **how)
+
+
+# -- whether a table was handed over rightly ---------------------------------------------------------------------------
+
+
+def test_a_peer_that_mixes_up_its_columns_is_told_from_one_that_does_not() -> None:
+    """0 for the table itself; independence where the outcome is shuffled; more where columns are swapped."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 4000)
+    table = pd.DataFrame({"c0": label + 2 * rng.integers(0, 2, 4000), "c1": rng.integers(0, 4, 4000), LABEL: label})
+    sizes = {"c0": 4, "c1": 4, LABEL: 2}
+    assert max(list(distances(table, table, sizes).values())[:2]) == pytest.approx(0)
+    shuffled = distances(table, table.assign(**{LABEL: rng.permutation(label)}), sizes)
+    assert shuffled["columns"] == pytest.approx(0)
+    assert shuffled["pairs with the outcome"] == pytest.approx(shuffled["the same pairs if independent"], abs=0.02)
+    assert shuffled["pairs with the outcome"] > 0.2
+    swapped = distances(table, table.rename(columns={"c0": "c1", "c1": "c0"}), sizes)
+    assert swapped["pairs with the outcome"] > 0.4
 
 
 # -- codes ------------------------------------------------------------------------------------------------------------
@@ -224,8 +243,13 @@ def test_the_study_of_all_methods_is_legal_and_every_method_is_a_row(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_data("adult_48842.csv.gz")
-    if name == "methods":  # budgets of every ε on every table are not calibrated here: those of the quick one are
-        monkeypatch.setattr("distcondense.study.design.refuse", lambda *_: None)
+    real, asked = design.refuse, (1.0,) if name == "methods-quick" else ()
+
+    def refuse(method: Any, facts: Any, options: Any) -> None:  # not every ε is calibrated here: those of 1 are
+        if getattr(options, "epsilon", None) in asked:
+            real(method, facts, options)
+
+    monkeypatch.setattr(design, "refuse", refuse)
     text = (ROOT / f"benchmarks/studies/{name}.toml").read_text(encoding="utf-8")
     shared = str(ROOT.parent / "shared")
     text = text.replace("../../../shared", shared).replace("../schemas", str(ROOT / "benchmarks/schemas"))

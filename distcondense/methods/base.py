@@ -18,7 +18,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, get_type_hints
 
-from distcondense.errors import SettingsError
+from distcondense.errors import SettingsError, brief
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +52,7 @@ _HOMES = {  # name → module:object, in the order in which help lists them; the
 }
 _LOADED: dict[str, Method] = {}
 MOST_IPC = 1_000_000  # more rows would be no condensed table, and memory could end after the budget is spent
+LEAST_NUMBER, MOST_NUMBER = 1e-18, 1e18  # of any setting: float32 holds their squares
 OLD_WORDS = {"mechanism": "method"}  # what a setting was called before
 
 
@@ -78,7 +79,8 @@ class Options:
 
     def __post_init__(self) -> None:
         problems = [*self._types()]
-        problems += [] if problems else list(self.problems())
+        problems += [] if problems else [*self.problems()]
+        problems += [] if problems else [*self._sizes()]
         if len(problems) == 1:
             raise problems[0]
         if problems:
@@ -98,6 +100,13 @@ class Options:
             else:
                 object.__setattr__(self, entry.name, plain)
 
+    def _sizes(self) -> Iterator[SettingsError]:
+        """Numbers so large or so small that their squares and quotients are no numbers, whatever they are for."""
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            within = not isinstance(value, float) or value == 0 or LEAST_NUMBER <= abs(value) <= MOST_NUMBER
+            yield from self.need(within, entry.name, f"must be 0 or between {LEAST_NUMBER:g} and {MOST_NUMBER:g}")
+
     def problems(self) -> Iterator[SettingsError]:
         """Everything outside its range, and settings that contradict each other."""
         yield from self.need(len(self.ipcs) > 0, "ipc", "must name at least one number")
@@ -108,7 +117,7 @@ class Options:
 
     def need(self, good: bool, name: str, rule: str) -> Iterator[SettingsError]:
         if not good:
-            yield self.wrong(name, rule, str(getattr(self, name)))
+            yield self.wrong(name, rule, brief(getattr(self, name)))
 
     def wrong(self, name: str, rule: str, found: str) -> SettingsError:
         entry = next(entry for entry in fields(self) if entry.name == name)
@@ -151,7 +160,8 @@ def name_of(reference: Any) -> str:
     """A reference's name: as it was said, or what a model calls itself."""
     if isinstance(reference, str):
         return reference
-    return str(getattr(reference, "name", None) or getattr(reference, "__name__", None) or type(reference).__name__)
+    said = (getattr(reference, "name", None), getattr(reference, "__name__", None))
+    return next((name for name in said if isinstance(name, str) and name), type(reference).__name__)
 
 
 @cache

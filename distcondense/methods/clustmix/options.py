@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from distcondense.errors import SettingsError
+from distcondense.errors import SettingsError, brief
 from distcondense.methods.base import Options, option
 
 PAPER, THEOREM = VARIANTS = ("paper", "theorem")
 OF_PAPER, OF_THEOREM = ("slices",), ("parts", "rows_per_person", "holdout", "trust_inferred_schema")
 DELTA_MOST = 0.01
+EPSILON_MOST = 100  # e^ε has 44 digits; far beyond it there is no second accountant to check a statement with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ class ClustMixOptions(Options):
     def problems(self) -> Iterator[SettingsError]:
         yield from super().problems()
         yield from self.need(self.variant in VARIANTS, "variant", f"must be one of {', '.join(VARIANTS)}")
-        yield from self.need(0 < self.epsilon < float("inf"), "epsilon", "must be above 0 and finite")
+        yield from self.need(0 < self.epsilon <= EPSILON_MOST, "epsilon", f"must be above 0 and at most {EPSILON_MOST}")
         yield from self.need(0 < self.delta < 1, "delta", "must be in (0, 1)")
         if self.variant == THEOREM:
             rule = f"of an end-to-end guarantee must be at most {DELTA_MOST}"
@@ -66,7 +67,7 @@ class ClustMixOptions(Options):
         yield from self.need(1 <= self.slices <= 2**10, "slices", "must be in [1, 1024]")
         yield from self.need(0 <= self.alpha <= 1, "alpha", "must be in [0, 1]")
         yield from self.need(0 <= self.adapt_steps < 2**31, "adapt_steps", "must be 0 or more")
-        yield from self.need(0 < self.adapt_rate < float("inf"), "adapt_rate", "must be above 0 and finite")
+        yield from self.need(0 < self.adapt_rate <= 1e3, "adapt_rate", "must be above 0, and at most 1000")
         yield from self.need(1 <= self.layers <= 10, "layers", "must be in [1, 10]")
         yield from self.need(0 < self.ridge < float("inf"), "ridge", "must be above 0 and finite")
         yield from self.need(2 <= self.parts <= 2**10, "parts", "must be in [2, 1024]")
@@ -77,5 +78,5 @@ class ClustMixOptions(Options):
         for name in other:
             if getattr(self, name) != default[name]:
                 yield SettingsError(
-                    name, f"is not for variant {self.variant}", found=str(getattr(self, name)), fix="leave it out"
+                    name, f"is not for variant {self.variant}", found=brief(getattr(self, name)), fix="leave it out"
                 )

@@ -48,6 +48,7 @@ from distcondense.privacy.statement import Privacy
 
 BETA = 0.95  # of a row's vector: its values; the rest counts it
 SIGMA_MAX = 0.2  # noise of a row at most, as a share of each column's range, where nobody says
+STANDS_OUT = 3.0  # standard deviations of its noise that a class's number of rows must have
 HAIR = 1e-7  # relative: what the budget is shortened by where its one answer replays to more than its ε
 PART = "part of the partition"  # the column beside the schema's, for the reader of a ledger
 SEEDS = (
@@ -133,6 +134,11 @@ class Public:
     def noise(self) -> float:
         """Standard deviation of one column's sum."""
         return self.sums.reach / (BETA * self.budget.mu)
+
+    @property
+    def total_noise(self) -> float:
+        """Standard deviation of a class's number of rows, which is added up over the parts."""
+        return float(np.sqrt(self.sums.parts / (1 - BETA**2)) / self.budget.mu)
 
 
 def public_side(facts: Facts, options: ClustMixOptions) -> Public | None:
@@ -260,7 +266,7 @@ def after(answer: Floats, public: Public, options: ClustMixOptions) -> Made:
     least = public.noise / (options.sigma_max or SIGMA_MAX)
     total, classes = counts.sum(axis=0), counts.shape[1]
     none = np.empty((0, public.sums.width))
-    if total.min() < least:
+    if total.min() < max(least, STANDS_OUT * public.total_noise):
         doubt = "fewer rows of a class than would stand out from the noise"
         return Made(none, np.empty(0, np.int64), np.empty(0), total, least, doubt)
     means, label, held = list[Floats](), list[int](), list[float]()

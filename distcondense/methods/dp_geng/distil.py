@@ -120,6 +120,10 @@ def _walk(matching: bool, guided: bool, batch: int, iterations: int) -> Any:
     def walk(rows: Any, given: Any, key: Any) -> Any:
         extractors, targets, clips, expert, references, (low, high), rate, guide_rate = given
 
+        def moved(some: Any, by: Any) -> Any:
+            there = some - by  # what is no number, of a network whose weights have run away, moves nothing
+            return jnp.clip(jnp.where(jnp.isnan(there), some, there), low, high)
+
         def step(rows: Any, key: Any) -> Any:
             which, own, theirs = jax.random.split(key, 3)
             at = jax.random.permutation(own, rows.shape[1])[:batch]
@@ -127,13 +131,11 @@ def _walk(matching: bool, guided: bool, batch: int, iterations: int) -> Any:
             if matching:
                 n = jax.random.randint(which, (), 0, targets.shape[0])
                 weights = tuple(part[n] for part in extractors)
-                some = some - rate * jax.grad(matched)(some, weights, targets[n], clips[n])
-                some = jnp.clip(some, low, high)
+                some = moved(some, rate * jax.grad(matched)(some, weights, targets[n], clips[n]))
             if guided:
                 drawn = jax.random.randint(theirs, (references.shape[0], batch), 0, references.shape[1])
                 beside = jnp.take_along_axis(references, drawn[:, :, None], axis=1)
-                some = some - guide_rate * jax.grad(aligned)(some, expert, beside)
-                some = jnp.clip(some, low, high)
+                some = moved(some, guide_rate * jax.grad(aligned)(some, expert, beside))
             return rows.at[:, at].set(some), None
 
         return jax.lax.scan(step, rows, jax.random.split(key, iterations))[0]

@@ -94,4 +94,4 @@ class DpGengOptions(Options):
         for name in ("extractor_epochs", "expert_epochs", "expert_steps", "iterations"):
             yield from self.need(1 <= getattr(self, name) <= 10**6, name, "must be in [1, 10**6]")
         for name in ("expert_rate", "rate", "guide_rate"):
-            yield from self.need(0 < getattr(self, name) < float("inf"), name, "must be above 0 and finite")
+            yield from self.need(0 < getattr(self, name) <= 1e3, name, "must be above 0, and at most 1000")

@@ -96,7 +96,7 @@ class PsygentabOptions(Options):
         yield from self.need(0 <= self.multiplier < float("inf"), "multiplier", "must be at least 0 and finite")
         yield from self.need(0 < self.penalty < float("inf"), "penalty", "must be above 0 and finite")
         yield from self.need(1 < self.growth < float("inf"), "growth", "must be above 1 and finite")
-        yield from self.need(0 < self.learning_rate < float("inf"), "learning_rate", "must be above 0 and finite")
+        yield from self.need(0 < self.learning_rate <= 1e3, "learning_rate", "must be above 0, and at most 1000")
         for name in ("rounds", "epochs", "batch", "hidden"):
             yield from self.need(1 <= getattr(self, name) < 2**31, name, "must be in [1, 2**31)")
         yield from self.need(2 <= self.cells <= 128, "cells", "must be in [2, 128]")
