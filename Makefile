@@ -19,7 +19,7 @@ demo: $(VENV)/.ready
 	$(BIN)/distcondense demo --out demo-run --force
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 fuzz: $(VENV)/.ready
 	$(BIN)/python -m tests.fuzz

@@ -130,12 +130,11 @@ def condense(
     memory, scratch: of a `dc.LargeTable`, which is read in batches: bytes that it may take, about, and a folder for its
         coded rows meanwhile (the run's own if not said). It is evaluated on a sample.
     """
-    if old := [name for name in options if name in OLD_WORDS]:
-        raise SettingsError(
-            old[0], f"is called {OLD_WORDS[old[0]]} now", found=repr(options[old[0]]),
-            fix=f"say {OLD_WORDS[old[0]]}={options[old[0]]!r}" if options[old[0]] != "none" else
-            "say method='published', noise=False",
-        )  # fmt: skip
+    for old in (name for name in options if name in OLD_WORDS):
+        new, given = OLD_WORDS[old], options[old]
+        said = brief(repr(given)) if isinstance(given, str) else f"a {type(given).__name__}"
+        fix = "say method='published', noise=False" if said == "'none'" else f"say {new}={said}"
+        raise SettingsError(old, f"is called {new} now", found=said, fix=fix)
     need(cohort, (Cohort, LargeTable), "cohort", "a Cohort", fix="dc.Cohort.from_frame(table, …) or from_file(path, …)")
     if out is not None:
         need(out, (str, Path), "out", "a path")
@@ -148,9 +147,7 @@ def condense(
     threads = available_threads() if threads is None else whole(threads, "threads", 1, MOST_THREADS)
     for what, flag in (("resume", resume), ("force", force)):
         need(flag, bool, what, "true or false")
-    for what, told in (("progress", progress), ("say", say)):
-        if told is not None:
-            need(told, Callable, what, "something to call")
+    _need_calls(progress=progress, say=say)
     memory = None if memory is None else whole(memory, "memory", 1, 2**63 - 1)
     if scratch is not None:
         need(scratch, (str, Path), "scratch", "a path")
@@ -249,6 +246,7 @@ def evaluate_run(
     """
     need(run, (str, Path), "run", "a path")
     need(cohort, Cohort, "cohort", "a Cohort", fix="the one that was condensed")
+    _need_calls(progress=progress, say=say)
     asked = _asked(parts if parts is not None else Asked().parts, external, shadows, seed, threads)
     folder = RunFolder(Path(run))
     sets = read_back(folder, cohort.outcome.kind)
@@ -285,13 +283,7 @@ def read_again(
     site: it is another site's, whose errors say so. how: separator, encoding and decimal, where they are not the run's.
     """
     folder = RunFolder(Path(run))
-    try:
-        then = dict(parse_json((folder.internal / "run.json").read_bytes())["data"]["how"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise RunFolderError(
-            f"run folder {folder.path}", "must hold a finished run of this version", found="no run.json that says how "
-            "its table was read", fix="say the folder that condense wrote, or use dc.evaluate with the cohort",
-        ) from None  # fmt: skip
+    then = dict(folder.record()["data"]["how"])
     schema = None if then["schema"] is None else Schema.from_dict(then["schema"], where="run.json")
     said = {**then, **(how or {}), "schema": schema, "ignore": tuple(then["ignore"])}
     if said.pop("in_batches", False) and not site:
@@ -309,7 +301,7 @@ def read_again(
 
 def _drawn(folder: RunFolder, table: str | Path, how: dict[str, Any]) -> Cohort:
     """The sample that a run was evaluated on, of a table that is read in batches."""
-    record = parse_json((folder.internal / "run.json").read_bytes())
+    record = folder.record()
     large = LargeTable.of(table, **how)
     if large.fingerprint() != record["data"]["fingerprint"]:
         raise CohortError("table", "must be the one that the run condensed", found="other files",
@@ -317,6 +309,12 @@ def _drawn(folder: RunFolder, table: str | Path, how: dict[str, Any]) -> Cohort:
     coins = split_from(record["splitting"])
     assert isinstance(coins, Coins)
     return large.draw(coins)
+
+
+def _need_calls(**told: Any) -> None:
+    for what, call in told.items():
+        if call is not None:
+            need(call, Callable, what, "something to call")
 
 
 def _asked(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import numbers
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -116,6 +117,7 @@ _SAID: dict[int, tuple[str, str]] = {  # errno → found, fix
     **dict.fromkeys((errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH,
                      errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNRESET, errno.ECONNREFUSED), _NO_ANSWER),
 }  # fmt: skip
+_NUL = re.compile("embedded nul", re.IGNORECASE)  # Python: null byte, Arrow: NUL char in path
 _LONGEST_NAME = 120
 
 
@@ -133,7 +135,7 @@ def os_errors(
             raise
         raise kind(brief(what), rule, found="a name that no disk can hold", fix="check the path") from None
     except ValueError as error:
-        if "null byte" not in str(error):
+        if isinstance(error, UserError) or not _NUL.search(str(error)):
             raise
         raise kind(brief(what), rule, found="a name with a NUL in it", fix="check the path") from None
 

@@ -11,6 +11,7 @@ import json
 import math
 import stat
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,22 +71,30 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 def bounded(value: Any) -> Any:
     """The same value, if its depth, numbers and number of entries are within the bounds."""
+    for one in leaves(value):
+        if isinstance(one, float) and not math.isfinite(one):
+            raise OutsideError("a number that is not finite")
+        if isinstance(one, int) and not -MOST_WHOLE <= one < MOST_WHOLE:
+            raise OutsideError("a whole number beyond 64 bits")
+    return value
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """What tables and lists hold in the end, level by level; `OutsideError` beyond the bounds of depth and entries."""
     level, entries = [value], 0
     for _ in range(MOST_DEPTH):
         inner: list[Any] = []
         for one in level:
-            if isinstance(one, dict):
+            if isinstance(one, Mapping):
                 inner += one.values()
-            elif isinstance(one, list):
+            elif isinstance(one, list | tuple):
                 inner += one
-            elif isinstance(one, float) and not math.isfinite(one):
-                raise OutsideError("a number that is not finite")
-            elif isinstance(one, int) and not -MOST_WHOLE <= one < MOST_WHOLE:
-                raise OutsideError("a whole number beyond 64 bits")
+            else:
+                yield one
         entries += len(inner)
         if entries > MOST_ENTRIES:
             raise OutsideError(f"more than {MOST_ENTRIES:,} entries")
         if not inner:
-            return value
+            return
         level = inner
     raise OutsideError(f"brackets more than {MOST_DEPTH} deep")

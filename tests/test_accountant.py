@@ -11,6 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 from dp_accounting.pld import pld_pmf
+from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
@@ -145,6 +146,15 @@ def test_the_logistic_pair_is_reached_by_two_candidates(pick):
         assert reached == pytest.approx(choice_delta(pick, epsilon), rel=2e-3)
 
 
+@pytest.mark.parametrize("epsilon", [710.0, 1e3, 1e6, 1e300])
+def test_a_budget_beyond_all_exponents_is_no_overflow(epsilon: float) -> None:
+    """Of a method whose own argument takes any ε: e^ε is no float from 710 on."""
+    assert gaussian_delta(0.0, epsilon) == choice_delta(1.0, epsilon) == 0.0
+    mu = gaussian_mu(epsilon, 1e-5)
+    assert 0 < mu < math.inf
+    assert gaussian_delta(mu, epsilon) <= 1e-5
+
+
 def test_two_peeled_picks_cost_no_more_than_two_composed_pairs():
     rng = np.random.default_rng(0)
     pick = 0.8
@@ -160,6 +170,22 @@ def test_two_peeled_picks_cost_no_more_than_two_composed_pairs():
             assert true <= bound + 1e-9
             nearest = max(nearest, true / bound)
     assert nearest > 0.5  # the bound is not true merely because it is far away
+
+
+@pytest.mark.parametrize("mu", [0.003, 0.05, 0.3, 1.6])
+def test_the_gaussian_pld_is_theirs_to_the_bit(mu):
+    step = 0.9371e-4
+    theirs = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=step)
+    ours = curves._gaussian_pld(mu, step)
+    for loss in np.linspace(-3 * mu, mu**2 / 2 + 8 * mu, 20):
+        assert ours.get_delta_for_epsilon(float(loss)) == theirs.get_delta_for_epsilon(float(loss))
+    assert ours.get_epsilon_for_delta(1e-9) == theirs.get_epsilon_for_delta(1e-9)
+
+
+@pytest.mark.parametrize(("mu", "picks"), [(0.26, ((0.05, 6),)), (0.0, ((0.8, 2),)), (0.5, ((0.01, 1), (0.2, 3)))])
+def test_the_deltas_of_all_losses_at_once_are_those_of_their_loop(mu, picks):
+    theirs = curves.composed(mu, picks).get_delta_for_epsilon(curves.LOSSES)
+    np.testing.assert_allclose(curves.composed_deltas(mu, picks), theirs, rtol=1e-12, atol=1e-15)
 
 
 def test_the_closed_form_of_a_pick_is_connect_the_dots():

@@ -27,7 +27,7 @@ FEATURES = (
     Column("age", "integer", low=18, high=99, missing="indicator"),
     Column("sex", "categorical", categories=("F", "M")),
     Column("ward", "categorical", categories=("a", "b", "c")),
-    Column("crp", "continuous", low=0, high=300, decimals=1),
+    Column("crp", "continuous", low=0, high=300, decimals=4),
 )
 OUTCOMES = {
     "two": ({"target": "ill"}, (Column("ill", "binary", categories=(0, 1)),)),
@@ -38,13 +38,12 @@ OUTCOMES = {
         (Column("months", "continuous", low=0.1, high=60), Column("died", "binary", categories=(0, 1))),
     ),
 }
-CANARY = 77.7  # a value that no other patient has, and that no bin edge is
+CANARY = 77.7137  # a value that no other patient has, that no bin edge is, and that no draw is likely to hit
 
 
 def ward(rows: int = 900, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     age, crp = rng.integers(18, 100, rows), rng.gamma(2, 20, rows).clip(0, 300).round(1)
-    crp[crp == CANARY] += 0.1
     crp[0] = CANARY
     sex, place = rng.choice(["F", "M"], rows), rng.choice(["a", "b", "c"], rows, p=[0.5, 0.3, 0.2])
     risk = (age - 58) / 12 + (crp - 40) / 40 + (sex == "M") * 0.5
@@ -98,7 +97,7 @@ def test_every_part_has_an_answer_for_every_kind_of_outcome(kind: str, method: s
     assert json.loads(text) == found.to_dict()
     assert again(json.loads(text)["parts"]) == list(found.to_dict()["parts"])
     assert "<!doctype html>" in (tmp_path / "run/internal/report.html").read_text(encoding="utf-8")
-    assert not re.search(r"(?<![\d.])77\.7(?!\d)", text)  # a patient's own value; the page is a view of this
+    assert not re.search(r"(?<![\d.])77\.713[67]", text)  # a patient's own value; the page is a view of this
     assert digests(tmp_path / "run/release") == before  # nothing of it is released
 
 
@@ -112,10 +111,18 @@ def digests(room: Path) -> dict[str, str]:
 
 @pytest.fixture
 def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Smaller students and samples: what is measured stays the same."""
+    """Smaller students and attackers: what is measured stays the same."""
+    from distcondense.evaluate.attacks import attribute, distance, membership
+    from distcondense.evaluate.fidelity import landscape, likeness
     from distcondense.models import learners
+    from distcondense.outcomes import continuous, multiclass
 
     monkeypatch.setattr(learners, "ROUNDS", 15)
+    monkeypatch.setattr(likeness, "ROUNDS", 15)
+    monkeypatch.setattr(landscape, "STEPS", 250)
+    monkeypatch.setitem(attribute.TREES, "n_estimators", 15)
+    for module in (distance, membership, continuous, multiclass):
+        monkeypatch.setattr(module, "TREES", 15)
 
 
 @pytest.fixture(scope="module")

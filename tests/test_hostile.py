@@ -6,9 +6,16 @@ written in tests/test_dialect.py.
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
 import os
 import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import fields
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,12 +32,13 @@ from distcondense.data import tables
 from distcondense.data.features import check_features
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, SettingsError, UserError
+from distcondense.privacy.events import Event
 from tests.fuzz.disks import COMMANDS, GRID, stopped
 from tests.fuzz.driver import Room
 from tests.fuzz.locks import locks_hold
 from tests.fuzz.quick import quickly
 from tests.fuzz.statements import releases
-from tests.shell import TARGET, Call, refused, write
+from tests.shell import TARGET, Answer, Call, refused, write
 from tests.tiny import BINARY, SCHEMA, patients
 
 HEADER = "age,crp,ferritin,sex,stage,months,relapse,died\n"
@@ -63,6 +71,7 @@ def condensed(call: Call, *more: Any, table: str = "cohort.csv") -> Any:
         (("--epsilon", "nan"), "epsilon"),
         (("--epsilon", "1e400"), "epsilon"),
         (("--threads", "0"), "threads: must be at least 1"),
+        (("--method", "clustmix", "--epsilon", "1000"), "epsilon: must be above 0 and at most 100"),
         (("--target", "dyed"), "declared is 'died'"),
     ],
 )
@@ -165,6 +174,14 @@ def test_a_draft_of_another_separator_lists_no_row(call: Call, tmp_path: Path, s
     assert {"age", "crp", "died"} <= set(Schema.from_toml(tmp_path / "s.toml").names)
 
 
+@pytest.mark.parametrize("rows", ["d-0\n", "d-0\nd-1\n"])
+def test_a_first_line_longer_than_any_other_is_no_header_of_a_draft(call: Call, tmp_path: Path, rows: str) -> None:
+    (tmp_path / "t.csv").write_text(f"NAME,CANARY-NAME,id-0\n{rows}")
+    refused(call("schema", "infer", "t.csv"), "its first line must name the columns. Found 3 fields in it and fewer")
+    (tmp_path / "t.csv").write_text("age,died,note\n50,1,\n51,0,\n")  # a column with nothing in it
+    assert call("schema", "infer", "t.csv").code == 0
+
+
 def test_a_folder_is_named_where_a_file_is_wanted(call: Call, ward: Path) -> None:
     (ward / "inner").mkdir()
     refused(call("schema", "infer", "inner"), "table inner: must be a file. Found a folder")
@@ -216,6 +233,26 @@ def test_an_outcome_of_hundreds_of_digits_beside_a_number_is_refused_or_a_text(t
         dc.Cohort.from_file(tmp_path / "t.csv", target="died")
 
 
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("t.csv", dc.Cohort.from_file), ("t.csv.gz", dc.Cohort.from_file), ("wide.csv", dc.Cohort.from_file),
+        ("t.csv", lambda path, **how: dc.condense(dc.LargeTable.of(path.parent, **how), ipc=2, threads=1)),
+    ],
+    ids=["plain", "packed", "UTF-16", "a folder's"],
+)  # fmt: skip
+def test_a_nul_inside_a_cell_is_refused_and_does_not_end_it(
+    tmp_path: Path, name: str, read: Callable[..., Any]
+) -> None:
+    """pandas reads I and a NUL as I: another stage than the file's, in silence."""
+    content = patients(40).to_csv(index=False).replace(",II,", ",I\0,", 1)
+    line = content[: content.index("\0")].count("\n") + 1
+    data = content.encode("utf-16" if name == "wide.csv" else "utf-8")
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    with pytest.raises(CohortError, match=f"{name}.*must be text. Found a NUL character in line {line}"):
+        read(tmp_path / name, schema=SCHEMA, **BINARY)
+
+
 def test_true_and_false_are_no_numbers_in_a_csv_either(tmp_path: Path) -> None:
     patients(12).assign(crp=True).to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(CohortError, match="'crp': must be numbers"):
@@ -242,6 +279,38 @@ def test_a_store_that_does_not_answer_is_refused_when_patience_ends(
     with pytest.raises(CohortError, match=r"no answer in 0.01 seconds.*or copy the table"):
         dc.Cohort.from_file(f"{scheme}://nowhere/cohort.csv", schema=SCHEMA, **BINARY)
     never.set()
+
+
+IMPATIENT = """
+import sys
+from distcondense import cli
+from distcondense.data import tables
+tables.PATIENCE = 0.5
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("uri", "says"),
+    [
+        ("s3://me:secret@ward/c.csv?scheme=http&region=here&endpoint_override={}", "no answer in 0.5 seconds"),
+        ("gs://anonymous@ward/c.csv?scheme=http&endpoint_override={}", "no answer in 0.5 seconds"),
+        ("http://{}/c.csv", "file://, s3://"),
+        ("https://{}/c.csv", "file://, s3://"),
+    ],
+    ids=["s3", "gs", "http", "https"],
+)
+def test_a_server_that_takes_a_call_and_never_answers_is_left_alone(tmp_path: Path, uri: str, says: str) -> None:
+    """In a process of its own, which must end, too: nothing can interrupt whoever waits inside a store's library."""
+    write(patients(12), tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        address = f"127.0.0.1:{deaf.getsockname()[1]}"
+        command = [sys.executable, "-c", IMPATIENT, "condense", uri.format(address), *TARGET, "--out", "run"]
+        environment: dict[str, Any] = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    refused(Answer(done.returncode, done.stdout, done.stderr), says)
+    assert "secret" not in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 # -- run folders ------------------------------------------------------------------------------------------------------
@@ -311,6 +380,84 @@ def test_answers_that_are_lost_are_told(call: Call, tmp_path: Path, halves: dict
     else:
         assert answer.code == 3
         assert "noisy answers are lost: they stay paid for" in answer.err
+
+
+RECORDS: dict[str, Callable[[dict[str, Any]], Any]] = {  # what somebody made of run.json
+    "another split": lambda record: record["splitting"].update(seed=7),
+    "no student": lambda record: record.pop("student"),
+    "no fractions": lambda record: record["splitting"].update(fractions=None),
+    "another column left out": lambda record: record["data"]["how"].update(ignore=["months"]),
+    "no reader": lambda record: record["data"].pop("how"),
+    "no digest and no split": lambda record: (record.pop("digest"), record.pop("splitting")),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_that_was_changed_since_is_not_relied_on(call: Call, ward: Path, name: str) -> None:
+    with quickly():
+        assert call(*COMMANDS["uniform"]).code == 0
+    path = ward / "run/internal/run.json"
+    record = json.loads(path.read_text())
+    RECORDS[name](record)
+    path.write_text(json.dumps(record))
+    refused(call("evaluate", "run", "--data", "cohort.csv", "--parts", "fidelity"), "run.json must be as the run wrote")
+
+
+@pytest.mark.parametrize("file", ["condensed.parquet", "schema.toml"])
+def test_a_release_that_was_changed_since_is_not_measured(call: Call, ward: Path, file: str) -> None:
+    with quickly():
+        assert call(*COMMANDS["uniform"]).code == 0
+    with (ward / "run/release" / file).open("ab") as out:
+        out.write(b"\n")
+    says = f"release/ must be as the run wrote it. Found {file} is not the file"
+    refused(call("evaluate", "run", "--data", "cohort.csv", "--parts", "fidelity"), says)
+
+
+ENTRIES: dict[str, Callable[[list[dict[str, Any]]], Any]] = {  # what somebody made of an account's lines
+    "no delta": lambda lines: lines[0].update(delta=None),
+    "asked a billion times": lambda lines: lines[1]["events"][0].update(times=10**9),
+    "a run that is a table": lambda lines: lines[1]["events"][0].update(run={}),
+    "a price that is true": lambda lines: lines[1]["events"][0].update(cost=True),
+    "a pick beyond all memory": lambda lines: lines[2]["events"][0].update(cost=1e6),
+    "picks beyond all memory": lambda lines: lines[2]["events"][0].update(picks=10**9),
+}
+
+
+def forged(lines: list[dict[str, Any]]) -> bytes:
+    """An account's file whose lines name each other's digests, whatever they say."""
+    written = list[bytes]()
+    for line in lines:
+        link = {"previous": hashlib.sha256(written[-1]).hexdigest()} if written else {}
+        written.append(json.dumps({**line, **link}).encode())
+    return b"\n".join(written) + b"\n"
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> list[dict[str, Any]]:
+    kept = dc.Odometer.create(tmp_path / "account.jsonl")
+    kept.charge("first", [Event("gaussian", "sums", ("age",), 2, 0.5, unit="person")])
+    kept.charge("second", [Event("choice", "choice", (), 2, 0.1, 2, unit="person")])
+    return [json.loads(line) for line in kept.path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_account_that_nobody_wrote_is_refused_in_words(
+    call: Call, tmp_path: Path, account: list[dict[str, Any]], name: str
+) -> None:
+    ENTRIES[name](account)
+    (tmp_path / "account.jsonl").write_bytes(forged(account))
+    refused(call("privacy", "ledger", "account.jsonl"), "must be as it was written, line by line")
+
+
+@pytest.mark.parametrize(("line", "change"), [(1, {"cost": 2.0**53}), (2, {"times": 1_000_000})])
+def test_prices_beyond_what_can_be_added_up_are_unbounded(
+    call: Call, tmp_path: Path, account: list[dict[str, Any]], line: int, change: dict[str, Any]
+) -> None:
+    account[line]["events"][0].update(change)
+    (tmp_path / "account.jsonl").write_bytes(forged(account))
+    answer = call("privacy", "ledger", "account.jsonl")
+    assert answer.code == 0
+    assert "together: 2 runs, ε = unbounded" in answer.out
 
 
 # -- statements -------------------------------------------------------------------------------------------------------
@@ -387,11 +534,81 @@ COHORT = dc.Cohort.from_frame(patients(40), schema=SCHEMA, **BINARY)
         lambda: Schema((Column("a", "continuous", low=0, high=1, spacing=patients(3)),)),  # type: ignore[arg-type]
         lambda: Schema((Column("a", "continuous", low=0, high=1, missing=patients(3)),)),  # type: ignore[arg-type]
         lambda: check_features(patients(3).assign(crp=Decimal("sNaN")), SCHEMA),
+        lambda: Schema.infer(patients(3).assign(crp=Decimal("sNaN"))),
+        lambda: dc.LargeTable.of("\0", schema=SCHEMA, **BINARY),
+        lambda: dc.Cohort.from_frame(pa.array([1, 2]), schema=SCHEMA, **BINARY),
+        lambda: dc.Cohort.from_frame(pa.Table, schema=SCHEMA, **BINARY),
+        lambda: dc.condense(COHORT, seed=10**5000),
+        lambda: dc.condense(COHORT, method="clustmix", ridge=1e300),
+        lambda: dc.condense(COHORT, method="kde-knn", sigma=5e-324),
+        lambda: dc.evaluate_run("run", COHORT, say=3),
+        lambda: Schema(SCHEMA.columns, origin=patients(3)),  # type: ignore[arg-type]
+        lambda: Schema(SCHEMA.columns, rules=(3,)),  # type: ignore[arg-type]
+        lambda: Schema(SCHEMA.columns, notes=3),  # type: ignore[arg-type]
     ],
 )
 def test_a_call_with_another_type_or_range_is_refused_in_words(wrong: Callable[[], Any]) -> None:
     with pytest.raises(UserError, match="must"):
         wrong()
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [patients(3), np.arange(3), [[1]], {"a": 1}, object(), pd.NaT, "\ud800", Decimal("sNaN"), 10**5000],
+    ids=["frame", "array", "list", "dict", "object", "no time", "half a pair", "signalling", "digits"],
+)
+@pytest.mark.parametrize(
+    "legal",
+    [
+        {"kind": "continuous", "low": 0, "high": 1},
+        {"kind": "categorical", "categories": ("x",)},
+        {"kind": "date", "low": "2020-01-01", "high": "2021-01-01"},
+        {"kind": "ignore"},
+    ],
+    ids=lambda legal: str(legal["kind"]),
+)
+def test_whatever_a_column_is_described_by_is_refused_in_words(legal: dict[str, Any], thing: Any) -> None:
+    for entry in fields(Column):
+        with pytest.raises(UserError, match=r"must|says nothing") as refusal:
+            Schema((Column(**{"name": "a", **legal, entry.name: thing}), *SCHEMA.columns))
+        assert "ferritin" not in str(refusal.value)  # as a table prints itself
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("computed = 1.5", "computed must be text"),
+        ("missing_values = [[1]]", "missing_values must be texts and numbers"),
+        ('kind = "date"\nlow = 0\nhigh = 1e15', "high must be a date between the years 1 and 9999"),
+        ('kind = "date"\nlow = 0\nhigh = 9\nformat = "%Y %Y"', "format must write dates that can be read again"),
+        ('kind = "date"\nlow = 0\nhigh = 9\nformat = "%"', "format must write dates that can be read again"),
+    ],
+)
+def test_a_line_of_another_type_in_a_schema_file_is_refused_in_words(
+    call: Call, tmp_path: Path, line: str, says: str
+) -> None:
+    kind = "" if "kind" in line else 'kind = "continuous"\n'
+    (tmp_path / "schema.toml").write_text(f"[columns.seen]\n{kind}{line}\n")
+    refused(call("schema", "check", "schema.toml"), says)
+
+
+def test_a_date_with_a_time_zone_bounds_a_column(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(
+        '[columns.seen]\nkind = "date"\nlow = "2020-01-01T01:00:00+02:00"\nhigh = 2021-01-01T00:00:00Z\n'
+    )
+    assert Schema.from_toml(tmp_path / "s.toml")["seen"].to_dict()["low"] == "2019-12-31"
+
+
+@pytest.mark.parametrize("given", [patients(3), [patients(3)]], ids=["a table", "a list of one"])
+def test_a_table_given_as_a_reference_is_refused_and_not_compared(given: Any) -> None:
+    with pytest.raises(SettingsError, match="references: are for rows that are moved"):
+        dc.condense(COHORT, references=given)
+
+
+def test_a_setting_by_its_old_name_is_told_and_never_shown() -> None:
+    with pytest.raises(SettingsError, match="mechanism: is called method now") as refusal:
+        dc.condense(COHORT, mechanism=patients(3))
+    assert "ferritin" not in str(refusal.value)
 
 
 def test_a_parquet_part_with_spoiled_metadata_or_texts_is_no_traceback(tmp_path: Path) -> None:

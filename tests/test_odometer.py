@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -545,7 +546,24 @@ def test_a_charge_is_on_disk_before_it_returns(account, monkeypatch):
     account.charge("one", [gaussian(0.1)])
     assert disk.synced == [str(account.path)]
     made = dc.Odometer.create(account.path.with_name("b.jsonl"))
-    assert disk.synced[1:] == [str(made.path), str(made.path.parent)]
+    synced, folder = disk.synced[1:]
+    assert synced.startswith(f"{made.path}.draft-")  # it has its name when it is whole
+    assert folder == str(made.path.parent)
+    assert {file.name for file in made.path.parent.iterdir()} == {account.path.name, made.path.name}
+
+
+def test_an_account_that_was_killed_while_it_was_begun_is_begun_again(tmp_path):
+    path = tmp_path / "a.jsonl"
+    (tmp_path / "a.jsonl.draft-1234").write_bytes(b'{"odom')
+    with open(tmp_path / "a.jsonl.draft-5678", "wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)  # another process is writing it
+        dc.Odometer.create(path)
+        assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl", "a.jsonl.draft-5678"]
+    dc.Odometer(path).charge("one", [gaussian(0.1)])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl"]
+    os.link(path, tmp_path / "a.jsonl.draft-9abc")  # killed when the account had both names
+    dc.Odometer(path).charge("two", [gaussian(0.1)])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl"]
 
 
 PROCESS = """

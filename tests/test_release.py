@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -271,6 +272,21 @@ def test_the_commit_is_that_of_this_checkout_or_none_of_a_folder_that_is_not_our
     assert release.commit_of(tmp_path) is None  # no repository that git can read
     ours = release.commit_of(Path(dc.__file__).parents[1])
     assert ours is None or len(ours.removesuffix("-dirty")) == 40
+
+
+def test_what_a_release_says_of_its_commit_does_not_depend_on_how_busy_the_machine_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Cells of one study are made by several processes; on a busy machine some gave up on git, and said no commit."""
+
+    def patient(ask: list[str], *, timeout: float | None = None, **how: Any) -> subprocess.CompletedProcess[str]:
+        if timeout is not None:
+            raise subprocess.TimeoutExpired(ask, timeout)
+        return subprocess.CompletedProcess(ask, 0, "a" * 40 + "\n", "")
+
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(subprocess, "run", patient)
+    assert release.commit_of(tmp_path) == "a" * 40
 
 
 def test_another_constant_has_another_digest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1058,7 +1058,7 @@ def test_the_folder_of_a_cell_tells_nobody_whose_rows_are_in_it(call: Call, fold
     assert here.name(cell) != there.name(cell)
     assert here.name(cell).startswith(f"{cell.name}-")
     cohort = load(cell.source, cell.endpoint)
-    known = [digest(cell.identity()), cell.source.content, cohort.fingerprint(),
+    known = [digest(cell.identity), cell.source.content, cohort.fingerprint(),
              json.loads((here.run(cell).internal / "owner.json").read_text())["identity"]]  # fmt: skip
     for text in (outside(here.path), outside(there.path), *(answer.out + answer.err for answer in said)):
         assert not [found for found in known if found[:8] in text]

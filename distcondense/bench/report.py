@@ -196,4 +196,4 @@ def plot(record: Record, path: Path) -> None:
     if handles:
         figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     figure.suptitle(f"One step, {record['threads']} thread(s); hollow: sample of features, scaled", fontsize=11)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=130, format="png")  # whatever a draft is called

@@ -24,7 +24,7 @@ from distcondense.bench.problems import F32, FULL, QUICK, Plan, Problem, problem
 from distcondense.errors import UserError
 from distcondense.kernels import native
 from distcondense.kernels.rows import check_threads
-from distcondense.runs.files import write_json
+from distcondense.runs.files import write_json, write_text, write_whole
 
 Say = Callable[[str], None]
 DEFAULT_OUT = Path("benchmarks/results")
@@ -102,13 +102,13 @@ def writable(out: Path) -> None:
 def _write(record: dict[str, Any], out: Path, stem: str, say: Say) -> dict[str, Any]:
     picture: Path | None = out / f"{stem}.png"
     try:
-        report.plot(record, out / f"{stem}.png")
+        write_whole(out / f"{stem}.png", lambda draft: report.plot(record, draft))
     except UserError as error:  # the numbers are worth more than the picture
         say(f"no plot: {error}")
         picture = None
     record["plot"] = picture.name if picture else None
     write_json(out / f"{stem}.json", record)
-    (out / f"{stem}.md").write_text(report.markdown(record), encoding="utf-8")
+    write_text(out / f"{stem}.md", report.markdown(record))
     say(f"{record['seconds']:.0f} s; wrote {out / stem}.json, .md{' and .png' if picture else ''}")
     return record
 

@@ -28,7 +28,7 @@ from distcondense.data.outcome import Goal, Outcome, kind_of
 from distcondense.data.reading import read_csv_cells
 from distcondense.data.roles import ROLES
 from distcondense.data.schema import Label, Schema
-from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, read_as, read_table
+from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, read_as, read_table, refuse_signals
 from distcondense.data.values import identifiers_of
 from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, need
 
@@ -160,7 +160,7 @@ class Cohort:
             raise CohortError(
                 "table", "must have at least one row and one column", found=f"{len(frame)} rows", fix="check the table"
             )
-        _refuse_signals(frame, said)
+        refuse_signals(frame, said.said)
         if not owned:  # what we read ourselves was decoded
             _refuse_halves(frame, said)
         _refuse_ignored(goal, schema)
@@ -228,18 +228,6 @@ class Cohort:
         person = None if self.person is None else self.person[rows]
         features = self.features.iloc[rows].reset_index(drop=True)
         return replace(self, features=features, outcome=self.outcome.take(rows), person=person)
-
-
-def _refuse_signals(frame: pd.DataFrame, said: Names) -> None:
-    """A Decimal that raises wherever it is compared: not even whether it is a hole can be asked."""
-    for name in frame.select_dtypes(object).columns:
-        try:
-            frame[name].isna()
-        except ArithmeticError:
-            raise CohortError(
-                said.said(name), "must hold numbers that can be compared", found="a signalling NaN",
-                fix="make holes of them: None",
-            ) from None  # fmt: skip
 
 
 def _refuse_halves(frame: pd.DataFrame, said: Names) -> None:

@@ -34,9 +34,14 @@ def moment(value: Any, form: str = ISO) -> dt.datetime | None:
     """One value as a moment without a time zone (UTC where it has one); None where it is no date."""
     if isinstance(value, np.datetime64):
         value = pd.Timestamp(value)
+    if value is pd.NaT:
+        return None
     if isinstance(value, dt.datetime):  # pandas' timestamps too
         own = value.to_pydatetime(warn=False) if isinstance(value, pd.Timestamp) else value
-        return own if own.tzinfo is None else own.astimezone(dt.UTC).replace(tzinfo=None)
+        try:
+            return own if own.tzinfo is None else own.astimezone(dt.UTC).replace(tzinfo=None)
+        except OverflowError:  # in UTC it lies before the year 1 or after 9999
+            return None
     if isinstance(value, dt.date):
         return dt.datetime(value.year, value.month, value.day)
     if not isinstance(value, str):
@@ -49,12 +54,19 @@ def moment(value: Any, form: str = ISO) -> dt.datetime | None:
 
 def declared(value: Any) -> dt.datetime | None:
     """A date of a schema file: TOML's own, or a text in ISO 8601."""
-    if not isinstance(value, str):
-        return moment(value)
     try:
-        return dt.datetime.fromisoformat(value)
+        return moment(dt.datetime.fromisoformat(value) if isinstance(value, str) else value)
     except ValueError:
         return None
+
+
+def readable(form: str) -> bool:
+    """Whether dates can be written in this format, and read again."""
+    try:
+        dt.datetime.strptime(dt.datetime(2001, 2, 3).strftime(form), form)
+    except (ValueError, re.error):  # re.error: the same field twice
+        return False
+    return True
 
 
 def since(value: dt.datetime, origin: dt.datetime, unit: str) -> float:
@@ -63,6 +75,7 @@ def since(value: dt.datetime, origin: dt.datetime, unit: str) -> float:
 
 
 def at(number: float, column: Column) -> dt.datetime:
+    """The moment that a number of this column is; OverflowError where no calendar has it."""
     origin = declared(column.origin)
     assert origin is not None
     return origin + int(number) * UNITS[column.unit or "days"]

@@ -26,19 +26,21 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import date, time
 from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
 import pandas as pd
 
-from distcondense.data.dates import EPOCH, UNITS, Between, at, declared, since
+from distcondense.data.dates import EPOCH, UNITS, Between, at, declared, readable, since
 from distcondense.data.ours import MADE_HERE, PREFIX, ours
 from distcondense.data.relations import Rule, rule_from, rule_problems
 from distcondense.errors import SchemaError, brief, need
-from distcondense.outside import OutsideError, parse_toml, read_text
+from distcondense.outside import OutsideError, leaves, parse_toml, read_text
 
 Kind = Literal["continuous", "integer", "binary", "categorical", "date", "ignore"]
 Missing = Literal["refuse", "constant", "category", "indicator"]
@@ -49,6 +51,9 @@ FORMAT = 1
 PARTS = ("columns", "outcome", "added")  # of a schema file, each [PART.NAME]
 MAX_WHOLE = 2**53  # beyond it a float is always whole, and not every whole number is a float
 MOST_NUMBER = 1e18  # of bounds, steps and fills: differences and squares of larger ones leave float32
+_BOUND, _STEP = f"must be a number within ±{MOST_NUMBER:g}", "must be a number above 0"
+_FILL, _DECIMALS = "must be a text, a finite number or true/false", "must be a whole number from 0 to 12"
+_PLAIN = (str, int, float, Decimal, np.number, np.bool_, date, time, NoneType)  # what a file can hold
 STEP_SLACK = 1e-6  # of a step: how far from a multiple float64 may put one
 
 
@@ -102,12 +107,12 @@ class Column:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind != "date":
+        if not _is_word(self.kind, Kind) or self.kind != "date" or self._type_problems():  # `problems` says so
             return
         start = declared(self.origin or EPOCH)
         unit = self.unit or "days"
         object.__setattr__(self, "origin", self.origin or EPOCH)
-        if start is None or unit not in UNITS:  # `problems` says so
+        if start is None or unit not in UNITS:
             return
         for key in ("low", "high", "fill"):
             value = getattr(self, key)
@@ -124,6 +129,10 @@ class Column:
     def unknown(self) -> bool:
         """They are still to be found."""
         return self.searched and (self.low is None if self.numeric else not self.categories)
+
+    @property
+    def is_ignored(self) -> bool:
+        return isinstance(self.kind, str) and self.kind == "ignore"  # before anything is checked
 
     @property
     def numeric(self) -> bool:
@@ -179,53 +188,64 @@ class Column:
 
     def problems(self) -> list[str]:
         """Everything wrong with this description, all at once."""
-        if not _is_word(self.kind, Kind):
-            return [f"kind must be one of {', '.join(get_args(Kind))}. Found {_said(self.kind)}"]
+        if found := self._type_problems():  # what follows compares and counts them
+            return found
         if self.kind == "ignore":
             return self._ignored_problems()
-        rule = f"must be a number within ±{MOST_NUMBER:g}"
         found = self._date_problems()
-        found += [f"{key} {rule}. Found {brief(value)}" for key, value in (("low", self.low), ("high", self.high))
+        found += [f"{key} {_BOUND}. Found {_said(value)}" for key, value in (("low", self.low), ("high", self.high))
                  if value is not None and not _is_number(value)]  # fmt: skip
-        texts = {key: getattr(self, key) for key in ("unit", "meaning", "format", "origin", "computed", "reason")}
-        found += [
-            f"{key} must be text. Found {_said(value)}" for key, value in texts.items() if not isinstance(value, str)
-        ]
-        if not all(isinstance(c, str | int | float) and c == c for c in self.categories):  # c != c: NaN is a hole
-            found.append("categories must be texts, numbers or true/false")
-        if not all(isinstance(c, str) or _is_number(c) for c in self.missing_values):
-            found.append("missing_values must be texts and numbers")
-        elif any(code in self.categories for code in self.missing_values):
+        if any(code in self.categories for code in self.missing_values):
             found.append("a category must not be among missing_values too")
         if self.fill is not None and not (isinstance(self.fill, str | bool) or _is_number(self.fill)):
-            found.append(f"fill must be a text, a finite number or true/false. Found {_said(self.fill)}")
-        if found:  # what follows compares and counts them
+            found.append(f"fill {_FILL}. Found {_said(self.fill)}")
+        if found:
             return found
-        if not _is_word(self.missing, Missing):
-            found.append(f"missing must be one of {', '.join(get_args(Missing))}. Found {_said(self.missing)}")
-        if not _is_word(self.spacing, Spacing):
-            found.append(f"spacing must be one of {', '.join(get_args(Spacing))}. Found {_said(self.spacing)}")
-        if not isinstance(self.ordered, bool):
-            found.append(f"ordered must be true or false. Found {_said(self.ordered)}")
-        elif self.ordered and self.kind != "categorical":
+        if self.ordered and self.kind != "categorical":
             found.append("ordered belongs to categorical columns")
-        if not _is_word(self.domain, Domain):
-            found.append(f"domain must be one of {', '.join(get_args(Domain))}. Found {_said(self.domain)}")
-        elif self.searched:
+        if self.searched:
             found += self._private_problems()
-        if not all(isinstance(word, str) for word in (self.missing, self.spacing, self.domain)):
-            return found
         if self.numeric:
             found += self._numeric_problems()
         else:
             found += self._label_problems()
         return found
 
+    def _type_problems(self) -> list[str]:
+        """Of fields that are not what they must be, whatever they hold: a caller may have put anything there."""
+        found = []
+        for key, words in (("kind", Kind), ("missing", Missing), ("spacing", Spacing), ("domain", Domain)):
+            if not _is_word(getattr(self, key), words):
+                said = _said(getattr(self, key))
+                found.append(f"{key} must be one of {', '.join(get_args(words))}. Found {said}")
+        found += [f"{key} must be text. Found {_said(getattr(self, key))}"
+                  for key in ("name", "unit", "meaning", "format", "origin", "computed", "reason")
+                  if not _is_text(getattr(self, key))]  # fmt: skip
+        if not isinstance(self.ordered, bool):
+            found.append(f"ordered must be true or false. Found {_said(self.ordered)}")
+        if not (isinstance(self.categories, tuple) and all(_is_text(c) or (isinstance(c, int | float) and c == c)
+                                                           for c in self.categories)):  # fmt: skip  # c != c: NaN
+            found.append("categories must be texts, numbers or true/false")
+        if not (isinstance(self.missing_values, tuple)
+                and all(_is_text(c) or _is_number(c) for c in self.missing_values)):  # fmt: skip
+            found.append("missing_values must be texts and numbers")
+        for key, rule in (("low", _BOUND), ("high", _BOUND), ("fill", _FILL), ("decimals", _DECIMALS), ("step", _STEP)):
+            value = getattr(self, key)
+            if value is pd.NaT or not isinstance(value, _PLAIN) or (isinstance(value, str) and not _is_text(value)):
+                found.append(f"{key} {rule}. Found {_said(value)}")
+        return found
+
     def _ignored_problems(self) -> list[str]:
         plain = {f.name: f.default for f in fields(self)}
         may = {"name", "kind", "reason", "meaning", "format", "missing_values"}  # dates that others are computed from
         extra = sorted(f.name for f in fields(self) if f.name not in may and getattr(self, f.name) != plain[f.name])
-        return [f"{key} says nothing about a column that is ignored" for key in extra]
+        found = [f"{key} says nothing about a column that is ignored" for key in extra]
+        return [*found, *self._format_problems()]
+
+    def _format_problems(self) -> list[str]:
+        if not self.format or readable(self.format):
+            return []
+        return [f"format must write dates that can be read again, such as %Y-%m-%d. Found {_said(self.format)}"]
 
     def _date_problems(self) -> list[str]:
         found = []
@@ -249,6 +269,19 @@ class Column:
             return [*found, f"{' and '.join(wrong)} must be dates such as 2015-01-31"]
         if self.searched or self.decimals is not None or self.step is not None:
             found.append("a date has no decimals and no step, and its bounds are declared")
+        found += self._format_problems()
+        return found if found else self._calendar_problems()
+
+    def _calendar_problems(self) -> list[str]:
+        """Of bounds that were said as numbers, or lie far from the origin."""
+        found = []
+        for key in ("low", "high", "fill"):
+            value = getattr(self, key)
+            try:
+                if _is_number(value):
+                    at(float(value), self)
+            except OverflowError:
+                found.append(f"{key} must be a date between the years 1 and 9999. Found {_said(value)}")
         return found
 
     def _private_problems(self) -> list[str]:
@@ -285,7 +318,7 @@ class Column:
         if self.spacing == "log" and self.low is None:
             found.append('spacing = "log" needs low and high')
         if self.decimals is not None and not (type(self.decimals) is int and 0 <= self.decimals <= 12):
-            found.append(f"decimals must be a whole number from 0 to 12. Found {_said(self.decimals)}")
+            found.append(f"decimals {_DECIMALS}. Found {_said(self.decimals)}")
         elif self.decimals and self.kind == "integer":
             found.append("decimals belong to continuous columns")
         elif self.decimals is not None and not found and self._rounds_out():
@@ -310,7 +343,7 @@ class Column:
 
     def _step_problems(self) -> list[str]:
         if not _is_number(self.step) or not self.step > 0:  # type: ignore[operator]
-            return [f"step must be a number above 0. Found {_said(self.step)}"]
+            return [f"step {_STEP}. Found {_said(self.step)}"]
         found = []
         if self.decimals is not None:
             found.append("decimals and step exclude each other")
@@ -376,13 +409,22 @@ class Schema:
     ignored: tuple[Column, ...] = ()  # kind "ignore": whatever they hold is nobody's business
 
     def __post_init__(self) -> None:
-        for part in PARTS:
+        for part in (*PARTS, "ignored"):
             need(getattr(self, part), tuple, part, "a tuple of Columns", fix="Schema((Column(…), …))")
             for column in getattr(self, part):
                 need(column, Column, part, "a tuple of Columns", fix="Schema((Column(…), …))")
-        aside = tuple(c for c in self.columns if c.kind == "ignore")
+                need(column.name, str, "column name", "a text")
+        for part, kinds, words in (("rules", Rule, "a tuple of rules"), ("notes", str, "a tuple of texts")):
+            need(getattr(self, part), tuple, part, words)
+            for one in getattr(self, part):
+                need(one, kinds, part, words)
+        if not (isinstance(self.origin, str) and self.origin in ("declared", "inferred")):
+            raise SchemaError(
+                "origin", 'must be "declared" or "inferred"', found=_said(self.origin), fix="leave it out: declared"
+            )
+        aside = tuple(c for c in self.columns if c.is_ignored)
         if aside:
-            object.__setattr__(self, "columns", tuple(c for c in self.columns if c.kind != "ignore"))
+            object.__setattr__(self, "columns", tuple(c for c in self.columns if not c.is_ignored))
             object.__setattr__(self, "ignored", (*self.ignored, *aside))
         parts = {name: getattr(self, name) for name in PARTS}
         found = [f"[{part}.{c.name}] {p}" for part, columns in parts.items() for c in columns for p in c.problems()]
@@ -486,6 +528,7 @@ class Schema:
     def from_dict(cls, data: Mapping[str, Any], *, where: str = "schema") -> Schema:
         """A schema from the parsed TOML; unknown keys are errors that name the nearest legal key."""
         need(data, Mapping, where, "a table")
+        _refuse_what_no_file_holds(data, where)
         found = unknown_keys(data, {"format", "origin", "notes", "rules", "missing_values", *PARTS}, "")
         if data.get("format", FORMAT) != FORMAT:
             raise SchemaError(
@@ -584,14 +627,32 @@ def _columns_in(data: Mapping[str, Any], part: str, found: list[str], where: str
             *map(plain_value, own),
             *(plain_value(v) for v in for_all if plain_value(v) not in values["categories"]),
         ]
-        values["missing_values"] = tuple(dict.fromkeys(codes))
+        values["missing_values"] = tuple(code for k, code in enumerate(codes) if code not in codes[:k])
         columns.append(Column(name=str(name), **values))
     return tuple(columns)
 
 
+def _refuse_what_no_file_holds(data: Mapping[str, Any], where: str) -> None:
+    """Frames, arrays and the like compare element by element: what follows would trip over them, wherever they are."""
+    try:
+        odd = next((one for one in leaves(data) if one is pd.NaT or not isinstance(one, _PLAIN)), None)
+    except OutsideError as error:
+        raise SchemaError(where, "must be within bounds", found=str(error), fix="write flat tables") from None
+    if odd is not None:
+        raise SchemaError(where, "must be made of texts, numbers, dates, lists and tables",
+                          found=f"a {type(odd).__name__}", fix="write what a schema file can hold")  # fmt: skip
+
+
 def _said(value: Any) -> str:
     """What was given, in a message: a table or a list may hold patients, and is said by its type."""
-    return brief(repr(value)) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+    if isinstance(value, int):  # Python writes no more than 4,300 digits, which `brief` knows
+        return brief(value)
+    return brief(repr(value)) if isinstance(value, str | float | None) else f"a {type(value).__name__}"
+
+
+def _is_text(value: Any) -> bool:
+    """A text that a file can hold: no half of a pair of UTF-16 is in it."""
+    return isinstance(value, str) and value.encode("utf-8", "ignore").decode() == value
 
 
 def _is_word(value: Any, words: Any) -> bool:

@@ -7,7 +7,10 @@ changes how everybody else's is read ("01" is 1 unless some other row holds a te
 
 from __future__ import annotations
 
+import codecs
+import csv
 import errno
+import gzip
 import io
 import os
 import re
@@ -16,6 +19,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -37,6 +41,7 @@ _FINITE = re.compile(r"[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[ 
 _INFINITE = re.compile(r"[ \t]*[+-]?inf(inity)?[ \t]*", re.IGNORECASE)
 _THOUSANDS = re.compile(r"[ \t]*[+-]?[1-9][0-9]{0,2},[0-9]{3}[ \t]*")  # 1,234: or is it 1.234?
 _SIGNS = ",;|\t:^~ "  # that separate fields
+_WIDE = re.compile("utf[-_]?(16|32)", re.IGNORECASE)  # encodings in which every other byte of a plain text is NUL
 _WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,300}[ \t]*")  # more digits fit no float
 T = TypeVar("T")
 _HOW = "distcondense_read_as"
@@ -309,6 +314,7 @@ class _Csv:
         self, markers: tuple[str, ...], text: Collection[str], numbers: Collection[str], exact: Collection[str],
         asked: Collection[str], holes: Mapping[str, Sequence[str]],
     ) -> pd.DataFrame:  # fmt: skip
+        self._refuse_nul()
         names = self.header(asked)
         how: dict[str, Any] = {"low_memory": False, "float_precision": "round_trip",
                                "na_values": {name: [*markers, *holes.get(name, ())] for name in names
@@ -335,8 +341,28 @@ class _Csv:
         if not asked:
             self._refuse_header_again(frame)
             self._refuse_whole_rows(frame)
+            self._refuse_lone_header(frame)
         frame.attrs[_HOW] = replace(self.how, commas=sign == COMMA)
         return frame
+
+    @contextmanager
+    def _unpacked(self) -> Iterator[Any]:
+        """The bytes of the text."""
+        with io.BytesIO(self.source) if isinstance(self.source, bytes) else open(self.source, "rb") as raw:
+            yield gzip.GzipFile(fileobj=raw) if self.packed else raw
+
+    def _refuse_nul(self) -> None:
+        """pandas ends a cell at a NUL and says nothing: another value than the file's."""
+        encoding, line = self.how.encoding if _WIDE.match(self.how.encoding) else "latin-1", 1
+        with self._unpacked() as stream:
+            for text in codecs.iterdecode(iter(lambda: stream.read(PART), b""), encoding):
+                before, nul, _ = text.partition("\0")
+                line += before.count("\n")
+                if nul:
+                    raise CohortError(
+                        self.what, "must be text", found=f"a NUL character in line {line}",
+                        fix="check that the whole file was copied, or take the character out",
+                    )  # fmt: skip
 
     def _typed(
         self, as_text: dict[str, Any], as_number: Collection[str], how: dict[str, Any]
@@ -429,6 +455,20 @@ class _Csv:
                     "--separator semicolon", found=f"several in one, in column {place + 1} ({self.how.whole})",
                 )  # fmt: skip
 
+    def _refuse_lone_header(self, frame: pd.DataFrame) -> None:
+        """A first line with more fields than any other line is a whole row among torn ones, or no row at all."""
+        if frame.empty or not frame.iloc[:, -1].isna().all():
+            return
+        with self._unpacked() as stream:
+            text = io.TextIOWrapper(stream, encoding=self.how.encoding, newline="")
+            rows = filter(None, csv.reader(text, delimiter=self.how.separator))
+            widths = {len(row) for row in islice(rows, 1, 1000)}
+        if max(widths, default=0) < frame.shape[1]:
+            raise CohortError(
+                self.what, "its first line must name the columns", fix="add a header line, or complete the rows",
+                found=f"{frame.shape[1]} fields in it and fewer in the lines below",
+            )  # fmt: skip
+
     def _refuse_header_again(self, frame: pd.DataFrame) -> None:
         """A first line whose words come again as values is no header."""
         again = [place for place, name in enumerate(frame.columns, 1)
@@ -455,18 +495,40 @@ def as_frame(table: object) -> pd.DataFrame:
     """A pandas DataFrame from pandas, Arrow, or anything with a `to_pandas` method (Polars, for one)."""
     if isinstance(table, pd.DataFrame):
         return table
-    to_arrow = getattr(table, "to_arrow", None)  # Polars
-    arrow = table if to_arrow is None else to_arrow()
-    if hasattr(arrow, "to_pandas") and hasattr(arrow, "columns") and hasattr(arrow, "schema"):
-        return _from_arrow(arrow)
-    to_pandas = getattr(table, "to_pandas", None)
-    if to_pandas is None:
+    try:
+        frame = _foreign(table)
+    except Exception as error:  # theirs may quote cells: say the type only
+        raise CohortError(
+            "table", "must be one that pandas can take", found=f"a {type(table).__name__} ({type(error).__name__})",
+            fix="check its columns, or make a pandas DataFrame of it",
+        ) from None  # fmt: skip
+    if not isinstance(frame, pd.DataFrame):
         raise CohortError(
             "table",
             "must be a pandas DataFrame or an Arrow table",
             found=type(table).__name__,
             fix="pd.DataFrame(table)",
         )
-    frame = to_pandas()
-    assert isinstance(frame, pd.DataFrame)
     return frame
+
+
+def _foreign(table: object) -> object:
+    """What another library's table is to pandas; None where it is none."""
+    to_arrow = getattr(table, "to_arrow", None)  # Polars
+    arrow = table if to_arrow is None else to_arrow()
+    if hasattr(arrow, "to_pandas") and hasattr(arrow, "columns") and hasattr(arrow, "schema"):
+        return _from_arrow(arrow)
+    to_pandas = getattr(table, "to_pandas", None)
+    return None if to_pandas is None else to_pandas()
+
+
+def refuse_signals(frame: pd.DataFrame, said: Callable[[str], str]) -> None:
+    """A Decimal that raises wherever it is compared: not even whether it is a hole can be asked."""
+    for name in frame.select_dtypes(object).columns:
+        try:
+            frame[name].isna()
+        except ArithmeticError:
+            raise CohortError(
+                said(name), "must hold numbers that can be compared", found="a signalling NaN",
+                fix="make holes of them: None",
+            ) from None  # fmt: skip

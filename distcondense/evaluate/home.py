@@ -19,6 +19,7 @@ from distcondense.data.features import check_features
 from distcondense.data.outcome import Outcome
 from distcondense.data.persons import Split, split_from
 from distcondense.data.schema import Schema
+from distcondense.errors import RunFolderError
 from distcondense.methods.base import Condensed
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner
@@ -105,7 +106,13 @@ class Home:
         split = split_from(record["splitting"]).of(cohort)
         public = record.get("scaling") == "public"
         codec = Codec.public(result.schema) if public else _codec(cohort, split, cohort.schema)
-        frame = result.frame[list(codec.names) if result.raw else result.schema.names]
+        wanted = list(codec.names) if result.raw else list(result.schema.names)
+        if absent := [name for name in wanted if name not in result.frame.columns]:
+            raise RunFolderError(
+                "condensed table", "must have the columns that its schema names", found=f"{len(absent)} missing",
+                fix="restore release/ from a backup, or make the run again",
+            )  # fmt: skip
+        frame = result.frame[wanted]
         if result.raw:
             rows = ((frame.to_numpy() - codec.centre) / codec.scale).astype(np.float32)
         else:

@@ -28,8 +28,10 @@ from scipy import special
 from distcondense.privacy.budget import check_budget
 from distcondense.privacy.curves import (
     CELLS_MAX,
+    LOSSES,
     Picks,
     composed,
+    composed_deltas,
     exact_epsilon,
     gaussian_delta,
     grid_delta,
@@ -39,6 +41,7 @@ from distcondense.privacy.curves import (
 from distcondense.privacy.events import Event
 from distcondense.privacy.noise import GRID, distance_to_rounded
 
+MOST_LOSS = 1000.0  # Σ ε₀ of all picks: far beyond any budget, and as much as the grid of losses has memory for
 NoSum = Literal["unbounded", "different units"]  # why several runs have no ε together
 
 
@@ -73,14 +76,17 @@ class Replay:
 
 
 def totals(events: Sequence[Event]) -> tuple[float, Picks, int]:
-    """(μ of all Gaussian answers, picks by ε₀, noisy coordinates); μ is infinite where anybody read without a gate."""
+    """(μ of all Gaussian answers, picks by ε₀, noisy coordinates).
+
+    μ is infinite where anybody read without a gate, and where there are so many picks that nobody can add them up.
+    """
     gaussian = [event for event in events if event.kind == "gaussian"]
     picks: Counter[float] = Counter()
     for event in events:
         if event.kind == "choice":
             picks[event.cost] += event.picks
     mu = math.sqrt(math.fsum(event.cost**2 for event in gaussian))
-    if any(event.kind == "nonprivate" for event in events):
+    if any(event.kind == "nonprivate" for event in events) or sum(e * n for e, n in picks.items()) > MOST_LOSS:
         mu = math.inf
     return mu, tuple(sorted(picks.items())), sum(event.cells for event in gaussian)
 
@@ -148,10 +154,8 @@ def trade_off(events: Sequence[Event], at: Sequence[float] = FALSE_ALARMS) -> li
     far += named(events)
     moved = np.minimum(1.0, alphas + far)
     if picks:
-        together = composed(mu, picks)
-        losses = np.linspace(-30.0, 30.0, 2401)
-        deltas = np.asarray(together.get_delta_for_epsilon(losses), np.float64)
-        betas = np.max((1 - deltas)[:, None] - np.exp(losses)[:, None] * moved[None, :], axis=0)
+        deltas = composed_deltas(mu, picks)
+        betas = np.max((1 - deltas)[:, None] - np.exp(LOSSES)[:, None] * moved[None, :], axis=0)
     else:
         betas = special.ndtr(-special.ndtri(moved) - mu)
     betas = np.clip(betas - far, 0.0, 1.0)

@@ -29,13 +29,16 @@ import numpy as np
 from dp_accounting import rdp
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld import privacy_loss_mechanism as mechanism
 from scipy import optimize, special
 
+from distcondense.arrays import Floats
 from distcondense.privacy.noise import GRID, distance_to_rounded
 
 CELLS_MAX = 2**22  # planned number of noisy coordinates of one release, public; the gate refuses more
 LOSS_STEP = 1e-4  # the PLD's grid of losses
 PLD_SLACK = 1e-4  # share of δ left for the error of differences and FFTs inside the PLD
+LOSSES = np.linspace(-30.0, 30.0, 2401)  # slopes of the lines under a trade-off curve
 
 Picks = tuple[tuple[float, int], ...]  # (ε₀ of one pick, how many), sorted
 
@@ -46,7 +49,7 @@ Picks = tuple[tuple[float, int], ...]  # (ε₀ of one pick, how many), sorted
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """δ(ε) of a μ-GDP Gaussian mechanism."""
     if mu <= 0:
-        return max(0.0, -math.expm1(epsilon))
+        return -math.expm1(min(epsilon, 0.0))  # e^ε alone could overflow
     upper, lower = float(special.log_ndtr(mu / 2 - epsilon / mu)), float(special.log_ndtr(-mu / 2 - epsilon / mu))
     return math.exp(upper) * -math.expm1(min(0.0, epsilon + lower - upper))  # e^ε Φ(…) alone could overflow
 
@@ -58,6 +61,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     high = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1e-9  # the zCDP bound
+    if gaussian_delta(mu, high) > delta:  # μ so large that float64 has no digits left for ε: no number is safe
+        return math.inf
     found = float(optimize.brentq(lambda e: gaussian_delta(mu, e) - delta, 0.0, high, xtol=1e-13, rtol=1e-13))
     while gaussian_delta(mu, found) > delta:
         found = found * (1 + 1e-12) + 1e-14
@@ -83,7 +88,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 def choice_delta(pick_epsilon: float, epsilon: float) -> float:
     """δ(ε) of one ε₀-bounded-range pick at worst: of Logistic(ε₀, 1) against Logistic(0, 1)."""
     if abs(epsilon) >= pick_epsilon:
-        return max(0.0, -math.expm1(epsilon))
+        return -math.expm1(min(epsilon, 0.0))
     return math.expm1((epsilon - pick_epsilon) / 2) ** 2 / -math.expm1(-pick_epsilon)
 
 
@@ -110,6 +115,19 @@ def _pick_pld(pick_epsilon: float, step: float) -> Any:
     )
 
 
+def _gaussian_pld(mu: float, step: float) -> Any:
+    """`pld.from_gaussian_mechanism(1 / mu)`, to the bit: it asks for one loss after the other, we for all at once."""
+    pair = mechanism.GaussianPrivacyLoss(1 / mu, adjacency_type=mechanism.AdjacencyType.REMOVE)
+    ends = pair.connect_dots_bounds()
+    low, high = math.floor(ends.epsilon_lower / step), math.ceil(ends.epsilon_upper / step)
+    losses = np.arange(low, high + 1) * step
+    points = -0.5 - losses * (1 / mu) ** 2  # where the loss is that
+    deltas = pair.mu_upper_cdf(points) - np.exp(losses + pair.mu_lower_log_cdf(points))
+    return pld.PrivacyLossDistribution(
+        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, low, high, np.clip(deltas, 0, 1))
+    )
+
+
 @lru_cache(maxsize=64)
 def composed(mu: float, picks: Picks) -> Any:
     """PLD of one μ-GDP Gaussian and all picks."""
@@ -118,13 +136,28 @@ def composed(mu: float, picks: Picks) -> Any:
         step = picks[0][0] / math.ceil(picks[0][0] / LOSS_STEP)
     parts = [_pick_pld(each, step).self_compose(count) for each, count in picks]
     if mu > 0:
-        parts.append(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=step))
+        parts.append(_gaussian_pld(mu, step))
     if not parts:
         return pld.identity(step)
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.compose(part)
     return whole
+
+
+@lru_cache(maxsize=64)
+def composed_deltas(mu: float, picks: Picks) -> Floats:
+    """δ of that at each of `LOSSES`: what its `get_delta_for_epsilon` adds up in a loop, which takes a second."""
+    pmf = composed(mu, picks)._pmf_remove.to_dense_pmf()  # nobody else tells the masses; of symmetric pairs the one
+    losses = (np.arange(pmf.size) + pmf._lower_loss) * pmf._discretization
+    there = losses > LOSSES[0]
+    falling, mass = losses[there][::-1], pmf._probs[there][::-1]
+    upper = np.cumsum(np.concatenate([[pmf._infinity_mass], mass]))
+    lower = np.cumsum(np.concatenate([[0.0], mass * np.exp(-falling)]))
+    above = np.searchsorted(-falling, -LOSSES, side="left")  # so many losses are above each ε
+    deltas = upper[above] - np.exp(LOSSES) * lower[above]
+    deltas.flags.writeable = False  # whoever asks again gets the same array
+    return np.asarray(deltas, np.float64)
 
 
 def _settle(epsilon_at: Callable[[float], float], delta: float, cells: int) -> float:
@@ -142,6 +175,7 @@ def exact_epsilon(mu: float, delta: float, cells: int = CELLS_MAX) -> float:
     return 0.0 if mu == 0 else _settle(lambda left: gaussian_epsilon(mu, left), delta, cells)
 
 
+@lru_cache(maxsize=1024)
 def pld_epsilon(mu: float, picks: Picks, delta: float, cells: int = CELLS_MAX) -> float:
     if mu == 0 and not picks:
         return 0.0

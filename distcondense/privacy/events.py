@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
@@ -13,7 +14,9 @@ Kind = Literal["gaussian", "choice", "nonprivate"]  # which noise, hence how it 
 Query = Literal["histogram", "categories", "sums", "total", "mapped", "choice", "table"]
 Unit = Literal["row", "person"]  # whose presence is protected
 LEAST_COST = 1e-18  # and 1e18 at most: beyond, squares and quotients of prices say nothing in float64
-MOST = 2**53  # of cells and picks
+DEAREST_PICK = 100.0  # ε₀: no budget pays for it, and the grid of losses of a dearer one fits no memory
+MOST_PICKS = 2**16
+MOST = 2**53  # of cells
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,13 @@ class Event:
     delta: float = 0.0  # categories: probability at most that a value only one person brings is told
 
     def __post_init__(self) -> None:
+        texts = (self.by, self.run, *self.columns)
+        prices = (self.cost, self.sensitivity, self.noise, self.delta)
+        if not (all(isinstance(text, str) for text in texts) and all(map(_is_finite, prices))):
+            raise SettingsError(
+                "event", "must have texts for columns, by and run, and finite numbers for cost, sensitivity, noise and "
+                "delta", found="another type",
+            )  # fmt: skip
         for name, value, known in (
             ("kind", self.kind, get_args(Kind)),
             ("query", self.query, get_args(Query)),
@@ -54,11 +64,14 @@ class Event:
                 "event", "must have a delta in (0, 1) where categories are found, and 0 elsewhere",
                 found=f"delta {self.delta}, query {self.query}",
             )  # fmt: skip
-        priced = self.cost == 0 if self.kind == "nonprivate" else LEAST_COST <= self.cost <= 1 / LEAST_COST
-        counted = all(isinstance(n, numbers.Integral) and n <= MOST for n in (self.cells, self.picks))
-        if not (priced and counted and self.cells >= 0 and self.picks >= 1):
+        most = DEAREST_PICK if self.kind == "choice" else 1 / LEAST_COST
+        priced = self.cost == 0 if self.kind == "nonprivate" else LEAST_COST <= self.cost <= most
+        counted = all(isinstance(n, numbers.Integral) and not isinstance(n, bool) and n <= MOST
+                      for n in (self.cells, self.picks))  # fmt: skip
+        if not (priced and counted and self.cells >= 0 and 1 <= self.picks <= MOST_PICKS):
             raise SettingsError(
-                "event", "must have a finite cost above 0 (nonprivate: 0), cells of 0 or more and picks of 1 or more",
+                "event", f"must have a finite cost above 0 (nonprivate: 0; choice: at most {DEAREST_PICK:g}), cells of "
+                f"0 or more and from 1 to {MOST_PICKS:,} picks",
                 found=f"cost {self.cost}, cells {self.cells}, picks {self.picks}",
             )  # fmt: skip
 
@@ -98,3 +111,7 @@ class Event:
             raise SettingsError(
                 "event", "must have the fields of an Event", found=f"{type(error).__name__}: {error}"
             ) from None
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)

@@ -11,21 +11,23 @@ noticed. Lines cut off at the end are not; keep the file with the patients' tabl
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import glob
 import hashlib
 import json
 import math
 import numbers
 import os
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from distcondense.errors import BudgetError, RunFolderError, SettingsError, UserError, brief, need
+from distcondense.errors import BudgetError, RunFolderError, SettingsError, UserError, brief, need, refuse_os
 from distcondense.outside import parse_json
 from distcondense.privacy.accountant import NoSum, membership_advantage, together
 from distcondense.privacy.budget import check_budget
@@ -34,9 +36,11 @@ from distcondense.privacy.ledger import sync_folder
 from distcondense.privacy.statement import NO_SUM, shown
 
 VERSION = 1
+DRAFT = ".draft-"
 DELTA = 1e-5
 BACKUP = "restore it from a backup: what was spent is not known without it"
 DIGITS = 4
+MOST_TIMES = 1_000_000  # that one run asks the same: more nobody counted
 
 
 @dataclass(frozen=True)
@@ -107,18 +111,13 @@ class Odometer:
         head = _line({"odometer": VERSION, "delta": delta, "about": about, "when": _now()})
         capped = b"" if cap is None else _line(_linked(head, 1, {"entry": "cap", "cap": cap}))
         try:
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            _begin(path, head + capped)
         except FileExistsError:
             raise RunFolderError(
                 _what(path), "must be new to be created", found="a file of that name", fix="use it as it is, or another"
             ) from None
         except OSError as error:
-            raise _unwritable(path, error) from None
-        try:
-            _write(file, head + capped)
-        finally:
-            os.close(file)
-        sync_folder(path.parent)
+            refuse_os(error, _what(path), "must be writable: a run is charged before it reads", RunFolderError)
         return cls(path)
 
     @classmethod
@@ -228,7 +227,7 @@ class Odometer:
             )  # fmt: skip
         return False
 
-    @contextmanager
+    @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[int, list[bytes]]]:
         """The file to append to, and its lines, by one process (and one thread) at a time."""
         try:
@@ -240,6 +239,7 @@ class Odometer:
             raise _unwritable(self.path, error) from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed, however this process ends
+            _clear_drafts(self.path)
             parts = []
             while part := os.read(file, 2**20):
                 parts.append(part)
@@ -249,6 +249,44 @@ class Odometer:
 
 
 # ---- the file ------------------------------------------------------------------------------------------------
+
+
+def _begin(path: Path, content: bytes) -> None:
+    """A new file that has its name only when it is whole: an empty one is damage, never one that was just begun."""
+    _clear_drafts(path)
+    if os.path.lexists(path):
+        raise FileExistsError
+    draft = path.with_name(f"{path.name}{DRAFT}{uuid.uuid4().hex[:8]}")
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)  # it is being written, whoever clears up
+        _write(file, content)
+        _name(draft, path)
+    finally:
+        try:
+            draft.unlink(missing_ok=True)
+        finally:
+            os.close(file)
+    sync_folder(path.parent)
+
+
+def _name(draft: Path, path: Path) -> None:
+    """Unlike a move a link never replaces what another process has begun."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a disk that has no links
+        os.rename(draft, path)
+
+
+def _clear_drafts(path: Path) -> None:
+    """What a process left that was killed while it began this account."""
+    for draft in path.parent.glob(f"{glob.escape(path.name)}{DRAFT}*"):
+        with contextlib.suppress(OSError), open(draft, "rb") as file:
+            if not (path.exists() and draft.samefile(path)):  # that one is whole, and whoever reads it locks both names
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            draft.unlink(missing_ok=True)
 
 
 def _lines(content: bytes, path: Path) -> list[bytes]:
@@ -279,10 +317,10 @@ def _account(lines: Sequence[bytes], path: Path) -> Account:
         )  # fmt: skip
     charges: list[Charge] = []
     caps: list[tuple[int, str, float | None]] = []
+    number = 0
     try:
         delta, about = float(head["delta"]), str(head["about"])
         check_budget(delta=delta)
-        number = 0
         for number, line in enumerate(lines[1:], 1):
             entry = _parsed(line)
             if entry.get("previous") != _digest(lines[number - 1]) or entry.get("number") != number:
@@ -310,8 +348,8 @@ def _account(lines: Sequence[bytes], path: Path) -> Account:
 def _events(counted: Sequence[dict[str, Any]], run: str) -> tuple[Event, ...]:
     events: list[Event] = []
     for one in counted:
-        times = int(one["times"])
-        if times < 1:
+        times = one["times"]
+        if type(times) is not int or not 1 <= times <= MOST_TIMES:
             raise ValueError
         event = Event.from_dict({key: value for key, value in one.items() if key != "times"})
         events += [replace(event, run=run)] * times

@@ -20,11 +20,25 @@ from typing import Any
 from distcondense.errors import RunFolderError, brief, os_errors
 from distcondense.outside import OutsideError, parse_json, read_text
 from distcondense.privacy.accountant import unite
+from distcondense.privacy.binding import digest_of
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import event_line, new_run, read_events, sync_folder
 from distcondense.runs.checkpoint import Checkpoint
 from distcondense.runs.files import plain, write_json, write_whole
 
+RECORD = "run.json"
+_ALWAYS = {
+    "method",
+    "settings",
+    "student",
+    "unit",
+    "soft_labels",
+    "weighted",
+    "raw",
+    "splitting",
+    "data",
+    "finished_at",
+}
 # who owns a folder between two runs: killed there, any run may go on with it, and what was spent stays noted
 ABANDONED, REPLACING = NOBODY = ("abandoned", "replacing")
 
@@ -104,7 +118,30 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        return (self.internal / "run.json").exists()
+        return (self.internal / RECORD).exists()
+
+    def record(self) -> dict[str, Any]:
+        """run.json as the run wrote it: what it says of who was held out, or how the table was read, is relied on."""
+        what = f"run folder {brief(self.path)}"
+        with os_errors(what, "must be readable", RunFolderError):
+            finished = self.finished
+        if not finished:
+            raise RunFolderError(
+                what, "must hold a finished run", found=f"no {RECORD}",
+                fix="say the folder that condense wrote; --resume finishes one that was interrupted",
+            )  # fmt: skip
+        try:
+            found = parse_json(read_text(self.internal / RECORD, RECORD, RunFolderError))
+            digest = found.pop("digest", None)
+            good = digest_of(found) == digest if digest is not None else found.keys() >= _ALWAYS  # before digests
+        except (OutsideError, TypeError, AttributeError):
+            good = False
+        if not good:
+            raise RunFolderError(
+                what, f"{RECORD} must be as the run wrote it", found="a changed or damaged file",
+                fix="restore it from a backup, or condense again",
+            )  # fmt: skip
+        return dict(found)
 
     def claim(self, identity: dict[str, Any], *, resume: bool, force: bool) -> None:
         """Make the folder this run's, or say why not. Nothing is written if it cannot be."""
@@ -130,7 +167,7 @@ class RunFolder:
                 what, "must be new, empty or a run's", found="other files in it", fix="choose another --out"
             )
         if owner is not None and self.finished and not force:
-            self._tidy()  # what a kill left, of the run itself or of one that was to replace it
+            self.tidy()  # what a kill left, of the run itself or of one that was to replace it
         if force and owner is not None:
             self._set_aside()
         elif owner is not None and owner != mine and owner not in NOBODY:
@@ -174,10 +211,11 @@ class RunFolder:
 
     def finish(self, record: Any) -> None:
         """run.json marks the run as finished; its checkpoint (with the noise key) and what it replaced go."""
-        write_json(self.internal / "run.json", record)
-        self._tidy()
+        said = plain(record)
+        write_json(self.internal / RECORD, {**said, "digest": digest_of(said)})
+        self.tidy()
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         """Of a finished run: its key, what it replaced and what a kill left half-written go."""
         self.erase_key()
         shutil.rmtree(self._replaced, ignore_errors=True)

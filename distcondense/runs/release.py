@@ -8,6 +8,7 @@ and through the hashes in there over every released file.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Collection, Mapping
 from functools import cache
@@ -95,9 +96,10 @@ def commit_of(checkout: Path) -> str | None:
     if not (checkout / ".git").exists():  # a folder somewhere inside another project's repository is not ours
         return None
     ask = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        found = subprocess.run(ask, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+    quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # several processes of a run ask at once, and only want to know
+    try:  # for as long as it takes: what a release says of itself must not depend on how busy the machine is
+        found = subprocess.run(ask, capture_output=True, text=True, env=quiet, check=False)
+    except OSError:
         return None
     return found.stdout.strip() or None if found.returncode == 0 else None
 

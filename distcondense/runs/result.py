@@ -22,9 +22,9 @@ from distcondense.data.ours import WEIGHT
 from distcondense.data.schema import Schema
 from distcondense.errors import RunFolderError, SettingsError, UserError, brief, need, os_errors
 from distcondense.outcomes.base import WEIGHTS, Kind, Labelled
-from distcondense.outside import parse_json
+from distcondense.outside import parse_json, read_text
 from distcondense.privacy.accountant import advantage_with_earlier, unite, with_earlier
-from distcondense.privacy.binding import STATEMENT
+from distcondense.privacy.binding import STATEMENT, unbound
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import Privacy
@@ -252,7 +252,7 @@ def read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
 
 
 def _read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
-    record, stated = (_read(path) for path in (folder.internal / "run.json", folder.release / STATEMENT))
+    record, stated = folder.record(), _statement(folder)
     ipcs = [one["ipc"] for one in record.get("sets", [record])]
     privacy = statement_of_file(stated)
     privacy = replace(privacy, trade_off=tuple((a, b) for a, b in privacy.trade_off))
@@ -272,14 +272,15 @@ def _no_rows(schema: Schema, kind: Kind) -> pd.DataFrame:
     return pd.DataFrame(columns=[*schema.names, *kind.names, *kind.own_columns(), WEIGHT])
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return dict(parse_json(path.read_bytes()))
-    except (OSError, ValueError, TypeError):
+def _statement(folder: RunFolder) -> dict[str, Any]:
+    """privacy.json, whose digest and whose files must be as the run wrote them."""
+    stated = parse_json(read_text(folder.release / STATEMENT, STATEMENT, RunFolderError))
+    if wrong := unbound(stated, folder.release, whole=False)[0]:
         raise RunFolderError(
-            f"run folder {path.parent.parent}", "must hold a finished run", found=f"no readable {path.name}",
-            fix="say the folder that condense wrote; --resume finishes one that was interrupted",
-        ) from None  # fmt: skip
+            f"run folder {brief(folder.path)}", "release/ must be as the run wrote it", found=brief(wrong[0]),
+            fix="restore it from a backup, or condense again",
+        )  # fmt: skip
+    return dict(stated)
 
 
 def _bring_the_account(result: Result, folder: RunFolder) -> Privacy:

@@ -72,7 +72,8 @@ class Board:
     def words(self) -> str:
         left = self.seconds_left()
         parts = [f"{self.count('done', 'kept')} of {len(self.lines)} cells done"]
-        parts += [f"{self.count('kept')} of them before"] if self.count("kept") else []
+        now = self.count("done", "running", "failed")  # none: nothing has been begun, or all of it is over
+        parts += [f"{self.count('kept')} of them before"] if self.count("kept") and now else []
         parts += [f"{self.count(state)} {state}" for state in ("running", "failed", "waiting") if self.count(state)]
         parts += [f"{self.count('left')} not asked for"] if self.count("left") else []
         if left is not None and self.count("waiting", "running"):

@@ -133,10 +133,11 @@ class Cell:
             asked["epsilon"] = self.epsilon
         return asked | ({"reference": self.reference} if _has(method_named(self.made_by), "reference") else {})
 
+    @cached_property
     def identity(self) -> dict[str, Any]:
         """What the run is; where the table lies, how it is called and where else it is tested are not part of it."""
         return {
-            "data": self.source.identity(), "outcome": self.endpoint.identity(), "method": self.made_by,
+            "data": self.source.identity, "outcome": self.endpoint.identity(), "method": self.made_by,
             "reference": self.reference, "ipc": self.ipc, f"epsilon_{self.guarantee}": self.epsilon, "seed": self.seed,
             "settings": self.settings, "test": self.test,
         }  # fmt: skip

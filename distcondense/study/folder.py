@@ -76,7 +76,7 @@ class StudyFolder:
 
     def name(self, cell: Cell) -> str:
         """Of the cell's folder: stable, another for another definition; its readable part while there is no salt."""
-        return f"{cell.name}-{digest([self.salt, cell.identity()])[:10]}" if self.salt else cell.name
+        return f"{cell.name}-{digest([self.salt, cell.identity])[:10]}" if self.salt else cell.name
 
     def definition(self, cell: Cell) -> Path:
         """What this cell is, written before it runs."""
@@ -175,7 +175,7 @@ class StudyFolder:
 
 
 def site_identity(source: Source, endpoint: Endpoint) -> str:
-    return digest([source.identity(), endpoint.identity()])
+    return digest([source.identity, endpoint.identity()])
 
 
 def read_json(path: Path) -> dict[str, Any]:

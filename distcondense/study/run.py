@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -132,6 +133,9 @@ def run_study(
         write_text(folder.internal / "study.toml", study.text)
         board = plan(study, out, chosen)
         board.at_once = tasks.at_once
+        for line in board.lines:
+            if line.state == "kept":
+                folder.run(line.cell).tidy()  # killed after its last file that counts, it may have left others half
         check_tables([line.cell for line in board.lines if line.state == "waiting"])
         _write_definitions(study, folder)
         order = sorted(range(len(board.lines)), key=lambda number: board.lines[number].cell.seed)
@@ -267,7 +271,8 @@ def _claimed(out: Path) -> StudyFolder:
     folder = StudyFolder(out)
     if out.exists() and not out.is_dir():
         raise RunFolderError(what, "must be a folder", found="a file", fix="choose another --out")
-    if out.exists() and any(out.iterdir()) and not (folder.internal / "locks").is_dir():
+    # an internal/ without anything is all that a study leaves that was killed before it had made its first folder there
+    if not (folder.internal / "locks").is_dir() and [*islice(out.rglob("*"), 2)] not in ([], [folder.internal]):
         raise RunFolderError(
             what, "must be new, empty or a study's", found="other files in it", fix="choose another --out"
         )
@@ -285,4 +290,4 @@ def _write_definitions(study: Study, folder: StudyFolder) -> None:
     for cell in study.cells:
         path = folder.definition(cell)
         if not path.exists():
-            write_json(path, {"data": cell.source.name, "patients": cell.source.content, "cell": cell.identity()})
+            write_json(path, {"data": cell.source.name, "patients": cell.source.content, "cell": cell.identity})

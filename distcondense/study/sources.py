@@ -8,6 +8,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ class Source:
     rename: dict[str, str] = field(default_factory=dict)  # the file's name → the schema's
     where: dict[str, Label] = field(default_factory=dict)  # only rows with these values, each row by its own cell
 
+    @cached_property
     def identity(self) -> dict[str, Any]:
         schema = {} if self.schema is None else self.schema.to_dict()
         schema.pop("notes", None)

@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -31,6 +32,7 @@ WAYS: dict[str, tuple[Way, float]] = {  # name → way, its share of the cases
     "folders": (disks.folders, 0.01),
     "kills": (disks.kills, 0.018),  # type: ignore[dict-item]
 }
+LONG = ("runs", "kills")  # they begin first where several run at once
 
 
 def say(line: str) -> None:
@@ -44,14 +46,13 @@ def number_of(cases: int, way: str, only: str | None) -> int:
 
 
 def fuzz(
-    cases: int, seed: int, only: str | None = None, *, quiet: bool = False, apart: bool = False
+    cases: int, seed: int, only: str | None = None, *, quiet: bool = False, apart: bool = False, at_once: int = 1
 ) -> dict[str, list[str]]:
-    """Faults by way; every one with the seed of its case. `apart`: each way in a process of its own."""
+    """Faults by way; every one with the seed of its case. `apart`: each way in its own process, so many at once."""
     found: dict[str, list[str]] = {}
-    for name, (way, _) in WAYS.items():
-        number = number_of(cases, name, only)
-        if not number:
-            continue
+
+    def run(name: str) -> None:
+        way, number = WAYS[name][0], number_of(cases, name, only)
         started, first, faults = time.perf_counter(), seed * 1_000_003, list[str]()
         if apart:
             faults = in_a_child(name, first, number)
@@ -66,6 +67,10 @@ def fuzz(
             say(f"{name:<11} {number:>6} cases  {time.perf_counter() - started:>6.0f} s  {told}")
             for fault in faults[:5]:
                 say(f"      {fault}")
+
+    chosen = [name for name in WAYS if number_of(cases, name, only)]
+    with ThreadPoolExecutor(at_once if apart else 1) as pool:  # a thread waits for its way's process
+        list(pool.map(run, sorted(chosen, key=LONG.__contains__, reverse=True)) if apart else map(run, chosen))
     return found
 
 
@@ -82,6 +87,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--way", choices=list(WAYS))
+    parser.add_argument("--at-once", type=int, default=1, help="ways that run side by side, a core each")
     parser.add_argument("--case", type=int, help="run this one again")
     parser.add_argument("--from", type=int, dest="first", help=argparse.SUPPRESS)
     parser.add_argument("--log", type=Path, help=argparse.SUPPRESS)
@@ -96,7 +102,7 @@ def main() -> None:
             faults = {said.way: run_case(WAYS[said.way][0], said.case)}
     else:
         say(f"seed {said.seed}")
-        faults = fuzz(said.cases, said.seed, said.way, apart=True)
+        faults = fuzz(said.cases, said.seed, said.way, apart=True, at_once=said.at_once)
     shown = Counter(fault.partition(" [--way")[0][:150] for one in faults.values() for fault in one)
     first: dict[str, str] = {}
     for one in faults.values():

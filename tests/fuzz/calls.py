@@ -55,17 +55,25 @@ def _model() -> dc.PrivateModel:
         )
 
 
-def _things(room: Room) -> Any:
-    plain: list[Any] = [0, -1, 1.5, True, "x", "", [], {}, (), math.nan, math.inf, 2**70, b"x", object(), patients(3),
-                        np.arange(3), Path("x"), pd.Series([1]), Decimal(1), np.float32(1.0), _cohort(), SCHEMA, print,
-                        "\0", "x" * 300, "\ud800", None, [1], ["x"], {"x": 1}, (0, 0), (1, 0), 1e-300, 1e300, 10**400,
-                        [math.nan], ("x", "x"), np.array([]), pd.DataFrame(), "died", ["died"]]  # fmt: skip
-    drawn = room.rng.choice([*plain, *nasty_values(room)])
+def plain_things() -> list[Any]:
+    """Of every type and range that a caller may have at hand."""
+    return [0, -1, 1.5, True, "x", "", [], {}, (), math.nan, math.inf, 2**70, b"x", object(), patients(3),
+            np.arange(3), Path("x"), pd.Series([1]), Decimal(1), np.float32(1.0), _cohort(), SCHEMA, print,
+            "\0", "x" * 300, "\ud800", None, [1], ["x"], {"x": 1}, (0, 0), (1, 0), 1e-300, 1e300, 10**400,
+            [math.nan], ("x", "x"), np.array([]), pd.DataFrame(), "died", ["died"]]  # fmt: skip
+
+
+def harmless(thing: Any) -> Any:
+    """The same, but for what holds a patient's value."""
     try:
-        said = str(drawn)
+        said = str(thing)
     except ValueError:  # Python writes no more than 4,300 digits
         said = ""
-    return "x" if any(canary in said for canary in CANARIES) else drawn  # no patient's
+    return "x" if any(canary in said for canary in CANARIES) else thing
+
+
+def _things(room: Room) -> Any:
+    return harmless(room.rng.choice([*plain_things(), *nasty_values(room)]))
 
 
 def _condensing(room: Room, thing: Any) -> Iterator[tuple[str, Any]]:

@@ -1,8 +1,8 @@
 """Ways in 10 and 11: run folders that were damaged, disks that refuse, and kills at any file operation.
 
 A kill is an exception at the k-th file operation, after which every other operation fails too, so that no clean-up
-runs, as none does after SIGKILL. (Real SIGKILLs: tests/test_kills.py.) Operations of others, such as Arrow's own
-writing, are not seen, but the move that makes their files count is.
+runs, as none does after SIGKILL. (Real ones, at every operation of every command: tests/fuzz/kills.py.) Operations of
+others, such as Arrow's own writing, are not seen, but the move that makes their files count is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from tests.fuzz.statements import releases
 from tests.shell import TARGET, write
 from tests.tiny import patients
 
-WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod"}
+WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.link", "os.symlink"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 ERRORS = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO, errno.ESTALE, errno.EFBIG, errno.EDQUOT, errno.EMFILE)
 INSTEAD = (b"[]", b"{}", b"null", b"1", b'"x"', b"[" * 9999, b'{"a": 1e400}', b"\xff", b"\0" * 50)
@@ -45,12 +46,22 @@ class Disk:
     count: int = 0
     dead: bool = False
     asleep: bool = True
+    seen: Callable[[str, str], None] | None = None  # told of every operation, and of its file
+    real: bool = False  # the kill is the system's
 
-    def touch(self) -> None:
+    def touch(self, kind: str, place: str) -> None:
         if self.dead:
             raise Killed
         self.count += 1
+        if self.seen is not None:
+            self.seen(kind, place)
         if self.count - 1 == self.at:
+            if kind == "opened" and self.error is None:
+                self.asleep = True
+                os.close(os.open(place, os.O_WRONLY | os.O_CREAT))
+                self.asleep = False
+            if self.real:
+                os.kill(os.getpid(), signal.SIGKILL)
             if self.error is None:
                 self.dead = True
                 raise Killed
@@ -64,26 +75,36 @@ _real_fsync = os.fsync
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if event not in WATCHED or DISK is None or DISK.asleep:  # None: the interpreter is ending
         return
-    place = arguments[0]
-    if not isinstance(place, str | bytes | os.PathLike) or DISK.folder not in os.path.abspath(os.fsdecode(place)):
+    if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & WRITING):
         return
-    if event != "open" or (isinstance(arguments[2], int) and arguments[2] & WRITING):
-        DISK.touch()
+    if DISK.folder in (place := _place(arguments[0])):
+        DISK.touch(event, place)
+        if event == "open" and arguments[2] & os.O_CREAT and not os.path.lexists(place):
+            DISK.touch("opened", place)  # it is there, and nothing in it
 
 
 def _fsync(file: Any) -> None:
     if not DISK.asleep:
-        DISK.touch()
+        DISK.touch("os.fsync", _place(file))
     _real_fsync(file)
+
+
+def _place(file: Any) -> str:
+    """Where a file is that was said by its path or by its number."""
+    if isinstance(file, int):
+        with contextlib.suppress(OSError):  # elsewhere than on Linux nobody says
+            return os.readlink(f"/proc/self/fd/{file}")
+        return ""
+    return os.path.abspath(os.fsdecode(file)) if isinstance(file, str | bytes | os.PathLike) else ""
 
 
 sys.addaudithook(_hook)
 
 
 @contextlib.contextmanager
-def trouble(folder: Path, at: int = -1, error: int | None = None) -> Iterator[Disk]:
+def trouble(folder: Path, at: int = -1, error: int | None = None, **more: Any) -> Iterator[Disk]:
     """Inside, the disk goes wrong at that operation."""
-    DISK.__init__(str(folder), at, error, asleep=False)  # type: ignore[misc]
+    DISK.__init__(str(folder), at, error, asleep=False, **more)  # type: ignore[misc]
     os.fsync = _fsync
     try:
         yield DISK
@@ -95,24 +116,29 @@ def trouble(folder: Path, at: int = -1, error: int | None = None) -> Iterator[Di
 CONDENSE = ("condense", "cohort.csv", *TARGET, "--threads", "1", "--ipc", "2", "--quiet")
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "uniform": (*CONDENSE, "--method", "uniform", "--out", "run"),
-    "published": (*CONDENSE, "--method", "published", "--epsilon", "2.5", "--steps", "3", "--out", "run"),
+    "published": (*CONDENSE, "--method", "published", "--sigma-base", "6", "--steps", "3", "--out", "run"),
     "private": (*CONDENSE, "--epsilon", "1", "--out", "run"),
+    "answered": (*CONDENSE, "--epsilon", "1", "--out", "run"),  # of many patients: the budget is enough
     "several": (*CONDENSE, "--ipc", "2,3", "--epsilon", "8", "--out", "run"),
     "clustmix": (*CONDENSE, "--method", "clustmix", "--epsilon", "8", "--adapt-steps", "2", "--out", "run"),
     "kde-knn": (*CONDENSE, "--method", "kde-knn", "--neighbours", "3", "--out", "run"),
     "dp-geng": (*CONDENSE, "--method", "dp-geng", "--generated", "200", "--extractors", "2", "--iterations", "3",
                 "--units", "4", "--features", "3", "--epsilon", "8", "--out", "run"),
     "psygentab": (*CONDENSE, "--method", "psygentab", "--sampler", "private", "--epsilon", "8", "--out", "run"),
+    "network": (*CONDENSE, "--method", "psygentab", "--hidden", "4", "--cells", "4", "--epochs", "1", "--rounds", "1",
+                "--out", "run"),
+    "charged": (*CONDENSE, "--epsilon", "8", "--odometer", "account.jsonl", "--out", "run"),
     "batches": ("condense", "table/", *CONDENSE[2:], "--epsilon", "8", "--out", "run"),
     "draft": ("schema", "infer", "cohort.csv", "--out", "draft.toml", "--force"),
     "init": ("init", "cohort.csv", "--yes", "--no-plan", "--out", "draft.toml", "--force"),
     "keys": ("privacy", "keygen", "keys"),
-    "account": ("privacy", "ledger", "account.jsonl", "--create", "--cap", "3"),
-    "cap": ("privacy", "ledger", "account.jsonl", "--cap", "4"),
+    "account": ("privacy", "ledger", "account.jsonl", "--create", "--cap", "90"),
+    "cap": ("privacy", "ledger", "account.jsonl", "--cap", "99"),
     "sign": ("privacy", "sign", "run", "--key", "keys/private.pem"),
     "study": ("study", "s.toml", "--in-process", "--quiet", "--out", "grid"),
     "evaluate": ("evaluate", "run", "--data", "cohort.csv", "--parts", "fidelity", "--threads", "1", "--quiet"),
     "attack": ("attack", "run", "--data", "cohort.csv", "--only", "membership", "--threads", "1", "--quiet"),
+    "demo": ("demo", "--method", "uniform", "--threads", "1", "--quiet", "--out", "demo", "--force"),
     "audit": ("attack", "audit", "--runs", "20", "--canaries", "0", "--out", "audit.json", "--quiet"),
 }  # fmt: skip
 GRID = """
@@ -135,7 +161,7 @@ method = "uniform"
 
 def prepared(room: Room, name: str) -> None:
     """What a command finds there."""
-    write(patients(60), room.path)
+    write(patients(3000 if name == "answered" else 60), room.path)
     if name == "batches":
         (room.path / "table").mkdir()
         for part in range(2):
@@ -144,7 +170,7 @@ def prepared(room: Room, name: str) -> None:
         room.cli(*COMMANDS["uniform"])
     if name == "sign":
         room.cli(*COMMANDS["keys"])
-    if name == "cap":
+    if name in ("cap", "charged"):
         room.cli(*COMMANDS["account"])
     if name == "study":
         room.write("s.toml", GRID)
@@ -187,8 +213,8 @@ def usable(room: Room, name: str) -> None:
         room.clean(room.path / "run")
         if room.cli("privacy", "verify", "run", "--least", "none") != 0:
             room.fault("half-written", f"the run does not verify any more ({name})")
-    if name == "study":
-        for run in (room.path / "grid" / "cells").iterdir():
+    if name in ("study", "demo"):
+        for run in (room.path / "grid" / "cells").iterdir() if name == "study" else (room.path / "demo").glob("*/*"):
             room.clean(run)
             room.no_canary_in(run)
     room.no_drafts()

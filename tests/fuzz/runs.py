@@ -32,19 +32,23 @@ QUICK: dict[str, dict[str, Any]] = {
     "kde-knn": {"neighbours": 3},
     "psygentab": {"sampler": "private", "epsilon": 20.0},
 }  # fmt: skip
-ALSO: dict[str, dict[str, Any]] = {"clustmix": {"variant": "theorem", "parts": 4}, "published": {"noise": False}}
+ALSO: dict[str, dict[str, Any]] = {
+    "clustmix": {"variant": "theorem", "parts": 4}, "published": {"noise": False},
+    "psygentab": {"sampler": "network", "hidden": 4, "cells": 4, "epochs": 1, "batch": 64, "rounds": 1},
+}  # fmt: skip
 FLOATS: dict[str, tuple[str, ...]] = {
     "private": ("epsilon", "delta", "holdout"),
     "published": ("epsilon", "delta", "sigma_base", "clip", "learning_rate", "rho", "beta1", "beta2", "positive_share"),
     "dp-geng": ("epsilon", "delta", "generator_share", "expert_share", "expert_rate", "rate", "guide_rate", "holdout"),
     "clustmix": ("epsilon", "delta", "sigma_max", "alpha", "adapt_rate", "ridge", "holdout"),
     "kde-knn": ("sigma", "bandwidth"),
-    "psygentab": ("epsilon", "delta", "p_min", "multiplier", "penalty", "growth", "holdout"),
+    "psygentab": ("epsilon", "delta", "p_min", "multiplier", "penalty", "growth", "holdout", "learning_rate"),
 }
 WHOLE: dict[str, tuple[str, ...]] = {
     "private": ("ipc", "rows_per_person", "moves"), "published": ("ipc", "steps", "strata", "evaluate_every"),
     "dp-geng": ("ipc", "rows_per_person", "class_batch", "units"), "clustmix": ("ipc", "slices", "layers", "parts"),
-    "kde-knn": ("ipc", "neighbours"), "psygentab": ("ipc", "rows_per_person", "cells"),
+    "kde-knn": ("ipc", "neighbours"),
+    "psygentab": ("ipc", "rows_per_person", "cells", "hidden", "epochs", "batch", "rounds"),
 }  # fmt: skip
 
 
@@ -52,13 +56,13 @@ def _settings(room: Room, method: str) -> dict[str, Any]:
     rng, how = room.rng, dict(QUICK[method])
     if method in ALSO and rng.random() < 0.3:
         how |= ALSO[method]
+        if how.get("noise") is False or how.get("sampler") == "network":  # without a budget, unless it is drawn below
+            how.pop("epsilon")
     for _ in range(rng.choice((1, 1, 2))):
         if rng.random() < 0.75:
             how[rng.choice(FLOATS[method])] = rng.choice(ENDS if rng.random() < 0.4 else PLAIN)
         else:
             how[rng.choice(WHOLE[method])] = rng.choice((0, 1, 1, 1, 2, 2, 7, 7, 2**31, 2**53, 2**63 - 1))
-    if how.get("noise") is False:
-        how.pop("epsilon", None)
     return {"method": method, "ipc": 2, "threads": 1, **how}
 
 

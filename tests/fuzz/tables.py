@@ -93,6 +93,9 @@ def _read(room: Room, path: Path) -> None:
         found = room.call("Cohort.from_file", lambda: Cohort.from_file(path, **how, **written))
         if isinstance(found, Cohort):
             taken_in(room, found)
+            data = path.read_bytes() if path.suffix == ".csv" else gzip.decompress(path.read_bytes())
+            if 0 < data.count(0) < len(data) / 4:  # more are an encoding's
+                room.fault("wrong acceptance", "NUL characters in a table")
         return
     if turn < 0.85:
         frame = room.call("read_table", lambda: read_table(path))

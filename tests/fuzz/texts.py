@@ -76,11 +76,17 @@ def schemas(room: Room) -> None:
     content = text.encode("utf-8")
     if rng.random() < 0.05:
         content = bytes(rng.randrange(256) for _ in range(60))
-    path = room.write("schema.toml", content)
     if rng.random() < 0.1:
+        room.write("schema.toml", content)
         patients(12).to_csv(room.path / "cohort.csv", index=False)
         room.cli("schema", "check", "schema.toml", "cohort.csv")
         return
+    read_schema(room, content)
+
+
+def read_schema(room: Room, content: bytes | str) -> None:
+    """A schema file read, and where that is one, written again, used for a small table and shown to every method."""
+    path = room.write("schema.toml", content)
     found = room.call("Schema.from_toml", lambda: Schema.from_toml(path))
     if found is None:
         return

@@ -57,6 +57,7 @@ from distcondense.runs.figures import BARS, Figure, Series, Table
 
 NAME, TITLE = "distance", "Black box, white box, logistic and linkage attacks (paper 004)"
 MOST_COLUMNS = 20  # whose own risk is measured
+TREES = 100  # of the attack on all columns together
 AGREE = 0.1  # of a standard deviation: numbers that differ by less agree
 TINY = 1e-6
 NEAREST, PLACED, LOGISTIC, STUDENT, WHITE = "nearest", "nearest, of its place", "logistic", "student", "white box"
@@ -270,7 +271,7 @@ def _columns(
                 power=auroc_power(half, half),
             )
         )  # fmt: skip
-    model = GradientBoostingClassifier(n_estimators=100, max_depth=3, random_state=seed % 2**32)
+    model = GradientBoostingClassifier(n_estimators=TREES, max_depth=3, random_state=seed % 2**32)
     share = model.fit(apart[:, most], targets.member).feature_importances_
     names = [every[column][0].column.name for column in most]
     order = np.argsort(-share, kind="stable")

@@ -36,6 +36,7 @@ NAME, TITLE = "membership", "Membership attack by distances (paper 000)"
 NEIGHBOURS = 5
 STATISTICS = ("mean", "least", "largest", "standard deviation", "range")
 METRICS = ("Euclidean", "Manhattan", "cosine")
+TREES = 100  # of the gradient boosting
 
 
 def part(home: Home, *, seed: int, threads: int, say: Say = quiet) -> Part:
@@ -51,7 +52,7 @@ def part(home: Home, *, seed: int, threads: int, say: Say = quiet) -> Part:
         NAME, TITLE, home, targets, judged(score, targets, ceilings, home=home, seed=seed, student="gradient boosting",
                crowd=OVERLAP),
         figures=(roc_figure({"gradient boosting": score}, targets, ceilings),), tables=(_as_published(each),),
-        settings={"neighbours": NEIGHBOURS, "repeats": LESSONS, "trees": 100, "depth": 3, "learning_rate": 0.1},
+        settings={"neighbours": NEIGHBOURS, "repeats": LESSONS, "trees": TREES, "depth": 3, "learning_rate": 0.1},
     )  # fmt: skip
 
 
@@ -84,7 +85,7 @@ def _boosting(seed: int) -> Callable[[Floats, Flags], Callable[[Floats], Floats]
 
     def fit(features: Floats, member: Flags) -> Callable[[Floats], Floats]:
         model = GradientBoostingClassifier(
-            n_estimators=100, max_depth=3, learning_rate=0.1, random_state=seed % 2**32
+            n_estimators=TREES, max_depth=3, learning_rate=0.1, random_state=seed % 2**32
         ).fit(features, member)  # fmt: skip
         return lambda asked: model.predict_proba(asked)[:, 1]
 
