@@ -794,7 +794,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Path]:
     study = study_of(folder, HEAD, ward, clinic, SURVIVAL, NONE, 'data = ["trial"]\n', published, private)
     assert run(study, folder / "out").failed == []
     with pictures():
-        write_report(study, StudyFolder(folder / "out"), {})
+        write_report(study, StudyFolder(folder / "out"))
     return study, folder / "out"
 
 

@@ -328,6 +328,49 @@ def test_the_forecast_is_what_the_ledgers_say_afterwards(call: Call, folder: Pat
     assert "2 of 2 cells done" in after
 
 
+def test_what_another_machine_found_is_not_run_again_and_is_in_the_report(call: Call, folder: Path) -> None:
+    study_of(folder, HEAD, BINARY, NONE, PRIVATE)
+    command = ["study", "study.toml", "--in-process", "--out"]
+    assert call(*command, "there", "--only", "method=none").code == 0
+    assert call(*command, "other", "--only", "method=private", "--seeds", "0").code == 0
+    brought = ["--with", "there/internal/results.parquet", "--with", "other/internal/results.parquet"]
+    assert "3 of 4 cells done, 3 of them elsewhere, 1 waiting" in call(*command, "here", *brought, "--dry-run").err
+    answer = call(*command, "here", *brought)
+    assert answer.code == 0
+    assert "4 of 4 cells done, 3 of them elsewhere" in answer.err
+    assert len(list((folder / "here/cells").iterdir())) == 1
+    results = pd.read_parquet(folder / "here/internal/results.parquet")
+    parts = [pd.read_parquet(folder / name / "internal/results.parquet") for name in ("there", "other")]
+    assert results.groupby("key").ngroups == 4
+    for part in parts:
+        key = part["key"].iloc[0]
+        pd.testing.assert_frame_equal(
+            results[results["key"] == key].reset_index(drop=True), part[part["key"] == key].reset_index(drop=True)
+        )
+    tables = (folder / "here/internal/tables.md").read_text()
+    assert "4 of 4 cells are in these tables" in tables
+    assert "- made elsewhere: 3 cells; what they read is in none of these sums" in tables
+    study_of(folder, HEAD, BINARY, NONE, PRIVATE.replace("epsilon = 8", "epsilon = 7"))  # another cell
+    assert "2 of 4 cells done, 2 of them elsewhere, 2 waiting" in call(*command, "new", *brought, "--dry-run").err
+    refused(call(*command, "new", "--with", "there/nowhere"), "results there/nowhere", "must be readable")
+    refused(call(*command, "new", "--with", "ward.csv"), "results ward.csv", "must be a results.parquet of a study")
+    assert not (folder / "new").exists()
+
+
+def test_a_cell_that_failed_elsewhere_is_told_with_its_reason_and_not_tried_again(call: Call, folder: Path) -> None:
+    study = study_of(folder, HEAD, BINARY, NONE)
+    run(study, folder / "there", Scripted(1, {0: RuntimeError("its process died")}))
+    answer = call("study", "study.toml", "--in-process", "--out", "here", "--with", "there/internal/results.parquet")
+    assert answer.code == 0
+    assert not list((folder / "here/cells").iterdir())
+    for page in ("tables.md", "report.html"):
+        assert "its process died" in (folder / "here/internal" / page).read_text()
+    asked = study_of(folder, HEAD, 'parts = ["copies"]\n', BINARY, NONE)  # more is asked than was measured there
+    again = ["study", "study.toml", "--dry-run", "--out", "here", "--with", "there/internal/results.parquet"]
+    assert "1 waiting" in call(*again).err
+    assert len(asked.cells) == 2
+
+
 def test_only_some_cells_run_and_the_report_is_of_all_that_are_done(call: Call, folder: Path) -> None:
     study = study_of(folder, HEAD, BINARY, NONE, PRIVATE)
     command = ["study", "study.toml", "--out", "out", "--in-process"]

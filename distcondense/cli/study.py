@@ -37,6 +37,14 @@ def study(
         typer.Option(help="Only cells with these values: data=a,b, method=…, reference=…, epsilon=…. May be repeated."),
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Only these seeds of the file, e.g. 0,1.")] = None,
+    with_: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            help="A results.parquet that another machine made of a part of this study: its cells "
+            "are not run, and are in the report. May be repeated.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Check the file and its tables, list the cells, say what they take; run none."),
@@ -50,7 +58,7 @@ def study(
     have failed (they are listed, the others are done all the same).
     """
     from distcondense.report.terminal import Console
-    from distcondense.study import Study, forecast, plan, run_tasks
+    from distcondense.study import Brought, Study, forecast, plan, run_tasks
 
     for name, value in (("at-once", at_once), ("threads", threads)):
         if value is not None and value < 1:
@@ -62,9 +70,10 @@ def study(
     design = Study.from_toml(file)
     chosen = design.only(_wanted(only or [], seeds)) if only or seeds else None
     out = Path(f"{file.stem}-study") if out is None else out
+    brought = Brought.of(with_, design) if with_ else None
     more = {}
     if dry_run:
-        board = plan(design, out, chosen)
+        board = plan(design, out, chosen, brought)
         told = forecast(design, board, at_once=1 if in_process else at_once, threads=threads or design.threads)
         more = {"forecast": told.to_dict()}
         for sentence in told.lines():
@@ -73,10 +82,10 @@ def study(
         try:
             board = run_tasks(
                 design, out, console, ray=ray, in_process=in_process, at_once=at_once,
-                threads=threads or design.threads, chosen=chosen,
+                threads=threads or design.threads, chosen=chosen, brought=brought,
             )  # fmt: skip
         except KeyboardInterrupt as stop:
-            how, words = str(stop) or "interrupted", plan(design, out, chosen).words()
+            how, words = str(stop) or "interrupted", plan(design, out, chosen, brought).words()
             again = shlex.join(["distcondense", *sys.argv[1:]])
             typer.echo(f"stopped ({how}): {words}. Nothing is lost; go on by the same command: {again}", err=True)
             raise typer.Exit(STOPPED.get(how, 130)) from None
@@ -85,7 +94,7 @@ def study(
     elif dry_run:
         for line in board.lines:
             if line.state != "left":
-                typer.echo(f"{'done   ' if line.state == 'kept' else 'waiting'} {line.name}")
+                typer.echo(f"{'waiting' if line.state == 'waiting' else 'done   '} {line.name}")
     for line in board.failed:
         console.say(f"failed: {line.name}: {line.reason}")
     console.say(f"{board.words()}" + ("" if dry_run else f"; for you only: {out / 'internal' / 'tables.md'}"))

@@ -19,8 +19,9 @@ from rich.table import Table
 from distcondense.report.terminal import Console
 from distcondense.study.design import Cell
 
-# left: not asked for this time (--only)
-State = Literal["waiting", "running", "done", "kept", "failed", "left"]
+# kept: done before; brought: done elsewhere (--with); left: not asked for this time (--only)
+State = Literal["waiting", "running", "done", "kept", "brought", "failed", "left"]
+DONE: dict[State, State] = {"kept": "done", "brought": "done"}  # as files and gauges count them
 SHOWN = 12  # running or failed cells listed in the live table
 
 
@@ -71,9 +72,10 @@ class Board:
 
     def words(self) -> str:
         left = self.seconds_left()
-        parts = [f"{self.count('done', 'kept')} of {len(self.lines)} cells done"]
+        parts = [f"{self.count('done', 'kept', 'brought')} of {len(self.lines)} cells done"]
         now = self.count("done", "running", "failed")  # none: nothing has been begun, or all of it is over
         parts += [f"{self.count('kept')} of them before"] if self.count("kept") and now else []
+        parts += [f"{self.count('brought')} of them elsewhere"] if self.count("brought") else []
         parts += [f"{self.count(state)} {state}" for state in ("running", "failed", "waiting") if self.count(state)]
         parts += [f"{self.count('left')} not asked for"] if self.count("left") else []
         if left is not None and self.count("waiting", "running"):
@@ -82,14 +84,14 @@ class Board:
 
     def counts(self) -> dict[str, int]:
         """By state; what was done before counts as done."""
-        return dict(Counter("done" if line.state == "kept" else line.state for line in self.lines))
+        return dict(Counter(DONE.get(line.state, line.state) for line in self.lines))
 
     def to_dict(self) -> dict[str, Any]:
         now, clock = datetime.now(UTC).timestamp(), time.monotonic()
         cells: list[dict[str, Any]] = []
         for line in self.lines:
             entry: dict[str, Any] = {
-                "cell": line.name, "state": "done" if line.state == "kept" else line.state,
+                "cell": line.name, "state": DONE.get(line.state, line.state),
                 "seconds": round(line.seconds, 3), "reason": line.reason,
             }  # fmt: skip
             if line.state == "running":
@@ -159,7 +161,7 @@ def logged(say: Callable[[str], None]) -> Callable[[Board], None]:
         if not said and board.count("kept"):
             say(f"{board.count('kept')} of {len(board.lines)} cells are finished already and are kept")
         for number, line in enumerate(board.lines):
-            if number in said or line.state in ("waiting", "running", "left"):
+            if number in said or line.state in ("waiting", "running", "left", "brought"):
                 continue
             said.add(number)
             if line.state != "kept":
@@ -177,7 +179,7 @@ def live_table(board: Board) -> Group:
     counts.add_column("time left", justify="right")
     left = board.seconds_left()
     counts.add_row(
-        str(board.count("done", "kept")), str(board.count("running")), str(board.count("failed")),
+        str(board.count("done", "kept", "brought")), str(board.count("running")), str(board.count("failed")),
         str(board.count("waiting")), "—" if left is None else duration(left),
     )  # fmt: skip
     shown: list[Any] = [counts]

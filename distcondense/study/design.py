@@ -143,6 +143,12 @@ class Cell:
         }  # fmt: skip
 
     @cached_property
+    def key(self) -> str:
+        """A digest of all that is public about the run, and of what its table is called: the same on every machine."""
+        rows = {key: value for key, value in self.source.identity.items() if key != "content"}
+        return digest([self.data, self.method, {**self.identity, "data": rows}])[:16]
+
+    @cached_property
     def name(self) -> str:
         """The readable part of its folder's name, which says nothing about patients."""
         epsilon = "" if self.epsilon is None else f"eps{self.epsilon:g}-{self.guarantee}"

@@ -16,7 +16,7 @@ import contextlib
 import fcntl
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,10 +88,6 @@ class StudyFolder:
     def failure(self, cell: Cell) -> str:
         """Why the cell failed when it was last tried, in this run of the study or in one before; "" if it did not."""
         return "" if self.finished(cell) else str(read_json(self._failed(cell)).get("reason", ""))
-
-    def failures(self, cells: Sequence[Cell]) -> dict[str, str]:
-        """Cell → why it failed."""
-        return {self.name(cell): reason for cell in cells if (reason := self.failure(cell))}
 
     def note_failure(self, cell: Cell, reason: str) -> None:
         """Kept until the cell is finished: a report of a part of the grid tells of the others' failures, too."""

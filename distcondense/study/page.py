@@ -26,15 +26,14 @@ LIMIT = "Choosing a cell by these numbers is not covered by its guarantee."
 
 
 def study_report(
-    name: str, cells: int, home: pd.DataFrame, failed: Mapping[str, str], read: Mapping[str, tuple[int, str]]
+    name: str, cells: int, home: pd.DataFrame, failed: Mapping[str, str], read: Mapping[str, str]
 ) -> dict[str, Any]:
     """What the page shows, as plain data. `home`: results of tests on each site's own patients."""
     main = home[home["main"]].assign(budget=lambda frame: frame["epsilon_asked"].fillna(frame["epsilon"]))
     found: dict[str, Any] = plain({
         "format": 1, "name": name, "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": software()["version"], "finished": home["cell"].nunique(), "cells": cells, "verdict": [LIMIT],
-        "read": {data: f"read by {many} cells through the gate; all that was read: {words}"
-                 for data, (many, words) in read.items()},
+        "read": dict(read),
         "titles": {"ipc": "IPC", "epsilon": "ε, with its guarantee", "full": "real rows", "random": "random real rows"},
         "grid": list(_grid(main)), "figures": [asdict(figure) for figure in figures(main)], "failed": dict(failed),
         "limits": [LIMIT],

@@ -18,11 +18,12 @@ from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import shown
 from distcondense.report.page import study_page
 from distcondense.runs.files import plain, write_json, write_text, write_whole
+from distcondense.study.brought import Brought
 from distcondense.study.design import Study
 from distcondense.study.folder import StudyFolder
 from distcondense.study.page import LIMIT, study_report
 from distcondense.study.spent import spent
-from distcondense.study.tidy import QUICK, tidy
+from distcondense.study.tidy import FAILED, QUICK, tidy
 from distcondense.study.verdict import Lost, behind, decisions, in_markdown, overview, pictures, promises
 
 HEAD = """# Study {name}: for the custodian, not for release
@@ -41,25 +42,40 @@ have the shape of the paper's Table 3, those of all metrics of its Table 2, thos
 """
 
 
-def write_report(study: Study, folder: StudyFolder, failed: Mapping[str, str]) -> pd.DataFrame:
-    """Write results.parquet, results.csv, tables.md, decide.md and the page of the finished cells; the tidy table."""
-    results, room = tidy(study, folder), folder.internal
-    write_whole(room / "results.parquet", lambda draft: results.to_parquet(draft, index=False))
-    write_whole(room / "results.csv", lambda draft: results.to_csv(draft, index=False))
-    read, quick = spent(folder), results[results["part"] == QUICK]
+def write_report(study: Study, folder: StudyFolder, brought: Brought | None = None) -> pd.DataFrame:
+    """Write results.parquet, results.csv, tables.md, decide.md and the page of the finished cells; the tidy table.
+
+    brought: what other machines found; cells that are finished here are this one's.
+    """
+    everything, room = tidy(study, folder), folder.internal
+    read = {data: f"read by {_cells(many)} through the gate; all that was read: {words}"
+            for data, (many, words) in spent(folder).items()}  # fmt: skip
+    if brought is not None and len(more := brought.without(set(everything["key"]))):
+        everything = pd.concat([everything, more], ignore_index=True) if len(everything) else more
+        read |= {"made elsewhere": f"{_cells(more['key'].nunique())}; what they read is in none of these sums"}
+    write_whole(room / "results.parquet", lambda draft: everything.to_parquet(draft, index=False))
+    write_whole(room / "results.csv", lambda draft: everything.to_csv(draft, index=False))
+    gone, results = everything[everything["part"] == FAILED], everything[everything["part"] != FAILED]
+    failed = {str(cell): str(why) for cell, why in zip(gone["cell"], gone["note"], strict=True)}
+    lost = [_lost(row) for row in gone.to_dict("records")]
+    quick, here = results[results["part"] == QUICK], results[at_home(results)]
     write_text(room / "tables.md", markdown(study, quick, failed, read))
-    here = results[at_home(results)]
-    lost = [
-        Lost(cell.data, cell.method, cell.epsilon, cell.guarantee, ipc, failed[folder.name(cell)])
-        for cell in study.cells if folder.name(cell) in failed for ipc in cell.ipcs
-    ]  # fmt: skip
     said = study_report(study.name, len(study.cells), quick[at_home(quick)], failed, read) | decided(here, lost)
     if "decisions" in said:
         done = results["cell"].nunique()
         write_text(room / "decide.md", in_markdown(study.name, done, len(study.cells), here, lost))
     write_json(room / "report.json", said)
     write_text(room / "report.html", study_page(said))
-    return results
+    return everything
+
+
+def _cells(many: int) -> str:
+    return "1 cell" if many == 1 else f"{many} cells"
+
+
+def _lost(row: Mapping[Any, Any]) -> Lost:
+    asked = None if math.isnan(row["epsilon_asked"]) else float(row["epsilon_asked"])
+    return Lost(row["data"], row["method"], asked, row["guarantee_asked"], int(row["ipc"]), row["note"])
 
 
 def decided(here: pd.DataFrame, lost: Sequence[Lost] = ()) -> dict[str, Any]:
@@ -80,18 +96,13 @@ def at_home(results: pd.DataFrame) -> pd.Series[bool]:
     return results["tested_on"] == results["data"].str.split(":").str[0]
 
 
-def markdown(
-    study: Study, results: pd.DataFrame, failed: Mapping[str, str], read: Mapping[str, tuple[int, str]]
-) -> str:
+def markdown(study: Study, results: pd.DataFrame, failed: Mapping[str, str], read: Mapping[str, str]) -> str:
     """The whole page."""
     finished = results["cell"].nunique()
     parts = [HEAD.format(name=study.name), f"{finished} of {len(study.cells)} cells are in these tables.\n"]
     if read:
         parts.append("## What was read\n\nAn ε below is of one cell alone. Releases about the same patients add up:\n")
-        for data, (cells, words) in read.items():
-            one = "1 cell" if cells == 1 else f"{cells} cells"
-            parts.append(f"- {data}: read by {one} through the gate; all that was read: {words}")
-        parts.append("")
+        parts += [*(f"- {data}: {words}" for data, words in read.items()), ""]
     home, away = results[at_home(results)], results[~at_home(results)]
     for outcome in home["outcome"].unique():
         here, name = home[home["outcome"] == outcome], f"{outcome.capitalize()} outcomes"

@@ -25,6 +25,7 @@ from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError
 from distcondense.report.terminal import Console
 from distcondense.runs.files import write_json, write_text
 from distcondense.study.board import Board, Line, prometheus, watching
+from distcondense.study.brought import Brought
 from distcondense.study.cell import NOT_SHARED, Finished, run_cell
 from distcondense.study.design import Cell, Study
 from distcondense.study.folder import StudyFolder
@@ -105,17 +106,20 @@ def stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def plan(study: Study, out: Path, chosen: Sequence[Cell] | None = None) -> Board:
-    """The grid, with the cells that are finished already; of those that are not `chosen` none is waiting."""
+def plan(
+    study: Study, out: Path, chosen: Sequence[Cell] | None = None, brought: Brought | None = None
+) -> Board:  # fmt: skip
+    """The grid, with the cells that are finished, here or elsewhere; of those that are not `chosen` none is waiting."""
     folder, wanted = StudyFolder(out), None if chosen is None else {id(cell) for cell in chosen}
     lines = []
     for cell in study.cells:
         kept = folder.finished(cell)
         if kept:
             folder.run(cell).erase_key()  # killed just before it would have done so itself
+        there = not kept and brought is not None and brought.has(cell)
         left = wanted is not None and id(cell) not in wanted
         lines.append(
-            Line(cell, folder.name(cell), "kept" if kept else "left" if left else "waiting",
+            Line(cell, folder.name(cell), "kept" if kept else "brought" if there else "left" if left else "waiting",
                  folder.seconds(cell) if kept else 0.0)
         )  # fmt: skip
     return Board(lines, folder=out)
@@ -123,7 +127,7 @@ def plan(study: Study, out: Path, chosen: Sequence[Cell] | None = None) -> Board
 
 def run_study(
     study: Study, out: Path, tasks: Tasks, *, threads: int, watch: Callable[[Board], None] = lambda board: None,
-    chosen: Sequence[Cell] | None = None,
+    chosen: Sequence[Cell] | None = None, brought: Brought | None = None,
 ) -> Board:  # fmt: skip
     """Run every cell that is not finished, and write the report. Killed at any time, the same call goes on."""
     out = out.resolve()
@@ -131,7 +135,7 @@ def run_study(
     with folder.lock("study", 0.0, "must be run once at a time", "wait for the other one, or choose another --out"):
         folder.make_salt()
         write_text(folder.internal / "study.toml", study.text)
-        board = plan(study, out, chosen)
+        board = plan(study, out, chosen, brought)
         board.at_once = tasks.at_once
         for line in board.lines:
             if line.state == "kept":
@@ -140,7 +144,7 @@ def run_study(
         _write_definitions(study, folder)
         order = sorted(range(len(board.lines)), key=lambda number: board.lines[number].cell.seed)
         waiting = deque(number for number in order if board.lines[number].state == "waiting")
-        diary = _Diary(study, folder, board, tasks)
+        diary = _Diary(study, folder, board, tasks, brought)
         diary.write("running")
         watch(board)
         try:
@@ -169,12 +173,12 @@ def run_study(
 
 def run_tasks(
     study: Study, out: Path, console: Console, *, ray: str | None, in_process: bool, at_once: int | None, threads: int,
-    chosen: Sequence[Cell] | None = None,
+    chosen: Sequence[Cell] | None = None, brought: Brought | None = None,
 ) -> Board:  # fmt: skip
     """`run_study` here or on Ray, with a live table or log lines on `console`."""
     with watching(console) as watch:
         if in_process:
-            return run_study(study, out, LocalTasks(), threads=threads, watch=watch, chosen=chosen)
+            return run_study(study, out, LocalTasks(), threads=threads, watch=watch, chosen=chosen, brought=brought)
         from distcondense.cluster.config import Cluster
         from distcondense.cluster.ray.session import connected
         from distcondense.cluster.ray.tasks import TaskPool
@@ -183,7 +187,7 @@ def run_tasks(
             console.say(str(session))
             memory = int(study.memory_gb * 2**30)
             tasks = TaskPool(session, at_once=at_once, num_cpus=threads, memory=memory)
-            return run_study(study, out, tasks, threads=threads, watch=watch, chosen=chosen)
+            return run_study(study, out, tasks, threads=threads, watch=watch, chosen=chosen, brought=brought)
 
 
 def check_tables(cells: Sequence[Cell]) -> None:
@@ -219,6 +223,7 @@ class _Diary:
     folder: StudyFolder
     board: Board
     tasks: Tasks
+    brought: Brought | None = None
     reported: float = 0.0  # when, by the monotonic clock
     took: float = 0.0
     written: Any = None  # what study.json says of the cells
@@ -252,7 +257,7 @@ class _Diary:
         self.write("finished")
 
     def _report(self) -> None:
-        write_report(self.study, self.folder, self.folder.failures(self.study.cells))
+        write_report(self.study, self.folder, self.brought)
 
 
 def _note(line: Line, value: Any, folder: StudyFolder) -> None:

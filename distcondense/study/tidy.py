@@ -1,6 +1,7 @@
 """The tidy table of a study: the scores of all finished cells, one row each, with what the cell is and promises.
 
-One row per cell × IPC × part × student × tested on × trained on × metric; part "quick" is the run's own scores.
+One row per cell × IPC × part × student × tested on × trained on × metric; part "quick" is the run's own scores. A cell
+that failed has one row per IPC, of part "failed", whose note says why.
 `method` is what the study file calls a method, `made_by` which one it is; `main` marks the
 metric that tables by IPC and plots show.
 """
@@ -26,29 +27,33 @@ COLUMNS = {  # name → its type
     "worst_case_epsilon_end_to_end": "string", "epsilon_asked": "float64", "guarantee_asked": "string",
     "privacy": "string", "note": "string", "seconds": "float64", "making_seconds": "float64", "cpu_seconds": "float64",
     "peak_memory_bytes": "float64", "part": "string", "student": "string", "taught": "string",
-    "unit": "string", "why": "string",
+    "unit": "string", "why": "string", "key": "string", "measured": "string", "commit": "string",
 }  # fmt: skip
 QUICK = "quick"  # the part that every run measures itself
+FAILED = "failed"  # no part: there is nothing to measure
 ON_PATIENTS = {"guarantee": "none", "privacy": "none: trained on patients"}
 
 
 def tidy(study: Study, folder: StudyFolder) -> pd.DataFrame:
     """All finished cells; a model that could not be fitted or had no answer has rows without a value, and a note."""
-    rows = [row for cell in study.cells for row in _rows_of(study.name, cell, folder)]
+    rows = []
+    for cell in study.cells:
+        measured = {int(ipc): " ".join(sorted(parts)) for ipc, parts in folder.parts(cell).items()}
+        rows += [{**row, "measured": measured.get(row["ipc"], "")} for row in _rows_of(study.name, cell, folder)]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
 def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, Any]]:
     run = folder.run(cell)
+    if reason := folder.failure(cell):
+        yield from ({**_head(study, cell, folder), "ipc": ipc, "part": FAILED, "note": reason} for ipc in cell.ipcs)
     if not run.finished:
         return
     record, stated = read_json(run.internal / "run.json"), read_json(run.release / "privacy.json")
     outcome, took = record["data"]["outcome"]["kind"], record["timings_seconds"]
     main = kind_named(outcome).measures[0]
     head = {
-        "study": study, "cell": folder.name(cell), "data": cell.data, "outcome": outcome, "method": cell.method,
-        "made_by": cell.made_by, "reference": cell.reference, "seed": cell.seed,
-        "epsilon_asked": cell.epsilon, "guarantee_asked": "none" if cell.epsilon is None else cell.guarantee,
+        **_head(study, cell, folder), "outcome": outcome, "commit": (stated.get("software") or {}).get("commit"),
         "seconds": took["total"], "making_seconds": took["total"] - took.get("evaluate", 0.0),
         "cpu_seconds": took.get("cpu"),
         "peak_memory_bytes": max(folder.peak(cell) or 0, record.get("peak_memory_bytes", 0)) or None,
@@ -81,6 +86,15 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
             for score in map(Score.from_dict, own):
                 yield {**head, "ipc": int(of_ipc), "tested_on": cell.source.name, "part": part,
                        "main": part == STUDENTS and score.measure == main, **_number(score, claim)}  # fmt: skip
+
+
+def _head(study: str, cell: Cell, folder: StudyFolder) -> dict[str, Any]:
+    """Which cell it is."""
+    return {
+        "study": study, "cell": folder.name(cell), "key": cell.key, "data": cell.data, "method": cell.method,
+        "made_by": cell.made_by, "reference": cell.reference, "seed": cell.seed, "main": False,
+        "epsilon_asked": cell.epsilon, "guarantee_asked": "none" if cell.epsilon is None else cell.guarantee,
+    }  # fmt: skip
 
 
 def _why(stated: dict[str, Any]) -> str | None:
