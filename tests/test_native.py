@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -336,6 +337,34 @@ def test_a_build_that_failed_is_not_tried_again(tmp_path, monkeypatch):
         with pytest.raises(native_build.NativeBuildError):
             native_build.build()
     assert len(calls) == 1
+
+
+@needs_compiler
+def test_a_build_that_lost_its_sources_or_its_compiler_is_tried_again(tmp_path, monkeypatch):
+    """As of a job that is killed, with its copy of the sources, while it compiles."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    mine = tmp_path / "kernels"
+    shutil.copytree(ROOT / "kernels", mine)
+    monkeypatch.setattr(native_build, "source_folder", lambda: mine if mine.exists() else None)
+    really = subprocess.run
+
+    def lost(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        if "-c" in command:
+            shutil.rmtree(mine, ignore_errors=True)
+        return really(command, **options)
+
+    monkeypatch.setattr(native_build.subprocess, "run", lost)
+    with pytest.raises(native_build.NativeBuildError, match="No such file"):
+        native_build.build()
+    shutil.copytree(ROOT / "kernels", mine)
+
+    def killed(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        return really(["sh", "-c", "kill -9 $$"], **options) if "-c" in command else really(command, **options)
+
+    monkeypatch.setattr(native_build.subprocess, "run", killed)
+    with pytest.raises(native_build.NativeBuildCutOff):
+        native_build.build()
+    assert not list(tmp_path.rglob("*.failed"))
 
 
 @needs_compiler

@@ -34,8 +34,15 @@ _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-ffp-contract=off", "-fno-math-errno", 
 _GCC_FLAGS = ("-fschedule-insns", "-fsched-pressure")
 
 
+_NOT_THE_SOURCES = ("signal terminated program", "No space left on device")
+
+
 class NativeBuildError(DistcondenseError):
     """The compiler is missing or refused the sources."""
+
+
+class NativeBuildCutOff(NativeBuildError):
+    """The compiler was killed, or had no room: that says nothing about the next try."""
 
 
 def source_folder() -> Path | None:
@@ -100,7 +107,9 @@ def library_path() -> Path | None:
 def _run(command: Sequence[str | Path]) -> None:
     answer = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
     if answer.returncode:
-        raise NativeBuildError(f"{' '.join(str(part) for part in command)}\n{answer.stderr.strip()}")
+        cut_off = answer.returncode < 0 or any(words in answer.stderr for words in _NOT_THE_SOURCES)
+        error = NativeBuildCutOff if cut_off else NativeBuildError
+        raise error(f"{' '.join(str(part) for part in command)}\n{answer.stderr.strip()}")
 
 
 def compile_to(target: Path, *, flags: Sequence[str] = (), driver: bool = False) -> None:
@@ -135,8 +144,19 @@ def compile_to(target: Path, *, flags: Sequence[str] = (), driver: bool = False)
         os.replace(built, target)  # on one file system: whole or not at all
 
 
+def _still_there(target: Path) -> bool:
+    """Whether the sources of this library are."""
+    try:
+        return library_path() == target
+    except OSError:
+        return False
+
+
 def build(*, force: bool = False) -> Path:
-    """The library's path, built if it is not there yet. A build that failed is not tried again unless forced."""
+    """The library's path, built if it is not there yet. What the compiler has refused is not tried again unless forced.
+
+    A build that was cut off is: a job that is killed takes its copy of the sources along, and the cache is everybody's.
+    """
     target = library_path()
     if target is None:
         raise NativeBuildError("no C++ compiler found (g++, clang++ or $CXX), or no sources beside the package")
@@ -149,7 +169,8 @@ def build(*, force: bool = False) -> Path:
     try:
         compile_to(target)
     except NativeBuildError as error:
-        failed.write_text(str(error), encoding="utf-8")
+        if not isinstance(error, NativeBuildCutOff) and _still_there(target):
+            failed.write_text(str(error), encoding="utf-8")
         raise
     failed.unlink(missing_ok=True)
     return target
