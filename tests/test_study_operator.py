@@ -350,6 +350,11 @@ def test_what_another_machine_found_is_not_run_again_and_is_in_the_report(call: 
     tables = (folder / "here/internal/tables.md").read_text()
     assert "4 of 4 cells are in these tables" in tables
     assert "- made elsewhere: 3 cells; what they read is in none of these sums" in tables
+    told = call("study", "study.toml", "--report", "--out", "told", *brought)
+    assert "3 of 4 cells done, 3 of them elsewhere, 1 not asked for" in told.err
+    assert not list((folder / "told/cells").iterdir())
+    assert "3 of 4 cells are in these tables" in (folder / "told/internal/tables.md").read_text()
+    refused(call("study", "study.toml", "--report", "--dry-run"), "--report", "runs nothing")
     study_of(folder, HEAD, BINARY, NONE, PRIVATE.replace("epsilon = 8", "epsilon = 7"))  # another cell
     assert "2 of 4 cells done, 2 of them elsewhere, 2 waiting" in call(*command, "new", *brought, "--dry-run").err
     refused(call(*command, "new", "--with", "there/nowhere"), "results there/nowhere", "must be readable")

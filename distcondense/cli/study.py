@@ -45,6 +45,9 @@ def study(
             "are not run, and are in the report. May be repeated.",
         ),
     ] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Run no cell: write the report of what is done, here and elsewhere.")
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Check the file and its tables, list the cells, say what they take; run none."),
@@ -66,9 +69,12 @@ def study(
     if in_process and (ray is not None or at_once is not None):
         raise SettingsError("--in-process", "runs one cell after another here", found="--ray or --at-once",
                             fix="leave one of them out")  # fmt: skip
+    if report and (dry_run or only or seeds or ray is not None):
+        raise SettingsError("--report", "runs nothing and tells of all", found="--dry-run, --only, --seeds or --ray",
+                            fix="leave one of them out")  # fmt: skip
     console = Console(quiet=quiet or as_json)
     design = Study.from_toml(file)
-    chosen = design.only(_wanted(only or [], seeds)) if only or seeds else None
+    chosen = () if report else design.only(_wanted(only or [], seeds)) if only or seeds else None
     out = Path(f"{file.stem}-study") if out is None else out
     brought = Brought.of(with_, design) if with_ else None
     more = {}
@@ -81,7 +87,7 @@ def study(
     else:
         try:
             board = run_tasks(
-                design, out, console, ray=ray, in_process=in_process, at_once=at_once,
+                design, out, console, ray=ray, in_process=in_process or report, at_once=at_once,
                 threads=threads or design.threads, chosen=chosen, brought=brought,
             )  # fmt: skip
         except KeyboardInterrupt as stop:
