@@ -146,6 +146,8 @@ def _lines_in(results: pd.DataFrame) -> list[_Line]:
 
 def _by_ipc(main: pd.DataFrame, name: str) -> Iterator[str]:
     """Rows data × method, columns IPC, of the main metric."""
+    if main.empty:
+        return
     ipcs = sorted(main["ipc"].unique())
 
     def cells(rows: pd.DataFrame, way: str, words: Callable[[pd.DataFrame], str]) -> list[str]:

@@ -44,16 +44,16 @@ def tidy(study: Study, folder: StudyFolder) -> pd.DataFrame:
 
 
 def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, Any]]:
-    run = folder.run(cell)
+    run, name = folder.run(cell), {"study": study, "cell": folder.name(cell), **what_it_is(cell)}
     if reason := folder.failure(cell):
-        yield from ({**_head(study, cell, folder), "ipc": ipc, "part": FAILED, "note": reason} for ipc in cell.ipcs)
+        yield from ({**name, "ipc": ipc, "part": FAILED, "main": False, "note": reason} for ipc in cell.ipcs)
     if not run.finished:
         return
     record, stated = read_json(run.internal / "run.json"), read_json(run.release / "privacy.json")
     outcome, took = record["data"]["outcome"]["kind"], record["timings_seconds"]
     main = kind_named(outcome).measures[0]
     head = {
-        **_head(study, cell, folder), "outcome": outcome, "commit": (stated.get("software") or {}).get("commit"),
+        **name, "outcome": outcome, "commit": (stated.get("software") or {}).get("commit"),
         "seconds": took["total"], "making_seconds": took["total"] - took.get("evaluate", 0.0),
         "cpu_seconds": took.get("cpu"),
         "peak_memory_bytes": max(folder.peak(cell) or 0, record.get("peak_memory_bytes", 0)) or None,
@@ -88,12 +88,12 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
                        "main": part == STUDENTS and score.measure == main, **_number(score, claim)}  # fmt: skip
 
 
-def _head(study: str, cell: Cell, folder: StudyFolder) -> dict[str, Any]:
-    """Which cell it is."""
+def what_it_is(cell: Cell) -> dict[str, Any]:
+    """Which cell it is, wherever it is run."""
     return {
-        "study": study, "cell": folder.name(cell), "key": cell.key, "data": cell.data, "method": cell.method,
-        "made_by": cell.made_by, "reference": cell.reference, "seed": cell.seed, "main": False,
-        "epsilon_asked": cell.epsilon, "guarantee_asked": "none" if cell.epsilon is None else cell.guarantee,
+        "key": cell.key, "data": cell.data, "method": cell.method, "made_by": cell.made_by, "seed": cell.seed,
+        "reference": cell.reference, "epsilon_asked": cell.epsilon,
+        "guarantee_asked": "none" if cell.epsilon is None else cell.guarantee,
     }  # fmt: skip
 
 

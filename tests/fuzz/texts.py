@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+import pandas as pd
+
 import distcondense as dc
 from distcondense.data.cohort import Facts
 from distcondense.data.outcome import Goal
 from distcondense.data.schema import Schema
 from distcondense.methods.base import method_named, method_names, methods, options_of, refuse
 from tests.fuzz.driver import TEXT, Room
+from tests.fuzz.tables import broken
 from tests.shell import write
 from tests.tiny import BINARY, SCHEMA, patients
 
@@ -100,9 +103,41 @@ def read_schema(room: Room, content: bytes | str) -> None:
             room.call(f"refuse {name}", lambda method=method, known=known, s=settings: refuse(method, known, s))
 
 
+def brought(room: Room) -> None:
+    """Results of another machine with something wrong in them, brought to a study that is in order."""
+    from distcondense.study import Study
+    from distcondense.study.tidy import COLUMNS, what_it_is
+
+    rng, said = room.rng, Study.from_toml(room.write("s.toml", STUDY))
+    row = {
+        **what_it_is(said.cells[0]), "study": "s", "cell": "ward-private", "outcome": "binary", "ipc": 2, "value": 0.7,
+        "tested_on": "ward", "trained_on": "condensed", "metric": "auroc", "main": True, "part": "quick", "low": 0.6,
+        "high": 0.8, "epsilon": 1.0, "guarantee": "end-to-end", "unit": "row", "measured": "", "rows": 4,
+    }  # fmt: skip
+    rows = [{**dict.fromkeys(COLUMNS), **row, "trained_on": way} for way in ("condensed", "full", "random_real")]
+    rows.append({**rows[0], "part": "failed", "note": "why"} if rng.random() < 0.3 else rows[0])
+    frame = pd.DataFrame(rows[rng.randrange(2) :])
+    for name in rng.sample(list(COLUMNS), rng.choice((0, 1, 1, 2, 4))):
+        nasty = rng.choice((None, "", "x", -1, 0, 1e400, 2**62, True, "\udc80", TEXT, float("nan"), [], {"a": 1}, b"x"))
+        frame = frame.drop(columns=name) if rng.random() < 0.2 else frame.assign(**{name: [nasty] * len(frame)})
+    try:
+        frame.to_parquet(room.path / "r.parquet", index=False)
+    except Exception:  # nobody could have written that
+        room.write("r.parquet", b"PAR1")
+    if rng.random() < 0.3:
+        room.write("r.parquet", broken(room, (room.path / "r.parquet").read_bytes()))
+    code = room.cli("study", "s.toml", "--report", "--quiet", "--out", "told", "--with", "r.parquet")
+    if code == 1 or (code == 2 and (room.path / "told").exists()):
+        room.fault("traceback" if code == 1 else "half-written", f"results of another machine: exit code {code}")
+
+
 def studies(room: Room) -> None:
     """A study file with something wrong in it, checked without running a cell."""
     rng, text = room.rng, STUDY
+    if rng.random() < 0.1:
+        write(patients(12), room.path)
+        brought(room)
+        return
     for _ in range(rng.choice((1, 1, 2))):
         text = mutated(room, text)
     write(patients(12), room.path)
