@@ -12,8 +12,9 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pandas as pd
 
@@ -44,15 +45,23 @@ class Brought:
         rows = [part for part in found if len(part)]
         return cls(pd.concat(rows, ignore_index=True).assign(study=study.name).astype(COLUMNS)) if rows else cls()
 
+    @cached_property
+    def _there(self) -> dict[str, tuple[bool, dict[int, set[str]], set[str]]]:
+        """Key → whether it failed, IPC → parts that were measured, places where it was tested."""
+        found: dict[str, tuple[bool, dict[int, set[str]], set[str]]] = {}
+        for key, mine in self.rows.groupby("key"):
+            sets = mine[["ipc", "measured"]].drop_duplicates()
+            done = {int(ipc): set(parts.split()) for ipc, parts in sets.itertuples(index=False)}
+            found[str(key)] = bool((mine["part"] == FAILED).any()), done, set(mine["tested_on"].dropna())
+        return found
+
     def has(self, cell: Cell) -> bool:
         """Whether all that the study asks of the cell is there, or why there is nothing."""
-        mine = self.rows[self.rows["key"] == cell.key]
-        if (mine["part"] == FAILED).any():
-            return True
-        asked = set(cell.parts)
-        done = {ipc: set(parts.split()) for ipc, parts in zip(mine["ipc"], mine["measured"], strict=True)}
-        sites = {cell.source.name, *(source.name for source, _ in cell.test_on)}
-        return all(asked <= done.get(ipc, {""}) for ipc in cell.ipcs) and sites <= set(mine["tested_on"].dropna())
+        if cell.key not in self._there:
+            return False
+        failed, done, places = self._there[cell.key]
+        asked, sites = set(cell.parts), {cell.source.name, *(source.name for source, _ in cell.test_on)}
+        return failed or (all(ipc in done and asked <= done[ipc] for ipc in cell.ipcs) and sites <= places)
 
     def without(self, keys: Collection[str]) -> pd.DataFrame:
         """The rows of other cells than these, which are finished here."""
@@ -73,22 +82,23 @@ def _read(path: Path, known: Mapping[str, Cell]) -> pd.DataFrame:
     except Exception:  # spoiled, or not our columns: readers raise many types
         raise wrong from None
     rows = rows[rows["key"].isin(list(known))].reset_index(drop=True)
-    cells = [known[key] for key in rows["key"]]
-    if not all(_legal(row, cell) for row, cell in zip(rows.to_dict("records"), cells, strict=True)):
+    if not _legal(rows, {(key, ipc) for key, cell in known.items() for ipc in cell.ipcs}):
         raise wrong
-    names = [what_it_is(cell) for cell in cells]
-    return rows.assign(**{name: [one[name] for one in names] for name in next(iter(names), {})}).astype(COLUMNS)
+    names = {key: what_it_is(known[key]) for key in rows["key"].unique()}
+    said = {name: [names[key][name] for key in rows["key"]] for name in next(iter(names.values()), {})}
+    return rows.assign(**said).astype(COLUMNS)
 
 
-def _legal(row: Mapping[Any, Any], cell: Cell) -> bool:
-    """Whether a study could have written the row: what pages say of it is of these words."""
-    if row["ipc"] not in cell.ipcs or pd.isna(row["measured"]) or pd.isna(row["cell"]):
-        return False
-    if row["part"] == FAILED:
-        return not pd.isna(row["note"])
-    words = (
-        (row["part"], (QUICK, *PARTS)), (row["trained_on"], WAYS), (row["guarantee"], GUARANTEES),
-        (row["outcome"], kind_names()), (row["unit"], (*get_args(Unit), None)),
+def _legal(rows: pd.DataFrame, sets: set[tuple[str, int]]) -> bool:
+    """Whether a study could have written the rows: what pages say of them is of these words."""
+    failed, told = rows[rows["part"] == FAILED], rows[rows["part"] != FAILED]
+    words = {
+        "part": (QUICK, *PARTS), "trained_on": WAYS, "guarantee": GUARANTEES, "outcome": kind_names(),
+        "unit": (*get_args(Unit), pd.NA),
+    }  # fmt: skip
+    known = all((key, ipc) in sets for key, ipc in zip(rows["key"], rows["ipc"], strict=True))
+    full = (rows[["measured", "cell"]], failed["note"], told[["metric", "tested_on"]])
+    return (
+        known and all(told[name].isin(list(legal)).all() for name, legal in words.items())
+        and all(part.notna().to_numpy().all() for part in full) and not (told["epsilon"] <= 0).any()
     )  # fmt: skip
-    told = all((None if pd.isna(word) else word) in legal for word, legal in words)
-    return told and not pd.isna(row["metric"]) and not pd.isna(row["tested_on"]) and not row["epsilon"] <= 0
