@@ -690,3 +690,34 @@ def test_labels_read_off_the_rows_are_told(large):
     privacy = quick(cohort, trust_inferred_schema=True).privacy
     assert not privacy.labels_public
     assert "outcome's values were read off patients" in privacy.paragraph()
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass", "continuous", "survival"])
+def test_columns_in_which_nobody_has_a_value_end_in_a_release(kind: str) -> None:
+    """By the noisy counts nobody may have one: there is nothing to draw of such a column, and no reason to stop."""
+    rng, empty = np.random.default_rng(0), [f"lab {number}" for number in range(12)]
+    age = rng.integers(20, 90, 2000)
+    outcome, how = {
+        "binary": ({"y": (age > 60).astype(int)}, {"target": "y"}),
+        "multiclass": ({"y": np.digitize(age, [45, 65])}, {"target": "y"}),
+        "continuous": ({"y": age / 10.0}, {"target": "y"}),
+        "survival": ({"time": 100.0 - age, "event": np.ones(len(age), int)}, {"time": "time", "event": "event"}),
+    }[kind]
+    columns = [
+        Column("age", "integer", low=20, high=90),
+        *(Column(name, "continuous", low=0.0, high=10.0, missing="indicator") for name in empty),
+        *{
+            "binary": [Column("y", "binary", categories=(0, 1))],
+            "multiclass": [Column("y", "categorical", categories=(0, 1, 2))],
+            "continuous": [Column("y", "continuous", low=0.0, high=10.0)],
+            "survival": [
+                Column("time", "continuous", low=0.0, high=100.0),
+                Column("event", "binary", categories=(0, 1)),
+            ],
+        }[kind],
+    ]
+    frame = pd.DataFrame({"age": age, **dict.fromkeys(empty, np.nan), **outcome})
+    cohort = dc.Cohort.from_frame(frame, schema=Schema(tuple(columns)), **how)
+    result = dc.condense(cohort, ipc=3, epsilon=8.0)
+    assert len(result.frame)
+    assert result.privacy.guarantee == "end-to-end"

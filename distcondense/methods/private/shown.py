@@ -161,7 +161,9 @@ def _codes(cells: Cells, overall: Floats) -> Index:
     inner = cells.size - cells.hole
     if not cells.numeric:
         return np.sort(np.argsort(-overall, kind="stable")[:NAMES])
-    reached = np.cumsum(overall[:inner]) / max(float(overall[:inner].sum()), 1e-12)
+    if not overall[:inner].sum() > 0:  # by the noisy counts nobody has a value here
+        return np.arange(inner)
+    reached = np.cumsum(overall[:inner]) / float(overall[:inner].sum())
     first, last = np.searchsorted(reached, [TAIL, 1 - TAIL])
     return np.arange(first, min(last, inner - 1) + 1)
 
