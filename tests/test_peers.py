@@ -318,8 +318,8 @@ def test_where_the_default_is_behind_is_said_with_the_gap_and_its_spread() -> No
     assert said == (
         "ward, IPC 100, plain labels: other (xgb, ε = 1 end-to-end) is ahead of private by 0.020 ± 0.014 over 2 seeds."
     )
-    assert "beyond doubt in 0 (" in counted  # two seeds that differ by 0.02 prove nothing
-    assert "behind beyond doubt in 0." in counted
+    assert ", clearly in 0 (" in counted  # two seeds that differ by 0.02 prove nothing
+    assert "clearly behind in 0;" in counted
     (table,) = decisions(results)
     assert [row[0] for row in table.rows] == ["other", "private", "slower", "other", "free"]  # ε by ε, the best first
     first = table.rows[3]
@@ -337,7 +337,7 @@ def test_where_the_default_is_behind_is_said_with_the_gap_and_its_spread() -> No
     ]
 
 
-def test_a_difference_that_is_larger_than_seeds_are_is_told_as_beyond_doubt_and_first() -> None:
+def test_a_difference_that_is_larger_than_seeds_are_is_told_as_clear_and_first() -> None:
     ours = {seed: 0.80 + 0.001 * seed for seed in range(5)}
     rows = [
         *tidy_rows("private", 1.0, ours), *tidy_rows("level", 1.0, {seed: 0.802 + 0.03 * (seed % 2) for seed in ours}),
@@ -347,13 +347,11 @@ def test_a_difference_that_is_larger_than_seeds_are_is_told_as_beyond_doubt_and_
     ]  # fmt: skip
     counted, first, *rest = behind(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
     assert "is ahead in 1 of 4 comparisons" in counted
-    assert "beyond doubt in 1 (" in counted
-    assert "behind beyond doubt in 1." in counted
-    assert first.endswith(
-        "better (xgb, ε = 1 end-to-end) is ahead of private by 0.010 ± 0.000 over 5 seeds, beyond doubt."
-    )
+    assert ", clearly in 1 (" in counted
+    assert "clearly behind in 1;" in counted
+    assert first.endswith("better (xgb, ε = 1 end-to-end) is ahead of private by 0.010 ± 0.000 over 5 seeds, clearly.")
     assert len(rest) == 2
-    assert not any("doubt" in sentence for sentence in rest)
+    assert not any("clearly" in sentence for sentence in rest)
 
 
 def test_what_made_no_table_is_a_row_with_its_reason() -> None:
