@@ -71,7 +71,9 @@ def _schema(room: Room) -> Schema:
     rng = room.rng
     ends = (1e9, 1e9, 1e15, 1e15, 1e17, 1e18, 2.0**53, 1e300)
     low, high = (-rng.choice(ends), rng.choice(ends)) if rng.random() < 0.4 else (0.0, 500.0)
-    return Schema(tuple(replace(c, low=low, high=high) if c.name == "crp" else c for c in SCHEMA.columns))
+    holes = {"ferritin": {"missing": "indicator"}} if rng.random() < 0.8 else {}
+    changed = {"crp": {"low": low, "high": high}, **holes}
+    return Schema(tuple(replace(c, **changed.get(c.name, {})) for c in SCHEMA.columns))
 
 
 def _table(room: Room) -> pd.DataFrame:
@@ -84,6 +86,8 @@ def _table(room: Room) -> pd.DataFrame:
         table["age"] = 50
     elif turn == 2:
         table["stage"] = "I"
+    elif turn == 3:
+        table["ferritin"] = float("nan")  # nobody has a value; a schema without holes refuses it
     return table
 
 
