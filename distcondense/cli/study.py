@@ -76,7 +76,7 @@ def study(
     design = Study.from_toml(file)
     chosen = () if report else design.only(_wanted(only or [], seeds)) if only or seeds else None
     out = Path(f"{file.stem}-study") if out is None else out
-    brought = Brought.of(with_, design) if with_ else None
+    brought = Brought.of(with_ or (), design)
     more = {}
     if dry_run:
         board = plan(design, out, chosen, brought)

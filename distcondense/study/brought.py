@@ -68,6 +68,9 @@ class Brought:
         return self.rows[~self.rows["key"].isin(list(keys))]
 
 
+NOTHING = Brought()
+
+
 def _read(path: Path, known: Mapping[str, Cell]) -> pd.DataFrame:
     """The rows of cells of this study, whose names are this study's: a key is all that is taken of a file's."""
     what = f"results {brief(path)}"

@@ -18,7 +18,7 @@ from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import shown
 from distcondense.report.page import study_page
 from distcondense.runs.files import plain, write_json, write_text, write_whole
-from distcondense.study.brought import Brought
+from distcondense.study.brought import NOTHING, Brought
 from distcondense.study.design import Study
 from distcondense.study.folder import StudyFolder
 from distcondense.study.page import LIMIT, study_report
@@ -42,7 +42,7 @@ have the shape of the paper's Table 3, those of all metrics of its Table 2, thos
 """
 
 
-def write_report(study: Study, folder: StudyFolder, brought: Brought | None = None) -> pd.DataFrame:
+def write_report(study: Study, folder: StudyFolder, brought: Brought = NOTHING) -> pd.DataFrame:
     """Write results.parquet, results.csv, tables.md, decide.md and the page of the finished cells; the tidy table.
 
     brought: what other machines found; cells that are finished here are this one's.
@@ -50,7 +50,7 @@ def write_report(study: Study, folder: StudyFolder, brought: Brought | None = No
     everything, room = tidy(study, folder), folder.internal
     read = {data: f"read by {_cells(many)} through the gate; all that was read: {words}"
             for data, (many, words) in spent(folder).items()}  # fmt: skip
-    if brought is not None and len(more := brought.without(set(everything["key"]))):
+    if len(more := brought.without(set(everything["key"]))):
         everything = pd.concat([everything, more], ignore_index=True) if len(everything) else more
         read |= {"made elsewhere": f"{_cells(more['key'].nunique())}; what they read is in none of these sums"}
     write_whole(room / "results.parquet", lambda draft: everything.to_parquet(draft, index=False))

@@ -25,7 +25,7 @@ from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError
 from distcondense.report.terminal import Console
 from distcondense.runs.files import write_json, write_text
 from distcondense.study.board import Board, Line, prometheus, watching
-from distcondense.study.brought import Brought
+from distcondense.study.brought import NOTHING, Brought
 from distcondense.study.cell import NOT_SHARED, Finished, run_cell
 from distcondense.study.design import Cell, Study
 from distcondense.study.folder import StudyFolder
@@ -107,7 +107,7 @@ def stoppable() -> Iterator[None]:
 
 
 def plan(
-    study: Study, out: Path, chosen: Sequence[Cell] | None = None, brought: Brought | None = None
+    study: Study, out: Path, chosen: Sequence[Cell] | None = None, brought: Brought = NOTHING
 ) -> Board:  # fmt: skip
     """The grid, with the cells that are finished, here or elsewhere; of those that are not `chosen` none is waiting."""
     folder, wanted = StudyFolder(out), None if chosen is None else {id(cell) for cell in chosen}
@@ -116,7 +116,7 @@ def plan(
         kept = folder.finished(cell)
         if kept:
             folder.run(cell).erase_key()  # killed just before it would have done so itself
-        there = not kept and brought is not None and brought.has(cell)
+        there = not kept and brought.has(cell)
         left = wanted is not None and id(cell) not in wanted
         lines.append(
             Line(cell, folder.name(cell), "kept" if kept else "brought" if there else "left" if left else "waiting",
@@ -127,7 +127,7 @@ def plan(
 
 def run_study(
     study: Study, out: Path, tasks: Tasks, *, threads: int, watch: Callable[[Board], None] = lambda board: None,
-    chosen: Sequence[Cell] | None = None, brought: Brought | None = None,
+    chosen: Sequence[Cell] | None = None, brought: Brought = NOTHING,
 ) -> Board:  # fmt: skip
     """Run every cell that is not finished, and write the report. Killed at any time, the same call goes on."""
     out = out.resolve()
@@ -173,7 +173,7 @@ def run_study(
 
 def run_tasks(
     study: Study, out: Path, console: Console, *, ray: str | None, in_process: bool, at_once: int | None, threads: int,
-    chosen: Sequence[Cell] | None = None, brought: Brought | None = None,
+    chosen: Sequence[Cell] | None = None, brought: Brought = NOTHING,
 ) -> Board:  # fmt: skip
     """`run_study` here or on Ray, with a live table or log lines on `console`."""
     with watching(console) as watch:
@@ -223,7 +223,7 @@ class _Diary:
     folder: StudyFolder
     board: Board
     tasks: Tasks
-    brought: Brought | None = None
+    brought: Brought = NOTHING
     reported: float = 0.0  # when, by the monotonic clock
     took: float = 0.0
     written: Any = None  # what study.json says of the cells
