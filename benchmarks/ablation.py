@@ -15,7 +15,7 @@ import numpy as np
 import distcondense as dc
 from benchmarks import cohorts
 from benchmarks.published import RESULTS, main_score
-from distcondense.evaluate.score import CONDENSED
+from distcondense.evaluation.score import CONDENSED
 
 BASE = {"epsilon": 2.5}
 VARIANTS = {
@@ -38,11 +38,7 @@ def main() -> None:
     said = options.parse_args()
     warnings.simplefilter("ignore")
     seer, adult = cohorts.seer(), cohorts.adult()
-    problems = {
-        "SEER Cox": (seer, "cox"),
-        "SEER AFT": (seer, "aft"),
-        "Adult XGB": (adult, "xgb"),
-    }
+    problems = {"SEER Cox": (seer, "cox"), "SEER AFT": (seer, "aft"), "Adult XGB": (adult, "xgb")}
     print(f"IPC 100, {said.steps} steps, {said.seeds} seeds, raw rows; C-index (SEER) and AUROC (Adult) on test rows\n")
     print("| variant | " + " | ".join(problems) + " |\n" + "| --- " * (1 + len(problems)) + "|")
     found: dict[str, dict[str, list[float]]] = {}
@@ -51,8 +47,17 @@ def main() -> None:
         for name, (cohort, reference) in problems.items():
             scores = []
             for seed in range(said.seeds):
-                result = dc.condense(cohort, method="published", reference=reference, ipc=100, seed=seed,
-                                     steps=said.steps, soft=True, threads=said.threads, **how)  # fmt: skip
+                result = dc.condense(
+                    cohort,
+                    method="published",
+                    reference=reference,
+                    ipc=100,
+                    seed=seed,
+                    steps=said.steps,
+                    soft=True,
+                    threads=said.threads,
+                    **how,
+                )
                 scores.append(main_score(result.internal["scores"], CONDENSED).value)
             found.setdefault(variant, {})[name] = scores
             cells.append(f"{np.mean(scores):.3f} ± {np.std(scores, ddof=1) if said.seeds > 1 else 0:.3f}")

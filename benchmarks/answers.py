@@ -58,17 +58,28 @@ class Fits:
         outcome = self.cohort.outcome if order is None else self.cohort.outcome.take(order)
         budget = self.budgets.setdefault(epsilon, self.plan.budget(epsilon, DELTA))
         table = PrivateTable(
-            self.codes, [one.size for one in self.cells], outcome.arrays, names=self.cohort.schema.names,
-            objective=self.side.objective, budget=budget, ledger=Ledger(), person=self.cohort.person,
+            self.codes,
+            [one.size for one in self.cells],
+            outcome.arrays,
+            names=self.cohort.schema.names,
+            objective=self.side.objective,
+            budget=budget,
+            ledger=Ledger(),
+            person=self.cohort.person,
             rows_per_person=5,
-        )  # fmt: skip
+        )
         return fit_private(table, self.cells, self.plan, self.side)
 
 
 def simulated(
-    rows: int, columns: int, kind: str = "binary", prevalence: float = 0.5, missing: float = 0.0, alike: float = 0.0,
+    rows: int,
+    columns: int,
+    kind: str = "binary",
+    prevalence: float = 0.5,
+    missing: float = 0.0,
+    alike: float = 0.0,
     effect: float = 1.0,
-) -> Cohort:  # fmt: skip
+) -> Cohort:
     """Three numbers, then a category, and so on; correlated by `alike`; half of the holes come with whole visits."""
     rng = np.random.default_rng([rows, columns])
     x = np.sqrt(alike) * rng.normal(size=(rows, 1)) + np.sqrt(1 - alike) * rng.normal(size=(rows, columns))
@@ -177,9 +188,16 @@ def fitted(name: str, fits: int) -> Iterator[dict[str, Any]]:
                 learned = again.fit(epsilon, order)
                 evidence.append(round(learned.evidence, 2))
                 doubts.append(learned.doubt)
-            yield {"table": name, "outcome": what, "epsilon_end_to_end": epsilon, "fits": len(doubts),
-                   "answers": doubts.count(""), "too_few": doubts.count(FEW), "evidence": sorted(evidence),
-                   "seconds": round((time.perf_counter() - started) / len(doubts), 2)}  # fmt: skip
+            yield {
+                "table": name,
+                "outcome": what,
+                "epsilon_end_to_end": epsilon,
+                "fits": len(doubts),
+                "answers": doubts.count(""),
+                "too_few": doubts.count(FEW),
+                "evidence": sorted(evidence),
+                "seconds": round((time.perf_counter() - started) / len(doubts), 2),
+            }
 
 
 def line(record: dict[str, Any]) -> str:
@@ -188,8 +206,13 @@ def line(record: dict[str, Any]) -> str:
     if record["outcome"] != "permuted" and record["too_few"]:
         wrong += f" ({record['too_few']} for too few cases)"
     middle = float(np.median(evidence))
-    said = [record["table"], record["outcome"], f"{record['epsilon_end_to_end']:g}", f"{wrong} of {fits}",
-            f"{evidence[0]:.1f}, {middle:.1f}, {evidence[-1]:.1f}"]  # fmt: skip
+    said = [
+        record["table"],
+        record["outcome"],
+        f"{record['epsilon_end_to_end']:g}",
+        f"{wrong} of {fits}",
+        f"{evidence[0]:.1f}, {middle:.1f}, {evidence[-1]:.1f}",
+    ]
     return "| " + " | ".join(said) + " |"
 
 

@@ -2,7 +2,7 @@
 
     nearest condensed row of each real row, and nearest real row of each condensed one, k = 5, on two threads
     scikit-learn   NearestNeighbors(algorithm="brute") on 20,000 of the real rows, scaled up: a ratio of one run
-    rooms          the copy check and every attack of evaluate/attacks that needs the table and the rows only (--rooms)
+    rooms          the copy check and every attack that needs the table and the rows only (--rooms)
 
 Each line is a process of its own, so that its peak memory (resident, with its data and the libraries) is its own.
 Writes results/attacks.json.
@@ -55,9 +55,12 @@ def kernel(way: str, real: int, made: int, width: int, threads: int) -> dict[str
     NearestNeighbors(n_neighbors=NEIGHBOURS, algorithm="brute", n_jobs=threads).fit(among).kneighbors(points)
     theirs = (time.perf_counter() - began) * real / len(some)
     return {
-        "seconds": ours, "processor_seconds": busy, "peak_mb": peak, "scikit_learn_seconds_scaled": theirs,
+        "seconds": ours,
+        "processor_seconds": busy,
+        "peak_mb": peak,
+        "scikit_learn_seconds_scaled": theirs,
         "ratio": theirs / ours,
-    }  # fmt: skip
+    }
 
 
 def room(name: str, real: int, made: int, width: int, threads: int) -> dict[str, float]:
@@ -67,16 +70,18 @@ def room(name: str, real: int, made: int, width: int, threads: int) -> dict[str,
     import distcondense as dc
     from distcondense.data.codec import Codec
     from distcondense.data.persons import Split
-    from distcondense.evaluate.home import Home
-    from distcondense.evaluate.suite import PARTS  # module or module:function
+    from distcondense.evaluation.inputs import EvaluationInput
+    from distcondense.evaluation.suite import PARTS  # module or module:function
     from distcondense.outcomes.base import Labelled
     from distcondense.privacy.statement import Privacy
 
     names = [f"x{k}" for k in range(width)]
-    schema = dc.Schema((
-        *(dc.Column(name, "continuous", low=-8, high=8) for name in names),
-        dc.Column("died", "binary", categories=(0, 1)),
-    ))  # fmt: skip
+    schema = dc.Schema(
+        (
+            *(dc.Column(name, "continuous", low=-8, high=8) for name in names),
+            dc.Column("died", "binary", categories=(0, 1)),
+        )
+    )
 
     def cohort(count: int, seed: int) -> dc.Cohort:
         rows = rows_of(count, width, seed)
@@ -87,11 +92,17 @@ def room(name: str, real: int, made: int, width: int, threads: int) -> dict[str,
     table, condensed = cohort(real, 0), cohort(made, 1)
     cut = real * 4 // 5
     codec, split = Codec.public(table.schema), Split(np.arange(cut), np.empty(0, np.int64), np.arange(cut, real))
-    home = Home(
-        table, split, table.outcome.kind.learner(), codec, condensed.features, table.schema,
-        codec.encode(condensed.features), Labelled(condensed.outcome),
+    home = EvaluationInput(
+        table,
+        split,
+        table.outcome.kind.learner(),
+        codec,
+        condensed.features,
+        table.schema,
+        codec.encode(condensed.features),
+        Labelled(condensed.outcome),
         Privacy("none", "toy", None, None, "none", "none"),
-    )  # fmt: skip
+    )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     measure = import_module(PARTS[name].split(":")[0]).part
     began, busy = time.perf_counter(), time.process_time()
@@ -99,9 +110,12 @@ def room(name: str, real: int, made: int, width: int, threads: int) -> dict[str,
     seconds, busy = time.perf_counter() - began, time.process_time() - busy
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
-        "seconds": seconds, "processor_seconds": busy, "peak_mb": peak, "table_mb": before,
+        "seconds": seconds,
+        "processor_seconds": busy,
+        "peak_mb": peak,
+        "table_mb": before,
         "scores": len(part.scores),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import time
 import warnings
 
 from benchmarks.published import RESULTS
-from distcondense.evaluate.audit import run_audit
+from distcondense.evaluation.audit import run_audit
 from distcondense.report.papers import PAPERS
 
 PRIVATE, NOMINAL = (1.0, 4.0), 2.5
@@ -36,10 +36,15 @@ def main() -> None:
         private = method == "private"
         started = time.perf_counter()
         audit = run_audit(
-            method=method, epsilon=epsilon, runs=said.runs if private else said.published_runs,
-            canaries=said.canaries if private else said.published_canaries, seed=said.seed, threads=said.threads,
-            whole=said.whole if (method, epsilon) == ("private", WHOLE) else 0, papers=PAPERS,
-        )  # fmt: skip
+            method=method,
+            epsilon=epsilon,
+            runs=said.runs if private else said.published_runs,
+            canaries=said.canaries if private else said.published_canaries,
+            seed=said.seed,
+            threads=said.threads,
+            whole=said.whole if (method, epsilon) == ("private", WHOLE) else 0,
+            papers=PAPERS,
+        )
         seconds = time.perf_counter() - started
         print("\n".join(audit.lines()), f"({seconds:.0f} s)\n", flush=True)
         found.append({**audit.to_dict(), "seconds": round(seconds, 1)})

@@ -130,9 +130,13 @@ def scaling(said: argparse.Namespace) -> dict[str, Any]:
     per_row = said.microseconds * 1e-6
     work = 2.0 * X.size * per_row
     found: dict[str, Any] = {
-        "rows": len(X), "features": d, "seconds_per_row": per_row, "work_seconds": work,
-        "driver_seconds": driver_seconds(problem.reference, X), "measured": {},
-    }  # fmt: skip
+        "rows": len(X),
+        "features": d,
+        "seconds_per_row": per_row,
+        "work_seconds": work,
+        "driver_seconds": driver_seconds(problem.reference, X),
+        "measured": {},
+    }
     with RayExecutor(Cluster(address="local", actors=2)) as executor:
         executor.open(waiting(d, 0.0), "blocked", X, widths)
         crew = executor._dispatcher.crew
@@ -188,8 +192,10 @@ def speed_lines(found: dict[str, Any]) -> list[str]:
         cells = [f"{value:.3g} s" for value in row["medians"].values()]
         _, two, ray1, ray2 = row["medians"].values()
         _, two_best, ray1_best, ray2_best = (min(values) for values in row["seconds"].values())
-        cells += [f"{ray1 / ray2:.2f}× / {ray1_best / ray2_best:.2f}× faster",
-                  f"{ray2 / two:.2f}× / {ray2_best / two_best:.2f}× its time"]  # fmt: skip
+        cells += [
+            f"{ray1 / ray2:.2f}× / {ray1_best / ray2_best:.2f}× faster",
+            f"{ray2 / two:.2f}× / {ray2_best / two_best:.2f}× its time",
+        ]
         lines.append(f"| {name} | {row['rows']:,} × {row['features']:,} | {' | '.join(cells)} |")
     return lines
 

@@ -60,9 +60,12 @@ def brfss(declared: bool = True) -> Cohort:
 def diabetes130(declared: bool = True) -> Cohort:
     """Diabetes-130, 101,766 encounters of 71,518 patients: readmitted within 30 days. 45 columns, by person."""
     return Cohort.from_frame(
-        diabetes130_frame(), target="readmitted", positive="<30", person_id="patient_nbr",
+        diabetes130_frame(),
+        target="readmitted",
+        positive="<30",
+        person_id="patient_nbr",
         schema=schema_of("diabetes130", declared),
-    )  # fmt: skip
+    )
 
 
 def diabetes130_frame() -> pd.DataFrame:

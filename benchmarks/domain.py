@@ -23,7 +23,7 @@ import distcondense as dc
 from benchmarks import cohorts
 from distcondense.data.cohort import Cohort
 from distcondense.data.features import check_features
-from distcondense.data.persons import Coins
+from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Column, Schema
 from distcondense.outcomes.measures import auroc
 
@@ -54,7 +54,7 @@ def main() -> None:
         schema = Schema(tuple(change(column) for column in cohort.schema.columns))
         table = replace(cohort, schema=schema, features=check_features(cohort.features, schema))
         for seed in range(said.seeds):
-            split = Coins(0.2, entropy=seed).of(table)
+            split = HoldoutSplit(0.2, entropy=seed).of(table)
             train, test = table.take(split.train), table.take(split.test)
             for _ in range(said.fits):
                 model = dc.PrivateModel(epsilon=EPSILON, delta=DELTA).fit(train)
@@ -103,8 +103,10 @@ def outside(model: dc.PrivateModel, train: Cohort, seed: int) -> float:
 def shown(records: list[dict[str, Any]]) -> str:
     ways = list(dict.fromkeys(record["way"] for record in records))
     seeds = sorted({record["seed"] for record in records})
-    lines = ["| schema | private model, AUROC | against declared | largest share outside the real 0.1–99.9% |",
-             "| --- | --- | --- | --- |"]  # fmt: skip
+    lines = [
+        "| schema | private model, AUROC | against declared | largest share outside the real 0.1–99.9% |",
+        "| --- | --- | --- | --- |",
+    ]
 
     def by_seed(way: str) -> Any:
         return np.array([np.mean([r["auroc"] for r in records if (r["way"], r["seed"]) == (way, s)]) for s in seeds])
@@ -112,8 +114,10 @@ def shown(records: list[dict[str, Any]]) -> str:
     for way in ways:
         score, change = by_seed(way), by_seed(way) - by_seed(ways[0])
         out = np.mean([r["outside"] for r in records if r["way"] == way])
-        lines.append(f"| {way} | {score.mean():.4f} ± {score.std():.4f} | {change.mean():+.4f} ± {change.std():.4f} "
-                     f"| {100 * out:.2f}% |")  # fmt: skip
+        lines.append(
+            f"| {way} | {score.mean():.4f} ± {score.std():.4f} | {change.mean():+.4f} ± {change.std():.4f} "
+            f"| {100 * out:.2f}% |"
+        )
     return "\n".join(lines)
 
 

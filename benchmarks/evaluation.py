@@ -19,8 +19,8 @@ import pandas as pd
 import distcondense as dc
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import Column, Schema
-from distcondense.evaluate.home import Home
-from distcondense.evaluate.quick import evaluate
+from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.quick import evaluate
 
 COLUMNS = 20
 
@@ -44,7 +44,7 @@ def measured(rows: int, threads: int) -> dict[str, float]:
         started = time.perf_counter()
         result = dc.condense(cohort, epsilon=1.0, ipc=100, threads=threads)
         whole = time.perf_counter() - started
-    home = Home.of_result(cohort, result)
+    home = EvaluationInput.of_result(cohort, result)
     started = time.perf_counter()
     scores, _ = evaluate(home, seed=0, threads=threads)
     quick = time.perf_counter() - started
@@ -52,8 +52,15 @@ def measured(rows: int, threads: int) -> dict[str, float]:
     started = time.perf_counter()
     home.learner.fit(home.codec.encode(cohort.features.iloc[train]), cohort.outcome.take(train), threads=threads)
     fit = time.perf_counter() - started
-    return {"rows": rows, "threads": threads, "condense, with the quick part": whole, "quick part": quick,
-            "one XGBoost fit on all training rows": fit, "ratio": quick / fit, "scores": len(scores)}  # fmt: skip
+    return {
+        "rows": rows,
+        "threads": threads,
+        "condense, with the quick part": whole,
+        "quick part": quick,
+        "one XGBoost fit on all training rows": fit,
+        "ratio": quick / fit,
+        "scores": len(scores),
+    }
 
 
 def main() -> None:

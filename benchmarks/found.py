@@ -21,10 +21,10 @@ import distcondense as dc
 from benchmarks import cohorts
 from distcondense.data.cohort import Cohort
 from distcondense.data.persons import Stratified
-from distcondense.evaluate.attacks import ATTACKS
-from distcondense.evaluate.findings import CHANCE, Findings, leaking
-from distcondense.evaluate.part import Part
-from distcondense.evaluate.score import Score
+from distcondense.evaluation.attacks import ATTACKS
+from distcondense.evaluation.findings import CHANCE, Findings, leaking
+from distcondense.evaluation.part import Part
+from distcondense.evaluation.score import Score
 from distcondense.methods.base import Condensed, Context, Options, method_named, register
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
@@ -53,14 +53,15 @@ class Memoriser:
             train, min(20 * options.ipc, len(train) // 2), replace=False
         )
         return Condensed(
-            cohort.features.iloc[chosen].reset_index(drop=True), cohort.schema, Labelled(cohort.outcome.take(chosen)),
-            Privacy("none", self.name, None, None, "none", "none"), splitting,
-        )  # fmt: skip
+            cohort.features.iloc[chosen].reset_index(drop=True),
+            cohort.schema,
+            Labelled(cohort.outcome.take(chosen)),
+            Privacy("none", self.name, None, None, "none", "none"),
+            splitting,
+        )
 
 
-RUNS: dict[str, dict[str, Any]] = {
-    "private": {"epsilon": 1.0}, "published": {"epsilon": 2.5}, "memoriser": {},
-}  # fmt: skip
+RUNS: dict[str, dict[str, Any]] = {"private": {"epsilon": 1.0}, "published": {"epsilon": 2.5}, "memoriser": {}}
 
 
 def strongest(part: Part) -> Score | None:

@@ -95,8 +95,10 @@ def rounds(rows: Any, public: Public) -> dict[str, float]:
     """Seconds of an answer of few bytes, with a step before it, and of one of many; over all actors."""
     sizes = [one.size for one in public.cells]
     pairs = [(first, second) for second in range(len(sizes)) for first in range(second)]
-    pair = max((pair for pair in pairs if sizes[pair[0]] * sizes[pair[1]] <= MOST_CELLS),
-               key=lambda pair: sizes[pair[0]] * sizes[pair[1]])  # fmt: skip
+    pair = max(
+        (pair for pair in pairs if sizes[pair[0]] * sizes[pair[1]] <= MOST_CELLS),
+        key=lambda pair: sizes[pair[0]] * sizes[pair[1]],
+    )
     few, many = Histogram((), "none"), Histogram(pair, "label")
     step = Shift((), np.zeros(1))
     asks: dict[str, tuple[int, Callable[[], Any]]] = {
@@ -197,12 +199,15 @@ def main() -> None:
         return float(np.polyfit(ACTORS, [one[f"{name}_driver_seconds"] for one in by_actors], 1)[0])
 
     found = {
-        "where": "loopback: two raylets on one machine, one million rows", "cores": os.cpu_count(),
-        "load": os.getloadavg()[0], "by_actors": by_actors,
+        "where": "loopback: two raylets on one machine, one million rows",
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "by_actors": by_actors,
         "round": {"one_actor_seconds": least["few_seconds"], "each_actor_seconds": each("few")},
         "sums_bytes_per_second": (most["many_bytes"] - most["few_bytes"])
-        / max(1e-9, most["many_driver_seconds"] - most["few_driver_seconds"]), **more,
-    }  # fmt: skip
+        / max(1e-9, most["many_driver_seconds"] - most["few_driver_seconds"]),
+        **more,
+    }
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps({name: value for name, value in found.items() if name != "by_actors"}, indent=1))
 

@@ -16,7 +16,7 @@ import distcondense as dc
 from benchmarks import cohorts
 from benchmarks.published import PAPER, RESULTS, TUNED, main_score
 from distcondense.data.persons import Stratified
-from distcondense.evaluate.score import CONDENSED
+from distcondense.evaluation.score import CONDENSED
 from distcondense.privacy.steps import StepAccountant
 
 BUDGETS = (2.3, 5.0, 10.0, 25.0, 100.0, None)
@@ -51,10 +51,19 @@ def main() -> None:
         for budget in BUDGETS:
             how = {"noise": False} if budget is None else {"epsilon": budget}
             runs = [
-                dc.condense(cohort, method="published", reference="aft", ipc=ipc, seed=seed, soft=True,
-                            threads=said.threads, **how, **TUNED["seer", "aft"])
+                dc.condense(
+                    cohort,
+                    method="published",
+                    reference="aft",
+                    ipc=ipc,
+                    seed=seed,
+                    soft=True,
+                    threads=said.threads,
+                    **how,
+                    **TUNED["seer", "aft"],
+                )
                 for seed in range(said.seeds)
-            ]  # fmt: skip
+            ]
             scores = [main_score(run.internal["scores"], CONDENSED).value for run in runs]
             found[f"{ipc}/{budget}"] = scores
             cells.append(f"{np.mean(scores):.3f} ± {np.std(scores, ddof=1) if said.seeds > 1 else 0:.3f}")

@@ -27,9 +27,9 @@ from distcondense.data.cells import public_cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import Goal, Outcome, kind_of
-from distcondense.data.persons import Coins
+from distcondense.data.persons import HoldoutSplit
 from distcondense.data.tables import read_table
-from distcondense.evaluate.home import Home
+from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.methods.private.condense import open_gate, public_side
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
@@ -78,8 +78,13 @@ def bmi() -> Cohort:
     return Cohort.from_frame(frame, target="BMI", schema=cohorts.schema_of("brfss"))
 
 
-LOADERS = {"obesity": obesity, "insurance": insurance, "readmission": readmission, "bmi": bmi,
-           "readmission-by-row": lambda: readmission(by_row=True)}  # fmt: skip
+LOADERS = {
+    "obesity": obesity,
+    "insurance": insurance,
+    "readmission": readmission,
+    "bmi": bmi,
+    "readmission-by-row": lambda: readmission(by_row=True),
+}
 
 
 def main() -> None:
@@ -92,7 +97,7 @@ def main() -> None:
     plan, cohort = PLANS[said.data], LOADERS[said.data]()
     records = []
     for seed in range(said.seeds):
-        split = Coins(0.2, seed).of(cohort)
+        split = HoldoutSplit(0.2, seed).of(cohort)
         train, test = cohort.take(split.train), cohort.take(split.test)
         for record in run(train, test, plan, seed, said.threads):
             records.append({"seed": seed, **record})
@@ -114,8 +119,12 @@ def run(train: Cohort, test: Cohort, plan: dict[str, Any], seed: int, threads: i
     model = dc.PrivateModel(epsilon=epsilon, delta=DELTA).fit(train)
     seconds = time.perf_counter() - started
     margin = model.decision_function(test.features)
-    yield {"what": "private model", "score": kind.score(model.model_.link, margin, test.outcome), "seconds": seconds,
-           "no_answer": bool(model.privacy_.answer)}  # fmt: skip
+    yield {
+        "what": "private model",
+        "score": kind.score(model.model_.link, margin, test.outcome),
+        "seconds": seconds,
+        "no_answer": bool(model.privacy_.answer),
+    }
     if plan["floor"]:
         yield {"what": "floor: one-vs-rest, shared budget", "score": floor(train, test, epsilon)}
     for ipc in plan["ipcs"]:
@@ -128,15 +137,28 @@ def run(train: Cohort, test: Cohort, plan: dict[str, Any], seed: int, threads: i
         for student in kind.learners:
             for soft in (True, False):
                 score = condensed(result, train, test, student, soft, seed, threads)
-                yield {"what": "condensed" if soft else "condensed, plain outcome", "ipc": ipc, "student": student,
-                       "score": score, "seconds": seconds}  # fmt: skip
-        yield {"what": "naive Bayes sampler", "ipc": ipc, "student": "xgb",
-               "score": naive_bayes(train, test, epsilon, ipc, seed, threads)}  # fmt: skip
+                yield {
+                    "what": "condensed" if soft else "condensed, plain outcome",
+                    "ipc": ipc,
+                    "student": student,
+                    "score": score,
+                    "seconds": seconds,
+                }
+        yield {
+            "what": "naive Bayes sampler",
+            "ipc": ipc,
+            "student": "xgb",
+            "score": naive_bayes(train, test, epsilon, ipc, seed, threads),
+        }
         made = labelled_of(result.frame, result.kind).outcome
         some = train.take(kind.alike(train.outcome, made, np.random.default_rng([seed, 0x4EA1])))
         for student in kind.learners:
-            yield {"what": "random real rows", "ipc": ipc, "student": student,
-                   "score": real(some, test, student, seed, threads)}  # fmt: skip
+            yield {
+                "what": "random real rows",
+                "ipc": ipc,
+                "student": student,
+                "score": real(some, test, student, seed, threads),
+            }
 
 
 def scored(kind: Kind, model: Any, rows: Any, test: Cohort) -> float:
@@ -154,7 +176,7 @@ def condensed(
     result: dc.Result, train: Cohort, test: Cohort, student: str, soft: bool, seed: int, threads: int
 ) -> float:
     """A fresh model of the released rows, with the soft labels or as a naive recipient takes the outcome column."""
-    home = Home.of_result(train, result)
+    home = EvaluationInput.of_result(train, result)
     labelled, kind = home.labelled, train.outcome.kind
     how = {"weight": labelled.weight, "soft": labelled.soft} if soft else {}
     model = kind.learner(student).fit(home.rows, labelled.outcome, seed=seed, threads=threads, **how)

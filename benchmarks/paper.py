@@ -31,19 +31,25 @@ from benchmarks import cohorts
 from distcondense.api import evaluate_run
 from distcondense.data.cohort import Cohort
 from distcondense.data.datasets import load
-from distcondense.evaluate.findings import Findings
-from distcondense.evaluate.part import Part
-from distcondense.evaluate.score import WAYS, Score
+from distcondense.evaluation.findings import Findings
+from distcondense.evaluation.part import Part
+from distcondense.evaluation.score import WAYS, Score
 from distcondense.methods.base import method_named, method_names
 from distcondense.outcomes.measures import title
 
 RESULTS = Path(__file__).parent / "results"
 PARTS = ("utility", "sites", "interpretation", "hazards", "curves", "landscape", "copies", "membership", "attribute")
 FIGURES = {
-    "landscape": "Figure 1", "curves": "Figure 2", "utility": "Figure 3", "interpretation": "Figure 4",
-    "hazards": "Table 5", "sites": "Table 4", "membership": "Figure 5A", "attribute": "Figure 5B",
+    "landscape": "Figure 1",
+    "curves": "Figure 2",
+    "utility": "Figure 3",
+    "interpretation": "Figure 4",
+    "hazards": "Table 5",
+    "sites": "Table 4",
+    "membership": "Figure 5A",
+    "attribute": "Figure 5B",
     "copies": "Beside it",
-}  # fmt: skip
+}
 PLANS: dict[str, dict[str, Any]] = {
     "seer": {"ipc": 100, "private": {"epsilon": 2.5}, "published": {"epsilon": 2.5}},
     "adult": {"ipc": 100, "private": {"epsilon": 1.0}, "published": {"epsilon": 2.5}},
@@ -77,7 +83,7 @@ def run(name: str, method: str, cohort: Cohort, sites: Mapping[str, Cohort], thr
         warnings.simplefilter("ignore")
         out = Path(room) / f"{name}-{method}"
         dc.condense(cohort, method=method, ipc=plan["ipc"], threads=threads, out=out, **plan[method])
-        (found,) = evaluate_run(out, cohort, parts=PARTS, external=sites, threads=threads, say=print).values()
+        (found,) = evaluate_run(out, cohort, parts=PARTS, external=sites, threads=threads, log=print).values()
         page = RESULTS / f"paper-{name}-{method}.html"
         page.write_text((out / "internal/report.html").read_text(encoding="utf-8"), encoding="utf-8")
     return found, page
@@ -108,8 +114,14 @@ def quick(found: Mapping[str, Findings]) -> Iterator[str]:
         for way, words in WAYS.items():
             here = {s.measure: s for s in one.quick if s.trained_on == way}
             if here:
-                rows.append([method, words, next(iter(here.values())).rows,
-                             *(number(here[m]) if m in here else "—" for m in measures)])  # fmt: skip
+                rows.append(
+                    [
+                        method,
+                        words,
+                        next(iter(here.values())).rows,
+                        *(number(here[m]) if m in here else "—" for m in measures),
+                    ]
+                )
     yield from grid(["method", "trained on", "rows", *(title(m) for m in measures)], rows)
 
 
@@ -120,11 +132,18 @@ def part_of(part: Part) -> Iterator[str]:
     main = [s for s in part.scores if not s.group or part.name in ("subgroups",)]
     if main:
         rows = [
-            [part.titles.get(s.measure, title(s.measure)), WAYS.get(s.trained_on, s.trained_on), s.tested_on, s.student,
-             s.taught, number(s), "" if s.ceiling is None else f"{s.ceiling:.3f}",
-             "" if s.power is None else f"{s.power:.3f}"]
+            [
+                part.titles.get(s.measure, title(s.measure)),
+                WAYS.get(s.trained_on, s.trained_on),
+                s.tested_on,
+                s.student,
+                s.taught,
+                number(s),
+                "" if s.ceiling is None else f"{s.ceiling:.3f}",
+                "" if s.power is None else f"{s.power:.3f}",
+            ]
             for s in main
-        ]  # fmt: skip
+        ]
         head = ["measure", "trained on", "tested on", "student", "taught", "value [95%]", "ceiling", "power"]
         kept = [i for i in range(len(head)) if any(row[i] for row in rows)]
         yield from grid([head[i] for i in kept], ([row[i] for i in kept] for row in rows))
@@ -138,10 +157,12 @@ def _cell(cell: Any) -> str:
 
 
 def report(name: str, found: Mapping[str, Findings], seconds: float) -> str:
-    lines = [f"# {name}: paper 000's tables and figures, as produced here\n",
-             f"`python -m benchmarks.paper {name}`, one run of each method, {seconds:.0f} s in all. Every interval is "
-             "95% over held-out rows. Cohorts are not the paper's (see benchmarks/paper.py). "
-             "Constants of the private method were set with Adult, BRFSS and SEER in view.\n"]  # fmt: skip
+    lines = [
+        f"# {name}: paper 000's tables and figures, as produced here\n",
+        f"`python -m benchmarks.paper {name}`, one run of each method, {seconds:.0f} s in all. Every interval is "
+        "95% over held-out rows. Cohorts are not the paper's (see benchmarks/paper.py). "
+        "Constants of the private method were set with Adult, BRFSS and SEER in view.\n",
+    ]
     for method, one in found.items():
         page = f"paper-{name}-{method}.html"
         lines.append(f"- {method}: {one.privacy.short()}; figures: [{page}]({page})")

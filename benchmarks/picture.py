@@ -11,7 +11,7 @@ from pathlib import Path
 
 import distcondense as dc
 from benchmarks.cohorts import adult
-from distcondense.evaluate.score import Score
+from distcondense.evaluation.score import Score
 from distcondense.report.page import at_a_glance
 from distcondense.report.picture import panels
 
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=2)
     said = parser.parse_args()
-    result = dc.condense(adult(declared=True), ipc=said.ipc, epsilon=said.epsilon, threads=said.threads, say=print)
+    result = dc.condense(adult(declared=True), ipc=said.ipc, epsilon=said.epsilon, threads=said.threads, log=print)
     scores = [Score.from_dict(one) for one in result.record["scores"]]
     rows = len(result.frame)
     drawn = (*at_a_glance(scores), *result.covered["model"][:COLUMNS])

@@ -38,7 +38,7 @@ from benchmarks import cohorts
 from distcondense.arrays import Matrix
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
-from distcondense.data.persons import Coins
+from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Schema
 from distcondense.methods.private import placement, zero_order
 from distcondense.methods.private.placement import Placed, place
@@ -75,9 +75,13 @@ class Lab:
 
     def move(self, *references: str, start: Placed | None = None) -> tuple[Placed, dict[str, Any]]:
         return moved(
-            self.chosen if start is None else start, self.learned, self.side, seed=self.seed, steps=STEPS,
+            self.chosen if start is None else start,
+            self.learned,
+            self.side,
+            seed=self.seed,
+            steps=STEPS,
             references=references,
-        )  # fmt: skip
+        )
 
 
 def every_step(lab: Lab, *references: str) -> tuple[Placed, dict[str, Any]]:
@@ -150,7 +154,7 @@ def main() -> None:
     for data in said.data:
         cohort = getattr(cohorts, data)(declared=True)
         for seed in range(said.seeds):
-            split = Coins(0.2, entropy=seed).of(cohort)
+            split = HoldoutSplit(0.2, entropy=seed).of(cohort)
             train, real = cohort.take(split.train), cohort.take(split.test)
             model = dc.PrivateModel(epsilon=said.epsilon, delta=DELTA).fit(train)
             side = cohort.outcome.kind.private_side()
@@ -163,8 +167,17 @@ def main() -> None:
                     seconds = time.process_time() - started
                     found = test.scores(placed, model.learned_, seed)
                     kept = len(facts["columns_moved"]) if facts else None
-                    records.append({"data": data, "seed": seed, "ipc": ipc, "way": name, "scores": found,
-                                    "seconds": seconds, "kept": kept})  # fmt: skip
+                    records.append(
+                        {
+                            "data": data,
+                            "seed": seed,
+                            "ipc": ipc,
+                            "way": name,
+                            "scores": found,
+                            "seconds": seconds,
+                            "kept": kept,
+                        }
+                    )
                     shown = " ".join(f"{score:.4f}" for score in found.values())
                     print(f"{data} seed {seed} IPC {ipc} {name}: {shown} {seconds:.1f} s, moved {kept}", flush=True)
     text = page(vars(said), records)
@@ -183,8 +196,10 @@ def page(options: dict[str, Any], records: list[dict[str, Any]]) -> str:
         "column that says soft. Δ: mean over the columns, paired difference to the product's way; moved: columns whose "
         "moves were kept, seed by seed; seconds of one core, for zero-order on top of choosing."
     )
-    cells = [table(data, ipc, [r for r in records if (r["data"], r["ipc"]) == (data, ipc)])
-             for data, ipc in dict.fromkeys((r["data"], r["ipc"]) for r in records)]  # fmt: skip
+    cells = [
+        table(data, ipc, [r for r in records if (r["data"], r["ipc"]) == (data, ipc)])
+        for data, ipc in dict.fromkeys((r["data"], r["ipc"]) for r in records)
+    ]
     return "\n\n".join([head, *cells])
 
 

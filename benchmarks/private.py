@@ -29,7 +29,7 @@ from distcondense.data.cells import public_cells
 from distcondense.data.codec import Codec, design_of
 from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import Outcome
-from distcondense.data.persons import Coins
+from distcondense.data.persons import HoldoutSplit
 from distcondense.errors import UserError
 from distcondense.outcomes.binary import Logistic, fit_xgb
 from distcondense.outcomes.measures import auroc
@@ -93,7 +93,7 @@ def main() -> None:
         there = json.loads((RESULTS / f"{name}.json").read_text())["cells"]
         records = [r for r in there if not r["what"].startswith("published")]
     for seed in range(said.seeds):
-        split = Coins(0.2, entropy=seed).of(cohort)
+        split = HoldoutSplit(0.2, entropy=seed).of(cohort)
         train, test = cohort.take(split.train), cohort.take(split.test)
         for record in run(said.data, train, test, said.epsilons or plan["epsilons"], plan["ipcs"], seed, said):
             records.append({"seed": seed, **record})
@@ -119,8 +119,13 @@ def run(
         model = dc.PrivateModel(epsilon=epsilon, delta=DELTA).fit(train)
         seconds = time.perf_counter() - started
         margin = model.decision_function(test.features)
-        yield {"what": "private model", "epsilon_end_to_end": epsilon, "score": scored(test, model.model_.link, margin),
-               "seconds": seconds, "no_answer": bool(model.privacy_.answer)}  # fmt: skip
+        yield {
+            "what": "private model",
+            "epsilon_end_to_end": epsilon,
+            "score": scored(test, model.model_.link, margin),
+            "seconds": seconds,
+            "no_answer": bool(model.privacy_.answer),
+        }
         if not model.privacy_.answer:
             for name, value in pairs(model.learned_, train, test, seed).items():
                 yield {"what": "pairs", "epsilon_end_to_end": epsilon, "student": name, "score": value}
@@ -134,8 +139,13 @@ def run(
             for name, score in students(result, test, seed, threads).items():
                 yield {**cell, "student": name, "score": score}
             if is_binary(train) and len(train.schema.columns) <= 128 and ipc in ipcs:
-                yield {"what": "naive Bayes sampler", "epsilon_end_to_end": epsilon, "ipc": ipc, "student": "xgb",
-                       "score": naive_bayes(train, test, epsilon, ipc, seed, threads)}  # fmt: skip
+                yield {
+                    "what": "naive Bayes sampler",
+                    "epsilon_end_to_end": epsilon,
+                    "ipc": ipc,
+                    "student": "xgb",
+                    "score": naive_bayes(train, test, epsilon, ipc, seed, threads),
+                }
     for ipc in ipcs:
         rows = random_rows(train, ipc, seed)
         for name, score in full(train.take(rows), test, seed, threads).items():
@@ -189,13 +199,14 @@ def students(result: dc.Result, test: Cohort, seed: int, threads: int) -> dict[s
     booster = xgb.train(settings, xgb.DMatrix(soft.to_numpy(), label=risk, weight=persons, nthread=threads), 100)
     out = {"xgb, soft": auroc(test.outcome["label"], booster.inplace_predict(X_test.to_numpy()))}
     plain = {
-        "xgb": xgb.XGBClassifier(max_depth=5, learning_rate=0.1, subsample=0.7, n_estimators=100, random_state=seed,
-                                 n_jobs=threads),
+        "xgb": xgb.XGBClassifier(
+            max_depth=5, learning_rate=0.1, subsample=0.7, n_estimators=100, random_state=seed, n_jobs=threads
+        ),
         "forest": RandomForestClassifier(300, random_state=seed, n_jobs=threads),
         "logistic": LogisticRegression(max_iter=3000),
         "svm": SVC(),
         "mlp": MLPClassifier((32,), max_iter=500, random_state=seed),
-    }  # fmt: skip
+    }
     asked = np.random.default_rng(seed).permutation(len(real))[:ASKED]  # an SVM of many rows is slow to ask
     for name, model in plain.items():
         if name in ("svm", "mlp") and len(rows) > 5000:
@@ -277,9 +288,17 @@ def naive_bayes(train: Cohort, test: Cohort, epsilon: float, ipc: int, seed: int
     cells = public_cells(train.schema, fine=16)
     budget = Budget.calibrate(epsilon=epsilon, delta=DELTA)
     codes = np.stack([c.codes(train.features[c.column.name]) for c in cells], axis=1)
-    gate = PrivateTable(codes, [c.size for c in cells], train.outcome.arrays, names=train.schema.names,
-                        objective=Logistic(), budget=budget, ledger=Ledger(), person=train.person,
-                        rows_per_person=5)  # fmt: skip
+    gate = PrivateTable(
+        codes,
+        [c.size for c in cells],
+        train.outcome.arrays,
+        names=train.schema.names,
+        objective=Logistic(),
+        budget=budget,
+        ledger=Ledger(),
+        person=train.person,
+        rows_per_person=5,
+    )
     rng = np.random.default_rng([seed, ipc])
     drawn = []
     for j in range(len(cells)):
@@ -310,8 +329,15 @@ def table(data: str, records: list[dict[str, Any]]) -> str:
         score += f" (no answer in {none} of {len(found)} runs)" if none else ""
         target = TARGETS.get((data, epsilon, ipc), {}).get(student) if what == "condensed" else None
         seconds = [r["seconds"] for r in found if "seconds" in r]
-        cells = [what, epsilon or "—", ipc or "—", student, score, f"≥ {target:.3f}" if target else "",
-                 f"{np.mean(seconds):.1f}" if seconds else ""]  # fmt: skip
+        cells = [
+            what,
+            epsilon or "—",
+            ipc or "—",
+            student,
+            score,
+            f"≥ {target:.3f}" if target else "",
+            f"{np.mean(seconds):.1f}" if seconds else "",
+        ]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 

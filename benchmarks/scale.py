@@ -32,7 +32,7 @@ from distcondense.cluster.shards import opened, opened_on, scratch
 from distcondense.data.datasets import load, stream
 from distcondense.data.files import PIECE_MOST, PIECES_EACH
 from distcondense.data.large import LargeTable
-from distcondense.data.persons import Coins
+from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Schema
 from distcondense.methods.private.condense import public_side
 from distcondense.methods.private.fit import fit_private
@@ -47,7 +47,7 @@ MANY, LINK = 1e10, 1.25e9  # rows of the model; bytes per second of its network,
 FEATURES = 19
 GROUP_ROWS = 2**18
 ROW_BYTES = 180  # of pyarrow's table, at most: one that memory has no room for is not read whole
-COINS = Coins(0.2, 2**80 + 11)
+COINS = HoldoutSplit(0.2, 2**80 + 11)
 
 
 def schema() -> Schema:
@@ -155,17 +155,27 @@ def fitted(
             place_ = held_open.enter_context(scratch(folder))
             rows = opened(table, cells, objective, COINS, most, place_, threads=threads, memory=memory)
         clock["opened"] = time.perf_counter()
-        gate = gate_over(rows, names=[c.column.name for c in cells], budget=public.budget, ledger=Ledger(),
-                         unit=public.unit)  # fmt: skip
+        gate = gate_over(
+            rows, names=[c.column.name for c in cells], budget=public.budget, ledger=Ledger(), unit=public.unit
+        )
         learned = fit_private(gate, cells, public.plan, public.side)
         clock["fitted"] = time.perf_counter()
         if actors:
             found["actors_cpu_seconds"] = cpu_of(crew)
-    open_, fit, end = (clock["opened"] - clock["begin"], clock["fitted"] - clock["opened"],
-                       time.perf_counter() - clock["fitted"])  # fmt: skip
-    found |= {"rows": table.read_rows, "open_seconds": open_, "fit_seconds": fit, "end_seconds": end,
-              "work_seconds": open_ + fit, "answers": len(gate.ledger.events),
-              "rows_noisy": round(learned.rows)}  # fmt: skip
+    open_, fit, end = (
+        clock["opened"] - clock["begin"],
+        clock["fitted"] - clock["opened"],
+        time.perf_counter() - clock["fitted"],
+    )
+    found |= {
+        "rows": table.read_rows,
+        "open_seconds": open_,
+        "fit_seconds": fit,
+        "end_seconds": end,
+        "work_seconds": open_ + fit,
+        "answers": len(gate.ledger.events),
+        "rows_noisy": round(learned.rows),
+    }
     return {**found, **({"exact": hash_of(exact)} if persons else {})}
 
 
@@ -229,8 +239,17 @@ def one(given: dict[str, Any]) -> None:
         found = in_memory(place)
     else:
         found = fitted(place, folder, **given)
-    print(json.dumps({**found, "seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu,
-                      "anonymous_bytes": peak.most, "load": os.getloadavg()[0]}))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                **found,
+                "seconds": time.perf_counter() - began,
+                "cpu_seconds": time.process_time() - cpu,
+                "anonymous_bytes": peak.most,
+                "load": os.getloadavg()[0],
+            }
+        )
+    )
 
 
 def has_room(rows: int) -> bool:
@@ -256,18 +275,24 @@ def grow(rows: list[int], folder: Path) -> dict[str, Any]:
         ours = measured("ours", place, folder, threads=2, actors=0, persons=False, memory=None)
         last: dict[str, Any] = {"rows": count, **ours, "microseconds_a_row": 1e6 * ours["seconds"] / count}
         for name, other in beside.items():
-            last |= {f"{name}_seconds": other["seconds"], f"{name}_cpu_seconds": other["cpu_seconds"],
-                     f"{name}_bytes": other["anonymous_bytes"],
-                     f"times_{name}": ours["seconds"] / other["seconds"],
-                     f"cpu_times_{name}": ours["cpu_seconds"] / other["cpu_seconds"]}  # fmt: skip
+            last |= {
+                f"{name}_seconds": other["seconds"],
+                f"{name}_cpu_seconds": other["cpu_seconds"],
+                f"{name}_bytes": other["anonymous_bytes"],
+                f"times_{name}": ours["seconds"] / other["seconds"],
+                f"cpu_times_{name}": ours["cpu_seconds"] / other["cpu_seconds"],
+            }
         if found:
             more = count - found[-1]["rows"]
             last["microseconds_a_further_row"] = 1e6 * (ours["seconds"] - found[-1]["seconds"]) / more
             last["cpu_microseconds_a_further_row"] = 1e6 * (ours["cpu_seconds"] - found[-1]["cpu_seconds"]) / more
         found.append(last)
         times = ", ".join(f"{last[f'times_{name}']:.2f}× pyarrow's {name}" for name in beside)
-        print(f"{count:>11,} rows: {ours['seconds']:.1f} s ({ours['cpu_seconds']:.1f} s of the cores), {times}, "
-              f"{ours['anonymous_bytes'] / 1e9:.2f} GB anonymous", flush=True)  # fmt: skip
+        print(
+            f"{count:>11,} rows: {ours['seconds']:.1f} s ({ours['cpu_seconds']:.1f} s of the cores), {times}, "
+            f"{ours['anonymous_bytes'] / 1e9:.2f} GB anonymous",
+            flush=True,
+        )
     return {"grow": found}
 
 
@@ -276,13 +301,18 @@ def on_ray(rows: list[int], folder: Path) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     for count in rows:
         place, last = made(folder, count), dict[str, Any]()
-        for name, how in (("two threads", {"threads": 2, "actors": 0}), ("one actor", {"threads": 1, "actors": 1}),
-                          ("two actors", {"threads": 1, "actors": 2})):  # fmt: skip
+        for name, how in (
+            ("two threads", {"threads": 2, "actors": 0}),
+            ("one actor", {"threads": 1, "actors": 1}),
+            ("two actors", {"threads": 1, "actors": 2}),
+        ):
             last[name] = one_way = measured("ours", place, folder, persons=False, memory=None, **how)
             start = sum(one_way.get(part, 0.0) for part in ("cluster_seconds", "actors_start_seconds"))
-            print(f"{count:,} rows, {name}: {one_way['work_seconds']:.1f} s (open {one_way['open_seconds']:.1f}, fit "
-                  f"{one_way['fit_seconds']:.1f}); start {start:.1f}, end {one_way['end_seconds']:.1f}",
-                  flush=True)  # fmt: skip
+            print(
+                f"{count:,} rows, {name}: {one_way['work_seconds']:.1f} s (open {one_way['open_seconds']:.1f}, fit "
+                f"{one_way['fit_seconds']:.1f}); start {start:.1f}, end {one_way['end_seconds']:.1f}",
+                flush=True,
+            )
         work = {name: one_way["work_seconds"] for name, one_way in last.items()}
         last["two actors over two threads"] = work["two actors"] / work["two threads"]
         last["one actor over two actors"] = work["one actor"] / work["two actors"]
@@ -299,8 +329,10 @@ def by_person(count: int, folder: Path) -> dict[str, Any]:
     place = made(folder, count, persons=True)
     ours = measured("ours", place, folder, threads=2, actors=0, persons=True, memory=None)
     small = made(folder, min(count, 10**6), persons=True)
-    both = [measured("ours", small, folder, threads=2, actors=0, persons=True, memory=None)["exact"],
-            measured("memory", small, folder)["exact"]]  # fmt: skip
+    both = [
+        measured("ours", small, folder, threads=2, actors=0, persons=True, memory=None)["exact"],
+        measured("memory", small, folder)["exact"],
+    ]
     print(f"persons: {ours['seconds']:.1f} s; equal to memory at {min(count, 10**6):,} rows: {both[0] == both[1]}")
     return {"persons": {"rows": count, **ours, "equal_in_memory": both[0] == both[1]}}
 
@@ -328,7 +360,7 @@ def modelled(known: dict[str, Any]) -> dict[str, Any]:
             "fit": b * rows,
             "rounds": rounds * (links["round"]["one_actor_seconds"] + (nodes - 1) * each),
             "sums": rounds * nodes * links["answer_bytes"] * (1 / links["sums_bytes_per_second"] + 1 / LINK),
-        }  # fmt: skip
+        }
         reading = max(terms["open"] + terms["exchange"], terms["hand-over"])
         total = reading + terms["fit"] + terms["rounds"] + terms["sums"]
         out.append({"nodes": nodes, "seconds": total, "most": max(terms, key=lambda name: terms[name]), **terms})
@@ -348,8 +380,12 @@ def main() -> None:
         return
     rows = [int(count) for count in said.rows]
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    ways = {"grow": lambda: grow(rows, said.folder), "ray": lambda: on_ray(rows, said.folder),
-            "persons": lambda: by_person(rows[0], said.folder), "model": lambda: modelled(known)}  # fmt: skip
+    ways = {
+        "grow": lambda: grow(rows, said.folder),
+        "ray": lambda: on_ray(rows, said.folder),
+        "persons": lambda: by_person(rows[0], said.folder),
+        "model": lambda: modelled(known),
+    }
     known |= ways[said.what]()
     RESULTS.write_text(json.dumps(known, indent=1) + "\n")
 

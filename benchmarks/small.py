@@ -7,7 +7,7 @@ to train and to test on, with fresh noise for every fit. A cell is the mean ± i
 difference is taken seed by seed.
 
     (nothing)    the private model itself, asked about real test rows, beside the posterior of naive Bayes
-    --rows       condensed rows at --ipc: the mean over all students of the study (evaluate/utility/students.py), with
+    --rows       condensed rows at --ipc: the mean over all students of the study (evaluation/utility/students.py), with
                  the plain outcome column, and as the manual says; --methods names others beside these two
     --parts      the private model with one part changed at a time (`PARTS`): what each costs or wins
 
@@ -37,8 +37,8 @@ from benchmarks.peers.by_hand import SamplerOptions
 from distcondense.data.cells import FINE, public_cells
 from distcondense.data.cohort import Cohort
 from distcondense.errors import UserError
-from distcondense.evaluate.home import Home
-from distcondense.evaluate.utility.students import students_of
+from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.utility.students import students_of
 from distcondense.methods import base
 from distcondense.methods.base import Condensed, Context
 from distcondense.methods.private import domain, fit, plan
@@ -151,7 +151,7 @@ def condensed(name: str, train: Cohort, epsilon: float, ipc: int, seed: int) -> 
 
 def taught(made: Condensed, train: Cohort, test: Cohort, seed: int) -> dict[str, float]:
     """Mean over students: of the plain outcome column, and as the manual says."""
-    kind, home = train.outcome.kind, Home.of(train, made)
+    kind, home = train.outcome.kind, EvaluationInput.of(train, made)
     if not len(home.rows):
         return dict.fromkeys(("plain", "manual"), GUESS.get(kind.name, 0.5))
     real, found = home.codec.encode(test.features), {"plain": [], "manual": []}

@@ -4,7 +4,7 @@ For every way in (files, frames, `PrivateModel`, a study with `where`, evaluatio
 types are made: a table, and the same with one person of one to three rows put in at any place. The two are read, and
 what is compared is all that a release can depend on: everybody else's cells, labels, times, numbers, identifiers and
 coins, the labels and the schema. The larger table may be refused instead, for what the new person's rows hold.
-`tests/test_stability.py` runs a few thousand pairs and lets broken readers loose on them.
+`tests/data/test_stability.py` runs a few thousand pairs and lets broken readers loose on them.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from benchmarks.published import RESULTS
 from distcondense.data.cells import public_cells
 from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import Goal
-from distcondense.data.persons import Coins
+from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import UserError
-from distcondense.evaluate.home import Home
+from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.methods.private import estimator
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
@@ -49,7 +49,7 @@ from distcondense.study.sources import Endpoint, Source
 
 Row = dict[str, Any]
 Styles = dict[str, Sequence[Any]]  # how a column may be written → its legal cells; "odd": cells that are refused
-COIN = Coins(0.3, 2**100 + 7)
+COIN = HoldoutSplit(0.3, 2**100 + 7)
 PERSONS = 4  # tried on each table
 
 
@@ -91,8 +91,11 @@ WHO: Styles = {
 }  # fmt: skip
 
 # a CSV has texts only
-CSV_NUMBERS: Styles = {"text": ("7", "07", "7.0", " 40", "1e1", "0.30000000000000004", "1E-7"), "hole": ("", "NA"),
-                       "odd": ("x", "True", "1_0", "-1", "inf", "0x1")}  # fmt: skip
+CSV_NUMBERS: Styles = {
+    "text": ("7", "07", "7.0", " 40", "1e1", "0.30000000000000004", "1E-7"),
+    "hole": ("", "NA"),
+    "odd": ("x", "True", "1_0", "-1", "inf", "0x1"),
+}
 CSV_LABELS: list[tuple[tuple[Any, ...], Styles]] = [  # no dict: (0, 1) == (False, True)
     ((0, 1), {"number": ("0", "1", "00", "1.0", "1e0"), "word": ("true", "FALSE", "True"), "odd": ("2", "yes", "")}),
     ((False, True), {"word": ("true", "FALSE", "True"), "number": ("0", "1", "1.0"), "odd": ("2", "yes", "NA")}),
@@ -110,14 +113,18 @@ CSV_CLASSES: dict[tuple[Any, ...], Styles] = {
     (0, 1, 2): {"number": ("0", "1", "2", "2.0", "01"), "odd": ("3", "x")},
 }
 CSV_TIMES: Styles = {"number": ("1", "40", "0.5", "07.25"), "odd": ("0", "-1", "x", "", "True")}
-CSV_WHO: Styles = {"text": ("1", "01", "1.0", "1E5", "10E4", " 1", "A-7", "True", "001", "1e0", "7", "07", "7.0"),
-                   "odd": ("", "NA")}  # fmt: skip
+CSV_WHO: Styles = {
+    "text": ("1", "01", "1.0", "1E5", "10E4", " 1", "A-7", "True", "001", "1e0", "7", "07", "7.0"),
+    "odd": ("", "NA"),
+}
 SITES: Sequence[str] = ("1", "01", "1.0", "X9", "", "NA", "True", "2.5", "A")
 WANTED: Sequence[Any] = ("1", "01", 1, 1.0, True, "A", "NA", 2.5)
 TYPED_SITES: dict[str, tuple[Sequence[Any], Sequence[Any]]] = {  # cells, what may be asked for
-    "int": ((2**53 + 1, 2**53, 1, 2, None), (2**53 + 1, 1, 2)), "text": (("1", "01", "A", None), ("1", "A")),
-    "float": ((1.0, 2.5, 2.0, None), (1, 2.5)), "bool": ((True, False, None), (True, False)),
-}  # fmt: skip
+    "int": ((2**53 + 1, 2**53, 1, 2, None), (2**53 + 1, 1, 2)),
+    "text": (("1", "01", "A", None), ("1", "A")),
+    "float": ((1.0, 2.5, 2.0, None), (1, 2.5)),
+    "bool": ((True, False, None), (True, False)),
+}
 COLUMN_TYPES: dict[str, Sequence[Sequence[str]]] = {  # styles that may stand in one column of a typed file
     "numbers": (("int", "float", "hole"), ("text", "hole"), ("decimal", "hole")),
     "labels": (("int", "float", "hole"), ("text", "hole"), ("bool",), ("decimal",)),
@@ -162,9 +169,12 @@ def make_pairs(rng: Random, form: str) -> list[Pair]:
         code = rng.choice([("a", "b", "c"), (1, 2, 3)])
     hole = "category" if "hole" in codes[code] else "refuse"
     cells: dict[str, Styles] = {
-        "x": CSV_NUMBERS if csv else NUMBERS, "flag": flags, "code": codes[code], "who": CSV_WHO if csv else WHO,
+        "x": CSV_NUMBERS if csv else NUMBERS,
+        "flag": flags,
+        "code": codes[code],
+        "who": CSV_WHO if csv else WHO,
         "note": {"any": SITES if csv else ("1", "x")},
-    }  # fmt: skip
+    }
     columns = [
         Column("x", "continuous", low=0, high=100, missing="indicator"),
         Column("flag", "binary", categories=flag),
@@ -190,25 +200,38 @@ def make_pairs(rng: Random, form: str) -> list[Pair]:
     if form == "typed":
         own = {
             name: rng.choice(
-                [types for types in COLUMN_TYPES[group.get(name, "labels")]
-                 if any(style in styles and style != "hole" for style in types)] or [("any",)]
+                [
+                    types
+                    for types in COLUMN_TYPES[group.get(name, "labels")]
+                    if any(style in styles and style != "hole" for style in types)
+                ]
+                or [("any",)]
             )
             for name, styles in cells.items()
-        }  # fmt: skip
+        }
         others = own
     else:
         own = {name: (rng.choice([style for style in styles if style != "odd"]),) for name, styles in cells.items()}
         others = {name: own[name] if rng.random() < 0.8 else tuple(styles) for name, styles in cells.items()}
     odd = 0.0 if form == "typed" else rng.choice([0.0, 0.0, 0.08])
-    without = [{name: _pick(rng, styles, own[name], 0.0) for name, styles in cells.items()}
-               for _ in range(rng.randrange(1, 7))]  # fmt: skip
+    without = [
+        {name: _pick(rng, styles, own[name], 0.0) for name, styles in cells.items()} for _ in range(rng.randrange(1, 7))
+    ]
     taken, schema, choice = {_text(row["who"]) for row in without}, Schema(tuple(columns)), {"seed": rng.random()}
     pairs = []
     for _ in range(PERSONS):
-        name = next((found for found in (_pick(rng, cells["who"], others["who"], odd) for _ in range(30))
-                     if _text(found) not in taken), None if form == "typed" else "somebody else")  # fmt: skip
-        rows = [{**{c: _pick(rng, styles, others[c], odd) for c, styles in cells.items()}, "who": name}
-                for _ in range(rng.randrange(1, 4))]  # fmt: skip
+        name = next(
+            (
+                found
+                for found in (_pick(rng, cells["who"], others["who"], odd) for _ in range(30))
+                if _text(found) not in taken
+            ),
+            None if form == "typed" else "somebody else",
+        )
+        rows = [
+            {**{c: _pick(rng, styles, others[c], odd) for c, styles in cells.items()}, "who": name}
+            for _ in range(rng.randrange(1, 4))
+        ]
         added = sorted(rng.sample(range(len(without) + len(rows)), len(rows)))
         if rng.random() < 0.5:
             added = list(range(at := rng.randrange(len(without) + 1), at + len(rows)))
@@ -242,9 +265,11 @@ def from_model(pair: Pair, rows: list[Row], room: Path) -> Cohort:
     """What `PrivateModel.fit` makes of X, y and person, each a list of values."""
     y: Any = [row["y"] for row in rows]
     if "time" in pair.goal:
-        y = [(row["t"], row["y"]) for row in rows] if pair.choice["seed"] < 0.5 else pd.DataFrame(
-            {"t": [row["t"] for row in rows], "y": y}
-        )  # fmt: skip
+        y = (
+            [(row["t"], row["y"]) for row in rows]
+            if pair.choice["seed"] < 0.5
+            else pd.DataFrame({"t": [row["t"] for row in rows], "y": y})
+        )
     elif pair.choice["seed"] < 0.3:
         y = pd.Series(y, dtype=object)
     column = pair.schema["y"]
@@ -328,20 +353,26 @@ def sites(rng: Random) -> list[Pair]:
     return pairs
 
 
-def from_result(pair: Pair, rows: list[Row], room: Path) -> Home:
+def from_result(pair: Pair, rows: list[Row], room: Path) -> EvaluationInput:
     """What `dc.evaluate` makes of a table and a finished run; the run's rows are those of the first table."""
     cohort = from_frame(pair, rows, room)
     if "result" not in pair.choice:
         kind, few = cohort.outcome.kind, cohort.take(np.zeros(2, np.int64))
         labelled = Labelled(few.outcome, weight=np.ones(2))
-        record = {"splitting": COIN.to_dict(), "scaling": "public", "soft_labels": False, "weighted": True,
-                  "student": kind.default_learner, "unit": 1.0}  # fmt: skip
+        record = {
+            "splitting": COIN.to_dict(),
+            "scaling": "public",
+            "soft_labels": False,
+            "weighted": True,
+            "student": kind.default_learner,
+            "unit": 1.0,
+        }
         privacy = Privacy("none", "published", None, None, "none", "none")
         frame = pd.DataFrame({name: few.features[name].astype(object) for name in few.features})
         pair.choice["result"] = Result(
             table_of(frame, cohort.schema, kind, labelled), cohort.schema, kind=kind, privacy=privacy, internal=record
         )
-    return Home.of_result(cohort, pair.choice["result"])
+    return EvaluationInput.of_result(cohort, pair.choice["result"])
 
 
 # -- reading and comparing --------------------------------------------------------------------------------------------
@@ -352,7 +383,7 @@ class Way:
     """One way in: how its neighbours are made and read."""
 
     pairs: Callable[[Random], list[Pair]]
-    read: Callable[[Pair, list[Row], Path], Cohort | Home]
+    read: Callable[[Pair, list[Row], Path], Cohort | EvaluationInput]
     selects: bool = False  # row numbers in messages are then those of the selected rows
 
 
@@ -370,9 +401,9 @@ WAYS: dict[str, Way] = {
 }
 
 
-def seen(read: Cohort | Home) -> tuple[Any, dict[str, list[Any]]]:
+def seen(read: Cohort | EvaluationInput) -> tuple[Any, dict[str, list[Any]]]:
     """What is public about a cohort, and what is said about each person's rows."""
-    if isinstance(read, Home):
+    if isinstance(read, EvaluationInput):
         encoded, home = read.codec.encode(read.cohort.features), read
         public, rows = seen(read.cohort)
         held = np.isin(np.arange(len(read.cohort)), home.split.test)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from distcondense.data.large import LargeTable as LargeTable
     from distcondense.data.schema import Column as Column
     from distcondense.data.schema import Schema as Schema
-    from distcondense.evaluate.score import Score as Score
+    from distcondense.evaluation.score import Score as Score
     from distcondense.methods.private.estimator import PrivateModel as PrivateModel
     from distcondense.models.jacobian import jacobian as jacobian
     from distcondense.privacy.odometer import Odometer as Odometer
@@ -29,36 +27,34 @@ __version__ = "0.1.0"
 # name → module, loaded on first use: `distcondense --help` must not wait for XGBoost
 _HOMES = {
     "Cluster": "cluster.config", "Cohort": "data.cohort", "Column": "data.schema", "Schema": "data.schema",
-    "Result": "runs.result", "Results": "runs.result", "Score": "evaluate.score", "condense": "api", "evaluate": "api",
-    "evaluate_run": "api",
+    "Result": "runs.result", "Results": "runs.result", "Score": "evaluation.score", "condense": "api",
+    "evaluate": "api", "evaluate_run": "api",
     "PrivateModel": "methods.private.estimator", "design": "data.codec", "jacobian": "models.jacobian",
     "Odometer": "privacy.odometer", "LargeTable": "data.large",
 }  # fmt: skip
 __all__ = [
-    "Cluster", "Cohort", "Column", "LargeTable", "Odometer", "PrivateModel", "Result", "Results", "Schema", "Score",
-    "condense", "design", "evaluate", "evaluate_run", "jacobian",
-]  # fmt: skip
+    "Cluster",
+    "Cohort",
+    "Column",
+    "LargeTable",
+    "Odometer",
+    "PrivateModel",
+    "Result",
+    "Results",
+    "Schema",
+    "Score",
+    "condense",
+    "design",
+    "evaluate",
+    "evaluate_run",
+    "jacobian",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'distcondense' has no attribute {name!r}")
     return getattr(import_module(f"distcondense.{_HOMES[name]}"), name)
-
-
-class _Package(ModuleType):
-    """Where a room and a public function share a name, the name stays the function's."""
-
-    @property
-    def evaluate(self) -> Any:
-        return import_module("distcondense.api").evaluate
-
-    @evaluate.setter
-    def evaluate(self, module: ModuleType) -> None:
-        """The import system would put the room here."""
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

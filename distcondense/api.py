@@ -20,7 +20,7 @@ from distcondense import kernels
 from distcondense.cluster.config import Cluster
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
-from distcondense.data.persons import Apart, Coins, split_from
+from distcondense.data.persons import Apart, HoldoutSplit, split_from
 from distcondense.data.schema import Schema
 from distcondense.data.tables import table_name
 from distcondense.errors import (
@@ -35,13 +35,13 @@ from distcondense.errors import (
     os_errors,
     whole,
 )
-from distcondense.evaluate.findings import Findings
-from distcondense.evaluate.home import Home
-from distcondense.evaluate.part import Part
-from distcondense.evaluate.quick import evaluate as evaluate_home
-from distcondense.evaluate.quick import interval_words, measured
-from distcondense.evaluate.score import Score
-from distcondense.evaluate.suite import PARTS, Asked, evaluated
+from distcondense.evaluation.findings import Findings
+from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.part import Part
+from distcondense.evaluation.quick import evaluate as evaluate_home
+from distcondense.evaluation.quick import interval_words, measured
+from distcondense.evaluation.score import Score
+from distcondense.evaluation.suite import PARTS, Asked, evaluated
 from distcondense.methods.base import (
     OLD_WORDS,
     Condensed,
@@ -68,9 +68,18 @@ from distcondense.runs.release import PAGE, software, table_names
 from distcondense.runs.result import Result, Results, read_back, schema_of, table_of
 
 PACKAGES = (
-    "distcondense", "numpy", "pandas", "numba", "xgboost", "lifelines", "treelite", "dp-accounting", "opendp",
-    "scikit-learn", "ray",
-)  # fmt: skip
+    "distcondense",
+    "numpy",
+    "pandas",
+    "numba",
+    "xgboost",
+    "lifelines",
+    "treelite",
+    "dp-accounting",
+    "opendp",
+    "scikit-learn",
+    "ray",
+)
 T = TypeVar("T")
 
 
@@ -83,13 +92,23 @@ def available_threads() -> int:
 def condense(cohort: Cohort | LargeTable, *, ipc: list[int] | tuple[int, ...], **how: Any) -> Results: ...
 @overload
 def condense(
-    cohort: Cohort | LargeTable, *, method: str | None = None, threads: int | None = None,
-    out: str | Path | None = None, resume: bool = False, force: bool = False, progress: Progress | None = None,
-    say: Callable[[str], None] | None = None, cluster: Cluster | None = None,
-    odometer: str | Path | Odometer | None = None, memory: int | None = None, scratch: str | Path | None = None,
-    held_out: Coins | None = None, known: Sequence[Score] = (),
+    cohort: Cohort | LargeTable,
+    *,
+    method: str | None = None,
+    threads: int | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+    log: Callable[[str], None] | None = None,
+    cluster: Cluster | None = None,
+    odometer: str | Path | Odometer | None = None,
+    memory: int | None = None,
+    scratch: str | Path | None = None,
+    held_out: HoldoutSplit | None = None,
+    known: Sequence[Score] = (),
     **options: Any,
-) -> Result: ...  # fmt: skip
+) -> Result: ...
 def condense(
     cohort: Cohort | LargeTable,
     *,
@@ -99,12 +118,12 @@ def condense(
     resume: bool = False,
     force: bool = False,
     progress: Progress | None = None,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
     cluster: Cluster | None = None,
     odometer: str | Path | Odometer | None = None,
     memory: int | None = None,
     scratch: str | Path | None = None,
-    held_out: Coins | None = None,
+    held_out: HoldoutSplit | None = None,
     known: Sequence[Score] = (),
     **options: Any,
 ) -> Result | Results:
@@ -147,12 +166,12 @@ def condense(
     threads = available_threads() if threads is None else whole(threads, "threads", 1, MOST_THREADS)
     for what, flag in (("resume", resume), ("force", force)):
         need(flag, bool, what, "true or false")
-    _need_calls(progress=progress, say=say)
+    _need_calls(progress=progress, log=log)
     memory = None if memory is None else whole(memory, "memory", 1, 2**63 - 1)
     if scratch is not None:
         need(scratch, (str, Path), "scratch", "a path")
     if held_out is not None:
-        need(held_out, Coins, "held_out", "coins that say who is left out")
+        need(held_out, HoldoutSplit, "held_out", "coins that say who is left out")
     need(known, (list, tuple), "known", "a list of scores")
     for score in known:
         need(score, Score, "known", "a list of scores")
@@ -160,32 +179,42 @@ def condense(
     if isinstance(cohort, LargeTable) and not takes_large(chosen):
         able = ", ".join(one.name for one in methods() if takes_large(one))
         raise SettingsError(
-            f"method {chosen.name}", "needs the whole table in memory", found="one that is read in batches",
+            f"method {chosen.name}",
+            "needs the whole table in memory",
+            found="one that is read in batches",
             fix=f"give it a file that fits, or say a method that reads in batches: {able}",
-        )  # fmt: skip
+        )
     account = Odometer.of(odometer)
     identity = {
-        "method": chosen.name, "options": settings.to_dict(), "data": cohort.fingerprint(),
+        "method": chosen.name,
+        "options": settings.to_dict(),
+        "data": cohort.fingerprint(),
         "backend": kernels.backend(),
         "gpu": cluster is not None and cluster.num_gpus > 0,  # its rounding is its own
-    }  # fmt: skip
+    }
     if held_out is not None:
         identity["held_out"] = held_out.to_dict()
     folder = RunFolder(Path(out)) if out is not None else None
     if folder:
         folder.claim(identity, resume=resume, force=force)
 
-    def say_and_log(line: str) -> None:
+    def log_everywhere(line: str) -> None:
         if folder:
             folder.log(f"{datetime.now(UTC).isoformat(timespec='seconds')} {line}")
-        if say:
-            say(line)
+        if log:
+            log(line)
 
     run = folder.run if folder else new_run()
     context = Context(
-        threads=threads, say=say_and_log, folder=folder, cluster=cluster, run=run, odometer=account, memory=memory,
+        threads=threads,
+        log=log_everywhere,
+        folder=folder,
+        cluster=cluster,
+        run=run,
+        odometer=account,
+        memory=memory,
         scratch=None if scratch is None else Path(scratch),
-    )  # fmt: skip
+    )
     context = context if progress is None else replace(context, progress=progress)
     if folder and isinstance(cohort, Cohort) and cohort.read_as:
         folder.log(f"table read as {cohort.read_as}")
@@ -198,25 +227,30 @@ def condense(
         if folder:
             folder.abandon()
             if folder.checkpoint.path.exists():
-                say_and_log("what was done is kept: --resume goes on from there")
+                log_everywhere("what was done is kept: --resume goes on from there")
         raise
     if folder:
         context.progress(doing="writing", step=0, steps=2)
         with os_errors(where, "must be writable to the end", RunFolderError):
             lacking = result.write(folder)
         for line in lacking:
-            say_and_log(line)
+            log_everywhere(line)
         context.progress(doing="writing", step=1, steps=2)
-        _report(folder, result, figures, say_and_log)
+        _report(folder, result, figures, log_everywhere)
         context.progress(doing="writing", step=2, steps=2)
-        say_and_log(f"written: {folder.path}")
+        log_everywhere(f"written: {folder.path}")
     return result
 
 
 def evaluate(
-    cohort: Cohort, result: Result, *, parts: Sequence[str] = (), external: Mapping[str, Cohort] | None = None,
-    seed: int = 0, threads: int | None = None,
-) -> list[Score]:  # fmt: skip
+    cohort: Cohort,
+    result: Result,
+    *,
+    parts: Sequence[str] = (),
+    external: Mapping[str, Cohort] | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+) -> list[Score]:
     """Fresh models of a result's rows beside models of the real ones, on patients that its run held out.
 
     parts: what else is measured, by name (`dc.PARTS`): utility of many models, fidelity, attacks, …
@@ -225,19 +259,26 @@ def evaluate(
     """
     need(cohort, Cohort, "cohort", "a Cohort", fix="the one that was condensed")
     need(result, Result, "result", "a Result", fix="what dc.condense gave back")
-    home, asked = Home.of_result(cohort, result), _asked(parts, external, 0, seed, threads)
-    scores, note = evaluate_home(home, seed=seed, threads=asked.threads)
+    inputs, asked = EvaluationInput.of_result(cohort, result), _asked(parts, external, 0, seed, threads)
+    scores, note = evaluate_home(inputs, seed=seed, threads=asked.threads)
     if note:
         warnings.warn(note, DistcondenseWarning, stacklevel=2)
         return scores
-    return scores + [score for part in evaluated(home, asked) for score in part.scores]
+    return scores + [score for part in evaluated(inputs, asked) for score in part.scores]
 
 
 def evaluate_run(
-    run: str | Path, cohort: Cohort, *, parts: Sequence[str] | None = None,
-    external: Mapping[str, Cohort] | None = None, shadows: int = 0, seed: int = 0, threads: int | None = None,
-    say: Callable[[str], None] | None = None, progress: Callable[[str, int, int], None] | None = None,
-) -> dict[str, Findings]:  # fmt: skip
+    run: str | Path,
+    cohort: Cohort,
+    *,
+    parts: Sequence[str] | None = None,
+    external: Mapping[str, Cohort] | None = None,
+    shadows: int = 0,
+    seed: int = 0,
+    threads: int | None = None,
+    log: Callable[[str], None] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Findings]:
     """Evaluate a finished run's sets on its own table, and write what was found into its `internal/`.
 
     parts: by name; all but attacks if not said. Parts that were measured before and are not asked for stay.
@@ -246,31 +287,35 @@ def evaluate_run(
     """
     need(run, (str, Path), "run", "a path")
     need(cohort, Cohort, "cohort", "a Cohort", fix="the one that was condensed")
-    _need_calls(progress=progress, say=say)
+    _need_calls(progress=progress, log=log)
     asked = _asked(parts if parts is not None else Asked().parts, external, shadows, seed, threads)
     folder = RunFolder(Path(run))
     sets = read_back(folder, cohort.outcome.kind)
     _refuse_another_table(folder, cohort, next(iter(sets.values())).record)
     found = {}
     for name, result in sets.items():
-        home = Home.of_result(cohort, result)
+        inputs = EvaluationInput.of_result(cohort, result)
         if progress is not None:
             progress("first scores", 0, 1 + len(asked.parts))
-        quick, note = evaluate_home(home, seed=seed, threads=asked.threads)
+        quick, note = evaluate_home(inputs, seed=seed, threads=asked.threads)
         measured_now: list[Part] = []
         if note:
-            (say or _silent)(note)
+            (log or _silent)(note)
         else:
             rerun = _rerun(result, asked.threads) if asked.shadows else None
-            measured_now = evaluated(home, asked, say=say or _silent, progress=_after_first(progress), rerun=rerun)
+            measured_now = evaluated(inputs, asked, log=log or _silent, progress=_after_first(progress), rerun=rerun)
         paths = _report_files(folder, name)
         kept = _kept(paths[0], {part.name for part in measured_now})
         order = list(PARTS)
         every = sorted([*kept, *measured_now], key=lambda part: order.index(part.name) if part.name in order else -1)
         found[name] = Findings(
-            run=_facts(folder, result), privacy=result.privacy, quick=tuple(quick), note=note, parts=tuple(every),
+            run=_facts(folder, result),
+            privacy=result.privacy,
+            quick=tuple(quick),
+            note=note,
+            parts=tuple(every),
             made_with=_made_with(result.record),
-        )  # fmt: skip
+        )
         _write_findings(paths, found[name])
     return found
 
@@ -294,9 +339,10 @@ def read_again(
         if not site:
             raise
         raise CohortError(
-            f"site {table_name(table)}", "must have the columns, units and categories of the run's own table",
+            f"site {table_name(table)}",
+            "must have the columns, units and categories of the run's own table",
             found=str(error),
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _drawn(folder: RunFolder, table: str | Path, how: dict[str, Any]) -> Cohort:
@@ -304,10 +350,14 @@ def _drawn(folder: RunFolder, table: str | Path, how: dict[str, Any]) -> Cohort:
     record = folder.record()
     large = LargeTable.of(table, **how)
     if large.fingerprint() != record["data"]["fingerprint"]:
-        raise CohortError("table", "must be the one that the run condensed", found="other files",
-                          fix=f"say the folder or file that {folder.path.name} was made of")  # fmt: skip
+        raise CohortError(
+            "table",
+            "must be the one that the run condensed",
+            found="other files",
+            fix=f"say the folder or file that {folder.path.name} was made of",
+        )
     coins = split_from(record["splitting"])
-    assert isinstance(coins, Coins)
+    assert isinstance(coins, HoldoutSplit)
     return large.draw(coins)
 
 
@@ -341,15 +391,18 @@ def _refuse_another_table(folder: RunFolder, cohort: Cohort, record: Mapping[str
     if due == cohort.fingerprint() if due else rows == len(cohort):
         return
     raise CohortError(
-        "table", "must be the one that the run condensed", found=f"{len(cohort)} rows that are not its own"
-        if len(cohort) == rows else f"{len(cohort)} rows where the run had {rows}",
+        "table",
+        "must be the one that the run condensed",
+        found=f"{len(cohort)} rows that are not its own"
+        if len(cohort) == rows
+        else f"{len(cohort)} rows where the run had {rows}",
         fix=f"say the table that {folder.path.name} was made of; other tables go with --external",
-    )  # fmt: skip
+    )
 
 
 def _rerun(result: Result, threads: int) -> Any:
     """The run's own method on another table, for shadow runs; nothing of them is written or charged."""
-    from distcondense.evaluate.attacks.lira import rerun_of
+    from distcondense.evaluation.attacks.lira import rerun_of
 
     record = result.record
     known = {entry.name for entry in fields(method_named(record["method"]).Options)}
@@ -361,7 +414,7 @@ def _rerun(result: Result, threads: int) -> Any:
 # -- internal/report.json and its page --------------------------------------------------------------------------------
 
 
-def _report(folder: RunFolder, result: Result | Results, figures: Sequence[Figure], say: Callable[[str], None]) -> None:
+def _report(folder: RunFolder, result: Result | Results, figures: Sequence[Figure], log: Callable[[str], None]) -> None:
     """The quick part on a page. It comes last and may fail: what was paid for is already on disk."""
     sets = result if isinstance(result, Results) else {result.record["ipc"]: result}
     own = [] if not figures else [Part("course", "How the run went", figures=tuple(figures))]
@@ -370,12 +423,16 @@ def _report(folder: RunFolder, result: Result | Results, figures: Sequence[Figur
         try:
             quick = tuple(Score.from_dict(score) for score in one.record["scores"])
             found = Findings(
-                run=_facts(folder, one), privacy=one.privacy, quick=quick, note=one.record["scores_note"],
-                parts=tuple(own), made_with=_made_with(one.record),
-            )  # fmt: skip
+                run=_facts(folder, one),
+                privacy=one.privacy,
+                quick=quick,
+                note=one.record["scores_note"],
+                parts=tuple(own),
+                made_with=_made_with(one.record),
+            )
             _write_findings(_report_files(folder, name), found)
         except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
-            say(f"no report: {type(error).__name__}")
+            log(f"no report: {type(error).__name__}")
 
 
 def _report_files(folder: RunFolder, table: str) -> tuple[Path, Path]:
@@ -403,11 +460,16 @@ def _kept(path: Path, new: set[str]) -> list[Part]:
 def _facts(folder: RunFolder, result: Result) -> dict[str, Any]:
     record = result.record
     return {
-        "name": folder.path.resolve().name, "method": record["method"], "outcome": record["data"]["outcome"],
-        "made": record["finished_at"], "version": software()["version"], "rows_real": record["data"]["rows"],
-        "rows_condensed": len(result.frame), "columns": record["data"]["columns"],
+        "name": folder.path.resolve().name,
+        "method": record["method"],
+        "outcome": record["data"]["outcome"],
+        "made": record["finished_at"],
+        "version": software()["version"],
+        "rows_real": record["data"]["rows"],
+        "rows_condensed": len(result.frame),
+        "columns": record["data"]["columns"],
         "rows_sampled": record["data"].get("evaluated_on_rows"),  # none where all were seen
-    }  # fmt: skip
+    }
 
 
 def _made_with(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -433,13 +495,18 @@ def _charge(method: Method, cohort: Cohort | LargeTable, settings: Any, context:
             asked = planned(method, cohort.facts, settings)
         about = "" if context.folder is None else context.folder.path.name
         context.odometer.charge(context.run, asked, about, method=method.name, guarantee=settings.promise)
-        context.say(f"charged: {context.odometer.path}")
+        context.log(f"charged: {context.odometer.path}")
 
 
 def _run(
-    method: Method, table: Cohort | LargeTable, settings: Any, identity: dict[str, Any], context: Context,
-    held_out: Coins | None = None, known: Sequence[Score] = (),
-) -> tuple[Result | Results, tuple[Figure, ...]]:  # fmt: skip
+    method: Method,
+    table: Cohort | LargeTable,
+    settings: Any,
+    identity: dict[str, Any],
+    context: Context,
+    held_out: HoldoutSplit | None = None,
+    known: Sequence[Score] = (),
+) -> tuple[Result | Results, tuple[Figure, ...]]:
     started, worked, several = time.perf_counter(), _worked(), not isinstance(settings.ipc, int)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DistcondenseWarning)
@@ -452,10 +519,10 @@ def _run(
             sets = {ipc: replace(one, splitting=Apart(held_out, one.splitting)) for ipc, one in sets.items()}
         before, worked = time.perf_counter(), _worked() - worked
         cohort = _seen(table)
-        homes = {ipc: Home.of(cohort, condensed) for ipc, condensed in sets.items()}
+        homes = {ipc: EvaluationInput.of(cohort, condensed) for ipc, condensed in sets.items()}
         must = not _any(sets).privacy.charged
         scored = _scored(homes, settings.seed, context, must=must, known=known)
-    condensed, home = _any(sets), _any(homes)  # what is said once for all sets is the same in all of them
+    condensed, inputs = _any(sets), _any(homes)  # what is said once for all sets is the same in all of them
     condensed.timings["evaluate"] = time.perf_counter() - before
     condensed.timings["cpu"] = worked  # of condensing: what it takes whatever else the machine does
     for warning in caught:  # seen once by the caller, and kept in run.json
@@ -466,24 +533,34 @@ def _run(
     for ipc, notes in own.items():
         scored[ipc] |= notes
     shared = {name: note for name, note in condensed.notes.items() if name not in _any(own)}
-    record = _record(method, home, settings, replace(condensed, notes=shared), context.threads, identity)
+    record = _record(method, inputs, settings, replace(condensed, notes=shared), context.threads, identity)
     record |= {"interval": interval_words(cohort.person), "warnings": said}
     if isinstance(table, LargeTable):
         record["data"] |= {
-            "rows": table.read_rows, "files": len(table.files), "persons": None, "evaluated_on_rows": len(cohort),
+            "rows": table.read_rows,
+            "files": len(table.files),
+            "persons": None,
+            "evaluated_on_rows": len(cohort),
             "how": _how(table),
             "columns_not_in_schema": list(table.ignored),
-        }  # fmt: skip
-        context.say(f"evaluated on a sample of {len(cohort):,} of {table.read_rows:,} rows")
+        }
+        context.log(f"evaluated on a sample of {len(cohort):,} of {table.read_rows:,} rows")
     kind, earlier = cohort.outcome.kind, context.earlier()
     results = {
         ipc: Result(
-            frame=table_of(one.frame, one.schema, kind, one.labelled), schema=schema_of(one.schema, kind), kind=kind,
-            privacy=one.privacy, raw=one.raw, identity=identity, internal=record | scored[ipc], earlier=earlier,
-            covered=one.covered, papers=PAPERS,
+            frame=table_of(one.frame, one.schema, kind, one.labelled),
+            schema=schema_of(one.schema, kind),
+            kind=kind,
+            privacy=one.privacy,
+            raw=one.raw,
+            identity=identity,
+            internal=record | scored[ipc],
+            earlier=earlier,
+            covered=one.covered,
+            papers=PAPERS,
         )
         for ipc, one in sets.items()
-    }  # fmt: skip
+    }
     if not several:
         return _any(results), condensed.figures
     return Results(results, internal=record | {"sets": list(scored.values())}), condensed.figures
@@ -504,13 +581,15 @@ def _seen(table: Cohort | LargeTable) -> Cohort:
     return table.sample
 
 
-def _without(held_out: Coins, table: Cohort | LargeTable, context: Context) -> tuple[Cohort, Context]:
+def _without(held_out: HoldoutSplit, table: Cohort | LargeTable, context: Context) -> tuple[Cohort, Context]:
     """The rows that a method is given, where test persons are kept from it."""
     if not isinstance(table, Cohort):
         raise SettingsError(
-            "held_out", "keeps persons of a table in memory from a method", found="a table that is read in batches",
+            "held_out",
+            "keeps persons of a table in memory from a method",
+            found="a table that is read in batches",
             fix="leave it out: a run on such a table leaves out persons of its own",
-        )  # fmt: skip
+        )
     return table.take(held_out.of(table).train), replace(context, apart=True)
 
 
@@ -529,26 +608,27 @@ def _any(sets: Mapping[int, T]) -> T:
 
 
 def _scored(
-    homes: Mapping[int, Home], seed: int, context: Context, *, must: bool, known: Sequence[Score]
+    homes: Mapping[int, EvaluationInput], seed: int, context: Context, *, must: bool, known: Sequence[Score]
 ) -> dict[int, dict[str, Any]]:
     """What run.json says of each set on its own. Models of the real rows are the same for all, and fitted once."""
     found = {}
-    for ipc, home in homes.items():
+    for ipc, inputs in homes.items():
 
         def told(done: int, of: int, ipc: int = ipc) -> None:
             context.progress(doing=f"measuring IPC {ipc}", step=done, steps=of)
 
-        known, note = measured(home, seed=seed, threads=context.threads, must=must, known=known, told=told)
+        known, note = measured(inputs, seed=seed, threads=context.threads, must=must, known=known, told=told)
         scores = [score.to_dict() for score in known]
-        found[ipc] = {"ipc": ipc, "rows": len(home.rows), "scores": scores, "scores_note": note}
-        if home.others:  # condensed against several references: a student of each
+        found[ipc] = {"ipc": ipc, "rows": len(inputs.rows), "scores": scores, "scores_note": note}
+        if inputs.others:  # condensed against several references: a student of each
             apart = {
                 name: measured(one, seed=seed, threads=context.threads, must=must)[0]
-                for name, one in home.by_reference().items()
+                for name, one in inputs.by_reference().items()
             }
             found[ipc]["scores_by_reference"] = {
-                home.learner.name: scores, **{name: [one.to_dict() for one in own] for name, own in apart.items()}
-            }  # fmt: skip
+                inputs.learner.name: scores,
+                **{name: [one.to_dict() for one in own] for name, own in apart.items()},
+            }
     return found
 
 
@@ -560,18 +640,23 @@ def _how(cohort: Cohort | LargeTable) -> dict[str, Any]:
 
 
 def _record(
-    method: Method, home: Home, settings: Any, condensed: Condensed, threads: int, identity: Mapping[str, Any]
+    method: Method,
+    inputs: EvaluationInput,
+    settings: Any,
+    condensed: Condensed,
+    threads: int,
+    identity: Mapping[str, Any],
 ) -> dict[str, Any]:
     """run.json: how the run was made. For the custodian."""
-    cohort, reference = home.cohort, condensed.reference
+    cohort, reference = inputs.cohort, condensed.reference
     return {
         "status": "finished",
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "method": method.name,
         "settings": settings.to_dict(),
         "reference": None if reference is None else reference.name,
-        "student": home.learner.name,
-        "unit": home.unit,
+        "student": inputs.learner.name,
+        "unit": inputs.unit,
         "soft_labels": condensed.labelled.soft is not None,
         "weighted": condensed.labelled.weight is not None,
         "raw": condensed.raw,
@@ -580,19 +665,26 @@ def _record(
         "threads": threads,
         "execution": {"executor": "in-process", "threads": threads},
         "data": {
-            "rows": len(cohort), "persons": _persons(cohort), "fingerprint": identity["data"], "how": _how(cohort),
-            "columns": len(cohort.schema.columns), "encoded_columns": len(home.codec.names),
+            "rows": len(cohort),
+            "persons": _persons(cohort),
+            "fingerprint": identity["data"],
+            "how": _how(cohort),
+            "columns": len(cohort.schema.columns),
+            "encoded_columns": len(inputs.codec.names),
             "outcome": cohort.outcome.kind.facts(),
-            "split": {name: len(part) for name, part in asdict(home.split).items()},
-            "split_persons": {name: _persons(cohort, part) for name, part in asdict(home.split).items()},
+            "split": {name: len(part) for name, part in asdict(inputs.split).items()},
+            "split_persons": {name: _persons(cohort, part) for name, part in asdict(inputs.split).items()},
             "columns_not_in_schema": list(cohort.ignored),
         },
         "privacy": condensed.privacy.short(),
         **condensed.notes,
         "timings_seconds": condensed.timings,
-        "versions": {"python": sys.version.split()[0], "platform": platform.machine(),
-                     **{name: metadata.version(name) for name in PACKAGES if _installed(name)}},
-    }  # fmt: skip
+        "versions": {
+            "python": sys.version.split()[0],
+            "platform": platform.machine(),
+            **{name: metadata.version(name) for name in PACKAGES if _installed(name)},
+        },
+    }
 
 
 def _persons(cohort: Any, rows: Any = slice(None)) -> int | None:

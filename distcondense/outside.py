@@ -33,8 +33,12 @@ def read_text(path: str | Path, what: str, kind: type[UserError] = UserError) ->
         status = Path(path).stat()
         if not stat.S_ISREG(status.st_mode):
             folder = stat.S_ISDIR(status.st_mode)
-            raise kind(what, "must be a regular file", found="a folder" if folder else "something else",
-                       fix="name the file inside it" if folder else "name a file")  # fmt: skip
+            raise kind(
+                what,
+                "must be a regular file",
+                found="a folder" if folder else "something else",
+                fix="name the file inside it" if folder else "name a file",
+            )
         if status.st_size > MOST_BYTES:
             raise kind(
                 what, f"must have at most {MOST_BYTES:,} bytes", found=f"{status.st_size:,}", fix="check the path"

@@ -10,7 +10,7 @@ import pandas as pd
 from distcondense import Cohort, Column, Schema
 from distcondense.data.codec import Codec
 from distcondense.data.persons import Split
-from distcondense.evaluate.home import Home
+from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
 
@@ -38,9 +38,18 @@ def people(rows: int, seed: int) -> pd.DataFrame:
 
 
 def home_of(
-    kind: str, *, train: int = 300, test: int = 300, rows: int = 300, seed: int = 0, persons: int = 0,
-    jitter: float = 1e-3, time: bool = False, privacy: Privacy | None = None, **changes: Any,
-) -> Home:  # fmt: skip
+    kind: str,
+    *,
+    train: int = 300,
+    test: int = 300,
+    rows: int = 300,
+    seed: int = 0,
+    persons: int = 0,
+    jitter: float = 1e-3,
+    time: bool = False,
+    privacy: Privacy | None = None,
+    **changes: Any,
+) -> EvaluationInput:
     """`kind`: "copies" of training rows with a little noise, or "strangers" of the same population."""
     table = people(train + test, seed)
     goal: dict[str, Any] = {"time": "months", "event": "died"} if time else {"target": "died", "ignore": ["months"]}
@@ -62,8 +71,14 @@ def home_of(
         frame, outcome = others.features, others.outcome
     none = Privacy("none", "toy", None, None, "none", "none")
     given = {
-        "cohort": cohort, "split": split, "learner": cohort.outcome.kind.learner(), "codec": codec, "frame": frame,
-        "schema": cohort.schema, "rows": codec.encode(frame), "labelled": Labelled(outcome),
+        "cohort": cohort,
+        "split": split,
+        "learner": cohort.outcome.kind.learner(),
+        "codec": codec,
+        "frame": frame,
+        "schema": cohort.schema,
+        "rows": codec.encode(frame),
+        "labelled": Labelled(outcome),
         "privacy": none if privacy is None else privacy,
-    }  # fmt: skip
-    return Home(**{**given, **changes})
+    }
+    return EvaluationInput(**{**given, **changes})

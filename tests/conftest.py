@@ -44,8 +44,18 @@ DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 # Files that take longest: they begin first, so that no worker is left alone with one in the end (`make test`).
 LONGEST = (
-    "readme", "kills", "submit", "ray", "odometer", "study", "evaluate", "audit_whole", "audit", "placement", "private",
-)  # fmt: skip
+    "readme",
+    "kills",
+    "submit",
+    "ray",
+    "odometer",
+    "study",
+    "evaluate",
+    "audit_whole",
+    "audit",
+    "placement",
+    "private",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -77,9 +87,16 @@ def small_frame(rows: int = 300, seed: int = 0) -> pd.DataFrame:
     died = (rng.random(rows) < 1 / (1 + np.exp(-risk))).astype(int)
     time = rng.exponential(np.exp(-risk / 2) * 30) + 0.1
     return pd.DataFrame(
-        {"age": age, "crp": crp, "smoker": smoker, "stage": stage, "died": died,
-         "months": np.minimum(time, 60.0), "event": (time <= 60).astype(int)}
-    )  # fmt: skip
+        {
+            "age": age,
+            "crp": crp,
+            "smoker": smoker,
+            "stage": stage,
+            "died": died,
+            "months": np.minimum(time, 60.0),
+            "event": (time <= 60).astype(int),
+        }
+    )
 
 
 SMALL_SCHEMA = Schema(

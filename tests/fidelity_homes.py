@@ -11,7 +11,7 @@ from distcondense import Cohort, Schema
 from distcondense.data.codec import Codec
 from distcondense.data.features import check_features
 from distcondense.data.persons import Split
-from distcondense.evaluate.home import Home
+from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
 from tests.conftest import SMALL_TABLE, small_frame
@@ -30,9 +30,13 @@ def small_cohort(rows: int = 400, seed: int = 0, schema: Schema = SMALL_TABLE) -
 
 
 def home_of(
-    cohort: Cohort, frame: pd.DataFrame | None = None, labelled: Labelled | None = None, *, split: Split | None = None,
+    cohort: Cohort,
+    frame: pd.DataFrame | None = None,
+    labelled: Labelled | None = None,
+    *,
+    split: Split | None = None,
     weight: Any = None,
-) -> Home:  # fmt: skip
+) -> EvaluationInput:
     """Condensed rows as given; without any, the training rows themselves: a method that copies."""
     split = split_of(len(cohort)) if split is None else split
     if frame is None:
@@ -43,5 +47,14 @@ def home_of(
         labelled = Labelled(labelled.outcome, labelled.soft, np.asarray(weight, float))
     codec = Codec.fit(cohort.features.iloc[split.train], cohort.schema)
     checked = check_features(frame, cohort.schema)
-    return Home(cohort, split, cohort.outcome.kind.learner(), codec, checked, cohort.schema, codec.encode(checked),
-                labelled, NONE)  # fmt: skip
+    return EvaluationInput(
+        cohort,
+        split,
+        cohort.outcome.kind.learner(),
+        codec,
+        checked,
+        cohort.schema,
+        codec.encode(checked),
+        labelled,
+        NONE,
+    )

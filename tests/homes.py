@@ -10,8 +10,8 @@ import pandas as pd
 
 from distcondense import Cohort, Column, Schema
 from distcondense.data.codec import Codec
-from distcondense.data.persons import Coins, Stratified
-from distcondense.evaluate.home import Home
+from distcondense.data.persons import HoldoutSplit, Stratified
+from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
 from tests.conftest import SMALL_TABLE, small_frame
@@ -44,9 +44,14 @@ def noise_cohort(rows: int, columns: int, seed: int = 0, persons: int = 0) -> Co
 
 
 def home_of(
-    cohort: Cohort, rows: int = 120, *, seed: int = 0, manual: bool = True, split: Any = None,
+    cohort: Cohort,
+    rows: int = 120,
+    *,
+    seed: int = 0,
+    manual: bool = True,
+    split: Any = None,
     codec: Codec | None = None,
-) -> Home:  # fmt: skip
+) -> EvaluationInput:
     """Random training rows as condensed ones; with soft labels and weights where there is a manual."""
     parts = (Stratified(seed) if split is None else split).of(cohort)
     rng = np.random.default_rng([seed, 1])
@@ -64,20 +69,29 @@ def home_of(
         elif link == "value":
             soft = made.outcome["value"]
     none = Privacy("none", "toy", None, None, "none", "none")
-    return Home(
-        cohort, parts, kind.learner(), codec, made.features, cohort.schema, codec.encode(made.features),
-        Labelled(made.outcome, soft, weight), none, kind.unit(cohort.outcome.take(parts.train)),
-    )  # fmt: skip
+    return EvaluationInput(
+        cohort,
+        parts,
+        kind.learner(),
+        codec,
+        made.features,
+        cohort.schema,
+        codec.encode(made.features),
+        Labelled(made.outcome, soft, weight),
+        none,
+        kind.unit(cohort.outcome.take(parts.train)),
+    )
 
 
-def without_rows(home: Home) -> Home:
+def without_rows(inputs: EvaluationInput) -> EvaluationInput:
     """A run that found no answer."""
     none = np.empty(0, np.int64)
-    labelled = Labelled(home.labelled.outcome.take(none), *(
-        None if part is None else part[none] for part in (home.labelled.soft, home.labelled.weight)
-    ))  # fmt: skip
-    return replace(home, frame=home.frame.iloc[:0], rows=home.rows[:0], labelled=labelled)
+    labelled = Labelled(
+        inputs.labelled.outcome.take(none),
+        *(None if part is None else part[none] for part in (inputs.labelled.soft, inputs.labelled.weight)),
+    )
+    return replace(inputs, frame=inputs.frame.iloc[:0], rows=inputs.rows[:0], labelled=labelled)
 
 
-def nobody_held_out(cohort: Cohort) -> Home:
-    return home_of(cohort, split=Coins(0.0, 7))
+def nobody_held_out(cohort: Cohort) -> EvaluationInput:
+    return home_of(cohort, split=HoldoutSplit(0.0, 7))

@@ -8,7 +8,7 @@ import numpy as np
 
 from distcondense import Cohort
 from distcondense.data.persons import Split
-from distcondense.evaluate.home import Home
+from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.methods.base import Condensed
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
@@ -38,9 +38,12 @@ def cohort_of(rows: int, *, seed: int = 0, survival: bool = False) -> Cohort:
 def condensed_of(cohort: Cohort, splitting: Any, rows: Any, source: Cohort, privacy: Privacy = NONE) -> Condensed:
     """The source's rows as they are."""
     return Condensed(
-        source.features.iloc[rows].reset_index(drop=True), cohort.schema, Labelled(source.outcome.take(rows)), privacy,
+        source.features.iloc[rows].reset_index(drop=True),
+        cohort.schema,
+        Labelled(source.outcome.take(rows)),
+        privacy,
         splitting,
-    )  # fmt: skip
+    )
 
 
 def memorised(cohort: Cohort, *, seed: int = 0, share: float = 0.5, privacy: Privacy = NONE) -> Condensed:
@@ -55,11 +58,11 @@ def independent(cohort: Cohort, source: Cohort, *, seed: int = 0, privacy: Priva
     return condensed_of(cohort, Kept(0.5, seed), rows, source, privacy)
 
 
-def home_that_memorised(rows: int = 600, **how: Any) -> Home:
+def home_that_memorised(rows: int = 600, **how: Any) -> EvaluationInput:
     cohort = cohort_of(rows)
-    return Home.of(cohort, memorised(cohort, **how))
+    return EvaluationInput.of(cohort, memorised(cohort, **how))
 
 
-def home_that_knows_nothing(rows: int = 600, *, seed: int = 0, privacy: Privacy = NONE) -> Home:
+def home_that_knows_nothing(rows: int = 600, *, seed: int = 0, privacy: Privacy = NONE) -> EvaluationInput:
     cohort = cohort_of(rows)
-    return Home.of(cohort, independent(cohort, cohort_of(rows, seed=1 + seed), seed=seed, privacy=privacy))
+    return EvaluationInput.of(cohort, independent(cohort, cohort_of(rows, seed=1 + seed), seed=seed, privacy=privacy))

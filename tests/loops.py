@@ -52,9 +52,14 @@ def run(executor: Executor, reference: Model, path: Any = "auto", at_step: Calla
         widths = engine.widths_of(OPTIONS, seed_key(0), 0, reference.n_features)
         executor.open(reference, path, setup.start, widths)
         state: State = optimise(
-            setup, OPTIONS, noise_key=5, accountant=accountant, validate=lambda X: float(-np.abs(X).sum()),
-            executors=[executor], progress=lambda *, step, **_: at_step(step) if at_step else None,
-        )  # fmt: skip
+            setup,
+            OPTIONS,
+            noise_key=5,
+            accountant=accountant,
+            validate=lambda X: float(-np.abs(X).sum()),
+            executors=[executor],
+            progress=lambda *, step, **_: at_step(step) if at_step else None,
+        )
     assert state.best_X is not None
     return Ran(state.X.tobytes(), state.best_X.tobytes(), state.history, accountant.ledger)
 

@@ -127,9 +127,21 @@ def jacobian(ensemble: TreeEnsemble, X: NDArray[np.float32], steps: NDArray[np.f
 
 
 def fused_step(
-    ensemble: TreeEnsemble, X: NDArray[Any], dldf: NDArray[Any], steps: NDArray[Any], m: NDArray[Any], v: NDArray[Any],
-    t: int, clip: float, sigma_base: float, rate: float, betas: tuple[float, float], key: int, step: int, row0: int,
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:  # fmt: skip
+    ensemble: TreeEnsemble,
+    X: NDArray[Any],
+    dldf: NDArray[Any],
+    steps: NDArray[Any],
+    m: NDArray[Any],
+    v: NDArray[Any],
+    t: int,
+    clip: float,
+    sigma_base: float,
+    rate: float,
+    betas: tuple[float, float],
+    key: int,
+    step: int,
+    row0: int,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """The whole step as the paper writes it; X, m, v, norms, sigmas."""
     G = dldf[:, None].astype(np.float64) * jacobian(ensemble, X, steps)
     norms = np.sqrt((G**2).sum(axis=1))
@@ -743,8 +755,16 @@ def softmax_loss(scores, label):
 # ---- rules of a schema -------------------------------------------------------------------------------------
 
 
-FUNCTIONS = {"min": min, "max": max, "log": math.log, "exp": math.exp, "sqrt": math.sqrt, "abs": abs, "round": round,
-             "floor": math.floor}  # fmt: skip
+FUNCTIONS = {
+    "min": min,
+    "max": max,
+    "log": math.log,
+    "exp": math.exp,
+    "sqrt": math.sqrt,
+    "abs": abs,
+    "round": round,
+    "floor": math.floor,
+}
 
 
 def formula(text, row):
@@ -866,9 +886,7 @@ def psygentab_marginal(real, made, size, ordered):
         far = max(far, abs(reached))
     smooth = [(b + 1e-6) / (1 + 1e-6 * size) for b in q]
     kl = sum(a * math.log(a / b) for a, b in zip(p, smooth, strict=True) if a > 0)
-    js = sum(
-        x * math.log2(2 * x / (a + b)) / 2 for a, b in zip(p, q, strict=True) for x in (a, b) if x > 0
-    )  # fmt: skip
+    js = sum(x * math.log2(2 * x / (a + b)) / 2 for a, b in zip(p, q, strict=True) for x in (a, b) if x > 0)
     spans = max(real) - min(real)
     covered = max(min(max(made), max(real)) - max(min(made), min(real)), 0) / spans if spans else 1.0
     return 1 - (far + (1 - math.exp(-kl)) + js + (1 - covered)) / 4
@@ -1003,8 +1021,9 @@ def kip(means, label, rows, target, classes, alpha, steps, rate, layers, ridge, 
     ridge *= float(np.mean([sum(p + k * bias**2 for k in range(layers + 1)) for p in P]))
 
     def loss(X):
-        return kip_loss(X.tolist(), label, start.tolist(), T.tolist(), target, classes, [1.0] * len(T), ridge, alpha,
-                        layers, bias)  # fmt: skip
+        return kip_loss(
+            X.tolist(), label, start.tolist(), T.tolist(), target, classes, [1.0] * len(T), ridge, alpha, layers, bias
+        )
 
     X, m, v, h = start.copy(), np.zeros_like(start), np.zeros_like(start), 1e-5
     for step in range(1, steps + 1):

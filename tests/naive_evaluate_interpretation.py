@@ -1,4 +1,4 @@
-"""Slow twins for `evaluate/interpretation/`: loops straight from the formula; and homes to try."""
+"""Slow twins for `evaluation/interpretation/`: loops straight from the formula; and homes to try."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 
 from distcondense import Cohort
 from distcondense.data.persons import Stratified
-from distcondense.evaluate.home import Home
+from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.methods.base import Condensed
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
@@ -20,16 +20,18 @@ from distcondense.privacy.statement import Privacy
 SPLIT = Stratified(0)
 
 
-def home_of(cohort: Cohort, rows: Any, **labels: Any) -> Home:
+def home_of(cohort: Cohort, rows: Any, **labels: Any) -> EvaluationInput:
     """A home whose condensed rows are these rows of the cohort; `outcome`, `soft` and `weight` are other labels."""
     made = cohort.take(np.asarray(rows, np.int64))
     return of_features(cohort, made.features, labels.pop("outcome", made.outcome), **labels)
 
 
-def of_features(cohort: Cohort, features: pd.DataFrame, outcome: Any, **labels: Any) -> Home:
+def of_features(cohort: Cohort, features: pd.DataFrame, outcome: Any, **labels: Any) -> EvaluationInput:
     labelled = Labelled(outcome, labels.get("soft"), labels.get("weight"))
     privacy = Privacy("none", "toy", None, None, "none", "none")
-    return Home.of(cohort, Condensed(features.reset_index(drop=True), cohort.schema, labelled, privacy, SPLIT))
+    return EvaluationInput.of(
+        cohort, Condensed(features.reset_index(drop=True), cohort.schema, labelled, privacy, SPLIT)
+    )
 
 
 def as_text(part: Any) -> str:

@@ -20,9 +20,13 @@ def two_nodes(**second: Any) -> Iterator[RayCluster]:
     with patient_start(int(HANG)):
         cluster = RayCluster(
             initialize_head=True,
-            head_node_args={**NODE, "num_cpus": 2, "include_dashboard": False,
-                            "_system_config": {"metrics_report_interval_ms": 500}},
-        )  # fmt: skip
+            head_node_args={
+                **NODE,
+                "num_cpus": 2,
+                "include_dashboard": False,
+                "_system_config": {"metrics_report_interval_ms": 500},
+            },
+        )
         cluster.add_node(**NODE, num_cpus=2, **second)
         try:
             yield cluster

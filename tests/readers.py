@@ -12,8 +12,16 @@ import re
 from pathlib import Path
 from typing import Any
 
-LOGICAL = {"T": True, "F": False, "TRUE": True, "FALSE": False, "true": True, "false": False, "True": True,
-           "False": False}  # fmt: skip
+LOGICAL = {
+    "T": True,
+    "F": False,
+    "TRUE": True,
+    "FALSE": False,
+    "true": True,
+    "false": False,
+    "True": True,
+    "False": False,
+}
 NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)?(\.\d*)?([eE][+-]?\d+)?$")
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}$|\d{4}/\d{2}/\d{2}$")
 SHEET_DATE = re.compile(

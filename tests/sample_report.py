@@ -6,8 +6,8 @@ import json
 import math
 from typing import Any
 
-from distcondense.evaluate.part import Part
-from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, Score
+from distcondense.evaluation.part import Part
+from distcondense.evaluation.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, Score
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.figures import BARS, DOTS, HEAT, LINES, STEPS, Figure, Series, Table
 from distcondense.runs.files import plain

@@ -87,11 +87,11 @@ METHOD_PLACES = {
     "methods/base.py": "the registry",
     "data/schema.py": "the word that a schema's author writes where nobody knows bounds or categories",
     "guide/begin.py": "the same word, as an answer to a question about bounds",
-    "evaluate/audit/__init__.py": "the registry of auditors: an audit knows the mechanism it attacks",
-    "evaluate/audit/private.py": "the auditor of that method",
-    "evaluate/audit/published.py": "the auditor of that method",
-    "evaluate/audit/dp_geng.py": "the auditor of that method, beside that of its generator",
-    "evaluate/audit/worlds.py": "what that auditor looks at: the method's own plan",
+    "evaluation/audit/__init__.py": "the registry of auditors: an audit knows the mechanism it attacks",
+    "evaluation/audit/private.py": "the auditor of that method",
+    "evaluation/audit/published.py": "the auditor of that method",
+    "evaluation/audit/dp_geng.py": "the auditor of that method, beside that of its generator",
+    "evaluation/audit/worlds.py": "what that auditor looks at: the method's own plan",
     "methods/dp_geng/generator.py": "its generator is that method's sampler (paper 001 leaves it open)",
     "__init__.py": "public names: dc.PrivateModel is an estimator of its own",
     "methods/psygentab/__init__.py": "its sampler may be that method's, which says what it will ask",
@@ -111,8 +111,8 @@ KIND_PLACES = {
     "models/trees.py": "LightGBM's objective of that name",
     "methods/private/estimator.py": "describes y as a column of a schema: kinds of columns",
     "methods/private/condense.py": "stands in for a column that is not known yet: kinds of columns",
-    "evaluate/audit/private.py": "its worst cases are of two kinds of outcome",
-    "evaluate/audit/published.py": "schemas of simulated worlds: kinds of columns",
+    "evaluation/audit/private.py": "its worst cases are of two kinds of outcome",
+    "evaluation/audit/published.py": "schemas of simulated worlds: kinds of columns",
 }
 
 
@@ -190,10 +190,23 @@ def test_the_top_level_of_the_repository_is_the_fixed_one():
     )
     top = {name.split("/")[0] for name in tracked if name}
     allowed = {
-        "pyproject.toml", "README.md", "distcondense", "kernels", "cluster", "tests", "benchmarks", "docs",
-        "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "constraints.txt", ".ci", ".gitignore",
+        "pyproject.toml",
+        "README.md",
+        "distcondense",
+        "kernels",
+        "cluster",
+        "tests",
+        "benchmarks",
+        "docs",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "Makefile",
+        "constraints.txt",
+        ".ci",
+        ".gitignore",
         ".pre-commit-config.yaml",
-    }  # fmt: skip
+    }
     assert top <= allowed, top - allowed
 
 
@@ -205,7 +218,7 @@ def test_public_names_are_all_there_and_lazy():
     for name in distcondense.__all__:
         assert getattr(distcondense, name) is not None
     assert set(distcondense.__all__) <= set(dir(distcondense))
-    assert callable(distcondense.evaluate)  # a room has the same name
+    assert callable(distcondense.evaluate)
 
 
 def test_only_one_room_imports_ray():

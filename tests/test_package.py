@@ -56,10 +56,28 @@ def test_the_command_line_runs_from_the_installed_wheel(elsewhere: Path) -> None
         + "".join(f"{20 + i % 60},{(i * 37 % 101) / 7:.2f},{int(i % 60 + i % 7 > 33)}\n" for i in range(240))
     )
     out = run(
-        python, "-m", "distcondense", "condense", "cohort.csv", "--target", "died", "--method", "published",
-        "--epsilon", "2.5", "--ipc", "10", "--steps", "10", "--evaluate-every", "5", "--threads", "1", cwd=elsewhere,
+        python,
+        "-m",
+        "distcondense",
+        "condense",
+        "cohort.csv",
+        "--target",
+        "died",
+        "--method",
+        "published",
+        "--epsilon",
+        "2.5",
+        "--ipc",
+        "10",
+        "--steps",
+        "10",
+        "--evaluate-every",
+        "5",
+        "--threads",
+        "1",
+        cwd=elsewhere,
         NUMBA_DISABLE_JIT="1",  # a new place has no compiled kernels yet, and twenty rows need none
-    )  # fmt: skip
+    )
     assert "as-published" in out
     assert (elsewhere / "run/release/condensed.parquet").exists()
 

@@ -62,16 +62,21 @@ def run(seed: int, cohort: Cohort, threads: int) -> list[dict[str, Any]]:
     def note(what: str, guarantee: str, began: float, features: Any, label: Any) -> None:
         found = scores(features, label, test, threads)
         seconds = round(time.perf_counter() - began, 1)
-        out.append({"seed": seed, "what": what, "guarantee": guarantee, "rows": len(features), "seconds": seconds,
-                    **found})  # fmt: skip
+        out.append(
+            {"seed": seed, "what": what, "guarantee": guarantee, "rows": len(features), "seconds": seconds, **found}
+        )
         print(out[-1], flush=True)
 
     note("real rows", "none", time.perf_counter(), train.features, train.outcome["label"])
     for steps in (60, 0):
         began = time.perf_counter()
         none = np.empty(0, np.int64)
-        made = paper.condense(train, ClustMixOptions(**every, adapt_steps=steps), Context(threads=threads),
-                              Split(np.arange(len(train)), none, none))  # fmt: skip
+        made = paper.condense(
+            train,
+            ClustMixOptions(**every, adapt_steps=steps),
+            Context(threads=threads),
+            Split(np.arange(len(train)), none, none),
+        )
         named = "clustmix, as published" + ("" if steps else ", without KIP")
         note(named, made.privacy.guarantee, began, made.frame, made.labelled.outcome["label"])
     for name, how in (("clustmix, theorem", {"method": "clustmix", "variant": "theorem"}), ("private", {})):

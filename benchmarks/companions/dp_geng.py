@@ -25,7 +25,7 @@ import numpy as np
 import distcondense as dc
 from benchmarks import cohorts, outcomes, private
 from distcondense.data.cohort import Cohort
-from distcondense.data.persons import Coins
+from distcondense.data.persons import HoldoutSplit
 from distcondense.methods.dp_geng.allocation import searched
 from distcondense.methods.dp_geng.options import DpGengOptions
 from distcondense.methods.dp_geng.public import Public, public_side
@@ -62,7 +62,7 @@ def main() -> None:
         return
     records = []
     for seed in range(said.seeds):
-        split = Coins(0.2, seed).of(cohort)
+        split = HoldoutSplit(0.2, seed).of(cohort)
         train, test = cohort.take(split.train), cohort.take(split.test)
         for epsilon in said.epsilons:
             for record in run(train, test, epsilon, seed, said):

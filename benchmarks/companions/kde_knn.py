@@ -37,10 +37,13 @@ RESULTS = Path(__file__).parents[1] / "results"
 CASES, CONTROLS, ROWS = 296, 979, 540
 EXTERNAL = 10_000
 WAYS: dict[str, dict[str, Any]] = {
-    "KDE-KNN": {}, "KDE-RF": {"validator": "rf"}, "KDE-SVM": {"validator": "svm"},
-    "KDE, distance filter only": {"validator": "none"}, "KDE-KNN, no distance filter": {"sigma": 0.0},
+    "KDE-KNN": {},
+    "KDE-RF": {"validator": "rf"},
+    "KDE-SVM": {"validator": "svm"},
+    "KDE, distance filter only": {"validator": "none"},
+    "KDE-KNN, no distance filter": {"sigma": 0.0},
     "KDE alone": {"validator": "none", "sigma": 0.0},
-}  # fmt: skip
+}
 NONE = np.empty(0, np.int64)
 
 
@@ -78,15 +81,27 @@ def students(seed: int, threads: int) -> dict[str, Callable[[Any, Any], Callable
 
         return fit
 
-    forest = RandomForestClassifier(120, max_depth=16, min_samples_split=4, min_samples_leaf=2, random_state=seed,
-                                    n_jobs=threads)  # fmt: skip
-    trees = xgb.XGBClassifier(n_estimators=148, max_depth=7, learning_rate=0.0216, gamma=0.1664, subsample=0.5931,
-                              colsample_bytree=0.7361, random_state=seed, n_jobs=threads)  # fmt: skip
+    forest = RandomForestClassifier(
+        120, max_depth=16, min_samples_split=4, min_samples_leaf=2, random_state=seed, n_jobs=threads
+    )
+    trees = xgb.XGBClassifier(
+        n_estimators=148,
+        max_depth=7,
+        learning_rate=0.0216,
+        gamma=0.1664,
+        subsample=0.5931,
+        colsample_bytree=0.7361,
+        random_state=seed,
+        n_jobs=threads,
+    )
     light = lgb.LGBMClassifier(verbose=-1, random_state=seed, n_jobs=threads)
     return {
-        "RF": by(forest, True), "SVM (linear)": by(LinearSVC(random_state=seed), False),
-        "SVM (rbf)": by(SVC(C=4.0), False), "XGBoost": by(trees, True), "LightGBM": by(light, True),
-    }  # fmt: skip
+        "RF": by(forest, True),
+        "SVM (linear)": by(LinearSVC(random_state=seed), False),
+        "SVM (rbf)": by(SVC(C=4.0), False),
+        "XGBoost": by(trees, True),
+        "LightGBM": by(light, True),
+    }
 
 
 def run(name: str, seed: int, threads: int) -> Iterator[dict[str, Any]]:
@@ -108,8 +123,12 @@ def run(name: str, seed: int, threads: int) -> Iterator[dict[str, Any]]:
     yield from ({"table": "3 and 4", "way": "real rows", **one} for one in scored(real, label))
     yield {"table": "DCR", "data": name, "seed": seed, "way": "real rows", "dcr": mean_distance(real, threads)}
     for way, how in WAYS.items():
-        made = condense(train, KdeKnnOptions(ipc=ROWS, seed=seed, **how), Context(threads=threads),
-                        Split(np.arange(len(train)), NONE, NONE))  # fmt: skip
+        made = condense(
+            train,
+            KdeKnnOptions(ipc=ROWS, seed=seed, **how),
+            Context(threads=threads),
+            Split(np.arange(len(train)), NONE, NONE),
+        )
         rows, labels = encoded(made, codec), made.labelled.outcome["label"].astype(int)
         yield from ({"table": "3 and 4", "way": way, **one} for one in scored(rows, labels))
         dcr, drawn = float(nearest(rows, real, 1, threads)[0].mean()), made.notes["drawn_by_class"]
@@ -136,21 +155,33 @@ def mixed(real: Any, label: Any, rows: Any, labels: Any, scored: Any, seed: int)
 
 def report(records: list[dict[str, Any]], seeds: int) -> str:
     frame = pd.DataFrame(records)
-    lines = [f"# kde-knn: the effect of the filters, {seeds} seeds", "",
-             f"`python -m benchmarks.companions.kde_knn --seeds {seeds}`. NO PRIVACY GUARANTEE of any row. Mean ± "
-             "standard deviation of the AUROC on real rows.", ""]  # fmt: skip
+    lines = [
+        f"# kde-knn: the effect of the filters, {seeds} seeds",
+        "",
+        f"`python -m benchmarks.companions.kde_knn --seeds {seeds}`. NO PRIVACY GUARANTEE of any row. Mean ± "
+        "standard deviation of the AUROC on real rows.",
+        "",
+    ]
     for name, own in frame.groupby("data", sort=False):
         where = [w for w in ("test", "external") if own.get(w, pd.Series(dtype=float)).notna().any()]
         for title, table in (("Tables 3 and 4", "3 and 4"), ("Table 5, SVM (rbf)", "5")):
             some = own[own["table"] == table]
-            lines += [f"## {name}: {title}", "", f"| rows | student | {' | '.join(where)} |",
-                      "| --- | --- |" + " --- |" * len(where)]  # fmt: skip
+            lines += [
+                f"## {name}: {title}",
+                "",
+                f"| rows | student | {' | '.join(where)} |",
+                "| --- | --- |" + " --- |" * len(where),
+            ]
             for (way, student), cell in some.groupby(["way", "student"], sort=False):
                 told = " | ".join(f"{cell[w].mean():.3f} ± {cell[w].std(ddof=0):.3f}" for w in where)
                 lines.append(f"| {way} | {student} | {told} |")
             lines.append("")
-        lines += [f"## {name}: distance to the closest record, and drawn rows that are kept", "",
-                  "| rows | mean DCR | kept, class by class |", "| --- | --- | --- |"]  # fmt: skip
+        lines += [
+            f"## {name}: distance to the closest record, and drawn rows that are kept",
+            "",
+            "| rows | mean DCR | kept, class by class |",
+            "| --- | --- | --- |",
+        ]
         for way, cell in own[own["table"] == "DCR"].groupby("way", sort=False):
             kept = [one for one in cell["kept_by_class"] if isinstance(one, list)]
             told = ", ".join(f"{share:.3f}" for share in np.mean(kept, axis=0)) if kept else ""

@@ -38,7 +38,7 @@ from distcondense.data.codec import Codec
 from distcondense.data.persons import Stratified, split_from
 from distcondense.data.schema import Column
 from distcondense.data.tables import read_table
-from distcondense.evaluate.score import CONDENSED, PLAIN, RANDOM
+from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM
 from distcondense.runs.result import labelled_of
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -189,8 +189,15 @@ def main() -> None:
                 result = dc.condense(cohort, method="psygentab", ipc=ipc, seed=seed, threads=1, **own)
                 seconds = time.process_time() - started
                 told = result.internal["psygentab"]
-                record = {"data": name, "seed": seed, "way": way, "rows": len(result.frame), "seconds": seconds,
-                          "P in the run": told.get("P"), "guarantee": result.privacy.guarantee}  # fmt: skip
+                record = {
+                    "data": name,
+                    "seed": seed,
+                    "way": way,
+                    "rows": len(result.frame),
+                    "seconds": seconds,
+                    "P in the run": told.get("P"),
+                    "guarantee": result.privacy.guarantee,
+                }
                 if len(result.frame):
                     record |= {**measured(cohort, result, seed), **table_five(cohort, result, seed)}
                 records.append(record)
@@ -215,8 +222,12 @@ def page(said: dict[str, Any], records: list[dict[str, Any]]) -> str:
         "own, unstated, normalisation. `diabetes`: BRFSS 2015 with two classes, the paper's has three. Balanced "
         "accuracy and F1 (weighted): a random forest on real test rows, Table V."
     )
-    lines = [head, "", "| table | way | U | P | balanced accuracy | F1 | copies | rows | CPU seconds |",
-             "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    lines = [
+        head,
+        "",
+        "| table | way | U | P | balanced accuracy | F1 | copies | rows | CPU seconds |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
     columns = ("utility", "p_distance", "balanced_accuracy", "weighted_f1", "r_dup", "rows", "seconds")
     for name in dict.fromkeys(frame["data"]):
         paper = PAPER[name]
@@ -237,8 +248,10 @@ def page(said: dict[str, Any], records: list[dict[str, Any]]) -> str:
                 words += ": no answer at this ε"
             lines.append(f"| {name} | {words} | {' | '.join(cells)} |")
         alike = here[here["way"] != "private"]  # which has a split of its own
-        yard = [spread(alike.groupby("seed")[f"{c} of real rows"].mean()) if f"{c} of real rows" in here else ""
-                for c in columns[:2]]  # fmt: skip
+        yard = [
+            spread(alike.groupby("seed")[f"{c} of real rows"].mean()) if f"{c} of real rows" in here else ""
+            for c in columns[:2]
+        ]
         lines.append(f"| {name} | yardstick: as many real rows (U), held-out rows (P) | {' | '.join(yard)} | | | | | |")
     return "\n".join(lines)
 

@@ -28,8 +28,8 @@ import distcondense as dc
 from benchmarks import cohorts
 from benchmarks.placement import Test
 from distcondense import Cohort
-from distcondense.data.persons import Coins
-from distcondense.evaluate.home import Home
+from distcondense.data.persons import HoldoutSplit
+from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.methods.private.placement import place
 from distcondense.outcomes.base import Kind
 from distcondense.outcomes.panel import classifiers, standardised
@@ -43,7 +43,7 @@ WAYS: dict[str, tuple[tuple[str, tuple[str, ...] | None], ...]] = {
 }  # fmt: skip
 
 
-def students(home: Home, seed: int) -> dict[str, float]:
+def students(home: EvaluationInput, seed: int) -> dict[str, float]:
     """Scores on held-out patients of students of the plain rows."""
     kind: Kind = home.kind
     test = home.split.test
@@ -63,16 +63,17 @@ def students(home: Home, seed: int) -> dict[str, float]:
 
 def published(cohort: Cohort, references: tuple[str, ...] | None, said: Any, seed: int) -> dict[str, float]:
     noise = {"noise": False} if said.epsilon is None else {"epsilon": said.epsilon}
-    result = dc.condense(cohort, method="published", ipc=said.ipc, seed=seed, threads=1, reference=references,
-                         steps=said.steps, **noise)  # fmt: skip
-    return students(Home.of_result(cohort, result), seed)
+    result = dc.condense(
+        cohort, method="published", ipc=said.ipc, seed=seed, threads=1, reference=references, steps=said.steps, **noise
+    )
+    return students(EvaluationInput.of_result(cohort, result), seed)
 
 
 class Private:
     """One private model a seed, whatever chooses rows for it."""
 
     def __init__(self, cohort: Cohort, said: Any, seed: int) -> None:
-        split = Coins(0.2, entropy=seed).of(cohort)
+        split = HoldoutSplit(0.2, entropy=seed).of(cohort)
         self.side, self.seed, self.ipc = cohort.outcome.kind.private_side(), seed, said.ipc
         model = dc.PrivateModel(epsilon=said.epsilon or 1.0).fit(cohort.take(split.train))
         self.learned = model.learned_
@@ -112,8 +113,16 @@ def main() -> None:
                     print(f"{data} seed {seed}: no answer at this ε", flush=True)
                     continue
                 name = " + ".join(references) if references else "the whole panel"
-                records.append({"data": data, "seed": seed, "method": method, "references": name, "scores": found,
-                                "seconds": seconds})  # fmt: skip
+                records.append(
+                    {
+                        "data": data,
+                        "seed": seed,
+                        "method": method,
+                        "references": name,
+                        "scores": found,
+                        "seconds": seconds,
+                    }
+                )
                 print(records[-1], flush=True)
                 RESULTS.mkdir(exist_ok=True)
                 (RESULTS / "companions-references.json").write_text(json.dumps(records, indent=1) + "\n")
@@ -136,8 +145,13 @@ def page(said: Any, records: list[dict[str, Any]]) -> str:
     for data in dict.fromkeys(record["data"] for record in records):
         own = [record for record in records if record["data"] == data]
         names = list(own[0]["scores"])
-        lines += ["", f"**{data}**", "", f"| method | references | {' | '.join(names)} | mean | CPU seconds |",
-                  "| --- " * (len(names) + 4) + "|"]  # fmt: skip
+        lines += [
+            "",
+            f"**{data}**",
+            "",
+            f"| method | references | {' | '.join(names)} | mean | CPU seconds |",
+            "| --- " * (len(names) + 4) + "|",
+        ]
         for method, references in dict.fromkeys((record["method"], record["references"]) for record in own):
             here = [r for r in own if (r["method"], r["references"]) == (method, references)]
             cells = [spread([r["scores"][name] for r in here]) for name in names]

@@ -73,8 +73,12 @@ class Sampler:
     def refuse(self, facts: Facts, options: SamplerOptions) -> None:
         refuse_kind(self, facts.kind)  # type: ignore[arg-type]
         if facts.schema is None or not facts.kind.labels_public:
-            raise SettingsError(f"peer {self.name}", "needs a declared schema and outcome", found="none",
-                                fix="declare bounds and categories")  # fmt: skip
+            raise SettingsError(
+                f"peer {self.name}",
+                "needs a declared schema and outcome",
+                found="none",
+                fix="declare bounds and categories",
+            )
         Coding.of(facts, options.cells)
 
     def planned(self, facts: Facts, options: SamplerOptions) -> tuple[Event, ...]:
@@ -82,10 +86,17 @@ class Sampler:
         cost = _cost(options, len(self._columns(coding)))
         by, many = ("label", coding.classes) if self.by_class else ("none", 1)
         return tuple(
-            Event("gaussian", "histogram", (name,), many * coding.sizes[name], cost, by=by,
-                  unit="person" if facts.by_person else "row")
+            Event(
+                "gaussian",
+                "histogram",
+                (name,),
+                many * coding.sizes[name],
+                cost,
+                by=by,
+                unit="person" if facts.by_person else "row",
+            )
             for name in self._columns(coding)
-        )  # fmt: skip
+        )
 
     def condense(self, cohort: Cohort, options: SamplerOptions, context: Context) -> Condensed:
         return next(iter(self.condense_each(cohort, options, context).values()))
@@ -105,10 +116,15 @@ class Sampler:
         for ipc in options.ipcs:
             frame, outcome = coding.rows(self._drawn(asked, coding, ipc, rng), rng)
             made[ipc] = Condensed(
-                frame=frame, schema=cohort.schema, labelled=Labelled(outcome), privacy=privacy, splitting=splitting,
-                notes={"scaling": "public"}, codec=Codec.public(cohort.schema),
+                frame=frame,
+                schema=cohort.schema,
+                labelled=Labelled(outcome),
+                privacy=privacy,
+                splitting=splitting,
+                notes={"scaling": "public"},
+                codec=Codec.public(cohort.schema),
                 timings={"condense": clock.perf_counter() - began},
-            )  # fmt: skip
+            )
         return made
 
     def _columns(self, coding: Coding) -> list[str]:
@@ -147,21 +163,36 @@ def gate_of(cohort: Cohort, coding: Coding, options: Any, ledger: Ledger) -> Pri
         else (cohort.outcome.kind.private_side())
     )
     return PrivateTable(
-        np.stack([np.asarray(one, np.int64) for one in codes.values()], axis=1), list(coding.sizes.values()),
-        cohort.outcome.arrays, names=list(codes), objective=side.objective,
-        budget=Budget.calibrate(epsilon=options.epsilon, delta=options.delta), ledger=ledger, person=cohort.person,
-        rows_per_person=ROWS_PER_PERSON, order=reading_order(cohort),
-    )  # fmt: skip
+        np.stack([np.asarray(one, np.int64) for one in codes.values()], axis=1),
+        list(coding.sizes.values()),
+        cohort.outcome.arrays,
+        names=list(codes),
+        objective=side.objective,
+        budget=Budget.calibrate(epsilon=options.epsilon, delta=options.delta),
+        ledger=ledger,
+        person=cohort.person,
+        rows_per_person=ROWS_PER_PERSON,
+        order=reading_order(cohort),
+    )
 
 
 def statement_of(name: str, ledger: Ledger, options: Any, facts: Facts) -> Privacy:
     spent = math.ceil(replay(ledger.events, options.delta).epsilon * 1e6) / 1e6
     unit = "person" if facts.by_person else "row"
     return Privacy(
-        "end-to-end", name, min(options.epsilon, spent), options.delta, f"add or remove one {unit}", SOURCE, unit=unit,
-        ledger=[event.to_dict() for event in ledger.events], labels_public=facts.kind.labels_public, public=PUBLIC,
-        trade_off=tuple(trade_off(ledger.events)), membership_advantage=membership_advantage(ledger.events),
-    )  # fmt: skip
+        "end-to-end",
+        name,
+        min(options.epsilon, spent),
+        options.delta,
+        f"add or remove one {unit}",
+        SOURCE,
+        unit=unit,
+        ledger=[event.to_dict() for event in ledger.events],
+        labels_public=facts.kind.labels_public,
+        public=PUBLIC,
+        trade_off=tuple(trade_off(ledger.events)),
+        membership_advantage=membership_advantage(ledger.events),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,9 +233,14 @@ class RandomRows:
             chosen = np.concatenate([rng.permutation(np.flatnonzero(label == c))[:ipc] for c in np.unique(label)])
             some = given.take(chosen)
             made[ipc] = Condensed(
-                frame=some.features, schema=cohort.schema, labelled=Labelled(some.outcome), privacy=privacy,
-                splitting=splitting, notes={"scaling": "public"}, codec=Codec.public(cohort.schema),
-            )  # fmt: skip
+                frame=some.features,
+                schema=cohort.schema,
+                labelled=Labelled(some.outcome),
+                privacy=privacy,
+                splitting=splitting,
+                notes={"scaling": "public"},
+                codec=Codec.public(cohort.schema),
+            )
         return made
 
 

@@ -28,8 +28,11 @@ def distances(real: pd.DataFrame, made: pd.DataFrame, sizes: dict[str, int]) -> 
         alone.append(_apart(there.sum(axis=1), here.sum(axis=1)))
         pairs.append(_apart(there, here))
         independent.append(_apart(there, np.outer(there.sum(axis=1), there.sum(axis=0))))
-    return {"columns": float(np.mean(alone)), "pairs with the outcome": float(np.mean(pairs)),
-            "the same pairs if independent": float(np.mean(independent))}  # fmt: skip
+    return {
+        "columns": float(np.mean(alone)),
+        "pairs with the outcome": float(np.mean(pairs)),
+        "the same pairs if independent": float(np.mean(independent)),
+    }
 
 
 def _shares(table: pd.DataFrame, name: str, sizes: dict[str, int]) -> Floats:

@@ -69,10 +69,12 @@ class Coding:
     def rows(self, codes: pd.DataFrame, rng: np.random.Generator) -> tuple[pd.DataFrame, Outcome]:
         """Features in original units and the outcome; numbers lie anywhere within their cells."""
         codes = codes.reset_index(drop=True).astype(np.int64)
-        frame = pd.DataFrame({
-            cells.column.name: cells.values(codes[f"c{j}"].to_numpy(), rng.random(len(codes)))
-            for j, cells in enumerate(self.cells)
-        })  # fmt: skip
+        frame = pd.DataFrame(
+            {
+                cells.column.name: cells.values(codes[f"c{j}"].to_numpy(), rng.random(len(codes)))
+                for j, cells in enumerate(self.cells)
+            }
+        )
         label = codes[LABEL].to_numpy()
         arrays = {"label": label.astype(np.int8 if self.classes == 2 else np.int64)}
         if self.horizon is not None:

@@ -68,8 +68,12 @@ class Peer:
     def refuse(self, facts: Facts, options: PeerOptions) -> None:
         refuse_kind(self, facts.kind)  # type: ignore[arg-type]
         if facts.schema is None or any(column.unknown for column in facts.schema.columns):
-            raise SettingsError(f"peer {self.name}", "needs a declared schema", found="none, or unknown bounds",
-                                fix="declare bounds and categories")  # fmt: skip
+            raise SettingsError(
+                f"peer {self.name}",
+                "needs a declared schema",
+                found="none, or unknown bounds",
+                fix="declare bounds and categories",
+            )
         Coding.of(facts, options.cells)
 
     def condense(self, cohort: Cohort, options: PeerOptions, context: Context) -> Condensed:
@@ -87,21 +91,33 @@ class Peer:
         made = nothing(options, cohort) if late else self.sets(answer, coding, options, cohort)
         return {
             ipc: Condensed(
-                frame=frame, schema=cohort.schema, labelled=labelled, splitting=splitting, notes=notes,
+                frame=frame,
+                schema=cohort.schema,
+                labelled=labelled,
+                splitting=splitting,
+                notes=notes,
                 privacy=self.privacy(cohort.facts, options, late or ("" if model is None else "a model, and no rows")),
                 timings={"condense": seconds},
-                codec=Codec.public(cohort.schema), reference=model, reference_covered=model is not None,
+                codec=Codec.public(cohort.schema),
+                reference=model,
+                reference_covered=model is not None,
             )
             for ipc, (frame, labelled, model) in made.items()
-        }  # fmt: skip
+        }
 
     def question(self, coding: Coding, options: PeerOptions) -> dict[str, Any]:
         """Public numbers only."""
         rows = min(max(RARE * coding.classes * max(options.ipcs), POOL), MOST)
         return {
-            "algorithm": self.algorithm, "sizes": coding.sizes, "ordered": coding.ordered, "label": LABEL, "rows": rows,
-            "epsilon": options.epsilon, "delta": options.delta, "model_size": options.model_size,
-        }  # fmt: skip
+            "algorithm": self.algorithm,
+            "sizes": coding.sizes,
+            "ordered": coding.ordered,
+            "label": LABEL,
+            "rows": rows,
+            "epsilon": options.epsilon,
+            "delta": options.delta,
+            "model_size": options.model_size,
+        }
 
     def sets(self, answer: Any, coding: Coding, options: PeerOptions, cohort: Cohort) -> dict[int, Any]:
         rng, found = np.random.default_rng([options.seed, 0x9EE6]), {}
@@ -114,10 +130,17 @@ class Peer:
         unit = "person" if facts.by_person else "row"
         why = tuple(line.format(whose=self.whose, unit=unit) for line in WHY)
         return Privacy(
-            "as-published", self.name, options.epsilon, options.delta, f"add or remove one {unit}, by its own account",
-            f"{self.whose}'s own", unit=unit, why=why, worst_case_epsilon="unknown size: not examined",
+            "as-published",
+            self.name,
+            options.epsilon,
+            options.delta,
+            f"add or remove one {unit}, by its own account",
+            f"{self.whose}'s own",
+            unit=unit,
+            why=why,
+            worst_case_epsilon="unknown size: not examined",
             answer=answer,
-        )  # fmt: skip
+        )
 
 
 class Model(Peer):

@@ -66,9 +66,7 @@ class Unfinished:
     seconds: float
 
 
-def asked(
-    name: str, question: dict[str, Any], table: pd.DataFrame, threads: int, limit: float
-) -> tuple[Any, int]:  # fmt: skip
+def asked(name: str, question: dict[str, Any], table: pd.DataFrame, threads: int, limit: float) -> tuple[Any, int]:
     """What the peer's worker answers to a table of codes, and its peak memory in bytes.
 
     An answer is a CSV's frame, a JSON object, or that there was none within `limit` CPU seconds. The table lies in a
@@ -77,9 +75,8 @@ def asked(
     python = python_of(name)
     if not python.exists():
         raise SettingsError(
-            f"peer {name}", "needs its environment", found="none",
-            fix=f"python -m benchmarks.peers build {name}",
-        )  # fmt: skip
+            f"peer {name}", "needs its environment", found="none", fix=f"python -m benchmarks.peers build {name}"
+        )
     with tempfile.TemporaryDirectory(prefix="peer-") as folder:
         room = Path(folder)
         table.to_csv(room / "train.csv", index=False)

@@ -88,9 +88,10 @@ class Space:
         sizes = [size for name, size in coding.sizes.items() if name != LABEL]
         extra = len(sizes) - len(coding.cells)
         return cls(
-            tuple(sizes), (*(cells.numeric for cells in coding.cells), *([True] * extra)),
+            tuple(sizes),
+            (*(cells.numeric for cells in coding.cells), *([True] * extra)),
             (*(cells.numeric and cells.hole for cells in coding.cells), *([False] * extra)),
-        )  # fmt: skip
+        )
 
     def steps(self, j: int) -> int:
         """The largest number among column j's codes."""
@@ -116,8 +117,9 @@ class Space:
             most = self.steps(j)
             moved = np.clip(np.round(rows[:, j] + rng.uniform(-rate, rate, len(rows)) * most), 0, most).astype(np.int64)
             was, is_ = rows[:, j] > most, uniform[:, j] > most  # a hole before; one if redrawn
-            found[:, j] = np.where(was, np.where(again, uniform[:, j], rows[:, j]),
-                                   np.where(again & is_, uniform[:, j], moved))  # fmt: skip
+            found[:, j] = np.where(
+                was, np.where(again, uniform[:, j], rows[:, j]), np.where(again & is_, uniform[:, j], moved)
+            )
         return found
 
     def distances(self, j: int, to: Index) -> Floats:
@@ -182,18 +184,29 @@ class TabPE:
     def refuse(self, facts: Facts, options: TabPEOptions) -> None:
         refuse_kind(self, facts.kind)  # type: ignore[arg-type]
         if facts.schema is None or not facts.kind.labels_public:
-            raise SettingsError(f"peer {self.name}", "needs a declared schema and outcome", found="none",
-                                fix="declare bounds and categories")  # fmt: skip
+            raise SettingsError(
+                f"peer {self.name}",
+                "needs a declared schema and outcome",
+                found="none",
+                fix="declare bounds and categories",
+            )
         Coding.of(facts, options.cells)
 
     def planned(self, facts: Facts, options: TabPEOptions) -> tuple[Event, ...]:
         coding = Coding.of(facts, options.cells)
         names = [name for name in coding.sizes if name != LABEL]
         return tuple(
-            Event("gaussian", "mapped", (*names, LABEL), coding.classes * options.ipc * _crowd(t), _cost(options),
-                  by=VOTES, unit="person" if facts.by_person else "row")
+            Event(
+                "gaussian",
+                "mapped",
+                (*names, LABEL),
+                coding.classes * options.ipc * _crowd(t),
+                _cost(options),
+                by=VOTES,
+                unit="person" if facts.by_person else "row",
+            )
             for t in range(1, options.rounds)
-        )  # fmt: skip
+        )
 
     def condense(self, cohort: Cohort, options: TabPEOptions, context: Context) -> Condensed:
         splitting, coding = context.coins(0.2), Coding.of(cohort.facts, options.cells)
@@ -218,10 +231,15 @@ class TabPE:
         codes[LABEL] = np.repeat(np.arange(coding.classes), options.ipc)
         frame, outcome = coding.rows(codes, rng)
         return Condensed(
-            frame=frame, schema=cohort.schema, labelled=Labelled(outcome), splitting=splitting,
-            privacy=statement_of(self.name, ledger, options, cohort.facts), notes={"scaling": "public"},
-            codec=Codec.public(cohort.schema), timings={"condense": clock.perf_counter() - began},
-        )  # fmt: skip
+            frame=frame,
+            schema=cohort.schema,
+            labelled=Labelled(outcome),
+            splitting=splitting,
+            privacy=statement_of(self.name, ledger, options, cohort.facts),
+            notes={"scaling": "public"},
+            codec=Codec.public(cohort.schema),
+            timings={"condense": clock.perf_counter() - began},
+        )
 
 
 def _crowd(t: int) -> int:

@@ -98,12 +98,24 @@ class Plan:
             raise SettingsError("vary", f"must name sizes among {', '.join(SIZES)}", found=", ".join(self.vary))
         least = min(self.features, *self.vary.get("features", (self.features,)))
         if least < self.tree_features:
-            raise SettingsError("tree_features", f"must be at most the fewest features, {least}",
-                                found=str(self.tree_features))  # fmt: skip
+            raise SettingsError(
+                "tree_features", f"must be at most the fewest features, {least}", found=str(self.tree_features)
+            )
 
 
-_MEMORY = ("copy", "naive XGBoost", "inplace_predict", "GTIL", "tl2cgen", "structured/Numba", "structured/C++",
-           "structured/Numba, sparse", "structured/C++, sparse", "fused/Numba", "fused/C++")  # fmt: skip
+_MEMORY = (
+    "copy",
+    "naive XGBoost",
+    "inplace_predict",
+    "GTIL",
+    "tl2cgen",
+    "structured/Numba",
+    "structured/C++",
+    "structured/Numba, sparse",
+    "structured/C++, sparse",
+    "fused/Numba",
+    "fused/C++",
+)
 QUICK = Plan(
     name="quick",
     vary={"rows": (500, 2000), "features": (500, 2932, 20_000), "trees": (25, 100), "depth": (3, 5)},
@@ -122,9 +134,9 @@ FULL = Plan(
 )  # fmt: skip
 
 
-def problems(plan: Plan, say: Callable[[str], None]) -> list[Problem]:
+def problems(plan: Plan, log: Callable[[str], None]) -> list[Problem]:
     """The base problem first, then each point of each series once (the centre belongs to all series)."""
-    say(f"training {plan.trees} trees of depth {plan.depth} on {TRAINING_ROWS:,} × {plan.features:,}")
+    log(f"training {plan.trees} trees of depth {plan.depth} on {TRAINING_ROWS:,} × {plan.features:,}")
     base = _train(plan.features, plan.trees, plan.depth)
     made = [
         Problem("base", plan.rows, plan.features, plan.trees, plan.depth, bytes(base.save_raw("ubj")), series=("base",))
@@ -139,7 +151,7 @@ def problems(plan: Plan, say: Callable[[str], None]) -> list[Problem]:
     for (rows, features, trees, depth), series in points.items():
         if depth not in boosters:
             rounds = most if depth == plan.depth else plan.trees
-            say(f"training {rounds} trees of depth {depth} on {plan.tree_features:,} features for the growth series")
+            log(f"training {rounds} trees of depth {depth} on {plan.tree_features:,} features for the growth series")
             boosters[depth] = _train(plan.tree_features, rounds, depth)
         raw = _place(boosters[depth][:trees], features)
         name = f"{rows} × {features}, {trees} trees, depth {depth}"
@@ -165,8 +177,15 @@ def _train(features: int, trees: int, depth: int) -> Any:
     A = rng.standard_normal((TRAINING_ROWS, features), dtype=np.float32)
     signal = min(SIGNAL, features)
     y = (A[:, :signal] @ rng.normal(size=signal) > 0).astype(np.float32)
-    settings = {"objective": "binary:logistic", "max_depth": depth, "eta": 0.1, "colsample_bytree": 0.2, "max_bin": 32,
-                "nthread": 1, "seed": 0}  # fmt: skip
+    settings = {
+        "objective": "binary:logistic",
+        "max_depth": depth,
+        "eta": 0.1,
+        "colsample_bytree": 0.2,
+        "max_bin": 32,
+        "nthread": 1,
+        "seed": 0,
+    }
     return xgb.train(settings, xgb.QuantileDMatrix(A, label=y, max_bin=32, nthread=1), trees)
 
 

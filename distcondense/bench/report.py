@@ -45,10 +45,15 @@ def ratios(results: Sequence[Record], facts: Sequence[Record]) -> list[Record]:
                     pairs[key] = fraction if faster else 1 / fraction
             against = f"{other}'s Jacobian" if faster else "the copy control"
             found.append(
-                {"step": step, "against": against + (", used features only" if used_only else ""),
-                 "meaning": "times faster" if faster else "times as long", "median": pairs.get("median"),
-                 "min": pairs.get("min"), "asked": asked}
-            )  # fmt: skip
+                {
+                    "step": step,
+                    "against": against + (", used features only" if used_only else ""),
+                    "meaning": "times faster" if faster else "times as long",
+                    "median": pairs.get("median"),
+                    "min": pairs.get("min"),
+                    "asked": asked,
+                }
+            )
     return found
 
 
@@ -106,8 +111,10 @@ def markdown(record: Record) -> str:
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for r in record["ratios"]:
-        values = [f"{r[key]:,.3g}×" if r[key] and r[key] < 100 else f"{r[key]:,.0f}×" if r[key] else "—"
-                  for key in ("median", "min")]  # fmt: skip
+        values = [
+            f"{r[key]:,.3g}×" if r[key] and r[key] < 100 else f"{r[key]:,.0f}×" if r[key] else "—"
+            for key in ("median", "min")
+        ]
         lines.append(f"| {r['step']} | {r['against']} ({r['meaning']}) | {values[0]} | {values[1]} | {r['asked']} |")
     lines += [
         "",
@@ -181,9 +188,15 @@ def plot(record: Record, path: Path) -> None:
         for entry in (entry for entry in record["growth"] if entry["series"] == size):
             name = entry["adapter"]
             colour = "black" if name == "copy" else f"C{names.index(name) % 10}"
-            panel.plot(entry["sizes"], entry["median"], marker="o", color=colour, label=name,
-                       linestyle=next((style for part, style in STYLES.items() if part in name), "-"),
-                       markerfacecolor="white" if name in slow else None)  # fmt: skip
+            panel.plot(
+                entry["sizes"],
+                entry["median"],
+                marker="o",
+                color=colour,
+                label=name,
+                linestyle=next((style for part, style in STYLES.items() if part in name), "-"),
+                markerfacecolor="white" if name in slow else None,
+            )
         panel.set(xscale="log", yscale="log", xlabel=size, ylabel="seconds per step, median")
         ticks = sorted({value for entry in record["growth"] if entry["series"] == size for value in entry["sizes"]})
         panel.set_xticks(ticks, [f"{value:,}" for value in ticks])

@@ -31,12 +31,12 @@ DEFAULT_OUT = Path("benchmarks/results")
 VERSIONS = ("distcondense", "numpy", "numba", "xgboost", "treelite", "tl2cgen", "scikit-learn", "matplotlib")
 
 
-def run_bench(*, quick: bool, threads: int = 1, out: Path = DEFAULT_OUT, say: Say) -> dict[str, Any]:
+def run_bench(*, quick: bool, threads: int = 1, out: Path = DEFAULT_OUT, log: Say) -> dict[str, Any]:
     """Measure, write bench.json, bench.md and bench.png (quick: bench-quick.*) into `out`, and give back the JSON."""
-    return bench(QUICK if quick else FULL, threads=threads, out=out, say=say)
+    return bench(QUICK if quick else FULL, threads=threads, out=out, log=log)
 
 
-def bench(plan: Plan, *, threads: int, out: Path, say: Say) -> dict[str, Any]:
+def bench(plan: Plan, *, threads: int, out: Path, log: Say) -> dict[str, Any]:
     """`run_bench` for any plan."""
     check_threads(threads)
     writable(out)
@@ -44,23 +44,23 @@ def bench(plan: Plan, *, threads: int, out: Path, say: Say) -> dict[str, Any]:
     reasons = {adapter.name: adapter.why_not() for adapter in ADAPTERS}
     for name, reason in reasons.items():
         if reason is not None:
-            say(f"{name}: not available: {reason}")
-    todo = problems(plan, say)
+            log(f"{name}: not available: {reason}")
+    todo = problems(plan, log)
     results: list[dict[str, Any]] = []
     base = todo[0]
     facts = [problem.facts for problem in todo]
     peaks: dict[str, dict[str, Any]] = {}
     if plan.memory:
-        say("peak memory, one process a way")
+        log("peak memory, one process a way")
         peaks = memory.peaks(base, [a for a in ADAPTERS if reasons[a.name] is None and a.name in plan.memory], threads)
     while todo:
         problem = todo.pop(0)  # its rows are freed before the next one's are made
-        say(f"measuring {problem.name}")
+        log(f"measuring {problem.name}")
         found = _Measuring(problem, plan, threads, reasons).results()
         for result in found:
             if problem is base:
                 result["peak_memory"] = peaks.get(result["adapter"])
-                say(f"  {result['adapter']}: {report.cell(result)}")
+                log(f"  {result['adapter']}: {report.cell(result)}")
         results += found
     record: dict[str, Any] = {
         "mode": plan.name,
@@ -76,16 +76,22 @@ def bench(plan: Plan, *, threads: int, out: Path, say: Say) -> dict[str, Any]:
             "max_difference": "largest |ΔJ| from structured/Numba on the columns measured",
         },
         "adapters": [
-            {"name": a.name, "what": a.what, "says": a.says, "available": reasons[a.name] is None,
-             "why_not": reasons[a.name]} for a in ADAPTERS
+            {
+                "name": a.name,
+                "what": a.what,
+                "says": a.says,
+                "available": reasons[a.name] is None,
+                "why_not": reasons[a.name],
+            }
+            for a in ADAPTERS
         ],
         "problems": facts,
         "results": results,
         "ratios": report.ratios(results, facts),
         "growth": report.growth(results, facts, plan.vary),
-    }  # fmt: skip
+    }
     record["seconds"] = round(time.monotonic() - clock, 1)
-    return _write(record, out, "bench" if plan.name == "full" else f"bench-{plan.name}", say)
+    return _write(record, out, "bench" if plan.name == "full" else f"bench-{plan.name}", log)
 
 
 def writable(out: Path) -> None:
@@ -99,17 +105,17 @@ def writable(out: Path) -> None:
         raise UserError(f"folder {out}", "must be writable", found=kind, fix="choose another --out") from None
 
 
-def _write(record: dict[str, Any], out: Path, stem: str, say: Say) -> dict[str, Any]:
+def _write(record: dict[str, Any], out: Path, stem: str, log: Say) -> dict[str, Any]:
     picture: Path | None = out / f"{stem}.png"
     try:
         write_whole(out / f"{stem}.png", lambda draft: report.plot(record, draft))
     except UserError as error:  # the numbers are worth more than the picture
-        say(f"no plot: {error}")
+        log(f"no plot: {error}")
         picture = None
     record["plot"] = picture.name if picture else None
     write_json(out / f"{stem}.json", record)
     write_text(out / f"{stem}.md", report.markdown(record))
-    say(f"{record['seconds']:.0f} s; wrote {out / stem}.json, .md{' and .png' if picture else ''}")
+    log(f"{record['seconds']:.0f} s; wrote {out / stem}.json, .md{' and .png' if picture else ''}")
     return record
 
 
@@ -181,16 +187,30 @@ class _Measuring:
 
     def _result(self, adapter: Adapter, way: _Way | None) -> dict[str, Any]:
         result: dict[str, Any] = {
-            "problem": self.problem.name, "adapter": adapter.name, "what": adapter.what, "status": "measured",
-            "rounds": self.rounds, "repeats": 0, "features_measured": None, "features_total": self.problem.features,
-            "scaled": False, "note": "", "measured_seconds": None, "seconds": None, "max_difference": None,
+            "problem": self.problem.name,
+            "adapter": adapter.name,
+            "what": adapter.what,
+            "status": "measured",
+            "rounds": self.rounds,
+            "repeats": 0,
+            "features_measured": None,
+            "features_total": self.problem.features,
+            "scaled": False,
+            "note": "",
+            "measured_seconds": None,
+            "seconds": None,
+            "max_difference": None,
             "peak_memory": None,
-        }  # fmt: skip
+        }
         if way is None:
             return {**result, "status": str(self._skipped(adapter))}
         measured = {"median": float(np.median(way.times)), "min": min(way.times)}
-        result |= {"repeats": len(way.times), "measured_seconds": measured, "seconds": measured,
-                   "max_difference": way.max_difference}  # fmt: skip
+        result |= {
+            "repeats": len(way.times),
+            "measured_seconds": measured,
+            "seconds": measured,
+            "max_difference": way.max_difference,
+        }
         if adapter.slow:
             k, d = len(way.columns), self.problem.features
             result |= {"features_measured": k, "scaled": k < d}

@@ -41,7 +41,7 @@ def attack_audit(
 
     Exit 0 where no bound is above the claim, 2 where one is: then the claim is wrong.
     """
-    from distcondense.evaluate.audit import run_audit
+    from distcondense.evaluation.audit import run_audit
     from distcondense.report.papers import PAPERS
     from distcondense.report.terminal import Console
     from distcondense.runs.files import refuse_target, write_json
@@ -56,10 +56,16 @@ def attack_audit(
     console = Console(quiet=quiet or as_json)
     with console.progress() as progress:
         audit = run_audit(
-            method=chosen.name, epsilon=claim, delta=delta, runs=runs, canaries=canaries, threads=threads,
-            whole=whole, papers=PAPERS,
+            method=chosen.name,
+            epsilon=claim,
+            delta=delta,
+            runs=runs,
+            canaries=canaries,
+            threads=threads,
+            whole=whole,
+            papers=PAPERS,
             progress=lambda done, of: progress(doing="attacking", step=done, steps=of),
-        )  # fmt: skip
+        )
     if out is not None:
         write_json(out, audit.to_dict())
     typer.echo(json.dumps(audit.to_dict()) if as_json else "\n".join(audit.lines()))

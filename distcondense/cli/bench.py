@@ -23,4 +23,4 @@ def bench(
     from distcondense.bench import run_bench
     from distcondense.report.terminal import Console
 
-    run_bench(quick=quick, threads=threads, out=out, say=Console(quiet=quiet).say)
+    run_bench(quick=quick, threads=threads, out=out, log=Console(quiet=quiet).log)

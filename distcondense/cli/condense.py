@@ -53,16 +53,20 @@ TABLE, RAY, RUN = "The table", "Ray", "The run"
 def fixed(
     table: Annotated[
         str,
-        typer.Argument(help="The cohort, a path or URI: .csv, .csv.gz, .parquet, .feather, .arrow; or a folder of "
-                       "files of one kind, which are read in batches."),
+        typer.Argument(
+            help="The cohort, a path or URI: .csv, .csv.gz, .parquet, .feather, .arrow; or a folder of "
+            "files of one kind, which are read in batches."
+        ),
     ],
     positive: Annotated[
         str | None, typer.Option(help="The value of the target or event column that means yes.", rich_help_panel=TABLE)
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(help="Kind of outcome, where the schema does not say: binary, multiclass, continuous, survival.",
-                     rich_help_panel=TABLE),
+        typer.Option(
+            help="Kind of outcome, where the schema does not say: binary, multiclass, continuous, survival.",
+            rich_help_panel=TABLE,
+        ),
     ] = None,
     person_id: Annotated[
         str | None,
@@ -81,24 +85,31 @@ def fixed(
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="The run folder to write.", rich_help_panel=RUN)
-    ] = Path("run"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run folder to write.", rich_help_panel=RUN)] = Path(
+        "run"
+    ),
     odometer: Annotated[
         Path | None,
-        typer.Option(help="The account of these patients (privacy ledger), charged before anybody is read; one is "
-                     "kept by the table's path if not said.",
-                     rich_help_panel=RUN),
+        typer.Option(
+            help="The account of these patients (privacy ledger), charged before anybody is read; one is "
+            "kept by the table's path if not said.",
+            rich_help_panel=RUN,
+        ),
     ] = None,
     memory: Annotated[
         str | None,
-        typer.Option(help="Memory that the table may take, e.g. 2GB: it is then read in batches, as a large file and a "
-                     "folder are anyway.", rich_help_panel=RUN),
+        typer.Option(
+            help="Memory that the table may take, e.g. 2GB: it is then read in batches, as a large file and a "
+            "folder are anyway.",
+            rich_help_panel=RUN,
+        ),
     ] = None,
     scratch: Annotated[
         Path | None,
-        typer.Option(help="Folder for the coded rows of a table that is read in batches; the run's own if not said.",
-                     rich_help_panel=RUN),
+        typer.Option(
+            help="Folder for the coded rows of a table that is read in batches; the run's own if not said.",
+            rich_help_panel=RUN,
+        ),
     ] = None,
     ray: Ray = None,
     actors: Annotated[
@@ -108,8 +119,10 @@ def fixed(
     num_gpus: Annotated[float | None, typer.Option(help="GPUs of each actor (0).", rich_help_panel=RAY)] = None,
     hung_after: Annotated[
         float | None,
-        typer.Option(help="Seconds without an answer after which an actor counts as hung and is replaced (300).",
-                     rich_help_panel=RAY),
+        typer.Option(
+            help="Seconds without an answer after which an actor counts as hung and is replaced (300).",
+            rich_help_panel=RAY,
+        ),
     ] = None,
     threads: Threads = None,
     resume: Annotated[
@@ -119,7 +132,7 @@ def fixed(
     quiet: Quiet = False,
     as_json: Json = False,
     **more: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Condense a table on disk into a run folder."""
     from distcondense.api import condense as run
     from distcondense.cluster.shards import half_of_memory
@@ -135,8 +148,11 @@ def fixed(
 
     if quiet:  # they are in run.json
         warnings.simplefilter("ignore", DistcondenseWarning)
-    said = {name: one_or_all(value) if name in _REPEATED else value
-            for name, value in more.items() if value is not None and value != []}  # fmt: skip
+    said = {
+        name: one_or_all(value) if name in _REPEATED else value
+        for name, value in more.items()
+        if value is not None and value != []
+    }
     refuse_old_words(said)
     columns = {role: said.pop(role) for role in ROLES if role in said}
     chosen = method_named(said.pop("method", default_method()))
@@ -157,17 +173,34 @@ def fixed(
     read = LargeTable.of if large or is_large(table, 2**63) else Cohort.from_file
     console = Console(quiet=quiet or as_json)
     if account is not None and not resume and (before := spent_before(account)):
-        console.say(f"hint: this table was condensed before: {before} ({account.path})")
+        console.log(f"hint: this table was condensed before: {before} ({account.path})")
     with console.progress() as progress:
         progress(doing=f"reading {table_name(table)}", step=0, steps=0)
         cohort = read(
-            table, **columns, positive=positive, kind=kind, person_id=person_id, ignore=ignore or (), schema=known,
+            table,
+            **columns,
+            positive=positive,
+            kind=kind,
+            person_id=person_id,
+            ignore=ignore or (),
+            schema=known,
             **how,
-        )  # fmt: skip
+        )
         result = run(
-            cohort, method=chosen.name, threads=threads, out=out, resume=resume, force=force, progress=progress,
-            say=console.say, cluster=cluster, odometer=account, memory=allowed, scratch=scratch, **said,
-        )  # fmt: skip
+            cohort,
+            method=chosen.name,
+            threads=threads,
+            out=out,
+            resume=resume,
+            force=force,
+            progress=progress,
+            log=console.log,
+            cluster=cluster,
+            odometer=account,
+            memory=allowed,
+            scratch=scratch,
+            **said,
+        )
     privacy, record = result.privacy, result.internal
     if as_json:
         names = ("sets",) if "sets" in record else ("scores", "scores_note")
@@ -176,7 +209,7 @@ def fixed(
     console.verdict(record, privacy)
     console.run_table(table_name(table), record)
     console.statement(privacy, out / "release")
-    console.say(f"release: {out / 'release'} ({fate(privacy)})   internal: {out / 'internal'} (for you only)")
+    console.log(f"release: {out / 'release'} ({fate(privacy)})   internal: {out / 'internal'} (for you only)")
     if privacy.answer:
         no_answer(privacy.answer)
 

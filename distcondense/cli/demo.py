@@ -14,10 +14,7 @@ from distcondense.errors import UserError
 from distcondense.methods.base import method_named, methods, options_of, refuse
 
 # cohort → ε, of the guarantee named; the small first cohort needs a larger one of the theorem's
-COHORTS = {
-    "breast_cancer": {"end-to-end": 5.0, "as-published": 2.5},
-    "gbsg2": {"end-to-end": 2.5, "as-published": 2.5},
-}
+COHORTS = {"breast_cancer": {"end-to-end": 5.0, "as-published": 2.5}, "gbsg2": {"end-to-end": 2.5, "as-published": 2.5}}
 QUICK = {"ipc": 50, "steps": 200}  # where a method has such an option
 
 
@@ -46,7 +43,7 @@ def demo(
     shown: dict[str, dict[str, Any]] = {}
     for name, budgets in COHORTS.items():
         data = cohorts[name]
-        console.say(f"{name}: {data.description}")
+        console.log(f"{name}: {data.description}")
         cohort = Cohort.from_frame(data.frame, **data.how)
         results: dict[str, Any] = {}
         for one in (one for one in chosen if one.takes(cohort.outcome.kind)):
@@ -59,13 +56,20 @@ def demo(
             except UserError as error:  # a package that only this method needs is not here
                 if method is not None:
                     raise
-                console.say(f"left out: {error}")
+                console.log(f"left out: {error}")
                 continue
             with console.progress() as progress:
                 results[one.name] = run(
-                    cohort, method=one.name, threads=threads, out=out / name / one.name, force=force,
-                    progress=progress, say=console.say, cluster=cluster, **said,
-                )  # fmt: skip
+                    cohort,
+                    method=one.name,
+                    threads=threads,
+                    out=out / name / one.name,
+                    force=force,
+                    progress=progress,
+                    log=console.log,
+                    cluster=cluster,
+                    **said,
+                )
         console.methods_table(name, {one: result.internal for one, result in results.items()})
         for made, result in results.items():
             console.statement(result.privacy, out / name / made / "release")
@@ -75,4 +79,4 @@ def demo(
         }
     if as_json:
         typer.echo(json.dumps({"out": str(out), "runs": shown}))
-    console.say(f"run folders: {', '.join(str(out / name / one) for name, runs in shown.items() for one in runs)}")
+    console.log(f"run folders: {', '.join(str(out / name / one) for name, runs in shown.items() for one in runs)}")

@@ -39,7 +39,7 @@ def evaluate(
 
     Writes internal/report.json and internal/report.html, which are for the custodian only.
     """
-    from distcondense.evaluate.suite import ATTACKS, LIKENESS, UTILITY
+    from distcondense.evaluation.suite import ATTACKS, LIKENESS, UTILITY
 
     chosen = (*UTILITY, *LIKENESS, *(ATTACKS if attacks else ())) if parts is None else _list(parts)
     how = written(separator, encoding, decimal)
@@ -65,7 +65,7 @@ def attack_run(
     as_json: Json = False,
 ) -> None:
     """Attack a finished run as somebody would who has its release: who was in the table, and what they are like."""
-    from distcondense.evaluate.suite import ATTACKS
+    from distcondense.evaluation.suite import ATTACKS
 
     chosen = tuple(ATTACKS) if attacks is None else _list(attacks)
     how = written(separator, encoding, decimal)
@@ -77,12 +77,21 @@ def _list(said: str) -> tuple[str, ...]:
 
 
 def _measure(
-    run: Path, data: str, parts: Sequence[str], external: Sequence[str], shadows: int, seed: int, threads: int | None,
-    how: Mapping[str, str], *, quiet: bool, as_json: bool,
-) -> None:  # fmt: skip
+    run: Path,
+    data: str,
+    parts: Sequence[str],
+    external: Sequence[str],
+    shadows: int,
+    seed: int,
+    threads: int | None,
+    how: Mapping[str, str],
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
     from distcondense.api import evaluate_run, read_again
     from distcondense.data.tables import table_name
-    from distcondense.evaluate.suite import Asked
+    from distcondense.evaluation.suite import Asked
     from distcondense.report.terminal import Console
 
     Asked(tuple(parts))  # refused before a large table is read
@@ -95,12 +104,21 @@ def _measure(
         def progress(name: str, done: int, of: int) -> None:
             told(doing="measuring", step=done, steps=of, note=name)
 
-        found = evaluate_run(run, cohort, parts=parts, external=sites, shadows=shadows, seed=seed, threads=threads,
-                             say=console.say, progress=progress)  # fmt: skip
+        found = evaluate_run(
+            run,
+            cohort,
+            parts=parts,
+            external=sites,
+            shadows=shadows,
+            seed=seed,
+            threads=threads,
+            log=console.log,
+            progress=progress,
+        )
     if as_json:
         said: dict[str, Any] = {name: one.to_dict() for name, one in found.items()}
         typer.echo(json.dumps(next(iter(said.values())) if len(said) == 1 else said))
         return
     for one in found.values():
         console.findings(one)
-    console.say(f"written: {run / 'internal'} (report.json and report.html, for you only: computed on patients)")
+    console.log(f"written: {run / 'internal'} (report.json and report.html, for you only: computed on patients)")

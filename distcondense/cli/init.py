@@ -48,7 +48,7 @@ def init(
     write_text(out, begun.to_toml())
     console = Console()
     console.out.print(begun_table(table_name(table), summary(begun)))
-    console.say(f"written: {out}")
+    console.log(f"written: {out}")
     for line in ask.open if isinstance(ask, Nobody) else ():
         typer.echo(f"open: {line}")
     if not asked:
@@ -59,8 +59,11 @@ def init(
     if plan and begun.outcome:
         rows = len(frame) if not begun.person else int(frame[begun.person].nunique())
         with console.progress() as progress:
-            made = list(foresee(simulated(begun.schema, begun.outcome, about(rows)), ipc=ipc, threads=threads,
-                                progress=progress))  # fmt: skip
+            made = list(
+                foresee(
+                    simulated(begun.schema, begun.outcome, about(rows)), ipc=ipc, threads=threads, progress=progress
+                )
+            )
         console.out.print(bought_table(made, about(rows)))
         epsilon = suggested(made)
     if begun.outcome:

@@ -32,8 +32,9 @@ def privacy_verify(
     from distcondense.runs.release import verify_release
 
     if least not in GUARANTEES:
-        raise SettingsError("--least", f"must be one of {', '.join(GUARANTEES)}", found=repr(brief(least)),
-                            fix="leave it out")  # fmt: skip
+        raise SettingsError(
+            "--least", f"must be one of {', '.join(GUARANTEES)}", found=repr(brief(least)), fix="leave it out"
+        )
     found = verify_release(run, key=key)
     enough = suffices(found.guarantee, least)
     said = {**found.to_dict(), "least": least, "suffices": enough}

@@ -77,9 +77,12 @@ def schema_check(
         refuse_ours(set(frame.columns).difference(c.name for c in known.added))  # a release fits its own schema
         absent = [n for n in known.in_table if n not in frame]
         if absent:
-            raise CohortError(f"table {table_name(table)}", "must have every column of the schema",
-                              found=f"{len(absent)} missing: {', '.join(map(repr, absent[:8]))}",
-                              fix="add the columns or take them out of the schema")  # fmt: skip
+            raise CohortError(
+                f"table {table_name(table)}",
+                "must have every column of the schema",
+                found=f"{len(absent)} missing: {', '.join(map(repr, absent[:8]))}",
+                fix="add the columns or take them out of the schema",
+            )
         frame = with_computed(frame, known)
         for hint in hints(frame, known):
             typer.echo(f"hint: {hint}", err=True)

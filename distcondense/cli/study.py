@@ -20,8 +20,7 @@ STOPPED = {"SIGTERM": 143}  # exit codes as shells know them; Ctrl-C: 130
 def study(
     file: Annotated[Path, typer.Argument(help="The study: a TOML file (benchmarks/studies/ has examples).")],
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="The study folder; the file's name with -study if not said."),
+        Path | None, typer.Option("--out", "-o", help="The study folder; the file's name with -study if not said.")
     ] = None,
     ray: Annotated[
         str | None,
@@ -67,11 +66,16 @@ def study(
         if value is not None and value < 1:
             raise SettingsError(f"--{name}", "must be at least 1", found=str(value), fix="leave it out")
     if in_process and (ray is not None or at_once is not None):
-        raise SettingsError("--in-process", "runs one cell after another here", found="--ray or --at-once",
-                            fix="leave one of them out")  # fmt: skip
+        raise SettingsError(
+            "--in-process", "runs one cell after another here", found="--ray or --at-once", fix="leave one of them out"
+        )
     if report and (dry_run or only or seeds or ray is not None):
-        raise SettingsError("--report", "runs nothing and tells of all", found="--dry-run, --only, --seeds or --ray",
-                            fix="leave one of them out")  # fmt: skip
+        raise SettingsError(
+            "--report",
+            "runs nothing and tells of all",
+            found="--dry-run, --only, --seeds or --ray",
+            fix="leave one of them out",
+        )
     console = Console(quiet=quiet or as_json)
     design = Study.from_toml(file)
     chosen = () if report else design.only(_wanted(only or [], seeds)) if only or seeds else None
@@ -83,13 +87,20 @@ def study(
         told = forecast(design, board, at_once=1 if in_process else at_once, threads=threads or design.threads)
         more = {"forecast": told.to_dict()}
         for sentence in told.lines():
-            console.say(sentence)
+            console.log(sentence)
     else:
         try:
             board = run_tasks(
-                design, out, console, ray=ray, in_process=in_process or report, at_once=at_once,
-                threads=threads or design.threads, chosen=chosen, brought=brought,
-            )  # fmt: skip
+                design,
+                out,
+                console,
+                ray=ray,
+                in_process=in_process or report,
+                at_once=at_once,
+                threads=threads or design.threads,
+                chosen=chosen,
+                brought=brought,
+            )
         except KeyboardInterrupt as stop:
             how, words = str(stop) or "interrupted", plan(design, out, chosen, brought).words()
             again = shlex.join(["distcondense", *sys.argv[1:]])
@@ -102,16 +113,15 @@ def study(
             if line.state != "left":
                 typer.echo(f"{'waiting' if line.state == 'waiting' else 'done   '} {line.name}")
     for line in board.failed:
-        console.say(f"failed: {line.name}: {line.reason}")
-    console.say(f"{board.words()}" + ("" if dry_run else f"; for you only: {out / 'internal' / 'tables.md'}"))
+        console.log(f"failed: {line.name}: {line.reason}")
+    console.log(f"{board.words()}" + ("" if dry_run else f"; for you only: {out / 'internal' / 'tables.md'}"))
     if board.failed:
         raise typer.Exit(2)
 
 
 @study_app.command("status")
 def study_status(
-    out: Annotated[Path, typer.Argument(help="The study folder: the study's --out.")],
-    as_json: Json = False,
+    out: Annotated[Path, typer.Argument(help="The study folder: the study's --out.")], as_json: Json = False
 ) -> None:
     """How a study stands: cells done, running and failed, time left, its main numbers so far. Nothing is written."""
     from distcondense.report.terminal import Console
@@ -130,7 +140,11 @@ def _wanted(only: list[str], seeds: str | None) -> dict[str, list[str]]:
     for text in [*only, *([] if seeds is None else [f"seed={seeds}"])]:
         key, equals, values = text.partition("=")
         if not equals or not values:
-            raise SettingsError("--only", "must be of the form KEY=VALUE,VALUE", found=repr(text),
-                                fix="for example --only data=adult,obesity")  # fmt: skip
+            raise SettingsError(
+                "--only",
+                "must be of the form KEY=VALUE,VALUE",
+                found=repr(text),
+                fix="for example --only data=adult,obesity",
+            )
         found.setdefault(key, []).extend(value.strip() for value in values.split(","))
     return found

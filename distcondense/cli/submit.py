@@ -47,19 +47,23 @@ def submit(
 
     console = Console(quiet=quiet)
     job = start(
-        command or [], address=address or DEFAULT_ADDRESS, working_dir=working_dir, runtime_env=runtime_env,
-        cpus=entrypoint_num_cpus, say=console.say,
-    )  # fmt: skip
+        command or [],
+        address=address or DEFAULT_ADDRESS,
+        working_dir=working_dir,
+        runtime_env=runtime_env,
+        cpus=entrypoint_num_cpus,
+        log=console.log,
+    )
     if not follow:
         typer.echo(job.name)
-        console.say(job.how_to_go_on)
+        console.log(job.how_to_go_on)
         return
-    console.say(f"job {job.name} at {job.address}; its log follows, Ctrl-C leaves it running")
+    console.log(f"job {job.name} at {job.address}; its log follows, Ctrl-C leaves it running")
     try:
-        state = watch(job, show=lambda text: None if quiet else typer.echo(text, nl=False), say=console.say)
+        state = watch(job, show=lambda text: None if quiet else typer.echo(text, nl=False), log=console.log)
     except KeyboardInterrupt:
         typer.echo(f"job {job.name} goes on; {job.how_to_go_on}", err=True)
         raise typer.Exit(1) from None
-    console.say(f"job {job.name} {state}")
+    console.log(f"job {job.name} {state}")
     if state.exit_code:
         raise typer.Exit(state.exit_code)

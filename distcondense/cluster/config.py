@@ -70,7 +70,8 @@ def check_store(room: float, need: float, what: str, instead: str) -> None:
     """`need` bytes of `what` must fit a node's object store of `room`, or Ray would put them on disk or stall."""
     if need > STORE_SHARE * room:
         raise ClusterError(
-            "object store", f"must hold {need / 2**20:.0f} MiB of {what} on every node",
+            "object store",
+            f"must hold {need / 2**20:.0f} MiB of {what} on every node",
             found=f"{room / 2**20:.0f} MiB, of which {100 * STORE_SHARE:.0f}% may be used",
             fix=f"start the nodes with a larger --object-store-memory, or use {instead}",
-        )  # fmt: skip
+        )

@@ -114,10 +114,15 @@ class Dispatcher:
     """Leads a crew through steps."""
 
     def __init__(
-        self, crew: Crew, config: Cluster, way: Batches | Walk, *, clock: Callable[[], float] = time.monotonic,
-        say: Callable[[str], None] = lambda line: None,
-    ) -> None:  # fmt: skip
-        self.crew, self.config, self.way, self.say = crew, config, way, say
+        self,
+        crew: Crew,
+        config: Cluster,
+        way: Batches | Walk,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.crew, self.config, self.way, self.log = crew, config, way, log
         self.tally = Tally()
         self._clock = clock
         self._members = [_Member() for _ in range(crew.size)]
@@ -153,7 +158,7 @@ class Dispatcher:
             self._measure(handed, unit)
             self._receive(None)
         if late := self._coming():
-            self.say(f"{late} of {self.crew.size} workers are not up after {self.config.start_timeout:g} s")
+            self.log(f"{late} of {self.crew.size} workers are not up after {self.config.start_timeout:g} s")
         self.tally.bytes_moved += shared.nbytes
 
     def _coming(self) -> int:
@@ -208,8 +213,10 @@ class Dispatcher:
             busy[request.worker] += 1 if here else AHEAD  # still at something earlier: nothing until it is heard of
             held[request.worker] += request.units
             since[request.worker] = min(since[request.worker], request.began)
-        late = [max(0.0, now - began - units / max(speed, SLOWEST))
-                for began, units, speed in zip(since, held, speeds, strict=True)]  # fmt: skip
+        late = [
+            max(0.0, now - began - units / max(speed, SLOWEST))
+            for began, units, speed in zip(since, held, speeds, strict=True)
+        ]
         for worker, member in enumerate(self._members):
             while member.up and busy[worker] < AHEAD:
                 number = step.next_for(worker, speeds, held, late)
@@ -290,13 +297,14 @@ class Dispatcher:
         other = {name: theirs for name, theirs in who.versions.items() if self._versions.get(name) != theirs}
         if other:
             raise ClusterError(
-                f"worker on {who.host}", "must run the versions of this program, or results would differ in their bits",
+                f"worker on {who.host}",
+                "must run the versions of this program, or results would differ in their bits",
                 found=", ".join(f"{name} {theirs} (here {self._versions.get(name)})" for name, theirs in other.items()),
                 fix="install constraints.txt's versions on every node; DISTCONDENSE_BACKEND=numba needs no compiler",
-            )  # fmt: skip
+            )
         if who.blas != self._blas and who.host not in self._other_processors:
             self._other_processors.add(who.host)
-            self.say(
+            self.log(
                 f"worker on {who.host} has another processor (BLAS {who.blas}, here {self._blas}): a model made of "
                 "matrix products may differ in its last bits there; trees do not"
             )
@@ -321,7 +329,7 @@ class Dispatcher:
             )
         wait = self.config.backoff * 2 ** (member.losses - 1)
         member.back_at = self._clock() + wait
-        self.say(f"worker {worker} lost ({lost.cause}); its tiles go to others, it is started again in {wait:g} s")
+        self.log(f"worker {worker} lost ({lost.cause}); its tiles go to others, it is started again in {wait:g} s")
 
     def _give_up_if_nobody_comes(self) -> None:
         """No room for anybody is said after start_timeout; who has cores and is starting is waited for longer."""
@@ -336,18 +344,21 @@ class Dispatcher:
         outlook = self.crew.outlook()
         if not outlook.starting:
             raise ClusterError(
-                "cluster", f"must have room for one worker within {least:g} s", found=outlook.free,
+                "cluster",
+                f"must have room for one worker within {least:g} s",
+                found=outlook.free,
                 fix="free or add nodes, ask for less per actor (num_cpus, num_gpus), or raise start_timeout",
-            )  # fmt: skip
+            )
         if waited > PATIENCE * least:
             raise ClusterError(
-                "cluster", f"must bring up a worker within {PATIENCE * least:g} s",
+                "cluster",
+                f"must bring up a worker within {PATIENCE * least:g} s",
                 found=f"{outlook.starting} that have their cores and do not answer",
                 fix="look at the workers' logs and their nodes' load (ray logs actor), or raise start_timeout",
-            )  # fmt: skip
+            )
         if not self._patience_said:
             self._patience_said = True
-            self.say(f"no worker is up after {least:g} s; {outlook.starting} have their cores and are starting")
+            self.log(f"no worker is up after {least:g} s; {outlook.starting} have their cores and are starting")
 
 
 def _fix(cause: str) -> str:

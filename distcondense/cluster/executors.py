@@ -112,8 +112,8 @@ class LocalExecutor:
 class RayExecutor:
     """On Ray: actors hold the model, tiles of the Jacobian go to them by their measured speed."""
 
-    def __init__(self, config: Cluster, *, threads: int = 1, say: Say = lambda line: None) -> None:
-        self.config, self.threads, self.say = config, threads, say
+    def __init__(self, config: Cluster, *, threads: int = 1, log: Say = lambda line: None) -> None:
+        self.config, self.threads, self.log = config, threads, log
         self._stack = ExitStack()
         self._local: LocalExecutor | None = None
         self._facts: dict[str, Any] = {}
@@ -122,7 +122,7 @@ class RayExecutor:
         from distcondense.cluster.ray.session import connected
 
         self._session = self._stack.enter_context(connected(self.config, cpus=self._cpus()))
-        self.say(str(self._session))
+        self.log(str(self._session))
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -135,7 +135,7 @@ class RayExecutor:
     def open(self, model: Model, path: JacobianPath, X: Matrix, widths: Matrix) -> None:
         structured = path_of(model, path) == "structured"
         if structured and getattr(model, "ensemble", None) is None:
-            self.say("planner: a linear score has its Jacobian in closed form; the loop stays in process")
+            self.log("planner: a linear score has its Jacobian in closed form; the loop stays in process")
             self._stay(model, path, X, widths)
             return
         from distcondense.cluster.dispatch import Dispatcher
@@ -145,10 +145,10 @@ class RayExecutor:
         _check_store(session.object_store, shared, len(way.columns))
         crew = RayCrew(session, self.config, model, path)
         self._stack.callback(crew.close)
-        self._dispatcher = Dispatcher(crew, self.config, way, say=self.say)
+        self._dispatcher = Dispatcher(crew, self.config, way, log=self.log)
         self._dispatcher.calibrate(shared)
         speeds = ", ".join(f"{speed:.3g}" for speed in self._dispatcher.speeds)
-        self.say(f"{crew.size} actors, {speeds} units/s; a step is {grid_of(way, len(X)).units} units, path {path}")
+        self.log(f"{crew.size} actors, {speeds} units/s; a step is {grid_of(way, len(X)).units} units, path {path}")
         self._facts = {"nodes": session.nodes, "actors": crew.size, "cluster_started_here": session.started_here}
         if path == "auto" and structured and not self.config.num_gpus:
             self._choose(model, path, shared)
@@ -171,7 +171,7 @@ class RayExecutor:
         local = _seconds(lambda: here.jacobian(shared.X, shared.widths))
         stays = local <= remote
         self._facts["planner"] = {"in_process_seconds": local, "through_ray_seconds": remote, "in_process": stays}
-        self.say(
+        self.log(
             f"planner: the structured Jacobian takes {1e3 * local:.1f} ms in process and {1e3 * remote:.1f} ms through "
             f"Ray; {'the loop stays in process' if stays else 'Ray it is'}"
         )
@@ -206,14 +206,18 @@ class RayExecutor:
             return {**self._local.facts(), **self._facts}
         tally = self._dispatcher.tally
         return {
-            "executor": "ray", **self._facts, **self._moved(), "tiles": tally.tiles,
-            "tiles_computed_twice": tally.computed_twice, "workers_lost": list(tally.causes),
+            "executor": "ray",
+            **self._facts,
+            **self._moved(),
+            "tiles": tally.tiles,
+            "tiles_computed_twice": tally.computed_twice,
+            "workers_lost": list(tally.causes),
             "units_per_second": self._dispatcher.speeds,
-        }  # fmt: skip
+        }
 
 
-def executor_of(cluster: Cluster | None, *, threads: int, say: Say = lambda line: None) -> Executor:
-    return LocalExecutor(threads) if cluster is None else RayExecutor(cluster, threads=threads, say=say)
+def executor_of(cluster: Cluster | None, *, threads: int, log: Say = lambda line: None) -> Executor:
+    return LocalExecutor(threads) if cluster is None else RayExecutor(cluster, threads=threads, log=log)
 
 
 def _seconds(call: Callable[[], Any]) -> float:

@@ -65,10 +65,16 @@ class RowCrew:
     """Shards with their owners; a `privacy.shards.Shards`."""
 
     def __init__(
-        self, hands: Hands, job: Job, config: Cluster, *, say: Callable[[str], None] = lambda line: None,
-        clock: Callable[[], float] = time.monotonic, meter: Callable[[dict[str, float]], None] = lambda facts: None,
-    ) -> None:  # fmt: skip
-        self.hands, self.job, self.config, self.say, self.meter = hands, job, config, say, meter
+        self,
+        hands: Hands,
+        job: Job,
+        config: Cluster,
+        *,
+        log: Callable[[str], None] = lambda line: None,
+        clock: Callable[[], float] = time.monotonic,
+        meter: Callable[[dict[str, float]], None] = lambda facts: None,
+    ) -> None:
+        self.hands, self.job, self.config, self.log, self.meter = hands, job, config, log, meter
         self.samples: list[Any] = []
         self.rows = self.moved = 0
         self.losses = list[str]()
@@ -91,7 +97,7 @@ class RowCrew:
         self._laid: set[int] = set()  # owners whose shards stand
         self._seen: set[int] = set()  # pieces whose sample was taken
         self._versions = versions()
-        self._reading = Reading(job.table.rows, job.table.bytes, len(pieces), say, clock)
+        self._reading = Reading(job.table.rows, job.table.bytes, len(pieces), log, clock)
         for worker in range(hands.size):
             self._launch(worker)
 
@@ -112,7 +118,7 @@ class RowCrew:
         self.start_seconds, began = self._clock() - began, self._clock()
         self._restore()
         self._open_seconds = self._clock() - began
-        self.say(f"{self._reading.words()}; {self.job.buckets} buckets on {self.hands.size} workers")
+        self.log(f"{self._reading.words()}; {self.job.buckets} buckets on {self.hands.size} workers")
         self.job.table.read_rows = self.rows
         self.job.table.take_sample(self.samples)
         self.samples = []
@@ -158,7 +164,7 @@ class RowCrew:
             self._all_due(move.taker)
             self._ask(move.giver, "forget", move.buckets)
             self.moved += len(move.buckets)
-            self.say(f"worker {move.giver} is slow: {len(move.buckets)} of its buckets go to worker {move.taker}")
+            self.log(f"worker {move.giver} is slow: {len(move.buckets)} of its buckets go to worker {move.taker}")
         self.meter({"moved": float(self.moved)})
 
     # ---- getting every owner its rows
@@ -192,8 +198,11 @@ class RowCrew:
         taking = {(call.worker, piece) for call in self._calls.values() for piece in call.taken}
         taking |= {(owner, piece) for owner, waiting in enumerate(self._waiting) for piece in waiting}
         room = IN_FLIGHT * self.hands.size**2 - len(taking) - len(reading)
-        waiting = ((piece, [owner for owner in sorted(due) if (owner, piece) not in taking])
-                   for piece, due in enumerate(self._due) if due and piece not in reading)  # fmt: skip
+        waiting = (
+            (piece, [owner for owner in sorted(due) if (owner, piece) not in taking])
+            for piece, due in enumerate(self._due)
+            if due and piece not in reading
+        )
         open_ = ((piece, owners) for piece, owners in waiting if owners)
         for worker in idle:
             piece, owners = next(open_, (-1, [])) if room > 0 else (-1, [])
@@ -227,10 +236,14 @@ class RowCrew:
                 self.rows += value.rows
                 self.samples += value.sample
                 self._reading.add(rows=value.rows, bytes_=value.bytes, pieces=1)
-                self.meter({
-                    "rows_per_second": self._reading.rate, "rows_read": float(self.rows),
-                    "bytes_read": float(self._reading.done["bytes"]), "seconds_left": self._reading.left,
-                })  # fmt: skip
+                self.meter(
+                    {
+                        "rows_per_second": self._reading.rate,
+                        "rows_read": float(self.rows),
+                        "bytes_read": float(self._reading.done["bytes"]),
+                        "seconds_left": self._reading.left,
+                    }
+                )
             for owner, life in call.owners.items():  # who was replaced meanwhile may lack more than was read for it
                 if owner == call.worker:
                     self._has_taken(owner, call.piece)
@@ -274,9 +287,11 @@ class RowCrew:
             elif call.what == "identity":
                 if settled.value.versions != self._versions:
                     raise ClusterError(
-                        f"worker on {settled.value.host}", "must run the driver's versions", found="others",
+                        f"worker on {settled.value.host}",
+                        "must run the driver's versions",
+                        found="others",
                         fix="rebuild the cluster's image from constraints.txt",
-                    )  # fmt: skip
+                    )
                 self._up[call.worker] = True
             else:
                 self._in_a_row[call.worker], self._heard[call.worker] = 0, self._clock()
@@ -306,12 +321,14 @@ class RowCrew:
         self.meter({"restarts": float(len(self.losses))})
         if not lost.again or self._in_a_row[worker] > self.config.max_restarts:
             raise ClusterError(
-                f"worker {worker}", "must stay alive", found=f"lost: {lost.cause}",
+                f"worker {worker}",
+                "must stay alive",
+                found=f"lost: {lost.cause}",
                 fix="look at its log and its node; the run's folder can be resumed (--resume)",
-            )  # fmt: skip
+            )
         wait = self.config.backoff * 2 ** (self._in_a_row[worker] - 1)
         self._back_at[worker] = self._clock() + wait
-        self.say(f"worker {worker} lost ({lost.cause}); its buckets are read again, its steps made again")
+        self.log(f"worker {worker} lost ({lost.cause}); its buckets are read again, its steps made again")
 
     def _give_up_if_nobody_comes(self) -> None:
         """Every owner is needed, so that one without room for it would be waited for without end."""
@@ -319,7 +336,8 @@ class RowCrew:
         late = [call.worker for call in self._calls.values() if call.what == "identity" and now - call.began > patience]
         if late:
             raise ClusterError(
-                "cluster", f"must bring up every worker within {patience:g} s",
+                "cluster",
+                f"must bring up every worker within {patience:g} s",
                 found=f"{len(late)} of {self.hands.size} that did not come",
                 fix="free or add nodes, or ask for fewer or smaller actors (--actors, --num-cpus), then --resume",
-            )  # fmt: skip
+            )

@@ -22,7 +22,7 @@ from distcondense.cluster.worker import Identity, versions
 from distcondense.data.buckets import Buckets, Layout
 from distcondense.data.cells import Cells
 from distcondense.data.large import LargeTable
-from distcondense.data.persons import Coins
+from distcondense.data.persons import HoldoutSplit
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.questions import Question, Step
 from distcondense.privacy.rows import Counted, TableRows, score_kind
@@ -36,7 +36,7 @@ class Job:
     table: LargeTable
     cells: tuple[Cells, ...]
     objective: Objective
-    coins: Coins
+    coins: HoldoutSplit
     most: int
     buckets: int
     name: str  # of the run's scratch folders

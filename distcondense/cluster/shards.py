@@ -27,7 +27,7 @@ from distcondense.data.cells import Cells
 from distcondense.data.coding import Coded
 from distcondense.data.files import Piece
 from distcondense.data.large import LargeTable
-from distcondense.data.persons import Coins
+from distcondense.data.persons import HoldoutSplit
 from distcondense.data.straight import Straight, scores_of
 from distcondense.errors import CohortError, RunFolderError, SettingsError
 from distcondense.privacy.contributions import Objective
@@ -51,7 +51,7 @@ class Reading:
     rows: int
     bytes: int
     pieces: int
-    say: Say = lambda line: None
+    log: Say = lambda line: None
     clock: Callable[[], float] = time.monotonic
     done: dict[str, int] = field(default_factory=lambda: {"rows": 0, "bytes": 0, "pieces": 0})
 
@@ -66,7 +66,7 @@ class Reading:
             now = self.clock()
             if now - self._said >= SAY_SECONDS:
                 self._said = now
-                self.say(self.words())
+                self.log(self.words())
 
     @property
     def rate(self) -> float:
@@ -106,9 +106,11 @@ def scratch_folder(folder: str | Path | None, name: str = "here") -> Path:
         return Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{name}-{host}-{os.getpid()}-", dir=parent))  # mode 0700
     except OSError as error:
         raise RunFolderError(
-            f"scratch folder {parent}", "must be possible to make", found=error.strerror or "an error",
+            f"scratch folder {parent}",
+            "must be possible to make",
+            found=error.strerror or "an error",
             fix="say --scratch FOLDER on a disk that can be written to",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _lives(pid: str) -> bool:
@@ -125,9 +127,11 @@ def check_room(place: Path, rows: int, layout: Layout) -> None:
     need, free = rows * (layout.record.itemsize + 8), shutil.disk_usage(place).free
     if need > free:
         raise RunFolderError(
-            f"scratch folder {place.parent}", f"must have room for {need / 1e9:.1f} GB of coded rows",
-            found=f"{free / 1e9:.1f} GB", fix="free space there, or say --scratch FOLDER on another disk",
-        )  # fmt: skip
+            f"scratch folder {place.parent}",
+            f"must have room for {need / 1e9:.1f} GB of coded rows",
+            found=f"{free / 1e9:.1f} GB",
+            fix="free space there, or say --scratch FOLDER on another disk",
+        )
 
 
 def bucket_count(rows: int, memory: int | None, threads: int) -> int:
@@ -147,14 +151,22 @@ def buckets_on(config: Cluster, rows: int, memory: int | None) -> int:
 
 
 def opened(
-    table: LargeTable, cells: tuple[Cells, ...], objective: Objective, coins: Coins, most: int, place: Path, *,
-    threads: int = 1, memory: int | None = None, say: Say = lambda line: None,
-) -> ShardedRows:  # fmt: skip
+    table: LargeTable,
+    cells: tuple[Cells, ...],
+    objective: Objective,
+    coins: HoldoutSplit,
+    most: int,
+    place: Path,
+    *,
+    threads: int = 1,
+    memory: int | None = None,
+    log: Say = lambda line: None,
+) -> ShardedRows:
     """Read a table once; its rows as the gate takes them, and its sample."""
     if table.rows > ROWS_ALL_MAX:
         raise SettingsError("table", f"must have at most {ROWS_ALL_MAX} rows", found=f"{table.rows}")
     coder, parts, lock = table.coder(cells), list[Any](), Lock()
-    reading = Reading(table.rows, table.bytes, len(table.pieces), say)
+    reading = Reading(table.rows, table.bytes, len(table.pieces), log)
     stores: list[Buckets | Straight] = []
 
     def store(coded: Coded) -> Buckets | Straight:
@@ -182,7 +194,7 @@ def opened(
             raise CohortError("table", "must have at least one row", found="files without rows", fix="check the export")
         table.read_rows = stores[0].all_rows
         table.take_sample(parts)
-        say(f"{reading.words()}; laying {table.read_rows:,} rows out")
+        log(f"{reading.words()}; laying {table.read_rows:,} rows out")
         kept: list[Kept] = stores[0].laid_out(coins, most, lambda call, items: each(call, items, threads))
     allowed = SCORES_HELD if memory is None else memory - LEAST_MEMORY // 2
     scores = scores_of([one.rows for one in kept], objective.scores, score_kind(objective), place, allowed)
@@ -192,7 +204,7 @@ def opened(
 
 
 def _store(
-    layout: Layout, coins: Coins, rows: int, place: Path, memory: int | None, threads: int
+    layout: Layout, coins: HoldoutSplit, rows: int, place: Path, memory: int | None, threads: int
 ) -> Buckets | Straight:
     """Rows are brought together where there are persons, or values without a list, whose numbers a bucket gives."""
     count = bucket_count(rows, memory, threads)
@@ -203,18 +215,33 @@ def _store(
 
 @contextmanager
 def opened_on(
-    config: Cluster, table: LargeTable, cells: tuple[Cells, ...], objective: Objective, coins: Coins, most: int, *,
-    scratch_: Path | None = None, memory: int | None = None, say: Say = lambda line: None,
-) -> Iterator[ShardedRows]:  # fmt: skip
+    config: Cluster,
+    table: LargeTable,
+    cells: tuple[Cells, ...],
+    objective: Objective,
+    coins: HoldoutSplit,
+    most: int,
+    *,
+    scratch_: Path | None = None,
+    memory: int | None = None,
+    log: Say = lambda line: None,
+) -> Iterator[ShardedRows]:
     """The same on a cluster, whose workers read the files themselves; each must see them under the same name."""
     from distcondense.cluster.ray.rows import crew_on
     from distcondense.cluster.row_worker import Job
 
     job = Job(
-        table, cells, objective, coins, most, buckets_on(config, table.rows, memory), token_hex(8),
-        None if scratch_ is None else str(scratch_), config.threads,
-    )  # fmt: skip
-    with crew_on(config, job, say) as crew:
+        table,
+        cells,
+        objective,
+        coins,
+        most,
+        buckets_on(config, table.rows, memory),
+        token_hex(8),
+        None if scratch_ is None else str(scratch_),
+        config.threads,
+    )
+    with crew_on(config, job, log) as crew:
         yield ShardedRows(crew, [one.size for one in cells], objective, most)
 
 

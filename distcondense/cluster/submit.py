@@ -98,25 +98,29 @@ def submit(
     working_dir: str | None = None,
     runtime_env: Path | None = None,
     cpus: float = 0,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Job:
     """Start `command` as a job on the cluster of the dashboard at `address`. Nothing is sent before all is checked."""
     if not command:
-        raise SettingsError("COMMAND", "must be given", found="nothing after --",
-                            fix="distcondense submit -- python -m distcondense demo --out /data/demo")  # fmt: skip
+        raise SettingsError(
+            "COMMAND",
+            "must be given",
+            found="nothing after --",
+            fix="distcondense submit -- python -m distcondense demo --out /data/demo",
+        )
     address = check_address(address)
     for doubt in doubts(command):
         warnings.warn(doubt, DistcondenseWarning, stacklevel=2)
     environment = read_runtime_env(runtime_env) if runtime_env is not None else {}
     with tempfile.TemporaryDirectory(prefix="distcondense-job-") as scratch:
-        environment = package(environment, working_dir, Path(scratch) / "job.zip", say)
+        environment = package(environment, working_dir, Path(scratch) / "job.zip", log)
         client = _connect(address, find_token(os.environ))
         name = client.submit(shlex.join(command), environment, cpus)
     return Job(client, name, address)
 
 
 def follow(
-    job: Job, *, show: Callable[[str], None], say: Callable[[str], None], wait: Callable[[float], None] = time.sleep
+    job: Job, *, show: Callable[[str], None], log: Callable[[str], None], wait: Callable[[float], None] = time.sleep
 ) -> JobState:
     """Show the job's log until it ends; a connection that breaks is made again, and nothing is shown twice."""
     shown = fruitless = 0
@@ -132,28 +136,30 @@ def follow(
                 show(fresh)
 
         try:
-            _await_start(job, say, wait)
+            _await_start(job, log, wait)
             job.client.show_logs(job.name, news)
             state = JobState(*job.client.state(job.name))
             if state.final:
                 return state
         except ConnectionError as error:
-            say(f"connection lost ({error}); the job goes on, trying again")
+            log(f"connection lost ({error}); the job goes on, trying again")
         fruitless = 0 if shown > before else fruitless + 1
         if fruitless > RECONNECTS:
             raise ClusterError(
-                f"job {job.name}", "must be reachable to be followed",
-                found=f"no answer from {job.address} in {fruitless} attempts", fix=f"{job.how_to_go_on}",
-            )  # fmt: skip
+                f"job {job.name}",
+                "must be reachable to be followed",
+                found=f"no answer from {job.address} in {fruitless} attempts",
+                fix=f"{job.how_to_go_on}",
+            )
         wait(min(30.0, 2.0**fruitless))
 
 
-def _await_start(job: Job, say: Callable[[str], None], wait: Callable[[float], None]) -> None:
+def _await_start(job: Job, log: Callable[[str], None], wait: Callable[[float], None]) -> None:
     """Until a job runs its log is empty: say why it does not run, once."""
     seconds = 0
     while (state := JobState(*job.client.state(job.name))).status == "PENDING":
         if seconds == PENDING_SAID:
-            say(f"job {job.name}: {state.message}")
+            log(f"job {job.name}: {state.message}")
         wait(1.0)
         seconds += 1
 
@@ -167,14 +173,18 @@ def check_address(address: str) -> str:
         fine = False
     if not fine:
         raise ClusterError(
-            "address", "must be the URL of a head node's dashboard", found=repr(address),
+            "address",
+            "must be the URL of a head node's dashboard",
+            found=repr(address),
             fix="give http://HEAD:8265 by --address, RAY_API_SERVER_ADDRESS or RAY_ADDRESS; ray:// and 6379 are not it",
-        )  # fmt: skip
+        )
     if url.username or url.password:
         raise ClusterError(
-            "address", "must not hold a password: it would be in the log", found="a user name or password before the @",
+            "address",
+            "must not hold a password: it would be in the log",
+            found="a user name or password before the @",
             fix="give the token by RAY_AUTH_TOKEN_PATH",
-        )  # fmt: skip
+        )
     return address.strip().rstrip("/")
 
 
@@ -197,9 +207,11 @@ def find_token(variables: Mapping[str, str]) -> str | None:
             return None
         found = type(error).__name__
     raise ClusterError(
-        "RAY_AUTH_TOKEN_PATH", "must name a file with the cluster's token", found=found,
+        "RAY_AUTH_TOKEN_PATH",
+        "must name a file with the cluster's token",
+        found=found,
         fix="copy the head node's token into it (there: ray get-auth-token)",
-    )  # fmt: skip
+    )
 
 
 def read_runtime_env(path: Path) -> dict[str, Any]:
@@ -211,17 +223,24 @@ def read_runtime_env(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
-        raise SettingsError(f"runtime env {path.name}", "must be a readable YAML file",
-                            found=f"{type(error).__name__}{where}", fix="see cluster/runtime_env.yaml"
-                            ) from None  # fmt: skip
+        raise SettingsError(
+            f"runtime env {path.name}",
+            "must be a readable YAML file",
+            found=f"{type(error).__name__}{where}",
+            fix="see cluster/runtime_env.yaml",
+        ) from None
     if not isinstance(found, dict):
-        raise SettingsError(f"runtime env {path.name}", "must be a mapping", found=type(found).__name__,
-                            fix="see cluster/runtime_env.yaml")  # fmt: skip
+        raise SettingsError(
+            f"runtime env {path.name}",
+            "must be a mapping",
+            found=type(found).__name__,
+            fix="see cluster/runtime_env.yaml",
+        )
     return found
 
 
 def package(
-    environment: dict[str, Any], working_dir: str | None, target: Path, say: Callable[[str], None]
+    environment: dict[str, Any], working_dir: str | None, target: Path, log: Callable[[str], None]
 ) -> dict[str, Any]:
     """The runtime environment to send, its working directory replaced by a zip of what was looked at."""
     environment = dict(environment)
@@ -246,7 +265,7 @@ def package(
         files = package_files() | files
     pack(files.items(), target)
     environment["working_dir"] = str(target)
-    say(f"packed {len(files)} files ({target.stat().st_size / 2**20:.1f} MB) of {folder or 'this package'}")
+    log(f"packed {len(files)} files ({target.stat().st_size / 2**20:.1f} MB) of {folder or 'this package'}")
     return environment
 
 
@@ -347,13 +366,18 @@ def _files_of(
 
     what = what or f"working dir {folder}"
     if not folder.is_dir():
-        raise SettingsError(what, "must be a folder", found="a file" if folder.exists() else "no such folder",
-                            fix="give a folder, or the URI of an archive that the cluster can read")  # fmt: skip
+        raise SettingsError(
+            what,
+            "must be a folder",
+            found="a file" if folder.exists() else "no such folder",
+            fix="give a folder, or the URI of an archive that the cluster can read",
+        )
     try:
         paths = [Path(path) for path in files_to_send(str(folder), excludes, defaults=defaults)]
     except OSError as error:
-        raise SettingsError(what, "must be readable", found=type(error).__name__,
-                            fix="list what is not needed in .rayignore") from None  # fmt: skip
+        raise SettingsError(
+            what, "must be readable", found=type(error).__name__, fix="list what is not needed in .rayignore"
+        ) from None
     root = folder.absolute()
     files = {path.relative_to(root).as_posix(): path for path in paths}
     refuse_data(what, [entry_of(path, name) for name, path in files.items()])

@@ -85,9 +85,11 @@ def entries_of_archive(path: Path) -> list[Entry]:
             files = [info for info in archive.infolist() if not info.is_dir()]
     except (zipfile.BadZipFile, OSError) as error:
         raise SettingsError(
-            f"archive {path.name}", "must be a .zip or .whl, which can be looked into", found=type(error).__name__,
+            f"archive {path.name}",
+            "must be a .zip or .whl, which can be looked into",
+            found=type(error).__name__,
             fix="give a folder with --working-dir",
-        ) from None  # fmt: skip
+        ) from None
 
     def head(name: str) -> bytes:
         with zipfile.ZipFile(path) as archive, archive.open(name) as file:
@@ -104,9 +106,11 @@ def refuse_data(what: str, entries: Iterable[Entry]) -> None:
     size = sum(entry.size for entry in entries)
     if len(entries) > MOST_FILES or size > LARGEST:
         raise SettingsError(
-            what, f"must be under {LARGEST // 2**20} MB and {MOST_FILES:,} files",
-            found=f"{size / 2**20:.0f} MB in {len(entries):,} files", fix="list what is not needed in .rayignore",
-        )  # fmt: skip
+            what,
+            f"must be under {LARGEST // 2**20} MB and {MOST_FILES:,} files",
+            found=f"{size / 2**20:.0f} MB in {len(entries):,} files",
+            fix="list what is not needed in .rayignore",
+        )
     _refuse(what, [(e.name, why) for e in entries if (why := _why_by_content(e))])
 
 
@@ -203,8 +207,9 @@ def _refuse(what: str, found: Sequence[tuple[str, str]]) -> None:
         names = ", ".join(f"{name} ({why})" for name, why in sorted(found)[:SHOWN])
         more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         raise SettingsError(
-            what, "must hold nothing that may be a table of patients: it is copied to every node",
+            what,
+            "must hold nothing that may be a table of patients: it is copied to every node",
             found=names + more,
             fix="keep data where the cluster can read it and give COMMAND its absolute path or URI; "
             "list files that must not go in .rayignore",
-        )  # fmt: skip
+        )

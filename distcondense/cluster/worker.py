@@ -99,10 +99,11 @@ class Worker:
         """Compiled trees and Treelite's interpreter differ in last bits: the workers of a run must not mix them."""
         if isinstance(self.way, Batches) and self.way.path == "compiled" and self.way._scores.engine is None:  # type: ignore[attr-defined]
             raise ClusterError(
-                f"worker on {socket.gethostname()}", "must compile the trees, or its tiles would differ in their bits",
+                f"worker on {socket.gethostname()}",
+                "must compile the trees, or its tiles would differ in their bits",
                 found="no tl2cgen or no C compiler that works",
                 fix="install both on every node, or use another path",
-            )  # fmt: skip
+            )
 
     def tile(self, shared: Shared, tile: Tile) -> Part:
         """The quotients of a tile."""

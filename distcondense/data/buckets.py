@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from distcondense.arrays import Flags, Index, Marks
 from distcondense.data.cells import Cells
 from distcondense.data.coding import Coded
-from distcondense.data.persons import Coins, Ranks, numbered, ordered
+from distcondense.data.persons import HoldoutSplit, Ranks, numbered, ordered
 from distcondense.errors import RunFolderError
 from distcondense.kernels import records as kernels
 from distcondense.privacy.rows import Kept
@@ -189,7 +189,7 @@ class Buckets:
                 while len(chunk := np.fromfile(file, self.layout.record, CHUNK_ROWS)):
                     yield chunk
 
-    def shard(self, number: int, coins: Coins, most: int, scores: int, kind: np.dtype[Any] = SCORES) -> Shard:
+    def shard(self, number: int, coins: HoldoutSplit, most: int, scores: int, kind: np.dtype[Any] = SCORES) -> Shard:
         """The bucket's rows that count, laid out in a file of their own, with scores of that kind; its records go."""
         parts = self._of_people(number, coins, most) if self.layout.by_person else self._of_rows(number, coins)
         kept = Shard.write(self._shard(number), self.layout, parts, scores, kind, self.words)
@@ -197,7 +197,7 @@ class Buckets:
             os.unlink(self._path(number))
         return kept
 
-    def laid_out(self, coins: Coins, most: int, each: Each) -> list[Kept]:
+    def laid_out(self, coins: HoldoutSplit, most: int, each: Each) -> list[Kept]:
         """All buckets; scores are somebody else's."""
         return each(lambda number: self.shard(number, coins, most, 0).kept, range(self.count))
 
@@ -216,7 +216,7 @@ class Buckets:
     def _shard(self, number: int) -> Path:
         return self.folder / f"shard-{number:04d}"
 
-    def _of_rows(self, number: int, coins: Coins) -> list[Part]:
+    def _of_rows(self, number: int, coins: HoldoutSplit) -> list[Part]:
         """Rows that are persons of their own: the k-th of equal ones has the coin of its content and k."""
         rank, parts = Ranks(int(self.rows[number]) if coins.share > 0 else 0), []
         for chunk in self._chunks(number):
@@ -226,7 +226,7 @@ class Buckets:
             parts.append(Part(chunk, np.flatnonzero(~lost)))
         return parts
 
-    def _of_people(self, number: int, coins: Coins, most: int) -> list[Part]:
+    def _of_people(self, number: int, coins: HoldoutSplit, most: int) -> list[Part]:
         """At most so many rows of each person who is not left out; people with one row first."""
         kept = np.zeros(0, self.layout.record)
         for chunk in self._chunks(number):
@@ -289,9 +289,14 @@ class Shard:
 
     @classmethod
     def write(
-        cls, path: Path, layout: Layout, parts: Sequence[Part], scores: int, kind: np.dtype[Any],
+        cls,
+        path: Path,
+        layout: Layout,
+        parts: Sequence[Part],
+        scores: int,
+        kind: np.dtype[Any],
         words: Mapping[int, Mapping[int, str]],
-    ) -> Shard:  # fmt: skip
+    ) -> Shard:
         rows = sum(len(part.which) for part in parts)
         labels: dict[int, Sequence[str]] = {}
         texts: dict[str, NDArray[Any]] = {}
@@ -359,6 +364,8 @@ class full_disk:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if isinstance(error, OSError):
             raise RunFolderError(
-                f"scratch folder {self.folder}", "must have room for the coded rows", found=error.strerror or "no room",
+                f"scratch folder {self.folder}",
+                "must have room for the coded rows",
+                found=error.strerror or "no room",
                 fix="free space there, or say --scratch FOLDER on another disk",
-            ) from None  # fmt: skip
+            ) from None

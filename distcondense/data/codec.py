@@ -61,9 +61,11 @@ class Codec:
         for column in schema.columns:
             if column.unknown and not column.numeric:
                 raise SchemaError(
-                    f"column {column.name!r}", "must have its categories declared for a method that does not pay for "
-                    "finding them", found="categories that are to be found", fix="list them in the schema",
-                )  # fmt: skip
+                    f"column {column.name!r}",
+                    "must have its categories declared for a method that does not pay for finding them",
+                    found="categories that are to be found",
+                    fix="list them in the schema",
+                )
             block = _block(column)
             raw = _raw(features[column.name], block)
             centre, scale = raw.mean(0), raw.std(0)

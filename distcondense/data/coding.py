@@ -35,8 +35,22 @@ STEPS = 4  # for each cut, of a number's range, by which its cell is looked up
 LISTED = 2**14  # whole numbers in a range, of each of which the cell is looked up at once
 WHOLE = ("int32", "int64")  # of Arrow, that a kernel is compiled for
 # what the fast way knows about a column; one of which anything else is said is read in the slow way
-KNOWN = {"name", "kind", "low", "high", "categories", "unit", "missing", "fill", "spacing", "ordered", "decimals",
-         "step", "domain", "meaning"}  # fmt: skip
+KNOWN = {
+    "name",
+    "kind",
+    "low",
+    "high",
+    "categories",
+    "unit",
+    "missing",
+    "fill",
+    "spacing",
+    "ordered",
+    "decimals",
+    "step",
+    "domain",
+    "meaning",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,8 +149,11 @@ class Coder:
                 if found is not None:
                     words[at] = found
         if problems:
-            raise CohortError("table", "must fit its schema", found="\n  - ".join(["", *problems]) if len(problems) > 1
-                              else problems[0])  # fmt: skip
+            raise CohortError(
+                "table",
+                "must fit its schema",
+                found="\n  - ".join(["", *problems]) if len(problems) > 1 else problems[0],
+            )
         target = self._outcome(batch)
         mark_outcome(mark, target)
         return Coded(codes, target, mark, self._who(batch), words)

@@ -78,9 +78,15 @@ class Cohort:
 
     @classmethod
     def from_file(
-        cls, path: str | Path, *, missing_markers: Sequence[str] = MISSING_MARKERS, separator: str | None = None,
-        encoding: str | None = None, decimal: str | None = None, **how: Any,
-    ) -> Cohort:  # fmt: skip
+        cls,
+        path: str | Path,
+        *,
+        missing_markers: Sequence[str] = MISSING_MARKERS,
+        separator: str | None = None,
+        encoding: str | None = None,
+        decimal: str | None = None,
+        **how: Any,
+    ) -> Cohort:
         """A cohort from CSV, CSV.gz, Parquet or Arrow; `how` as in `from_frame`.
 
         `separator`, `encoding`, `decimal`: how a CSV is written, where its first line does not show it; what was taken
@@ -98,13 +104,21 @@ class Cohort:
         if not is_csv(path):
             typed = cls.from_frame(read_table(path, missing_markers=missing_markers), owned=True, **how)
             return replace(typed, how={**typed.how, **again})
-        goal = Goal.of(positive=how.pop("positive", None), kind=how.pop("kind", None),
-                       **{role: how.pop(role, None) for role in ROLES})  # fmt: skip
+        goal = Goal.of(
+            positive=how.pop("positive", None),
+            kind=how.pop("kind", None),
+            **{role: how.pop(role, None) for role in ROLES},
+        )
         schema = how.get("schema")
         frame = read_csv_cells(
-            path, schema, kind=kind_of(goal, schema), person_id=how.get("person_id"), ignore=how["ignore"],
-            missing_markers=missing_markers, dialect=dialect,
-        )  # fmt: skip
+            path,
+            schema,
+            kind=kind_of(goal, schema),
+            person_id=how.get("person_id"),
+            ignore=how["ignore"],
+            missing_markers=missing_markers,
+            dialect=dialect,
+        )
         found, said = cls.read(frame, goal, owned=True, **how), read_as(frame)
         return replace(found, how={**found.how, **again}, read_as="" if said is None else said.words)
 
@@ -132,17 +146,31 @@ class Cohort:
         features. Without a `schema` one is inferred, and marked so. `owned` says that nobody will change the table any
         more.
         """
-        said = {"target": target, "time": time, "event": event, "positive": positive, "kind": kind,
-                "person_id": person_id, "schema": schema, "ignore": ignore}  # fmt: skip
+        said = {
+            "target": target,
+            "time": time,
+            "event": event,
+            "positive": positive,
+            "kind": kind,
+            "person_id": person_id,
+            "schema": schema,
+            "ignore": ignore,
+        }
         ignore = checked_roles(said)["ignore"]
         goal = Goal.of(positive=positive, kind=kind, target=target, time=time, event=event)
         return cls.read(as_frame(table), goal, person_id=person_id, schema=schema, ignore=ignore, owned=owned)
 
     @classmethod
     def read(
-        cls, frame: pd.DataFrame, goal: Goal, *, person_id: str | None = None, schema: Schema | None = None,
-        ignore: Iterable[str] = (), owned: bool = False,
-    ) -> Cohort:  # fmt: skip
+        cls,
+        frame: pd.DataFrame,
+        goal: Goal,
+        *,
+        person_id: str | None = None,
+        schema: Schema | None = None,
+        ignore: Iterable[str] = (),
+        owned: bool = False,
+    ) -> Cohort:
         """The same for a goal that is made already."""
         if not all(isinstance(name, str) for name in frame.columns):
             frame = frame.rename(columns=str)
@@ -153,9 +181,11 @@ class Cohort:
         if frame.columns.has_duplicates:
             twice = sorted({str(c) for c in frame.columns[frame.columns.duplicated()]})
             raise CohortError(
-                "table", "column names must be unique", found=f"repeated: {said.some(twice)}",
+                "table",
+                "column names must be unique",
+                found=f"repeated: {said.some(twice)}",
                 fix="rename or drop one of each",
-            )  # fmt: skip
+            )
         if frame.empty:
             raise CohortError(
                 "table", "must have at least one row and one column", found=f"{len(frame)} rows", fix="check the table"
@@ -167,8 +197,14 @@ class Cohort:
         kind = kind_of(goal, schema)
         if schema is not None:
             frame = _with_holes(with_computed(frame, schema), schema, kind.names)
-        how = {**goal.columns, "positive": goal.positive, "kind": goal.kind, "person_id": person_id, "ignore": ignore,
-               "schema": schema}  # fmt: skip
+        how = {
+            **goal.columns,
+            "positive": goal.positive,
+            "kind": goal.kind,
+            "person_id": person_id,
+            "ignore": ignore,
+            "schema": schema,
+        }
         aside = {*kind.names, *ignore, *([person_id] if person_id else [])}
         for name in (*kind.names, *ignore, *([person_id] if person_id else [])):
             if name not in frame:
@@ -181,28 +217,34 @@ class Cohort:
         names = [c for c in frame.columns if c not in aside]
         if not names:
             raise CohortError(
-                "table", "must have at least one feature column", found="only the outcome",
+                "table",
+                "must have at least one feature column",
+                found="only the outcome",
                 fix="add features, or ignore fewer columns",
-            )  # fmt: skip
+            )
         if schema is not None and any(not rule.names.isdisjoint(kind.names) for rule in schema.rules):
             warnings.warn(
                 "rules that name the outcome are for checking tables: released rows need not obey them",
-                DistcondenseWarning, stacklevel=3,
-            )  # fmt: skip
+                DistcondenseWarning,
+                stacklevel=3,
+            )
         schema = _inferred(frame, names, said) if schema is None else schema.without(aside).features
         missing = [c for c in schema.names if c not in frame]
         if missing:
             raise CohortError(
-                "table", "must have every column of the schema", found=f"{len(missing)} missing: {some_names(missing)}",
+                "table",
+                "must have every column of the schema",
+                found=f"{len(missing)} missing: {some_names(missing)}",
                 fix="add the columns or take them out of the schema",
-            )  # fmt: skip
+            )
         known = set(schema.names)
         extra = tuple(c for c in names if c not in known)
         if extra:
             warnings.warn(
                 f"{len(extra)} columns are not in the schema and are left out: {said.some(extra)}",
-                DistcondenseWarning, stacklevel=3,
-            )  # fmt: skip
+                DistcondenseWarning,
+                stacklevel=3,
+            )
         if person_id is None:
             from distcondense.data.draft import persons_in
 
@@ -238,9 +280,11 @@ def _refuse_halves(frame: pd.DataFrame, said: Names) -> None:
         bad = [isinstance(v, str) and not v.isascii() and _HALF.search(v) is not None for v in values]
         if any(bad):
             raise CohortError(
-                said.said(name), "must hold texts that can be written as UTF-8",
-                found=f"{sum(bad)} that cannot", fix="read the table again with the encoding it was saved in",
-            )  # fmt: skip
+                said.said(name),
+                "must hold texts that can be written as UTF-8",
+                found=f"{sum(bad)} that cannot",
+                fix="read the table again with the encoding it was saved in",
+            )
 
 
 def checked_roles(how: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,9 +317,11 @@ def _refuse_ignored(goal: Goal, schema: Schema | None) -> None:
     for role, name in goal.columns.items():
         if schema is not None and any(c.name == name for c in schema.ignored):
             raise CohortError(
-                f"column {name!r}", f"is the {role}, and must be described in the schema", found='kind = "ignore"',
+                f"column {name!r}",
+                f"is the {role}, and must be described in the schema",
+                found='kind = "ignore"',
                 fix="declare its kind and categories or bounds",
-            )  # fmt: skip
+            )
 
 
 def _inferred(frame: pd.DataFrame, names: list[str], said: Names) -> Schema:

@@ -23,10 +23,27 @@ if TYPE_CHECKING:
 
 ISO = "%Y-%m-%d"
 EPOCH = "1970-01-01"
-UNITS = {"days": dt.timedelta(days=1), "hours": dt.timedelta(hours=1), "minutes": dt.timedelta(minutes=1),
-         "seconds": dt.timedelta(seconds=1)}  # fmt: skip
-COMMON = (ISO, "%d/%m/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d", "%m/%d/%Y", "%Y%m%d", "%d/%m/%y", "%d.%m.%y",
-          "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%d/%m/%Y %H:%M", "%d.%m.%Y %H:%M")  # fmt: skip
+UNITS = {
+    "days": dt.timedelta(days=1),
+    "hours": dt.timedelta(hours=1),
+    "minutes": dt.timedelta(minutes=1),
+    "seconds": dt.timedelta(seconds=1),
+}
+COMMON = (
+    ISO,
+    "%d/%m/%Y",
+    "%d.%m.%Y",
+    "%d-%m-%Y",
+    "%Y/%m/%d",
+    "%m/%d/%Y",
+    "%Y%m%d",
+    "%d/%m/%y",
+    "%d.%m.%y",
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%dT%H:%M:%S",
+    "%d/%m/%Y %H:%M",
+    "%d.%m.%Y %H:%M",
+)
 _BETWEEN = re.compile(r"\s*(\w+)_between\(\s*(`[^`]+`|\w+)\s*,\s*(`[^`]+`|\w+)\s*\)\s*")
 
 
@@ -111,9 +128,11 @@ def _read(series: pd.Series[Any], name: str, form: str, read: Callable[[Any], fl
     values = Values.of(series, name)
     found: Floats = values.map(read, np.nan, np.float64)
     refuse_rows(
-        np.isnan(found) & (values.codes >= 0), name, f"must be dates written as {form or ISO}",
+        np.isnan(found) & (values.codes >= 0),
+        name,
+        f"must be dates written as {form or ISO}",
         "correct the rows, state the column's format, or name codes for missing (missing_values)",
-    )  # fmt: skip
+    )
     return found
 
 
@@ -156,9 +175,11 @@ def with_computed(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
         assert how is not None  # `Schema` refused it
         if name in frame:
             raise CohortError(
-                f"column {name!r}", "is computed from dates, and must not stand in the table too", found="both",
+                f"column {name!r}",
+                "is computed from dates, and must not stand in the table too",
+                found="both",
                 fix="take `computed` out of the schema, or rename the column in it",
-            )  # fmt: skip
+            )
         ends = [_moments(frame, source, schema) for source in how.names]
         both = zip(*ends, strict=True)
         out[name] = np.array([np.nan if a is None or b is None else how.between(a, b) for a, b in both])

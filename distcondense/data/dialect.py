@@ -51,12 +51,15 @@ class Dialect:
             if value is not None:
                 need(value, str, what, "a text")
         sign = None if separator is None else _WORDS.get(separator, separator)
-        if sign is not None and not (isinstance(sign, str) and len(sign) == 1 and sign not in "\"'\r\n\0."
-                                     and not sign.isalnum()):  # fmt: skip
+        if sign is not None and not (
+            isinstance(sign, str) and len(sign) == 1 and sign not in "\"'\r\n\0." and not sign.isalnum()
+        ):
             raise SettingsError(
-                "separator", "must be one sign that stands between fields", found=_said(separator),
+                "separator",
+                "must be one sign that stands between fields",
+                found=_said(separator),
                 fix=f"say {', '.join(SEPARATORS.values())} or the sign itself",
-            )  # fmt: skip
+            )
         if encoding is not None:
             try:
                 "".encode(encoding)  # a text encoding, not base64 and the like
@@ -123,9 +126,11 @@ def taken(source: Path | bytes, what: str, asked: Dialect, names: Collection[str
         header = line.decode(encoding).lstrip("\ufeff")
     except UnicodeError:
         raise CohortError(
-            what, f"must be text in {_ENCODINGS.get(encoding, encoding)}", found="other bytes in its first line",
+            what,
+            f"must be text in {_ENCODINGS.get(encoding, encoding)}",
+            found="other bytes in its first line",
             fix="state the encoding it was saved in, e.g. --encoding cp1252",
-        ) from None  # fmt: skip
+        ) from None
     separator = asked.separator or _separator(header, what, names)
     if asked.decimal is None:
         decimal = POINT if separator == "," else EITHER
@@ -133,9 +138,11 @@ def taken(source: Path | bytes, what: str, asked: Dialect, names: Collection[str
         decimal = asked.decimal
     if decimal == separator:
         raise CohortError(
-            what, "must have a decimal sign that is not its separator", found=f"{SEPARATORS[separator]} for both",
+            what,
+            "must have a decimal sign that is not its separator",
+            found=f"{SEPARATORS[separator]} for both",
             fix="state --separator, or leave out --decimal",
-        )  # fmt: skip
+        )
     return Taken(separator, encoding, decimal, asked)
 
 
@@ -153,10 +160,11 @@ def check_header(names: Sequence[str], asked: Collection[str], what: str, how: T
     shown = any(not _NO_NAME.fullmatch(name) for name in found)
     if odd and not shown and not wanted.issuperset(names):
         raise CohortError(
-            what, "its first line must name the columns",
+            what,
+            "its first line must name the columns",
             found=f"{len(odd)} of {len(names)} fields that are numbers, dates or empty, first in column {odd[0]}",
             fix="add a header line; give every column a name, or export without row numbers",
-        )  # fmt: skip
+        )
     if not wanted:
         _refuse_unsplit(names, what, how)
     sayable = shown and wanted.issuperset(names[place - 1] for place in odd)
@@ -167,30 +175,39 @@ def check_header(names: Sequence[str], asked: Collection[str], what: str, how: T
         known = sayable and wanted.issuperset(twice)
         said = ", ".join(map(repr, twice)) if known else f"{len(twice)} of {len(set(names))}"
         raise CohortError(
-            what, "column names must be unique", found=f"repeated: {said}",
+            what,
+            "column names must be unique",
+            found=f"repeated: {said}",
             fix="rename or drop one of each" + ("" if known else "; add a header line if it has none"),
-        )  # fmt: skip
+        )
 
 
 def _refuse_unsplit(names: Sequence[str], what: str, how: Taken) -> None:
     """Of names that nobody asked for: fields that another sign would split further may be a whole row."""
     found = {sign: [part for name in names for part in name.split(sign)] for sign in (*SEPARATORS, *_RARE)}
-    rows = [sign for sign, parts in found.items() if sign != how.separator and len(parts) >= 2 * len(names)
-            and (sign in SEPARATORS or any(part.strip() and _NO_NAME.fullmatch(part) for part in parts))]  # fmt: skip
+    rows = [
+        sign
+        for sign, parts in found.items()
+        if sign != how.separator
+        and len(parts) >= 2 * len(names)
+        and (sign in SEPARATORS or any(part.strip() and _NO_NAME.fullmatch(part) for part in parts))
+    ]
     if rows or (len(names) == 1 and re.search(r"[\s:^~]", names[0].strip())):
         raise CohortError(
-            what, "its first line must show which sign separates fields",
+            what,
+            "its first line must show which sign separates fields",
             found=f"{len(names)} field{'s' * (len(names) != 1)} ({how.whole}) of several words or with other signs",
             fix="state it, e.g. --separator space; name columns without signs that separate",
-        )  # fmt: skip
+        )
 
 
 def _absent(found: int, wanted: int, fields: int, what: str, how: Taken) -> CohortError:
     return CohortError(
-        what, "its first line must name the columns that were asked for",
+        what,
+        "its first line must name the columns that were asked for",
         found=f"{found} of {wanted} names among {fields} field{'s' * (fields != 1)} ({how.whole})",
         fix="check that the first line is a header, the spelling of the names, and --separator and --encoding",
-    )  # fmt: skip
+    )
 
 
 def _said(value: object) -> str:
@@ -228,9 +245,11 @@ def _encoding(line: bytes, what: str) -> str:
         return marked
     if b"\0" in line:
         raise CohortError(
-            what, "must be text", found="NUL bytes in its first line and no mark that says UTF-16",
+            what,
+            "must be text",
+            found="NUL bytes in its first line and no mark that says UTF-16",
             fix="state --encoding utf-16-le or utf-16-be, or save it as UTF-8",
-        )  # fmt: skip
+        )
     try:
         line.decode("utf-8")
     except UnicodeDecodeError:
@@ -249,10 +268,11 @@ def _separator(header: str, what: str, names: Collection[str]) -> str:
     best = [sign for sign in several if asked[sign] == max(asked.values())]
     if len(best) > 1:
         raise CohortError(
-            what, "its first line must show which sign separates fields",
+            what,
+            "its first line must show which sign separates fields",
             found=" and ".join(f"{len(fields[sign]) - 1} × {SEPARATORS[sign]}" for sign in best),
             fix=f"state it: --separator {' or '.join(SEPARATORS[sign] for sign in best)}",
-        )  # fmt: skip
+        )
     return best[0]
 
 

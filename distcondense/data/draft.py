@@ -104,10 +104,11 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
         found += own
     if columns and all(column.kind == "ignore" for column in columns):
         raise SchemaError(
-            "table", "must have a column that is no identifier: no column is left to describe",
+            "table",
+            "must have a column that is no identifier: no column is left to describe",
             found="; ".join(f"{places.said(c.name)}: {c.reason}" for c in columns),
             fix="check the table, or write the schema by hand",
-        )  # fmt: skip
+        )
     schema = Schema(tuple(columns), "inferred")
     _suggest_age(dates, comments)
     persons = {c.name: repeats(frame[c.name]) for c in schema.ignored if c.name not in dates}
@@ -250,12 +251,20 @@ def _label(value: Any) -> Label:
 def _infer_column(name: str, present: pd.Series[Any], missing: bool, said: Names) -> Column:
     numeric = pd.api.types.is_numeric_dtype(present) and not pd.api.types.is_bool_dtype(present)
     if pd.api.types.is_complex_dtype(present):
-        raise SchemaError(said.said(name), "must hold texts or real numbers", found="complex numbers",
-                          fix="make two columns of it, or drop it")  # fmt: skip
+        raise SchemaError(
+            said.said(name),
+            "must hold texts or real numbers",
+            found="complex numbers",
+            fix="make two columns of it, or drop it",
+        )
     if not numeric:
         if not all(map(pd.api.types.is_hashable, present)):
-            raise SchemaError(said.said(name), "must hold texts or numbers", found="lists or other nested values",
-                              fix="drop it, or make one column of each part")  # fmt: skip
+            raise SchemaError(
+                said.said(name),
+                "must hold texts or numbers",
+                found="lists or other nested values",
+                fix="drop it, or make one column of each part",
+            )
         categories = tuple(sorted({_label(v) for v in present.astype(object).unique()}, key=str)) or ("unknown",)
         if len(categories) == 2 and not missing:
             return Column(name, "binary", categories=categories)
@@ -263,8 +272,12 @@ def _infer_column(name: str, present: pd.Series[Any], missing: bool, said: Names
     values = present.to_numpy(dtype=np.float64)
     values = values[np.isfinite(values)]
     if values.size and float(np.abs(values).max()) > MOST_NUMBER / 10:
-        raise SchemaError(said.said(name), f"numbers must lie within ±{MOST_NUMBER / 10:g}", found="larger ones",
-                          fix="correct the rows, or divide them by a unit")  # fmt: skip
+        raise SchemaError(
+            said.said(name),
+            f"numbers must lie within ±{MOST_NUMBER / 10:g}",
+            found="larger ones",
+            fix="correct the rows, or divide them by a unit",
+        )
     if values.size == 0:
         return Column(name, "continuous", low=0.0, high=1.0, missing="indicator")
     whole = bool(np.all(values == np.round(values))) and float(np.abs(values).max()) < MAX_WHOLE
@@ -273,9 +286,13 @@ def _infer_column(name: str, present: pd.Series[Any], missing: bool, said: Names
     decimals = None if whole else _decimals(values, np.float32 if present.dtype == np.float32 else np.float64)
     low, high = _round_out(float(values.min()), float(values.max()), whole, decimals)
     column = Column(
-        name, "integer" if whole else "continuous", low=low, high=high, missing="indicator" if missing else "refuse",
+        name,
+        "integer" if whole else "continuous",
+        low=low,
+        high=high,
+        missing="indicator" if missing else "refuse",
         decimals=decimals,
-    )  # fmt: skip
+    )
     return replace(column, decimals=None) if column.problems() else column
 
 

@@ -38,17 +38,34 @@ DEEPEST = 200  # nodes inside each other
 MAX_EXPONENT = 64
 TIE = 1e-9  # relative
 ARITHMETIC: dict[type[ast.operator], Callable[..., Any]] = {
-    ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.divide, ast.Pow: np.power,
-}  # fmt: skip
+    ast.Add: np.add,
+    ast.Sub: np.subtract,
+    ast.Mult: np.multiply,
+    ast.Div: np.divide,
+    ast.Pow: np.power,
+}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": lambda *x: np.minimum.reduce(np.broadcast_arrays(*x)),
     "max": lambda *x: np.maximum.reduce(np.broadcast_arrays(*x)),
-    "log": np.log, "exp": np.exp, "sqrt": np.sqrt, "abs": np.abs, "round": np.round, "floor": np.floor,
-}  # fmt: skip
+    "log": np.log,
+    "exp": np.exp,
+    "sqrt": np.sqrt,
+    "abs": np.abs,
+    "round": np.round,
+    "floor": np.floor,
+}
 COMPARISONS: dict[type[ast.cmpop], str] = {
-    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
-    ast.In: "in", ast.NotIn: "not in", ast.Is: "is", ast.IsNot: "is not",
-}  # fmt: skip
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.In: "in",
+    ast.NotIn: "not in",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+}
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _WORDS = {"true": True, "false": False, "missing": None}
 _TOKENS = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`([^`]+)`|[^\W\d]\w*""")
@@ -189,8 +206,13 @@ def _parsed(text: str) -> ast.expr:
         names = {stand_in: name for name, stand_in in quoted.items()}
         tree = _OwnWords(names).visit(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise _wrong(text, "readable", "something else", "check signs, brackets and quotes; a column whose name has "
-                     "spaces or is a word of Python (class, in) stands in `backquotes`") from None  # fmt: skip
+        raise _wrong(
+            text,
+            "readable",
+            "something else",
+            "check signs, brackets and quotes; a column whose name has "
+            "spaces or is a word of Python (class, in) stands in `backquotes`",
+        ) from None
     if _depth(tree) > DEEPEST:
         raise _wrong(text, f"at most {DEEPEST} deep", "more", "split it into several")
     return tree  # type: ignore[no-any-return]
@@ -313,9 +335,11 @@ def _parts(node: ast.expr, text: str) -> Iterator[Part]:
         return
     if not isinstance(node, ast.Compare):
         raise _wrong(
-            text, "comparisons (==, !=, <, <=, >, >=, in [...], is missing), joined by and", _shown(node),
+            text,
+            "comparisons (==, !=, <, <=, >, >=, in [...], is missing), joined by and",
+            _shown(node),
             "of what `or` joins make several rules" if _shown(node) == "or" else "",
-        )  # fmt: skip
+        )
     left = node.left
     for op, right in zip(node.ops, node.comparators, strict=True):
         part = Part(left, COMPARISONS[type(op)], right)
@@ -370,8 +394,12 @@ def _comparable(left: ast.expr, sign: str, right: ast.expr, columns: Columns) ->
         if code is not None and (by_code or one.ordered):
             return _reader(left, columns, codes=True), lambda table: np.array(float(code))
         if code is None and (by_code or not (_number_labels(one) and _is_number(value))):
-            raise SchemaError(f"column {one.name!r}", "must have the category", found=f"no {value!r} among its "
-                              f"{len(one.categories)}", fix="write it as the schema does")  # fmt: skip
+            raise SchemaError(
+                f"column {one.name!r}",
+                "must have the category",
+                found=f"no {value!r} among its {len(one.categories)}",
+                fix="write it as the schema does",
+            )
     if by_code and other is None and value is ... and not _number_labels(one):
         raise SchemaError(f"column {one.name!r}", "has categories: compare it with one of them", found="numbers")
     problems = [*_not_numbers(left, columns), *_not_numbers(right, columns)]
@@ -440,10 +468,13 @@ def _looked_up(values: Floats, codes: Floats) -> Floats:
 def _compared(left: Floats, sign: str, right: Floats) -> Flags:
     equal = np.abs(left - right) <= TIE * np.maximum(np.abs(left), np.abs(right))
     signs: dict[str, Callable[[], Any]] = {
-        "==": lambda: equal, "!=": lambda: ~equal, "<": lambda: (left < right) & ~equal,
-        "<=": lambda: (left < right) | equal, ">": lambda: (left > right) & ~equal,
+        "==": lambda: equal,
+        "!=": lambda: ~equal,
+        "<": lambda: (left < right) & ~equal,
+        "<=": lambda: (left < right) | equal,
+        ">": lambda: (left > right) & ~equal,
         ">=": lambda: (left > right) | equal,
-    }  # fmt: skip
+    }
     found: Flags = signs[sign]()
     return found
 

@@ -73,14 +73,18 @@ def files_of(path: str) -> tuple[File, ...]:
     kinds = {format_of(one.path) for one in tables}
     if len(kinds) != 1:
         raise CohortError(
-            what, "must be a .parquet, .feather, .arrow or .csv file, or a folder of one kind of them",
-            found=" and ".join(sorted(kinds)) or "none of them", fix="name the folder of one kind",
-        )  # fmt: skip
+            what,
+            "must be a .parquet, .feather, .arrow or .csv file, or a folder of one kind of them",
+            found=" and ".join(sorted(kinds)) or "none of them",
+            fix="name the folder of one kind",
+        )
     if empty := [table_name(one.path) for one in tables if one.size == 0]:
         raise CohortError(
-            f"file {empty[0]}", "must have a header and rows", found="an empty file",
+            f"file {empty[0]}",
+            "must have a header and rows",
+            found="an empty file",
             fix="check the export; a part without rows still has a header",
-        )  # fmt: skip
+        )
     here = isinstance(system, fs.LocalFileSystem)
     names = [one.path if here else _below(path, one.path[len(root) :]) for one in tables]
     return tuple((name, int(one.size), int(one.mtime_ns or 0)) for name, one in zip(names, tables, strict=True))
@@ -148,18 +152,22 @@ def pieces_of(
     missing = [one for one in needed if one not in schema.names]
     if missing:
         raise CohortError(
-            what, "must have every column of the schema, the outcome and the person's identifier",
-            found=f"{len(missing)} missing: {some_names(missing)}", fix="add the columns, or take the file away",
-        )  # fmt: skip
+            what,
+            "must have every column of the schema, the outcome and the person's identifier",
+            found=f"{len(missing)} missing: {some_names(missing)}",
+            fix="add the columns, or take the file away",
+        )
     all_rows = sum(counts)
     for one in needed if all_rows else ():
         kind = _kind_of(schema.field(one).type)
         first, other = kinds.setdefault(one, (kind, what)) if kind else ("", "")
         if kind != first:
             raise CohortError(
-                f"column {one!r}", "must have one type in all files", found=f"{first} in {other}, {kind} in {what}",
+                f"column {one!r}",
+                "must have one type in all files",
+                found=f"{first} in {other}, {kind} in {what}",
                 fix="write the files alike",
-            )  # fmt: skip
+            )
     pieces, groups, rows, first_row = [], list[int](), 0, 0
     for group, count in enumerate(counts):
         groups.append(group)
@@ -239,9 +247,11 @@ def csv_parts(name: str) -> Iterator[bytes]:
         text = bytes(stream.read(CSV_BYTES))
     if text[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise CohortError(
-            f"file {table_name(name)}", "must be in UTF-8 or an encoding of one byte to be read in parts",
-            found="UTF-16 or UTF-32", fix="save it in UTF-8",
-        )  # fmt: skip
+            f"file {table_name(name)}",
+            "must be in UTF-8 or an encoding of one byte to be read in parts",
+            found="UTF-16 or UTF-32",
+            fix="save it in UTF-8",
+        )
     header = None
     while text:
         with readable(name):

@@ -27,7 +27,7 @@ from distcondense.data.cohort import Cohort, Facts, checked_roles
 from distcondense.data.files import Piece, arrow_batches, csv_parts, files_of, format_of, pieces_of, shape_of
 from distcondense.data.names import Names
 from distcondense.data.outcome import Goal
-from distcondense.data.persons import Coins, digests
+from distcondense.data.persons import HoldoutSplit, digests
 from distcondense.data.roles import ROLES
 from distcondense.data.tables import as_frame, is_csv, is_uri, table_name
 from distcondense.errors import CohortError, DistcondenseWarning, SchemaError, need
@@ -88,9 +88,11 @@ class LargeTable:
         schema = how.get("schema")
         if schema is None:
             raise SchemaError(
-                "schema", "must be declared for a table that is read in batches", found="none",
+                "schema",
+                "must be declared for a table that is read in batches",
+                found="none",
                 fix="draft one from a part of it (distcondense schema infer), check it, and pass --schema",
-            )  # fmt: skip
+            )
         goal = Goal.of(positive=how.get("positive"), kind=how.get("kind"), **{role: how.get(role) for role in ROLES})
         ignore, person_id = how["ignore"], how.get("person_id")
         facts = Facts.of(goal, schema, person_id=person_id, ignore=ignore)
@@ -107,8 +109,11 @@ class LargeTable:
             if not extra:
                 extra, header = tuple(one for one in names if one not in aside), Names(names, aside)
         if extra:
-            warnings.warn(f"{len(extra)} columns are not in the schema and are left out: {header.some(extra)}",
-                          DistcondenseWarning, stacklevel=2)  # fmt: skip
+            warnings.warn(
+                f"{len(extra)} columns are not in the schema and are left out: {header.some(extra)}",
+                DistcondenseWarning,
+                stacklevel=2,
+            )
         if not any(piece.rows for piece in pieces):
             raise CohortError("table", "must have at least one row", found="files without rows", fix="check the export")
         said = {name: value for name, value in how.items() if value is not None}
@@ -171,7 +176,7 @@ class LargeTable:
             yield Batch(coded, some, piece.file, at)
             at += len(cohort)
 
-    def sampled(self, batch: Batch, coins: Coins, rate: float) -> Any:
+    def sampled(self, batch: Batch, coins: HoldoutSplit, rate: float) -> Any:
         """(n,) whose rows evaluation sees: a person's all or none; rows without a person each by itself.
 
         Any of equal rows may be the first of them: so the coins of a sample are those of as many rows of the table.
@@ -194,7 +199,7 @@ class LargeTable:
             return
         self.sample = self._cohort(as_frame(pa.concat_tables(map(_decoded, parts), promote_options="permissive")))
 
-    def draw(self, coins: Coins) -> Cohort:
+    def draw(self, coins: HoldoutSplit) -> Cohort:
         """The sample alone, again: what a run that was made with these coins was measured on."""
         coder, parts, rate = self.coder(()), list[Any](), self.rate
         for piece in self.pieces:
@@ -264,6 +269,7 @@ def _somewhere(piece: Piece, at: int) -> Iterator[None]:
         yield
     except CohortError as error:
         raise CohortError(
-            f"file {table_name(piece.file)}", "must hold rows that fit the schema",
+            f"file {table_name(piece.file)}",
+            "must hold rows that fit the schema",
             found=f"in rows {piece.first + at + 1} and further, counted from there: {error}",
-        ) from None  # fmt: skip
+        ) from None

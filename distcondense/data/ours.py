@@ -26,10 +26,11 @@ def refuse_ours(names: Iterable[str]) -> None:
     if found:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise CohortError(
-            "table", f"must be one of patients: names that begin with {PREFIX} are our own",
+            "table",
+            f"must be one of patients: names that begin with {PREFIX} are our own",
             found=f"{', '.join(map(repr, found[:3]))}{more}: {MADE_HERE}",
             fix="say the table that they were made of; if they are patients' after all, rename the column",
-        )  # fmt: skip
+        )
 
 
 def each_named(stem: str, labels: Sequence[object]) -> tuple[str, ...]:

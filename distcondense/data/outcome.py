@@ -156,9 +156,11 @@ def kind_named(name: str) -> type[Any]:
     if name not in _HOMES:
         close = get_close_matches(name, list(_HOMES), n=1, cutoff=0.5)
         raise SettingsError(
-            "kind", f"must be one of {', '.join(_HOMES)}", found=repr(name),
+            "kind",
+            f"must be one of {', '.join(_HOMES)}",
+            found=repr(name),
             fix=f"say {close[0]}" if close else "leave it out: the schema says",
-        )  # fmt: skip
+        )
     if name not in _LOADED:
         module, _, attribute = _HOMES[name].partition(":")
         _LOADED[name] = getattr(import_module(module), attribute)
@@ -184,9 +186,11 @@ def kind_of(goal: Goal, schema: Schema | None) -> Any:
     twice = [name for name in goal.columns.values() if list(goal.columns.values()).count(name) > 1]
     if twice:
         raise SettingsError(
-            "outcome", f"{' and '.join(goal.columns)} must be two columns", found=repr(twice[0]),
+            "outcome",
+            f"{' and '.join(goal.columns)} must be two columns",
+            found=repr(twice[0]),
             fix="say which column is which",
-        )  # fmt: skip
+        )
     return chosen.of(goal, schema)
 
 

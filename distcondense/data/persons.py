@@ -45,7 +45,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Coins:
+class HoldoutSplit:
     """A share of the persons is left out.
 
     Runs of earlier versions drew by place in the table (`way` "place") or by another hash of identifiers ("name").
@@ -218,9 +218,11 @@ class Stratified:
         for name in ("train", "validation", *(["test"] if self.fractions[2] else [])):
             if need := outcome.kind.lacking(outcome.take(getattr(split, name))):
                 raise CohortError(
-                    "table", f"the {name} part needs {need}", found=f"{len(outcome)} rows in all",
+                    "table",
+                    f"the {name} part needs {need}",
+                    found=f"{len(outcome)} rows in all",
                     fix="give more rows: a split of 70/10/20 leaves too few here",
-                )  # fmt: skip
+                )
         return split
 
     def to_dict(self) -> dict[str, Any]:
@@ -231,7 +233,7 @@ class Stratified:
 class Apart:
     """Test persons whom a method never saw: coins chose them before it began. What it left out itself is not used."""
 
-    test: Coins
+    test: HoldoutSplit
     rest: Splitting  # how the method split the rows that it was given
 
     def of(self, cohort: Cohort) -> Split:
@@ -243,16 +245,16 @@ class Apart:
         return {"by": "apart", "test": self.test.to_dict(), "rest": self.rest.to_dict()}
 
 
-Splitting = Coins | Stratified | Apart
+Splitting = HoldoutSplit | Stratified | Apart
 
 
 def split_from(record: dict[str, Any]) -> Splitting:
     """The way of splitting that a run's record names."""
     if record["by"] == "apart":
         test = split_from(record["test"])
-        assert isinstance(test, Coins)
+        assert isinstance(test, HoldoutSplit)
         return Apart(test, split_from(record["rest"]))
     if record["by"] == "coins":
         old = "name" if record.get("keyed") else "place"
-        return Coins(float(record["share"]), int(record["entropy"]), record.get("way", old))
+        return HoldoutSplit(float(record["share"]), int(record["entropy"]), record.get("way", old))
     return Stratified(int(record["seed"]), tuple(record["fractions"]))

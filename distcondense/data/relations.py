@@ -152,11 +152,17 @@ class Nested:
             for label in listed
             if code_of(part, label) is None
         ]
-        found += [f"map must list every category of {whole.name!r}; {str(label)!r} is not there"
-                  for label in whole.categories if str(label) not in keys]  # fmt: skip
+        found += [
+            f"map must list every category of {whole.name!r}; {str(label)!r} is not there"
+            for label in whole.categories
+            if str(label) not in keys
+        ]
         known = {code_of(part, label) for label in listed}
-        found += [f"map must list every category of {part.name!r}; {label!r} is not there"
-                  for code, label in enumerate(part.categories) if code not in known]  # fmt: skip
+        found += [
+            f"map must list every category of {part.name!r}; {label!r} is not there"
+            for code, label in enumerate(part.categories)
+            if code not in known
+        ]
         return found
 
     def broken(self, table: Table, columns: Columns) -> Flags:
@@ -251,8 +257,11 @@ class Copy:
             return [f"{own.name!r} is a copy, so its kind must be that of {source.name!r}, {source.kind}"]
         if not own.numeric and source.domain != "declared":
             return [f"{own.name!r} is a copy, so the categories of {source.name!r} must be declared"]
-        found = [f"{own.name!r} is a copy, so it must have category {label!r}"
-                 for label in source.categories if code_of(own, label) is None]  # fmt: skip
+        found = [
+            f"{own.name!r} is a copy, so it must have category {label!r}"
+            for label in source.categories
+            if code_of(own, label) is None
+        ]
         if (own.decimals, own.step) != (source.decimals, source.step):
             found.append(f"{own.name!r} is a copy, so its decimals or step must be those of {source.name!r}")
         if own.low is not None and own.high is not None:
@@ -320,9 +329,11 @@ def rule_from(entry: Any) -> Rule:
     form = _FORMS.get(frozenset(entry)) if isinstance(entry, Mapping) else None
     if form is None:
         raise SchemaError(
-            "rule", "must be compare; or if and then; or nested, within and map; or derived with formula or copy",
-            found=", ".join(map(str, entry)) if isinstance(entry, Mapping) else "no table", fix="write one of these",
-        )  # fmt: skip
+            "rule",
+            "must be compare; or if and then; or nested, within and map; or derived with formula or copy",
+            found=", ".join(map(str, entry)) if isinstance(entry, Mapping) else "no table",
+            fix="write one of these",
+        )
     for key, value in entry.items():
         if key != "map" and not isinstance(value, str):
             raise SchemaError("rule", f"{key} must be a text", found=repr(value), fix=f'write {key} = "…"')
@@ -336,9 +347,11 @@ def _nested(part: str, whole: str, allowed: Any) -> Nested:
     )
     if not legal:
         raise SchemaError(
-            "rule", f"map must give the categories of {part!r} for every category of {whole!r}", found="another form",
+            "rule",
+            f"map must give the categories of {part!r} for every category of {whole!r}",
+            found="another form",
             fix='write map = { CATEGORY = ["PART", "PART"] }',
-        )  # fmt: skip
+        )
     return Nested(part, whole, tuple((str(key), tuple(labels)) for key, labels in allowed.items()))
 
 

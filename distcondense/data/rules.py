@@ -73,8 +73,11 @@ class Rules:
     def broken(self, frame: pd.DataFrame) -> list[tuple[Rule, int]]:
         """How many rows of a table that fits the schema break each rule, its own derived columns included."""
         table = self._read(frame, [name for name in self.schema.names if name in frame])
-        return [(rule, int(np.count_nonzero(self._breaks(rule, table)))) for rule in self.schema.rules
-                if rule.names <= set(table)]  # fmt: skip
+        return [
+            (rule, int(np.count_nonzero(self._breaks(rule, table))))
+            for rule in self.schema.rules
+            if rule.names <= set(table)
+        ]
 
     def holds(self, frame: pd.DataFrame) -> Flags:
         """(m,) rows that obey, with derived columns computed, whatever the table says they are."""
@@ -167,10 +170,11 @@ class Rules:
         bounded = all(not c.numeric or c.low is not None for c in map(self.columns.__getitem__, self._order))
         if self and bounded and not _rows(self._examples(np.random.default_rng(0))):
             raise SchemaError(
-                "rules", "must leave rows that obey all of them",
+                "rules",
+                "must leave rows that obey all of them",
                 found=f"none among {TRIES} random rows, each changed to obey",
                 fix="look for rules that contradict each other, or a derived column's bounds",
-            )  # fmt: skip
+            )
 
     def _examples(self, rng: Rng) -> Values:
         """Legal rows that obey, made from nothing; maybe none."""

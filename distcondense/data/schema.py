@@ -193,8 +193,11 @@ class Column:
         if self.kind == "ignore":
             return self._ignored_problems()
         found = self._date_problems()
-        found += [f"{key} {_BOUND}. Found {_said(value)}" for key, value in (("low", self.low), ("high", self.high))
-                 if value is not None and not _is_number(value)]  # fmt: skip
+        found += [
+            f"{key} {_BOUND}. Found {_said(value)}"
+            for key, value in (("low", self.low), ("high", self.high))
+            if value is not None and not _is_number(value)
+        ]
         if any(code in self.categories for code in self.missing_values):
             found.append("a category must not be among missing_values too")
         if self.fill is not None and not (isinstance(self.fill, str | bool) or _is_number(self.fill)):
@@ -218,16 +221,19 @@ class Column:
             if not _is_word(getattr(self, key), words):
                 said = _said(getattr(self, key))
                 found.append(f"{key} must be one of {', '.join(get_args(words))}. Found {said}")
-        found += [f"{key} must be text. Found {_said(getattr(self, key))}"
-                  for key in ("name", "unit", "meaning", "format", "origin", "computed", "reason")
-                  if not _is_text(getattr(self, key))]  # fmt: skip
+        found += [
+            f"{key} must be text. Found {_said(getattr(self, key))}"
+            for key in ("name", "unit", "meaning", "format", "origin", "computed", "reason")
+            if not _is_text(getattr(self, key))
+        ]
         if not isinstance(self.ordered, bool):
             found.append(f"ordered must be true or false. Found {_said(self.ordered)}")
         if not (isinstance(self.categories, tuple) and all(_is_text(c) or (isinstance(c, int | float) and c == c)
                                                            for c in self.categories)):  # fmt: skip  # c != c: NaN
             found.append("categories must be texts, numbers or true/false")
-        if not (isinstance(self.missing_values, tuple)
-                and all(_is_text(c) or _is_number(c) for c in self.missing_values)):  # fmt: skip
+        if not (
+            isinstance(self.missing_values, tuple) and all(_is_text(c) or _is_number(c) for c in self.missing_values)
+        ):
             found.append("missing_values must be texts and numbers")
         for key, rule in (("low", _BOUND), ("high", _BOUND), ("fill", _FILL), ("decimals", _DECIMALS), ("step", _STEP)):
             value = getattr(self, key)
@@ -252,8 +258,10 @@ class Column:
         if self.reason:
             found.append('reason belongs to kind = "ignore"')
         if self.computed and Between.of(self.computed) is None:
-            found.append("computed must be years_between(FIRST, SECOND), or months_, days_ or hours_between. "
-                         f"Found {_said(self.computed)}")  # fmt: skip
+            found.append(
+                "computed must be years_between(FIRST, SECOND), or months_, days_ or hours_between. "
+                f"Found {_said(self.computed)}"
+            )
         elif self.computed and not (self.numeric and self.kind != "date"):
             found.append("computed belongs to continuous and integer columns")
         if self.kind != "date":
@@ -384,8 +392,11 @@ class Column:
         if self.fill is not None:  # not compared with ==: the text "refuse" or "" is a legal fill
             out["fill"] = self.fill
         if self.kind == "date":
-            out |= {key: at(float(value), self).isoformat().removesuffix("T00:00:00") for key, value in
-                    (("low", self.low), ("high", self.high), ("fill", self.fill)) if value is not None}  # fmt: skip
+            out |= {
+                key: at(float(value), self).isoformat().removesuffix("T00:00:00")
+                for key, value in (("low", self.low), ("high", self.high), ("fill", self.fill))
+                if value is not None
+            }
         if self.unknown:
             out.pop("domain")
             out["bounds" if self.numeric else "categories"] = "private"
@@ -428,8 +439,11 @@ class Schema:
             object.__setattr__(self, "ignored", (*self.ignored, *aside))
         parts = {name: getattr(self, name) for name in PARTS}
         found = [f"[{part}.{c.name}] {p}" for part, columns in parts.items() for c in columns for p in c.problems()]
-        found += [f"[columns.{c.name}] names that begin with {PREFIX} are our own: {MADE_HERE}"
-                  for c in self.columns if ours(c.name)]  # fmt: skip
+        found += [
+            f"[columns.{c.name}] names that begin with {PREFIX} are our own: {MADE_HERE}"
+            for c in self.columns
+            if ours(c.name)
+        ]
         found += [f"[columns.{c.name}] {p}" for c in self.ignored for p in c.problems()]
         found += self._source_problems() if not found else []
         names = [c.name for c in (*self.columns, *self.ignored)]
@@ -445,8 +459,12 @@ class Schema:
         """Of columns that are computed from others, and of rules about dates."""
         dates = {c.name: c for c in self.columns if c.kind == "date"}
         known = {*dates, *(c.name for c in self.ignored)}
-        found = [f"[columns.{c.name}] computed needs {source!r} in the schema, as kind date or ignore"
-                 for c in self.columns for source in c.sources if source not in known]  # fmt: skip
+        found = [
+            f"[columns.{c.name}] computed needs {source!r} in the schema, as kind date or ignore"
+            for c in self.columns
+            for source in c.sources
+            if source not in known
+        ]
         for number, rule in enumerate(self.rules, 1):
             scales = {(dates[name].origin, dates[name].unit or "days") for name in rule.names if name in dates}
             if len(scales) > 1:
@@ -639,8 +657,12 @@ def _refuse_what_no_file_holds(data: Mapping[str, Any], where: str) -> None:
     except OutsideError as error:
         raise SchemaError(where, "must be within bounds", found=str(error), fix="write flat tables") from None
     if odd is not None:
-        raise SchemaError(where, "must be made of texts, numbers, dates, lists and tables",
-                          found=f"a {type(odd).__name__}", fix="write what a schema file can hold")  # fmt: skip
+        raise SchemaError(
+            where,
+            "must be made of texts, numbers, dates, lists and tables",
+            found=f"a {type(odd).__name__}",
+            fix="write what a schema file can hold",
+        )
 
 
 def _said(value: Any) -> str:

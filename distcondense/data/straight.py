@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from distcondense.arrays import Flags, Index, Marks
 from distcondense.data.buckets import Each, Layout, full_disk, write_all
 from distcondense.data.coding import Coded
-from distcondense.data.persons import Coins, Ranks, no_marks, numbered
+from distcondense.data.persons import HoldoutSplit, Ranks, no_marks, numbered
 from distcondense.kernels import records as kernels
 from distcondense.privacy.rows import Kept
 
@@ -94,7 +94,7 @@ class Straight:
 
     folder: Path
     layout: Layout
-    coins: Coins
+    coins: HoldoutSplit
     buckets: int  # of marks; a power of two
     room: int  # rows of a shard, at most
     rows: int = field(default=0, init=False)
@@ -234,7 +234,7 @@ class Straight:
         self.__dict__.pop("_read", None)
         self._marks, self._free = -1, []
 
-    def laid_out(self, coins: Coins, most: int, each: Each) -> list[Kept]:
+    def laid_out(self, coins: HoldoutSplit, most: int, each: Each) -> list[Kept]:
         """All shards, once equal rows have the coins that are theirs; every row is a person, so there are no `most`."""
         assert coins == self.coins
         if self._marked:
@@ -256,9 +256,11 @@ class Straight:
                 values[target] = values[source]
         own = {name: values[:rows] for name, values in columns.items()}
         return Kept(
-            [own[f"c{k}"] for k in range(len(self.layout.cells))], {n: own[f"t.{n}"] for n, _ in self.layout.target},
-            np.array([rows]), {},
-        )  # fmt: skip
+            [own[f"c{k}"] for k in range(len(self.layout.cells))],
+            {n: own[f"t.{n}"] for n, _ in self.layout.target},
+            np.array([rows]),
+            {},
+        )
 
 
 def moves(kept: int, changed: Index) -> tuple[int, Index, Index]:

@@ -119,10 +119,11 @@ def read_table(
         raise
     except UnicodeDecodeError:
         raise CohortError(
-            what, f"must be text in {(dialect or Dialect()).encoding or 'UTF-8'}",
+            what,
+            f"must be text in {(dialect or Dialect()).encoding or 'UTF-8'}",
             found="other bytes below its first line",
             fix="state the encoding it was saved in, e.g. --encoding cp1252 (Latin-1)",
-        ) from None  # fmt: skip
+        ) from None
     except pd.errors.ParserError as error:
         raise CohortError(
             what, "rows must have as many fields as the header", found=_broken(str(error)), fix="correct that line"
@@ -135,9 +136,11 @@ def read_table(
         if error.errno:
             refuse_os(error, what, "must be a readable file", CohortError)
         raise CohortError(
-            what, f"must be readable as {suffixes.lstrip('.')}", found=type(error).__name__,
+            what,
+            f"must be readable as {suffixes.lstrip('.')}",
+            found=type(error).__name__,
             fix="check that the whole file was copied, and that it is what its ending says",
-        ) from None  # fmt: skip
+        ) from None
     except Exception as error:  # readers raise many types, and their messages may quote cells: say the type only
         raise CohortError(
             what,
@@ -211,14 +214,18 @@ def at_store(what: str, rule: str = "must be readable at its URI") -> Iterator[N
         yield
     except TimeoutError:
         raise CohortError(
-            what, "must be where its URI says", found=f"no answer in {PATIENCE:g} seconds",
+            what,
+            "must be where its URI says",
+            found=f"no answer in {PATIENCE:g} seconds",
             fix="check the address and the network, or copy the table to this machine",
-        ) from None  # fmt: skip
+        ) from None
     except Exception as error:
         raise CohortError(
-            what, rule, found=type(error).__name__,
+            what,
+            rule,
+            found=type(error).__name__,
             fix="check the path and this machine's credentials; file://, s3://, gs://, abfs:// and hdfs:// are known",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def answered(ask: Callable[[], T]) -> T:
@@ -299,9 +306,13 @@ class _Csv:
     def read(self, **more: Any) -> pd.DataFrame:
         again = self.source if isinstance(self.source, Path) else io.BytesIO(self.source)
         frame: pd.DataFrame = pd.read_csv(
-            again, compression="gzip" if self.packed else None, sep=self.how.separator, encoding=self.how.encoding,
-            keep_default_na=False, **more,
-        )  # fmt: skip
+            again,
+            compression="gzip" if self.packed else None,
+            sep=self.how.separator,
+            encoding=self.how.encoding,
+            keep_default_na=False,
+            **more,
+        )
         return frame
 
     def header(self, asked: Collection[str]) -> list[str]:
@@ -311,14 +322,21 @@ class _Csv:
         return names
 
     def frame(
-        self, markers: tuple[str, ...], text: Collection[str], numbers: Collection[str], exact: Collection[str],
-        asked: Collection[str], holes: Mapping[str, Sequence[str]],
-    ) -> pd.DataFrame:  # fmt: skip
+        self,
+        markers: tuple[str, ...],
+        text: Collection[str],
+        numbers: Collection[str],
+        exact: Collection[str],
+        asked: Collection[str],
+        holes: Mapping[str, Sequence[str]],
+    ) -> pd.DataFrame:
         self._refuse_nul()
         names = self.header(asked)
-        how: dict[str, Any] = {"low_memory": False, "float_precision": "round_trip",
-                               "na_values": {name: [*markers, *holes.get(name, ())] for name in names
-                                             if name not in exact}}  # fmt: skip
+        how: dict[str, Any] = {
+            "low_memory": False,
+            "float_precision": "round_trip",
+            "na_values": {name: [*markers, *holes.get(name, ())] for name in names if name not in exact},
+        }
         as_text = dict.fromkeys(set(names).intersection(text), str)
         as_number = set(names).intersection(numbers).difference(text)
         frame, sign = self._typed(as_text, as_number, how)
@@ -329,10 +347,12 @@ class _Csv:
             frame.index, pd.RangeIndex
         ):  # pandas took the first column for row names: every column shifts
             raise CohortError(
-                self.what, "rows must have as many fields as the header", found=f"more fields than {len(names)}",
+                self.what,
+                "rows must have as many fields as the header",
+                found=f"more fields than {len(names)}",
                 fix=f"remove the {SEPARATORS.get(self.how.separator, 'separator')} at the end of the lines, or name "
                 "the first column",
-            )  # fmt: skip
+            )
         frame.columns = pd.Index(names)  # pandas calls an empty name "Unnamed: 0"
         if refused:
             sign = self._mark_text(frame, as_number)
@@ -360,9 +380,11 @@ class _Csv:
                 line += before.count("\n")
                 if nul:
                     raise CohortError(
-                        self.what, "must be text", found=f"a NUL character in line {line}",
+                        self.what,
+                        "must be text",
+                        found=f"a NUL character in line {line}",
                         fix="check that the whole file was copied, or take the character out",
-                    )  # fmt: skip
+                    )
 
     def _typed(
         self, as_text: dict[str, Any], as_number: Collection[str], how: dict[str, Any]
@@ -401,9 +423,11 @@ class _Csv:
             frame.loc[bad, name] = NOT_A_NUMBER
         if all(signs.values()):
             raise CohortError(
-                self.what, "numbers must have one decimal sign", fix="correct the rows, then state --decimal",
+                self.what,
+                "numbers must have one decimal sign",
+                fix="correct the rows, then state --decimal",
                 found=f"points in column {signs[POINT][0]!r}, commas in column {signs[COMMA][0]!r}",
-            )  # fmt: skip
+            )
         if not found and not signs[COMMA]:  # pandas and we disagree: never go on with a column read in another way
             raise CohortError(self.what, "number columns must hold numbers", found="text", fix="correct the rows")
         return COMMA if signs[COMMA] else POINT
@@ -415,9 +439,11 @@ class _Csv:
             if any("," in cell and not _THOUSANDS.fullmatch(cell) for cell in cells):
                 return
         raise CohortError(
-            self.what, "commas in numbers must be decimal signs", fix="state --decimal , or take the commas out",
+            self.what,
+            "commas in numbers must be decimal signs",
+            fix="state --decimal , or take the commas out",
             found=f"only numbers like 1,234 in {len(names)} columns, first in column {names[0]!r}",
-        )  # fmt: skip
+        )
 
     def _read_commas(self, frame: pd.DataFrame, names: Collection[str], *, strict: bool) -> str:
         """Columns that nobody declared: those all of whose cells are numbers, some with a decimal comma, as numbers."""
@@ -435,9 +461,11 @@ class _Csv:
         if strict and (sure or open_) and (points or not sure):
             also = f", decimal points in column {points[0] + 1}" if points else " like 1,234 only"
             raise CohortError(
-                self.what, "numbers must have one decimal sign", fix="state --decimal , or correct the rows",
+                self.what,
+                "numbers must have one decimal sign",
+                fix="state --decimal , or correct the rows",
                 found=f"commas in column {(sure or open_)[0] + 1}{also}",
-            )  # fmt: skip
+            )
         if not sure:
             return POINT
         for place in sure + open_:
@@ -451,9 +479,11 @@ class _Csv:
             cells = [cell for cell in frame.iloc[:, place].dropna() if isinstance(cell, str)]
             if 2 * sum(_like_a_row(cell, frame.shape[1]) for cell in cells) > len(cells):
                 raise CohortError(
-                    self.what, "its lines must be split into fields", fix="state the sign between them, e.g. "
-                    "--separator semicolon", found=f"several in one, in column {place + 1} ({self.how.whole})",
-                )  # fmt: skip
+                    self.what,
+                    "its lines must be split into fields",
+                    fix="state the sign between them, e.g. --separator semicolon",
+                    found=f"several in one, in column {place + 1} ({self.how.whole})",
+                )
 
     def _refuse_lone_header(self, frame: pd.DataFrame) -> None:
         """A first line with more fields than any other line is a whole row among torn ones, or no row at all."""
@@ -465,19 +495,26 @@ class _Csv:
             widths = {len(row) for row in islice(rows, 1, 1000)}
         if max(widths, default=0) < frame.shape[1]:
             raise CohortError(
-                self.what, "its first line must name the columns", fix="add a header line, or complete the rows",
+                self.what,
+                "its first line must name the columns",
+                fix="add a header line, or complete the rows",
                 found=f"{frame.shape[1]} fields in it and fewer in the lines below",
-            )  # fmt: skip
+            )
 
     def _refuse_header_again(self, frame: pd.DataFrame) -> None:
         """A first line whose words come again as values is no header."""
-        again = [place for place, name in enumerate(frame.columns, 1)
-                 if frame[name].dtype == object and (frame[name] == name).any()]  # fmt: skip
+        again = [
+            place
+            for place, name in enumerate(frame.columns, 1)
+            if frame[name].dtype == object and (frame[name] == name).any()
+        ]
         if again:
             raise CohortError(
-                self.what, "its first line must name the columns", fix="add a header line, or drop its copies",
+                self.what,
+                "its first line must name the columns",
+                fix="add a header line, or drop its copies",
                 found=f"{len(again)} of its {frame.shape[1]} fields again as values, first in column {again[0]}",
-            )  # fmt: skip
+            )
 
 
 def _like_a_row(cell: str, columns: int) -> bool:
@@ -499,9 +536,11 @@ def as_frame(table: object) -> pd.DataFrame:
         frame = _foreign(table)
     except Exception as error:  # theirs may quote cells: say the type only
         raise CohortError(
-            "table", "must be one that pandas can take", found=f"a {type(table).__name__} ({type(error).__name__})",
+            "table",
+            "must be one that pandas can take",
+            found=f"a {type(table).__name__} ({type(error).__name__})",
             fix="check its columns, or make a pandas DataFrame of it",
-        ) from None  # fmt: skip
+        ) from None
     if not isinstance(frame, pd.DataFrame):
         raise CohortError(
             "table",
@@ -529,6 +568,8 @@ def refuse_signals(frame: pd.DataFrame, said: Callable[[str], str]) -> None:
             frame[name].isna()
         except ArithmeticError:
             raise CohortError(
-                said(name), "must hold numbers that can be compared", found="a signalling NaN",
+                said(name),
+                "must hold numbers that can be compared",
+                found="a signalling NaN",
                 fix="make holes of them: None",
-            ) from None  # fmt: skip
+            ) from None

@@ -147,9 +147,11 @@ def refuse_mixture(values: Values, name: str, labels: Sequence[Label] = ()) -> N
         return
     said = "; ".join(f"{kind} in {count_rows(rows)}" for kind, rows in found.items())
     raise CohortError(
-        f"column {name!r}", "must hold values of one type", found=said,
+        f"column {name!r}",
+        "must hold values of one type",
+        found=said,
         fix="make them one type where the table is made, as the schema declares it",
-    )  # fmt: skip
+    )
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -167,9 +169,12 @@ def numbers_of(series: pd.Series[Any], name: str) -> Floats:
     if bad.any():
         kinds = [kind for kind, rows in values.rows_by_type().items() if (rows & bad).any()]
         refuse_rows(
-            bad, name, "must be numbers", "correct the rows, or name the text that marks a hole (--missing-marker)",
+            bad,
+            name,
+            "must be numbers",
+            "correct the rows, or name the text that marks a hole (--missing-marker)",
             found=" and ".join("text" if kind == TEXT else kind for kind in kinds),
-        )  # fmt: skip
+        )
     return read
 
 
@@ -196,10 +201,12 @@ def identifiers_of(series: pd.Series[Any], name: str) -> tuple[Index, tuple[str,
     refuse_absent(series, name)
     values = Values.of(series, name)
     refuse_rows(
-        values.map(_has_point, False, bool), name, "identifiers must be texts or whole numbers",
+        values.map(_has_point, False, bool),
+        name,
+        "identifiers must be texts or whole numbers",
         "give them as they were issued: read the column as text, e.g. dtype={name: str}",
         found=f"floats or decimals ({series.dtype})",
-    )  # fmt: skip
+    )
     texts = np.empty(len(values.distinct), object)  # 7 and "7" are one person
     texts[:] = [value if isinstance(value, str) else str(plain_number(value)) for value in values.distinct]
     codes, known = pd.factorize(texts[values.codes])

@@ -49,8 +49,21 @@ class Begun:
         """The words of the command to run next."""
         roles = [word for role, name in self.outcome.items() for word in (f"--{role}", name)]
         person = ["--person-id", self.person] if self.person else []
-        return ["distcondense", "condense", table, "--schema", schema, *roles, *person, "--epsilon", f"{epsilon:g}",
-                "--ipc", str(ipc), "--out", "run"]  # fmt: skip
+        return [
+            "distcondense",
+            "condense",
+            table,
+            "--schema",
+            schema,
+            *roles,
+            *person,
+            "--epsilon",
+            f"{epsilon:g}",
+            "--ipc",
+            str(ipc),
+            "--out",
+            "run",
+        ]
 
 
 def begin(frame: pd.DataFrame, ask: Asker, *, declared: bool) -> Begun:
@@ -76,9 +89,10 @@ def _person(found: Draft, ask: Asker) -> str:
         return ""
     shown = "\n".join(f"{name}: {rows} rows, {different} different" for name, (rows, different) in found.counts.items())
     ask.show(
-        "Whose rows are these?", f"These columns look like identifiers that repeat:\n{shown}\nIf one of them says "
+        "Whose rows are these?",
+        f"These columns look like identifiers that repeat:\n{shown}\nIf one of them says "
         "whose row it is, the guarantee is about persons, and tests hold whole persons out.",
-    )  # fmt: skip
+    )
     said = ask.text(f"Column that says whose row it is, or {NONE}", found.persons[0])
     return "" if said == NONE else said
 
@@ -141,9 +155,10 @@ def _bounded(column: Column, ask: Asker, default: str) -> Column:
     odd = f"Some rows lie beyond what is usual ({tried}).\n" if tried else ""
     found = f", or {PRIVATE}: they are then found with noise, for a share of ε" if default == PRIVATE else ""
     ask.show(
-        f"Bounds of {column.name}", f"{odd}Which numbers can this column hold, as anybody knows who never saw a "
+        f"Bounds of {column.name}",
+        f"{odd}Which numbers can this column hold, as anybody knows who never saw a "
         f"patient's? Generous bounds cost next to nothing. Type LOW HIGH{found}.",
-    )  # fmt: skip
+    )
     while True:
         said = ask.text(f"Bounds of {column.name}", default)
         if said == PRIVATE == default:
@@ -178,8 +193,10 @@ def _settled_outcome(column: Column, ask: Asker) -> Column:
     if column.numeric:
         return _bounded(column, ask, f"{column.low:g} {column.high:g}")
     if len(column.categories) == 2:
-        yes = ask.text(f"Which value of {column.name} means yes ({' or '.join(map(str, column.categories))})",
-                       str(column.categories[1]))  # fmt: skip
+        yes = ask.text(
+            f"Which value of {column.name} means yes ({' or '.join(map(str, column.categories))})",
+            str(column.categories[1]),
+        )
         return replace(column, categories=tuple(sorted(column.categories, key=lambda label: str(label) == yes)))
     return column
 

@@ -18,9 +18,9 @@ from distcondense.arrays import Floats
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import DistcondenseWarning
-from distcondense.evaluate.home import Home
-from distcondense.evaluate.quick import ways_to_train
-from distcondense.evaluate.score import CONDENSED, FULL
+from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.quick import ways_to_train
+from distcondense.evaluation.score import CONDENSED, FULL
 
 EPSILONS = (0.5, 1.0, 2.5, 5.0)
 MOST_ROWS = 20_000
@@ -94,15 +94,20 @@ def _result(column: Column, role: str, score: Floats, rng: np.random.Generator) 
     """The outcome of rows with these scores."""
     if role == "time":
         longest = float(column.high or 100)
-        return np.clip(column.rounded(longest * rng.exponential(0.5, len(score)) * np.exp(-0.7 * score)), longest / 100,
-                       longest)  # fmt: skip
+        return np.clip(
+            column.rounded(longest * rng.exponential(0.5, len(score)) * np.exp(-0.7 * score)), longest / 100, longest
+        )
     if column.numeric:
         low, high = float(column.low or 0), float(column.high or 1)
         noisy = score + rng.standard_normal(len(score))
         return np.clip(column.rounded(low + (high - low) * (0.5 + noisy / 12)), low, high)
     noisy = score + rng.logistic(0, 1, len(score))
-    cuts = np.quantile(noisy, np.linspace(1 - SHARE, 1, len(column.categories))[:-1] if len(column.categories) == 2
-                       else np.arange(1, len(column.categories)) / len(column.categories))  # fmt: skip
+    cuts = np.quantile(
+        noisy,
+        np.linspace(1 - SHARE, 1, len(column.categories))[:-1]
+        if len(column.categories) == 2
+        else np.arange(1, len(column.categories)) / len(column.categories),
+    )
     labels = np.empty(len(column.categories), object)
     labels[:] = column.categories
     return labels[np.digitize(noisy, np.atleast_1d(cuts))]
@@ -113,7 +118,7 @@ def _standard(values: Floats) -> Floats:
     return (values - values.mean()) / spread if spread > 0 else np.zeros(len(values))
 
 
-def _reached(home: Home, fresh: Cohort, threads: int) -> dict[str, float]:
+def _reached(home: EvaluationInput, fresh: Cohort, threads: int) -> dict[str, float]:
     """The main measure of models of all rows and of the condensed ones, where there are any."""
     due, found = home.kind.in_unit(fresh.outcome, home.unit), dict[str, float]()
     for way in ways_to_train(home, seed=0, threads=threads):
@@ -131,9 +136,13 @@ def suggested(bought: Sequence[Bought]) -> float:
 
 
 def foresee(
-    cohort: Cohort, *, epsilons: tuple[float, ...] = EPSILONS, ipc: int = 100, threads: int | None = None,
+    cohort: Cohort,
+    *,
+    epsilons: tuple[float, ...] = EPSILONS,
+    ipc: int = 100,
+    threads: int | None = None,
     progress: Callable[..., None] | None = None,
-) -> Iterator[Bought]:  # fmt: skip
+) -> Iterator[Bought]:
     """Condense the simulated table but for its last `FRESH` rows at each ε, and test models of both on these."""
     from distcondense.api import available_threads, condense
 
@@ -145,7 +154,7 @@ def foresee(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DistcondenseWarning)
             result = condense(table, ipc=ipc, epsilon=epsilon, threads=threads)
-            found = _reached(Home.of_result(table, result), fresh, threads)
+            found = _reached(EvaluationInput.of_result(table, result), fresh, threads)
         yield Bought(epsilon, result.kind.measures[0], found[FULL], found.get(CONDENSED))
     if progress is not None:
         progress(doing="planning", step=len(epsilons), steps=len(epsilons))

@@ -38,15 +38,7 @@ _HOMES = {
     "scores": "walk",
 }
 
-_TWINS = {
-    "adam",
-    "clip_and_noise",
-    "fused_step",
-    "jacobian",
-    "jacobian_csr",
-    "margins",
-    "scores",
-}  # native too
+_TWINS = {"adam", "clip_and_noise", "fused_step", "jacobian", "jacobian_csr", "margins", "scores"}  # native too
 
 __all__ = [
     "NOISE_STREAM",

@@ -55,7 +55,7 @@ def perturbed(
     *,
     shape: tuple[int, int],
     dtype: Any,
-) -> Iterator[tuple[slice, int, NDArray[np.int64], NDArray[Any]]]:  # fmt: skip
+) -> Iterator[tuple[slice, int, NDArray[np.int64], NDArray[Any]]]:
     """Yield (rows, at, block, batch): batch[2c] and batch[2c + 1] are those rows with block[c] moved by +ε and −ε.
 
     `block` is columns[at : at + width]. The batch, (2·columns, rows, d), is read-only and holds until the next.

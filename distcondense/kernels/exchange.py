@@ -16,9 +16,19 @@ FRESH = 100  # exchanges after which all students are solved anew, so that round
 
 @kernel(error_model="numpy", fastmath=True)
 def exchange_rows(
-    among: Matrix, beyond: Matrix, labels: Matrix, truth: Matrix, ends: Index, weights: Floats, mean: Matrix,
-    near: Floats, ridge: float, chosen: Index, places: Index, candidates: Index,
-) -> int:  # fmt: skip
+    among: Matrix,
+    beyond: Matrix,
+    labels: Matrix,
+    truth: Matrix,
+    ends: Index,
+    weights: Floats,
+    mean: Matrix,
+    near: Floats,
+    ridge: float,
+    chosen: Index,
+    places: Index,
+    candidates: Index,
+) -> int:
     """Exchange chosen[place] for a candidate wherever the students' score rises; the number of exchanges made.
 
     Student q is kernel ridge regression of the chosen rows: among (Q, c, c) kernels between candidates, beyond

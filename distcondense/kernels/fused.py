@@ -32,9 +32,24 @@ from distcondense.kernels.walk import depth_of, gradient_row, scratch_of, trees_
 
 @kernel()
 def _fused(
-    X: Any, dldf: Any, steps: Any, trees: Any, base: Any, sigmoid: Any, depth: Any, m: Any, v: Any, clip: Any,
-    sigma_base: Any, rule: Any, counter: Any, norms: Any, sigmas: Any, first: Any, last: Any,
-) -> None:  # fmt: skip
+    X: Any,
+    dldf: Any,
+    steps: Any,
+    trees: Any,
+    base: Any,
+    sigmoid: Any,
+    depth: Any,
+    m: Any,
+    v: Any,
+    clip: Any,
+    sigma_base: Any,
+    rule: Any,
+    counter: Any,
+    norms: Any,
+    sigmas: Any,
+    first: Any,
+    last: Any,
+) -> None:
     d = X.shape[1]
     scratch, words = scratch_of(d, depth), np.empty((4, BLOCKS), np.uint32)
     g, z = np.empty(d, np.float32), np.empty(d, np.float32)
@@ -86,9 +101,24 @@ def fused_step(
 
     def rows(first: int, last: int) -> None:
         _fused(
-            X, outer, eps, trees, base, sigmoid, depth, state.m, state.v, clip,
-            sigma_base, rule, counter, norms, sigmas, first, last,
-        )  # fmt: skip
+            X,
+            outer,
+            eps,
+            trees,
+            base,
+            sigmoid,
+            depth,
+            state.m,
+            state.v,
+            clip,
+            sigma_base,
+            rule,
+            counter,
+            norms,
+            sigmas,
+            first,
+            last,
+        )
 
     over_rows(rows, len(X), threads)
     state.step += 1

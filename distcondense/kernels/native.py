@@ -137,9 +137,19 @@ class _Packed:
         if not feature.shape == left.shape == threshold.shape == default_left.shape == (feature.size,):
             raise ModelError("ensemble", "feature, threshold, left and default_left must have one entry per node")
         self.handle = library.dck_pack(
-            _at(feature), _at(threshold), _at(left), _at(default_left), feature.size, _at(roots), roots.size,
-            float(e.base), int(e.link == "sigmoid"), int(e.n_features), _WAYS[way], ctypes.byref(status),
-        )  # fmt: skip
+            _at(feature),
+            _at(threshold),
+            _at(left),
+            _at(default_left),
+            feature.size,
+            _at(roots),
+            roots.size,
+            float(e.base),
+            int(e.link == "sigmoid"),
+            int(e.n_features),
+            _WAYS[way],
+            ctypes.byref(status),
+        )
         if not self.handle:
             if status.value == 1:
                 raise MemoryError("no memory for the packed ensemble")

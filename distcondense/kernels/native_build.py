@@ -22,14 +22,19 @@ from distcondense.errors import DistcondenseError
 
 PLAIN = ("api", "ensemble")  # compiled once
 PER_ISA = ("walk", "update")  # compiled once per instruction set
-_X86_ISAS = {
-    "portable": (),
-    "avx2": ("-mavx2",),
-    "avx512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw"),
-}
+_X86_ISAS = {"portable": (), "avx2": ("-mavx2",), "avx512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw")}
 # No contraction: a fused multiply-add would round differently from the portable path. NaN keeps its meaning.
-_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra", "-Wno-psabi",
-          "-Wno-maybe-uninitialized")  # fmt: skip
+_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-Wall",
+    "-Wextra",
+    "-Wno-psabi",
+    "-Wno-maybe-uninitialized",
+)
 # Four Box–Muller chains wait for each other unless the compiler mixes them; Clang does so unasked and lacks the flags.
 _GCC_FLAGS = ("-fschedule-insns", "-fsched-pressure")
 

@@ -47,9 +47,16 @@ def nearest(points: Any, among: Any, k: int, threads: int = 1) -> tuple[Floats, 
                     here = slice(at, min(at + POINTS, stop))
                     rows = _shifted(points[here], centre, scale)
                     _merge(
-                        rows @ product, 2 * blame * _norms(rows), high, low, points[here], some, first, squared[here],
+                        rows @ product,
+                        2 * blame * _norms(rows),
+                        high,
+                        low,
+                        points[here],
+                        some,
+                        first,
+                        squared[here],
                         found[here],
-                    )  # fmt: skip
+                    )
 
             over_rows(block, len(points), threads)
     return np.sqrt(squared), found
@@ -102,9 +109,16 @@ def _norms(rows: Matrix) -> Matrix:
 
 @kernel()
 def _merge(
-    products: Matrix, slack: Matrix, high: Matrix, low: Matrix, points: Matrix, among: Matrix, first: int,
-    squared: Floats, found: Index,
-) -> None:  # fmt: skip
+    products: Matrix,
+    slack: Matrix,
+    high: Matrix,
+    low: Matrix,
+    points: Matrix,
+    among: Matrix,
+    first: int,
+    squared: Floats,
+    found: Index,
+) -> None:
     """Put these rows of `among`, the first of which has number `first`, among the k nearest so far.
 
     products (n, m) are −2ab; high, low (m,) are ‖b‖² with room for rounding; slack (n,) is the room that a needs.

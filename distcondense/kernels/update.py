@@ -139,9 +139,18 @@ def _norms(G: Any, out: Any, first: Any, last: Any) -> None:
 
 @kernel()
 def _clip_and_noise(
-    G: Any, norms: Any, clip: Any, sigma: Any, key0: Any, key1: Any, stream: Any, step: Any, row0: Any,
-    first: Any, last: Any,
-) -> None:  # fmt: skip
+    G: Any,
+    norms: Any,
+    clip: Any,
+    sigma: Any,
+    key0: Any,
+    key1: Any,
+    stream: Any,
+    step: Any,
+    row0: Any,
+    first: Any,
+    last: Any,
+) -> None:
     scratch, words = np.empty(G.shape[1], np.float32), np.empty((4, BLOCKS), np.uint32)
     for i in range(first, last):
         g = G[i]

@@ -146,9 +146,17 @@ def _jacobian(
 
 @kernel()
 def _jacobian_csr(
-    X: Any, columns: Any, steps: Any, trees: Any, base: Any, sigmoid: Any, depth: Any, counts: Any, first: Any,
+    X: Any,
+    columns: Any,
+    steps: Any,
+    trees: Any,
+    base: Any,
+    sigmoid: Any,
+    depth: Any,
+    counts: Any,
+    first: Any,
     last: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """The columns and values of rows first … last − 1, end to end; counts[i] is how many of them row i has.
 
     `trees` and `steps` know the used columns only. A row's are gathered first: a line of cache holds 16 of them then,
@@ -188,9 +196,7 @@ def _margins(X: Any, trees: Any, base: Any, sigmoid: Any, out: Any, first: Any, 
 
 # (indptr, indices, data) of a sparse matrix by rows: (m + 1,) int64, (entries,) int32, (entries,) float32
 CSR = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
-Trees = tuple[
-    NDArray[np.int32], NDArray[np.float32], NDArray[np.int32], NDArray[np.uint8], NDArray[np.int32]
-]  # fmt: skip
+Trees = tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32], NDArray[np.uint8], NDArray[np.int32]]
 
 
 def trees_of(ensemble: TreeEnsemble) -> Trees:

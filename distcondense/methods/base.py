@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from distcondense.cluster.executors import Executor
     from distcondense.data.codec import Codec
     from distcondense.data.cohort import Cohort, Facts
-    from distcondense.data.persons import Coins, Splitting, Stratified
+    from distcondense.data.persons import HoldoutSplit, Splitting, Stratified
     from distcondense.data.schema import Schema
     from distcondense.models.base import Model
     from distcondense.models.learners import Learner
@@ -234,15 +234,28 @@ class Progress(Protocol):
     """
 
     def __call__(
-        self, *, step: int, steps: int, doing: str = "condensing", loss: float | None = None,
-        score: float | None = None, epsilon: float | None = None, note: str = "",
-    ) -> None: ...  # fmt: skip
+        self,
+        *,
+        step: int,
+        steps: int,
+        doing: str = "condensing",
+        loss: float | None = None,
+        score: float | None = None,
+        epsilon: float | None = None,
+        note: str = "",
+    ) -> None: ...
 
 
 def no_progress(
-    *, step: int, steps: int, doing: str = "condensing", loss: float | None = None, score: float | None = None,
-    epsilon: float | None = None, note: str = "",
-) -> None:  # fmt: skip
+    *,
+    step: int,
+    steps: int,
+    doing: str = "condensing",
+    loss: float | None = None,
+    score: float | None = None,
+    epsilon: float | None = None,
+    note: str = "",
+) -> None:
     """Nobody listens."""
 
 
@@ -251,7 +264,7 @@ class Context:
     """Where a method runs: threads, who hears of it, the run's folder and name, the patients' account, machines."""
 
     threads: int = 1
-    say: Callable[[str], None] = lambda line: None
+    log: Callable[[str], None] = lambda line: None
     progress: Progress = no_progress
     folder: RunFolder | None = None
     cluster: Cluster | None = None
@@ -261,13 +274,13 @@ class Context:
     scratch: Path | None = None  # where its coded rows lie meanwhile; None: in the run's folder
     apart: bool = False  # whoever called keeps test persons for itself: the method need leave out nobody
 
-    def coins(self, share: float) -> Coins:
+    def coins(self, share: float) -> HoldoutSplit:
         """Who is left out, by coins of the operating system; a resumed run leaves out the same persons."""
-        from distcondense.data.persons import Coins
+        from distcondense.data.persons import HoldoutSplit
 
         fresh = secrets.randbits(128)
         entropy = fresh if self.folder is None else self.folder.holdout_entropy(fresh)
-        return Coins(0.0 if self.apart else share, entropy)
+        return HoldoutSplit(0.0 if self.apart else share, entropy)
 
     def stratified(self, seed: int) -> Stratified:
         """Train, validation and test; where test persons are apart already, the first two in the same proportion."""
@@ -291,7 +304,7 @@ class Context:
 
         found = Ledger(None if self.folder is None else self.folder.ledger, run=self.run)
         if found.lost > 1:  # one is lost with a kill at the wrong moment
-            self.say(f"{found.lost} noisy answers are lost: they stay paid for, and count as nothing")
+            self.log(f"{found.lost} noisy answers are lost: they stay paid for, and count as nothing")
         return found
 
     @contextmanager
@@ -299,7 +312,7 @@ class Context:
         """What computes Jacobians, here or on the cluster."""
         from distcondense.cluster.executors import executor_of
 
-        with executor_of(self.cluster, threads=self.threads, say=self.say) as executor:
+        with executor_of(self.cluster, threads=self.threads, log=self.log) as executor:
             yield executor
 
 
@@ -381,9 +394,11 @@ def default_method() -> str:
 def method_named(name: str) -> Method:
     if name not in _HOMES:
         raise SettingsError(
-            "method", f"must be one of {', '.join(_HOMES)}", found=repr(name),
+            "method",
+            f"must be one of {', '.join(_HOMES)}",
+            found=repr(name),
             fix=f"say {_near(str(name), _HOMES) or default_method()}",
-        )  # fmt: skip
+        )
     if name not in _LOADED:
         module, _, attribute = _HOMES[name].partition(":")
         _LOADED[name] = getattr(import_module(module), attribute)
@@ -400,15 +415,19 @@ def options_of(method: Method, given: Mapping[str, Any]) -> Any:
     unknown = [name for name in given if name not in legal]
     if unknown:
         raise SettingsError(
-            f"method {method.name}", "takes only settings of its own", found=", ".join(unknown),
+            f"method {method.name}",
+            "takes only settings of its own",
+            found=", ".join(unknown),
             fix="; ".join(_instead(name, method, legal) for name in unknown),
-        )  # fmt: skip
+        )
     several = given.get("ipc")
     if isinstance(several, tuple | list) and not takes_several(method):
         raise SettingsError(
-            "ipc", f"must be one whole number for method {method.name}: every IPC is a run of its own",
-            found=f"a list of {len(several)}", fix="start one run per IPC, each with its own --out",
-        )  # fmt: skip
+            "ipc",
+            f"must be one whole number for method {method.name}: every IPC is a run of its own",
+            found=f"a list of {len(several)}",
+            fix="start one run per IPC, each with its own --out",
+        )
     return method.Options(**given)
 
 
@@ -467,6 +486,8 @@ def refuse_kind(method: Method, kind: Kind) -> None:
 
     taken = [other.name for other in kinds() if method.takes(other)]
     raise SettingsError(
-        f"method {method.name}", f"takes {' and '.join(taken) or 'no'} outcomes", found=f"a {kind.name} outcome",
+        f"method {method.name}",
+        f"takes {' and '.join(taken) or 'no'} outcomes",
+        found=f"a {kind.name} outcome",
         fix=f"say another method ({', '.join(m.name for m in methods() if m.takes(kind)) or 'none takes it'})",
-    )  # fmt: skip
+    )

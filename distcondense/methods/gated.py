@@ -54,7 +54,7 @@ def no_answer(doubt: str, rows: float, columns: int, epsilon: float, guarantee: 
     """
     said = NO_ANSWER.format(
         doubt=doubt, rows=max(round(rows), 0), columns=columns, epsilon=epsilon, guarantee=guarantee
-    )  # fmt: skip
+    )
     return said if doubt else ""
 
 
@@ -66,25 +66,28 @@ def refuse_unpublic(facts: Facts, *, trusted: bool, epsilon: float, promise: str
     schema = facts.schema
     if (schema is None or schema.origin == "inferred") and not trusted:
         raise SchemaError(
-            "schema", "must be declared: its bounds and categories are taken as public",
+            "schema",
+            "must be declared: its bounds and categories are taken as public",
             found="none" if schema is None else "a schema inferred from the table",
             fix='draft one (distcondense schema infer TABLE -o schema.toml), check it, set origin = "declared" and '
             "pass --schema; or say --trust-inferred-schema, which the statement will tell",
-        )  # fmt: skip
+        )
     if not facts.kind.labels_public and not trusted:
         known = [] if schema is None else schema.names
         near = [one for name in facts.kind.names for one in get_close_matches(name, known, n=1, cutoff=0.7)]
         raise SettingsError(
-            f"outcome {' and '.join(map(repr, facts.kind.names))}", "must be declared in the schema",
+            f"outcome {' and '.join(map(repr, facts.kind.names))}",
+            "must be declared in the schema",
             found="values that are read off the rows" + "".join(f"; declared is {name!r}" for name in near),
             fix=("check its name, or " if near else "") + 'declare every column of it, e.g. kind = "binary", '
             "categories = [0, 1]; also where it is 0/1",
-        )  # fmt: skip
+        )
     if epsilon > LARGE_EPSILON:
         warnings.warn(
             f"ε = {epsilon:g} ({promise}) is more than {LARGE_EPSILON:g}: it promises patients very little",
-            DistcondenseWarning, stacklevel=5,
-        )  # fmt: skip
+            DistcondenseWarning,
+            stacklevel=5,
+        )
 
 
 def check_categories(schema: Schema, checked: Sequence[str]) -> None:
@@ -92,28 +95,42 @@ def check_categories(schema: Schema, checked: Sequence[str]) -> None:
     for name in checked:
         if name not in schema:
             raise SettingsError(
-                "categories_checked", "must name columns of the schema", found=nearest(name, schema.names),
+                "categories_checked",
+                "must name columns of the schema",
+                found=nearest(name, schema.names),
                 fix="check the name",
-            )  # fmt: skip
+            )
     for column in schema.columns:
         why = like_identifiers(column.categories)
         if why and column.name not in checked:
             raise SchemaError(
-                f"column {column.name!r}", "must not have identifiers for categories: the release lists them",
+                f"column {column.name!r}",
+                "must not have identifiers for categories: the release lists them",
                 found=f"{len(column.categories):,} categories, {why}",
                 fix="take the column out of the schema, or group its values; if nobody can be found by them, say "
                 f"--categories-checked {column.name}",
-            )  # fmt: skip
+            )
 
 
 # -- after the last answer --------------------------------------------------------------------------------------------
 
 
 def statement(
-    ledger: Ledger, facts: Facts, earlier: Sequence[Event], *, method: str, epsilon: float, delta: float,
-    rows_per_person: int, origin: str, parameters: Mapping[str, Any], public: Sequence[str] = (),
-    not_covered: Sequence[str] = (), answer: str = "", constants: str = "",
-) -> Privacy:  # fmt: skip
+    ledger: Ledger,
+    facts: Facts,
+    earlier: Sequence[Event],
+    *,
+    method: str,
+    epsilon: float,
+    delta: float,
+    rows_per_person: int,
+    origin: str,
+    parameters: Mapping[str, Any],
+    public: Sequence[str] = (),
+    not_covered: Sequence[str] = (),
+    answer: str = "",
+    constants: str = "",
+) -> Privacy:
     """What the ledger pays for, in numbers and words; `epsilon` is what was asked, `origin` that of the schema."""
     total = replay(ledger.events, delta)
     # never seen, and too late to refuse: the budget is spent, so the larger number is stated, and that they differ

@@ -61,9 +61,11 @@ class AdditiveModel:
             EnsembleModel(self.name, "margin", ensemble_of(self.score(k), codec)) for k in range(len(self.intercept))
         ]
         return FittedModel(
-            lambda rows: np.stack([part.scores(rows) for part in parts], axis=1), self.link, parts[0].n_features,
+            lambda rows: np.stack([part.scores(rows) for part in parts], axis=1),
+            self.link,
+            parts[0].n_features,
             self.name,
-        )  # fmt: skip
+        )
 
     def score(self, k: int) -> AdditiveModel:
         """One of several scores as a model of its own."""
@@ -96,10 +98,13 @@ def to_treelite(ensemble: TreeEnsemble) -> Any:
             else:
                 left = int(ensemble.left[node])
                 builder.numerical_test(
-                    int(ensemble.feature[node]), float(ensemble.threshold[node]), opname="<",
+                    int(ensemble.feature[node]),
+                    float(ensemble.threshold[node]),
+                    opname="<",
                     default_left=bool(ensemble.default_left[node]),
-                    left_child_key=left - int(root), right_child_key=left + 1 - int(root),
-                )  # fmt: skip
+                    left_child_key=left - int(root),
+                    right_child_key=left + 1 - int(root),
+                )
                 todo += [left + 1, left]
             builder.end_node()
         builder.end_tree()

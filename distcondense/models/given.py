@@ -68,8 +68,12 @@ def _moved(ensemble: TreeEnsemble, codec: Codec, shift: float) -> TreeEnsemble:
 
 def _link(said: str | None, natural: Link | None, links: Sequence[Link]) -> Link:
     if said is None and natural is None:
-        raise ModelError("reference", "a callable must say what its scores are", found="no link",
-                         fix=" or ".join(f'link="{link}"' for link in links))  # fmt: skip
+        raise ModelError(
+            "reference",
+            "a callable must say what its scores are",
+            found="no link",
+            fix=" or ".join(f'link="{link}"' for link in links),
+        )
     if said is not None and said not in LINKS:
         raise ModelError("link", f"must be one of {', '.join(LINKS)}", found=repr(said))
     return said or natural  # type: ignore[return-value]
@@ -78,14 +82,17 @@ def _link(said: str | None, natural: Link | None, links: Sequence[Link]) -> Link
 def _check_link(link: Link, links: Sequence[Link], name: str) -> None:
     if link not in links:
         raise ModelError(
-            f"reference {name!r}", f"must have scores that are a {' or a '.join(links)}, for this outcome",
+            f"reference {name!r}",
+            f"must have scores that are a {' or a '.join(links)}, for this outcome",
             found=f"scores that are a {link}",
-        )  # fmt: skip
+        )
 
 
 def _check_width(name: str, found: int, need: int) -> None:
     if found != need:
         raise ModelError(
-            f"reference {name!r}", f"must take the {need} columns of dc.design(cohort)", found=f"{found} columns",
+            f"reference {name!r}",
+            f"must take the {need} columns of dc.design(cohort)",
+            found=f"{found} columns",
             fix="train it on dc.design(cohort)",
-        )  # fmt: skip
+        )

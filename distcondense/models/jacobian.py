@@ -158,9 +158,13 @@ class Batches:
     """
 
     def __init__(
-        self, model: Model, path: JacobianPath, threads: int = 1, memory_budget: int = MEMORY_BUDGET,
+        self,
+        model: Model,
+        path: JacobianPath,
+        threads: int = 1,
+        memory_budget: int = MEMORY_BUDGET,
         batch_rows: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         from distcondense.models.trees import TreeModel
 
         if path == "compiled" and not isinstance(model, TreeModel):
@@ -262,9 +266,11 @@ def way_of(model: Model, path: JacobianPath, *, threads: int = 1, gpu: bool = Fa
     if path == "structured":
         if getattr(model, "ensemble", None) is None:
             raise SettingsError(
-                "path", "'structured' in tiles needs a tree ensemble", found=f"model {model.name!r}",
+                "path",
+                "'structured' in tiles needs a tree ensemble",
+                found=f"model {model.name!r}",
                 fix="path='blocked', or run in process",
-            )  # fmt: skip
+            )
         return Walk(model, threads, gpu)
     return Batches(on_gpu(model) if gpu else model, path, threads, TILE_BYTES, TILE_ROWS)
 

@@ -75,9 +75,14 @@ class FittedModel:
 
 
 def boosted(
-    params: dict[str, Any], lesson: Lesson, labels: dict[str, Any], *, link: Link, name: str,
+    params: dict[str, Any],
+    lesson: Lesson,
+    labels: dict[str, Any],
+    *,
+    link: Link,
+    name: str,
     score: Callable[[Numbers, Outcome], float] | None = None,
-) -> Model:  # fmt: skip
+) -> Model:
     """XGBoost with one score a row, as a model whose trees are known.
 
     `score` of margins against an outcome says how many rounds are enough, where the lesson has validation rows.
@@ -91,9 +96,7 @@ def boosted(
     return tree_model(booster, link=link, name=name, threads=lesson.threads)
 
 
-def boosted_many(
-    params: dict[str, Any], lesson: Lesson, labels: dict[str, Any], *, link: Link, name: str
-) -> Model:  # fmt: skip
+def boosted_many(params: dict[str, Any], lesson: Lesson, labels: dict[str, Any], *, link: Link, name: str) -> Model:
     """XGBoost with several scores a row: they are its library's own."""
     booster = booster_of(params, lesson, labels)
     booster.set_param({"nthread": lesson.threads})
@@ -118,9 +121,7 @@ def _best_rounds(booster: Any, rows: Rows, score: Callable[[Numbers], float], th
     margin = np.zeros(len(rows))
     best, chosen = -np.inf, 1
     for rounds in range(1, ROUNDS + 1):
-        margin += booster.inplace_predict(
-            rows, iteration_range=(rounds - 1, rounds), predict_type="margin"
-        )  # fmt: skip
+        margin += booster.inplace_predict(rows, iteration_range=(rounds - 1, rounds), predict_type="margin")
         reached = score(margin)
         if reached > best:
             best, chosen = reached, rounds

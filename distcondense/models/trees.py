@@ -129,9 +129,11 @@ def tree_model(model: Any, *, link: Link | None = None, name: str | None = None,
     ensemble = flatten(forest, name=name, raw_margin=raw_margin)
     if link == "probability" and natural != "probability":
         raise ModelError(
-            f"model {name!r}", "must be a classifier for link 'probability'", found="a regression",
+            f"model {name!r}",
+            "must be a classifier for link 'probability'",
+            found="a regression",
             fix="leave out link, or train a classifier",
-        )  # fmt: skip
+        )
     return TreeModel(
         name=name,
         link=link or natural,
@@ -194,9 +196,11 @@ def _read_sklearn(model: Any, threads: int) -> _Read:
 
 def _multi_class(name: str, classes: int) -> ModelError:
     return ModelError(
-        f"model {name!r}", "must give one score per row", found=f"{classes} classes or targets",
+        f"model {name!r}",
+        "must give one score per row",
+        found=f"{classes} classes or targets",
         fix="train a binary model, one class against the rest",
-    )  # fmt: skip
+    )
 
 
 def flatten(forest: Any, *, name: str = "tree model", raw_margin: bool = False) -> TreeEnsemble:
@@ -245,9 +249,11 @@ def _flatten_tree(tree: Any, offset: int, scale: float, votes: bool, name: str) 
     """(feature, threshold, left, default_left) of one tree, breadth first, its nodes numbered from `offset`."""
     if tree.get_field("has_categorical_split")[0]:
         raise ModelError(
-            f"model {name!r}", "must split on numbers only", found="categorical splits",
+            f"model {name!r}",
+            "must split on numbers only",
+            found="categorical splits",
             fix="encode categories one-hot before training",
-        )  # fmt: skip
+        )
     cleft, cright, cmp = (tree.get_field(key) for key in ("cleft", "cright", "cmp"))
     default_left = tree.get_field("default_left").astype(bool)
     inner = cleft >= 0

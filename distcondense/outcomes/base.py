@@ -26,9 +26,11 @@ from distcondense.outcomes.recipes import Recipe, Released
 from distcondense.privacy.contributions import Objective
 
 WEIGHTS = Column(
-    WEIGHT, "continuous", meaning="how many rows of the real table this row stands for. Weights restore how common the "
+    WEIGHT,
+    "continuous",
+    meaning="how many rows of the real table this row stands for. Weights restore how common the "
     "outcome is; a model that only ranks patients needs none. No feature.",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,11 @@ class Kind(ABC):
         name = self.default_learner if name is None else name
         if name not in self.learners:
             raise SettingsError(
-                "reference", f"for a {self.name} outcome must be one of {', '.join(self.learners)}", found=repr(name),
+                "reference",
+                f"for a {self.name} outcome must be one of {', '.join(self.learners)}",
+                found=repr(name),
                 fix=f"say {self.default_learner}",
-            )  # fmt: skip
+            )
         return self.learners[name]
 
     @property
@@ -453,9 +457,11 @@ def as_the_population(stratum: Index, rows: int) -> dict[int, int]:
 
 def no_such_answer(what: str) -> ModelError:
     return ModelError(
-        "PrivateModel", "has no such answer for this kind of outcome", found=f"{what} asked",
+        "PrivateModel",
+        "has no such answer for this kind of outcome",
+        found=f"{what} asked",
         fix="use predict, or decision_function",
-    )  # fmt: skip
+    )
 
 
 def as_written(labels: Sequence[Label], codes: Codes) -> pd.Series[Any]:

@@ -143,9 +143,17 @@ class Binary(Kind):
     name: ClassVar[str] = "binary"
     roles: ClassVar[tuple[str, ...]] = ("target",)
     measures: ClassVar[tuple[str, ...]] = (
-        "auroc", "sensitivity", "specificity", "ppv", "npv", "auprc", "balanced_accuracy", "f1", "brier",
+        "auroc",
+        "sensitivity",
+        "specificity",
+        "ppv",
+        "npv",
+        "auprc",
+        "balanced_accuracy",
+        "f1",
+        "brier",
         "calibration_slope",
-    )  # fmt: skip
+    )
     learners: ClassVar[Mapping[str, Learner]] = {
         "xgb": Learner("xgb", "probability", fit_xgb),
         "logistic": Learner("logistic", "probability", fit_logistic),
@@ -181,9 +189,11 @@ class Binary(Kind):
     def check(self, outcome: Outcome) -> None:
         if self.lacking(outcome):
             raise CohortError(
-                f"target {self.names[-1]!r}", "must have both classes", found="one class only",
+                f"target {self.names[-1]!r}",
+                "must have both classes",
+                found="one class only",
                 fix="check the column, and which value means yes (--positive)",
-            )  # fmt: skip
+            )
 
     def lacking(self, outcome: Outcome) -> str:
         label = outcome["label"]
@@ -299,9 +309,11 @@ def _declared_order(name: str, positive: Label | None, declared: Column) -> tupl
         return labels
     if str(positive) not in map(str, labels):
         raise CohortError(
-            f"column {name!r}", "must have the positive value that was named among the schema's two categories",
-            found="another value", fix="check --positive and the schema",
-        )  # fmt: skip
+            f"column {name!r}",
+            "must have the positive value that was named among the schema's two categories",
+            found="another value",
+            fix="check --positive and the schema",
+        )
     return labels if str(positive) == str(labels[1]) else (labels[1], labels[0])
 
 
@@ -313,33 +325,40 @@ def _as_found(series: pd.Series[Any], name: str, positive: Label | None) -> tupl
     values = list(dict.fromkeys(plain_number(found.distinct[code]) for code in present))
     if len(values) > 2:
         raise CohortError(
-            f"column {name!r}", "an outcome must have two values, or be declared in the schema as categories or as a "
-            "number with bounds", found=f"{len(values)} distinct values",
+            f"column {name!r}",
+            "an outcome must have two values, or be declared in the schema as categories or as a number with bounds",
+            found=f"{len(values)} distinct values",
             fix="declare it in the schema, or make it 0/1 first, e.g. df[name] = (df[name] == 'yes').astype(int)",
-        )  # fmt: skip
+        )
     if set(values) <= {0, 1}:  # whichever of the two is there: a missing one must not show
         labels: tuple[Label, Label] = (False, True) if TRUTH in kinds else (0, 1)
         if positive is not None and not any(_named(label, positive) for label in labels):
             raise CohortError(
-                f"column {name!r}", "must contain the positive value that was named", found="a column of 0 and 1",
+                f"column {name!r}",
+                "must contain the positive value that was named",
+                found="a column of 0 and 1",
                 fix="check --positive",
-            )  # fmt: skip
+            )
         if positive is not None and _named(labels[0], positive):
             labels = (labels[1], labels[0])
     elif positive is not None:
         wanted = [v for v in values if _named(v, positive)]
         if not wanted:
             raise CohortError(
-                f"column {name!r}", "must contain the positive value that was named", found="no such row",
+                f"column {name!r}",
+                "must contain the positive value that was named",
+                found="no such row",
                 fix="check --positive",
-            )  # fmt: skip
+            )
         others = [v for v in values if v != wanted[0]]
         labels = (others[0] if others else f"not {wanted[0]}", wanted[0])
     else:
         raise CohortError(
-            f"column {name!r}", "must be 0/1, or the positive value must be named",
-            found=f"{len(values)} text or number values", fix="say --positive VALUE",
-        )  # fmt: skip
+            f"column {name!r}",
+            "must be 0/1, or the positive value must be named",
+            found=f"{len(values)} text or number values",
+            fix="say --positive VALUE",
+        )
     label: Labels = found.map(lambda value: plain_number(value) == labels[1], False, np.int8)
     return label, labels
 
@@ -399,9 +418,14 @@ class Logistic:
         return g, h
 
     def add(
-        self, cell: Codes, score: Steps, target: Target, factor: float, total: Index,
+        self,
+        cell: Codes,
+        score: Steps,
+        target: Target,
+        factor: float,
+        total: Index,
         way: tuple[Codes, Steps] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         code, table = _NO_WAY if way is None else way
         if target["label"].dtype == np.bool_:
             elementwise.looked_up_sums(code, table, cell, score, target["label"], _entries(self, factor), total)

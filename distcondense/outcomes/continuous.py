@@ -127,9 +127,11 @@ class Continuous(Kind):
         column = schema[name]
         if not column.numeric:
             raise SchemaError(
-                f"outcome {name!r}", "must be declared as a number", found=f"kind = {column.kind!r}",
+                f"outcome {name!r}",
+                "must be declared as a number",
+                found=f"kind = {column.kind!r}",
                 fix='declare kind = "continuous" or "integer" with low and high, or leave out --kind',
-            )  # fmt: skip
+            )
         return cls((name,), column, schema.origin == "declared")
 
     def number_columns(self) -> tuple[str, ...]:
@@ -156,9 +158,11 @@ class Continuous(Kind):
     def check(self, outcome: Outcome) -> None:
         if self.lacking(outcome):
             raise CohortError(
-                f"target {self.names[0]!r}", "must have two values or more", found="one value only",
+                f"target {self.names[0]!r}",
+                "must have two values or more",
+                found="one value only",
                 fix="check the column",
-            )  # fmt: skip
+            )
 
     def lacking(self, outcome: Outcome) -> str:
         return "two values or more" if len(np.unique(outcome["value"])) < 2 else ""
@@ -199,9 +203,11 @@ class Continuous(Kind):
         refuse_horizon(self, horizon)
         if self.column.low is None or self.column.high is None:
             raise SchemaError(
-                f"outcome {self.names[0]!r}", "needs public bounds in the schema: they may not be read off patients",
-                found="no low and high", fix=f"add low and high to [columns.{self.names[0]}]",
-            )  # fmt: skip
+                f"outcome {self.names[0]!r}",
+                "needs public bounds in the schema: they may not be read off patients",
+                found="no low and high",
+                fix=f"add low and high to [columns.{self.names[0]}]",
+            )
         cells = public_cells(Schema((replace(self.column, missing="refuse", fill=None),)), fine=OUTCOME_CELLS)[0]
         return Expectation(self, Residuals(cells))
 
@@ -353,8 +359,7 @@ class Expectation(PrivateSide):
         share = RESIDUAL + (1 - RESIDUAL) * by_chance(rows)
         column = self.kind.column
         spread = share * learned.facts["spread"] * learned.facts["unit"] * special.ndtri(at)
-        value = np.clip(column.rounded(np.clip(margin + spread, column.low, column.high)),
-                        column.low, column.high)  # fmt: skip
+        value = np.clip(column.rounded(np.clip(margin + spread, column.low, column.high)), column.low, column.high)
         outcome = Outcome(self.kind, {"value": np.asarray(value, np.float64)})
         return Labelled(outcome, self.expected(margin, learned))
 

@@ -1,9 +1,9 @@
 """Measures of scores against outcomes: AUROC, C-index, R² and the rest, each with what every row adds to it.
 
 A `Measured` has, beside its value, the influence of each row: how much the value would change, to first order, if the
-row counted once more. An interval is made of these in one pass (evaluate/score.py: `interval`), with nothing sorted or
-resampled again; for the AUROC that is DeLong's variance, for the others the infinitesimal jackknife. The slow twins in
-tests/naive.py take weights, and the influences are their derivatives.
+row counted once more. An interval is made of these in one pass (evaluation/score.py: `interval`), with nothing sorted
+or resampled again; for the AUROC that is DeLong's variance, for the others the infinitesimal jackknife. The slow twins
+in tests/naive.py take weights, and the influences are their derivatives.
 """
 
 from __future__ import annotations

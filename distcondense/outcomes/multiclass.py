@@ -90,9 +90,10 @@ def fit_forest(lesson: Lesson) -> Model:
     from sklearn.ensemble import RandomForestClassifier
 
     return _sklearn(
-        RandomForestClassifier(TREES, min_samples_leaf=2, random_state=lesson.seed, n_jobs=lesson.threads), lesson,
+        RandomForestClassifier(TREES, min_samples_leaf=2, random_state=lesson.seed, n_jobs=lesson.threads),
+        lesson,
         "forest",
-    )  # fmt: skip
+    )
 
 
 @taught
@@ -148,9 +149,11 @@ class Multiclass(Kind):
         labels = schema[name].categories
         if not FEWEST <= len(labels) <= MOST:
             raise SchemaError(
-                f"outcome {name!r}", f"must have {FEWEST} to {MOST} classes", found=f"{len(labels)} declared",
-                fix="declare two classes as kind = \"binary\"; group classes where there are many",
-            )  # fmt: skip
+                f"outcome {name!r}",
+                f"must have {FEWEST} to {MOST} classes",
+                found=f"{len(labels)} declared",
+                fix='declare two classes as kind = "binary"; group classes where there are many',
+            )
         return cls((name,), labels, schema.origin == "declared")
 
     def label_column(self, schema: Schema | None) -> Column | None:
@@ -172,17 +175,21 @@ class Multiclass(Kind):
         found = sorted({plain_number(values.distinct[code]) for code in np.unique(values.codes)}, key=str)
         if not FEWEST <= len(found) <= MOST:
             raise CohortError(
-                f"column {self.names[0]!r}", f"must have {FEWEST} to {MOST} classes",
-                found=f"{len(found)} distinct values", fix="group them, or declare the outcome in the schema",
-            )  # fmt: skip
+                f"column {self.names[0]!r}",
+                f"must have {FEWEST} to {MOST} classes",
+                found=f"{len(found)} distinct values",
+                fix="group them, or declare the outcome in the schema",
+            )
         return replace(self, labels=tuple(found), labels_public=False)
 
     def check(self, outcome: Outcome) -> None:
         if self.lacking(outcome):
             raise CohortError(
-                f"target {self.names[0]!r}", "must have two classes or more", found="one class only",
+                f"target {self.names[0]!r}",
+                "must have two classes or more",
+                found="one class only",
                 fix="check the column",
-            )  # fmt: skip
+            )
 
     def lacking(self, outcome: Outcome) -> str:
         return "two classes or more" if len(np.unique(outcome["label"])) < 2 else ""

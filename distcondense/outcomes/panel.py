@@ -22,13 +22,21 @@ TREES = 60
 HIDDEN = (32,)
 PASSES = 120
 BOOSTED: dict[str, Any] = {
-    **learners.TREES, "n_estimators": learners.ROUNDS, "n_jobs": 1, "verbosity": 0, "random_state": SEED,
-}  # fmt: skip
+    **learners.TREES,
+    "n_estimators": learners.ROUNDS,
+    "n_jobs": 1,
+    "verbosity": 0,
+    "random_state": SEED,
+}
 
 
 LEARNERS = {  # students → the learner of a kind that each stands for
-    "boosted trees": "xgb", "forest": "forest", "logistic": "logistic", "ridge": "ridge", "support vectors": "svm",
-}  # fmt: skip
+    "boosted trees": "xgb",
+    "forest": "forest",
+    "logistic": "logistic",
+    "ridge": "ridge",
+    "support vectors": "svm",
+}
 
 
 def _among(made: dict[str, Callable[[], Any]], among: Sequence[str]) -> dict[str, Callable[[], Any]]:
@@ -77,9 +85,7 @@ def classifiers(
         yield name, ask
 
 
-def regressors(
-    among: Sequence[str] = (),
-) -> Iterator[tuple[str, Callable[[Matrix, Floats, Matrix], Floats]]]:
+def regressors(among: Sequence[str] = ()) -> Iterator[tuple[str, Callable[[Matrix, Floats, Matrix], Floats]]]:
     """Name, and fit-and-ask: rows, values in units of their spread, rows to ask about → (r,) values."""
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.linear_model import Ridge

@@ -73,22 +73,26 @@ def of_two_classes(table: Released) -> tuple[Recipe, ...]:
     soft = f"label=table[{_py(risk)}], weight=table[{_py(table.weight)}])"
     return (
         table.python(
-            "scikit-learn", ["from sklearn.ensemble import HistGradientBoostingClassifier"],
+            "scikit-learn",
+            ["from sklearn.ensemble import HistGradientBoostingClassifier"],
             f"model = HistGradientBoostingClassifier().fit(X, table[{_py(target)}])",
         ),
         table.python(
-            "XGBoost", ["import xgboost as xgb"], f"data = xgb.DMatrix(X.to_numpy(), {soft}",
+            "XGBoost",
+            ["import xgboost as xgb"],
+            f"data = xgb.DMatrix(X.to_numpy(), {soft}",
             'model = xgb.train({"objective": "binary:logistic", "max_depth": 4, "eta": 0.1}, data, 100)',
         ),
         table.python(
-            "LightGBM", ["import lightgbm as lgb"], f"data = lgb.Dataset(X.to_numpy(), {soft}",
+            "LightGBM",
+            ["import lightgbm as lgb"],
+            f"data = lgb.Dataset(X.to_numpy(), {soft}",
             'model = lgb.train({"objective": "cross_entropy", "verbose": -1}, data, 100)',
         ),
         table.r(
-            "R", [risk],
-            f"model <- glm(reformulate(\".\", as.name({_r(risk)})), data = table, family = quasibinomial)",
+            "R", [risk], f'model <- glm(reformulate(".", as.name({_r(risk)})), data = table, family = quasibinomial)'
         ),
-    )  # fmt: skip
+    )
 
 
 def of_classes(table: Released) -> tuple[Recipe, ...]:
@@ -96,22 +100,29 @@ def of_classes(table: Released) -> tuple[Recipe, ...]:
     codes = f"y, classes = pd.factorize(table[{_py(target)}])"
     return (
         table.python(
-            "scikit-learn", ["from sklearn.ensemble import HistGradientBoostingClassifier"],
+            "scikit-learn",
+            ["from sklearn.ensemble import HistGradientBoostingClassifier"],
             f"model = HistGradientBoostingClassifier().fit(X, table[{_py(target)}])",
         ),
         table.python(
-            "XGBoost", ["import xgboost as xgb"], codes,
+            "XGBoost",
+            ["import xgboost as xgb"],
+            codes,
             "model = xgb.XGBClassifier(max_depth=4, n_estimators=100).fit(X.to_numpy(), y)",
         ),
         table.python(
-            "LightGBM", ["import lightgbm as lgb"], codes,
+            "LightGBM",
+            ["import lightgbm as lgb"],
+            codes,
             "model = lgb.LGBMClassifier(n_estimators=100, verbose=-1).fit(X.to_numpy(), y)",
         ),
         table.r(
-            "R", [target], f"model <- multinom(reformulate(\".\", as.name({_r(target)})), data = table, trace = FALSE)",
+            "R",
+            [target],
+            f'model <- multinom(reformulate(".", as.name({_r(target)})), data = table, trace = FALSE)',
             package="nnet",
         ),
-    )  # fmt: skip
+    )
 
 
 def of_a_number(table: Released) -> tuple[Recipe, ...]:
@@ -119,19 +130,22 @@ def of_a_number(table: Released) -> tuple[Recipe, ...]:
     y = f"table[{_py(expected)}]"
     return (
         table.python(
-            "scikit-learn", ["from sklearn.ensemble import HistGradientBoostingRegressor"],
+            "scikit-learn",
+            ["from sklearn.ensemble import HistGradientBoostingRegressor"],
             f"model = HistGradientBoostingRegressor().fit(X, {y})",
         ),
         table.python(
-            "XGBoost", ["import xgboost as xgb"],
+            "XGBoost",
+            ["import xgboost as xgb"],
             f"model = xgb.XGBRegressor(max_depth=4, n_estimators=100).fit(X.to_numpy(), {y})",
         ),
         table.python(
-            "LightGBM", ["import lightgbm as lgb"],
+            "LightGBM",
+            ["import lightgbm as lgb"],
             f"model = lgb.LGBMRegressor(n_estimators=100, verbose=-1).fit(X.to_numpy(), {y})",
         ),
-        table.r("R", [expected], f"model <- lm(reformulate(\".\", as.name({_r(expected)})), data = table)"),
-    )  # fmt: skip
+        table.r("R", [expected], f'model <- lm(reformulate(".", as.name({_r(expected)})), data = table)'),
+    )
 
 
 def of_survival(table: Released, event: Any) -> tuple[Recipe, ...]:
@@ -140,23 +154,26 @@ def of_survival(table: Released, event: Any) -> tuple[Recipe, ...]:
     seen = f"(table[{_py(happened)}] == {_py(event)})"
     return (
         table.python(
-            "lifelines", ["from lifelines import CoxPHFitter"],
+            "lifelines",
+            ["from lifelines import CoxPHFitter"],
             "X = X.loc[:, X.nunique() > 1].fillna(X.median())  # lifelines takes no holes",
             f"X = X.assign(**{{{_py(time)}: table[{_py(time)}], {_py(happened)}: {seen}.astype(int)}})",
             f"model = CoxPHFitter(penalizer=0.1).fit(X, {_py(time)}, {_py(happened)})",
         ),
         table.python(
-            "XGBoost", ["import xgboost as xgb"],
+            "XGBoost",
+            ["import xgboost as xgb"],
             f"data = xgb.DMatrix(X.to_numpy(), label=table[{_py(time)}].where({seen}, -table[{_py(time)}]))",
             'model = xgb.train({"objective": "survival:cox", "max_depth": 3, "eta": 0.1}, data, 50)',
         ),
         table.r(
-            "R", [time, happened],
+            "R",
+            [time, happened],
             f"y <- Surv(table[[{_r(time)}]], table[[{_r(happened)}]] == {_r(event)})",
             f"model <- coxph(y ~ ., data = table[, setdiff(names(table), c({_r(time)}, {_r(happened)}))])",
             package="survival",
         ),
-    )  # fmt: skip
+    )
 
 
 def _py(value: Any) -> str:

@@ -152,9 +152,12 @@ class Survival(Kind):
         time, event = goal.columns["time"], goal.columns["event"]
         declared = declared_labels(schema, event)
         return cls(
-            (time, event), labels_public=declared is not None and is_public(schema, time, event), declared=declared,
-            positive=goal.positive, time=schema[time] if schema is not None and time in schema else None,
-        )  # fmt: skip
+            (time, event),
+            labels_public=declared is not None and is_public(schema, time, event),
+            declared=declared,
+            positive=goal.positive,
+            time=schema[time] if schema is not None and time in schema else None,
+        )
 
     def number_columns(self) -> tuple[str, ...]:
         return (self.names[0],)
@@ -178,14 +181,18 @@ class Survival(Kind):
         label, time = outcome["label"], outcome["time"]
         if not label.any():
             raise CohortError(
-                f"event {self.names[1]!r}", "must have at least one event", found="all rows censored",
+                f"event {self.names[1]!r}",
+                "must have at least one event",
+                found="all rows censored",
                 fix="check which value means an event (--positive)",
-            )  # fmt: skip
+            )
         if len(np.unique(time[label == 1])) < 2:
             raise CohortError(
-                f"time {self.names[0]!r}", "events must happen at two times at least", found="one event time",
+                f"time {self.names[0]!r}",
+                "events must happen at two times at least",
+                found="one event time",
                 fix="use a finer unit of time, or a target without a time",
-            )  # fmt: skip
+            )
 
     def lacking(self, outcome: Outcome) -> str:
         return "" if outcome["label"].any() else "at least one event"
@@ -226,9 +233,12 @@ class Survival(Kind):
         event = Column(self.names[1], "binary", categories=self.labels)
         return (
             replace(followed, meaning="the outcome: how long the row was followed."),
-            replace(event, meaning=f"the outcome: {yes} where the event ended that time, {no} where nothing more is "
-                    "known. As common as among patients: a Kaplan–Meier curve needs no weights."),
-        )  # fmt: skip
+            replace(
+                event,
+                meaning=f"the outcome: {yes} where the event ended that time, {no} where nothing more is "
+                "known. As common as among patients: a Kaplan–Meier curve needs no weights.",
+            ),
+        )
 
     def recipes(self, table: Released) -> tuple[Recipe, ...]:
         return of_survival(table, self.labels[1])
@@ -271,9 +281,11 @@ class Survival(Kind):
             horizon = None if self.time is None else self.time.high
         if horizon is None:
             raise SettingsError(
-                "horizon", "the public end of follow-up must be known: it may not be read off patients",
-                found="nothing", fix=f"say --horizon, or declare {self.names[0]!r} with low and high in the schema",
-            )  # fmt: skip
+                "horizon",
+                "the public end of follow-up must be known: it may not be read off patients",
+                found="nothing",
+                fix=f"say --horizon, or declare {self.names[0]!r} with low and high in the schema",
+            )
         cuts = horizon * np.arange(1, INTERVALS) / INTERVALS
         return LogHazard(self, PiecewiseExponential(tuple(cuts), horizon), unit=horizon / 2)
 

@@ -103,13 +103,19 @@ def replay(events: Sequence[Event], delta: float) -> Replay:
     if (apart := named(events)) >= delta:
         return Replay(math.inf, delta, math.inf, math.inf, mu, sum(n for _, n in picks), cells, 0.0, math.inf, apart)
     if apart:
-        rest = replay([replace(event, query="histogram", delta=0.0) if event.delta else event for event in events],
-                      delta - apart)  # fmt: skip
+        rest = replay(
+            [replace(event, query="histogram", delta=0.0) if event.delta else event for event in events], delta - apart
+        )
         more = -math.log1p(-apart)
         return replace(
-            rest, epsilon=rest.epsilon + more, delta=delta, pld=rest.pld + more,
-            exact_or_rdp=rest.exact_or_rdp + more, gaussian_part=rest.gaussian_part + more, delta_named=apart,
-        )  # fmt: skip
+            rest,
+            epsilon=rest.epsilon + more,
+            delta=delta,
+            pld=rest.pld + more,
+            exact_or_rdp=rest.exact_or_rdp + more,
+            gaussian_part=rest.gaussian_part + more,
+            delta_named=apart,
+        )
     reserved = max(CELLS_MAX, cells)  # the planned number: ε must not fall when a query is left out
     exact = exact_epsilon(mu, delta, reserved) if math.isfinite(mu) else math.inf
     # no accountant finds less than the Gaussian part alone: where that is unbounded, a PLD would take minutes to say so

@@ -46,16 +46,18 @@ class Budget:
         check_budget(epsilon=self.epsilon, delta=self.delta)
         if not (0 <= self.mu < math.inf and 0 <= self.pick_epsilon < math.inf and self.picks >= 0):
             raise SettingsError(
-                "budget", "must have mu, picks and pick_epsilon of 0 or more",
+                "budget",
+                "must have mu, picks and pick_epsilon of 0 or more",
                 found=f"mu {self.mu}, picks {self.picks}, pick_epsilon {self.pick_epsilon}",
-            )  # fmt: skip
+            )
         if not 0 <= self.delta_named < self.delta:
             raise SettingsError("delta_named", "must be 0 or more and below delta", found=f"{self.delta_named}")
         if (self.picks > 0) != (self.pick_epsilon > 0):
             raise SettingsError(
-                "budget", "must have picks and pick_epsilon both or neither",
+                "budget",
+                "must have picks and pick_epsilon both or neither",
                 found=f"picks {self.picks}, pick_epsilon {self.pick_epsilon}",
-            )  # fmt: skip
+            )
 
     @classmethod
     def calibrate(
@@ -68,21 +70,26 @@ class Budget:
         check_budget(epsilon=epsilon, delta=delta)
         if delta_named:
             rest = cls.calibrate(
-                epsilon=epsilon + math.log1p(-delta_named), delta=delta - delta_named, picks=picks,
+                epsilon=epsilon + math.log1p(-delta_named),
+                delta=delta - delta_named,
+                picks=picks,
                 pick_share=pick_share,
-            )  # fmt: skip
+            )
             return replace(rest, epsilon=epsilon, delta=delta, delta_named=delta_named)
         if not 0 <= pick_share < 1 or picks < 0 or (picks > 0) != (pick_share > 0):
             raise SettingsError(
-                "pick_share", "must be in (0, 1) with picks of 1 or more, or 0 with none",
+                "pick_share",
+                "must be in (0, 1) with picks of 1 or more, or 0 with none",
                 found=f"pick_share {pick_share}, picks {picks}",
-            )  # fmt: skip
+            )
         left = delta - grid_delta(epsilon)
         if left <= 0:
             raise BudgetError(
-                "epsilon", "must leave some of delta after what the grid of the noise costs",
-                found=f"epsilon {epsilon} at delta {delta}", fix="ask for a smaller epsilon (20 protects nobody)",
-            )  # fmt: skip
+                "epsilon",
+                "must leave some of delta after what the grid of the noise costs",
+                found=f"epsilon {epsilon} at delta {delta}",
+                fix="ask for a smaller epsilon (20 protects nobody)",
+            )
         whole = gaussian_mu(epsilon, left)
         if not picks:
             return cls(epsilon, delta, whole * (1 - SLACK))
@@ -116,9 +123,11 @@ def _calibrated(epsilon: float, delta: float, picks: int, share: float, whole: f
         low /= 2
         if low < FAINTEST:
             raise BudgetError(
-                "delta", "must leave room for choices of columns after what the grid of the noise costs",
-                found=f"epsilon {epsilon} at delta {delta}", fix="ask for a larger delta (1e-5 is usual)",
-            )  # fmt: skip
+                "delta",
+                "must leave room for choices of columns after what the grid of the noise costs",
+                found=f"epsilon {epsilon} at delta {delta}",
+                fix="ask for a larger delta (1e-5 is usual)",
+            )
     while over(high) <= 0:
         low, high = high, high * 1.5
     found = float(optimize.brentq(over, low, high, xtol=1e-5, rtol=1e-5))

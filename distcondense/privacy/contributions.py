@@ -96,9 +96,14 @@ class OnGrid(Protocol):
         ...
 
     def add(
-        self, cell: Codes, score: Steps, target: Target, factor: float, total: Index,
+        self,
+        cell: Codes,
+        score: Steps,
+        target: Target,
+        factor: float,
+        total: Index,
         way: tuple[Codes, Steps] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """(scales, cells) total += Σ trunc(contribution·factor) in each cell, of the bits that `contributions` has.
 
         `score` (n,) in steps. `way`: (codes, table) of a shift that they make before, score += table[code].

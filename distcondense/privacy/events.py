@@ -41,9 +41,10 @@ class Event:
         prices = (self.cost, self.sensitivity, self.noise, self.delta)
         if not (all(isinstance(text, str) for text in texts) and all(map(_is_finite, prices))):
             raise SettingsError(
-                "event", "must have texts for columns, by and run, and finite numbers for cost, sensitivity, noise and "
-                "delta", found="another type",
-            )  # fmt: skip
+                "event",
+                "must have texts for columns, by and run, and finite numbers for cost, sensitivity, noise and delta",
+                found="another type",
+            )
         for name, value, known in (
             ("kind", self.kind, get_args(Kind)),
             ("query", self.query, get_args(Query)),
@@ -61,19 +62,22 @@ class Event:
             )
         if not 0 <= self.delta < 1 or (self.delta > 0) != (self.query == "categories"):
             raise SettingsError(
-                "event", "must have a delta in (0, 1) where categories are found, and 0 elsewhere",
+                "event",
+                "must have a delta in (0, 1) where categories are found, and 0 elsewhere",
                 found=f"delta {self.delta}, query {self.query}",
-            )  # fmt: skip
+            )
         most = DEAREST_PICK if self.kind == "choice" else 1 / LEAST_COST
         priced = self.cost == 0 if self.kind == "nonprivate" else LEAST_COST <= self.cost <= most
-        counted = all(isinstance(n, numbers.Integral) and not isinstance(n, bool) and n <= MOST
-                      for n in (self.cells, self.picks))  # fmt: skip
+        counted = all(
+            isinstance(n, numbers.Integral) and not isinstance(n, bool) and n <= MOST for n in (self.cells, self.picks)
+        )
         if not (priced and counted and self.cells >= 0 and 1 <= self.picks <= MOST_PICKS):
             raise SettingsError(
-                "event", f"must have a finite cost above 0 (nonprivate: 0; choice: at most {DEAREST_PICK:g}), cells of "
+                "event",
+                f"must have a finite cost above 0 (nonprivate: 0; choice: at most {DEAREST_PICK:g}), cells of "
                 f"0 or more and from 1 to {MOST_PICKS:,} picks",
                 found=f"cost {self.cost}, cells {self.cells}, picks {self.picks}",
-            )  # fmt: skip
+            )
 
     @classmethod
     def nonprivate(cls, run: str = "") -> Event:

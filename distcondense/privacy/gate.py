@@ -177,9 +177,10 @@ class PrivateTable:
         shape = (cells,) if scores == 1 else (scores, cells)
         if given.size != scores * cells or (scores > 1 and given.shape[0] != scores) or not _small(given):
             raise SettingsError(
-                "table", f"must hold {' × '.join(map(str, shape))} numbers between ±{SHIFT_MAX:g}",
+                "table",
+                f"must hold {' × '.join(map(str, shape))} numbers between ±{SHIFT_MAX:g}",
                 found=f"shape {given.shape}",
-            )  # fmt: skip
+            )
         self._step(Shift(columns, given.reshape(shape)))
 
     def bins(self, columns: tuple[int, ...] | int, merge: Codes) -> None:
@@ -189,9 +190,7 @@ class PrivateTable:
             raise SettingsError("columns", "must be one column for a re-binning", found=f"{len(column)}")
         new, size = np.array(merge), self.sizes[column[0]]
         if new.shape != (size,) or new.dtype.kind not in "iu" or new.min() < 0:
-            raise SettingsError(
-                "merge", f"must map {size} bins to integers of 0 or more", found=f"shape {new.shape}"
-            )  # fmt: skip
+            raise SettingsError("merge", f"must map {size} bins to integers of 0 or more", found=f"shape {new.shape}")
         self._step(Merge(column[0], new))
 
     def adopt(self, column: int, labels: Sequence[str], *, hole: bool = False) -> None:
@@ -232,9 +231,18 @@ class PrivateTable:
         _check_account(noise.gaussian_rho(limit, noise.GRID), mu**2 / 2)
         above = noise.threshold(limit, noise.GRID, rows.most, delta)
         event = Event(  # of all noisy numbers those that one person can move are approximated: so many cells
-            "gaussian", "categories", (self.names[column],), rows.most, float(mu), 1, 1.0, 1 / mu, by="value",
-            unit=_BEHIND[self].unit, delta=float(delta),
-        )  # fmt: skip
+            "gaussian",
+            "categories",
+            (self.names[column],),
+            rows.most,
+            float(mu),
+            1,
+            1.0,
+            1 / mu,
+            by="value",
+            unit=_BEHIND[self].unit,
+            delta=float(delta),
+        )
 
         def told(exact: Index) -> Index:
             noisy = noise.discrete_gaussian(exact, noise.GRID) if len(exact) else exact
@@ -260,9 +268,10 @@ class PrivateTable:
         known = self.objective.statistics
         if name not in known:
             raise SettingsError(
-                "total", f"must be one of the objective's statistics: {', '.join(known) or 'it has none'}",
+                "total",
+                f"must be one of the objective's statistics: {', '.join(known) or 'it has none'}",
                 found=repr(name),
-            )  # fmt: skip
+            )
         statistic = known[name]
         return statistic.undo(
             self._gaussian(Total(name), "total", statistic.size, mu, by=name, noise_at_1=statistic.unit)
@@ -327,21 +336,33 @@ class PrivateTable:
         each = self.budget.pick_epsilon
         if each <= 0:
             raise BudgetError(
-                "column choice", "must be paid for", found="a budget without picks",
+                "column choice",
+                "must be paid for",
+                found="a budget without picks",
                 fix="Budget.calibrate(..., picks=…, pick_share=…)",
-            )  # fmt: skip
+            )
         scale = 2 * noise.GRID / each  # a sensitivity of 1 is GRID in grid units; ε₀ = 2·sensitivity/scale
         _check_account(noise.choice_rho(int(noise.GRID), count, scale), count * each**2 / 8)
         event = Event("choice", "choice", named, count, each, count, 1.0, 2 / each, by=by, unit=_BEHIND[self].unit)
         return self._ask(
-            question, event, noise.GRID, lambda exact: noise.noisy_top(exact, count, scale),
+            question,
+            event,
+            noise.GRID,
+            lambda exact: noise.noisy_top(exact, count, scale),
             lambda: np.arange(count, dtype=np.int64),
-        )  # fmt: skip
+        )
 
     def _gaussian(
-        self, question: Question, query: Query, cells: int, mu: float, *, columns: tuple[int, ...] = (), by: str = "",
+        self,
+        question: Question,
+        query: Query,
+        cells: int,
+        mu: float,
+        *,
+        columns: tuple[int, ...] = (),
+        by: str = "",
         noise_at_1: float = 1.0,
-    ) -> Floats:  # fmt: skip
+    ) -> Floats:
         """An integer vector of sensitivity limit = GRID·μ, noised, back in the units of the contributions."""
         _check_mu(mu)
         limit = noise.GRID * mu
@@ -353,15 +374,22 @@ class PrivateTable:
             "gaussian", query, names, cells, float(mu), 1, noise_at_1, noise_at_1 / mu, by=by, unit=_BEHIND[self].unit
         )
         noisy = self._ask(
-            question, event, limit, lambda exact: noise.discrete_gaussian(exact, noise.GRID),
+            question,
+            event,
+            limit,
+            lambda exact: noise.discrete_gaussian(exact, noise.GRID),
             lambda: np.zeros(cells, np.int64),
-        )  # fmt: skip
+        )
         return np.asarray(noisy / (limit * MARGIN), np.float64)
 
     def _ask(
-        self, question: Question, event: Event, limit: float, noised: Callable[[Index], Index],
+        self,
+        question: Question,
+        event: Event,
+        limit: float,
+        noised: Callable[[Index], Index],
         lost: Callable[[], Index],
-    ) -> Index:  # fmt: skip
+    ) -> Index:
         """Replay, or: check, enter, compute, noise, keep. In that order, one question at a time."""
         behind, ledger = _BEHIND[self], self.ledger
         with behind.lock, ledger.lock:  # tables that share a ledger must not share what is left of it
@@ -387,25 +415,29 @@ class PrivateTable:
         spent, budget = self.spent(), self.budget
         if event.delta and named(self.ledger.events) + event.delta > budget.delta_named * (1 + TOLERANCE):
             raise BudgetError(
-                event.words, "must stay within what the budget's delta leaves for them",
+                event.words,
+                "must stay within what the budget's delta leaves for them",
                 found=f"{event.delta:.3g} asked of {budget.delta_named:.3g}",
                 fix="Budget.calibrate(..., delta_named=…)",
-            )  # fmt: skip
+            )
         if event.kind == "choice":
             if event.picks > spent.picks_left:
                 raise BudgetError(
-                    "column choice", "must stay within the budget's picks",
-                    found=f"{event.picks} asked, {spent.picks_left} left", fix="ask for fewer, or plan more picks",
-                )  # fmt: skip
+                    "column choice",
+                    "must stay within the budget's picks",
+                    found=f"{event.picks} asked, {spent.picks_left} left",
+                    fix="ask for fewer, or plan more picks",
+                )
             return
         if event.cells > spent.cells_left:
             raise _too_many(event.words, event.cells, spent.cells_left)
         if spent.mu**2 + event.cost**2 > budget.mu**2 * (1 + TOLERANCE):
             raise BudgetError(
-                event.words, "must stay within the privacy budget",
+                event.words,
+                "must stay within the privacy budget",
                 found=f"mu {event.cost:.6g} asked, {spent.mu_left:.6g} of {budget.mu:.6g} left",
                 fix="ask for less, or make the plan fit the budget",
-            )  # fmt: skip
+            )
 
     def _columns(self, columns: Sequence[int]) -> tuple[int, ...]:
         d = len(self.names)
@@ -424,9 +456,11 @@ class PrivateTable:
             last = self.sizes[columns[0]] - 1 if len(columns) == 1 else -1
             if first[0] != 0 or first[-1] > last or any(a >= b for a, b in itertools.pairwise(first)):
                 raise SettingsError(
-                    "starts", "must name bins of one column, from 0 upwards", found=f"{len(first)} starts",
+                    "starts",
+                    "must name bins of one column, from 0 upwards",
+                    found=f"{len(first)} starts",
                     fix="starts=(0, …)",
-                )  # fmt: skip
+                )
         return first
 
     def _cells(self, columns: tuple[int, ...]) -> int:
@@ -435,9 +469,11 @@ class PrivateTable:
     def _check_ready(self) -> None:
         if not self.objective.ready:
             raise SettingsError(
-                "objective", "must be ready before gradients are asked", found="one that still needs an earlier answer",
+                "objective",
+                "must be ready before gradients are asked",
+                found="one that still needs an earlier answer",
                 fix="set what it needs first, e.g. table.objective = table.objective.with_hazard(...)",
-            )  # fmt: skip
+            )
 
     # ---- what a table must not do
 
@@ -489,9 +525,11 @@ def gate_over(
 
 def _too_many(words: str, asked: int, left: int) -> BudgetError:
     return BudgetError(
-        words, f"must stay within {CELLS_MAX} released cells in all", found=f"{asked} asked, {left} left",
+        words,
+        f"must stay within {CELLS_MAX} released cells in all",
+        found=f"{asked} asked, {left} left",
         fix="use fewer bins or fewer columns at a time",
-    )  # fmt: skip
+    )
 
 
 def _check_mu(mu: float) -> None:
@@ -503,9 +541,10 @@ def _check_unlisted(unlisted: Mapping[int, Unlisted], codes: Codes, sizes: Seque
     for column, one in unlisted.items():
         if not 0 <= column < len(sizes) or sizes[column] != 1 or np.shape(one.codes) != (len(codes),):
             raise CohortError(
-                f"unlisted column {column}", "must be a column of one bin with one entry for each row",
+                f"unlisted column {column}",
+                "must be a column of one bin with one entry for each row",
                 found=f"{np.ndim(one.codes)} dimensions",
-            )  # fmt: skip
+            )
 
 
 def _packed(told: Mapping[str, int]) -> Index:
@@ -536,9 +575,10 @@ def _check_shapes(
     n, d = np.shape(codes)
     if len(sizes) != d or len(names) != d or not all(int(size) >= 1 for size in sizes):
         raise CohortError(
-            "sizes and names", f"must have one entry for each of {d} columns, sizes of 1 or more",
+            "sizes and names",
+            f"must have one entry for each of {d} columns, sizes of 1 or more",
             found=f"{len(sizes)} sizes, {len(names)} names",
-        )  # fmt: skip
+        )
     if n > ROWS_SHARD_MAX:
         raise CohortError(
             "codes",
@@ -558,9 +598,11 @@ def _check_target(objective: Objective, target: Target) -> None:
         objective.prepare({name: np.asarray(values)[:0] for name, values in target.items()})
     except KeyError as missing:
         raise CohortError(
-            f"target {missing.args[0]!r}", f"must be given with a {type(objective).__name__} objective",
-            found=", ".join(target) or "no target", fix=f"target={{{missing.args[0]!r}: …}}",
-        ) from None  # fmt: skip
+            f"target {missing.args[0]!r}",
+            f"must be given with a {type(objective).__name__} objective",
+            found=", ".join(target) or "no target",
+            fix=f"target={{{missing.args[0]!r}: …}}",
+        ) from None
 
 
 def _check_ledger(ledger: Ledger, budget: Budget) -> None:
@@ -574,10 +616,11 @@ def _check_ledger(ledger: Ledger, budget: Budget) -> None:
         or dearest > budget.pick_epsilon * (1 + 1e-12)
     ):
         raise BudgetError(
-            "ledger", "must hold no more than the budget",
+            "ledger",
+            "must hold no more than the budget",
             found=f"mu {mu:.6g} of {budget.mu:.6g}, {count} picks of {budget.picks}",
             fix="use the run's own budget, or a new one that covers what was spent",
-        )  # fmt: skip
+        )
 
 
 def _check_account(theirs: float, ours: float) -> None:

@@ -72,10 +72,11 @@ class Ledger:
         with self.lock:
             if self.resuming:
                 raise RunFolderError(
-                    "ledger", "must be replayed to its end before anything new is asked",
+                    "ledger",
+                    "must be replayed to its end before anything new is asked",
                     found=f"{self._loaded - self._cursor} events still to come",
                     fix="resume with the settings of the run",
-                )  # fmt: skip
+                )
             event = replace(event, run=self.run)
             if self.path is not None:
                 self._append(self.path, event)
@@ -92,16 +93,18 @@ class Ledger:
             if there != replace(event, run=self.run):
                 if self.lost:
                     raise RunFolderError(
-                        "ledger", "must have its answers beside it, or a run cannot go on as it began",
+                        "ledger",
+                        "must have its answers beside it, or a run cannot go on as it began",
                         found=f"{self.lost} of {self._loaded} answers lost",
                         fix="restore internal/ledger.answers from a backup, or start again with --force (its cost adds "
                         "up)",
-                    )  # fmt: skip
+                    )
                 raise RunFolderError(
-                    "ledger", "must hold the same questions in the same order when a run is resumed",
+                    "ledger",
+                    "must hold the same questions in the same order when a run is resumed",
                     found=f"{there.words!r} on {len(there.columns)} columns as event {number}, asked {event.words!r}",
                     fix="resume with the settings of the run, or start a new run folder (its cost adds up)",
-                )  # fmt: skip
+                )
             self._cursor += 1
             return number
 
@@ -138,9 +141,11 @@ class Ledger:
             fcntl.flock(file, fcntl.LOCK_EX)  # held until the file closes: two runs must not share what is left
             if file.seek(0, os.SEEK_END) != self._size:
                 raise RunFolderError(
-                    "ledger", "must be written by one run at a time", found="lines this run did not write",
+                    "ledger",
+                    "must be written by one run at a time",
+                    found="lines this run did not write",
                     fix="wait for the other run, then resume",
-                )  # fmt: skip
+                )
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
@@ -164,9 +169,11 @@ class Ledger:
     @staticmethod
     def _refuse_shortened() -> NoReturn:
         raise RunFolderError(
-            "ledger", "must hold every event that was answered", found="answers to events it does not list",
+            "ledger",
+            "must hold every event that was answered",
+            found="answers to events it does not list",
             fix="restore the file from a backup: what was spent is not known without it",
-        )  # fmt: skip
+        )
 
     def _load_answers(self, path: Path) -> None:
         with os_errors("ledger's answers", _WRITABLE, RunFolderError):
@@ -229,8 +236,10 @@ def _events(lines: bytes) -> list[Event]:
             found.append(Event.from_dict(parse_json(line)))
         except (ValueError, AttributeError, TypeError):
             raise RunFolderError(
-                "ledger", "must hold one event on each line", found=f"line {number + 1} unreadable",
+                "ledger",
+                "must hold one event on each line",
+                found=f"line {number + 1} unreadable",
                 fix="restore the file from a backup, or read it with the version that wrote it: what was spent is not "
                 "known without it",
-            ) from None  # fmt: skip
+            ) from None
     return found

@@ -68,10 +68,11 @@ def threshold(limit: float, scale: float, values: int, delta: float) -> int:
     each = delta / values - distance_to_rounded(scale)
     if not 0 < each < 0.5:
         raise BudgetError(
-            "delta of categories", "must be above what the grid of the noise costs, and below ½ for each value",
+            "delta of categories",
+            "must be above what the grid of the noise costs, and below ½ for each value",
             found=f"{delta:g} for {values} values of one person",
             fix="ask for a larger delta, or read fewer rows of each person",
-        )  # fmt: skip
+        )
     return math.ceil(limit) + math.ceil(scale * float(special.ndtri_exp(math.log(each))) * -(1 + 1e-9))
 
 

@@ -94,9 +94,7 @@ class Odometer:
         self.read()
 
     @classmethod
-    def create(
-        cls, path: str | Path, *, cap: float | None = None, delta: float = DELTA, about: str = ""
-    ) -> Odometer:  # fmt: skip
+    def create(cls, path: str | Path, *, cap: float | None = None, delta: float = DELTA, about: str = "") -> Odometer:
         """Begin an account; one that is there already is not touched. `cap`: the largest ε at δ that is allowed."""
         need(path, (str, Path), "odometer", "the path of an account")
         need(about, str, "about", "a text")
@@ -138,9 +136,11 @@ class Odometer:
                 content = file.read()
         except FileNotFoundError:
             raise RunFolderError(
-                _what(self.path), "must exist", found="no such file",
+                _what(self.path),
+                "must exist",
+                found="no such file",
                 fix=f"check the path, or begin one: distcondense privacy ledger {self.path} --create",
-            ) from None  # fmt: skip
+            ) from None
         except (OSError, ValueError) as error:  # ValueError: a name that no disk can hold
             raise RunFolderError(
                 brief(_what(self.path)), "must be a readable file", found=type(error).__name__, fix="check the path"
@@ -167,7 +167,7 @@ class Odometer:
 
     def charge(
         self, run: str, events: Sequence[Event], about: str = "", *, method: str = "", guarantee: str = "end-to-end"
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Enter all that a run may ask, before it asks: on disk when this returns. Once for each name of a run.
 
         Over the custodian's cap it is refused, and nothing is written.
@@ -178,8 +178,14 @@ class Odometer:
             if self._refuse(account, wanted):
                 return
             counted = [{"times": times, **event.to_dict()} for event, times in Counter(_nameless(events)).items()]
-            entry = {"entry": "charge", "run": run, "method": method, "guarantee": guarantee, "about": about,
-                     "events": counted}  # fmt: skip
+            entry = {
+                "entry": "charge",
+                "run": run,
+                "method": method,
+                "guarantee": guarantee,
+                "about": about,
+                "events": counted,
+            }
             _append(file, lines, entry, self.path)
 
     def set_cap(self, cap: float | None) -> None:
@@ -196,9 +202,11 @@ class Odometer:
             if there.run == wanted.run:
                 if Counter(_nameless(there.events)) != Counter(_nameless(wanted.events)):
                     raise RunFolderError(
-                        _what(self.path), "must hold one price for one run", found="the same run with another price",
+                        _what(self.path),
+                        "must hold one price for one run",
+                        found="the same run with another price",
                         fix="resume with the settings and the version of the run, or start it anew (its cost adds up)",
-                    )  # fmt: skip
+                    )
                 return True
         if account.cap is None:
             return False
@@ -206,25 +214,29 @@ class Odometer:
         read = "; no patient was read"
         if not wanted.gated:
             raise BudgetError(
-                what, f"has a cap of ε = {account.cap:g} ({guarantee}), which no run without a gate can keep",
+                what,
+                f"has a cap of ε = {account.cap:g} ({guarantee}), which no run without a gate can keep",
                 found=f"method {wanted.method or 'unknown'}, guarantee {wanted.guarantee}: no ε bounds what it reads",
                 fix=f"use another account for it, or take the cap away (distcondense privacy ledger {self.path} "
                 f"--cap none){read}",
-            )  # fmt: skip
+            )
         both = account.total(wanted.events)
         if isinstance(both, str):
             raise BudgetError(
-                what, f"has a cap of ε = {account.cap:g} ({guarantee}), which must be a bound of all its runs together",
-                found=NO_SUM[both][0], fix=f"use another account for it{read}",
-            )  # fmt: skip
+                what,
+                f"has a cap of ε = {account.cap:g} ({guarantee}), which must be a bound of all its runs together",
+                found=NO_SUM[both][0],
+                fix=f"use another account for it{read}",
+            )
         if both > account.cap:
             before = account.total()
             spent = shown(before, DIGITS) if isinstance(before, float) else before
             raise BudgetError(
-                what, f"must stay within its cap of ε = {account.cap:g} at δ = {account.delta:g} ({guarantee})",
+                what,
+                f"must stay within its cap of ε = {account.cap:g} at δ = {account.delta:g} ({guarantee})",
                 found=f"ε = {shown(both, DIGITS)} with this run, {spent} before it ({guarantee})",
                 fix=f"ask for a smaller epsilon; only the custodian may raise the cap{read}",
-            )  # fmt: skip
+            )
         return False
 
     @contextlib.contextmanager
@@ -299,10 +311,12 @@ def _lines(content: bytes, path: Path) -> list[bytes]:
             parse_json(lines[-1])
         except ValueError:
             raise RunFolderError(
-                _what(path), "must end with a whole line", found=f"line {len(lines)} cut off",
+                _what(path),
+                "must end with a whole line",
+                found=f"line {len(lines)} cut off",
                 fix=f"{BACKUP}; only if the machine went down while a run was being charged, that run has read nobody, "
                 "and its unfinished line may be taken out",
-            ) from None  # fmt: skip
+            ) from None
     return lines
 
 
@@ -311,10 +325,11 @@ def _account(lines: Sequence[bytes], path: Path) -> Account:
     head = _parsed(lines[0])
     if head.get("odometer") != VERSION:
         raise RunFolderError(
-            _what(path), "must be an odometer's file of this version",
+            _what(path),
+            "must be an odometer's file of this version",
             found="another file" if "odometer" not in head else "another version",
             fix="check the path, or read it with the version that wrote it",
-        )  # fmt: skip
+        )
     charges: list[Charge] = []
     caps: list[tuple[int, str, float | None]] = []
     number = 0
@@ -339,9 +354,11 @@ def _account(lines: Sequence[bytes], path: Path) -> Account:
                 raise ValueError
     except (UserError, ValueError, KeyError, TypeError, AttributeError):
         raise RunFolderError(
-            _what(path), "must be as it was written, line by line",
-            found=f"line {number + 1} changed, moved or damaged", fix=BACKUP,
-        ) from None  # fmt: skip
+            _what(path),
+            "must be as it was written, line by line",
+            found=f"line {number + 1} changed, moved or damaged",
+            fix=BACKUP,
+        ) from None
     return Account(delta, about, caps[-1][2] if caps else None, tuple(caps), tuple(charges))
 
 
@@ -361,9 +378,11 @@ def _events(counted: Sequence[dict[str, Any]], run: str) -> tuple[Event, ...]:
 def _charge(run: str, events: Sequence[Event], method: str, guarantee: str, about: str) -> Charge:
     if not run or not events:
         raise SettingsError(
-            "charge", "must have the name of a run and what it will ask", found=f"run {run!r}, {len(events)} events",
+            "charge",
+            "must have the name of a run and what it will ask",
+            found=f"run {run!r}, {len(events)} events",
             fix="give it a name of its own, e.g. uuid.uuid4().hex",
-        )  # fmt: skip
+        )
     return Charge(0, "", run, method, guarantee, about, tuple(replace(event, run=run) for event in events))
 
 
@@ -421,9 +440,11 @@ def _what(path: Path) -> str:
 
 def _unwritable(path: Path, error: OSError) -> RunFolderError:
     return RunFolderError(
-        _what(path), "must be writable: a run is charged before it reads", found=type(error).__name__,
+        _what(path),
+        "must be writable: a run is charged before it reads",
+        found=type(error).__name__,
         fix="ask the custodian for the right to write it, or for room on its disk; no patient was read",
-    )  # fmt: skip
+    )
 
 
 # ---- words ---------------------------------------------------------------------------------------------------
@@ -478,13 +499,24 @@ def to_dict(account: Account) -> dict[str, Any]:
     both = account.total()
     number = both if isinstance(both, float) and math.isfinite(both) else None
     return {
-        "delta": account.delta, "about": account.about, "cap": account.cap, "guarantee": account.guarantee,
-        "total_epsilon": number, "total": both if isinstance(both, str) else shown(both, DIGITS),
+        "delta": account.delta,
+        "about": account.about,
+        "cap": account.cap,
+        "guarantee": account.guarantee,
+        "total_epsilon": number,
+        "total": both if isinstance(both, str) else shown(both, DIGITS),
         "membership_advantage": membership_advantage(account.events) if number is not None else None,
         "charges": [
-            {"number": charge.number, "when": charge.when, "run": charge.run, "method": charge.method,
-             "guarantee": charge.guarantee, "about": charge.about, "price": _price(charge, account.delta)}
+            {
+                "number": charge.number,
+                "when": charge.when,
+                "run": charge.run,
+                "method": charge.method,
+                "guarantee": charge.guarantee,
+                "about": charge.about,
+                "price": _price(charge, account.delta),
+            }
             for charge in account.charges
         ],
         "caps": [{"number": number, "when": when, "cap": cap} for number, when, cap in account.caps],
-    }  # fmt: skip
+    }

@@ -227,9 +227,15 @@ class TableRows(Exact):
 
     @classmethod
     def of(
-        cls, kept: Kept, score: NDArray[Any], sizes: Sequence[int], objective: Objective, most: int, *,
+        cls,
+        kept: Kept,
+        score: NDArray[Any],
+        sizes: Sequence[int],
+        objective: Objective,
+        most: int,
+        *,
         hold: bool = False,
-    ) -> TableRows:  # fmt: skip
+    ) -> TableRows:
         """Rows that are laid out already, e.g. in mapped files; `score`: zeros of `score_kind`, theirs to write to."""
         rows = cls.__new__(cls)
         rows._take(kept, score, sizes, objective, most, hold=hold)
@@ -292,9 +298,10 @@ class TableRows(Exact):
     def _places(self, columns: tuple[int, ...]) -> _Places:
         """Where rows lie at present."""
         return _Places(
-            tuple(self.kept.codes[column] for column in columns), tuple(self._to[column] for column in columns),
+            tuple(self.kept.codes[column] for column in columns),
+            tuple(self._to[column] for column in columns),
             tuple(self.sizes[column] for column in columns),
-        )  # fmt: skip
+        )
 
     def target(self, part: slice) -> Target:
         """The outcome inside its legal range."""

@@ -75,9 +75,10 @@ class Privacy:
     def __post_init__(self) -> None:
         if self.guarantee == "end-to-end" and self.inferred:
             raise SettingsError(
-                "guarantee", "must be called conditional where something was read off the patients",
+                "guarantee",
+                "must be called conditional where something was read off the patients",
                 found=f"end-to-end, with {' and '.join(self.inferred)} inferred",
-            )  # fmt: skip
+            )
 
     @property
     def inferred(self) -> tuple[str, ...]:

@@ -60,9 +60,11 @@ class StepRecord:
                     self._keep(int(entry["step"]), float(entry["noise_multiplier"]))
                 except (KeyError, TypeError, ValueError):
                     raise RunFolderError(
-                        "step record", "must hold a step and its noise on each line", found="a line of another shape",
+                        "step record",
+                        "must hold a step and its noise on each line",
+                        found="a line of another shape",
                         fix="restore steps.jsonl from a backup, or start again with --force (its cost adds up)",
-                    ) from None  # fmt: skip
+                    ) from None
 
     def enter(self, step: int, multiplier: float) -> float:
         """Note a step; the multiplier it is to be accounted with. On disk after the next `write`."""

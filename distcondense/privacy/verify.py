@@ -59,9 +59,7 @@ class Verified:
 
     def plus(self, contradictions: Sequence[str], notes: Sequence[str]) -> Verified:
         """With what another check found."""
-        return replace(
-            self, contradictions=(*self.contradictions, *contradictions), notes=(*self.notes, *notes)
-        )  # fmt: skip
+        return replace(self, contradictions=(*self.contradictions, *contradictions), notes=(*self.notes, *notes))
 
     @property
     def replayed(self) -> float | None:
@@ -117,9 +115,11 @@ def verify(path: Path) -> Verified:
         guarantee = stated["guarantee"]
         if guarantee not in GUARANTEES:
             raise RunFolderError(
-                str(file), "must state a guarantee by its name", found="an unknown one",
+                str(file),
+                "must state a guarantee by its name",
+                found="an unknown one",
                 fix="treat the table as patient data",
-            )  # fmt: skip
+            )
         if guarantee == "none":
             return _without(stated).plus(*unbound(stated, file.parent, whole=path.is_dir()))
         epsilon, delta = _number(stated["epsilon"]), _number(stated["delta"])
@@ -174,15 +174,25 @@ def _charged(stated: dict[str, Any], epsilon: float, delta: float) -> Verified:
     )
     second = found.exact_or_rdp if found.picks else found.pld
     wrong = [
-        *_wrong_noise(events), *_wrong_unit(events, stated), *_wrong_curve(events, stated), *_wrong_words(stated),
-        *_wrong_facts(found, second, stated, epsilon), *_wrong_sum(stated, epsilon),
-    ]  # fmt: skip
+        *_wrong_noise(events),
+        *_wrong_unit(events, stated),
+        *_wrong_curve(events, stated),
+        *_wrong_words(stated),
+        *_wrong_facts(found, second, stated, epsilon),
+        *_wrong_sum(stated, epsilon),
+    ]
     if found.epsilon < epsilon - LEFT_OUT * (1 + epsilon):
         wrong.append("the ledger adds up to less than the stated ε: entries were left out")
     return Verified(
-        stated["guarantee"], epsilon, delta, {names[0]: found.epsilon, names[1]: second}, len(events), found.agree,
-        tuple(wrong), (CHOSEN,) if found.picks else (),
-    )  # fmt: skip
+        stated["guarantee"],
+        epsilon,
+        delta,
+        {names[0]: found.epsilon, names[1]: second},
+        len(events),
+        found.agree,
+        tuple(wrong),
+        (CHOSEN,) if found.picks else (),
+    )
 
 
 def _without(stated: dict[str, Any]) -> Verified:
@@ -230,9 +240,12 @@ def _wrong_facts(found: Replay, second: float, stated: dict[str, Any], epsilon: 
     """Parameters that the ledger decides must be what it decides; ε asked is never below what is stated."""
     facts, out = stated["parameters"], []
     due = {
-        "mu": found.mu, "picks": found.picks, "epsilon_by_second_accountant": second,
-        "delta_reserved_for_discrete_noise": found.delta_grid, "delta_reserved_for_found_categories": found.delta_named,
-    }  # fmt: skip
+        "mu": found.mu,
+        "picks": found.picks,
+        "epsilon_by_second_accountant": second,
+        "delta_reserved_for_discrete_noise": found.delta_grid,
+        "delta_reserved_for_found_categories": found.delta_named,
+    }
     for name, value in due.items():
         if name in facts and not _fits(facts[name], value):
             out.append(f"{name} among the parameters is not what the ledger gives")
@@ -311,9 +324,14 @@ def _as_published(stated: dict[str, Any], epsilon: float, delta: float) -> Verif
         means = {"exact Gaussian": gaussian_epsilon(mu, delta), "PLD (dp-accounting)": pld_epsilon(mu, (), delta, 0)}
         exact, second = means.values()
         return Verified(
-            "as-published", epsilon, delta, means, len(stated["ledger"]), abs(exact - second) <= 1e-3 * (1 + exact),
+            "as-published",
+            epsilon,
+            delta,
+            means,
+            len(stated["ledger"]),
+            abs(exact - second) <= 1e-3 * (1 + exact),
             tuple(wrong),
-        )  # fmt: skip
+        )
     rate, rows, steps = _number(facts["sampling_rate"]), _whole(facts["rows"]), list[tuple[float, int]]()
     for entry in stated["ledger"]:
         steps.append((_number(entry["noise_multiplier"]), _whole(entry["count"])))
@@ -331,9 +349,8 @@ def _as_published(stated: dict[str, Any], epsilon: float, delta: float) -> Verif
     if stated["worst_case_epsilon"] != in_words(every.worst_case()):
         wrong.append("the worst case end to end is not what the ledger gives")
     return Verified(
-        "as-published", last, delta, {"RDP (dp-accounting)": every.epsilon()}, len(stated["ledger"]), True,
-        tuple(wrong),
-    )  # fmt: skip
+        "as-published", last, delta, {"RDP (dp-accounting)": every.epsilon()}, len(stated["ledger"]), True, tuple(wrong)
+    )
 
 
 def _first(steps: Sequence[tuple[float, int]], most: int) -> list[tuple[float, int]]:

@@ -27,25 +27,41 @@ def datasheet(sets: Mapping[str, Result]) -> str:
     rows = [len(one.frame) for one in sets.values()]
     made = software()
     return markdown("datasheet.md.j2").render(
-        outcome=" and ".join(map(code, first.kind.names)), privacy=privacy, warning=WARNINGS.get(privacy.guarantee, ""),
-        paragraph=clean(privacy.paragraph()), quote=clean(quotable(first, rows)), spent=clean(spent(privacy)),
-        factor=factor(privacy), answer=clean(privacy.answer), rows=rows, columns=len(columns),
-        tables=[f"{name}.csv" for name in sets] if not privacy.answer else [], possible=possible(columns),
-        expected=expected_words(privacy), facts=[(name, clean(str(value))) for name, value in facts(privacy)],
-        public=[clean(line) for line in privacy.public], not_covered=[clean(line) for line in privacy.not_covered],
-        questions=questions(privacy), names={"manual": MANUAL, "page": PAGE, "schema": SCHEMA},
-        version=made["version"], commit=made["commit"],
-    )  # fmt: skip
+        outcome=" and ".join(map(code, first.kind.names)),
+        privacy=privacy,
+        warning=WARNINGS.get(privacy.guarantee, ""),
+        paragraph=clean(privacy.paragraph()),
+        quote=clean(quotable(first, rows)),
+        spent=clean(spent(privacy)),
+        factor=factor(privacy),
+        answer=clean(privacy.answer),
+        rows=rows,
+        columns=len(columns),
+        tables=[f"{name}.csv" for name in sets] if not privacy.answer else [],
+        possible=possible(columns),
+        expected=expected_words(privacy),
+        facts=[(name, clean(str(value))) for name, value in facts(privacy)],
+        public=[clean(line) for line in privacy.public],
+        not_covered=[clean(line) for line in privacy.not_covered],
+        questions=questions(privacy),
+        names={"manual": MANUAL, "page": PAGE, "schema": SCHEMA},
+        version=made["version"],
+        commit=made["commit"],
+    )
 
 
 def facts(privacy: Privacy) -> list[tuple[str, Any]]:
     """The numbers, each with its name."""
     number = "none" if privacy.epsilon is None else shown(privacy.epsilon, 6)
     found = [
-        ("guarantee", privacy.guarantee), (f"ε ({privacy.guarantee})", number),
-        ("δ", "none" if privacy.delta is None else f"{privacy.delta:g}"), ("unit that is protected", privacy.unit),
-        ("neighbouring tables", privacy.neighbouring), ("method", privacy.method), ("noise", privacy.noise_source),
-    ]  # fmt: skip
+        ("guarantee", privacy.guarantee),
+        (f"ε ({privacy.guarantee})", number),
+        ("δ", "none" if privacy.delta is None else f"{privacy.delta:g}"),
+        ("unit that is protected", privacy.unit),
+        ("neighbouring tables", privacy.neighbouring),
+        ("method", privacy.method),
+        ("noise", privacy.noise_source),
+    ]
     if privacy.membership_advantage is not None:
         most = f"at most {shown(1 + privacy.membership_advantage, 4)}, where guessing has 1"
         found.append(("sensitivity plus specificity of the best test of who was in the table", most))
@@ -96,8 +112,13 @@ def quotable(first: Result, rows: Sequence[int]) -> str:
     whom = "every person, with all their rows," if privacy.unit == "person" else "every row"
     condition = "" if privacy.guarantee == "end-to-end" else ", provided that the schema is public knowledge"
     both = privacy.epsilon_with_earlier_runs
-    total = f" Together with all earlier runs known, ε is {shown(both, 3)} ({privacy.guarantee})." if isinstance(
-        both, float) else f" Together with earlier runs: {both}." if both else ""  # fmt: skip
+    total = (
+        f" Together with all earlier runs known, ε is {shown(both, 3)} ({privacy.guarantee})."
+        if isinstance(both, float)
+        else f" Together with earlier runs: {both}."
+        if both
+        else ""
+    )
     expected = expected_words(privacy)
     good = f" By its own account, from noisy answers, the model behind it has {expected}." if expected else ""
     return (

@@ -23,9 +23,26 @@ from distcondense.runs.result import Result
 
 MOST = 12  # categories that are listed
 TAKEN_FOR_HOLES = {  # by pandas, readr or read.csv, by default
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
-    "NULL", "NaN", "None", "n/a", "nan", "null",
-}  # fmt: skip
+    "",
+    "#N/A",
+    "#N/A N/A",
+    "#NA",
+    "-1.#IND",
+    "-1.#QNAN",
+    "-NaN",
+    "-nan",
+    "1.#IND",
+    "1.#QNAN",
+    "<NA>",
+    "N/A",
+    "NA",
+    "NULL",
+    "NaN",
+    "None",
+    "n/a",
+    "nan",
+    "null",
+}
 _TAKEN = re.compile(r"\s*([+-]?(\d[\d,]*\.?\d*|\.\d+)([eE][+-]?\d+)?|T|F|[Tt]rue|TRUE|[Ff]alse|FALSE|inf|Inf)\s*$")
 _CHANGED = re.compile(  # formulas; dates; leading zeros; more than 15 digits; powers of ten; true and false
     r"[=+@\t\r]|-\D|\d{1,4}[-/.]\d{1,4}([-/.]\d{1,4})?$|\d{1,2}[ -]?[A-Za-z]{3,9}$|[A-Za-z]{3,9}[ -]?\d{1,4}$"
@@ -48,16 +65,28 @@ def manual(sets: Mapping[str, Result]) -> str:
     files = {f"{name}.csv": len(one.frame) for name, one in sets.items()}
     holes = [column.name for column in first.schema.columns if column.keeps_holes]
     return markdown("manual.md.j2").render(
-        outcome=" and ".join(map(code, kind.names)), warning=WARNINGS.get(privacy.guarantee, ""), privacy=privacy,
-        claim=clean(privacy.sentence()), answer=clean(privacy.answer), files=files, first=f"{next(iter(sets))}.csv",
-        words=[_as_code(line, (*kind.names, *kind.own_columns())) for line in kind.words()], weight=code(WEIGHT),
+        outcome=" and ".join(map(code, kind.names)),
+        warning=WARNINGS.get(privacy.guarantee, ""),
+        privacy=privacy,
+        claim=clean(privacy.sentence()),
+        answer=clean(privacy.answer),
+        files=files,
+        first=f"{next(iter(sets))}.csv",
+        words=[_as_code(line, (*kind.names, *kind.own_columns())) for line in kind.words()],
+        weight=code(WEIGHT),
         apart=[code(name) for name in (*kind.names, *kind.own_columns(), WEIGHT)],
-        recipes=recipes(sets), misread=misread(labels_of(first)),
+        recipes=recipes(sets),
+        misread=misread(labels_of(first)),
         columns=[described(column) for column in first.schema.columns],
-        holes=[code(name) for name in holes], raw=first.raw, covered=first.covered, expected=expected_words(privacy),
-        names={"schema": SCHEMA, "page": PAGE, "datasheet": DATASHEET, "picture": PICTURE}, version=__version__,
-        unit=privacy.unit, rules=[clean(str(rule)) for rule in first.schema.rules],
-    )  # fmt: skip
+        holes=[code(name) for name in holes],
+        raw=first.raw,
+        covered=first.covered,
+        expected=expected_words(privacy),
+        names={"schema": SCHEMA, "page": PAGE, "datasheet": DATASHEET, "picture": PICTURE},
+        version=__version__,
+        unit=privacy.unit,
+        rules=[clean(str(rule)) for rule in first.schema.rules],
+    )
 
 
 Listed = Mapping[str, Sequence[Label]]  # column → its categories
@@ -91,11 +120,15 @@ def misread(labels: Listed) -> list[str]:
     if names := where(lambda text: text in TAKEN_FOR_HOLES):
         out.append(f"In {names} a category is written like a missing value: pandas and R take it for one by default.")
     if names := where(_TAKEN.match):
-        out.append(f"In {names} categories are texts that look like numbers or like true and false (leading zeros, T, "
-                   "F): read these columns as text.")  # fmt: skip
+        out.append(
+            f"In {names} categories are texts that look like numbers or like true and false (leading zeros, T, "
+            "F): read these columns as text."
+        )
     if names := where(_CHANGED.match):
-        out.append(f"Spreadsheets change cells of {names} when they open the file (into formulas, dates or shorter "
-                   "numbers): import it with every column as text.")  # fmt: skip
+        out.append(
+            f"Spreadsheets change cells of {names} when they open the file (into formulas, dates or shorter "
+            "numbers): import it with every column as text."
+        )
     if any(isinstance(one, str) and not one.isascii() for own in labels.values() for one in own) or any(
         not name.isascii() for name in labels
     ):
@@ -133,9 +166,13 @@ def _as_code(line: str, names: tuple[str, ...]) -> str:
 @cache
 def _environment() -> Environment:
     return Environment(
-        loader=PackageLoader("distcondense.report"), autoescape=False, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
+        loader=PackageLoader("distcondense.report"),
+        autoescape=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
 
 
 def markdown(template: str) -> Any:

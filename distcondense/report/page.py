@@ -17,9 +17,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from distcondense.evaluate.part import Part
-from distcondense.evaluate.score import CONDENSED, FULL, RANDOM, WAYS, Score
-from distcondense.evaluate.suite import ATTACKS, LIKENESS, UTILITY
+from distcondense.evaluation.part import Part
+from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, WAYS, Score
+from distcondense.evaluation.suite import ATTACKS, LIKENESS, UTILITY
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import Privacy, shown
 from distcondense.privacy.verify import statement_of_file
@@ -92,8 +92,14 @@ class Bounds:
 
 
 LADDER = (
-    Bounds(1000, 300), Bounds(200, 100), Bounds(50, 60), Bounds(20, 30), Bounds(10, 12), Bounds(5, 3), Bounds(1, 0),
-)  # fmt: skip
+    Bounds(1000, 300),
+    Bounds(200, 100),
+    Bounds(50, 60),
+    Bounds(20, 30),
+    Bounds(10, 12),
+    Bounds(5, 3),
+    Bounds(1, 0),
+)
 CELL = len("<td></td>")  # bytes of an empty one
 
 
@@ -201,19 +207,27 @@ class Maker:
     def room(self, part: Part) -> Room:
         settings = sheet_of_pairs(f"Settings: {part.title}", part.settings) if part.settings else None
         return Room(
-            self.key("part"), part.title,
+            self.key("part"),
+            part.title,
             tuple(self.cut(sheet) for sheet in score_sheets(part.scores, part.titles, part.title)),
-            self.gallery(part.figures), tuple(map(self.table, part.tables)), part.notes,
-            None if settings is None else self.cut(settings), LEAKS.get(str(part.settings.get("found"))),
-        )  # fmt: skip
+            self.gallery(part.figures),
+            tuple(map(self.table, part.tables)),
+            part.notes,
+            None if settings is None else self.cut(settings),
+            LEAKS.get(str(part.settings.get("found"))),
+        )
 
 
 @cache
 def _environment() -> Environment:
     return Environment(
-        loader=PackageLoader("distcondense.report"), autoescape=True, undefined=StrictUndefined, finalize=_cleaned,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=PackageLoader("distcondense.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_cleaned,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 def _cleaned(value: Any) -> Any:
@@ -237,17 +251,33 @@ def _internal(report: Mapping[str, Any], maker: Maker) -> str:
     made = report.get("made_with", {})
     warned = [str(line) for line in made.get("warnings") or ()]
     return _page(
-        "internal.html.j2", internal=True, title=f"{run['name']}: internal report, not for release", name=run["name"],
-        kicker="Report for the custodian", under=_under(run), contents=(
-            ("verdict", "Verdict and ε"), ("good", "How good"), ("looks", "What it looks like"),
-            ("attacks", "Copy check and attacks"), ("limits", "Limits"), ("made", "How it was made"),
-        ), verdict=_lines(report.get("verdict")), claim=claim, cards=(claim.card, *_cards(run, quick)),
-        facts=_facts(run), glance=maker.gallery(at_a_glance(quick)),
+        "internal.html.j2",
+        internal=True,
+        title=f"{run['name']}: internal report, not for release",
+        name=run["name"],
+        kicker="Report for the custodian",
+        under=_under(run),
+        contents=(
+            ("verdict", "Verdict and ε"),
+            ("good", "How good"),
+            ("looks", "What it looks like"),
+            ("attacks", "Copy check and attacks"),
+            ("limits", "Limits"),
+            ("made", "How it was made"),
+        ),
+        verdict=_lines(report.get("verdict")),
+        claim=claim,
+        cards=(claim.card, *_cards(run, quick)),
+        facts=_facts(run),
+        glance=maker.gallery(at_a_glance(quick)),
         quick=[maker.cut(one) for one in score_sheets(quick, {}, "At a glance")],
-        **sections, limits=(*LIMITS, *warned), public=_lines(privacy.get("public")),
-        not_covered=_lines(privacy.get("not_covered")), made=[_made(maker, k, v) for k, v in made.items() if v],
+        **sections,
+        limits=(*LIMITS, *warned),
+        public=_lines(privacy.get("public")),
+        not_covered=_lines(privacy.get("not_covered")),
+        made=[_made(maker, k, v) for k, v in made.items() if v],
         version=run.get("version", ""),
-    )  # fmt: skip
+    )
 
 
 def sections_of(parts: Sequence[Part]) -> dict[str, list[Part]]:
@@ -268,8 +298,15 @@ def _under(run: Mapping[str, Any]) -> str:
 
 
 def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    names = {"method": "Method", "outcome": "Outcome", "rows_real": "Real rows", "rows_condensed": "Condensed rows",
-             "columns": "Columns", "rows_sampled": "Real rows that evaluation saw", "made": "Made"}  # fmt: skip
+    names = {
+        "method": "Method",
+        "outcome": "Outcome",
+        "rows_real": "Real rows",
+        "rows_condensed": "Condensed rows",
+        "columns": "Columns",
+        "rows_sampled": "Real rows that evaluation saw",
+        "made": "Made",
+    }
     outcome = run.get("outcome")
     if isinstance(outcome, Mapping) and outcome.get("columns"):
         run = {**run, "outcome": f"{said(outcome['columns'])} ({said(outcome.get('kind', 'outcome'))})"}
@@ -372,11 +409,17 @@ def trade_off(privacy: Mapping[str, Any]) -> Figure | None:
     x, y = (tuple(float(point[i]) for point in points) for i in (0, 1))
     best = Series("best possible test", x, y)
     return Figure(
-        "trade_off", LINES, f"What any test of membership can do ({privacy.get('guarantee')} guarantee)",
+        "trade_off",
+        LINES,
+        f"What any test of membership can do ({privacy.get('guarantee')} guarantee)",
         "Whoever tests whether somebody was in the table makes at least these errors. The nearer to guessing, the less "
-        "the release tells.", "false positives", "false negatives, at least",
-        (best, Series("guessing", (0.0, 1.0), (1.0, 0.0))), x_range=(0.0, 1.0), y_range=(0.0, 1.0),
-    )  # fmt: skip
+        "the release tells.",
+        "false positives",
+        "false negatives, at least",
+        (best, Series("guessing", (0.0, 1.0), (1.0, 0.0))),
+        x_range=(0.0, 1.0),
+        y_range=(0.0, 1.0),
+    )
 
 
 # -- a release --------------------------------------------------------------------------------------------------------
@@ -391,44 +434,74 @@ class Chapter:
 
 
 CHAPTERS = (
-    ("model", "What each column adds to the risk",
-     "The model that made the labels is a sum: each figure shows what one column adds to it, all else being equal."),
-    ("marginals", "Columns as measured",
-     "Counts with noise, as the patients were asked for them. Their noise is part of the guarantee."),
-    ("pairs", "Pairs of columns as measured",
-     "Counts with noise of two columns together, of the pairs that were asked for."),
-)  # fmt: skip
+    (
+        "model",
+        "What each column adds to the risk",
+        "The model that made the labels is a sum: each figure shows what one column adds to it, all else being equal.",
+    ),
+    (
+        "marginals",
+        "Columns as measured",
+        "Counts with noise, as the patients were asked for them. Their noise is part of the guarantee.",
+    ),
+    (
+        "pairs",
+        "Pairs of columns as measured",
+        "Counts with noise of two columns together, of the pairs that were asked for.",
+    ),
+)
 
 
 def _release(report: Mapping[str, Any], maker: Maker) -> str:
     privacy = report["privacy"]
     claim = claim_of(privacy)
     drawings = {name: [Figure.from_dict(one) for one in report.get(name) or ()] for name, _, _ in CHAPTERS}
-    chapters = [Chapter(name, head, about, maker.gallery(drawings[name])) for name, head, about in CHAPTERS
-                if drawings[name]]  # fmt: skip
+    chapters = [
+        Chapter(name, head, about, maker.gallery(drawings[name])) for name, head, about in CHAPTERS if drawings[name]
+    ]
     curve = Figure.from_dict(report["trade_off"]) if report.get("trade_off") else trade_off(privacy)
     ledger = sheet_of_rows("Every question that was asked of the patients", report.get("ledger") or ())
     schema = _schema(report.get("schema") or ())
     use = _use(report.get("use") or ())
     there = {
-        "table": schema is not None or bool(report.get("outcome")), **{name: bool(drawings[name]) for name in drawings},
-        "ledger": ledger is not None or curve is not None, "rules": bool(report.get("rules")), "use": bool(use),
-    }  # fmt: skip
-    words = {"table": "The table", "model": "What columns add", "marginals": "Columns", "pairs": "Pairs",
-             "ledger": "Ledger and trade-off", "rules": "Rules", "use": "How to use it"}  # fmt: skip
+        "table": schema is not None or bool(report.get("outcome")),
+        **{name: bool(drawings[name]) for name in drawings},
+        "ledger": ledger is not None or curve is not None,
+        "rules": bool(report.get("rules")),
+        "use": bool(use),
+    }
+    words = {
+        "table": "The table",
+        "model": "What columns add",
+        "marginals": "Columns",
+        "pairs": "Pairs",
+        "ledger": "Ledger and trade-off",
+        "rules": "Rules",
+        "use": "How to use it",
+    }
     cards = [claim.card]
     if report.get("rows") is not None:
         columns = len(report.get("schema") or ())
         cards.append(Card("Synthetic rows", written(report["rows"]), f"of {columns:,} columns" if columns else ""))
     return _page(
-        "release.html.j2", internal=False, title=f"{report['name']}: condensed table", name=report["name"],
-        kicker="A condensed, synthetic table", under=claim.short,
+        "release.html.j2",
+        internal=False,
+        title=f"{report['name']}: condensed table",
+        name=report["name"],
+        kicker="A condensed, synthetic table",
+        under=claim.short,
         contents=(("guarantee", "The guarantee"), *((key, words[key]) for key, here in there.items() if here)),
-        claim=claim, cards=cards, outcome=_lines(report.get("outcome")),
-        schema=None if schema is None else maker.cut(schema), galleries=chapters,
-        trade_off=maker.gallery([] if curve is None else [curve]), ledger=None if ledger is None else maker.cut(ledger),
-        rules=_lines(report.get("rules")), use=use, version=_version(privacy),
-    )  # fmt: skip
+        claim=claim,
+        cards=cards,
+        outcome=_lines(report.get("outcome")),
+        schema=None if schema is None else maker.cut(schema),
+        galleries=chapters,
+        trade_off=maker.gallery([] if curve is None else [curve]),
+        ledger=None if ledger is None else maker.cut(ledger),
+        rules=_lines(report.get("rules")),
+        use=use,
+        version=_version(privacy),
+    )
 
 
 def _version(privacy: Mapping[str, Any]) -> str:
@@ -440,10 +513,15 @@ def _schema(columns: Sequence[Mapping[str, Any]]) -> Sheet | None:
     if not columns:
         return None
     rows = tuple(
-        (Cell(said(one["name"])), Cell(said(one.get("kind", ""))), Cell(_values(one)),
-         Cell(said(one.get("unit") or "")), Cell(said(one.get("description") or "")))
+        (
+            Cell(said(one["name"])),
+            Cell(said(one.get("kind", ""))),
+            Cell(_values(one)),
+            Cell(said(one.get("unit") or "")),
+            Cell(said(one.get("description") or "")),
+        )
         for one in columns
-    )  # fmt: skip
+    )
     sheet = Sheet("Columns, as the public schema declares them", ("column", "kind", "values", "unit", "about"), rows)
     return sheet.without_empty()
 
@@ -487,17 +565,24 @@ def _study(report: Mapping[str, Any], maker: Maker) -> str:
     read, failed = report.get("read") or (), report.get("failed") or ()
     under = [f"made {report['made']}" if report.get("made") else ""]
     return _page(
-        "study.html.j2", internal=True, title=f"{report['name']}: study, not for release", name=report["name"],
-        kicker="Study, for the custodian", under=" · ".join(word for word in under if word),
-        contents=(("verdict", "Verdict"), ("grid", "The grid"), ("limits", "Limits")), verdict=verdict,
+        "study.html.j2",
+        internal=True,
+        title=f"{report['name']}: study, not for release",
+        name=report["name"],
+        kicker="Study, for the custodian",
+        under=" · ".join(word for word in under if word),
+        contents=(("verdict", "Verdict"), ("grid", "The grid"), ("limits", "Limits")),
+        verdict=verdict,
         decisions=[maker.table(Table.from_dict(one)) for one in report.get("decisions") or ()],
         comparisons=maker.gallery(Figure.from_dict(one) for one in report.get("comparisons") or ()),
-        read=_pairs(read), failed=_pairs(failed), grid=None if grid is None else maker.cut(grid),
+        read=_pairs(read),
+        failed=_pairs(failed),
+        grid=None if grid is None else maker.cut(grid),
         gallery=maker.gallery(Figure.from_dict(one) for one in report.get("figures") or ()),
         tables=[maker.table(Table.from_dict(one)) for one in report.get("tables") or ()],
         limits=(*LIMITS, *_lines(report.get("limits"))),
         version=f" {report['version']}" if report.get("version") else "",
-    )  # fmt: skip
+    )
 
 
 # -- words ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Every paper that explains a release, by its file's name: what `write_release` puts beside the table.
 
 A new paper is one module that makes a text of a run's sets, and one line here. A paper may read what is released and
-nothing else; `tests/test_release.py` holds it to that, byte by byte.
+nothing else; `tests/runs/test_release.py` holds it to that, byte by byte.
 """
 
 from __future__ import annotations

@@ -61,10 +61,14 @@ def panels(figures: Sequence[Figure], title: str, under: str) -> str:
         parts.append(inside.replace("<svg ", f'<svg x="{x:g}" y="{y + TITLE:g}" ', 1))
         filled[column] = y + TITLE + _height(inside) + GAP
     height = max(filled)
-    head = [f'<text class="head" x="{GAP:g}" y="30">{_text(title, 0.7 * width)}</text>',
-            f'<text class="soft" x="{GAP:g}" y="50">{_text(under, width - 2 * GAP)}</text>']  # fmt: skip
-    head += [f'<text class="soft" x="{GAP:g}" y="{HEAD + LINE * k + 4:g}">{escape(line)}</text>'
-             for k, line in enumerate(lines)]  # fmt: skip
+    head = [
+        f'<text class="head" x="{GAP:g}" y="30">{_text(title, 0.7 * width)}</text>',
+        f'<text class="soft" x="{GAP:g}" y="50">{_text(under, width - 2 * GAP)}</text>',
+    ]
+    head += [
+        f'<text class="soft" x="{GAP:g}" y="{HEAD + LINE * k + 4:g}">{escape(line)}</text>'
+        for k, line in enumerate(lines)
+    ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:.0f}" width="{width:g}" '
         f'height="{height:.0f}" role="img"><title>{escape(clean(title))}</title><style>{STYLE}</style>'

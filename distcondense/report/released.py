@@ -23,20 +23,29 @@ def released(sets: Mapping[str, Result]) -> dict[str, Any]:
     """What the page shows, as plain data."""
     first = next(iter(sets.values()))
     privacy, kind, schema = first.privacy, first.kind, first.schema
-    stated = plain({**privacy.to_dict(), "short": privacy.short(), "sentence": privacy.sentence(),
-                    "paragraph": privacy.paragraph(), "software": software()})  # fmt: skip
-    shown: dict[str, Any] = plain({
-        "format": 1,
-        "name": f"Condensed table: {' and '.join(kind.names)}",
-        "privacy": stated,
-        "schema": [asdict(column) for column in schema.columns],
-        "outcome": [*kind.words(), f"{WEIGHTS.name}: {WEIGHTS.meaning}"],
-        "rows": sum(len(one.frame) for one in sets.values()),
-        **{name: [asdict(figure) for figure in figures] for name, figures in first.covered.items()},
-        "ledger": [_asked(entry) for entry in privacy.ledger] if privacy.charged else [],
-        "rules": [str(rule) for rule in schema.rules],
-        "use": _use(sets, first),
-    })  # fmt: skip
+    stated = plain(
+        {
+            **privacy.to_dict(),
+            "short": privacy.short(),
+            "sentence": privacy.sentence(),
+            "paragraph": privacy.paragraph(),
+            "software": software(),
+        }
+    )
+    shown: dict[str, Any] = plain(
+        {
+            "format": 1,
+            "name": f"Condensed table: {' and '.join(kind.names)}",
+            "privacy": stated,
+            "schema": [asdict(column) for column in schema.columns],
+            "outcome": [*kind.words(), f"{WEIGHTS.name}: {WEIGHTS.meaning}"],
+            "rows": sum(len(one.frame) for one in sets.values()),
+            **{name: [asdict(figure) for figure in figures] for name, figures in first.covered.items()},
+            "ledger": [_asked(entry) for entry in privacy.ledger] if privacy.charged else [],
+            "rules": [str(rule) for rule in schema.rules],
+            "use": _use(sets, first),
+        }
+    )
     return shown
 
 

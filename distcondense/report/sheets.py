@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distcondense.evaluate.score import FULL, MANUAL, PLAIN, RANDOM, WAYS, Score
+from distcondense.evaluation.score import FULL, MANUAL, PLAIN, RANDOM, WAYS, Score
 from distcondense.outcomes.measures import title
 from distcondense.report.scales import digits, written
 from distcondense.runs.figures import Table
@@ -89,10 +89,12 @@ def sheet_of_rows(
     headings = tuple((titles or {}).get(name, str(name).replace("_", " ")) for name in names)
     cells = tuple(tuple(_cell(row.get(name, "")) for name in names) for row in rows)
     numeric = frozenset(
-        i for i, name in enumerate(names)
-        if i and any(_number(row.get(name)) or _estimated(row.get(name)) for row in rows)
+        i
+        for i, name in enumerate(names)
+        if i
+        and any(_number(row.get(name)) or _estimated(row.get(name)) for row in rows)
         and all(_right(row.get(name, "")) or _estimated(row.get(name)) for row in rows)
-    )  # fmt: skip
+    )
     return Sheet(caption, headings, cells, numeric=numeric)
 
 
@@ -263,11 +265,17 @@ def _attacked(scores: Sequence[Score], titles: Mapping[str, str]) -> Sheet:
     keys = list(map(_key, scores))
     vary = _varying(keys)
     rows = tuple(
-        (Cell(_name(score.measure, titles), ", ".join(_both(key[i]) for i in vary if key[i].text)),
-         Cell(digits(score.value), _interval(score.low, score.high)), Cell(_or_dash(score.ceiling)),
-         Cell(_or_dash(score.power)), judged(score), Cell(digits(score.n) if score.n else ""), Cell(score.note))
+        (
+            Cell(_name(score.measure, titles), ", ".join(_both(key[i]) for i in vary if key[i].text)),
+            Cell(digits(score.value), _interval(score.low, score.high)),
+            Cell(_or_dash(score.ceiling)),
+            Cell(_or_dash(score.power)),
+            judged(score),
+            Cell(digits(score.n) if score.n else ""),
+            Cell(score.note),
+        )
         for score, key in zip(scores, keys, strict=True)
-    )  # fmt: skip
+    )
     columns = ("attack", "found", "ceiling", "power", "against the ceiling", "targets", "note")
     same = _about([replace(score, n=0) for score in scores], keys[0], vary)
     ceiling = "Ceiling: the most that the stated guarantee allows."

@@ -570,8 +570,12 @@ def _bars_or_dots(drawing: Drawing, figure: Figure) -> None:
 
 
 _KINDS: dict[str, Callable[[Drawing, Figure], None]] = {
-    BARS: _bars_or_dots, LINES: _across, STEPS: _across, DOTS: _bars_or_dots, HEAT: _heat,
-}  # fmt: skip
+    BARS: _bars_or_dots,
+    LINES: _across,
+    STEPS: _across,
+    DOTS: _bars_or_dots,
+    HEAT: _heat,
+}
 
 
 # -- the table behind -------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from distcondense.evaluate.findings import Findings
-from distcondense.evaluate.score import CONDENSED, FULL, WAYS, WITHOUT_ROWS, Score, find
+from distcondense.evaluation.findings import Findings
+from distcondense.evaluation.score import CONDENSED, FULL, WAYS, WITHOUT_ROWS, Score, find
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.release import DATASHEET, MANUAL
@@ -37,7 +37,7 @@ class Console:
         if not self.out.is_terminal:
             self.out.width = PIPE_WIDTH
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         self.err.print(line, markup=False, soft_wrap=True)  # a milestone is one line, however long its paths
 
     @contextmanager
@@ -46,18 +46,24 @@ class Console:
         if self.quiet:
             yield lambda **_: None
         elif self.err.is_terminal:
-            columns = (SpinnerColumn(), "{task.description}", BarColumn(), TextColumn("{task.fields[facts]}"),
-                       TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
+            columns = (
+                SpinnerColumn(),
+                "{task.description}",
+                BarColumn(),
+                TextColumn("{task.fields[facts]}"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+            )
             with Progress(*columns, console=self.err, transient=True) as bar:
                 yield _bars(bar)
         else:
-            yield _lines(self.say)
+            yield _lines(self.log)
 
     def run_table(self, name: str, record: dict[str, Any]) -> None:
         """Full data, condensed and random real rows side by side, each number with its 95% interval."""
         sets = record.get("sets", [record])
         for note in dict.fromkeys(one["scores_note"] for one in sets if one["scores_note"]):
-            self.say(note)
+            self.log(note)
         groups = {f"IPC {one['ipc']}": [Score.from_dict(entry) for entry in one["scores"]] for one in sets}
         groups = {ipc: scores for ipc, scores in groups.items() if scores}
         if len(groups) > 1:
@@ -85,7 +91,7 @@ class Console:
         }
         for method, record in records.items():
             if record["scores_note"]:
-                self.say(f"{method}: {record['scores_note']}")
+                self.log(f"{method}: {record['scores_note']}")
         self.out.print(score_table(name, groups, ""))
 
     def verdict(self, record: Mapping[str, Any], privacy: Privacy) -> None:
@@ -152,7 +158,7 @@ def _bars(bar: Progress) -> Callable[..., None]:
     return told
 
 
-def _lines(say: Callable[[str], None]) -> Callable[..., None]:
+def _lines(log: Callable[[str], None]) -> Callable[..., None]:
     """A line where a phase begins, lines with the time left while it lasts, and one that says how long it took."""
     now, first, started, last = "", 0, 0.0, 0.0
 
@@ -162,15 +168,15 @@ def _lines(say: Callable[[str], None]) -> Callable[..., None]:
         if doing != now:  # a resumed run enters a phase further on
             now, first, started, last = doing, step, moment, moment - LINES_EVERY + LONG
             if step < steps or not steps:
-                say(f"{doing} …")
+                log(f"{doing} …")
         took, known = moment - started, _facts(**facts)
         known = f", {known}" if known else ""
         if step == steps:
             if took >= LONG or known:
-                say(f"{doing}: {step}/{steps}{known}, done in {took:.0f} s")
+                log(f"{doing}: {step}/{steps}{known}, done in {took:.0f} s")
         elif moment - last >= LINES_EVERY and step > first:
             last = moment
-            say(f"{doing}: {step}/{steps}{known}, about {took / (step - first) * (steps - step):.0f} s left")
+            log(f"{doing}: {step}/{steps}{known}, about {took / (step - first) * (steps - step):.0f} s left")
 
     return told
 

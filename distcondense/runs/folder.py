@@ -100,14 +100,18 @@ class RunFolder:
                 return int(parse_json(read_text(path, "holdout.json", RunFolderError))["entropy"])
             except (OutsideError, KeyError, TypeError, ValueError):
                 raise RunFolderError(
-                    "holdout.json", "must say who is left out", found="a damaged file",
+                    "holdout.json",
+                    "must say who is left out",
+                    found="a damaged file",
                     fix="restore it from a backup, or start again with --force (its cost adds up)",
-                ) from None  # fmt: skip
+                ) from None
         if read_events(self.ledger):  # who is left out was decided before anybody was read
             raise RunFolderError(
-                "holdout.json", "must be kept: it says who is left out", found="a ledger, but no holdout.json",
+                "holdout.json",
+                "must be kept: it says who is left out",
+                found="a ledger, but no holdout.json",
                 fix="restore it from a backup, or start again with --force (its cost adds up)",
-            )  # fmt: skip
+            )
         write_json(path, {"entropy": str(fresh)})
         return fresh
 
@@ -127,9 +131,11 @@ class RunFolder:
             finished = self.finished
         if not finished:
             raise RunFolderError(
-                what, "must hold a finished run", found=f"no {RECORD}",
+                what,
+                "must hold a finished run",
+                found=f"no {RECORD}",
                 fix="say the folder that condense wrote; --resume finishes one that was interrupted",
-            )  # fmt: skip
+            )
         try:
             found = parse_json(read_text(self.internal / RECORD, RECORD, RunFolderError))
             digest = found.pop("digest", None)
@@ -138,9 +144,11 @@ class RunFolder:
             good = False
         if not good:
             raise RunFolderError(
-                what, f"{RECORD} must be as the run wrote it", found="a changed or damaged file",
+                what,
+                f"{RECORD} must be as the run wrote it",
+                found="a changed or damaged file",
                 fix="restore it from a backup, or condense again",
-            )  # fmt: skip
+            )
         return dict(found)
 
     def claim(self, identity: dict[str, Any], *, resume: bool, force: bool) -> None:
@@ -171,8 +179,12 @@ class RunFolder:
         if force and owner is not None:
             self._set_aside()
         elif owner is not None and owner != mine and owner not in NOBODY:
-            raise RunFolderError(what, "belongs to a run with other settings or data", found="a different run in it",
-                                 fix="choose another --out, or --force to replace it")  # fmt: skip
+            raise RunFolderError(
+                what,
+                "belongs to a run with other settings or data",
+                found="a different run in it",
+                fix="choose another --out, or --force to replace it",
+            )
         elif owner is not None and self.finished:
             raise RunFolderError(
                 what, "holds a finished run", found="run.json", fix="choose another --out, or --force to replace it"

@@ -157,9 +157,8 @@ def sign(path: Path, key: Path) -> Path:
         draft_of(file.with_name(SIGNATURE)).unlink(missing_ok=True)  # what a kill left: it is no part of the release
     if not verify_release(path).holds:
         raise RunFolderError(
-            str(file), "must verify before it is signed", found="contradictions",
-            fix="see distcondense privacy verify",
-        )  # fmt: skip
+            str(file), "must verify before it is signed", found="contradictions", fix="see distcondense privacy verify"
+        )
     signature = private.sign(file.read_bytes())
     write_whole(file.with_name(SIGNATURE), lambda draft: draft.write_bytes(signature))
     return file.with_name(SIGNATURE)
@@ -192,9 +191,11 @@ def _load(key: Path, *, public: bool) -> Any:
     if not isinstance(found, ed25519.Ed25519PublicKey if public else ed25519.Ed25519PrivateKey):
         name = PUBLIC_KEY if public else PRIVATE_KEY
         raise RunFolderError(
-            f"key {key}", f"must be an Ed25519 {Path(name).stem} key in PEM format without a password",
-            found="something else", fix=f"the {name} that distcondense privacy keygen writes",
-        )  # fmt: skip
+            f"key {key}",
+            f"must be an Ed25519 {Path(name).stem} key in PEM format without a password",
+            found="something else",
+            fix=f"the {name} that distcondense privacy keygen writes",
+        )
     return found
 
 
@@ -204,7 +205,9 @@ def _cryptography() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ModuleNotFoundError:
         raise ModelError(
-            "signatures", "need the package cryptography", found="no such package",
+            "signatures",
+            "need the package cryptography",
+            found="no such package",
             fix="pip install 'distcondense[sign]'",
-        ) from None  # fmt: skip
+        ) from None
     return ed25519, serialization

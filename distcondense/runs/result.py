@@ -88,9 +88,11 @@ class Result:
         """run.json: computed on patients, for the custodian; an error where this result came out of a pickle."""
         if not self.internal:
             raise SettingsError(
-                "result", "must have the record of its run", found="one that was pickled or copied, which holds the "
-                "release side only", fix="use the result that dc.condense gave back, or its run folder",
-            )  # fmt: skip
+                "result",
+                "must have the record of its run",
+                found="one that was pickled or copied, which holds the release side only",
+                fix="use the result that dc.condense gave back, or its run folder",
+            )
         return self.internal
 
     @property
@@ -119,9 +121,11 @@ class Result:
         labelled = self._labelled()
         if labelled.soft is None:
             raise SettingsError(
-                "soft_data", "is for outcomes with soft labels", found=f"a {self.kind.name} outcome",
+                "soft_data",
+                "is for outcomes with soft labels",
+                found=f"a {self.kind.name} outcome",
                 fix="use training_data()",
-            )  # fmt: skip
+            )
         assert labelled.weight is not None
         return self._features(), labelled.soft, labelled.weight
 
@@ -246,9 +250,11 @@ def read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OSError, StopIteration) as error:  # Arrow's are among them
         raise RunFolderError(
-            f"run folder {brief(folder.path)}", "must hold what a finished run wrote", found=type(error).__name__,
+            f"run folder {brief(folder.path)}",
+            "must hold what a finished run wrote",
+            found=type(error).__name__,
             fix="restore it from a backup, or condense again",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
@@ -261,9 +267,12 @@ def _read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
         own = next(one for one in record.get("sets", [record]) if one["ipc"] == ipc)
         out[name] = Result(
             frame=_no_rows(schema, kind) if privacy.answer else pd.read_parquet(folder.release / f"{name}.parquet"),
-            schema=schema, kind=kind, privacy=privacy, raw=record["raw"],
+            schema=schema,
+            kind=kind,
+            privacy=privacy,
+            raw=record["raw"],
             internal={**record, **own},
-        )  # fmt: skip
+        )
     return out
 
 
@@ -277,9 +286,11 @@ def _statement(folder: RunFolder) -> dict[str, Any]:
     stated = parse_json(read_text(folder.release / STATEMENT, STATEMENT, RunFolderError))
     if wrong := unbound(stated, folder.release, whole=False)[0]:
         raise RunFolderError(
-            f"run folder {brief(folder.path)}", "release/ must be as the run wrote it", found=brief(wrong[0]),
+            f"run folder {brief(folder.path)}",
+            "release/ must be as the run wrote it",
+            found=brief(wrong[0]),
             fix="restore it from a backup, or condense again",
-        )  # fmt: skip
+        )
     return dict(stated)
 
 
@@ -294,6 +305,7 @@ def _bring_the_account(result: Result, folder: RunFolder) -> Privacy:
     earlier = folder.earlier_events()
     both = with_earlier(own, earlier, result.privacy.delta)
     return replace(
-        result.privacy, epsilon_with_earlier_runs=both,
+        result.privacy,
+        epsilon_with_earlier_runs=both,
         advantage_with_earlier_runs=advantage_with_earlier(own, earlier, both),
-    )  # fmt: skip
+    )

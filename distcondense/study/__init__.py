@@ -18,5 +18,16 @@ from distcondense.study.report import write_report
 from distcondense.study.run import LocalTasks, Tasks, plan, run_study, run_tasks
 from distcondense.study.status import Status
 
-__all__ = ["Brought", "Cell", "LocalTasks", "Status", "Study", "Tasks", "forecast", "plan", "run_study", "run_tasks",
-           "write_report"]  # fmt: skip
+__all__ = [
+    "Brought",
+    "Cell",
+    "LocalTasks",
+    "Status",
+    "Study",
+    "Tasks",
+    "forecast",
+    "plan",
+    "run_study",
+    "run_tasks",
+    "write_report",
+]

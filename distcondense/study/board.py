@@ -91,18 +91,23 @@ class Board:
         cells: list[dict[str, Any]] = []
         for line in self.lines:
             entry: dict[str, Any] = {
-                "cell": line.name, "state": DONE.get(line.state, line.state),
-                "seconds": round(line.seconds, 3), "reason": line.reason,
-            }  # fmt: skip
+                "cell": line.name,
+                "state": DONE.get(line.state, line.state),
+                "seconds": round(line.seconds, 3),
+                "reason": line.reason,
+            }
             if line.state == "running":
                 began = datetime.fromtimestamp(now - clock + line.started, UTC)
                 entry["started_at"] = began.isoformat(timespec="seconds")
             cells.append(entry)
         left = self.seconds_left()
         return {
-            "cells": cells, "counts": self.counts(), "at_once": self.at_once, "words": self.words(),
+            "cells": cells,
+            "counts": self.counts(),
+            "at_once": self.at_once,
+            "words": self.words(),
             "seconds_left": None if left is None else round(left, 1),
-        }  # fmt: skip
+        }
 
 
 def _alike(cell: Cell) -> tuple[Any, ...]:
@@ -151,22 +156,22 @@ def watching(console: Console) -> Iterator[Callable[[Board], None]]:
         with Live(console=console.err, auto_refresh=False, transient=True) as live:
             yield lambda board: live.update(live_table(board), refresh=True)
     else:
-        yield logged(console.say)
+        yield logged(console.log)
 
 
-def logged(say: Callable[[str], None]) -> Callable[[Board], None]:
+def logged(log: Callable[[str], None]) -> Callable[[Board], None]:
     said: set[int] = set()
 
     def watch(board: Board) -> None:
         if not said and board.count("kept"):
-            say(f"{board.count('kept')} of {len(board.lines)} cells are finished already and are kept")
+            log(f"{board.count('kept')} of {len(board.lines)} cells are finished already and are kept")
         for number, line in enumerate(board.lines):
             if number in said or line.state in ("waiting", "running", "left", "brought"):
                 continue
             said.add(number)
             if line.state != "kept":
                 how = f"failed: {line.reason}" if line.reason else f"done in {line.seconds:.1f} s"
-                say(f"{line.name}: {how} ({board.words()})")
+                log(f"{line.name}: {how} ({board.words()})")
 
     return watch
 
@@ -179,9 +184,12 @@ def live_table(board: Board) -> Group:
     counts.add_column("time left", justify="right")
     left = board.seconds_left()
     counts.add_row(
-        str(board.count("done", "kept", "brought")), str(board.count("running")), str(board.count("failed")),
-        str(board.count("waiting")), "—" if left is None else duration(left),
-    )  # fmt: skip
+        str(board.count("done", "kept", "brought")),
+        str(board.count("running")),
+        str(board.count("failed")),
+        str(board.count("waiting")),
+        "—" if left is None else duration(left),
+    )
     shown: list[Any] = [counts]
     for state, heading in (("running", "running for"), ("failed", "failed because")):
         lines = [line for line in board.lines if line.state == state]

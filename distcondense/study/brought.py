@@ -20,8 +20,8 @@ import pandas as pd
 
 from distcondense.data.outcome import kind_names
 from distcondense.errors import RunFolderError, brief, os_errors
-from distcondense.evaluate.score import WAYS
-from distcondense.evaluate.suite import PARTS
+from distcondense.evaluation.score import WAYS
+from distcondense.evaluation.suite import PARTS
 from distcondense.privacy.events import Unit
 from distcondense.privacy.statement import GUARANTEES
 from distcondense.study.design import Cell, Study
@@ -75,9 +75,11 @@ def _read(path: Path, known: Mapping[str, Cell]) -> pd.DataFrame:
     """The rows of cells of this study, whose names are this study's: a key is all that is taken of a file's."""
     what = f"results {brief(path)}"
     wrong = RunFolderError(
-        what, "must be a results.parquet of a study, by this version", found="another file",
+        what,
+        "must be a results.parquet of a study, by this version",
+        found="another file",
         fix="say the file from OUT/internal of the study on the other machine",
-    )  # fmt: skip
+    )
     with os_errors(what, "must be readable", RunFolderError):
         content = path.read_bytes()
     try:
@@ -96,12 +98,17 @@ def _legal(rows: pd.DataFrame, sets: set[tuple[str, int]]) -> bool:
     """Whether a study could have written the rows: what pages say of them is of these words."""
     failed, told = rows[rows["part"] == FAILED], rows[rows["part"] != FAILED]
     words = {
-        "part": (QUICK, *PARTS), "trained_on": WAYS, "guarantee": GUARANTEES, "outcome": kind_names(),
+        "part": (QUICK, *PARTS),
+        "trained_on": WAYS,
+        "guarantee": GUARANTEES,
+        "outcome": kind_names(),
         "unit": (*get_args(Unit), pd.NA),
-    }  # fmt: skip
+    }
     known = all((key, ipc) in sets for key, ipc in zip(rows["key"], rows["ipc"], strict=True))
     full = (rows[["measured", "cell"]], failed["note"], told[["metric", "tested_on"]])
     return (
-        known and all(told[name].isin(list(legal)).all() for name, legal in words.items())
-        and all(part.notna().to_numpy().all() for part in full) and not (told["epsilon"] <= 0).any()
-    )  # fmt: skip
+        known
+        and all(told[name].isin(list(legal)).all() for name, legal in words.items())
+        and all(part.notna().to_numpy().all() for part in full)
+        and not (told["epsilon"] <= 0).any()
+    )

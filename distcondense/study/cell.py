@@ -18,9 +18,9 @@ from typing import Any
 from distcondense.api import condense
 from distcondense.data.cohort import Cohort
 from distcondense.errors import DistcondenseWarning, UserError
-from distcondense.evaluate.home import Home
-from distcondense.evaluate.quick import evaluate_elsewhere
-from distcondense.evaluate.score import Score
+from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.quick import evaluate_elsewhere
+from distcondense.evaluation.score import Score
 from distcondense.runs.files import write_json
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.release import TABLE
@@ -101,9 +101,16 @@ class _Making:
         cell, known = self.cell, self.yardstick.home
         mark = Mark()
         condense(
-            self.cohort, method=cell.made_by, threads=self.threads, out=run.path, resume=True, odometer=cell.odometer,
-            held_out=cell.held_out, known=known, **cell.options,
-        )  # fmt: skip
+            self.cohort,
+            method=cell.made_by,
+            threads=self.threads,
+            out=run.path,
+            resume=True,
+            odometer=cell.odometer,
+            held_out=cell.held_out,
+            known=known,
+            **cell.options,
+        )
         write_json(run.internal / "cost.json", {"peak_memory_bytes": mark.peak()})
 
     def _test_elsewhere(self, run: RunFolder) -> None:
@@ -118,10 +125,12 @@ class _Making:
             for name, (scores, note) in tests.items():
                 found[name].append({"ipc": ipc, "scores": [s.to_dict() for s in scores], "scores_note": note})
         done = {
-            source.name: {"site": site_identity(source, endpoint),
-                          **({"sets": found[source.name]} if len(cell.ipcs) > 1 else found[source.name][0])}
+            source.name: {
+                "site": site_identity(source, endpoint),
+                **({"sets": found[source.name]} if len(cell.ipcs) > 1 else found[source.name][0]),
+            }
             for source, endpoint in cell.test_on
-        }  # fmt: skip
+        }
         write_json(run.internal / "elsewhere.json", done)
 
     def _measure(self, run: RunFolder, ipc: int, parts: list[str]) -> None:
@@ -131,7 +140,7 @@ class _Making:
             done.setdefault(str(ipc), {})[part] = found
             write_json(run.internal / "parts.json", done)
 
-    def _home(self, run: RunFolder, ipc: int) -> Home:
+    def _home(self, run: RunFolder, ipc: int) -> EvaluationInput:
         return home_of(run, self.cohort, ipc if len(self.cell.ipcs) > 1 else None)
 
 
@@ -174,10 +183,10 @@ def _place(error: BaseException) -> str:
     return f"{Path(ours[-1].filename).name}, line {ours[-1].lineno}"
 
 
-def home_of(run: RunFolder, cohort: Cohort, ipc: int | None = None) -> Home:
+def home_of(run: RunFolder, cohort: Cohort, ipc: int | None = None) -> EvaluationInput:
     """What a finished run condensed, from its release and its record: nobody condenses again for one more test.
 
     ipc: which of its sets, where it has several.
     """
     table = TABLE if ipc is None else f"{TABLE}-{ipc}"
-    return Home.of_result(cohort, read_back(run, cohort.outcome.kind)[table])
+    return EvaluationInput.of_result(cohort, read_back(run, cohort.outcome.kind)[table])

@@ -47,10 +47,10 @@ from typing import Any, NoReturn
 
 from distcondense.data.cohort import Facts
 from distcondense.data.outcome import kinds
-from distcondense.data.persons import Coins
+from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import nearest
 from distcondense.errors import DistcondenseWarning, SettingsError, UserError, brief
-from distcondense.evaluate.suite import PARTS
+from distcondense.evaluation.suite import PARTS
 from distcondense.methods.base import (
     OLD_WORDS,
     Method,
@@ -102,14 +102,14 @@ class Cell:
         return promise
 
     @property
-    def held_out(self) -> Coins:
+    def held_out(self) -> HoldoutSplit:
         """Whom every method is kept from and tested on: one test set a seed, the same for all methods.
 
         A coin is made of the seed and of what one person is, so with or without a person the rows that a method is
         given differ by that person's at most: a method that reads through the gate keeps its theorem, whoever knows
         the seed (docs/privacy.md: Why coins). Persons of several tables are tested on in all of them or in none.
         """
-        return Coins(self.test, int(digest(["test", self.seed])[:32], 16))
+        return HoldoutSplit(self.test, int(digest(["test", self.seed])[:32], 16))
 
     @property
     def students(self) -> bool:
@@ -137,10 +137,16 @@ class Cell:
     def identity(self) -> dict[str, Any]:
         """What the run is; where the table lies, how it is called and where else it is tested are not part of it."""
         return {
-            "data": self.source.identity, "outcome": self.endpoint.identity(), "method": self.made_by,
-            "reference": self.reference, "ipc": self.ipc, f"epsilon_{self.guarantee}": self.epsilon, "seed": self.seed,
-            "settings": self.settings, "test": self.test,
-        }  # fmt: skip
+            "data": self.source.identity,
+            "outcome": self.endpoint.identity(),
+            "method": self.made_by,
+            "reference": self.reference,
+            "ipc": self.ipc,
+            f"epsilon_{self.guarantee}": self.epsilon,
+            "seed": self.seed,
+            "settings": self.settings,
+            "test": self.test,
+        }
 
     @cached_property
     def key(self) -> str:
@@ -175,19 +181,29 @@ class Study:
         A value that no cell has is refused.
         """
         told: dict[str, Callable[[Cell], set[str]]] = {
-            "data": lambda cell: {cell.source.name, cell.data}, "method": lambda cell: {cell.method},
-            "reference": lambda cell: {cell.reference}, "seed": lambda cell: {str(cell.seed)},
+            "data": lambda cell: {cell.source.name, cell.data},
+            "method": lambda cell: {cell.method},
+            "reference": lambda cell: {cell.reference},
+            "seed": lambda cell: {str(cell.seed)},
             "epsilon": lambda cell: {"none" if cell.epsilon is None else f"{cell.epsilon:g}"},
-        }  # fmt: skip
+        }
         left = self.cells
         for key, values in wanted.items():
             if key not in told:
-                raise SettingsError("--only", f"must name one of {', '.join(told)}", found=repr(key),
-                                    fix="for example --only data=adult")  # fmt: skip
+                raise SettingsError(
+                    "--only",
+                    f"must name one of {', '.join(told)}",
+                    found=repr(key),
+                    fix="for example --only data=adult",
+                )
             there = {value for cell in self.cells for value in told[key](cell)}
             if absent := [value for value in values if value not in there]:
-                raise SettingsError(f"--only {key}", "must be in the study", found=nearest(absent[0], sorted(there)),
-                                    fix="check the study file")  # fmt: skip
+                raise SettingsError(
+                    f"--only {key}",
+                    "must be in the study",
+                    found=nearest(absent[0], sorted(there)),
+                    fix="check the study file",
+                )
             left = tuple(cell for cell in left if told[key](cell) & set(values))
         return left
 
@@ -240,8 +256,11 @@ def _study(data: Mapping[str, Any], folder: Path, text: str, problems: list[str]
     for key, names in (("data", [table.name for table in tables]), ("method", [one.name for one in asked])):
         if not names:
             problems.append(f"the file: must have a [[{key}]] table")
-        problems += [f"[[{key}]] names must differ. Found {n!r} {k} times: give each a name"
-                     for n, k in Counter(names).items() if k > 1 and n]  # fmt: skip
+        problems += [
+            f"[[{key}]] names must differ. Found {n!r} {k} times: give each a name"
+            for n, k in Counter(names).items()
+            if k > 1 and n
+        ]
     known = {table.name: table for table in tables}
     for table in tables:
         problems += wrong_sites(table, known)
@@ -270,9 +289,11 @@ def load_modules(names: Sequence[str]) -> None:
         except (ImportError, AttributeError) as error:
             where = "" if "" in sys.path or "." in sys.path else "; this program does not look in the current folder"
             raise SettingsError(
-                f"modules: {name!r}", "must be a Python module with register()", found=f"{type(error).__name__}{where}",
+                f"modules: {name!r}",
+                "must be a Python module with register()",
+                found=f"{type(error).__name__}{where}",
                 fix="run `python -m distcondense study …` in the folder it lies in",
-            ) from None  # fmt: skip
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -348,19 +369,28 @@ def _asked(values: Any, number: int, ipc: tuple[int, ...], seeds: tuple[int, ...
         del settings[word]
     if settings.pop("holdout", None) is not None:
         entry.wrong("settings: a study holds out the same persons for all methods: say test in [study] for holdout")
-    found = _Asked(entry.where, name, made_by, references, entry.numbers("epsilon") or (None,), ipcs,
-                   entry.texts("data"), settings, entry.wholes("seeds") or seeds)  # fmt: skip
+    found = _Asked(
+        entry.where,
+        name,
+        made_by,
+        references,
+        entry.numbers("epsilon") or (None,),
+        ipcs,
+        entry.texts("data"),
+        settings,
+        entry.wholes("seeds") or seeds,
+    )
     problems += [] if old else dict.fromkeys(_wrong_options(found, found.seeds))
     return found
 
 
 def _in_new_words(word: str, value: Any) -> str:
     new = OLD_WORDS[word]
-    say = f'{new} = "{value}"'
+    instead = f'{new} = "{value}"'
     if value not in method_names():  # there was a word for no noise at all, which is an option now
         quiet = next((method.name for method in methods() if _has(method, "noise")), default_method())
-        say = f'{new} = "{quiet}", settings = {{noise = false}}'
-    return f"{word} is called {new} now: say {say}"
+        instead = f'{new} = "{quiet}", settings = {{noise = false}}'
+    return f"{word} is called {new} now: say {instead}"
 
 
 def _wrong_options(asked: _Asked, seeds: tuple[int, ...]) -> Iterator[str]:
@@ -403,8 +433,22 @@ def _cells(
             sites = tuple((o.source, next(e for e in o.endpoints if e.name == endpoint.name)) for o in others)
             for reference in _references(table, facts, one, problems):
                 for epsilon, ipc in product(one.epsilons, one.together):
-                    cells = [Cell(table.source, endpoint, one.name, one.made_by, reference, ipc, epsilon, seed,
-                                  one.settings, sites, table.odometer or odometer) for seed in one.seeds]  # fmt: skip
+                    cells = [
+                        Cell(
+                            table.source,
+                            endpoint,
+                            one.name,
+                            one.made_by,
+                            reference,
+                            ipc,
+                            epsilon,
+                            seed,
+                            one.settings,
+                            sites,
+                            table.odometer or odometer,
+                        )
+                        for seed in one.seeds
+                    ]
                     problems += [f"{one.where} data {table.name!r}: {problem}" for problem in _refused(cells[0], facts)]
                     yield from cells
 
@@ -416,8 +460,9 @@ def _references(table: Data, facts: Facts, asked: _Asked, problems: list[str]) -
     problems += [
         f"{asked.where} reference {name!r} does not fit data {table.name!r}, which has a {kind.name} outcome: say "
         f'{" or ".join(kind.learners)}, or name the data this method is for (data = ["…"])'
-        for name in wanted if name not in kind.learners
-    ]  # fmt: skip
+        for name in wanted
+        if name not in kind.learners
+    ]
     return [name for name in wanted if name in kind.learners]
 
 

@@ -67,10 +67,11 @@ class StudyFolder:
             return
         if any(self.definitions.glob("*.json")):
             raise RunFolderError(
-                f"study folder {self.path.name}", "must have the salt that its cells are named with",
+                f"study folder {self.path.name}",
+                "must have the salt that its cells are named with",
                 found="cells, but no salt",
                 fix="restore internal/salt from a backup, or choose another --out: what its cells spent adds up",
-            )  # fmt: skip
+            )
         fresh = secrets.token_hex(32)
         write_whole(self.internal / "salt", lambda draft: draft.write_text(fresh, encoding="utf-8"), mode=0o600)
 
@@ -182,6 +183,8 @@ def read_json(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError, TypeError):
         raise RunFolderError(
-            f"file {path.name}", "must be as the study wrote it", found="a damaged file",
+            f"file {path.name}",
+            "must be as the study wrote it",
+            found="a damaged file",
             fix="restore it from a backup, or remove the cell's folder (its cost adds up)",
-        ) from None  # fmt: skip
+        ) from None

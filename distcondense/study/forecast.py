@@ -20,7 +20,7 @@ from distcondense.api import available_threads
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.errors import DistcondenseWarning, UserError
-from distcondense.evaluate.quick import TRAINED
+from distcondense.evaluation.quick import TRAINED
 from distcondense.methods.base import method_named, options_of, planned
 from distcondense.study.board import Board, duration
 from distcondense.study.cell import Mark
@@ -78,10 +78,13 @@ class Forecast:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "tables": [table.__dict__ for table in self.tables], "read": self.read, "seconds": self.seconds,
-            "seconds_from": "cells alike" if self.known else "a lower bound", "at_once": self.at_once,
+            "tables": [table.__dict__ for table in self.tables],
+            "read": self.read,
+            "seconds": self.seconds,
+            "seconds_from": "cells alike" if self.known else "a lower bound",
+            "at_once": self.at_once,
             "memory_gb": self.memory_gb,
-        }  # fmt: skip
+        }
 
 
 def forecast(study: Study, board: Board, *, at_once: int | None, threads: int) -> Forecast:
@@ -94,14 +97,7 @@ def forecast(study: Study, board: Board, *, at_once: int | None, threads: int) -
     if left is None:
         left = sum(table.cells * table.seconds for table in tables) / board.at_once
     read = _read(study, StudyFolder(board.folder))
-    return Forecast(
-        tables,
-        read,
-        left if waiting else None,
-        known,
-        board.at_once,
-        study.memory_gb,
-    )
+    return Forecast(tables, read, left if waiting else None, known, board.at_once, study.memory_gb)
 
 
 def _tables(cells: Sequence[Cell], threads: int) -> list[Table]:

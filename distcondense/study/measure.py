@@ -2,8 +2,8 @@
 
 `yardstick`: the model of all training rows and, where students of several kinds are asked for, all of theirs: of one
 table, outcome, student and seed there is one, on the same test persons as every method's, so one dashed line is one
-number. `measured_parts`: any part of the evaluation (`evaluate/suite.py`) of a finished run. Of students only those of
-condensed and of random real rows are trained for each cell: those of all real rows are the yardstick's.
+number. `measured_parts`: any part of the evaluation (`evaluation/suite.py`) of a finished run. Of students only those
+of condensed and of random real rows are trained for each cell: those of all real rows are the yardstick's.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from distcondense.arrays import Matrix
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.errors import UserError
-from distcondense.evaluate.home import Home
-from distcondense.evaluate.quick import Site, evaluate_at
-from distcondense.evaluate.score import FULL, Score
-from distcondense.evaluate.suite import Asked, evaluated
-from distcondense.evaluate.utility.lessons import HELD_OUT, TESTED, Lessons, trained, why_not
-from distcondense.evaluate.utility.students import students_of
+from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.quick import Site, evaluate_at
+from distcondense.evaluation.score import FULL, Score
+from distcondense.evaluation.suite import Asked, evaluated
+from distcondense.evaluation.utility.lessons import HELD_OUT, TESTED, Lessons, trained, why_not
+from distcondense.evaluation.utility.students import students_of
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.files import write_json
@@ -46,9 +46,7 @@ class Yardstick:
         return cls(*(tuple(Score.from_dict(one) for one in data[name]) for name in ("home", "elsewhere", "students")))
 
 
-def yardstick(
-    cell: Cell, folder: StudyFolder, cohort: Cohort, sites: Mapping[str, Cohort], threads: int
-) -> Yardstick:  # fmt: skip
+def yardstick(cell: Cell, folder: StudyFolder, cohort: Cohort, sites: Mapping[str, Cohort], threads: int) -> Yardstick:
     """Measured by the first cell that needs it, kept for the others."""
     path = folder.yardstick(cell)
     with folder.lock(f"real-{path.stem}", LONG, "must be measured by one process", "start the study again"):
@@ -73,7 +71,7 @@ def _measured(cell: Cell, cohort: Cohort, sites: Mapping[str, Cohort], threads: 
     return {name: [score.to_dict() for score in scores] for name, scores in found.items()}
 
 
-def real_home(cell: Cell, cohort: Cohort) -> Home | None:
+def real_home(cell: Cell, cohort: Cohort) -> EvaluationInput | None:
     """The table with its test persons apart, and no condensed row; None where no model of it could be measured."""
     split, kind, nobody = cell.held_out.of(cohort), cohort.outcome.kind, np.empty(0, np.int64)
     if any(kind.lacking(cohort.outcome.take(part)) for part in (split.train, split.test)):
@@ -83,14 +81,23 @@ def real_home(cell: Cell, cohort: Cohort) -> Home | None:
     except UserError:  # categories that a run is to find itself: it measures its own models of real rows
         return None
     none: Matrix = np.empty((0, len(codec.names)), np.float32)
-    return Home(
-        cohort, split, kind.learner(cell.reference), codec, cohort.features.iloc[nobody], cohort.schema, none,
-        Labelled(cohort.outcome.take(nobody)), Privacy("none", "", None, None, "none", "none"),
+    return EvaluationInput(
+        cohort,
+        split,
+        kind.learner(cell.reference),
+        codec,
+        cohort.features.iloc[nobody],
+        cohort.schema,
+        none,
+        Labelled(cohort.outcome.take(nobody)),
+        Privacy("none", "", None, None, "none", "none"),
         unit=kind.unit(cohort.outcome.take(split.train)),
-    )  # fmt: skip
+    )
 
 
-def measured_parts(home: Home, parts: Sequence[str], *, seed: int, threads: int) -> Iterator[tuple[str, Any]]:
+def measured_parts(
+    home: EvaluationInput, parts: Sequence[str], *, seed: int, threads: int
+) -> Iterator[tuple[str, Any]]:
     """Part by part: its name, and its scores and notes as JSON holds them. Scores of single columns are left out."""
     for name in parts:
         if name == STUDENTS:
@@ -102,7 +109,7 @@ def measured_parts(home: Home, parts: Sequence[str], *, seed: int, threads: int)
         yield name, {"scores": kept, "notes": list(notes)}
 
 
-def _students(home: Home, seed: int, threads: int) -> tuple[list[Score], Sequence[str]]:
+def _students(home: EvaluationInput, seed: int, threads: int) -> tuple[list[Score], Sequence[str]]:
     """Every student of condensed rows, with the plain outcome column and as the manual says, of random real rows."""
     if why := why_not(home):
         return [], (why,)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pandas as pd
 
-from distcondense.evaluate.score import CONDENSED, FULL, RANDOM
+from distcondense.evaluation.score import CONDENSED, FULL, RANDOM
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import shown
 from distcondense.runs.figures import LINES, Figure, Series
@@ -30,14 +30,28 @@ def study_report(
 ) -> dict[str, Any]:
     """What the page shows, as plain data. `home`: results of tests on each site's own patients."""
     main = home[home["main"]].assign(budget=lambda frame: frame["epsilon_asked"].fillna(frame["epsilon"]))
-    found: dict[str, Any] = plain({
-        "format": 1, "name": name, "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "version": software()["version"], "finished": home["cell"].nunique(), "cells": cells, "verdict": [LIMIT],
-        "read": dict(read),
-        "titles": {"ipc": "IPC", "epsilon": "ε, with its guarantee", "full": "real rows", "random": "random real rows"},
-        "grid": list(_grid(main)), "figures": [asdict(figure) for figure in figures(main)], "failed": dict(failed),
-        "limits": [LIMIT],
-    })  # fmt: skip
+    found: dict[str, Any] = plain(
+        {
+            "format": 1,
+            "name": name,
+            "made": datetime.now(UTC).isoformat(timespec="seconds"),
+            "version": software()["version"],
+            "finished": home["cell"].nunique(),
+            "cells": cells,
+            "verdict": [LIMIT],
+            "read": dict(read),
+            "titles": {
+                "ipc": "IPC",
+                "epsilon": "ε, with its guarantee",
+                "full": "real rows",
+                "random": "random real rows",
+            },
+            "grid": list(_grid(main)),
+            "figures": [asdict(figure) for figure in figures(main)],
+            "failed": dict(failed),
+            "limits": [LIMIT],
+        }
+    )
     return found
 
 
@@ -50,10 +64,17 @@ def _grid(main: pd.DataFrame) -> Iterator[dict[str, Any]]:
         if made.empty:
             continue
         yield {
-            "table": data, "measure": title(metric), "method": method, "student": reference, "epsilon": _promise(made),
-            "ipc": int(ipc), "seeds": int(made["seed"].nunique()), "condensed": _mean(made),
-            "full": _mean(part[part["trained_on"] == FULL]), "random": _mean(part[part["trained_on"] == RANDOM]),
-        }  # fmt: skip
+            "table": data,
+            "measure": title(metric),
+            "method": method,
+            "student": reference,
+            "epsilon": _promise(made),
+            "ipc": int(ipc),
+            "seeds": int(made["seed"].nunique()),
+            "condensed": _mean(made),
+            "full": _mean(part[part["trained_on"] == FULL]),
+            "random": _mean(part[part["trained_on"] == RANDOM]),
+        }
 
 
 def _promise(rows: pd.DataFrame) -> str:
@@ -84,10 +105,15 @@ def figures(main: pd.DataFrame) -> Iterator[Figure]:
             if against == "ipc":
                 lines += tuple(_random(main[of_panel & (main["trained_on"] == RANDOM)]))
             yield Figure(
-                f"{against}-{number}", LINES, f"{data}, {reference}: {title(metric)} against {word}", ABOUT, axis,
-                f"{title(metric)} on test patients", lines,
+                f"{against}-{number}",
+                LINES,
+                f"{data}, {reference}: {title(metric)} against {word}",
+                ABOUT,
+                axis,
+                f"{title(metric)} on test patients",
+                lines,
                 at=() if math.isnan(full) else (("real rows, no privacy", full),),
-            )  # fmt: skip
+            )
 
 
 def _lines(here: pd.DataFrame, against: str) -> Iterator[Series]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from distcondense.evaluate.score import CONDENSED, FULL, RANDOM, REFERENCE, WAYS
+from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, REFERENCE, WAYS
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import shown
 from distcondense.report.page import study_page
@@ -48,8 +48,10 @@ def write_report(study: Study, folder: StudyFolder, brought: Brought = NOTHING) 
     brought: what other machines found; cells that are finished here are this one's.
     """
     everything, room = tidy(study, folder), folder.internal
-    read = {data: f"read by {_cells(many)} through the gate; all that was read: {words}"
-            for data, (many, words) in spent(folder).items()}  # fmt: skip
+    read = {
+        data: f"read by {_cells(many)} through the gate; all that was read: {words}"
+        for data, (many, words) in spent(folder).items()
+    }
     if len(more := brought.without(set(everything["key"]))):
         everything = pd.concat([everything, more], ignore_index=True) if len(everything) else more
         read |= {"made elsewhere": f"{_cells(more['key'].nunique())}; what they read is in none of these sums"}
@@ -83,11 +85,14 @@ def decided(here: pd.DataFrame, lost: Sequence[Lost] = ()) -> dict[str, Any]:
     if here["method"].nunique() < 2:
         return {}
     tables, drawn = [*overview(here), *decisions(here, lost)], pictures(here)
-    found: dict[str, Any] = plain({
-        "decisions": [asdict(table) for table in tables], "verdict": [*behind(here), LIMIT],
-        "limits": [*promises(here), LIMIT],
-        "comparisons": [asdict(figure) for figure in drawn],
-    })  # fmt: skip
+    found: dict[str, Any] = plain(
+        {
+            "decisions": [asdict(table) for table in tables],
+            "verdict": [*behind(here), LIMIT],
+            "limits": [*promises(here), LIMIT],
+            "comparisons": [asdict(figure) for figure in drawn],
+        }
+    )
     return found
 
 

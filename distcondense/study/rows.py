@@ -60,11 +60,15 @@ def _rows(source: Source, endpoint: Endpoint) -> pd.DataFrame:
             columns = tuple(replace(c, name=in_file.get(c.name, c.name)) for c in (*schema.columns, *schema.ignored))
             schema = Schema(columns, schema.origin)
         frame = read_csv_cells(
-            source.path, schema, kind=kind_of(goal, schema),
+            source.path,
+            schema,
+            kind=kind_of(goal, schema),
             person_id=None if person is None else in_file.get(person, person),
-            ignore=[in_file.get(name, name) for name in endpoint.ignore], exact=source.where,
-            missing_markers=source.missing_markers, dialect=source.dialect,
-        )  # fmt: skip
+            ignore=[in_file.get(name, name) for name in endpoint.ignore],
+            exact=source.where,
+            missing_markers=source.missing_markers,
+            dialect=source.dialect,
+        )
     else:
         frame = read_table(source.path, missing_markers=source.missing_markers)
     decimal = decimal_of(frame)
@@ -75,7 +79,10 @@ def _rows(source: Source, endpoint: Endpoint) -> pd.DataFrame:
         here = Values.of(frame[column], column).map(partial(_is, wanted, read), False, bool)
         frame = frame[here]
         if frame.empty:
-            raise CohortError(f"data {source.name!r}", f"must have rows where {column!r} is as asked", found="none",
-                              fix="check where = {…} in the study file: a text is a cell's exact text, a number what "
-                              "it says")  # fmt: skip
+            raise CohortError(
+                f"data {source.name!r}",
+                f"must have rows where {column!r} is as asked",
+                found="none",
+                fix="check where = {…} in the study file: a text is a cell's exact text, a number what it says",
+            )
     return frame.rename(columns=source.rename).reset_index(drop=True)

@@ -106,9 +106,7 @@ def stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def plan(
-    study: Study, out: Path, chosen: Sequence[Cell] | None = None, brought: Brought = NOTHING
-) -> Board:  # fmt: skip
+def plan(study: Study, out: Path, chosen: Sequence[Cell] | None = None, brought: Brought = NOTHING) -> Board:
     """The grid, with the cells that are finished, here or elsewhere; of those that are not `chosen` none is waiting."""
     folder, wanted = StudyFolder(out), None if chosen is None else {id(cell) for cell in chosen}
     lines = []
@@ -119,16 +117,26 @@ def plan(
         there = not kept and brought.has(cell)
         left = wanted is not None and id(cell) not in wanted
         lines.append(
-            Line(cell, folder.name(cell), "kept" if kept else "brought" if there else "left" if left else "waiting",
-                 folder.seconds(cell) if kept else 0.0)
-        )  # fmt: skip
+            Line(
+                cell,
+                folder.name(cell),
+                "kept" if kept else "brought" if there else "left" if left else "waiting",
+                folder.seconds(cell) if kept else 0.0,
+            )
+        )
     return Board(lines, folder=out)
 
 
 def run_study(
-    study: Study, out: Path, tasks: Tasks, *, threads: int, watch: Callable[[Board], None] = lambda board: None,
-    chosen: Sequence[Cell] | None = None, brought: Brought = NOTHING,
-) -> Board:  # fmt: skip
+    study: Study,
+    out: Path,
+    tasks: Tasks,
+    *,
+    threads: int,
+    watch: Callable[[Board], None] = lambda board: None,
+    chosen: Sequence[Cell] | None = None,
+    brought: Brought = NOTHING,
+) -> Board:
     """Run every cell that is not finished, and write the report. Killed at any time, the same call goes on."""
     out = out.resolve()
     folder = _claimed(out)
@@ -172,9 +180,17 @@ def run_study(
 
 
 def run_tasks(
-    study: Study, out: Path, console: Console, *, ray: str | None, in_process: bool, at_once: int | None, threads: int,
-    chosen: Sequence[Cell] | None = None, brought: Brought = NOTHING,
-) -> Board:  # fmt: skip
+    study: Study,
+    out: Path,
+    console: Console,
+    *,
+    ray: str | None,
+    in_process: bool,
+    at_once: int | None,
+    threads: int,
+    chosen: Sequence[Cell] | None = None,
+    brought: Brought = NOTHING,
+) -> Board:
     """`run_study` here or on Ray, with a live table or log lines on `console`."""
     with watching(console) as watch:
         if in_process:
@@ -184,7 +200,7 @@ def run_tasks(
         from distcondense.cluster.ray.tasks import TaskPool
 
         with connected(Cluster(address=ray or "")) as session:
-            console.say(str(session))
+            console.log(str(session))
             memory = int(study.memory_gb * 2**30)
             tasks = TaskPool(session, at_once=at_once, num_cpus=threads, memory=memory)
             return run_study(study, out, tasks, threads=threads, watch=watch, chosen=chosen, brought=brought)
@@ -210,9 +226,11 @@ def readable(source: Source) -> Iterator[None]:
         yield
     except UserError as error:
         raise CohortError(
-            f"data {source.name!r}", "must be a table that can be read; no cell has run", found=str(error),
+            f"data {source.name!r}",
+            "must be a table that can be read; no cell has run",
+            found=str(error),
             fix="mend the table or the study file, and start the study again",
-        ) from None  # fmt: skip
+        ) from None
 
 
 @dataclass

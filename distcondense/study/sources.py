@@ -27,8 +27,22 @@ from distcondense.study.entries import Entry, digest
 
 WRITTEN = ("separator", "encoding", "decimal")
 OUTCOME = (*ROLES, "positive", "kind", "ignore")
-DATA = ("name", "path", "simulated", "options", "schema", *OUTCOME, "outcome", "person_id", "missing_markers", *WRITTEN,
-        "rename", "where", "test_on", "odometer")  # fmt: skip
+DATA = (
+    "name",
+    "path",
+    "simulated",
+    "options",
+    "schema",
+    *OUTCOME,
+    "outcome",
+    "person_id",
+    "missing_markers",
+    *WRITTEN,
+    "rename",
+    "where",
+    "test_on",
+    "odometer",
+)
 
 
 @dataclass(frozen=True)
@@ -40,8 +54,12 @@ class Endpoint:
     ignore: tuple[str, ...] = ()
 
     def identity(self) -> dict[str, Any]:
-        return {"columns": dict(self.goal.columns), "positive": self.goal.positive, "kind": self.goal.kind,
-                "ignore": self.ignore}  # fmt: skip
+        return {
+            "columns": dict(self.goal.columns),
+            "positive": self.goal.positive,
+            "kind": self.goal.kind,
+            "ignore": self.ignore,
+        }
 
 
 @dataclass(frozen=True)
@@ -65,9 +83,14 @@ class Source:
         schema = {} if self.schema is None else self.schema.to_dict()
         schema.pop("notes", None)
         return {
-            "content": self.content, "schema": schema, "person_id": self.person_id, "rename": self.rename,
-            "missing_markers": self.missing_markers, "where": self.where, **self.dialect.stated(),
-        }  # fmt: skip
+            "content": self.content,
+            "schema": schema,
+            "person_id": self.person_id,
+            "rename": self.rename,
+            "missing_markers": self.missing_markers,
+            "where": self.where,
+            **self.dialect.stated(),
+        }
 
     def aside(self, endpoint: Endpoint) -> tuple[str, ...]:
         """Columns that are no features besides outcome and person: ignored, or the same in all rows that are read."""
@@ -117,9 +140,12 @@ def read_data(values: Any, number: int, folder: Path, problems: list[str]) -> Da
         entry.wrong("must have a path or simulated, one of the two")
     endpoints = _endpoints(entry, problems)
     common: dict[str, Any] = {
-        "person_id": entry.text("person_id"), "rename": entry.table("rename"), "where": entry.table("where"),
-        "missing_markers": (*MISSING_MARKERS, *entry.texts("missing_markers")), "dialect": _dialect(entry),
-    }  # fmt: skip
+        "person_id": entry.text("person_id"),
+        "rename": entry.table("rename"),
+        "where": entry.table("where"),
+        "missing_markers": (*MISSING_MARKERS, *entry.texts("missing_markers")),
+        "dialect": _dialect(entry),
+    }
     for key in ("rename", "where"):
         if not all(isinstance(v, str if key == "rename" else str | int | float) for v in common[key].values()):
             entry.wrong(f'{key} must be of the form {key} = {{column = "…"}}')
@@ -178,8 +204,11 @@ def _facts(entry: Entry, source: Source, endpoints: Sequence[Endpoint]) -> dict[
 
 
 def _simulated(entry: Entry, name: str, simulated: str) -> tuple[Source, tuple[Endpoint, ...]]:
-    foreign = [k for k in ("schema", *OUTCOME, "outcome", "person_id", "rename", "where", "missing_markers", *WRITTEN)
-               if k in entry.values]  # fmt: skip
+    foreign = [
+        k
+        for k in ("schema", *OUTCOME, "outcome", "person_id", "rename", "where", "missing_markers", *WRITTEN)
+        if k in entry.values
+    ]
     if foreign:
         entry.wrong(f"simulated data bring their own schema and outcome. Found {', '.join(foreign)}")
     options = entry.table("options")

@@ -61,9 +61,11 @@ class Read:
 
     def with_(self, other: Read) -> Read:
         return Read(
-            self.names | other.names, self.contents | other.contents, self.accounts + other.accounts,
+            self.names | other.names,
+            self.contents | other.contents,
+            self.accounts + other.accounts,
             self.conditional or other.conditional,
-        )  # fmt: skip
+        )
 
     @property
     def title(self) -> str:

@@ -36,9 +36,11 @@ class Status:
         said = read_json(folder.board)
         if not said or "cells" not in said:
             raise RunFolderError(
-                f"study folder {out}", "must hold a study that has begun", found="no internal/study.json",
+                f"study folder {out}",
+                "must hold a study that has begun",
+                found="no internal/study.json",
                 fix="say the --out of a study",
-            )  # fmt: skip
+            )
         return cls(folder, said, folder.locked("study"))
 
     @property
@@ -61,12 +63,12 @@ class Status:
         found = [f"study {self.said['study']}: {self.state}{updated}", str(self.said.get("words", ""))]
         if self.state in ("stopped", "killed"):
             found.append("nobody is at work on it: the command that began it goes on where it stopped")
-        for state, say in (("running", "running for"), ("failed", "failed")):
+        for state, words in (("running", "running for"), ("failed", "failed")):
             cells = [cell for cell in self.said["cells"] if cell["state"] == state and self.state == "running"]
             cells = cells if state == "running" else [c for c in self.said["cells"] if c["state"] == state]
             for cell in cells[-LISTED:]:
                 more = since(cell["started_at"]) if "started_at" in cell else f": {cell['reason']}"
-                found.append(f"{cell['cell']} {say} {more}".replace(" :", ":"))
+                found.append(f"{cell['cell']} {words} {more}".replace(" :", ":"))
         room = self.folder.internal
         found += [f"for you only: {room / 'tables.md'}, {room / 'report.html'}"] * (room / "report.html").exists()
         return [line for line in found if line]
@@ -82,8 +84,9 @@ class Status:
             for row in grid[:ROWS]:
                 table.add_row(
                     *(escape(str(row[name])) for name in ("table", "measure", "method", "epsilon", "ipc", "seeds")),
-                    _estimate(row["condensed"]), _estimate(row["full"]),
-                )  # fmt: skip
+                    _estimate(row["condensed"]),
+                    _estimate(row["full"]),
+                )
             table.caption = "means over seeds [95% interval]; computed on patients, for you only"
             console.out.print(table)
             if len(grid) > ROWS:

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from distcondense.data.outcome import kind_named
-from distcondense.evaluate.score import CONDENSED, Score
+from distcondense.evaluation.score import CONDENSED, Score
 from distcondense.privacy.statement import PAPER_000
 from distcondense.study.design import STUDENTS, Cell, Study
 from distcondense.study.folder import StudyFolder, read_json
@@ -53,48 +53,79 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
     outcome, took = record["data"]["outcome"]["kind"], record["timings_seconds"]
     main = kind_named(outcome).measures[0]
     head = {
-        **name, "outcome": outcome, "commit": (stated.get("software") or {}).get("commit"),
-        "seconds": took["total"], "making_seconds": took["total"] - took.get("evaluate", 0.0),
+        **name,
+        "outcome": outcome,
+        "commit": (stated.get("software") or {}).get("commit"),
+        "seconds": took["total"],
+        "making_seconds": took["total"] - took.get("evaluate", 0.0),
         "cpu_seconds": took.get("cpu"),
         "peak_memory_bytes": max(folder.peak(cell) or 0, record.get("peak_memory_bytes", 0)) or None,
-    }  # fmt: skip
+    }
     claim = {
-        "epsilon": stated["epsilon"], "guarantee": stated["guarantee"], "delta": stated["delta"],
-        "unit": stated["unit"], "why": _why(stated), "privacy": record["privacy"],
+        "epsilon": stated["epsilon"],
+        "guarantee": stated["guarantee"],
+        "delta": stated["delta"],
+        "unit": stated["unit"],
+        "why": _why(stated),
+        "privacy": record["privacy"],
         "worst_case_epsilon_end_to_end": stated["worst_case_epsilon"] or None,
-    }  # fmt: skip
+    }
     done = folder.elsewhere(cell)
     tests = {cell.source.name: record, **{s.name: done[s.name] for s, _ in cell.test_on if s.name in done}}
     sets = ((place, ipc, test) for place, found in tests.items() for ipc, test in _sets(cell, found).items())
     for place, ipc, test in sets:
         scores = [Score.from_dict(found) for found in test["scores"]]
         for score in scores:
-            yield {**head, "ipc": ipc, "tested_on": place, "part": QUICK, "main": score.measure == main,
-                   **_number(score, claim)}  # fmt: skip
+            yield {
+                **head,
+                "ipc": ipc,
+                "tested_on": place,
+                "part": QUICK,
+                "main": score.measure == main,
+                **_number(score, claim),
+            }
         if CONDENSED not in {score.trained_on for score in scores}:
             none = bool(stated["answer"])  # a release without an answer has no rows
             yield {
-                **head, "ipc": ipc, "tested_on": place, "trained_on": CONDENSED, "rows": 0 if none else None,
-                "metric": main, "main": True, "part": QUICK, **claim,
+                **head,
+                "ipc": ipc,
+                "tested_on": place,
+                "trained_on": CONDENSED,
+                "rows": 0 if none else None,
+                "metric": main,
+                "main": True,
+                "part": QUICK,
+                **claim,
                 "note": test["scores_note"] or stated["answer"] or "not measured",
-            }  # fmt: skip
+            }
 
     students = read_json(folder.yardstick(cell)).get("students", [])
     for of_ipc, parts in folder.parts(cell).items():
         for part, found in parts.items():
             own = found["scores"] + (students if part == STUDENTS else [])
             for score in map(Score.from_dict, own):
-                yield {**head, "ipc": int(of_ipc), "tested_on": cell.source.name, "part": part,
-                       "main": part == STUDENTS and score.measure == main, **_number(score, claim)}  # fmt: skip
+                yield {
+                    **head,
+                    "ipc": int(of_ipc),
+                    "tested_on": cell.source.name,
+                    "part": part,
+                    "main": part == STUDENTS and score.measure == main,
+                    **_number(score, claim),
+                }
 
 
 def what_it_is(cell: Cell) -> dict[str, Any]:
     """Which cell it is, wherever it is run."""
     return {
-        "key": cell.key, "data": cell.data, "method": cell.method, "made_by": cell.made_by, "seed": cell.seed,
-        "reference": cell.reference, "epsilon_asked": cell.epsilon,
+        "key": cell.key,
+        "data": cell.data,
+        "method": cell.method,
+        "made_by": cell.made_by,
+        "seed": cell.seed,
+        "reference": cell.reference,
+        "epsilon_asked": cell.epsilon,
         "guarantee_asked": "none" if cell.epsilon is None else cell.guarantee,
-    }  # fmt: skip
+    }
 
 
 def _why(stated: dict[str, Any]) -> str | None:
@@ -105,10 +136,18 @@ def _why(stated: dict[str, Any]) -> str | None:
 def _number(score: Score, claim: dict[str, Any]) -> dict[str, Any]:
     """One score, with what its model promises."""
     return {
-        "trained_on": score.trained_on, "rows": score.rows, "test_rows": score.n, "metric": score.measure,
-        "value": score.value, "low": score.low, "high": score.high, "note": score.note or None,
-        "student": score.student, "taught": score.taught, **(claim if score.covered else ON_PATIENTS),
-    }  # fmt: skip
+        "trained_on": score.trained_on,
+        "rows": score.rows,
+        "test_rows": score.n,
+        "metric": score.measure,
+        "value": score.value,
+        "low": score.low,
+        "high": score.high,
+        "note": score.note or None,
+        "student": score.student,
+        "taught": score.taught,
+        **(claim if score.covered else ON_PATIENTS),
+    }
 
 
 def _sets(cell: Cell, tested: dict[str, Any]) -> dict[int, dict[str, Any]]:

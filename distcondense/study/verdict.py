@@ -17,7 +17,7 @@ from typing import Any, cast
 import pandas as pd
 from scipy import stats
 
-from distcondense.evaluate.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, REFERENCE
+from distcondense.evaluation.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, REFERENCE
 from distcondense.methods.base import default_method
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import shown
@@ -32,8 +32,19 @@ WORDS = {  # guarantee → what stands behind its ε
     "as-published": "an account of its authors', no theorem of ours",
     "none": "no privacy at all",
 }
-COLUMNS = ("method", "what it promises", "one run takes", "plain labels", "as the manual says", "its own model",
-           "membership attack", "columns: distance", "pairs: likeness", "IPC", "seeds")  # fmt: skip
+COLUMNS = (
+    "method",
+    "what it promises",
+    "one run takes",
+    "plain labels",
+    "as the manual says",
+    "its own model",
+    "membership attack",
+    "columns: distance",
+    "pairs: likeness",
+    "IPC",
+    "seeds",
+)
 PLAIN_AT, MANUAL_AT, MODEL_AT, IPC_AT = 3, 4, 5, 9
 MODEL = "model"  # beside PLAIN and MANUAL: not taught by rows, but what the method fitted itself under its guarantee
 FEWEST = 3  # seeds that a difference is told by
@@ -95,11 +106,26 @@ def overview(results: pd.DataFrame) -> list[Table]:
             real = results[(results["data"] == data) & results["main"]]
             random = real[(real["trained_on"] == RANDOM) & (real["ipc"] == ipc)]
             random = random[random["part"] == STUDENTS] if _several(random) else random
-            rows.append((data, f"ε = {epsilon:g}, IPC {ipc}", _spread(_taught(ours[0], PLAIN)),
-                         _best(proved, ours[0]), _best(told, ours[0]), _spread(random),
-                         _spread(_full(results[results["data"] == data]))))  # fmt: skip
-    columns = ("table", "asked for", f"{home} (end-to-end)", "best other, end-to-end", "best other, as-published",
-               "random real rows (no privacy)", "all real rows (no privacy)")  # fmt: skip
+            rows.append(
+                (
+                    data,
+                    f"ε = {epsilon:g}, IPC {ipc}",
+                    _spread(_taught(ours[0], PLAIN)),
+                    _best(proved, ours[0]),
+                    _best(told, ours[0]),
+                    _spread(random),
+                    _spread(_full(results[results["data"] == data])),
+                )
+            )
+    columns = (
+        "table",
+        "asked for",
+        f"{home} (end-to-end)",
+        "best other, end-to-end",
+        "best other, as-published",
+        "random real rows (no privacy)",
+        "all real rows (no privacy)",
+    )
     title_ = "At equal ε: who teaches best with plain labels"
     return [Table("overview", title_, columns, tuple(rows), OVERVIEW)] if rows else []
 
@@ -149,10 +175,13 @@ def behind(results: pd.DataFrame) -> list[str]:
             if gap.mean() <= 0:
                 spread = f" ± {gap.std(ddof=1):.3f}" if len(both) > 1 else ""
                 promise, sure_of = part["guarantee"].iloc[0], ", clearly" if clear else ""
-                said.append((clear,
-                    f"{data}, IPC {ipc}, {words}: {method} ({reference}, ε = {epsilon:g} {promise}) is ahead of {home} "
-                    f"by {-gap.mean():.3f}{spread} over {len(both)} seed{'s' * (len(both) > 1)}{sure_of}."
-                ))  # fmt: skip
+                said.append(
+                    (
+                        clear,
+                        f"{data}, IPC {ipc}, {words}: {method} ({reference}, ε = {epsilon:g} {promise}) is ahead of "
+                        f"{home} by {-gap.mean():.3f}{spread} over {len(both)} seed{'s' * (len(both) > 1)}{sure_of}.",
+                    )
+                )
     if not compared:
         return [f"No other method with an ε was measured beside {home}, at the same ε and IPC."]
     if not said:
@@ -177,8 +206,13 @@ def _clear(gap: pd.Series[Any]) -> bool:
 
 def in_markdown(study: str, finished: int, cells: int, results: pd.DataFrame, lost: Sequence[Lost] = ()) -> str:
     """decide.md: the same as the page's first part, for whoever reads text."""
-    lines = [f"# Study {study}: which method when", "", f"{finished} of {cells} cells are in these tables; the numbers "
-             "are computed on patients and not covered by any guarantee.", ""]  # fmt: skip
+    lines = [
+        f"# Study {study}: which method when",
+        "",
+        f"{finished} of {cells} cells are in these tables; the numbers "
+        "are computed on patients and not covered by any guarantee.",
+        "",
+    ]
     first, *rest = behind(results)
     lines += [first, "", *(f"- {sentence}" for sentence in rest)]
     for table in (*overview(results), *decisions(results, lost)):
@@ -225,19 +259,28 @@ def pictures(results: pd.DataFrame) -> Iterator[Figure]:
                 name = "no ε" if math.isnan(epsilon) else f"ε {epsilon:g}, of the guarantee in the table"
                 values = [cast(list[float], value) for _, value in same]
                 series.append(
-                    Series(name, tuple(key[1] for key, _ in same), tuple(v[0] for v in values),
-                           tuple(v[1] for v in values), tuple(v[2] for v in values))
-                )  # fmt: skip
+                    Series(
+                        name,
+                        tuple(key[1] for key, _ in same),
+                        tuple(v[0] for v in values),
+                        tuple(v[1] for v in values),
+                        tuple(v[2] for v in values),
+                    )
+                )
         full = _estimate(_full(here))
         if series:
             metric = title(main["metric"].iloc[0])
             yield Figure(
-                f"methods-{number}", DOTS, f"{data}: {metric} with plain labels, IPC {ipc}",
+                f"methods-{number}",
+                DOTS,
+                f"{data}: {metric} with plain labels, IPC {ipc}",
                 "Each point is a method at one ε, the mean over seeds and students, with its 95% interval over test "
                 "persons; the table above says which ε is a theorem.",
-                "method", f"{metric} on test persons", tuple(series),
+                "method",
+                f"{metric} on test persons",
+                tuple(series),
                 at=() if full is None else (("real rows, no privacy", full[0]),),
-            )  # fmt: skip
+            )
 
 
 # -- one way to condense ----------------------------------------------------------------------------------------------
@@ -259,10 +302,18 @@ def _row(part: pd.DataFrame) -> tuple[Any, ...] | None:
         plain = cast(Any, f"no table: {missing.iloc[0]}")
     attack = part[(part["part"] == "membership") & (part["metric"] == "auroc")]["value"].astype(float)
     return (
-        str(first["method"]), _promise(part), _cost(part), plain or "", manual or "", model or "",
+        str(first["method"]),
+        _promise(part),
+        _cost(part),
+        plain or "",
+        manual or "",
+        model or "",
         "" if attack.empty else round(float(attack.max()), 3),
-        _fidelity(part, "total_variation"), _fidelity(part, "contingency_similarity"), int(first["ipc"]), int(measured),
-    )  # fmt: skip
+        _fidelity(part, "total_variation"),
+        _fidelity(part, "contingency_similarity"),
+        int(first["ipc"]),
+        int(measured),
+    )
 
 
 def _order(epsilon: float, row: Sequence[Any]) -> tuple[Any, ...]:

@@ -35,7 +35,7 @@ WAYS: dict[str, tuple[Way, float]] = {  # name → way, its share of the cases
 LONG = ("runs", "kills")  # they begin first where several run at once
 
 
-def say(line: str) -> None:
+def log(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
@@ -64,9 +64,9 @@ def fuzz(
         if not quiet:
             kinds = Counter(fault.partition(":")[0] for fault in faults)
             told = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "no fault"
-            say(f"{name:<11} {number:>6} cases  {time.perf_counter() - started:>6.0f} s  {told}")
+            log(f"{name:<11} {number:>6} cases  {time.perf_counter() - started:>6.0f} s  {told}")
             for fault in faults[:5]:
-                say(f"      {fault}")
+                log(f"      {fault}")
 
     chosen = [name for name in WAYS if number_of(cases, name, only)]
     with ThreadPoolExecutor(at_once if apart else 1) as pool:  # a thread waits for its way's process
@@ -101,7 +101,7 @@ def main() -> None:
         with locks_hold():
             faults = {said.way: run_case(WAYS[said.way][0], said.case)}
     else:
-        say(f"seed {said.seed}")
+        log(f"seed {said.seed}")
         faults = fuzz(said.cases, said.seed, said.way, apart=True, at_once=said.at_once)
     shown = Counter(fault.partition(" [--way")[0][:150] for one in faults.values() for fault in one)
     first: dict[str, str] = {}
@@ -109,8 +109,8 @@ def main() -> None:
         for fault in one:
             first.setdefault(fault.partition(" [--way")[0][:150], fault)
     for key, count in shown.most_common(60):
-        say(f"{count:>5} × {first[key]}")
-    say(closing(said, [fault for one in faults.values() for fault in one]))
+        log(f"{count:>5} × {first[key]}")
+    log(closing(said, [fault for one in faults.values() for fault in one]))
     sys.exit(1 if shown else 0)
 
 

@@ -22,8 +22,20 @@ from tests.fuzz.tables import nasty_values
 from tests.tiny import BINARY, SCHEMA, patients
 from tests.toys import Uniform
 
-RUNS = ("method", "threads", "odometer", "cluster", "memory", "scratch", "held_out", "known", "progress", "say",
-        "resume", "force")  # fmt: skip
+RUNS = (
+    "method",
+    "threads",
+    "odometer",
+    "cluster",
+    "memory",
+    "scratch",
+    "held_out",
+    "known",
+    "progress",
+    "log",
+    "resume",
+    "force",
+)
 
 
 @cache
@@ -57,10 +69,49 @@ def _model() -> dc.PrivateModel:
 
 def plain_things() -> list[Any]:
     """Of every type and range that a caller may have at hand."""
-    return [0, -1, 1.5, True, "x", "", [], {}, (), math.nan, math.inf, 2**70, b"x", object(), patients(3),
-            np.arange(3), Path("x"), pd.Series([1]), Decimal(1), np.float32(1.0), _cohort(), SCHEMA, print,
-            "\0", "x" * 300, "\ud800", None, [1], ["x"], {"x": 1}, (0, 0), (1, 0), 1e-300, 1e300, 10**400,
-            [math.nan], ("x", "x"), np.array([]), pd.DataFrame(), "died", ["died"]]  # fmt: skip
+    return [
+        0,
+        -1,
+        1.5,
+        True,
+        "x",
+        "",
+        [],
+        {},
+        (),
+        math.nan,
+        math.inf,
+        2**70,
+        b"x",
+        object(),
+        patients(3),
+        np.arange(3),
+        Path("x"),
+        pd.Series([1]),
+        Decimal(1),
+        np.float32(1.0),
+        _cohort(),
+        SCHEMA,
+        print,
+        "\0",
+        "x" * 300,
+        "\ud800",
+        None,
+        [1],
+        ["x"],
+        {"x": 1},
+        (0, 0),
+        (1, 0),
+        1e-300,
+        1e300,
+        10**400,
+        [math.nan],
+        ("x", "x"),
+        np.array([]),
+        pd.DataFrame(),
+        "died",
+        ["died"],
+    ]
 
 
 def harmless(thing: Any) -> Any:
@@ -139,7 +190,7 @@ def _measuring(room: Room, thing: Any) -> Iterator[tuple[str, Any]]:
             yield f"evaluate {name}", lambda name=name: dc.evaluate(_cohort(), _result(), **{name: thing})
     yield "evaluate_run run", lambda: dc.evaluate_run(thing, _cohort())
     yield "evaluate_run cohort", lambda: dc.evaluate_run(room.path, thing)
-    for name in ("parts", "external", "shadows", "seed", "threads", "say", "progress"):
+    for name in ("parts", "external", "shadows", "seed", "threads", "log", "progress"):
         yield f"evaluate_run {name}", lambda name=name: dc.evaluate_run(room.path, _cohort(), **{name: thing})
     yield "save", lambda: _result().save(thing)
     yield "design", lambda: dc.design(thing)

@@ -28,8 +28,21 @@ WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncat
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 ERRORS = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO, errno.ESTALE, errno.EFBIG, errno.EDQUOT, errno.EMFILE)
 INSTEAD = (b"[]", b"{}", b"null", b"1", b'"x"', b"[" * 9999, b'{"a": 1e400}', b"\xff", b"\0" * 50)
-FEW = {"uniform": 37, "published": 50, "clustmix": 44, "kde-knn": 40, "draft": 4, "init": 4, "keys": 10, "account": 3,
-       "cap": 2, "sign": 4, "audit": 4, "attack": 8, "evaluate": 8}  # file operations of a command, about  # fmt: skip
+FEW = {
+    "uniform": 37,
+    "published": 50,
+    "clustmix": 44,
+    "kde-knn": 40,
+    "draft": 4,
+    "init": 4,
+    "keys": 10,
+    "account": 3,
+    "cap": 2,
+    "sign": 4,
+    "audit": 4,
+    "attack": 8,
+    "evaluate": 8,
+}  # file operations of a command, about
 
 
 class Killed(BaseException):
@@ -254,12 +267,18 @@ def folders(room: Room) -> None:
     for _ in range(rng.choice((1, 1, 2))):
         _damaged(room, rng.choice(there))
     with quickly():
-        command = rng.choice((
-            (*COMMANDS["uniform"], "--resume"), (*COMMANDS["uniform"], "--force"), COMMANDS["uniform"],
-            ("privacy", "verify", "run"), ("evaluate", "run", "--data", "cohort.csv", "--parts", "fidelity"),
-            ("attack", "run", "--data", "cohort.csv", "--only", "copies"), (*COMMANDS["private"], "--resume"),
-            (*COMMANDS["published"], "--resume"),
-        ))  # fmt: skip
+        command = rng.choice(
+            (
+                (*COMMANDS["uniform"], "--resume"),
+                (*COMMANDS["uniform"], "--force"),
+                COMMANDS["uniform"],
+                ("privacy", "verify", "run"),
+                ("evaluate", "run", "--data", "cohort.csv", "--parts", "fidelity"),
+                ("attack", "run", "--data", "cohort.csv", "--only", "copies"),
+                (*COMMANDS["private"], "--resume"),
+                (*COMMANDS["published"], "--resume"),
+            )
+        )
         code = room.cli(*command)
     if code == 0 and command[0] == "condense":
         room.clean(run)

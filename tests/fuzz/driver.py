@@ -26,8 +26,14 @@ FIRST = "FIRSTLINE-NAME"  # in a first line that is no header: in nothing at all
 CANARIES = (TEXT, NUMBER, FIRST)
 # a number stands by itself: the same digits inside a hash or a long fraction are nobody's
 _SEEN = {one: re.compile(rf"(?<![0-9a-f.]){one}(?![0-9a-f])" if one == NUMBER else re.escape(one)) for one in CANARIES}
-KINDS = {"traceback": "tracebacks", "canary": "canaries", "half-written": "half-written",
-         "wrong acceptance": "wrong acceptances", "endless": "endless", "fuzzer": "faults of the fuzzer"}  # fmt: skip
+KINDS = {
+    "traceback": "tracebacks",
+    "canary": "canaries",
+    "half-written": "half-written",
+    "wrong acceptance": "wrong acceptances",
+    "endless": "endless",
+    "fuzzer": "faults of the fuzzer",
+}
 LONGEST = 120  # seconds of computing that a case may take: some would never end. A busy machine takes none of them
 
 
@@ -57,9 +63,11 @@ class Room:
         os.chdir(self.path)
         try:
             with (
-                contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings(),
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(err),
+                warnings.catch_warnings(),
                 _filters_kept(),
-            ):  # fmt: skip
+            ):
                 cli.main()
         except SystemExit as done:
             code = done.code if isinstance(done.code, int) else 0 if done.code is None else 1

@@ -33,8 +33,19 @@ from tests.fuzz.driver import Room, run_case
 from tests.fuzz.locks import locks_hold
 from tests.tiny import SCHEMA, patients
 
-WORDS = ('"date"', '"ignore"', '"log"', '"constant"', '"category"', '"indicator"', '"refuse"', '"2020-01-01"', '"%Y"',
-         '"years_between(a, b)"', '["x"]')  # fmt: skip
+WORDS = (
+    '"date"',
+    '"ignore"',
+    '"log"',
+    '"constant"',
+    '"category"',
+    '"indicator"',
+    '"refuse"',
+    '"2020-01-01"',
+    '"%Y"',
+    '"years_between(a, b)"',
+    '["x"]',
+)
 VALUES: tuple[Any, ...] = (None, "x", "", [], {}, -1, 0, 1, True, 0.5, -0.5, 1e-300, 1e18, 1e300, 2**53, 10**6, [[]])
 GONE = object()
 Case = tuple[str, Callable[[Room], None]]

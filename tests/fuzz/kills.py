@@ -43,8 +43,20 @@ from tests.fuzz.quick import quickly
 from tests.shell import files
 
 FORCED = "--force"
-REPLACING = ("uniform", "private", "published", "answered", "several", "clustmix", "kde-knn", "dp-geng", "psygentab",
-             "network", "batches", "charged")  # fmt: skip
+REPLACING = (
+    "uniform",
+    "private",
+    "published",
+    "answered",
+    "several",
+    "clustmix",
+    "kde-knn",
+    "dp-geng",
+    "psygentab",
+    "network",
+    "batches",
+    "charged",
+)
 COLD = ("dp-geng", "network")  # JAX does not outlive a fork: they are never run in the process that is forked
 WAYS = (*COMMANDS, *(f"{name} {FORCED}" for name in REPLACING))
 LONG = ("answered", "several", "psygentab", "batches")  # their places are those of the private method, nearly all

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from distcondense import api
-from distcondense.evaluate.audit import AUDITORS
+from distcondense.evaluation.audit import AUDITORS
 from distcondense.methods import base as methods
 from distcondense.privacy import accountant, curves
 from tests.conftest import quicken

@@ -33,9 +33,10 @@ QUICK: dict[str, dict[str, Any]] = {
     "psygentab": {"sampler": "private", "epsilon": 20.0},
 }  # fmt: skip
 ALSO: dict[str, dict[str, Any]] = {
-    "clustmix": {"variant": "theorem", "parts": 4}, "published": {"noise": False},
+    "clustmix": {"variant": "theorem", "parts": 4},
+    "published": {"noise": False},
     "psygentab": {"sampler": "network", "hidden": 4, "cells": 4, "epochs": 1, "batch": 64, "rounds": 1},
-}  # fmt: skip
+}
 FLOATS: dict[str, tuple[str, ...]] = {
     "private": ("epsilon", "delta", "holdout"),
     "published": ("epsilon", "delta", "sigma_base", "clip", "learning_rate", "rho", "beta1", "beta2", "positive_share"),

@@ -19,11 +19,43 @@ from tests.fuzz.driver import Room
 from tests.tiny import BINARY, SCHEMA, patients
 
 NASTY: tuple[Any, ...] = (
-    None, 0, -1, 1, 1e-9, 0.0001, 1e12, 10**12, 2**70, -0.0, 1e308, True, False, "", "tiny", "unbounded", "none", [],
-    {}, [[]], [0, 0], {"a": 1}, "as-published", "end-to-end", "x" * 2000,
-)  # fmt: skip
-CLAIMS = ("epsilon", "delta", "membership_advantage", "trade_off", "ledger", "epsilon_with_earlier_runs",
-          "epsilon_at_last_step", "worst_case_epsilon", "statement")  # fmt: skip
+    None,
+    0,
+    -1,
+    1,
+    1e-9,
+    0.0001,
+    1e12,
+    10**12,
+    2**70,
+    -0.0,
+    1e308,
+    True,
+    False,
+    "",
+    "tiny",
+    "unbounded",
+    "none",
+    [],
+    {},
+    [[]],
+    [0, 0],
+    {"a": 1},
+    "as-published",
+    "end-to-end",
+    "x" * 2000,
+)
+CLAIMS = (
+    "epsilon",
+    "delta",
+    "membership_advantage",
+    "trade_off",
+    "ledger",
+    "epsilon_with_earlier_runs",
+    "epsilon_at_last_step",
+    "worst_case_epsilon",
+    "statement",
+)
 
 
 @cache
@@ -86,12 +118,19 @@ def _spoiled(room: Room, content: bytes) -> bytes:
     extra = rng.choice(
         (b"[" * 3000, b"1e400", b"NaN", b"Infinity", b"-", b"\0", b"\xff", b'"', b"9" * 5000, b"{", b"]")
     )
-    return rng.choice((
-        lambda: content[:place], lambda: content[:place] + extra + content[place:],
-        lambda: extra, lambda: b"[" * 100_000 + b"]" * 100_000, lambda: b'{"guarantee": ' * 2000 + b"1" + b"}" * 2000,
-        lambda: content[:place] + bytes([rng.randrange(256)]) + content[place + 1 :], lambda: b"", lambda: b"[]",
-        lambda: content + content,
-    ))()  # fmt: skip
+    return rng.choice(
+        (
+            lambda: content[:place],
+            lambda: content[:place] + extra + content[place:],
+            lambda: extra,
+            lambda: b"[" * 100_000 + b"]" * 100_000,
+            lambda: b'{"guarantee": ' * 2000 + b"1" + b"}" * 2000,
+            lambda: content[:place] + bytes([rng.randrange(256)]) + content[place + 1 :],
+            lambda: b"",
+            lambda: b"[]",
+            lambda: content + content,
+        )
+    )()
 
 
 def _tampered(room: Room, stated: dict[str, Any]) -> dict[str, Any]:

@@ -52,9 +52,12 @@ def csv(room: Room) -> None:
         frame.insert(0, rng.choice(("", "0", "age", "note", "distcondense_risk")), TEXT, allow_duplicates=True)
     sign = rng.choice((",", ",", ";", "\t", "|", " ", ":"))
     text = frame.to_csv(
-        index=rng.random() < 0.1, sep=sign, header=not headless, decimal=rng.choice("..,") if sign != "," else ".",
+        index=rng.random() < 0.1,
+        sep=sign,
+        header=not headless,
+        decimal=rng.choice("..,") if sign != "," else ".",
         lineterminator=rng.choice(("\n", "\n", "\r\n", "\r")),
-    )  # fmt: skip
+    )
     content = text.encode(rng.choice(("utf-8", "utf-8", "utf-8-sig", "utf-16", "utf-32", "utf-16-le")), "replace")
     if rng.random() < 0.1:
         content = text.encode("cp1252", "replace")
@@ -72,11 +75,16 @@ def broken(room: Room, content: bytes) -> bytes:
     """With bytes cut off, put in, doubled or changed."""
     rng, place = room.rng, room.rng.randrange(len(content) + 1)
     extra = rng.choice((b"\0", b'"', b"\n\n", b",,,", b"\xff", b"\xe9", b";", b"\r", b'"\n', b"\xef\xbb\xbf", b"\x1a"))
-    return rng.choice((
-        lambda: content[:place], lambda: content[place:], lambda: content[:place] + extra + content[place:],
-        lambda: content + content[place:], lambda: content[:place] + bytes([rng.randrange(256)]) + content[place + 1 :],
-        lambda: b"\n" * 3 + content,
-    ))()  # fmt: skip
+    return rng.choice(
+        (
+            lambda: content[:place],
+            lambda: content[place:],
+            lambda: content[:place] + extra + content[place:],
+            lambda: content + content[place:],
+            lambda: content[:place] + bytes([rng.randrange(256)]) + content[place + 1 :],
+            lambda: b"\n" * 3 + content,
+        )
+    )()
 
 
 def _read(room: Room, path: Path) -> None:
@@ -137,16 +145,60 @@ def taken_in(room: Room, cohort: Cohort) -> None:
 
 def nasty_values(room: Room) -> list[Any]:
     return [
-        None, np.nan, pd.NA, pd.NaT, np.inf, -np.inf, 1e308, -1e308, 5e-324, 2**63, 2**200, -(2**70), True,
+        None,
+        np.nan,
+        pd.NA,
+        pd.NaT,
+        np.inf,
+        -np.inf,
+        1e308,
+        -1e308,
+        5e-324,
+        2**63,
+        2**200,
+        -(2**70),
+        True,
         np.bool_(False),
-        Decimal("sNaN"), Decimal("NaN"), Decimal("1e400"), Decimal("1.5"), Fraction(1, 3), 1j, complex("nan"), TEXT,
-        float(NUMBER), NUMBER, "\ud800", f"\udfff{TEXT}", "", b"bytes", bytearray(b"x"), [1], (1, 2), {"a": TEXT}, {1},
-        np.array([1, 2]), np.datetime64("2020-01-01"), np.timedelta64(1, "D"), datetime.date(2020, 1, 1),
-        datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), pd.Period("2020"), pd.Interval(0, 1), object(),
+        Decimal("sNaN"),
+        Decimal("NaN"),
+        Decimal("1e400"),
+        Decimal("1.5"),
+        Fraction(1, 3),
+        1j,
+        complex("nan"),
+        TEXT,
+        float(NUMBER),
+        NUMBER,
+        "\ud800",
+        f"\udfff{TEXT}",
+        "",
+        b"bytes",
+        bytearray(b"x"),
+        [1],
+        (1, 2),
+        {"a": TEXT},
+        {1},
+        np.array([1, 2]),
+        np.datetime64("2020-01-01"),
+        np.timedelta64(1, "D"),
+        datetime.date(2020, 1, 1),
+        datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC),
+        pd.Period("2020"),
+        pd.Interval(0, 1),
+        object(),
         type,
-        np.float16(1.5), np.longdouble(1.5), np.int8(1), slice(1), pd.Timestamp("2020"), "9" * 5000, range(3), "nan",
-        np.float32("inf"), Ellipsis, NotImplemented,
-    ]  # fmt: skip
+        np.float16(1.5),
+        np.longdouble(1.5),
+        np.int8(1),
+        slice(1),
+        pd.Timestamp("2020"),
+        "9" * 5000,
+        range(3),
+        "nan",
+        np.float32("inf"),
+        Ellipsis,
+        NotImplemented,
+    ]
 
 
 def frames(room: Room) -> None:
@@ -225,11 +277,18 @@ def _odd_frame(room: Room, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _odd_arrow(room: Room, table: Any) -> Any:
     rows, place = table.num_rows, room.rng.randrange(table.num_columns)
-    column = room.rng.choice((
-        lambda: pa.array([[1, 2]] * rows), lambda: pa.array([{"a": TEXT}] * rows), lambda: pa.nulls(rows),
-        lambda: pa.array([b"x"] * rows), lambda: pa.array([None, *[2**63 - 1] * (rows - 1)], pa.int64()),
-        lambda: pa.array([True] * rows), lambda: pa.array(["x"] * rows).dictionary_encode(),
-        lambda: pa.array([datetime.timedelta(1)] * rows), lambda: pa.array([Decimal("1.5")] * rows),
-        lambda: pa.array([[("k", 1)]] * rows, pa.map_(pa.string(), pa.int64())),
-    ))()  # fmt: skip
+    column = room.rng.choice(
+        (
+            lambda: pa.array([[1, 2]] * rows),
+            lambda: pa.array([{"a": TEXT}] * rows),
+            lambda: pa.nulls(rows),
+            lambda: pa.array([b"x"] * rows),
+            lambda: pa.array([None, *[2**63 - 1] * (rows - 1)], pa.int64()),
+            lambda: pa.array([True] * rows),
+            lambda: pa.array(["x"] * rows).dictionary_encode(),
+            lambda: pa.array([datetime.timedelta(1)] * rows),
+            lambda: pa.array([Decimal("1.5")] * rows),
+            lambda: pa.array([[("k", 1)]] * rows, pa.map_(pa.string(), pa.int64())),
+        )
+    )()
     return table.set_column(place, table.field(place).name, column)

@@ -110,10 +110,25 @@ def brought(room: Room) -> None:
 
     rng, said = room.rng, Study.from_toml(room.write("s.toml", STUDY))
     row = {
-        **what_it_is(said.cells[0]), "study": "s", "cell": "ward-private", "outcome": "binary", "ipc": 2, "value": 0.7,
-        "tested_on": "ward", "trained_on": "condensed", "metric": "auroc", "main": True, "part": "quick", "low": 0.6,
-        "high": 0.8, "epsilon": 1.0, "guarantee": "end-to-end", "unit": "row", "measured": "", "rows": 4,
-    }  # fmt: skip
+        **what_it_is(said.cells[0]),
+        "study": "s",
+        "cell": "ward-private",
+        "outcome": "binary",
+        "ipc": 2,
+        "value": 0.7,
+        "tested_on": "ward",
+        "trained_on": "condensed",
+        "metric": "auroc",
+        "main": True,
+        "part": "quick",
+        "low": 0.6,
+        "high": 0.8,
+        "epsilon": 1.0,
+        "guarantee": "end-to-end",
+        "unit": "row",
+        "measured": "",
+        "rows": 4,
+    }
     rows = [{**dict.fromkeys(COLUMNS), **row, "trained_on": way} for way in ("condensed", "full", "random_real")]
     rows.append({**rows[0], "part": "failed", "note": "why"} if rng.random() < 0.3 else rows[0])
     frame = pd.DataFrame(rows[rng.randrange(2) :])
@@ -183,8 +198,11 @@ def options(room: Room) -> None:
     room.write("taken/other.txt", "not ours")
     method = rng.choice([one.name for one in methods()])
     own = _flags(method)
-    extra = [word for _ in range(rng.randrange(1, 4))
-             for word in (rng.choice(own if rng.random() < 0.6 else FLAGS), rng.choice(NASTY_WORDS))]  # fmt: skip
+    extra = [
+        word
+        for _ in range(rng.randrange(1, 4))
+        for word in (rng.choice(own if rng.random() < 0.6 else FLAGS), rng.choice(NASTY_WORDS))
+    ]
     words = [rng.choice(NASTY_WORDS) for _ in range(2)]
     base = ["--target", "died", "--ignore", "months", "--ignore", "relapse", "--schema", "schema.toml"]
     run = rng.choice(("taken", "loop", "cohort.csv", "loop/x", "locked/run"))
@@ -221,7 +239,7 @@ def options(room: Room) -> None:
         ["bench", "--out", words[0], "--threads", rng.choice(("0", "-1", "x"))],
         ["demo", "--out", "taken", "--method", words[0], "--threads", "0"],
         ["submit", "--address", words[0], "--working-dir", words[1], "--", "true"],
-    ]  # fmt: skip
+    ]
     code = room.cli(*rng.choice(commands), shown=True)
     if code == 1:
         room.fault("traceback", "exit code 1")

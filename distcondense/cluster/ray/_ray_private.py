@@ -200,9 +200,12 @@ def files_to_send(folder: str, excludes: Sequence[str], *, defaults: bool) -> li
     usual = ray_constants.get_runtime_env_default_excludes() if defaults else []
     root = Path(folder).absolute()
     _dir_travel(
-        root, [_get_excludes(root, [*usual, *excludes])], note, logger=logging.getLogger(__name__),
+        root,
+        [_get_excludes(root, [*usual, *excludes])],
+        note,
+        logger=logging.getLogger(__name__),
         include_gitignore=os.environ.get(ray_constants.RAY_RUNTIME_ENV_IGNORE_GITIGNORE, "0") != "1",
-    )  # fmt: skip
+    )
     return found
 
 

@@ -54,9 +54,11 @@ class RayCrew:
             packed = cloudpickle.dumps(model)
         except Exception as error:  # a lock, a file, a connection: each has an error of its own
             raise ClusterError(
-                "reference model", "must be one that can be pickled, to travel to the workers",
-                found=type(error).__name__, fix="make what cannot travel in the function itself, or run without Ray",
-            ) from None  # fmt: skip
+                "reference model",
+                "must be one that can be pickled, to travel to the workers",
+                found=type(error).__name__,
+                fix="make what cannot travel in the function itself, or run without Ray",
+            ) from None
         check_store(session.object_store, len(packed), "the model", "a smaller model")
         self._model = self._put(packed, "the model")  # once; restarted actors read it from there, too
         self._remote = self._ray.remote(Actor)
@@ -67,9 +69,9 @@ class RayCrew:
     def launch(self, worker: int) -> Any:
         """A new actor in the place of `worker`; the ticket of its `Identity`."""
         options = {"num_cpus": self.config.num_cpus, "num_gpus": self.config.num_gpus, "max_restarts": 0}
-        actor = self._remote.options(
-            **options, runtime_env=environment(self.config.threads)
-        ).remote(self._model, self.path, self.config.threads, self.config.num_gpus > 0)  # fmt: skip
+        actor = self._remote.options(**options, runtime_env=environment(self.config.threads)).remote(
+            self._model, self.path, self.config.threads, self.config.num_gpus > 0
+        )
         self._actors[worker], self._identified[worker] = actor, actor.identity.remote()
         return self._identified[worker]
 
@@ -82,9 +84,11 @@ class RayCrew:
             return self._ray.put(value)
         except self._ray.exceptions.ObjectStoreFullError:
             raise ClusterError(
-                "object store", f"must hold {what}", found="a full object store",
+                "object store",
+                f"must hold {what}",
+                found="a full object store",
                 fix="give the nodes more object_store_memory, or use a smaller IPC or model",
-            ) from None  # fmt: skip
+            ) from None
 
     def calibrate(self, worker: int, shared: Any, tile: Tile) -> Any:
         return self._actors[worker].calibrate.remote(shared, tile)
@@ -110,8 +114,15 @@ class RayCrew:
         errors = self._ray.exceptions
         try:
             return self._ray.get(ticket)
-        except (errors.RayActorError, errors.WorkerCrashedError, errors.NodeDiedError, errors.RuntimeEnvSetupError,
-                errors.OutOfMemoryError, errors.ObjectLostError, errors.RaySystemError) as error:  # fmt: skip
+        except (
+            errors.RayActorError,
+            errors.WorkerCrashedError,
+            errors.NodeDiedError,
+            errors.RuntimeEnvSetupError,
+            errors.OutOfMemoryError,
+            errors.ObjectLostError,
+            errors.RaySystemError,
+        ) as error:
             return Lost(cause_of(error), again=not would_fail_again(error))
         except errors.RayTaskError as error:
             cause = error.cause if isinstance(error.cause, BaseException) else error
@@ -133,8 +144,11 @@ class RayCrew:
         """Who has cores and is starting: an actor with a process, or one that does not wait for room (any more)."""
         from distcondense.cluster.ray._ray_private import has_process, waiting_for_room
 
-        pending = [actor for actor, ticket in zip(self._actors, self._identified, strict=True)
-                   if actor is not None and not self._ray.wait([ticket], timeout=0)[0]]  # fmt: skip
+        pending = [
+            actor
+            for actor, ticket in zip(self._actors, self._identified, strict=True)
+            if actor is not None and not self._ray.wait([ticket], timeout=0)[0]
+        ]
         without = sum(not has_process(actor) for actor in pending)
         asked = {"CPU": float(self.config.num_cpus), "GPU": float(self.config.num_gpus)}
         waiting = min(without, waiting_for_room({name: amount for name, amount in asked.items() if amount}))

@@ -38,9 +38,11 @@ def job_client(address: str, token: str | None, *, handshake: float = HANDSHAKE_
         from ray.job_submission import JobSubmissionClient
     except ImportError as error:
         raise ClusterError(
-            "ray[default]", "must be installed to submit jobs", found=first_line(error),
+            "ray[default]",
+            "must be installed to submit jobs",
+            found=first_line(error),
             fix="pip install 'ray[default]'",
-        ) from None  # fmt: skip
+        ) from None
     from distcondense.cluster.ray import _ray_private
 
     _ray_private.silence_client()
@@ -55,9 +57,11 @@ def job_client(address: str, token: str | None, *, handshake: float = HANDSHAKE_
         cause = error.__context__ or error
         found = "no TLS that this machine trusts" if "SSL" in type(cause).__name__ else "nobody who answers"
         raise ClusterError(
-            what, "must be reachable", found=found,
+            what,
+            "must be reachable",
+            found=found,
             fix="check the address, the tunnel (ray dashboard cluster.yaml, kubectl port-forward) and that Ray is up",
-        ) from None  # fmt: skip
+        ) from None
     except requests.exceptions.Timeout:
         raise ClusterError(
             what, "must answer", found=f"no answer in {handshake:g} seconds", fix="check the address"
@@ -66,15 +70,19 @@ def job_client(address: str, token: str | None, *, handshake: float = HANDSHAKE_
         ancient = re.search(r"Ray version (\S+) is running", str(error))  # older than Ray's own client takes
         if not ancient:
             raise ClusterError(
-                what, "must be a Ray dashboard", found="something that does not answer as Ray does",
+                what,
+                "must be a Ray dashboard",
+                found="something that does not answer as Ray does",
                 fix="the dashboard's port is 8265 unless said otherwise; 6379 and 10001 are other services",
-            ) from None  # fmt: skip
+            ) from None
         theirs = ancient[1]
     if theirs.split(".")[:2] != ray.__version__.split(".")[:2]:
         raise ClusterError(
-            what, f"must run the Ray of this program: {ray.__version__}", found=f"Ray {theirs}",
+            what,
+            f"must run the Ray of this program: {ray.__version__}",
+            found=f"Ray {theirs}",
             fix=f"pip install 'ray[default]=={theirs}' here, or rebuild the cluster's image from constraints.txt",
-        )  # fmt: skip
+        )
     if not asks:
         warnings.warn(
             f"{what} asks for no token: anyone who can reach it can run code on it and read its data; start it with "
@@ -108,9 +116,11 @@ class RayJobs:
             ) from None
         except OSError as error:  # every error of requests is one
             raise ClusterError(
-                self._what, "must stay reachable", found=type(error).__name__,
+                self._what,
+                "must stay reachable",
+                found=type(error).__name__,
                 fix="see whether it was started (ray job list) before you try again",
-            ) from None  # fmt: skip
+            ) from None
 
     def _submitted(self, **job: Any) -> Any:
         """Ask until the head can take jobs: it says that it cannot yet, and then it has started nothing."""
@@ -125,9 +135,11 @@ class RayJobs:
                     raise
             if time.monotonic() > latest:  # the head itself has waited for each answer
                 raise ClusterError(
-                    self._what, "must take the job", found=f"a head whose job agent was not up in {AGENT_SECONDS:g} s",
+                    self._what,
+                    "must take the job",
+                    found=f"a head whose job agent was not up in {AGENT_SECONDS:g} s",
                     fix="see dashboard_agent.log among Ray's logs on the head",
-                )  # fmt: skip
+                )
 
     def show_logs(self, job: str, show: Callable[[str], None]) -> None:
         import asyncio

@@ -39,8 +39,14 @@ class RowActor(RowWorker):
         except MemoryError:
             return Lost(OUT_OF_MEMORY)
         except Exception as error:
-            return Failed(ClusterError(f"worker on {socket.gethostname()}", f"must be able to {what}",
-                                       found=type(error).__name__, fix="look at its log (ray logs actor)"))  # fmt: skip
+            return Failed(
+                ClusterError(
+                    f"worker on {socket.gethostname()}",
+                    f"must be able to {what}",
+                    found=type(error).__name__,
+                    fix="look at its log (ray logs actor)",
+                )
+            )
 
     def parted(
         self, number: int, wanted: Mapping[int, Sequence[int]], of: int, sampled: bool, own: int
@@ -66,9 +72,11 @@ class RayHands:
 
     def launch(self, worker: int, owned: Sequence[int]) -> Any:
         actor = self._remote.options(
-            num_cpus=self.config.num_cpus, max_restarts=0, scheduling_strategy="SPREAD",
+            num_cpus=self.config.num_cpus,
+            max_restarts=0,
+            scheduling_strategy="SPREAD",
             runtime_env=environment(self.config.threads),
-        ).remote(self._packed, list(owned))  # fmt: skip
+        ).remote(self._packed, list(owned))
         self._actors[worker], ticket = actor, actor.identity.remote()
         self._named[ticket] = worker
         return ticket
@@ -138,11 +146,14 @@ def on_every_node(function: Callable[..., Any], *given: Any) -> None:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     tickets = [
-        ray.remote(function).options(
+        ray.remote(function)
+        .options(
             num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False), max_retries=0
-        ).remote(*given)
-        for node in ray.nodes() if node["alive"]
-    ]  # fmt: skip
+        )
+        .remote(*given)
+        for node in ray.nodes()
+        if node["alive"]
+    ]
     with suppress(ray.exceptions.RayError):
         ray.wait(tickets, num_returns=len(tickets), timeout=10)
 
@@ -154,10 +165,15 @@ class RowMeters:
         load_ray()
         from ray.util.metrics import Gauge
 
-        about = {"rows_per_second": "Rows read per second.", "rows_read": "Rows read so far.",
-                 "bytes_read": "Bytes read so far.", "shards": "Owners that have their rows.",
-                 "seconds_left": "Seconds until all rows are read, about.", "restarts": "Workers replaced.",
-                 "moved": "Buckets that went from slow workers to others."}  # fmt: skip
+        about = {
+            "rows_per_second": "Rows read per second.",
+            "rows_read": "Rows read so far.",
+            "bytes_read": "Bytes read so far.",
+            "shards": "Owners that have their rows.",
+            "seconds_left": "Seconds until all rows are read, about.",
+            "restarts": "Workers replaced.",
+            "moved": "Buckets that went from slow workers to others.",
+        }
         self._gauges = {name: Gauge(f"distcondense_rows_{name}", description=text) for name, text in about.items()}
 
     def __call__(self, facts: dict[str, float]) -> None:
@@ -166,14 +182,14 @@ class RowMeters:
 
 
 @contextmanager
-def crew_on(config: Cluster, job: Job, say: Callable[[str], None]) -> Iterator[RowCrew]:
+def crew_on(config: Cluster, job: Job, log: Callable[[str], None]) -> Iterator[RowCrew]:
     """A crew that has read the table, for the length of a `with`."""
     cpus = None if config.actors is None else max(1, round(config.actors * config.num_cpus))
     with connected(config, cpus=cpus) as session:
-        say(str(session))
+        log(str(session))
         hands = RayHands(session, config, job)
         try:
-            crew = RowCrew(hands, job, config, say=say, meter=RowMeters())
+            crew = RowCrew(hands, job, config, log=log, meter=RowMeters())
             crew.open()
             yield crew
         finally:

@@ -60,8 +60,11 @@ class Session:
     def places(self, who: str, cpus: float, *, gpus: float = 0, memory: float = 0) -> int:
         """How many actors or tasks that ask for this fit the cluster at once; an error where not one does."""
         gib = 2**30
-        everything = ((cpus, self.cpus, "{:g} cores"), (gpus, self.gpus, "{:g} GPUs"),
-                      (memory / gib, self.memory / gib, "{:.1f} GiB"))  # fmt: skip
+        everything = (
+            (cpus, self.cpus, "{:g} cores"),
+            (gpus, self.gpus, "{:g} GPUs"),
+            (memory / gib, self.memory / gib, "{:.1f} GiB"),
+        )
         asked = [(need, have, words) for need, have, words in everything if need]
         places = min(int(have // need) for need, have, _ in asked)
         if places < 1:
@@ -91,9 +94,11 @@ def connected(config: Cluster, *, cpus: int | None = None) -> Iterator[Session]:
         session = _session(ray, started_here=False)
         if ":" in config.address and config.address != session.address:
             raise ClusterError(
-                f"cluster {config.address}", "must be the one this process is connected to", found=session.address,
+                f"cluster {config.address}",
+                "must be the one this process is connected to",
+                found=session.address,
                 fix="ray.shutdown() first, or leave the address out",
-            )  # fmt: skip
+            )
         yield session
         return
     from distcondense.cluster.ray._ray_private import address_flag_restored
@@ -116,31 +121,42 @@ def _start(ray: Any, config: Cluster, cpus: int | None) -> None:
     try:
         with _ray_private.patient_start(START_SECONDS):
             ray.init(
-                address="local", num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level="error",
-                object_store_memory=config.object_store_memory, dashboard_host=LOOPBACK,
+                address="local",
+                num_cpus=cpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="error",
+                object_store_memory=config.object_store_memory,
+                dashboard_host=LOOPBACK,
                 **_ray_private.node_address(LOOPBACK),
-            )  # fmt: skip
+            )
     except ValueError as error:  # an object store below Ray's least size
         raise ClusterError(
             "cluster", "must be possible to start", found=first_line(error), fix="raise object_store_memory"
         ) from None
     except ray.exceptions.AuthenticationError:
         raise ClusterError(
-            "RAY_AUTH_TOKEN_PATH", "must name a file with a token", found="no file that can be read, or an empty one",
+            "RAY_AUTH_TOKEN_PATH",
+            "must name a file with a token",
+            found="no file that can be read, or an empty one",
             fix="unset it: a cluster that is started here gets a token of its own",
-        ) from None  # fmt: skip
+        ) from None
     except (RuntimeError, OSError, ray.exceptions.RayError) as error:
         raise ClusterError(
-            "cluster", "must be possible to start", found=first_line(error),
+            "cluster",
+            "must be possible to start",
+            found=first_line(error),
             fix="look at the logs in /tmp/ray/session_latest",
-        ) from None  # fmt: skip
+        ) from None
     except Exception as error:
         if not _ray_private.timed_out(error):
             raise
         raise ClusterError(
-            "cluster", "must be possible to start", found="a node that died, or did not come up in time",
+            "cluster",
+            "must be possible to start",
+            found="a node that died, or did not come up in time",
             fix="look at the logs in /tmp/ray/session_latest (raylet.out), and at how busy this machine is",
-        ) from None  # fmt: skip
+        ) from None
     if not any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")):
         with suppress(OSError):  # Ray writes the token it makes for everybody on this machine to read
             os.chmod(os.path.expanduser("~/.ray/auth_token"), 0o600)
@@ -157,14 +173,18 @@ def _join(ray: Any, config: Cluster) -> None:
         pairs = re.findall(r"(Ray|Python): (\S+)", str(error))
         theirs, ours = (", ".join(" ".join(pair) for pair in part) for part in (pairs[:2], pairs[2:]))
         raise ClusterError(
-            what, f"must run the versions of this program: {ours}", found=theirs,
+            what,
+            f"must run the versions of this program: {ours}",
+            found=theirs,
             fix="install the cluster's versions here, or rebuild the cluster's image from constraints.txt",
-        ) from None  # fmt: skip
+        ) from None
     except (ConnectionError, ray.exceptions.RayError) as error:
         raise ClusterError(
-            what, "must accept this machine as a driver", found=first_line(error),
+            what,
+            "must accept this machine as a driver",
+            found=first_line(error),
             fix="run on a node of the cluster (address 'auto' finds it), or submit a job (distcondense submit)",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def probe(config: Cluster) -> None:
@@ -180,9 +200,11 @@ def probe(config: Cluster) -> None:
         )
     if (problem := _why_nobody_listens(host, int(port))) is not None:
         raise ClusterError(
-            what, "must be reachable", found=f"nobody who listens there ({problem})",
+            what,
+            "must be reachable",
+            found=f"nobody who listens there ({problem})",
             fix="check the address (ray status on the head node), or leave it out to start a cluster here",
-        )  # fmt: skip
+        )
     from distcondense.cluster.ray._ray_private import as_ray_sees, has_token, take_addresses_as_they_are
 
     try:
@@ -223,9 +245,11 @@ def _greet(ray: Any, what: str, address: str) -> None:
     asker.join(HANDSHAKE_SECONDS)
     if not answer:
         raise ClusterError(
-            what, "must be a Ray cluster's GCS", found="something that does not answer as Ray does",
+            what,
+            "must be a Ray cluster's GCS",
+            found="something that does not answer as Ray does",
             fix="the GCS port is 6379 unless said otherwise; 8265 and 10001 are other services",
-        )  # fmt: skip
+        )
     if isinstance(answer[0], ray.exceptions.AuthenticationError):
         raise no_token(what, "a token it does not accept")
     if answer[0] is not None:
@@ -235,9 +259,11 @@ def _greet(ray: Any, what: str, address: str) -> None:
 def no_token(what: str, found: str) -> ClusterError:
     """The error of a cluster that asks for a token we do not have."""
     return ClusterError(
-        what, "needs the cluster's token", found=found,
+        what,
+        "needs the cluster's token",
+        found=found,
         fix="set RAY_AUTH_TOKEN_PATH to a file with the head node's token (there: ray get-auth-token)",
-    )  # fmt: skip
+    )
 
 
 def _session(ray: Any, *, started_here: bool) -> Session:

@@ -18,9 +18,11 @@ class TaskPool:
         places = session.places("task", num_cpus, memory=memory)
         self.at_once = min(places, at_once or places)
         self._options = {
-            "num_cpus": num_cpus, "memory": memory or None, "max_retries": 0,
+            "num_cpus": num_cpus,
+            "memory": memory or None,
+            "max_retries": 0,
             "runtime_env": environment(max(1, int(num_cpus))),
-        }  # fmt: skip
+        }
         self._running: dict[Any, int] = {}
         self._gauges: dict[str, Any] = {}
         self._shown: set[str] = set()

@@ -23,14 +23,14 @@ class ClustMixOptions(Options):
     variant: str = option(
         PAPER, "clustmix as in the paper (paper: ε as-published), or over a public partition (theorem: ε end-to-end)."
     )
-    epsilon: float = option(
-        1.0, "Budget of the chosen variant's guarantee.", typical="typical values are 0.5 to 5"
-    )  # fmt: skip
+    epsilon: float = option(1.0, "Budget of the chosen variant's guarantee.", typical="typical values are 0.5 to 5")
     delta: float = option(1e-5, "δ of the budget; the paper's 1/N would tell the number of patients.")
     sigma_max: float | None = option(
-        None, "Most noise of a row, as a share of each column's range, hence least rows of a cluster (eq. 7); tried "
-        "out if not said.", typical="typical values are 0.05 to 0.5",
-    )  # fmt: skip
+        None,
+        "Most noise of a row, as a share of each column's range, hence least rows of a cluster (eq. 7); tried "
+        "out if not said.",
+        typical="typical values are 0.05 to 0.5",
+    )
     slices: int = option(4, "Variant paper: slices of the rows along one column, each with clusters of its own.")
     alpha: float = option(0.5, "Weight of staying at the clusters' means while they are adapted (eq. 5); 1: stay.")
     adapt_steps: int = option(60, "Steps of Adam that adapt the means (eq. 5); 0: none.")
@@ -38,9 +38,10 @@ class ClustMixOptions(Options):
     layers: int = option(1, "Hidden layers of the network whose tangent kernel adapts the means.")
     ridge: float = option(1e-6, "λ of eq. 4, as a share of the kernel's mean diagonal.")
     parts: int = option(  # known before anybody is read, so a guess at the rows is public or is not made
-        64, "Variant theorem: parts that persons fall into by a keyed hash; about one for each 100 rows of the rarest "
+        64,
+        "Variant theorem: parts that persons fall into by a keyed hash; about one for each 100 rows of the rarest "
         "class, by what is publicly known.",
-    )  # fmt: skip
+    )
     rows_per_person: int = option(5, "Rows of one person beyond this many are not read.")
     holdout: float = option(0.2, "Share of persons left out of the fit, to measure on; 0: nobody.")
     trust_inferred_schema: bool = option(

@@ -87,7 +87,7 @@ def condense(cohort: Cohort, options: ClustMixOptions, context: Context, split: 
         best = int(np.argmax(scores))
     timings["choose"] = clock.perf_counter() - started
     sigma_max, least = list(tried.items())[best]
-    context.say(f"σ_max = {sigma_max:g}: {len(frames[best])} clusters of at least {least} rows")
+    context.log(f"σ_max = {sigma_max:g}: {len(frames[best])} clusters of at least {least} rows")
     return Condensed(
         frame=frames[best][codec.columns],
         schema=replace(schema.only(codec.columns), notes=()),
@@ -95,12 +95,15 @@ def condense(cohort: Cohort, options: ClustMixOptions, context: Context, split: 
         privacy=_privacy(cohort, options, mu, classes, units.size, sigma_max, least, len(frames[best])),
         splitting=splitting,
         notes={
-            "seeds_policy": SEEDS, "scaling": "training rows", "sigma_max_tried": list(tried),
-            "scores_on_training_rows": scores, "constant_columns_dropped": list(codec.dropped),
+            "seeds_policy": SEEDS,
+            "scaling": "training rows",
+            "sigma_max_tried": list(tried),
+            "scores_on_training_rows": scores,
+            "constant_columns_dropped": list(codec.dropped),
         },
         timings=timings,
         codec=codec,
-    )  # fmt: skip
+    )
 
 
 def slices(rows: Floats, count: int, rng: np.random.Generator) -> Index:
@@ -114,9 +117,14 @@ def slices(rows: Floats, count: int, rng: np.random.Generator) -> Index:
 
 
 def points(
-    rows: Floats, label: Index, part: Index, classes: int, least: int, options: ClustMixOptions,
+    rows: Floats,
+    label: Index,
+    part: Index,
+    classes: int,
+    least: int,
+    options: ClustMixOptions,
     done: Callable[[], None] = lambda: None,
-) -> Points:  # fmt: skip
+) -> Points:
     """Approximate and adapt, slice by slice: at most IPC clusters of a class, each of at least `least` rows."""
     how = Kip(options.alpha, options.adapt_steps, options.adapt_rate, options.layers, options.ridge)
     there = np.unique(part)
@@ -154,10 +162,13 @@ def _sizes(label: Index, classes: int, columns: int, options: ClustMixOptions) -
     found = {sigma: least for sigma, least in sizes.items() if least * options.slices <= fewest}
     if not found:
         raise BudgetError(
-            "sigma_max", "must leave clusters that every class can fill", found=f"clusters of at least "
+            "sigma_max",
+            "must leave clusters that every class can fill",
+            found=f"clusters of at least "
             f"{min(sizes.values())} rows at ε = {options.epsilon:g} (as-published), in {options.slices} slices of "
-            f"{fewest} rows of the rarest class", fix="say a larger --sigma-max or --epsilon, or fewer --slices",
-        )  # fmt: skip
+            f"{fewest} rows of the rarest class",
+            fix="say a larger --sigma-max or --epsilon, or fewer --slices",
+        )
     return found
 
 
@@ -186,17 +197,29 @@ def _frame(units: Units, rows: Floats, rules: Rules, seed: int) -> pd.DataFrame:
 
 
 def _privacy(
-    cohort: Cohort, options: ClustMixOptions, mu: float, classes: int, columns: int, sigma_max: float, least: int,
+    cohort: Cohort,
+    options: ClustMixOptions,
+    mu: float,
+    classes: int,
+    columns: int,
+    sigma_max: float,
+    least: int,
     rows: int,
-) -> Privacy:  # fmt: skip
+) -> Privacy:
     warnings.warn(
         f"ε = {options.epsilon:g} is as-published: clustmix's own argument does not cover what it does; "
-        "--variant theorem has a guarantee", DistcondenseWarning, stacklevel=4,
-    )  # fmt: skip
+        "--variant theorem has a guarantee",
+        DistcondenseWarning,
+        stacklevel=4,
+    )
     facts: dict[str, Any] = {
-        "classes": classes, "columns": columns, "sigma_max": sigma_max, "l_min": least, "mu": mu,
+        "classes": classes,
+        "columns": columns,
+        "sigma_max": sigma_max,
+        "l_min": least,
+        "mu": mu,
         "accounting": "Gaussian differential privacy of eq. 7, μ = √(C·D)/(l·σ) for every row",
-    }  # fmt: skip
+    }
     return Privacy(
         guarantee="as-published",
         method="clustmix",

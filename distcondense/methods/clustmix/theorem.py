@@ -25,7 +25,7 @@ from distcondense.data.cells import Cells, public_cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.outcome import Outcome
-from distcondense.data.persons import Coins, reading_order
+from distcondense.data.persons import HoldoutSplit, reading_order
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Schema
 from distcondense.errors import SchemaError
@@ -143,9 +143,7 @@ class Public:
 
 def public_side(facts: Facts, options: ClustMixOptions) -> Public | None:
     """Everything that can be refused without reading a patient; None where a trusted schema is still to be inferred."""
-    refuse_unpublic(
-        facts, trusted=options.trust_inferred_schema, epsilon=options.epsilon, promise=options.promise
-    )  # fmt: skip
+    refuse_unpublic(facts, trusted=options.trust_inferred_schema, epsilon=options.epsilon, promise=options.promise)
     schema = facts.schema
     if schema is None:
         return None
@@ -153,9 +151,11 @@ def public_side(facts: Facts, options: ClustMixOptions) -> Public | None:
     searched = [column.name for column in schema.columns if column.unknown]
     if searched:
         raise SchemaError(
-            f"column {searched[0]!r}", "must have its bounds or categories declared: this method does not pay for "
-            "finding them", found=f"{len(searched)} columns without", fix="declare them, or say the default method",
-        )  # fmt: skip
+            f"column {searched[0]!r}",
+            "must have its bounds or categories declared: this method does not pay for finding them",
+            found=f"{len(searched)} columns without",
+            fix="declare them, or say the default method",
+        )
     rules = Rules.of(schema)
     rules.check()
     own = schema.without(rules.derived)  # what is computed is not asked for
@@ -164,10 +164,11 @@ def public_side(facts: Facts, options: ClustMixOptions) -> Public | None:
     sums = Sums(tuple(map(table_of, cells)), options.parts, side.objective, side.grouping)
     if sums.size > curves.CELLS_MAX:
         raise SchemaError(
-            "schema", f"must not need more than {curves.CELLS_MAX:,} noisy answers in all",
+            "schema",
+            f"must not need more than {curves.CELLS_MAX:,} noisy answers in all",
             found=f"{sums.size:,} for {options.parts} parts of {sums.width} numbers a row",
             fix="say fewer --parts, or leave out columns with very many categories",
-        )  # fmt: skip
+        )
     units = Units.of_schema(own, one_hot=True)
     made = Budget.calibrate(epsilon=options.epsilon, delta=options.delta)
     public = Public(schema, side, cells, units, made, sums, "person" if facts.by_person else "row")
@@ -202,7 +203,7 @@ def condense(cohort: Cohort, options: ClustMixOptions, context: Context) -> Cond
     assert public is not None  # a cohort has a schema
     splitting = context.coins(options.holdout)
     ledger = context.ledger()
-    context.say(
+    context.log(
         f"budget: ε = {options.epsilon:g} {options.promise} at δ = {options.delta:g}; one noisy sum of "
         f"{public.sums.size:,} numbers over {options.parts} parts"
     )
@@ -218,14 +219,14 @@ def condense(cohort: Cohort, options: ClustMixOptions, context: Context) -> Cond
     made = after(answer, public, options)
     context.progress(step=2, steps=2)
     timings["condense"] = clock.perf_counter() - started
-    context.say(f"{len(made.rows)} clusters of noisy means" if not made.doubt else "no answer above the noise")
+    context.log(f"{len(made.rows)} clusters of noisy means" if not made.doubt else "no answer above the noise")
     return _condensed(
         made, public, options, splitting, timings, _privacy(made, public, options, ledger, context, cohort)
     )
 
 
 def open_gate(
-    cohort: Cohort, splitting: Coins, options: ClustMixOptions, public: Public, ledger: Ledger
+    cohort: Cohort, splitting: HoldoutSplit, options: ClustMixOptions, public: Public, ledger: Ledger
 ) -> PrivateTable:
     """The one place of this path that reads patients' rows; what it returns does not give them back."""
     train = splitting.of(cohort).train
@@ -301,7 +302,12 @@ def merged(sums: Floats, counts: Floats, least: float, most: int) -> list[tuple[
 
 
 def _condensed(
-    made: Made, public: Public, options: ClustMixOptions, splitting: Coins, timings: dict[str, float], privacy: Privacy
+    made: Made,
+    public: Public,
+    options: ClustMixOptions,
+    splitting: HoldoutSplit,
+    timings: dict[str, float],
+    privacy: Privacy,
 ) -> Condensed:
     used = replace(public.schema, notes=())
     rules, codec = Rules.of(used), Codec.public(used)
@@ -315,10 +321,17 @@ def _condensed(
     weight = made.count * (max(float(made.total.sum()), 1.0) / max(float(made.count.sum()), 1.0))
     labelled = Labelled(Outcome(nobody.outcome.kind, {"label": labels}), None, weight) if len(frame) else nobody
     return Condensed(
-        frame=frame[used.names], schema=used, labelled=labelled, privacy=privacy, splitting=splitting,
-        notes={"seeds_policy": SEEDS, "scaling": "public"}, timings=timings, codec=codec,
-        encoded=codec.encode(frame[used.names]), unit=public.side.unit,
-    )  # fmt: skip
+        frame=frame[used.names],
+        schema=used,
+        labelled=labelled,
+        privacy=privacy,
+        splitting=splitting,
+        notes={"seeds_policy": SEEDS, "scaling": "public"},
+        timings=timings,
+        codec=codec,
+        encoded=codec.encode(frame[used.names]),
+        unit=public.side.unit,
+    )
 
 
 def _privacy(
@@ -327,10 +340,18 @@ def _privacy(
     from distcondense.methods.clustmix import theorem
 
     said = statement(
-        ledger, cohort.facts, context.earlier(), method="clustmix", epsilon=options.epsilon, delta=options.delta,
-        rows_per_person=options.rows_per_person, origin=public.schema.origin,
+        ledger,
+        cohort.facts,
+        context.earlier(),
+        method="clustmix",
+        epsilon=options.epsilon,
+        delta=options.delta,
+        rows_per_person=options.rows_per_person,
+        origin=public.schema.origin,
         parameters={
-            "variant": options.variant, "parts": options.parts, "l_min": round(made.least, 3),
+            "variant": options.variant,
+            "parts": options.parts,
+            "l_min": round(made.least, 3),
             "rows_noisy_estimate": round(float(made.total.sum())),
         },
         public=public.side.public,
@@ -338,5 +359,5 @@ def _privacy(
             made.doubt, float(made.total.sum()), len(public.schema.columns), options.epsilon, options.promise
         ),
         constants=digest_of(constants_of((theorem, *MODULES))),
-    )  # fmt: skip
+    )
     return said if context.odometer is None else replace(said, earlier_runs=ON_ACCOUNT)

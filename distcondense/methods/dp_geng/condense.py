@@ -24,7 +24,7 @@ from distcondense.arrays import Floats
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.outcome import Outcome
-from distcondense.data.persons import Coins
+from distcondense.data.persons import HoldoutSplit
 from distcondense.methods.base import Condensed, Context
 from distcondense.methods.dp_geng import allocation, distil, encoding, generator, networks, public, work
 from distcondense.methods.dp_geng.allocation import sigma_of_lemma_5, sigma_of_theorem_2
@@ -52,15 +52,13 @@ def condense(cohort: Cohort, options: DpGengOptions, context: Context) -> Conden
     train = splitting.of(cohort).train
     ledger = context.ledger()
     parts = public.allocation
-    context.say(
+    context.log(
         f"budget: ε = {options.epsilon:g} {options.promise} at δ = {options.delta:g}; μ: generator "
         f"{parts.generator:.3g}, matching {parts.matching:.3g}, expert {parts.expert:.3g}"
     )
     with _timed(timings, "generator"):
-        learned = public.generator.fitted(
-            cohort, train, ledger, lambda done, of: context.progress(step=done, steps=of)
-        )  # fmt: skip
-    work = Work(public, learned, context.say)
+        learned = public.generator.fitted(cohort, train, ledger, lambda done, of: context.progress(step=done, steps=of))
+    work = Work(public, learned, context.log)
     if learned.informative:
         with _timed(timings, "networks"):
             work.train()
@@ -69,7 +67,7 @@ def condense(cohort: Cohort, options: DpGengOptions, context: Context) -> Conden
         with _timed(timings, "condense"):
             rows = work.distilled()
     else:
-        context.say("no signal above the noise: nothing is released but the statement")
+        context.log("no signal above the noise: nothing is released but the statement")
         rows = np.zeros((public.side.groups, 0, 0))
     privacy = _statement(public, learned, ledger, context, cohort.facts)
     return _condensed(work, rows, privacy, splitting, timings)
@@ -85,7 +83,9 @@ def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
 # ---- what is released -----------------------------------------------------------------------------------------------
 
 
-def _condensed(work: Work, rows: Floats, privacy: Privacy, splitting: Coins, timings: dict[str, float]) -> Condensed:
+def _condensed(
+    work: Work, rows: Floats, privacy: Privacy, splitting: HoldoutSplit, timings: dict[str, float]
+) -> Condensed:
     generator, learned = work.public.generator, work.learned
     side = work.public.side
     values = generator.nothing(learned)
@@ -98,10 +98,20 @@ def _condensed(work: Work, rows: Floats, privacy: Privacy, splitting: Coins, tim
         soft = side.expected(_margin(work, frame), learned)
         labelled = side.weighted(learned, Labelled(Outcome(labelled.outcome.kind, {"label": label}), soft))
     return Condensed(
-        frame=frame, schema=schema, labelled=labelled, privacy=privacy, splitting=splitting,
-        notes={"seeds_policy": SEEDS, "scaling": "public"}, timings=timings, codec=codec, encoded=encoded,
-        reference=_reference(work, codec), reference_covered=True, unit=side.unit, covered=generator.shown(learned),
-    )  # fmt: skip
+        frame=frame,
+        schema=schema,
+        labelled=labelled,
+        privacy=privacy,
+        splitting=splitting,
+        notes={"seeds_policy": SEEDS, "scaling": "public"},
+        timings=timings,
+        codec=codec,
+        encoded=encoded,
+        reference=_reference(work, codec),
+        reference_covered=True,
+        unit=side.unit,
+        covered=generator.shown(learned),
+    )
 
 
 def _margin(work: Work, frame: pd.DataFrame) -> Floats:
@@ -143,10 +153,12 @@ def _paper(public: Public, learned: Learned) -> dict[str, Any]:
     choices = budget.picks * budget.pick_epsilon**2 / 4  # of μ²: an exponential mechanism as a Gaussian of equal ρ
     total = math.sqrt(parts.total**2 + choices)
     found: dict[str, Any] = {
-        "mu_generator": parts.generator, "mu_matching": parts.matching, "mu_expert": parts.expert,
+        "mu_generator": parts.generator,
+        "mu_matching": parts.matching,
+        "mu_expert": parts.expert,
         "epsilon_as_published_by_lemmas_2_and_3": gaussian_epsilon(total, budget.delta),
         "sampling": "none: every question is asked of all rows, so no amplification is claimed",
-    }  # fmt: skip
+    }
     if options.matching:
         sampled = min(1.0, options.class_batch / max(learned.rows, 1.0))
         for name, sigma in (("theorem_2_as_printed", sigma_of_theorem_2), ("lemma_5", sigma_of_lemma_5)):

@@ -55,8 +55,16 @@ class Distillation:
         box = (self.low.astype(np.float32), self.high.astype(np.float32))
         extractors = tuple(np.stack(parts) for parts in zip(*map(_weights, self.extractors), strict=True))
         expert = None if self.expert is None else _weights(self.expert)
-        given = (extractors, self.targets.astype(np.float32), self.clips.astype(np.float32), expert,
-                 self.references.astype(np.float32), box, self.rate, self.guide_rate)  # fmt: skip
+        given = (
+            extractors,
+            self.targets.astype(np.float32),
+            self.clips.astype(np.float32),
+            expert,
+            self.references.astype(np.float32),
+            box,
+            self.rate,
+            self.guide_rate,
+        )
         walk = _walk(bool(self.extractors), expert is not None, min(self.batch, start.shape[1]), self.iterations)
         return np.asarray(walk(rows, given, jax.random.key(seed % 2**31)), np.float64)
 

@@ -23,13 +23,7 @@ from distcondense.data.schema import Schema
 from distcondense.methods.base import Context
 from distcondense.methods.dp_geng.options import DpGengOptions
 from distcondense.methods.gated import ON_ACCOUNT
-from distcondense.methods.private.condense import (
-    Public,
-    legal_rules,
-    open_gate,
-    released_rows,
-    statement_of,
-)
+from distcondense.methods.private.condense import Public, legal_rules, open_gate, released_rows, statement_of
 from distcondense.methods.private.condense import public_side as private_side
 from distcondense.methods.private.constants import constants_digest
 from distcondense.methods.private.domain import most_cells
@@ -69,10 +63,14 @@ class Generator:
     def of(cls, facts: Facts, options: DpGengOptions) -> Generator:
         """Everything that can be refused without reading a patient is refused here."""
         own = PrivateOptions(
-            epsilon=options.epsilon, delta=options.delta, seed=options.seed, rows_per_person=options.rows_per_person,
-            holdout=options.holdout, trust_inferred_schema=options.trust_inferred_schema,
+            epsilon=options.epsilon,
+            delta=options.delta,
+            seed=options.seed,
+            rows_per_person=options.rows_per_person,
+            holdout=options.holdout,
+            trust_inferred_schema=options.trust_inferred_schema,
             categories_checked=options.categories_checked,
-        )  # fmt: skip
+        )
         public = private_side(facts, own)
         plan = replace(public.plan, part=options.shares[0])
         return cls(replace(public, plan=plan, budget=plan.budget(options.epsilon, options.delta)), own)

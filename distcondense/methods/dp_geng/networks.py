@@ -32,9 +32,11 @@ def refuse_without_jax() -> None:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise SettingsError(
-            "method dp-geng", "needs the extra neural, for it trains networks", found=f"no {' and no '.join(missing)}",
+            "method dp-geng",
+            "needs the extra neural, for it trains networks",
+            found=f"no {' and no '.join(missing)}",
             fix='pip install "distcondense[neural]"',
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +109,7 @@ def _outer(left: Floats, right: Floats) -> Floats:
 # ---- training, on generated rows ------------------------------------------------------------------------------------
 
 
-def trained(
-    rows: Floats, chance: Floats, *, hidden: int, features: int, epochs: int, seed: tuple[int, ...]
-) -> Network:  # fmt: skip
+def trained(rows: Floats, chance: Floats, *, hidden: int, features: int, epochs: int, seed: tuple[int, ...]) -> Network:
     """A network of these generated rows and (n, classes) probabilities; another `seed` starts elsewhere."""
     key = int(np.random.default_rng(list(seed)).integers(2**31))
     learn = _learner(hidden, features, chance.shape[1], epochs, min(BATCH, len(rows)))

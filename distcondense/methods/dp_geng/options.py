@@ -24,9 +24,10 @@ class DpGengOptions(Options):
 
     guarantee: ClassVar[str] = "end-to-end"
     epsilon: float = option(
-        1.0, "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
+        1.0,
+        "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
         typical="typical values are 0.5 to 5",
-    )  # fmt: skip
+    )
     delta: float = option(1e-5, "δ of the budget.")
     rows_per_person: int = option(5, "Rows of one person beyond this many are not read.")
     holdout: float = option(0.2, "Share of persons left out of the fit, to measure on; 0: nobody.")
@@ -34,9 +35,10 @@ class DpGengOptions(Options):
         False, "Take bounds and categories off the patients; the guarantee is then called conditional."
     )
     categories_checked: tuple[str, ...] = option(
-        (), "Column whose categories look like identifiers and were checked to be none. May be repeated.",
+        (),
+        "Column whose categories look like identifiers and were checked to be none. May be repeated.",
         typical="a list of columns",
-    )  # fmt: skip
+    )
     # the paper searches both shares by scores on patients, which nobody pays for; ours were set once, on public tables
     generator_share: float = option(0.6, "dp-geng: share of μ² that the generator gets.")
     expert_share: float = option(0.15, "dp-geng: share of μ² that fine-tuning the expert gets.")
@@ -62,9 +64,10 @@ class DpGengOptions(Options):
     def shares(self) -> tuple[float, float, float]:
         """Of μ²: generator, matching, expert; what a part that is switched off would have had, the others share."""
         parts = (
-            self.generator_share, (1 - self.generator_share - self.expert_share) * self.matching,
+            self.generator_share,
+            (1 - self.generator_share - self.expert_share) * self.matching,
             self.expert_share * self.expert,
-        )  # fmt: skip
+        )
         return parts[0] / sum(parts), parts[1] / sum(parts), parts[2] / sum(parts)
 
     @property

@@ -57,10 +57,13 @@ class Public:
             return (Event("gaussian", "mapped", (), cells, cost, noise=1 / cost, by=name, unit=unit),) * times
 
         return (
-            *(asked(ClassFeatures.name, classes * options.features, self.matching_cost, options.extractors)
-              if options.matching else ()),
+            *(
+                asked(ClassFeatures.name, classes * options.features, self.matching_cost, options.extractors)
+                if options.matching
+                else ()
+            ),
             *(asked(Gradients.name, weights, self.gradient_cost, options.expert_steps) if options.expert else ()),
-        )  # fmt: skip
+        )
 
 
 def public_side(facts: Facts, options: DpGengOptions) -> Public:

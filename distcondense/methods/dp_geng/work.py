@@ -28,8 +28,8 @@ EXTRACTOR, EXPERT, START, WALK, REFERENCE = 0xD603, 0xD604, 0xD605, 0xD606, 0xD6
 class Work:
     """One run after the generator: T̂, the networks, and what patients' answers make of them."""
 
-    def __init__(self, public: Public, learned: Learned, say: Callable[[str], None]) -> None:
-        self.public, self.learned, self.options, self.say = public, learned, public.options, say
+    def __init__(self, public: Public, learned: Learned, log: Callable[[str], None]) -> None:
+        self.public, self.learned, self.options, self.log = public, learned, public.options, log
         self.classes = public.side.groups
         self.extractors: list[Network] = []
         self.clips: list[float] = []
@@ -47,13 +47,17 @@ class Work:
         self.clips = [typical(network.features(self.rows)) for network in self.extractors]
         if options.expert:
             self.expert = self._trained(options.expert_epochs, EXPERT, 0)
-        self.say(f"{len(self.rows)} generated rows; {many} extractors{', an expert' if options.expert else ''} trained")
+        self.log(f"{len(self.rows)} generated rows; {many} extractors{', an expert' if options.expert else ''} trained")
 
     def _trained(self, epochs: int, *seed: int) -> Network:
         return trained(
-            self.rows, self.generated.chance, hidden=self.options.units, features=self.options.features,
-            epochs=epochs, seed=(self.options.seed, *seed),
-        )  # fmt: skip
+            self.rows,
+            self.generated.chance,
+            hidden=self.options.units,
+            features=self.options.features,
+            epochs=epochs,
+            seed=(self.options.seed, *seed),
+        )
 
     def ask(self, table: PrivateTable) -> None:
         """Noisy class means of every extractor's features (eq. 1), then the expert's noisy gradients (Algorithm 2)."""
@@ -63,7 +67,7 @@ class Work:
                 self.targets.append(class_means(table.mapped(asked, mu=self.public.matching_cost), self.learned, clip))
         if self.expert is not None:
             self.expert = self._fine_tuned(self.expert, table)
-        self.say(f"asked {len(table.ledger.events)} noisy answers of patients in all")
+        self.log(f"asked {len(table.ledger.events)} noisy answers of patients in all")
 
     def _fine_tuned(self, expert: Network, table: PrivateTable) -> Network:
         """Algorithm 2, of everybody at once: φ ← φ − η·(Σ clipped gradients + noise)/n, n the noisy number of rows."""
@@ -81,10 +85,17 @@ class Work:
         low, high = self.encoding.box
         walk = Distillation(
             self.extractors if options.matching else (),
-            np.array(self.targets).reshape(-1, self.classes, options.features), np.array(self.clips), self.expert,
-            reference_rows(self.rows, self.generated.label, self.classes, seed_of(options.seed, REFERENCE)), low, high,
-            options.rate, options.guide_rate, options.class_batch, options.iterations,
-        )  # fmt: skip
+            np.array(self.targets).reshape(-1, self.classes, options.features),
+            np.array(self.clips),
+            self.expert,
+            reference_rows(self.rows, self.generated.label, self.classes, seed_of(options.seed, REFERENCE)),
+            low,
+            high,
+            options.rate,
+            options.guide_rate,
+            options.class_batch,
+            options.iterations,
+        )
         return walk(self._start(), seed_of(options.seed, WALK))
 
     def _start(self) -> Floats:

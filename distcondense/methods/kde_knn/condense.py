@@ -46,7 +46,7 @@ Filter = Callable[[Matrix, int], Flags]  # rows drawn for a class → which are 
 def condense(cohort: Cohort, options: KdeKnnOptions, context: Context, split: Split | None = None) -> Condensed:
     """Condense by kde-knn. `split` is the seed's, unless a test gives another."""
     warnings.warn(LOUD, DistcondenseWarning, stacklevel=3)
-    context.say(LOUD)
+    context.log(LOUD)
     kind, timings, started = cohort.outcome.kind, dict[str, float](), clock.perf_counter()
     splitting = context.stratified(options.seed)
     split = splitting.of(cohort) if split is None else split
@@ -56,15 +56,17 @@ def condense(cohort: Cohort, options: KdeKnnOptions, context: Context, split: Sp
     timings["encode"] = clock.perf_counter() - started
     if empty := int((np.bincount(label, minlength=classes) == 0).sum()):
         raise CohortError(
-            "table", "must have training rows of every class of the outcome", found=f"{empty} classes without any",
+            "table",
+            "must have training rows of every class of the outcome",
+            found=f"{empty} classes without any",
             fix="give more rows, or leave the classes that nobody has out of the schema",
-        )  # fmt: skip
+        )
 
     started = clock.perf_counter()
     model = validator(rows, label, classes, options, context.threads)
     least = options.sigma * mean_distance(rows, context.threads) if options.sigma else 0.0
     timings["filters"] = clock.perf_counter() - started
-    context.say(
+    context.log(
         f"densities of {classes} classes over {len(rows)} rows × {rows.shape[1]} encoded columns; validator "
         f"{options.validator}, least distance {least:.3g}"
     )
@@ -92,7 +94,7 @@ def condense(cohort: Cohort, options: KdeKnnOptions, context: Context, split: Sp
         drawn_in_all.append(drawn)
     timings["condense"] = clock.perf_counter() - started
     frame = pd.concat(frames, ignore_index=True)
-    context.say(f"kept {len(frame)} of {sum(drawn_in_all)} drawn rows")
+    context.log(f"kept {len(frame)} of {sum(drawn_in_all)} drawn rows")
     made = np.repeat(np.arange(classes), options.ipc).astype(train["label"].dtype)
     return Condensed(
         frame=frame,
@@ -101,13 +103,16 @@ def condense(cohort: Cohort, options: KdeKnnOptions, context: Context, split: Sp
         privacy=Privacy("none", "kde-knn", None, None, "none", "none", schema_origin=cohort.schema.origin, why=WHY),
         splitting=splitting,
         notes={
-            "seeds_policy": SEEDS, "scaling": "training rows", "drawn_by_class": drawn_in_all,
-            "least_distance": least, "constant_columns_dropped": list(codec.dropped),
+            "seeds_policy": SEEDS,
+            "scaling": "training rows",
+            "drawn_by_class": drawn_in_all,
+            "least_distance": least,
+            "constant_columns_dropped": list(codec.dropped),
         },
         timings=timings,
         codec=codec,
         encoded=codec.encode(frame),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,19 +154,19 @@ class Mould:
 
 
 def filled_class(
-    density: Density, wanted: int, mould: Mould, passes: Filter, options: KdeKnnOptions,
-    progress: Callable[[int], None],
-) -> tuple[pd.DataFrame, int]:  # fmt: skip
+    density: Density, wanted: int, mould: Mould, passes: Filter, options: KdeKnnOptions, progress: Callable[[int], None]
+) -> tuple[pd.DataFrame, int]:
     """Step 7: draw and filter until a class has its IPC rows. The table, and how many rows were drawn for it."""
     rng = np.random.default_rng([options.seed, 0x3DE, wanted])
     kept, filled, drawn, most = list[pd.DataFrame](), 0, 0, options.tries * options.ipc
     while filled < options.ipc:
         if drawn >= most:
             raise ModelError(
-                f"class {wanted + 1} of the outcome", f"must be filled from at most {options.tries} drawn rows for "
-                "each that is wanted", found=f"{filled} of {options.ipc} rows after {drawn} were drawn",
+                f"class {wanted + 1} of the outcome",
+                f"must be filled from at most {options.tries} drawn rows for each that is wanted",
+                found=f"{filled} of {options.ipc} rows after {drawn} were drawn",
                 fix="say fewer --neighbours, another --validator (or none), a smaller --sigma, or more --tries",
-            )  # fmt: skip
+            )
         count = min(BATCH, most - drawn)
         frame, rows = mould.cast(density.draw(count, rng), rng)
         good: Index = np.flatnonzero(passes(rows, wanted))[: options.ipc - filled]

@@ -20,13 +20,15 @@ class KdeKnnOptions(Options):
     )
     neighbours: int = option(23, "Neighbours that vote in knn, by Manhattan distance.")
     sigma: float = option(
-        1.0, "Drawn rows nearer to a real row than this many times the mean distance of real rows to their nearest "
+        1.0,
+        "Drawn rows nearer to a real row than this many times the mean distance of real rows to their nearest "
         "are thrown away; 0: none are.",
-    )  # fmt: skip
+    )
     bandwidth: float | None = option(
-        None, "Width of the kernels in standard deviations; Scott's rule if not said.",
+        None,
+        "Width of the kernels in standard deviations; Scott's rule if not said.",
         typical="leave it out for Scott's rule",
-    )  # fmt: skip
+    )
     tries: int = option(1000, "Rows drawn for each row that is wanted, at most, before the run gives up.")
 
     def problems(self) -> Iterator[SettingsError]:

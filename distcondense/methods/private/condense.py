@@ -20,7 +20,7 @@ from distcondense.data.cells import FINE, MICRO, Cells, public_cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.large import LargeTable
-from distcondense.data.persons import Coins, reading_order
+from distcondense.data.persons import HoldoutSplit, reading_order
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SchemaError
@@ -78,13 +78,13 @@ def condense_each(
     kind = facts.kind
     learner, *others = (kind.learner(name) for name in options.named or (None,))
     public = public_side(facts, options)
-    say = context.say
+    log = context.log
     if context.cluster is not None and options.placement != ZERO_ORDER and not large:
-        say("placing chosen rows has no Jacobian to spread: it runs in process; --placement zero-order has one")
+        log("placing chosen rows has no Jacobian to spread: it runs in process; --placement zero-order has one")
     splitting = context.coins(options.holdout)
     ledger = context.ledger()
 
-    say(f"budget: {public.budget_words}; plan: {public.plan_words}")
+    log(f"budget: {public.budget_words}; plan: {public.plan_words}")
     context.progress(doing="encoding", step=0, steps=0)
     started = clock.perf_counter()
     with ExitStack() as stack:
@@ -95,32 +95,40 @@ def condense_each(
         timings["encode"] = clock.perf_counter() - started
         started = clock.perf_counter()
         learned = fit_private(
-            table, public.cells, public.plan, public.side,
-            lambda done, of: context.progress(doing="learning", step=done, steps=of), options.categories_checked,
-        )  # fmt: skip
+            table,
+            public.cells,
+            public.plan,
+            public.side,
+            lambda done, of: context.progress(doing="learning", step=done, steps=of),
+            options.categories_checked,
+        )
         del table
     timings["private model"] = clock.perf_counter() - started
 
     rows = " + ".join(str(len(learned.shares) * ipc) for ipc in options.ipcs)
-    say(f"learned from {len(ledger.events)} noisy answers" + (f"; placing {rows} rows" if learned.informative else ""))
+    log(f"learned from {len(ledger.events)} noisy answers" + (f"; placing {rows} rows" if learned.informative else ""))
     started = clock.perf_counter()
     legal = legal_rules(learned, public)
     draw = None if steer is None else steer(learned, public.side, legal)
     how: dict[str, Any] = {"seed": options.seed, "threads": context.threads, "legal": legal, "named": options.among}
     placed = {
         ipc: place(
-            learned, public.side, ipc, draw=draw, **how,
+            learned,
+            public.side,
+            ipc,
+            draw=draw,
+            **how,
             told=lambda done, of, ipc=ipc: context.progress(doing=f"placing IPC {ipc}", step=done, steps=of),  # type: ignore[misc]
         )
         for ipc in options.ipcs
-    }  # fmt: skip
+    }
     told: dict[int, dict[str, Any]] = {}
     if options.placement == ZERO_ORDER:
         for ipc, one in placed.items():
             placed[ipc], told[ipc] = _moved(one, learned, public, options, context, legal)
     timings["condense"] = clock.perf_counter() - started
     if not learned.informative:
-        say("no signal above the noise: nothing is released but the statement")
+        log("no signal above the noise: nothing is released but the statement")
     privacy = statement_of(options, public, learned, ledger, context.earlier(), cohort.facts)
     if context.odometer is not None:
         privacy = replace(privacy, earlier_runs=ON_ACCOUNT)
@@ -134,10 +142,13 @@ def condense_each(
     }
     if others:
         named = {"references": [learner.name, *(other.name for other in others)]}
-        made = {ipc: replace(one, notes={**one.notes, **named}, others=tuple((other, None) for other in others))
-                for ipc, one in made.items()}  # fmt: skip
-    return {ipc: replace(one, notes={**one.notes, "zero_order": told[ipc]}) if told else one
-            for ipc, one in made.items()}  # fmt: skip
+        made = {
+            ipc: replace(one, notes={**one.notes, **named}, others=tuple((other, None) for other in others))
+            for ipc, one in made.items()
+        }
+    return {
+        ipc: replace(one, notes={**one.notes, "zero_order": told[ipc]}) if told else one for ipc, one in made.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -200,10 +211,11 @@ def _check_cells(cells: Sequence[Cells], plan: Plan, side: PrivateSide) -> None:
     own = len(plan.own) * plan.own_cells(side) + plan.domain * (FINE + 1) + plan.pairs * PAIR_GROUPS**2
     if (side.groups + len(side.objective.scales) * plan.epochs) * sum(largest) + own > CELLS_MAX:
         raise SchemaError(
-            "schema", f"must not need more than {CELLS_MAX:,} noisy answers in all",
+            "schema",
+            f"must not need more than {CELLS_MAX:,} noisy answers in all",
             found=f"{sum(largest):,} categories and cells in {len(largest)} columns",
             fix="leave out columns with very many categories, or group them",
-        )  # fmt: skip
+        )
 
 
 def open_gate(cohort: Cohort, train: Index, options: PrivateOptions, public: Public, ledger: Ledger) -> PrivateTable:
@@ -241,18 +253,26 @@ def legal_rules(learned: Learned, public: Public) -> Legal | None:
 
 def _moved(
     placed: Placed, learned: Learned, public: Public, options: PrivateOptions, context: Context, legal: Legal | None
-) -> tuple[Placed, dict[str, Any]]:  # fmt: skip
+) -> tuple[Placed, dict[str, Any]]:
     """The placed rows after the zero-order engine, and how that went; no patient is read."""
     placed, facts = moved(
-        placed, learned, public.side, seed=options.seed, steps=options.moves, references=options.against,
-        path=options.path, legal=legal, context=context, among=options.among,  # type: ignore[arg-type]
-    )  # fmt: skip
+        placed,
+        learned,
+        public.side,
+        seed=options.seed,
+        steps=options.moves,
+        references=options.against,
+        path=options.path,  # type: ignore[arg-type]
+        legal=legal,
+        context=context,
+        among=options.among,
+    )
     if facts:
         columns = facts["columns_moved"]
         kept = f"{len(columns)} columns keep their moves" if columns else "nothing was better than the start"
-        context.say(f"moved {facts['steps']} steps against {', '.join(facts['references'])}: {kept}")
+        context.log(f"moved {facts['steps']} steps against {', '.join(facts['references'])}: {kept}")
     else:
-        context.say(f"nothing is moved: no rows, or more than {LARGE}, which are drawn as they are")
+        context.log(f"nothing is moved: no rows, or more than {LARGE}, which are drawn as they are")
     return placed, facts
 
 
@@ -271,9 +291,16 @@ def released_rows(
 
 
 def _condensed(
-    learned: Learned, placed: Placed, public: Public, privacy: Privacy, learner: Any, splitting: Coins,
-    timings: dict[str, float], seed: int, covered: Mapping[str, tuple[Figure, ...]],
-) -> Condensed:  # fmt: skip
+    learned: Learned,
+    placed: Placed,
+    public: Public,
+    privacy: Privacy,
+    learner: Any,
+    splitting: HoldoutSplit,
+    timings: dict[str, float],
+    seed: int,
+    covered: Mapping[str, tuple[Figure, ...]],
+) -> Condensed:
     frame, used, codec, encoded = released_rows(learned, public, placed.features(learned.model.cells), seed)
     return Condensed(
         frame=frame,
@@ -325,8 +352,14 @@ def statement_of(
 ) -> Privacy:
     """What the ledger pays for, in numbers and words."""
     return statement(
-        ledger, facts, earlier, method="private", epsilon=options.epsilon, delta=options.delta,
-        rows_per_person=options.rows_per_person, origin=public.schema.origin,
+        ledger,
+        facts,
+        earlier,
+        method="private",
+        epsilon=options.epsilon,
+        delta=options.delta,
+        rows_per_person=options.rows_per_person,
+        origin=public.schema.origin,
         parameters={
             "categories_checked": list(options.categories_checked),
             "columns_used": [cells.column.name for cells in learned.model.cells],
@@ -338,4 +371,4 @@ def statement_of(
         not_covered=_given(GIVEN_NOT_COVERED, options),
         answer=no_answer(learned.doubt, learned.rows, len(public.cells), options.epsilon, public.promise),
         constants=constants_digest(type(facts.kind)),
-    )  # fmt: skip
+    )

@@ -14,9 +14,26 @@ from distcondense.privacy import accountant, budget, contributions, curves, gate
 from distcondense.privacy.binding import digest_of
 
 SHARED: tuple[ModuleType, ...] = (
-    cells, plan, domain, fit, doubt, smoothing, joint, placement, teaching, zero_order, base, panel, accountant, budget,
-    contributions, curves, gate, noise, rows,
-)  # fmt: skip
+    cells,
+    plan,
+    domain,
+    fit,
+    doubt,
+    smoothing,
+    joint,
+    placement,
+    teaching,
+    zero_order,
+    base,
+    panel,
+    accountant,
+    budget,
+    contributions,
+    curves,
+    gate,
+    noise,
+    rows,
+)
 
 
 def constants(kind: type[Any], more: tuple[ModuleType, ...] = ()) -> dict[str, Any]:

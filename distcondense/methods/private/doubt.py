@@ -116,9 +116,15 @@ class Chosen:
 
 
 def evidence_of(
-    ask: Ask, side: PrivateSide, intercept: Any, tables: Sequence[Floats], told: Sequence[Told], rows: float,
-    facts: Mapping[str, Any], chosen: Chosen,
-) -> float:  # fmt: skip
+    ask: Ask,
+    side: PrivateSide,
+    intercept: Any,
+    tables: Sequence[Floats],
+    told: Sequence[Told],
+    rows: float,
+    facts: Mapping[str, Any],
+    chosen: Chosen,
+) -> float:
     """By how many standard deviations the model agrees with the outcomes better than chance would; asks one question.
 
     `tables` are those of merged cells, as the rounds left them. Where their means lie the hessians say best.
@@ -175,8 +181,9 @@ def by_chance(side: PrivateSide, told: Sequence[Told], dispersion: float, chosen
         share, held = _multinomial(one.hessian)
         own = _chosen(rng, np.sqrt(dispersion * held), share, chosen)
         # Σ of rounds: the patients' part is the same in each, the noise is new
-        blur = np.divide(one.hessian * np.sqrt(one.noise), one.precision, out=np.zeros_like(one.noise),
-                         where=one.precision > 0)  # fmt: skip
+        blur = np.divide(
+            one.hessian * np.sqrt(one.noise), one.precision, out=np.zeros_like(one.noise), where=one.precision > 0
+        )
         slope = side.newton(own + _zero_sum(blur[:, None] * rng.normal(size=H.shape), share), H)
         made = side.settled(smooth(one.precision, one.precision[:, None] * slope, one.kernels))
         mean, _ = _moments(made, one.hessian[:, None])

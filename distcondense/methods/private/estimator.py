@@ -55,10 +55,16 @@ class PrivateModel:
     """Private additive model of any kind of outcome; parameters as in `dc.condense`."""
 
     def __init__(
-        self, *, epsilon: float = 1.0, delta: float = 1e-5, rows_per_person: int = 5, horizon: float | None = None,
-        trust_inferred_schema: bool = False, categories_checked: Sequence[str] = (),
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        rows_per_person: int = 5,
+        horizon: float | None = None,
+        trust_inferred_schema: bool = False,
+        categories_checked: Sequence[str] = (),
         odometer: str | Path | Odometer | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.epsilon, self.delta, self.rows_per_person = epsilon, delta, rows_per_person
         self.horizon, self.trust_inferred_schema = horizon, trust_inferred_schema
         self.categories_checked, self.odometer = categories_checked, odometer
@@ -73,8 +79,15 @@ class PrivateModel:
         self._lock = Lock()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        names = ("epsilon", "delta", "rows_per_person", "horizon", "trust_inferred_schema", "categories_checked",
-                 "odometer")  # fmt: skip
+        names = (
+            "epsilon",
+            "delta",
+            "rows_per_person",
+            "horizon",
+            "trust_inferred_schema",
+            "categories_checked",
+            "odometer",
+        )
         return {name: getattr(self, name) for name in names}
 
     def set_params(self, **params: Any) -> PrivateModel:
@@ -86,9 +99,15 @@ class PrivateModel:
         return self
 
     def fit(
-        self, X: pd.DataFrame | Cohort, y: Any = None, *, schema: Schema | None = None, person: ArrayLike | None = None,
-        classes: tuple[Any, ...] = _CLASSES, bounds: tuple[float, float] | None = None,
-    ) -> PrivateModel:  # fmt: skip
+        self,
+        X: pd.DataFrame | Cohort,
+        y: Any = None,
+        *,
+        schema: Schema | None = None,
+        person: ArrayLike | None = None,
+        classes: tuple[Any, ...] = _CLASSES,
+        bounds: tuple[float, float] | None = None,
+    ) -> PrivateModel:
         """Fit to a cohort, or to features `X` and `y`: classes, a number, or a table of two columns, time and event.
 
         `classes` are the publicly known values of `y` (of the event), the negative first; `bounds` make `y` a number
@@ -100,27 +119,34 @@ class PrivateModel:
             return self._fit(X, y, schema, person, classes, bounds)
 
     def _fit(
-        self, X: pd.DataFrame | Cohort, y: Any, schema: Schema | None, person: ArrayLike | None,
-        classes: tuple[Any, ...], bounds: tuple[float, float] | None,
-    ) -> PrivateModel:  # fmt: skip
+        self,
+        X: pd.DataFrame | Cohort,
+        y: Any,
+        schema: Schema | None,
+        person: ArrayLike | None,
+        classes: tuple[Any, ...],
+        bounds: tuple[float, float] | None,
+    ) -> PrivateModel:
         need(classes, (list, tuple), "classes", "a list of the values that y may have", fix="e.g. (0, 1)")
         need(self.categories_checked, (list, tuple, set), "categories_checked", "a list of column names")
         if isinstance(X, Cohort):
             _check_alone(y, schema, person, classes, bounds)
         cohort = X if isinstance(X, Cohort) else _cohort(X, y, schema, person, classes, bounds)
         options = PrivateOptions(
-            epsilon=self.epsilon, delta=self.delta, rows_per_person=self.rows_per_person, holdout=0.0,
-            trust_inferred_schema=self.trust_inferred_schema, horizon=self.horizon,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            rows_per_person=self.rows_per_person,
+            holdout=0.0,
+            trust_inferred_schema=self.trust_inferred_schema,
+            horizon=self.horizon,
             categories_checked=tuple(self.categories_checked),
-        )  # fmt: skip
+        )
         refuse_kind(METHOD, cohort.outcome.kind)
         public = public_side(cohort.facts, options)
         ledger, account = Ledger(), Odometer.of(self.odometer)
         others: tuple[Event, ...] = ()
         if account is not None:  # refused over its cap, and on disk before a patient is read
-            account.charge(
-                ledger.run, public.planned, "a PrivateModel", method=METHOD.name, guarantee=options.promise
-            )  # fmt: skip
+            account.charge(ledger.run, public.planned, "a PrivateModel", method=METHOD.name, guarantee=options.promise)
             others = account.others(ledger.run)
         before, earlier = self._spent, unite(self._spent, others)
         try:
@@ -135,10 +161,11 @@ class PrivateModel:
         said = statement_of(options, public, learned, ledger, earlier, cohort.facts)
         noise = NOISE.format(doubt=learned.doubt)
         self.privacy_ = replace(
-            said, made="the model was made",
+            said,
+            made="the model was made",
             earlier_runs="Earlier fits of this model" + ("" if account is None else f", or {OTHERS},"),
             answer=f"NO ANSWER: {noise}. The budget is spent all the same." if learned.doubt else "",
-        )  # fmt: skip
+        )
         if learned.doubt:
             warnings.warn(noise, DistcondenseWarning, stacklevel=3)
         return self
@@ -218,9 +245,11 @@ class PrivateModel:
         need(X, pd.DataFrame, "X", "a pandas DataFrame")
         if absent := [name for name in self.schema_.names if name not in X]:
             raise CohortError(
-                "X", "must have every column of the schema", found=f"{len(absent)} missing: {some_names(absent)}",
+                "X",
+                "must have every column of the schema",
+                found=f"{len(absent)} missing: {some_names(absent)}",
                 fix="give the columns that the model was fitted to",
-            )  # fmt: skip
+            )
         return model.codes(check_features(X, self.schema_))
 
 
@@ -231,30 +260,39 @@ def _check_alone(y: Any, schema: Schema | None, person: Any, classes: tuple[Any,
     given += ["classes"] if tuple(classes) != _CLASSES else []
     if given:
         raise SettingsError(
-            "fit", "takes a cohort alone: it has its own outcome, schema and persons", found=", ".join(given),
+            "fit",
+            "takes a cohort alone: it has its own outcome, schema and persons",
+            found=", ".join(given),
             fix="make the cohort with them (Cohort.from_frame), or pass features and y",
-        )  # fmt: skip
+        )
 
 
 def _cohort(
-    X: pd.DataFrame, y: Any, schema: Schema | None, person: Any, classes: tuple[Any, ...],
+    X: pd.DataFrame,
+    y: Any,
+    schema: Schema | None,
+    person: Any,
+    classes: tuple[Any, ...],
     bounds: tuple[float, float] | None,
-) -> Cohort:  # fmt: skip
+) -> Cohort:
     if schema is not None:
         need(schema, Schema, "schema", "a Schema")
     frame = _features(X)
     names = {*frame.columns, *(schema.names if schema is not None else ())}
     if taken := [name for name in (_TARGET, _TIME, _PERSON) if name in names]:
         raise SettingsError(
-            "X", f"must not have columns named {_TARGET}, {_TIME} or {_PERSON}, which stand for y and person",
-            found=", ".join(taken), fix="rename the column",
-        )  # fmt: skip
+            "X",
+            f"must not have columns named {_TARGET}, {_TIME} or {_PERSON}, which stand for y and person",
+            found=", ".join(taken),
+            fix="rename the column",
+        )
     outcome = _columns(y)
     if len(outcome) not in (1, 2) or any(len(column) != len(frame) for column in outcome):
         raise SettingsError(
-            "y", "must have one entry per row of X: a class, a number, or time and event",
+            "y",
+            "must have one entry per row of X: a class, a number, or time and event",
             found=f"{len(outcome)} columns of {', '.join(str(len(column)) for column in outcome)} rows",
-        )  # fmt: skip
+        )
     frame[_TARGET] = outcome[-1]
     described = [_described(classes, bounds)]
     how: dict[str, Any] = {"target": _TARGET}

@@ -71,9 +71,13 @@ class Asking:
 
 
 def fit_private(
-    table: PrivateTable, cells: tuple[Cells, ...], plan: Plan, side: PrivateSide,
-    progress: Progress = lambda done, of: None, checked: Collection[str] = (),
-) -> Learned:  # fmt: skip
+    table: PrivateTable,
+    cells: tuple[Cells, ...],
+    plan: Plan,
+    side: PrivateSide,
+    progress: Progress = lambda done, of: None,
+    checked: Collection[str] = (),
+) -> Learned:
     """Spend the table's budget according to the plan. `progress` hears (answers so far, planned answers).
 
     `checked`: columns whose categories may be told though they look like identifiers.
@@ -140,9 +144,7 @@ def _listed(ask: Asking, column: int, cells: Cells, checked: bool) -> Cells:
     if cells.numeric or not cells.column.unknown:
         return cells
     table, plan = ask.table, ask.plan
-    told = ask.told(
-        table.categories(column, mu=plan.domain_cost(table.budget), delta=plan.named_delta(table.budget))
-    )  # fmt: skip
+    told = ask.told(table.categories(column, mu=plan.domain_cost(table.budget), delta=plan.named_delta(table.budget)))
     found, labels = found_categories(cells, told, checked)
     table.adopt(column, labels, hole=cells.hole)
     return found
@@ -177,9 +179,15 @@ def _follow(ask: Asking, column: int, cells: Cells, rows: float, most: int) -> C
 
 
 def _joint(
-    ask: Asking, columns: tuple[int, ...], merges: list[Index], marginals: tuple[Floats, ...], shares: Floats,
-    rows: float, most: int, model: AdditiveModel,
-) -> Joint:  # fmt: skip
+    ask: Asking,
+    columns: tuple[int, ...],
+    merges: list[Index],
+    marginals: tuple[Floats, ...],
+    shares: Floats,
+    rows: float,
+    most: int,
+    model: AdditiveModel,
+) -> Joint:
     """Which columns belong together; where no pair is asked for, columns are independent within each group of rows."""
     table, plan, overall = ask.table, ask.plan, pooled(marginals, shares)
     coarse = [
@@ -199,9 +207,14 @@ def _joint(
 
 
 def _looked(
-    side: PrivateSide, count: Floats, sigma: float, merge: Index, shares: Floats, facts: Mapping[str, Any],
+    side: PrivateSide,
+    count: Floats,
+    sigma: float,
+    merge: Index,
+    shares: Floats,
+    facts: Mapping[str, Any],
     kernels: Floats,
-) -> Look | None:  # fmt: skip
+) -> Look | None:
     """What a column's histogram by group says about its table, by Newton's steps from an empty one; asks nothing."""
     held, noise = _by_group(count, merge), sigma**2 * np.bincount(merge).astype(np.float64)
     table, told = np.zeros((side.objective.scores, held.shape[1])), None
@@ -215,9 +228,14 @@ def _looked(
 
 
 def _boost(
-    ask: Asking, side: PrivateSide, columns: tuple[int, ...], kernels: list[Floats], known: list[Look | None],
-    facts: Mapping[str, Any], cost: float,
-) -> tuple[list[Floats], list[Told], list[Floats], Mapping[str, Any]]:  # fmt: skip
+    ask: Asking,
+    side: PrivateSide,
+    columns: tuple[int, ...],
+    kernels: list[Floats],
+    known: list[Look | None],
+    facts: Mapping[str, Any],
+    cost: float,
+) -> tuple[list[Floats], list[Told], list[Floats], Mapping[str, Any]]:
     """Rounds of noisy Newton steps, column after column; earlier rounds still count, less as their targets drift.
 
     Tables are (size,), or (S, size) with S scores, errors (S, size); `known` is what the histograms said about each.

@@ -156,9 +156,16 @@ def coarse_cells(overall: Floats, merged: Index, cells: Cells, most: int) -> Ind
 
 
 def ask_pairs(
-    table: PrivateTable, columns: Sequence[int], joint: Joint, rows: float, costs: tuple[float, float],
-    counts: tuple[int, int], told: Callable[[Any], Any], rng: Rng, worth: Floats,
-) -> Joint:  # fmt: skip
+    table: PrivateTable,
+    columns: Sequence[int],
+    joint: Joint,
+    rows: float,
+    costs: tuple[float, float],
+    counts: tuple[int, int],
+    told: Callable[[Any], Any],
+    rng: Rng,
+    worth: Floats,
+) -> Joint:
     """The joint model with what the pairs told. The table's cells are the joint's coarse ones already.
 
     `costs`, `counts`: μ and number of the forest's tables, and of those beside it; `worth` says which columns take part
@@ -174,8 +181,11 @@ def ask_pairs(
         return _believed(answer, expected[pair], 1 / mu) / rows
 
     def chosen(candidates: list[Pair], ahead: list[float]) -> Pair:
-        place = told(table.related([(columns[i], columns[j]) for i, j in candidates],
-                                   [expected[pair] for pair in candidates], ahead))  # fmt: skip
+        place = told(
+            table.related(
+                [(columns[i], columns[j]) for i, j in candidates], [expected[pair] for pair in candidates], ahead
+            )
+        )
         return candidates[place]
 
     part, forest = {column: column for column in among}, []

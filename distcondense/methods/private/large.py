@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from distcondense.cluster.shards import opened, opened_on, scratch
 from distcondense.data.large import LargeTable
-from distcondense.data.persons import Coins
+from distcondense.data.persons import HoldoutSplit
 from distcondense.methods.base import Context
 from distcondense.privacy.gate import PrivateTable, gate_over
 from distcondense.privacy.ledger import Ledger
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def large_gate(
-    table: LargeTable, coins: Coins, public: Public, ledger: Ledger, context: Context
+    table: LargeTable, coins: HoldoutSplit, public: Public, ledger: Ledger, context: Context
 ) -> Iterator[PrivateTable]:
     """Read the table once, in batches; its rows are gone when this ends."""
     cells, objective, most = public.cells, public.side.objective, public.rows_per_person
@@ -31,9 +31,16 @@ def large_gate(
             own = None if context.folder is None else context.folder.internal
             place = stack.enter_context(scratch(context.scratch or own))
             rows = opened(
-                table, cells, objective, coins, most, place, threads=context.threads, memory=context.memory,
-                say=context.say,
-            )  # fmt: skip
+                table,
+                cells,
+                objective,
+                coins,
+                most,
+                place,
+                threads=context.threads,
+                memory=context.memory,
+                log=context.log,
+            )
         else:
             rows = stack.enter_context(
                 opened_on(
@@ -45,10 +52,14 @@ def large_gate(
                     most,
                     scratch_=context.scratch,
                     memory=context.memory,
-                    say=context.say,
+                    log=context.log,
                 )
             )
         yield gate_over(
-            rows, names=[one.column.name for one in cells], budget=public.budget, ledger=ledger, unit=public.unit,
+            rows,
+            names=[one.column.name for one in cells],
+            budget=public.budget,
+            ledger=ledger,
+            unit=public.unit,
             unlisted=[k for k, one in enumerate(cells) if not one.numeric and one.column.unknown],
-        )  # fmt: skip
+        )

@@ -26,35 +26,40 @@ class PrivateOptions(Options):
         "several at once, e.g. 50,100,500, from one read of the patients at the price of one.",
     )
     epsilon: float = option(
-        1.0, "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
+        1.0,
+        "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
         typical="typical values are 0.5 to 5",
-    )  # fmt: skip
+    )
     delta: float = option(1e-5, "δ of the budget.")
     reference: str | tuple[str, ...] | None = option(
-        None, "The model that the rows are for: xgb, logistic, svm, cox, aft, … of the outcome's kind. May be "
+        None,
+        "The model that the rows are for: xgb, logistic, svm, cox, aft, … of the outcome's kind. May be "
         "repeated: published condenses against all of them, private lets only their students choose rows.",
         typical="say a learner's name: a model from elsewhere is not covered by the guarantee",
-    )  # fmt: skip
+    )
     rows_per_person: int = option(5, "Rows of one person beyond this many are not read.")
     holdout: float = option(0.2, "Share of persons left out of the fit, to measure on; 0: nobody.")
     horizon: float | None = option(
-        None, "Survival: public end of follow-up, if the schema does not say.",
+        None,
+        "Survival: public end of follow-up, if the schema does not say.",
         typical="the length of follow-up by design, in the unit of the time column",
-    )  # fmt: skip
+    )
     trust_inferred_schema: bool = option(
         False, "Take bounds and categories off the patients; the guarantee is then called conditional."
     )
     categories_checked: tuple[str, ...] = option(
-        (), "Column whose categories look like identifiers and were checked to be none. May be repeated.",
+        (),
+        "Column whose categories look like identifiers and were checked to be none. May be repeated.",
         typical="a list of columns",
-    )  # fmt: skip
+    )
     placement: str = option(
         CHOSEN, "How rows are placed: chosen among drawn sets, or then also moved by paper 000's engine (zero-order)."
     )
     references: Any = option(  # noqa: RUF009 (a field like the others)
-        PRIVATE_MODEL, "Zero-order: what rows are moved against, private, students or private,students; in Python also "
+        PRIVATE_MODEL,
+        "Zero-order: what rows are moved against, private, students or private,students; in Python also "
         "a model that is public.",
-    )  # fmt: skip
+    )
     moves: int = option(100, "Zero-order: steps. Any number of them is free.")
     path: str = option("auto", f"Way of the Jacobian: {', '.join(PATHS)}.")
 
@@ -100,21 +105,25 @@ class PrivateOptions(Options):
             self.horizon is None or 0 < self.horizon < float("inf"), "horizon", "must be above 0 and finite"
         )
         yield from self.need(
-            self.reference is None or len(set(self.named)) == len(self.named) > 0, "reference",
+            self.reference is None or len(set(self.named)) == len(self.named) > 0,
+            "reference",
             "must name at least one, and none twice",
-        )  # fmt: skip
+        )
         yield from self.need(self.placement in PLACEMENTS, "placement", f"must be one of {', '.join(PLACEMENTS)}")
         names = [one for one in self.against if isinstance(one, str)]
         if not self.against or not set(names) <= set(REFERENCES) or len(set(names)) < len(names):
             yield self.wrong(
-                "references", f"must be {' or '.join(REFERENCES)}, each at most once, or models",
+                "references",
+                f"must be {' or '.join(REFERENCES)}, each at most once, or models",
                 ", ".join(map(repr, names)) or "nothing",
-            )  # fmt: skip
+            )
         elif self.placement == CHOSEN and (len(names) < len(self.against) or names != [PRIVATE_MODEL]):
             yield SettingsError(
-                "references", "are for rows that are moved", found=f"placement {CHOSEN!r}",
+                "references",
+                "are for rows that are moved",
+                found=f"placement {CHOSEN!r}",
                 fix=f"say --placement {ZERO_ORDER}, or leave them out",
-            )  # fmt: skip
+            )
         yield from self.need(1 <= self.moves < 2**32, "moves", "must be in [1, 2**32)")
         yield from self.need(self.path in PATHS, "path", f"must be one of {', '.join(PATHS)}")
 

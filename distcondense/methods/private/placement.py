@@ -108,9 +108,17 @@ class Encoder:
 
 
 def place(
-    learned: Learned, side: PrivateSide, ipc: int, *, seed: int, threads: int = 1, legal: Legal | None = None,
-    draw: Draw | None = None, named: Sequence[str] = (), told: Told = lambda done, of: None,
-) -> Placed:  # fmt: skip
+    learned: Learned,
+    side: PrivateSide,
+    ipc: int,
+    *,
+    seed: int,
+    threads: int = 1,
+    legal: Legal | None = None,
+    draw: Draw | None = None,
+    named: Sequence[str] = (),
+    told: Told = lambda done, of: None,
+) -> Placed:
     """IPC rows for each group (class, event status, stratum); none where nothing was learned.
 
     `draw` is how whole rows are drawn from what was learned, where it is not `population`; `named` are the learners
@@ -177,9 +185,18 @@ def within(cells: Cells, share: Floats, codes: Index, u: Floats) -> Floats:
 
 
 def _chosen(
-    learned: Learned, side: PrivateSide, found: Placed, stratum: Index, quotas: dict[int, int], holes: Holes,
-    people: tuple[Index, Floats], seed: int, threads: int, named: Sequence[str], told: Told,
-) -> Placed:  # fmt: skip
+    learned: Learned,
+    side: PrivateSide,
+    found: Placed,
+    stratum: Index,
+    quotas: dict[int, int],
+    holes: Holes,
+    people: tuple[Index, Floats],
+    seed: int,
+    threads: int,
+    named: Sequence[str],
+    told: Told,
+) -> Placed:
     encode = Encoder(learned.model.cells)
     rows, seen = encode(found.codes, found.inside), encode(*people)
     judge = side.judge(learned, people[0], seen, named) if named else side.judge(learned, people[0], seen)
@@ -208,9 +225,14 @@ def _chosen(
         parts = dealt(stratum, quotas, holes, number_of_parts(wanted), np.random.default_rng([seed, 0x9003]))
         for part, (here, own) in enumerate(parts):
             panel = Panel.of(
-                rows[here], _parts(learned, found.codes[here], scale), hard[here], None if soft is None else soft[here],
-                seen[few], *known, named,
-            )  # fmt: skip
+                rows[here],
+                _parts(learned, found.codes[here], scale),
+                hard[here],
+                None if soft is None else soft[here],
+                seen[few],
+                *known,
+                named,
+            )
             each = partial(improved, part=part, here=here, own=own, panel=panel)
             for number, one in enumerate(workers.map(each, range(sets))):
                 chosen[number].append(one)

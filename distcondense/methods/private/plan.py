@@ -108,10 +108,11 @@ class Plan:
         noise = 1 / self.sums_cost(budget)
         if noise > NOISIEST:
             raise BudgetError(
-                "epsilon", f"must leave less noise than {NOISIEST:.0f} persons in each sum, or every answer is noise",
+                "epsilon",
+                f"must leave less noise than {NOISIEST:.0f} persons in each sum, or every answer is noise",
                 found=f"ε = {epsilon:g} end-to-end at δ = {delta:g}: {noise:,.0f} persons for {self.used} columns",
                 fix="ask for a larger epsilon or use fewer columns; no patient was read",
-            )  # fmt: skip
+            )
         return self._replayed(budget)
 
     def _replayed(self, budget: Budget) -> Budget:
@@ -128,14 +129,43 @@ class Plan:
             return (Event("gaussian", query, (), 0, cost, noise=1 / cost, by=by, unit=unit),) * times
 
         own = [asked("total", self.own_cost(budget, question), 1, question) for question in self.own]
-        choice = Event("choice", "choice", (), self.picks, budget.pick_epsilon, self.picks, 1.0,
-                       2 / budget.pick_epsilon, unit=unit) if self.picks else None  # fmt: skip
-        pick = Event("choice", "choice", (), 1, budget.pick_epsilon, 1, 1.0, 2 / budget.pick_epsilon, by="pairs",
-                     unit=unit) if self.pairs else None  # fmt: skip
-        categories = Event(
-            "gaussian", "categories", (), 0, self.domain_cost(budget), noise=1 / self.domain_cost(budget), by="value",
-            unit=unit, delta=self.named_delta(budget),
-        ) if self.unlisted else None  # fmt: skip
+        choice = (
+            Event(
+                "choice",
+                "choice",
+                (),
+                self.picks,
+                budget.pick_epsilon,
+                self.picks,
+                1.0,
+                2 / budget.pick_epsilon,
+                unit=unit,
+            )
+            if self.picks
+            else None
+        )
+        pick = (
+            Event(
+                "choice", "choice", (), 1, budget.pick_epsilon, 1, 1.0, 2 / budget.pick_epsilon, by="pairs", unit=unit
+            )
+            if self.pairs
+            else None
+        )
+        categories = (
+            Event(
+                "gaussian",
+                "categories",
+                (),
+                0,
+                self.domain_cost(budget),
+                noise=1 / self.domain_cost(budget),
+                by="value",
+                unit=unit,
+                delta=self.named_delta(budget),
+            )
+            if self.unlisted
+            else None
+        )
         return (
             *(event for events in own for event in events),
             *((categories,) * self.unlisted if categories is not None else ()),

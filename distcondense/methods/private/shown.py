@@ -59,14 +59,22 @@ def _model(learned: Learned, side: PrivateSide, labels: tuple[object, ...]) -> t
             (f"missing ({_percent(share[-1])}){', ' if name else ''}{name}", float(table[-1]))
             for name, table in zip(names, tables[j], strict=True)
         ]
-        out.append(Figure(
-            f"model-{j}", STEPS if numeric else BARS, f"{cells.column.name}: what it adds to the {side.effect}",
-            "As the private model learned it, from noisy answers, with 95% bands. All columns are on one scale; above "
-            "0 raises it. " + ("The strip shows where patients are." if numeric else "In brackets: how many have it."),
-            _axis(cells), f"added to the {side.effect}", lines, y_range=reach,
-            at=tuple(holes) if numeric and cells.hole else (),
-            support=tuple(share[own].tolist()) if numeric else (),
-        ))  # fmt: skip
+        out.append(
+            Figure(
+                f"model-{j}",
+                STEPS if numeric else BARS,
+                f"{cells.column.name}: what it adds to the {side.effect}",
+                "As the private model learned it, from noisy answers, with 95% bands. All columns are on one scale; "
+                "above 0 raises it. "
+                + ("The strip shows where patients are." if numeric else "In brackets: how many have it."),
+                _axis(cells),
+                f"added to the {side.effect}",
+                lines,
+                y_range=reach,
+                at=tuple(holes) if numeric and cells.hole else (),
+                support=tuple(share[own].tolist()) if numeric else (),
+            )
+        )
     return tuple(out)
 
 
@@ -101,11 +109,16 @@ def _survival(learned: Learned, side: PrivateSide) -> tuple[Figure, ...]:
     line = Series("private model", (0.0, *times.tolist()), (1.0, *curve.tolist()))
     return (
         Figure(
-            "lives", LINES, "How long the population lives without the event", "The share without the event after "
-            "each time, as the private model has it: the mean over drawn rows.", "time", "share without the event",
-            (line,), y_range=(0.0, 1.0),
+            "lives",
+            LINES,
+            "How long the population lives without the event",
+            "The share without the event after each time, as the private model has it: the mean over drawn rows.",
+            "time",
+            "share without the event",
+            (line,),
+            y_range=(0.0, 1.0),
         ),
-    )  # fmt: skip
+    )
 
 
 def _marginals(learned: Learned) -> tuple[Figure, ...]:
@@ -113,11 +126,17 @@ def _marginals(learned: Learned) -> tuple[Figure, ...]:
     out = []
     for j, cells in enumerate(learned.model.cells[:DRAWN]):
         names, share = _binned(cells, learned.overall[j])
-        out.append(Figure(
-            f"marginal-{j}", BARS, f"{cells.column.name}: how common its values are",
-            "Shares of the patients, from noisy counts; numbers in groups of about equal size.",
-            _axis(cells), "share of patients", (Series("noisy share", names, tuple(share)),),
-        ))  # fmt: skip
+        out.append(
+            Figure(
+                f"marginal-{j}",
+                BARS,
+                f"{cells.column.name}: how common its values are",
+                "Shares of the patients, from noisy counts; numbers in groups of about equal size.",
+                _axis(cells),
+                "share of patients",
+                (Series("noisy share", names, tuple(share)),),
+            )
+        )
     return tuple(out)
 
 
@@ -130,21 +149,33 @@ def _pairs(learned: Learned) -> tuple[Figure, ...]:
     told = {pair: _information(table) for pair, table in tables.items()}
     ranked = sorted(told, key=lambda pair: -told[pair])
     names = tuple(f"{cells[i].column.name} × {cells[j].column.name}" for i, j in ranked[:RANKED])
-    figures = [Figure(
-        "pairs", BARS, "Columns that hang together", "Mutual information of the pairs of columns that were measured, "
-        "with noise: how much knowing one tells about the other. 0: nothing.", "pair of columns", "bits",
-        (Series("private model", names, tuple(told[pair] for pair in ranked[:RANKED])),),
-    )]  # fmt: skip
+    figures = [
+        Figure(
+            "pairs",
+            BARS,
+            "Columns that hang together",
+            "Mutual information of the pairs of columns that were measured, "
+            "with noise: how much knowing one tells about the other. 0: nothing.",
+            "pair of columns",
+            "bits",
+            (Series("private model", names, tuple(told[pair] for pair in ranked[:RANKED])),),
+        )
+    ]
     for i, j in ranked[:PAIRS]:
         table = tables[i, j]
         share = table / np.maximum(table.sum(1, keepdims=True), 1e-12)
         rows, columns = (_coarse_names(cells[k], joint.coarse[k], size) for k, size in zip((i, j), table.shape))  # noqa: B905
-        figures.append(Figure(
-            f"pair-{i}-{j}", HEAT, f"{cells[j].column.name} by {cells[i].column.name}",
-            f"Of the patients in each row ({cells[i].column.name}) the share in each column, from noisy counts.",
-            _axis(cells[j]), _axis(cells[i]),
-            tuple(Series(name, columns, tuple(line)) for name, line in zip(rows, share.tolist(), strict=True)),
-        ))  # fmt: skip
+        figures.append(
+            Figure(
+                f"pair-{i}-{j}",
+                HEAT,
+                f"{cells[j].column.name} by {cells[i].column.name}",
+                f"Of the patients in each row ({cells[i].column.name}) the share in each column, from noisy counts.",
+                _axis(cells[j]),
+                _axis(cells[i]),
+                tuple(Series(name, columns, tuple(line)) for name, line in zip(rows, share.tolist(), strict=True)),
+            )
+        )
     return tuple(figures)
 
 

@@ -26,8 +26,14 @@ RIDGE = 0.25
 RARE = 0.07  # smallest standard deviation a feature is divided by: a rare category is no landmark
 SMOOTH, LINEAR, PLAIN, SOFT = 1.3, 1.0, 1.3, 1.0  # how much each student's agreement counts
 SEES = {  # learners → which of the three students stands for each
-    "svm": 0, "logistic": 1, "ridge": 1, "cox": 1, "xgb": 2, "forest": 2, "aft": 2,
-}  # fmt: skip
+    "svm": 0,
+    "logistic": 1,
+    "ridge": 1,
+    "cox": 1,
+    "xgb": 2,
+    "forest": 2,
+    "aft": 2,
+}
 NEAR = (0.0, 0.0, 0.6)  # and how much the distance of the set to the population, in each student's eyes
 
 
@@ -45,9 +51,16 @@ class Panel:
 
     @classmethod
     def of(
-        cls, rows: Matrix, parts: Floats, hard: Floats, soft: Floats | None, people: Matrix, people_parts: Floats,
-        truth: Floats, named: Sequence[str] = (),
-    ) -> Panel:  # fmt: skip
+        cls,
+        rows: Matrix,
+        parts: Floats,
+        hard: Floats,
+        soft: Floats | None,
+        people: Matrix,
+        people_parts: Floats,
+        truth: Floats,
+        named: Sequence[str] = (),
+    ) -> Panel:
         """`rows` (c, f), `parts` (c, p): candidates as numbers and as contributions, `hard`, `soft` (c, S): labels;
         `people`, `people_parts`, `truth` (r, S): rows of the population, and what is to be said of them;
         `named`: learners whose students alone count, where it is not all."""
@@ -87,8 +100,20 @@ class Panel:
         first = np.searchsorted(stratum[order], wanted, side="left")
         last = np.searchsorted(stratum[order], wanted, side="right")
         candidates = order[first + (rng.random(steps) * (last - first)).astype(np.int64)]
-        exchange_rows(self.among, self.beyond, self.labels, self.truth, self.ends, self.weights, self.mean,
-                      np.array(NEAR), RIDGE, chosen, places.astype(np.int64), candidates.astype(np.int64))  # fmt: skip
+        exchange_rows(
+            self.among,
+            self.beyond,
+            self.labels,
+            self.truth,
+            self.ends,
+            self.weights,
+            self.mean,
+            np.array(NEAR),
+            RIDGE,
+            chosen,
+            places.astype(np.int64),
+            candidates.astype(np.int64),
+        )
         return chosen
 
 

@@ -61,8 +61,9 @@ TAUGHT = ("xgb", "logistic", "cox", "aft")  # learners that make references of t
 
 # the published losses, and one of a number as outcome
 OF_ONE_SCORE: dict[str, Callable[[Floats, Outcome], Valued]] = {
-    **LOSSES, "value": lambda f, labels: squares(f, labels["value"]),
-}  # fmt: skip
+    **LOSSES,
+    "value": lambda f, labels: squares(f, labels["value"]),
+}
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,18 @@ class Walk:
 
 
 def moved(
-    placed: Placed, learned: Learned, side: PrivateSide, *, seed: int, steps: int, references: Sequence[Any] = (),
-    path: JacobianPath = "auto", legal: Legal | None = None, context: Context | None = None, among: Sequence[str] = (),
-) -> tuple[Placed, dict[str, Any]]:  # fmt: skip
+    placed: Placed,
+    learned: Learned,
+    side: PrivateSide,
+    *,
+    seed: int,
+    steps: int,
+    references: Sequence[Any] = (),
+    path: JacobianPath = "auto",
+    legal: Legal | None = None,
+    context: Context | None = None,
+    among: Sequence[str] = (),
+) -> tuple[Placed, dict[str, Any]]:
     """The placed rows with numbers moved, or as they are where that helps nobody; and how it went, for run.json.
 
     `references`: names (`options.REFERENCES`) and models over `dc.design` columns; the private model where none is
@@ -113,10 +123,14 @@ def moved(
     now, score = (state.best_X, state.best_score) if state.best_score > before else (field.start, before)
     now, after = field.column_by_column(now, score, state.X)
     facts = {
-        "references": [model.name for model in problem.models], "steps": state.step,
-        "released_step": state.best_step if score > before else 0, "judged_before": before, "judged_after": after,
-        "columns_moved": field.differing(now), "execution": execution,
-    }  # fmt: skip
+        "references": [model.name for model in problem.models],
+        "steps": state.step,
+        "released_step": state.best_step if score > before else 0,
+        "judged_before": before,
+        "judged_after": after,
+        "columns_moved": field.differing(now),
+        "execution": execution,
+    }
     return (field.settled(now) if after > before else placed), facts
 
 
@@ -139,9 +153,14 @@ class Field:
 
     @classmethod
     def of(
-        cls, placed: Placed, learned: Learned, side: PrivateSide, rng: Rng, legal: Legal | None = None,
+        cls,
+        placed: Placed,
+        learned: Learned,
+        side: PrivateSide,
+        rng: Rng,
+        legal: Legal | None = None,
         among: Sequence[str] = (),
-    ) -> Field:  # fmt: skip
+    ) -> Field:
         cells = learned.model.cells
         codes, inside = population(learned, DRAWN, rng, legal)
         at = rng.permutation((np.arange(DRAWN) + 0.5) / DRAWN)
@@ -367,23 +386,28 @@ def refuse_references(
     """What cannot be moved against is refused here, while the budget is whole. `chosen`: columns will be."""
     if STUDENTS in [name for name in references if isinstance(name, str)] and not taught(kind):
         raise SettingsError(
-            "references", "students must have one score a row", found=f"a {kind.name} outcome",
+            "references",
+            "students must have one score a row",
+            found=f"a {kind.name} outcome",
             fix=f"say --references {PRIVATE_MODEL}",
-        )  # fmt: skip
+        )
     given = [model for model in references if not isinstance(model, str)]
     if not given:
         return
     if chosen or any(column.unknown for column in schema.columns):
         raise SettingsError(
-            "references", "a model from elsewhere needs columns that are public",
-            found="columns that are chosen, or described, by noisy answers", fix=f"say --references {PRIVATE_MODEL}",
-        )  # fmt: skip
+            "references",
+            "a model from elsewhere needs columns that are public",
+            found="columns that are chosen, or described, by noisy answers",
+            fix=f"say --references {PRIVATE_MODEL}",
+        )
     codec = Codec.public(schema)
     for model in given:
         fitted = in_model_space(as_scores(model), codec, kind.links, None, unit=side.unit)
         if fitted.link not in OF_ONE_SCORE:
             raise ModelError(
-                f"reference {fitted.name!r}", f"must have scores that are a {' or a '.join(OF_ONE_SCORE)}",
+                f"reference {fitted.name!r}",
+                f"must have scores that are a {' or a '.join(OF_ONE_SCORE)}",
                 found=f"scores that are a {fitted.link}",
-            )  # fmt: skip
+            )
         fitted.scores(np.zeros((2, len(codec.names)), np.float32))  # it must answer now, not after the budget is spent

@@ -62,9 +62,11 @@ def _need_jax() -> None:
     missing = [name for name in ("jax", "optax") if find_spec(name) is None]
     if missing:
         raise SettingsError(
-            "sampler network", "needs JAX and optax", found=f"no {' and no '.join(missing)}",
+            "sampler network",
+            "needs JAX and optax",
+            found=f"no {' and no '.join(missing)}",
             fix='pip install "distcondense[neural]", or say --sampler private, which needs neither',
-        )  # fmt: skip
+        )
 
 
 def _refuse_unknown(facts: Facts) -> None:
@@ -72,9 +74,11 @@ def _refuse_unknown(facts: Facts) -> None:
     unknown = [] if facts.schema is None else [column.name for column in facts.schema.columns if column.unknown]
     if unknown:
         raise SettingsError(
-            "sampler network", "needs bounds and categories of every column", found=f"{unknown[0]!r} declared private",
+            "sampler network",
+            "needs bounds and categories of every column",
+            found=f"{unknown[0]!r} declared private",
             fix="declare them, or say --sampler private, which finds them with noise",
-        )  # fmt: skip
+        )
 
 
 METHOD = Psygentab()

@@ -61,7 +61,7 @@ def _told(judged: Judged, options: PsygentabOptions, context: Context) -> dict[s
     """What U and P came to, for run.json; a P below P_min is said, never hidden."""
     if options.constraint != OFF and options.p_min > judged.P:
         warnings.warn(BELOW.format(judged.P, options.p_min), DistcondenseWarning, stacklevel=3)
-    context.say(f"U = {judged.U:.3f}, P = {judged.P:.3f} (a score of distances, not a guarantee)")
+    context.log(f"U = {judged.U:.3f}, P = {judged.P:.3f} (a score of distances, not a guarantee)")
     return {"U": judged.U, "P": judged.P, "parts": dict(judged.parts)}
 
 
@@ -82,9 +82,13 @@ class Drawing:
         wanted = None if fixed is None else np.tile(fixed, many)
         rng = np.random.default_rng([self.seed, 0xD9A4])
         codes: Index = self.network.draw(
-            self.params, many * rows, (self.seed, 0xD9A3), temperature=knobs.temperature, top_p=knobs.top_p,
+            self.params,
+            many * rows,
+            (self.seed, 0xD9A3),
+            temperature=knobs.temperature,
+            top_p=knobs.top_p,
             fixed=wanted,
-        )  # fmt: skip
+        )
         places = self.judge.layout.placed(codes, rng)
         if not knobs.distance:
             return places
@@ -123,7 +127,7 @@ def _network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Con
     network = Network(layout, options.hidden)
     done = trained(network, np.floor(table).astype(np.int64), judge, _lagrangian(options, len(cells)), options, context)
     timings["network"] = clock.perf_counter() - started
-    context.say(f"network: {done.epoch} epochs over {len(table)} rows × {len(layout.sizes)} columns ({done.stopped})")
+    context.log(f"network: {done.epoch} epochs over {len(table)} rows × {len(layout.sizes)} columns ({done.stopped})")
 
     started = clock.perf_counter()
     draw = Drawing(network, done.params, judge, options.seed)
@@ -132,7 +136,7 @@ def _network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Con
     end = None
     if options.at_sampling:
         end = steered(draw, judge, _lagrangian(options, len(cells)), _measured(rows), options.rounds)
-        context.say(f"sampling: {_words(end)}")
+        context.log(f"sampling: {_words(end)}")
     fixed = _classes(layout, options, groups)
     made = draw(rows, Knobs() if end is None else end.knobs, None if end is None else end.weights, fixed)
     judged = judge(draw(_measured(rows), Knobs())) if end is None else end.judged
@@ -150,17 +154,22 @@ def _network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Con
         frame=frame,
         schema=replace(cohort.schema, notes=()),
         labelled=Labelled(outcome, weight=weight),
-        privacy=Privacy(
-            "none", "psygentab", None, None, "none", "none", schema_origin=cohort.schema.origin, why=WHY
-        ),
+        privacy=Privacy("none", "psygentab", None, None, "none", "none", schema_origin=cohort.schema.origin, why=WHY),
         splitting=splitting,
         notes={
-            "seeds_policy": SEEDS, "psygentab": {**notes, "sampler": options.sampler, "epochs": done.epoch,
-            "stopped": done.stopped, "training": done.history, **_search(end)},
+            "seeds_policy": SEEDS,
+            "psygentab": {
+                **notes,
+                "sampler": options.sampler,
+                "epochs": done.epoch,
+                "stopped": done.stopped,
+                "training": done.history,
+                **_search(end),
+            },
         },
         timings=timings,
         learner=learner,
-    )  # fmt: skip
+    )
 
 
 def _classes(layout: Layout, options: PsygentabOptions, groups: int) -> Index | None:
@@ -200,13 +209,13 @@ def _private(cohort: Cohort, options: PsygentabOptions, context: Context) -> Con
         if not learned.informative:
             return population
         sampler = Sampler(learned, side, options.seed, learner, context.threads, legal)
-        context.say(OWN_ROWS)
+        context.log(OWN_ROWS)
         knobs, weights, end = Knobs(), None, None
         if options.at_sampling:
             lagrangian, rows = _lagrangian(options, len(learned.model.cells)), _measured(options.ipc * side.groups)
             end = steered(sampler, sampler.judge, lagrangian, rows, options.rounds)
             knobs, weights = end.knobs, end.weights
-            context.say(f"sampling: {_words(end)}")
+            context.log(f"sampling: {_words(end)}")
             told.update(_told(end.judged, options, context))
         told.update({"sampler": options.sampler, "measured_against": OWN_ROWS, **_search(end)})
         return lambda _, rows, rng, __: sampler.draw(rows, rng, knobs, weights)

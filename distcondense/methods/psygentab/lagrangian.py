@@ -33,9 +33,9 @@ class Lagrangian:
         """Eq. 5, of numbers or of traced arrays."""
         loss = (1 - U) + self._term(self.multiplier, P)
         if self.columns:
-            loss = loss + sum(
-                self._term(own, part) for own, part in zip(self.columns, by_column, strict=True)
-            ) / len(self.columns)  # fmt: skip
+            loss = loss + sum(self._term(own, part) for own, part in zip(self.columns, by_column, strict=True)) / len(
+                self.columns
+            )
         return loss
 
     def _term(self, multiplier: Any, P: Any) -> Any:

@@ -145,9 +145,15 @@ class Network:
         return self._drawn(params, CHUNK, pick, jax.random.uniform(key, (self.columns, CHUNK), minval=1e-7)).T
 
     def draw(
-        self, params: Params, rows: int, seed: Sequence[int], *, temperature: float = 1.0, top_p: float = 1.0,
+        self,
+        params: Params,
+        rows: int,
+        seed: Sequence[int],
+        *,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
         fixed: Index | None = None,
-    ) -> Index:  # fmt: skip
+    ) -> Index:
         """(rows, columns) codes; `fixed` (rows,) are the first column's, where they are not to be drawn."""
         key = jax.random.key(seed[0])
         for part in seed[1:]:
@@ -209,9 +215,17 @@ class Aims:
         nearest = apart.mean(2).argmin(1)
         own = apart[np.arange(len(apart)), nearest]
         return cls(
-            shares, rare, value, correlations(at), line, within, np.array(layout.ordered, np.float64),
-            np.sort(own.mean(1)), own.mean(0), len(few),
-        )  # fmt: skip
+            shares,
+            rare,
+            value,
+            correlations(at),
+            line,
+            within,
+            np.array(layout.ordered, np.float64),
+            np.sort(own.mean(1)),
+            own.mean(0),
+            len(few),
+        )
 
 
 def _column_distances(layout: Layout, rows: Index, records: Index) -> Floats:
@@ -237,9 +251,7 @@ def _within(layout: Layout, column: int) -> float:
 def soft_utility(aims: Aims, made: Any, likelihood: Any) -> Any:
     """The parts of eq. 1 on a soft batch, equal weights; E_pred is how well the network foretells each column."""
     p, q = aims.shares, made.mean(0)
-    far = jnp.where(
-        aims.ordered > 0, jnp.abs(jnp.cumsum(p - q, axis=1)).max(1), jnp.abs(p - q).sum(1) / 2
-    )  # fmt: skip
+    far = jnp.where(aims.ordered > 0, jnp.abs(jnp.cumsum(p - q, axis=1)).max(1), jnp.abs(p - q).sum(1) / 2)
     first, second = (p * aims.rare).sum(1), (q * aims.rare).sum(1)
     alike = (jnp.minimum(first, second) + 1e-3) / (jnp.maximum(first, second) + 1e-3)
     at = (made * aims.value).sum(-1)

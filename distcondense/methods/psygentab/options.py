@@ -15,8 +15,15 @@ if TYPE_CHECKING:
 
 NETWORK, PRIVATE = SAMPLERS = ("network", "private")
 BOTH, TRAINING, SAMPLING, OFF = CONSTRAINTS = ("both", "training", "sampling", "off")
-OF_PRIVATE = ("epsilon", "delta", "rows_per_person", "holdout", "horizon", "trust_inferred_schema",
-              "categories_checked")  # fmt: skip
+OF_PRIVATE = (
+    "epsilon",
+    "delta",
+    "rows_per_person",
+    "holdout",
+    "horizon",
+    "trust_inferred_schema",
+    "categories_checked",
+)
 OF_NETWORK = ("epochs", "batch", "learning_rate", "hidden", "cells", "balance")
 
 
@@ -46,23 +53,26 @@ class PsygentabOptions(Options):
     balance: bool = option(True, "Psygentab, network: as many rows of each class; else as common as among patients.")
     reference: str | None = option(None, "The model that the rows are for: xgb, cox, aft, … of the outcome's kind.")
     epsilon: float | None = option(
-        None, "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
+        None,
+        "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
         typical="typical values are 0.5 to 5",
-    )  # fmt: skip
+    )
     delta: float = option(1e-5, "δ of the budget.")
     rows_per_person: int = option(5, "Rows of one person beyond this many are not read.")
     holdout: float = option(0.2, "Share of persons left out of the fit, to measure on; 0: nobody.")
     horizon: float | None = option(
-        None, "Survival: public end of follow-up, if the schema does not say.",
+        None,
+        "Survival: public end of follow-up, if the schema does not say.",
         typical="the length of follow-up by design, in the unit of the time column",
-    )  # fmt: skip
+    )
     trust_inferred_schema: bool = option(
         False, "Take bounds and categories off the patients; the guarantee is then called conditional."
     )
     categories_checked: tuple[str, ...] = option(
-        (), "Column whose categories look like identifiers and were checked to be none. May be repeated.",
+        (),
+        "Column whose categories look like identifiers and were checked to be none. May be repeated.",
         typical="a list of columns",
-    )  # fmt: skip
+    )
 
     @property
     def promise(self) -> str:
@@ -89,9 +99,10 @@ class PsygentabOptions(Options):
         yield from super().problems()
         yield from self.need(self.sampler in SAMPLERS, "sampler", f"must be one of {', '.join(SAMPLERS)}")
         yield from self.need(
-            self.constraint is None or self.constraint in CONSTRAINTS, "constraint",
+            self.constraint is None or self.constraint in CONSTRAINTS,
+            "constraint",
             f"must be one of {', '.join(CONSTRAINTS)}",
-        )  # fmt: skip
+        )
         yield from self.need(0 <= self.p_min <= 1, "p_min", "must be in [0, 1]")
         yield from self.need(0 <= self.multiplier < float("inf"), "multiplier", "must be at least 0 and finite")
         yield from self.need(0 < self.penalty < float("inf"), "penalty", "must be above 0 and finite")
@@ -102,9 +113,10 @@ class PsygentabOptions(Options):
         yield from self.need(2 <= self.cells <= 128, "cells", "must be in [2, 128]")
         if self.sampler == NETWORK:
             yield from self._others(
-                OF_PRIVATE, "is for sampler private: rows of a network that patients trained have no guarantee",
+                OF_PRIVATE,
+                "is for sampler private: rows of a network that patients trained have no guarantee",
                 f"say --sampler {PRIVATE}, or leave it out",
-            )  # fmt: skip
+            )
         elif self.sampler == PRIVATE:
             yield from self._others(
                 OF_NETWORK, "is for sampler network: the private sampler is not trained", "leave it out"

@@ -1,7 +1,7 @@
 """Utility U (eqs 1, 2) and privacy-preservability P (eq. 3) of a table's places, as paper 004 §III-A names their parts.
 
 The paper leaves the parts' formulas and weights open; the choices are those of the house's evaluation
-(`evaluate/fidelity/composite.py: CHOICES`), with numbers cut into public cells for U, so that they can be asked for
+(`evaluation/fidelity/composite.py: CHOICES`), with numbers cut into public cells for U, so that they can be asked for
 at every round. P is a score of distances, not a guarantee. Who the "records" of P are is the caller's business:
 training patients where a network learns (guarantee none), rows drawn from the private model where that is the sampler.
 """
@@ -209,8 +209,9 @@ def _covered(p: Floats, q: Floats, ordered: bool) -> float:
 def _joint(layout: Layout, real: Index, made: Index) -> float:
     """Mean of eq. 11's 1 − ‖difference of correlations‖/d over ordered columns, and of 1 − total variation of coarse
     tables over pairs with categories."""
-    lines = [j for j, (size, ordered) in enumerate(zip(layout.sizes, layout.ordered, strict=True))
-             if ordered or size == 2]  # fmt: skip
+    lines = [
+        j for j, (size, ordered) in enumerate(zip(layout.sizes, layout.ordered, strict=True)) if ordered or size == 2
+    ]
     parts = []
     if len(lines) > 1:
         first, second = (correlations(rows[:, lines]) for rows in (real, made))

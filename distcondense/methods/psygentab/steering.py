@@ -84,10 +84,17 @@ def steered(generator: Generator, judge: Judge, lagrangian: Lagrangian, rows: in
         values = {at: lagrangian.value(*_of(look(at), lagrangian)) for at in knobs.around()}
         knobs = min(values, key=lambda at: values[at])
         found = look(knobs)
-        history.append({
-            "temperature": knobs.temperature, "top_p": knobs.top_p, "distance": knobs.distance, "U": found.U,
-            "P": found.P, "multiplier": lagrangian.multiplier, "penalty": lagrangian.penalty,
-        })  # fmt: skip
+        history.append(
+            {
+                "temperature": knobs.temperature,
+                "top_p": knobs.top_p,
+                "distance": knobs.distance,
+                "U": found.U,
+                "P": found.P,
+                "multiplier": lagrangian.multiplier,
+                "penalty": lagrangian.penalty,
+            }
+        )
         if lagrangian.p_min <= found.P and knobs == before:
             break
         lagrangian = lagrangian.updated(found.P, found.by_column if lagrangian.columns else ())

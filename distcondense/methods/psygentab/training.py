@@ -47,10 +47,13 @@ class Training:
     def save(self, checkpoint: Checkpoint) -> None:
         leaves = jax.tree.leaves((self.params, self.state))
         facts = {
-            "epoch": self.epoch, "history": self.history, "stopped": self.stopped,
-            "multiplier": self.lagrangian.multiplier, "penalty": self.lagrangian.penalty,
+            "epoch": self.epoch,
+            "history": self.history,
+            "stopped": self.stopped,
+            "multiplier": self.lagrangian.multiplier,
+            "penalty": self.lagrangian.penalty,
             "columns": list(self.lagrangian.columns),
-        }  # fmt: skip
+        }
         checkpoint.save({f"leaf{k}": np.asarray(leaf) for k, leaf in enumerate(leaves)}, facts)
 
     def restored(self, checkpoint: Checkpoint) -> Training:
@@ -85,8 +88,11 @@ def trained(
         now.epoch += 1
         if aims is not None:
             _evaluate(now, network, judge, seed)
-        now.history.append({"epoch": now.epoch, "loss": loss, **now.history.pop()} if aims is not None else
-                           {"epoch": now.epoch, "loss": loss})  # fmt: skip
+        now.history.append(
+            {"epoch": now.epoch, "loss": loss, **now.history.pop()}
+            if aims is not None
+            else {"epoch": now.epoch, "loss": loss}
+        )
         if checkpoint is not None:
             now.save(checkpoint)
         context.progress(step=now.epoch, steps=options.epochs, loss=loss, score=now.history[-1].get("U"))
@@ -94,9 +100,7 @@ def trained(
     return now
 
 
-def _epoch(
-    step: Any, now: Training, network: Network, train: Index, aims: Aims | None, batch: int, seed: int
-) -> float:  # fmt: skip
+def _epoch(step: Any, now: Training, network: Network, train: Index, aims: Aims | None, batch: int, seed: int) -> float:
     """Lines 2–8; the mean loss of its mini-batches."""
     rng = np.random.default_rng([seed, 0xE90C, now.epoch])
     some = rng.permutation(len(train))[:EPOCH]
@@ -122,6 +126,6 @@ def _evaluate(now: Training, network: Network, judge: Judge, seed: int) -> None:
     now.lagrangian = now.lagrangian.updated(judged.P, by_column)
     if now.lagrangian.done(judged.P, judged.U, before):
         now.stopped = "P_min is reached and U has stabilised"
-    now.history.append({
-        "U": judged.U, "P": judged.P, "multiplier": now.lagrangian.multiplier, "penalty": now.lagrangian.penalty,
-    })  # fmt: skip
+    now.history.append(
+        {"U": judged.U, "P": judged.P, "multiplier": now.lagrangian.multiplier, "penalty": now.lagrangian.penalty}
+    )

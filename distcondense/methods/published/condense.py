@@ -105,19 +105,19 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
     for one, (_, model) in zip(options.against or (None,), references, strict=True):
         how = "fitted" if isinstance(one, str | type(None)) else "given, scored"
         size = f"{len(data.train)} rows × {data.train_rows.shape[1]} encoded columns"
-        context.say(f"reference {model.name}: {how} on {size}")
+        context.log(f"reference {model.name}: {how} on {size}")
 
     labels = synthetic_outcome(options, data.train)
     problem = _problem(options, [model for _, model in references], data, labels, context.threads)
     record = None if context.folder is None else StepRecord(context.folder.steps)
-    accountant = StepAccountant(
-        min(1.0, options.rows / len(data.train)), options.delta, options.rows, record=record
-    )  # fmt: skip
+    accountant = StepAccountant(min(1.0, options.rows / len(data.train)), options.delta, options.rows, record=record)
     if options.noise:
         sigma = options.sigma_base or calibrate(
-            epsilon=options.epsilon or 0.0, delta=options.delta, sampling_rate=accountant.sampling_rate,
+            epsilon=options.epsilon or 0.0,
+            delta=options.delta,
+            sampling_rate=accountant.sampling_rate,
             steps=options.steps,
-        )  # fmt: skip
+        )
         problem = replace(problem, noise=NoiseRule(problem.noise.clip, sigma))
 
     def released(X: Matrix) -> Matrix:
@@ -154,11 +154,12 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
         timings["condense"] = clock.perf_counter() - started
         longest: dict[str, Any] = max((executor.facts() for executor in executors), key=len)  # of the one with machines
         execution = {
-            **longest, "path": options.path,
+            **longest,
+            "path": options.path,
             "steps_per_second": (state.step - state.begun_at) / timings["condense"],
-        }  # fmt: skip
+        }
     assert state.best_X is not None
-    context.say(f"stopped: {state.stopped} at step {state.step}; released step {state.best_step}")
+    context.log(f"stopped: {state.stopped} at step {state.step}; released step {state.best_step}")
     rows, codec = released(state.best_X), data.codec
     # a category no training row had is not a category of the released table's rows, but stays one of its schema
     schema = replace(cohort.schema.only(codec.columns), notes=())
@@ -175,8 +176,12 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
         splitting=splitting,
         notes={
             "seeds_policy": SEEDS + (KEY_POLICY if options.noise else "") + (KEY_GIVEN if state.key_given else ""),
-            "scaling": "training rows", "released_step": state.best_step, "stopped": state.stopped,
-            "history": state.history, "execution": execution, "constant_columns_dropped": list(codec.dropped),
+            "scaling": "training rows",
+            "released_step": state.best_step,
+            "stopped": state.stopped,
+            "history": state.history,
+            "execution": execution,
+            "constant_columns_dropped": list(codec.dropped),
             **({"references": [model.name for _, model in references]} if len(references) > 1 else {}),
         },
         timings=timings,
@@ -188,28 +193,29 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
         others=tuple(references[1:]),
         unit=data.unit,
         figures=history(state.history),
-    )  # fmt: skip
+    )
 
 
 def _say_sizes(kind: Kind, train: Outcome, options: PublishedOptions, context: Context) -> None:
     if not options.noise:
-        context.say("NO PRIVACY: no noise is added; treat the result as patient data")
+        context.log("NO PRIVACY: no noise is added; treat the result as patient data")
     fewest = int(np.bincount(kind.strata(train)).min())
     if options.ipc > fewest:
         warnings.warn(
             f"IPC {options.ipc} is more than the rarer {kind.groups_named} has in training ({fewest}): allowed, not a "
-            "condensation", DistcondenseWarning, stacklevel=4,
-        )  # fmt: skip
+            "condensation",
+            DistcondenseWarning,
+            stacklevel=4,
+        )
     if fewest < FEW:
         warnings.warn(
             f"{kind.names[-1]!r}: fewer than {FEW} training rows of the rarer {kind.groups_named}",
-            DistcondenseWarning, stacklevel=4,
-        )  # fmt: skip
+            DistcondenseWarning,
+            stacklevel=4,
+        )
 
 
-def _reference(
-    kind: Kind, data: Prepared, said: Any, options: PublishedOptions, threads: int
-) -> tuple[Learner, Model]:  # fmt: skip
+def _reference(kind: Kind, data: Prepared, said: Any, options: PublishedOptions, threads: int) -> tuple[Learner, Model]:
     """What students are, and the model that is condensed against."""
     if isinstance(said, str | type(None)):
         student = kind.learner(said)
@@ -230,7 +236,7 @@ def synthetic_outcome(options: PublishedOptions, train: Outcome) -> Outcome:
 
 def _problem(
     options: PublishedOptions, models: Sequence[Model], data: Prepared, labels: Outcome, threads: int
-) -> Problem:  # fmt: skip
+) -> Problem:
     """The start, and a loss for each reference; of several, each in units of its first value (see above)."""
     kind = data.train.kind
     of_real, count, average = kind.match_strata(data.train, data.train, options.strata)

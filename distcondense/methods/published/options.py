@@ -23,9 +23,10 @@ class PublishedOptions(Options):
 
     guarantee: ClassVar[str] = "as-published"
     epsilon: float | None = option(
-        None, "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
+        None,
+        "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
         typical="typical values are 0.5 to 5",
-    )  # fmt: skip
+    )
     delta: float = option(1e-5, "δ of the budget.")
     noise: bool = option(True, "Add noise; without it there is no privacy at all.")
     reference: Any = option(  # noqa: RUF009 (a field like the others)
@@ -34,13 +35,15 @@ class PublishedOptions(Options):
     link: str | None = option(None, "What a given model's scores are: probability, log-risk or log-time.", cli=False)
     positive_share: float = option(0.5, "Share of positives (events) among the synthetic rows.")
     sigma_base: float | None = option(
-        None, "Noise level; with --epsilon the run stops when the budget is spent.",
+        None,
+        "Noise level; with --epsilon the run stops when the budget is spent.",
         typical="typical values are 2 to 20, or say --epsilon instead",
-    )  # fmt: skip
+    )
     clip: float | None = option(  # the paper gives no C
-        None, "Clipping norm C; a quarter of the first gradient's median row norm if not said.",
+        None,
+        "Clipping norm C; a quarter of the first gradient's median row norm if not said.",
         typical="leave it out: it is then chosen from the first gradient",
-    )  # fmt: skip
+    )
     steps: int = option(1000, "Planned steps.")
     # The paper's 0.001 moves a row by less than one standard deviation in 1,000 steps; under noise nothing is learned
     # (benchmarks/ablation.py measures both), so the default is larger.
@@ -100,14 +103,18 @@ class PublishedOptions(Options):
         yield from self.need(self.path in PATHS, "path", f"must be one of {', '.join(PATHS)}")
         if self.noise and self.epsilon is None and self.sigma_base is None:
             yield SettingsError(
-                "method published", "needs a budget or a noise level", found="neither",
+                "method published",
+                "needs a budget or a noise level",
+                found="neither",
                 fix="say --epsilon 2.5 (as-published) or --sigma-base 8",
-            )  # fmt: skip
+            )
         if not self.noise and (self.epsilon is not None or self.sigma_base is not None):
             yield SettingsError(
-                "method published", "without noise takes neither epsilon nor sigma_base", found="one of them",
+                "method published",
+                "without noise takes neither epsilon nor sigma_base",
+                found="one of them",
                 fix="leave out noise=False (--no-noise)",
-            )  # fmt: skip
+            )
 
     def every(self, columns: int) -> int:
         """Steps between evaluations for this many encoded columns: a student of a wide table is slow to train."""

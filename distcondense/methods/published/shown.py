@@ -21,8 +21,15 @@ def history(entries: Sequence[dict[str, Any]]) -> tuple[Figure, ...]:
         noted = [(entry["step"], entry[name]) for entry in entries if entry[name] is not None]
         if noted:
             steps, values = zip(*noted, strict=True)
-            out.append(Figure(
-                name, LINES, title, "How the run went, step by step; the released rows are those of the best score.",
-                "step", title, (Series("this run", tuple(map(float, steps)), tuple(map(float, values))),),
-            ))  # fmt: skip
+            out.append(
+                Figure(
+                    name,
+                    LINES,
+                    title,
+                    "How the run went, step by step; the released rows are those of the best score.",
+                    "step",
+                    title,
+                    (Series("this run", tuple(map(float, steps)), tuple(map(float, values))),),
+                )
+            )
     return tuple(out)

@@ -306,9 +306,19 @@ def _step(
     if len(executors) == 1 and trees is not None and executors[0].fuses:
         loss, slopes, widths = _slopes(problem, options, X, key, step, threads)
         _, sigma = kernels.fused_step(
-            trees, X, slopes[:, 0], widths, state.adam, noise, options.learning_rate, betas, state.noise_key, step, 0,
+            trees,
+            X,
+            slopes[:, 0],
+            widths,
+            state.adam,
+            noise,
+            options.learning_rate,
+            betas,
+            state.noise_key,
+            step,
+            0,
             threads,
-        )  # fmt: skip
+        )
     else:
         G, loss = gradient(problem, options, X, key, step, threads, executors)
         sigma = noise.sigmas(row_norms(G))

@@ -1,0 +1,50 @@
+"""Attacks on a condensed table: what somebody who has it can find out about the patients it was made of.
+
+    base.py        who is attacked, and what every attack on membership reports
+    membership.py  paper 000's: distances to the nearest condensed rows    domias.py     densities compared
+    attribute.py   paper 000's: an attribute from the others               distance.py   paper 004's, linkage, columns
+    lira.py, mechanism.py, risks.py                                        ceiling.py    what the guarantee allows
+
+An attack that finds nothing has found nothing: the words are "no leak found by these attacks at this power". An attack
+is one file here and one line in `ATTACKS`; it is loaded when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from distcondense.errors import SettingsError
+
+if TYPE_CHECKING:
+    from distcondense.evaluation.part import Part
+
+__all__ = ["ATTACKS", "attack_named"]
+
+_ROOM = "distcondense.evaluation.attacks"
+ATTACKS: Mapping[str, str] = {  # name → module:function, in the order in which pages show them
+    "membership": f"{_ROOM}.membership:part",
+    "distance": f"{_ROOM}.distance:part",
+    "domias": f"{_ROOM}.domias:part",
+    "attribute": f"{_ROOM}.attribute:part",
+    "risks": f"{_ROOM}.risks:part",
+    "mechanism": f"{_ROOM}.mechanism:part",
+    "lira": f"{_ROOM}.lira:part",
+}
+
+
+def attack_named(name: str) -> Callable[..., Part]:
+    """`part(home, *, seed, threads, say)` of that attack."""
+    if name not in ATTACKS:
+        close = get_close_matches(name, ATTACKS, 1)
+        raise SettingsError(
+            "attack",
+            f"must be one of {', '.join(ATTACKS)}",
+            found=repr(name),
+            fix=f"did you mean {close[0]!r}?" if close else "",
+        )
+    module, function = ATTACKS[name].split(":")
+    found: Callable[..., Part] = getattr(import_module(module), function)
+    return found

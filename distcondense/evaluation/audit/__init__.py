@@ -1,0 +1,90 @@
+"""`run_audit`: attacks on the methods themselves, and the ε that they prove at least (SPEC §7).
+
+A method is run many times on a small public synthetic cohort, with or without one canary person, by fair coins. An
+attacker who knows everybody else's rows guesses the coin; stats.py turns the guesses into a lower bound on ε.
+
+    findings.py   what is found, and the verdict           worlds.py   simulated neighbours, and a witness at the gate
+    private.py, published.py, dp_geng.py   the attacks on one method each, a line in `AUDITORS`
+    whole.py   from a file's bytes to the released bytes   traces.py   what can be read off released bytes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from distcondense.errors import SettingsError
+from distcondense.evaluation.audit import dp_geng, private, published
+from distcondense.evaluation.audit import whole as way
+from distcondense.evaluation.audit.findings import Asked, Audit, Auditor, Finding, settled
+from distcondense.privacy.budget import check_budget
+from distcondense.runs.result import Papers
+
+__all__ = ["AUDITORS", "Audit", "Finding", "run_audit"]
+
+AUDITORS: Mapping[str, Auditor] = {
+    "private": private.AUDITOR,
+    "published": published.AUDITOR,
+    "dp-geng": dp_geng.AUDITOR,
+}
+
+
+def run_audit(
+    *,
+    method: str = "private",
+    epsilon: float | None = None,
+    delta: float = 1e-5,
+    runs: int = 1000,
+    canaries: int = 1000,
+    seed: int = 0,
+    threads: int = 1,
+    whole: int = 0,
+    papers: Papers | None = None,
+    neighbours: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Audit:
+    """Attack a method at this ε: `runs` runs for each pair of neighbours, and one run with `canaries` canaries.
+
+    `seed` makes the cohort; coins and noise come from the operating system, or the bounds would hold for lucky seeds
+    only. `threads` go to the models that a method fits. `whole`: so many runs, of each pair of files, also go the whole
+    way from a file's bytes to the released bytes, and one with `canaries`; 0: none. `papers` makes the papers that
+    they release (`report.papers.PAPERS`). `neighbours` leaves out pairs. `progress` hears (runs done, runs in all).
+    """
+    if method not in AUDITORS:
+        raise SettingsError("method", f"must be one of {', '.join(AUDITORS)}", found=repr(method))
+    auditor = AUDITORS[method]
+    epsilon = auditor.claim if epsilon is None else epsilon
+    check_budget(epsilon=epsilon, delta=delta)
+    if runs < 20 or (canaries != 0 and canaries < 20):
+        raise SettingsError(
+            "runs and canaries",
+            "must be 20 or more (canaries: or 0 for none), or nothing could be found",
+            found=f"{runs} and {canaries}",
+            fix="1000 runs see most of what there is",
+        )
+    if whole and (whole < way.LEAST or auditor.whole is None):
+        raise SettingsError(
+            "whole",
+            f"must be 0 or at least {way.LEAST}, of a method whose release states what every answer cost",
+            found=f"{whole} for method {method}",
+            fix="100 runs of each pair take a minute",
+        )
+    known = (*auditor.neighbours, *(way.PAIRS if whole else ()))
+    chosen = known if neighbours is None else tuple(neighbours)
+    if unknown := [name for name in chosen if name not in known]:
+        raise SettingsError("neighbours", f"must be among {', '.join(known)}", found=repr(unknown[0]))
+    at_the_gate = tuple(name for name in chosen if name in auditor.neighbours)
+    asked = Asked(chosen, epsilon, delta, runs, canaries, seed, threads, whole)
+    total, so_far = runs * len(at_the_gate) + auditor.one_run_tables(canaries) + way.total_runs(asked), 0
+
+    def done() -> None:
+        nonlocal so_far
+        so_far += 1
+        if progress:
+            progress(so_far, total)
+
+    drafts, problems = auditor.attack(replace(asked, neighbours=at_the_gate), done)
+    if whole and auditor.whole is not None:
+        more, found = way.attack(method, auditor.guarantee, auditor.whole, asked, done, papers)
+        drafts, problems = [*drafts, *more], (*problems, *found)
+    return Audit(method, auditor.guarantee, epsilon, delta, settled(drafts), problems)

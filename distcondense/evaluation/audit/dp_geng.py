@@ -1,0 +1,71 @@
+"""Attacks on `dp-geng`, white box: what the method asks beyond its generator, whose questions private.py attacks.
+
+Features by class and gradients of the expert are sums of public maps. Any network is as public as a trained one, so
+these are drawn from a fixed seed, and clipping norms are so small that the canary's vector is as long as it may be. All
+of the budget goes to these questions; as in a run, each gradient is asked at weights that earlier noise has moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from distcondense.data.cells import Cells
+from distcondense.evaluation.audit.findings import Asked, Auditor, Draft
+from distcondense.evaluation.audit.private import GUARANTEE, Checks, losses
+from distcondense.evaluation.audit.worlds import ALONE, MANY, OUTLIER, SEVERAL, UNSEEN, Setting, Witness, World
+from distcondense.methods.dp_geng.encoding import Encoding
+from distcondense.methods.dp_geng.maps import ClassFeatures, Gradients
+from distcondense.methods.dp_geng.networks import Network
+from distcondense.privacy.budget import Budget
+from distcondense.privacy.ledger import Ledger
+
+NEIGHBOURS = (OUTLIER, UNSEEN, ALONE, MANY, SEVERAL)
+QUESTIONS = 2  # of each map
+HIDDEN, FEATURES = 6, 4
+CLIP = 1e-3  # every row's vector is longer
+STEP = 1e-3  # of the expert, by a noisy gradient
+
+
+def attack(asked: Asked, done: Callable[[], None]) -> tuple[list[Draft], tuple[str, ...]]:
+    """All chosen pairs of neighbours; the generator's one-run attack is private.py's."""
+    checks = Checks(asked.epsilon, asked.delta)
+    drafts = [draft for name in asked.neighbours for draft in losses(name, asked, checks, done, watched)]
+    return drafts, checks.problems()
+
+
+def watched(world: World, worlds: tuple[World, World], setting: Setting, ledger: Ledger) -> Witness:
+    """The method's own questions on `world`, with a witness at the gate."""
+    budget = Budget.calibrate(epsilon=setting.budget.epsilon, delta=setting.budget.delta)
+    witness = Witness(worlds, setting)
+    table = replace(setting, budget=budget).gate(world, ledger, witness)
+    encoding, expert = _public(setting.cells, setting.side.groups)
+    mu = budget.mu / np.sqrt(2 * QUESTIONS)
+    for _ in range(QUESTIONS):
+        table.mapped(ClassFeatures(expert, encoding, table.objective, CLIP), mu=mu)
+    for _ in range(QUESTIONS):
+        noisy = table.mapped(Gradients(expert, encoding, table.objective, CLIP, True), mu=mu)
+        expert = expert.moved(-STEP * noisy)
+    return witness
+
+
+def _public(cells: tuple[Cells, ...], classes: int) -> tuple[Encoding, Network]:
+    """An encoding and a network that no patient was asked for."""
+    rng = np.random.default_rng(0xD6)
+    encoding = Encoding.of(cells, np.stack([rng.integers(0, one.size, 100) for one in cells], axis=1))
+    ones = np.ones(FEATURES)
+    return encoding, Network(
+        rng.normal(size=(encoding.width, HIDDEN)),
+        np.ones(HIDDEN),
+        rng.normal(size=(HIDDEN, FEATURES)),
+        ones,
+        0.1 * ones,
+        ones,
+        rng.normal(size=(FEATURES, classes)),
+        np.zeros(classes),
+    )
+
+
+AUDITOR = Auditor(GUARANTEE, NEIGHBOURS, lambda canaries: 0, attack)

@@ -1,0 +1,153 @@
+"""Attacks on `published`: the attacker sees the released rows only.
+
+It suffices to look at what was never noised: the scale of a column, and which categories its encoding kept.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pandas as pd
+
+from distcondense.data.cohort import Cohort
+from distcondense.data.persons import Split
+from distcondense.data.schema import Column, Schema
+from distcondense.errors import DistcondenseWarning
+from distcondense.evaluation.audit.findings import Asked, Auditor, Draft, coins, many_runs, one_run
+from distcondense.evaluation.audit.worlds import ALONE, CERTAIN, OUTLIER, UNSEEN
+from distcondense.methods.base import Context
+from distcondense.methods.published.condense import condense
+from distcondense.methods.published.options import PublishedOptions
+from distcondense.privacy.steps import calibrate
+
+GUARANTEE = "as-published"
+NEIGHBOURS = (OUTLIER, UNSEEN, ALONE)  # it promises nothing to a person with many rows
+ROWS = 200
+TRAIN, VALID = 140, 170  # the rows before; the rest are for the test
+IPC, STEPS = 40, 10
+PILOT = 0.1  # its runs are slow and its statistics far apart: few runs find the threshold
+MANY_IPC = 1000
+
+
+def attack(asked: Asked, done: Callable[[], None]) -> tuple[list[Draft], tuple[str, ...]]:
+    """All chosen pairs of neighbours, then the one-run attack. It keeps no ledger that could have problems."""
+    drafts: list[Draft] = []
+    for name in asked.neighbours:
+        others, canary = neighbouring(name, asked.seed)
+        worlds = [PublishedWorld.of(table, asked, IPC) for table in (others, pd.concat([others, canary]))]
+        member = coins(asked.runs)
+        noiseless = [world.release(noise=False) for world in worlds]
+        statistic = np.zeros(asked.runs)
+        for run in range(asked.runs):
+            statistic[run] = nearer(worlds[int(member[run])].release(), *noiseless)
+            done()
+        drafts += many_runs(name, statistic, member, asked.epsilon, asked.delta, GUARANTEE, gaussian=False, pilot=PILOT)
+    if asked.canaries:
+        drafts.append(_one_run(asked))
+        done()
+    return drafts, ()
+
+
+def neighbouring(name: str, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """(everybody else, the canary), in original units; the last rows are for validation and test."""
+    rng = np.random.default_rng([seed, 0xA0D18])
+    marker = rng.uniform(0, 10, ROWS)
+    case = (rng.random(ROWS) < 1 / (1 + np.exp(6 - marker))).astype(int)
+    if name == ALONE:
+        case[:TRAIN] = 0
+    others = pd.DataFrame({"marker": marker, "site": rng.choice(["A", "B"], ROWS), "case": case})
+    own = {OUTLIER: (100.0, "B", 0), UNSEEN: (5.0, "C", 1), ALONE: (1.0, "A", 1)}[name]
+    return others, pd.DataFrame([own], columns=list(others.columns))
+
+
+def nearer(released: pd.DataFrame, without: pd.DataFrame, with_: pd.DataFrame) -> float:
+    """How much nearer a released table lies to what the method makes *with* the canary when no noise is added.
+
+    Start, seeds and everybody else are known, so both noiseless tables are. A category that one of them cannot have
+    settles the matter.
+    """
+    if set(released["site"]) - set(without["site"]):
+        return CERTAIN
+    far = [
+        float(((released["marker"] - table["marker"]) ** 2).sum() + (released["site"] != table["site"]).sum())
+        for table in (without, with_)
+    ]
+    return far[0] - far[1]
+
+
+@dataclass(frozen=True)
+class PublishedWorld:
+    """The published method on one table; the canary, appended, is a training row: seeds are public."""
+
+    cohort: Cohort
+    split: Split
+    ipc: int
+    sigma: float
+    asked: Asked
+
+    @classmethod
+    def of(
+        cls, table: pd.DataFrame, asked: Asked, ipc: int, sites: tuple[str, ...] = ("A", "B", "C")
+    ) -> PublishedWorld:
+        schema = Schema(
+            (
+                Column("marker", "continuous", low=0.0, high=100.0),
+                Column("site", "categorical", categories=sites),
+                Column("case", "binary", categories=(0, 1)),
+            )
+        )
+        cohort = Cohort.from_frame(table.reset_index(drop=True), schema=schema, target="case")
+        row = np.arange(len(table))
+        train = (row < TRAIN) | (row >= ROWS)
+        valid = (row >= TRAIN) & (row < VALID)
+        split = Split(row[train], row[valid], row[~train & ~valid])
+        # what `epsilon=` would do, once instead of in every run
+        sigma = _sigma(asked.epsilon, asked.delta, min(1.0, 2 * ipc / int(train.sum())))
+        return cls(cohort, split, ipc, sigma, asked)
+
+    def release(self, *, noise: bool = True) -> pd.DataFrame:
+        return _condensed(self, self.sigma if noise else None)
+
+
+def _condensed(world: PublishedWorld, sigma: float | None) -> pd.DataFrame:
+    """The one call of the method: its rows in original units; without a sigma, without noise."""
+    asked = world.asked
+    options = PublishedOptions(
+        ipc=world.ipc,
+        noise=sigma is not None,
+        sigma_base=sigma,
+        delta=asked.delta,
+        steps=STEPS,
+        evaluate_every=STEPS,
+        seed=asked.seed,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DistcondenseWarning)  # of tiny classes: they are meant
+        made = condense(world.cohort, options, Context(threads=asked.threads), world.split)
+    return made.frame.assign(case=made.labelled.outcome["label"])
+
+
+@lru_cache(maxsize=8)
+def _sigma(epsilon: float, delta: float, rate: float) -> float:
+    return calibrate(epsilon=epsilon, delta=delta, sampling_rate=rate, steps=STEPS)
+
+
+def _one_run(asked: Asked) -> Draft:
+    """Each canary has a site of its own; a released row from there gives it away. Few enough guesses to be sure of."""
+    canaries, rng = asked.canaries, np.random.default_rng([asked.seed, 0x0F])
+    others, _ = neighbouring(OUTLIER, asked.seed)
+    others["site"] = "A"
+    sites = np.array([f"c{k}" for k in range(canaries)])
+    every = pd.DataFrame({"marker": rng.uniform(0, 10, canaries), "site": sites, "case": rng.integers(0, 2, canaries)})
+    member = coins(canaries)
+    world = PublishedWorld.of(pd.concat([others, every[member]]), asked, MANY_IPC, ("A", *sites.tolist()))
+    released = world.release()["site"].value_counts()
+    score = np.array([float(released.get(site, 0)) for site in sites])
+    return one_run(score, member, int(0.4 * canaries), asked.epsilon, asked.delta, GUARANTEE)
+
+
+AUDITOR = Auditor(GUARANTEE, NEIGHBOURS, lambda canaries: int(canaries > 0), attack, claim=2.5)

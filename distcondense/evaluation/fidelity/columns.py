@@ -1,0 +1,277 @@
+"""Fidelity: how alike condensed and held-out rows are, column by column and pair by pair (paper 004 §III-A, Table III).
+
+Beside every number stands the same for as many random training rows: what so few rows reach at best. The headline
+weights condensed rows as the manual says, because their weights restore the population (comparing.py). The numbers are
+computed on patients: they belong in `internal/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from distcondense.arrays import Floats, Index
+from distcondense.evaluation.fidelity.comparing import (
+    BINS,
+    COLUMNS,
+    FEWEST,
+    HELD,
+    MADE,
+    REAL,
+    Comparison,
+    Facet,
+    Way,
+    bars,
+    centred,
+    compared,
+    why_not,
+)
+from distcondense.evaluation.fidelity.divergences import (
+    SMOOTHING,
+    category_coverage,
+    hellinger,
+    jensen_shannon,
+    kolmogorov_smirnov,
+    kullback_leibler,
+    range_coverage,
+    shares,
+    total_variation,
+)
+from distcondense.evaluation.fidelity.pairs import GROUPS, PAIRS, correlations, pair_scores
+from distcondense.evaluation.fidelity.pairs import TITLES as PAIR_TITLES
+from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.part import Part, quiet
+from distcondense.evaluation.resampling import RESAMPLES
+from distcondense.evaluation.score import Interval, Score
+from distcondense.runs.figures import BARS, HEAT, Figure, Series
+
+NAME = "fidelity"
+TITLE = "How alike columns and pairs of columns are"
+KNOTS = 256  # points at which distribution functions of resamples are compared
+SHOWN = 12  # columns whose distributions are drawn
+LISTED = 40  # columns in the overview of distances
+HEATED = 25  # columns in a picture of correlations
+NO_RESAMPLES = "none: resamples do not tell how far extremes may lie"
+TITLES = {
+    "ks": "Kolmogorov–Smirnov distance (0: same)",
+    "total_variation": "Total variation distance (0: same)",
+    "jensen_shannon": "Jensen–Shannon distance (0: same)",
+    "hellinger": "Hellinger distance (0: same)",
+    "kullback_leibler": "Kullback–Leibler divergence from real, nats (0: same)",
+    "range_coverage": "Share of the real range that is spanned (1: all)",
+    "category_coverage": "Share of real categories that occur (1: all)",
+    **PAIR_TITLES,
+}
+
+
+def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Part:
+    """Every column and some pairs of columns, with and without weights, beside the yardstick."""
+    if why := why_not(inputs):
+        return Part(NAME, TITLE, notes=(f"Not measured: {why}.",), titles=TITLES)
+    comparison = compared(inputs, seed)
+    log(f"comparing {len(comparison.facets)} columns")
+    scores = []
+    with threadpool_limits(limits=threads):
+        each = [column_scores(comparison, facet) for facet in comparison.facets]
+        paired, notes = pair_scores(comparison, seed)
+    found = {way: [one[k] for one in each] for k, way in enumerate(comparison.ways)}
+    for way in comparison.ways:
+        scores += _means(comparison, found[way], way)
+    scores += paired
+    for way in comparison.ways:
+        for facet, measures in zip(comparison.facets, found[way], strict=True):
+            scores += _listed(comparison, facet, measures, way)
+    notes = [
+        *comparison.notes,
+        f"Numbers are compared in {BINS} public cells between declared bounds, else in {BINS} parts of as many "
+        "held-out rows each; the Kolmogorov–Smirnov distance and the range as they are. Missing is a category of its "
+        "own.",
+        f"Kullback–Leibler: every cell of either table counts {SMOOTHING:g} rows more, so that no cell is empty.",
+        "Spanned ranges are rounded to 0.01, so that no extreme can be read off them.",
+        *notes,
+    ]
+    settings = {
+        "held-out rows, at most": HELD,
+        "condensed rows, at most": MADE,
+        "columns, at most": COLUMNS,
+        "pairs, at most": PAIRS,
+        "groups a column in pairs, at most": GROUPS,
+        "cells of a number": BINS,
+        "resamples": RESAMPLES,
+    }
+    figures = (*_overview(comparison, found), *_heat(comparison), *_marginals(comparison, found))
+    return Part(NAME, TITLE, tuple(scores), figures, (), tuple(notes), TITLES, settings)
+
+
+# -- columns ----------------------------------------------------------------------------------------------------------
+
+
+def column_scores(comparison: Comparison, facet: Facet) -> list[dict[str, Floats]]:
+    """For every way, every measure of one column: of the sample first, then of its resamples; NaN where it has none."""
+    real = comparison.counted(facet.codes[REAL], facet.size)
+    p, there = shares(real), slice(None, facet.size - facet.hole)
+    steps = None if facet.numbers is None else Steps.of(comparison, facet.numbers[REAL])
+    out = []
+    for way in comparison.ways:
+        other = facet.counts(way.which, way.weight)[:, None]
+        q = shares(other)
+        found = {
+            "total_variation": np.asarray(total_variation(p, q)),
+            "jensen_shannon": np.asarray(jensen_shannon(p, q)),
+            "hellinger": np.asarray(hellinger(p, q)),
+            "kullback_leibler": np.asarray(kullback_leibler(real, other)),
+        }
+        if steps is None or facet.numbers is None:
+            found["category_coverage"] = np.asarray(category_coverage(real[there], other[there]))
+        else:
+            found |= steps.against(facet.numbers[way.which], way.weight)
+        out.append(found)
+    return out
+
+
+@dataclass(frozen=True, repr=False)
+class Steps:
+    """Numbers that held-out rows have, and at `KNOTS` points the distribution functions of their resamples."""
+
+    numbers: Floats
+    knots: Floats
+    below: Floats  # (knots, 1 + resamples)
+
+    @classmethod
+    def of(cls, comparison: Comparison, numbers: Floats) -> Steps:
+        there = ~np.isnan(numbers)
+        knots = np.unique(np.quantile(numbers[there], np.linspace(0, 1, KNOTS))) if there.any() else np.empty(0)
+        codes = np.where(there, np.searchsorted(knots, numbers, side="left"), len(knots))
+        counts = comparison.counted(codes, len(knots) + 1)[: len(knots)]
+        return cls(numbers[there], knots, np.cumsum(shares(counts), axis=0))
+
+    def against(self, numbers: Floats, weight: Floats) -> dict[str, Floats]:
+        """The distance exactly for the sample, at the points for its resamples, which tells their spread."""
+        there = ~np.isnan(numbers)
+        exact = kolmogorov_smirnov(self.numbers, numbers[there], weight[there])
+        if len(self.numbers) < FEWEST or not np.isfinite(exact):  # it would tell about single patients
+            return {"ks": np.array([np.nan]), "range_coverage": np.array([np.nan])}
+        codes = np.searchsorted(self.knots, numbers[there], side="left")
+        other = np.cumsum(np.bincount(codes, weight[there], minlength=len(self.knots) + 1))
+        gaps = np.abs(self.below - other[: len(self.knots), None] / other[-1]).max(axis=0)
+        spanned = round(range_coverage(self.numbers, numbers[there]), 2)
+        return {"ks": np.concatenate([[exact], gaps[1:]]), "range_coverage": np.array([spanned])}
+
+
+def _listed(comparison: Comparison, facet: Facet, measures: dict[str, Floats], way: Way) -> list[Score]:
+    return [
+        comparison.score(
+            name, way, _interval(name, values), group=facet.name, how=NO_RESAMPLES if name == "range_coverage" else ""
+        )
+        for name, values in measures.items()
+    ]
+
+
+def _interval(name: str, values: Floats) -> Interval:
+    return centred(values, highest=np.inf if name == "kullback_leibler" else 1.0)
+
+
+def _means(comparison: Comparison, found: list[dict[str, Floats]], way: Way) -> list[Score]:
+    """Means over columns, which vary together from resample to resample."""
+    scores = []
+    for name in TITLES:
+        if name in PAIR_TITLES:
+            continue
+        values = [one[name] for one in found if name in one and np.isfinite(one[name][0])]
+        mean = np.mean(values, axis=0) if values else np.array([np.nan])
+        note = "" if values else "no column has it"
+        how = NO_RESAMPLES if name == "range_coverage" else ""
+        scores.append(comparison.score(name, way, _interval(name, mean), note=note, how=how))
+    return scores
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+
+def _far(comparison: Comparison, found: dict[Way, list[dict[str, Floats]]]) -> Index:
+    """Columns, the farthest first."""
+    return np.argsort([-one["total_variation"][0] for one in found[comparison.headline]], kind="stable")
+
+
+def _overview(comparison: Comparison, found: dict[Way, list[dict[str, Floats]]]) -> list[Figure]:
+    shown = _far(comparison, found)[:LISTED]
+    names = tuple(comparison.facets[k].name for k in shown)
+    series = []
+    for way in (comparison.headline, comparison.ways[-1]):
+        each = [centred(found[way][k]["total_variation"]) for k in shown]
+        series.append(
+            Series(way.words, names, *(tuple(getattr(one, at) for one in each) for at in ("value", "low", "high")))
+        )
+    return [
+        Figure(
+            "total_variation",
+            BARS,
+            "Distance of every column from held-out rows",
+            f"Total variation distance: the share of rows that would have to move. The {len(names)} columns that are "
+            "farthest away; beside each the distance of as many random real rows.",
+            "column",
+            TITLES["total_variation"],
+            tuple(series),
+            y_range=(0.0, 1.0),
+        )
+    ]
+
+
+def _heat(comparison: Comparison) -> list[Figure]:
+    facets = [facet for facet in comparison.facets if facet.line is not None][:HEATED]
+    if len(facets) < 2:
+        return []
+    way, names = comparison.headline, tuple(facet.name for facet in facets)
+    real = correlations(facets, REAL, comparison.counts[:, 0])
+    made = correlations(facets, way.which, way.weight)
+    about = f"Pearson's correlation of each pair of the first {len(names)} columns that are numbers or have two values"
+    return [
+        Figure(
+            f"correlations_{name}",
+            HEAT,
+            title,
+            f"{about}{more}. Blank: a column that does not vary.",
+            "column",
+            "column",
+            tuple(Series(row, names, tuple(values)) for row, values in zip(names, matrix.tolist(), strict=True)),
+            y_range=(-1.0, 1.0),
+        )
+        for name, title, matrix, more in (
+            ("real", "Correlations in held-out rows", real, ""),
+            ("condensed", "Correlations in condensed rows", made, f" ({way.words})"),
+            ("difference", "Difference of correlations", made - real, ": condensed minus held out"),
+        )
+    ]
+
+
+def _marginals(comparison: Comparison, found: dict[Way, list[dict[str, Floats]]]) -> list[Figure]:
+    """The columns that are farthest away, in bars of at least `FEWEST` held-out rows."""
+    figures: list[Figure] = []
+    way = comparison.headline
+    for k in _far(comparison, found):
+        facet = comparison.facets[k]
+        counts = facet.counts(REAL, comparison.counts[:, 0])
+        bar, names = bars(facet, counts)
+        if len(names) < 2 or len(figures) == SHOWN:
+            continue
+        series = []
+        for words, held in (("held out", counts), (way.words, facet.counts(way.which, way.weight))):
+            series.append(
+                Series(words, tuple(names), tuple(shares(np.bincount(bar, held).astype(np.float64)).tolist()))
+            )
+        figures.append(
+            Figure(
+                f"marginal_{len(figures) + 1}",
+                BARS,
+                facet.name,
+                f"Share of rows in each bar. Every bar stands for at least {FEWEST} held-out rows; rarer values are "
+                "put together." + ("" if facet.numbers is None else " A bar begins at the number below it."),
+                facet.name,
+                "share of rows",
+                tuple(series),
+            )
+        )
+    return figures

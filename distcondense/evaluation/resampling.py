@@ -1,0 +1,41 @@
+"""Resamples of persons, for measures whose interval no formula gives: a resample is how often each row counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from distcondense.arrays import Floats, Index
+from distcondense.evaluation.score import Interval
+
+RESAMPLES = 200
+
+
+def resampled(rows: int, person: Index | None, *, seed: int, resamples: int = RESAMPLES) -> Iterator[Floats]:
+    """(rows,) counts of each resample; rows of one person are drawn together."""
+    rng = np.random.default_rng([seed, 0xB007])
+    unit = np.arange(rows) if person is None else np.unique(person, return_inverse=True)[1]
+    units = int(unit.max()) + 1 if rows else 0
+    for _ in range(resamples if rows else 0):
+        yield np.bincount(rng.integers(0, units, units), minlength=units).astype(np.float64)[unit]
+
+
+def between(value: float, drawn: ArrayLike) -> Interval:
+    """The middle 95% of what resamples gave, and the value itself, which a bounded measure's resamples may all miss."""
+    found = np.asarray(drawn, np.float64)
+    found = found[np.isfinite(found)]  # a resample may leave nothing to measure
+    if not len(found) or not np.isfinite(value):
+        return Interval(value, float("nan"), float("nan"))
+    low, high = np.percentile(found, [2.5, 97.5])
+    return Interval(value, float(min(low, value)), float(max(high, value)))
+
+
+def in_words(person: Index | None, what: str = "held-out") -> str:
+    return f"{RESAMPLES} resamples of {what} {'rows' if person is None else 'persons'}"
+
+
+def some_of(some: int, of: int) -> str:
+    """How many rows were looked at, in words."""
+    return f"all {of:,}" if some == of else f"a random {some:,} of {of:,}"

@@ -1,0 +1,186 @@
+"""The attack that knows the mechanism: ratios against densities, tracing as well as theory says, ceilings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import special, stats
+
+from distcondense import Cohort, Column, Schema
+from distcondense.evaluation.attacks import mechanism
+from distcondense.evaluation.attacks.base import AUROC, VULNERABLE
+from distcondense.evaluation.attacks.mechanism import Counts, likelihood_ratios, noises
+from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.part import Part
+from distcondense.evaluation.score import Score
+from distcondense.methods.base import Context, method_named, options_of
+from distcondense.privacy.events import Event
+from distcondense.privacy.statement import Privacy
+from tests.leaky import cohort_of, home_that_knows_nothing, home_that_memorised, memorised
+
+
+def score_of(part: Part, student: str, group: str = "") -> Score:
+    return next(one for one in part.scores if (one.student, one.measure, one.group) == (student, AUROC, group))
+
+
+# -- formulas ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_cells_ratio_is_that_of_the_densities_with_and_without_the_person() -> None:
+    rng = np.random.default_rng(0)
+    made = Counts(rng.integers(0, 9, (2, 5)).astype(float), rng.random((2, 5)) * 40)
+    known, noise, stands_for = Counts(rng.integers(1, 9, (2, 5)).astype(float), np.zeros((2, 5))), 1.7, 120.0
+    found = likelihood_ratios(made, known, noise, stands_for)
+    for g in range(2):
+        m, r, total = made.rows[g].sum(), known.rows[g].sum(), made.weights[g].sum()
+        n = stands_for * total / made.weights.sum()
+        q, p = made.weights[g] / total, known.rows[g] / r
+        for c in range(5):
+            ratio = 0.0
+            for k in range(5):
+                both = (made.rows[g, k] + known.rows[g, k] + 0.5) / (m + r + 2.5)
+                sd = math.sqrt(both * (1 - both) * (1 / m + 1 / r) + (noise / n) ** 2)
+                shift = ((k == c) - both) / n
+                ratio += stats.norm(p[k] + shift, sd).logpdf(q[k]) - stats.norm(p[k], sd).logpdf(q[k])
+            assert found[g, c] == pytest.approx(ratio, rel=1e-9, abs=1e-12)
+
+
+def test_a_class_that_nobody_has_says_nothing() -> None:
+    made, known = Counts(np.eye(2), np.eye(2)), Counts(np.array([[3.0, 1.0], [0.0, 0.0]]), np.zeros((2, 2)))
+    found = likelihood_ratios(made, known, 1.0, 10.0)
+    assert found[0].any()
+    assert not found[1].any()
+    assert np.isfinite(likelihood_ratios(Counts(np.zeros((2, 2)), np.zeros((2, 2))), known, 1.0, 0.0)).all()
+
+
+def test_more_noise_weighs_less() -> None:
+    made, known = (
+        Counts(np.array([[9.0, 1.0]]), np.array([[9.0, 1.0]])),
+        Counts(np.array([[5.0, 5.0]]), np.zeros((1, 2))),
+    )
+    near, far = (likelihood_ratios(made, known, noise, 10.0) for noise in (0.1, 100.0))
+    assert np.ptp(near) > 100 * np.ptp(far)
+
+
+def test_the_noise_is_the_ledgers_smallest_of_a_histogram() -> None:
+    events = [
+        Event("gaussian", "histogram", ("age",), 8, 0.1, noise=10.0),
+        Event("gaussian", "histogram", ("age",), 8, 0.2, noise=5.0),
+        Event("gaussian", "histogram", ("stage", "age"), 8, 0.1, noise=9.0, by="none"),
+        Event("gaussian", "sums", ("crp",), 8, 0.1, noise=1.0),
+    ]
+    stated = Privacy("end-to-end", "toy", 1.0, 1e-6, "one row", "toy", ledger=[event.to_dict() for event in events])
+    assert noises(stated) == {("age",): 5.0, ("age", "stage"): 9.0}
+    assert noises(Privacy("none", "toy", None, None, "none", "none")) == {}
+
+
+def wide(rows: int, columns: int, seed: int) -> Cohort:
+    """Independent yes/no columns, each with its own share, and an outcome that has nothing to do with them."""
+    rng = np.random.default_rng(seed)
+    share = np.random.default_rng(1).uniform(0.2, 0.8, columns)
+    table = pd.DataFrame((rng.random((rows, columns)) < share).astype(int), columns=[f"x{j}" for j in range(columns)])
+    schema = Schema(
+        (*(Column(name, "binary", categories=(0, 1)) for name in table), Column("y", "binary", categories=(0, 1)))
+    )
+    return Cohort.from_frame(table.assign(y=rng.integers(0, 2, rows)), target="y", schema=schema)
+
+
+def test_averages_of_many_columns_trace_members_as_well_as_theory_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dwork et al. 2015: d independent means of n members, r reference rows (of the class): μ² = d/(n(1 + n/r))."""
+    monkeypatch.setattr(mechanism, "COLUMNS", 300)
+    monkeypatch.setattr(mechanism, "PAIRS", 1)
+    cohort = wide(400, 300, 2)
+    found = mechanism.part(EvaluationInput.of(cohort, memorised(cohort)), seed=0, threads=1)
+    n, r = 100, 50  # half of the rows are members, a quarter reference; half of either are of a class
+    best = float(special.ndtr(math.sqrt(300 / (n * (1 + n / r))) / math.sqrt(2)))
+    score = score_of(found, "columns")
+    assert score.low - 0.05 < best < score.high + 0.05
+    assert score.low > 0.6
+    assert found.settings["found"]
+
+
+# -- the whole --------------------------------------------------------------------------------------------------------
+
+
+def test_a_memorising_run_is_caught() -> None:
+    found = mechanism.part(home_that_memorised(1500), seed=0, threads=1)
+    assert found.settings["found"]
+    assert score_of(found, "fine pairs").low > 0.55
+    assert score_of(found, "columns").value > 0.5
+    assert score_of(found, "fine pairs", VULNERABLE).value > 0.5
+    assert {score.measure for score in found.scores} == set(found.titles)
+
+
+def test_other_peoples_rows_are_no_leak() -> None:
+    found = mechanism.part(home_that_knows_nothing(1500), seed=0, threads=1)
+    assert not found.settings["found"]
+    assert "No leak found by these attacks at this power" in found.notes[0]
+    for name in mechanism.ATTACKS:
+        score = score_of(found, name)
+        assert score.low - 0.02 < 0.5 < score.high + 0.02
+        assert score.power is not None
+        assert score.ceiling is None
+
+
+def test_it_takes_every_kind_of_outcome_and_weights() -> None:
+    for survival in (False, True):
+        cohort = cohort_of(400, survival=survival)
+        made = memorised(cohort)
+        weights = np.full(len(made.frame), 2.5)
+        found = mechanism.part(
+            EvaluationInput.of(cohort, replace(made, labelled=replace(made.labelled, weight=weights))),
+            seed=0,
+            threads=1,
+        )
+        assert score_of(found, "fine pairs").value > 0.55
+    frame = pd.DataFrame({"x": np.arange(200.0) % 50, "y": np.arange(200.0)})
+    schema = Schema((Column("x", "continuous", low=0, high=50), Column("y", "continuous", low=0, high=200)))
+    number = Cohort.from_frame(frame, target="y", schema=schema)
+    found = mechanism.part(EvaluationInput.of(number, memorised(number)), seed=0, threads=1)
+    assert [score.student for score in found.scores if score.measure == AUROC] == ["columns", "columns"]  # no pairs
+
+
+def test_it_is_the_same_again_and_can_be_kept() -> None:
+    one, again = (mechanism.part(home_that_memorised(200), seed=3, threads=threads) for threads in (1, 2))
+    assert one.to_dict() == again.to_dict()
+    assert Part.from_dict(one.to_dict()).to_dict() == one.to_dict()
+
+
+def test_without_rows_or_people_it_says_so() -> None:
+    inputs = home_that_memorised(100)
+    for one in (
+        replace(inputs, rows=inputs.rows[:0]),
+        replace(inputs, split=replace(inputs.split, test=inputs.split.test[:9])),
+    ):
+        found = mechanism.part(one, seed=0, threads=1)
+        assert not found.scores
+        assert found.notes[0].startswith("Not attacked")
+
+
+def test_many_pairs_and_columns_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mechanism, "PAIRS", 2)
+    monkeypatch.setattr(mechanism, "COLUMNS", 3)
+    found = mechanism.part(home_that_memorised(200), seed=0, threads=1)
+    assert found.settings["pairs"] == 2
+    assert "1 are left out" in " ".join(found.notes)
+
+
+def test_a_private_run_stays_below_its_ceiling(quick_placement: Any) -> None:
+    method = method_named("private")
+    cohort = cohort_of(4000)  # so many that there is an answer
+    made = method.condense(cohort, options_of(method, {"epsilon": 1.0, "ipc": 50, "holdout": 0.3}), Context())
+    inputs = EvaluationInput.of(cohort, made)
+    assert set(noises(inputs.privacy)) & {("age",), ("crp",), ("smoker",), ("stage",)}
+    found = mechanism.part(inputs, seed=0, threads=1)
+    assert len(inputs.rows)
+    for name in mechanism.ATTACKS:
+        score = score_of(found, name)
+        assert score.ceiling is not None
+        assert 0.5 < score.ceiling < 0.75
+        assert score.low < score.ceiling
+    assert "The ledger names the noise of" in " ".join(found.notes)

@@ -1,0 +1,272 @@
+"""`evaluate` and `attack` on finished runs: every kind of outcome, what is refused, and what stays inside."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import distcondense as dc
+from distcondense.data.cohort import Cohort
+from distcondense.data.schema import Column, Schema
+from distcondense.errors import CohortError, RunFolderError, SettingsError
+from distcondense.evaluation.findings import Findings, leaking
+from distcondense.evaluation.part import Part
+from distcondense.evaluation.score import Score
+from distcondense.evaluation.suite import ATTACKS, LIKENESS, PARTS, UTILITY, Asked
+from distcondense.privacy.statement import Privacy
+from tests.shell import Call, files
+
+FEATURES = (
+    Column("age", "integer", low=18, high=99, missing="indicator"),
+    Column("sex", "categorical", categories=("F", "M")),
+    Column("ward", "categorical", categories=("a", "b", "c")),
+    Column("crp", "continuous", low=0, high=300, decimals=4),
+)
+OUTCOMES = {
+    "two": ({"target": "ill"}, (Column("ill", "binary", categories=(0, 1)),)),
+    "three": ({"target": "stage"}, (Column("stage", "categorical", categories=("I", "II", "III")),)),
+    "number": ({"target": "days"}, (Column("days", "continuous", low=0, high=60, decimals=1),)),
+    "time": (
+        {"time": "months", "event": "died"},
+        (Column("months", "continuous", low=0.1, high=60), Column("died", "binary", categories=(0, 1))),
+    ),
+}
+CANARY = 77.7137  # a value that no other patient has, that no bin edge is, and that no draw is likely to hit
+
+
+def ward(rows: int = 900, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    age, crp = rng.integers(18, 100, rows), rng.gamma(2, 20, rows).clip(0, 300).round(1)
+    crp[0] = CANARY
+    sex, place = rng.choice(["F", "M"], rows), rng.choice(["a", "b", "c"], rows, p=[0.5, 0.3, 0.2])
+    risk = (age - 58) / 12 + (crp - 40) / 40 + (sex == "M") * 0.5
+    life, left = rng.exponential(24 * np.exp(-0.6 * risk)), rng.uniform(5, 60, rows)
+    return pd.DataFrame(
+        {
+            "age": pd.array(np.where(rng.random(rows) < 0.1, None, age), "Int64"),
+            "sex": sex,
+            "ward": place,
+            "crp": crp,
+            "ill": (rng.random(rows) < 1 / (1 + np.exp(-risk))).astype(int),
+            "stage": np.array(["I", "II", "III"])[np.digitize(risk + rng.logistic(size=rows), [-0.7, 1.0])],
+            "days": np.clip(10 + 5 * risk + rng.normal(0, 3, rows), 0, 60).round(1),
+            "months": np.minimum(life, left).clip(0.1, 60),
+            "died": (life <= left).astype(int),
+        }
+    )
+
+
+def cohort_of(kind: str, frame: pd.DataFrame | None = None) -> Cohort:
+    goal, columns = OUTCOMES[kind]
+    frame = ward() if frame is None else frame
+    names = [column.name for column in (*FEATURES, *columns)]
+    return Cohort.from_frame(frame[names], schema=Schema((*FEATURES, *columns)), **goal)
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "private": {"epsilon": 8.0, "ipc": 40},
+    "published": {"method": "published", "noise": False, "ipc": 40, "steps": 20, "evaluate_every": 10},
+}
+
+
+@pytest.mark.usefixtures("quick_placement", "fewer")
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [("two", "private"), ("two", "published"), ("three", "private"), ("number", "private"), ("time", "private")],
+)
+def test_every_part_has_an_answer_for_every_kind_of_outcome(kind: str, method: str, tmp_path: Path) -> None:
+    cohort = cohort_of(kind)
+    dc.condense(cohort, threads=1, out=tmp_path / "run", **METHODS[method])
+    before = digests(tmp_path / "run/release")
+    sites = {"elsewhere": cohort_of(kind, ward(400, seed=5))}
+    (found,) = dc.evaluate_run(tmp_path / "run", cohort, parts=tuple(PARTS), external=sites, threads=1).values()
+    assert [part.name for part in found.parts if part.name in PARTS] == list(PARTS)
+    assert {part.name for part in found.parts} - set(PARTS) == ({"course"} if method == "published" else set())
+    scored = {part.name for part in found.parts if part.scores}
+    assert {"utility", "sites", "fidelity", "likeness", "composite", "copies", *ATTACKS} - {"lira"} <= scored
+    for part in found.parts:
+        assert not any(note.startswith("could not be measured") for note in part.notes), (part.name, part.notes)
+        assert part.scores or part.notes or part.figures, part.name
+        for score in part.scores:
+            assert score.measure in part.titles or score.measure in cohort.outcome.kind.measures, score.measure
+            if not np.isnan(score.value) and not np.isnan(score.low):
+                assert score.low <= score.value + 1e-9 <= score.high + 2e-9, score
+            assert not np.isnan(score.value) or score.note, score
+    text = (tmp_path / "run/internal/report.json").read_text(encoding="utf-8")
+    assert json.loads(text) == found.to_dict()
+    assert again(json.loads(text)["parts"]) == list(found.to_dict()["parts"])
+    assert "<!doctype html>" in (tmp_path / "run/internal/report.html").read_text(encoding="utf-8")
+    assert not re.search(r"(?<![\d.])77\.713[67]", text)  # a patient's own value; the page is a view of this
+    assert digests(tmp_path / "run/release") == before  # nothing of it is released
+
+
+def again(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [Part.from_dict(part).to_dict() for part in parts]
+
+
+def digests(room: Path) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files(room).items()}
+
+
+@pytest.fixture
+def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Smaller students and attackers: what is measured stays the same."""
+    from distcondense.evaluation.attacks import attribute, distance, membership
+    from distcondense.evaluation.fidelity import landscape, likeness
+    from distcondense.models import learners
+    from distcondense.outcomes import continuous, multiclass
+
+    monkeypatch.setattr(learners, "ROUNDS", 15)
+    monkeypatch.setattr(likeness, "ROUNDS", 15)
+    monkeypatch.setattr(landscape, "STEPS", 250)
+    monkeypatch.setitem(attribute.TREES, "n_estimators", 15)
+    for module in (distance, membership, continuous, multiclass):
+        monkeypatch.setattr(module, "TREES", 15)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run from files, as the command line makes it."""
+    from tests.conftest import quicken
+
+    room = tmp_path_factory.mktemp("made")
+    goal, columns = OUTCOMES["two"]
+    names = [column.name for column in (*FEATURES, *columns)]
+    ward()[names].to_csv(room / "ward.csv", index=False)
+    schema = Schema((*FEATURES, *columns))
+    (room / "schema.toml").write_text(schema.to_toml())
+    with pytest.MonkeyPatch.context() as patch:
+        quicken(patch)
+        cohort = Cohort.from_file(room / "ward.csv", schema=schema, **goal)
+        dc.condense(cohort, threads=1, out=room / "run", **METHODS["private"])
+    return room
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
+
+
+def test_evaluate_reads_the_table_as_the_run_did_and_keeps_what_was_measured_before(made: Path, call: Call) -> None:
+    answer = call("evaluate", made / "run", "--data", made / "ward.csv", "--parts", "copies", "--threads", "1")
+    assert answer.code == 0, answer.err
+    assert "end-to-end" in answer.out
+    assert "condensed rows reach" in " ".join(answer.out.split()) or "reaches AUROC" in " ".join(answer.out.split())
+    answer = call("evaluate", made / "run", "--data", made / "ward.csv", "--parts", "curves", "--json")
+    assert answer.code == 0, answer.err
+    assert [part["name"] for part in json.loads(answer.out)["parts"]] == ["curves", "copies"]
+    page = (made / "run/internal/report.html").read_text(encoding="utf-8")
+    assert "not to be released" in page or "not for release" in page
+    assert "AUROC" in page
+
+
+def test_attack_takes_a_run_or_the_word_audit(made: Path, call: Call) -> None:
+    answer = call("attack", made / "run", "--data", made / "ward.csv", "--only", "mechanism", "--threads", "1")
+    assert answer.code == 0, answer.err
+    assert "audit" in call("attack", "--help").out
+    assert call("attack", "audit", "--help").code == 0
+    found = json.loads((made / "run/internal/report.json").read_text())
+    assert {"copies", "mechanism"} <= {part["name"] for part in found["parts"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda frame: frame.iloc[:-1], "must be the one that the run condensed"),
+        (lambda frame: frame.assign(crp=frame["crp"].round(0)), "must be the one that the run condensed"),
+        (lambda frame: frame.drop(columns="sex"), "must have every column of the schema"),
+        (lambda frame: frame.drop(columns="ill"), "must be in the table"),
+    ],
+    ids=["fewer rows", "other values", "no sex", "no outcome"],
+)
+def test_another_table_is_refused(made: Path, call: Call, tmp_path: Path, change: Any, words: str) -> None:
+    change(pd.read_csv(made / "ward.csv", dtype={"age": "Int64"})).to_csv(tmp_path / "other.csv", index=False)
+    before = digests(made / "run")
+    answer = call("evaluate", made / "run", "--data", tmp_path / "other.csv")
+    assert answer.code == 2
+    assert words in " ".join(answer.err.split())
+    assert "Fix:" in answer.err
+    assert digests(made / "run") == before
+
+
+def test_a_site_with_unseen_categories_is_refused_without_saying_them(made: Path, call: Call, tmp_path: Path) -> None:
+    frame = pd.read_csv(made / "ward.csv", dtype={"age": "Int64"})
+    frame.loc[3, "ward"] = "secret-ward"
+    frame.to_csv(tmp_path / "site.csv", index=False)
+    answer = call(
+        "evaluate", made / "run", "--data", made / "ward.csv", "--external", tmp_path / "site.csv", "--parts", "copies"
+    )
+    assert answer.code == 2
+    assert "site site.csv: must have the columns, units and categories" in " ".join(answer.err.split())
+    assert "'ward'" in answer.err
+    assert "secret" not in answer.err
+
+
+def test_folders_parts_and_records_that_are_not_there(made: Path, call: Call, tmp_path: Path) -> None:
+    answer = call("evaluate", tmp_path, "--data", made / "ward.csv")
+    assert answer.code == 2
+    assert "must hold a finished run" in answer.err
+    answer = call("evaluate", made / "run", "--data", made / "ward.csv", "--parts", "fidelty")
+    assert answer.code == 2
+    assert "say fidelity" in answer.err
+    assert call("attack", made / "run", "--data", "nowhere.csv").code == 2
+    with pytest.raises(RunFolderError, match="finished run"):
+        dc.evaluate_run(tmp_path, cohort_of("two"))
+    with pytest.raises(SettingsError, match="must be among"):
+        Asked(("nothing",))
+    with pytest.raises(CohortError, match="the one that the run condensed"):
+        dc.evaluate_run(made / "run", cohort_of("two", ward(300)))
+
+
+@pytest.mark.usefixtures("quick_placement")
+def test_a_run_that_held_nobody_out_says_so(tmp_path: Path) -> None:
+    cohort = cohort_of("two")
+    dc.condense(cohort, threads=1, out=tmp_path / "run", holdout=0.0, **METHODS["private"])
+    (found,) = dc.evaluate_run(tmp_path / "run", cohort, threads=1).values()
+    assert "nobody was held out" in found.note
+    assert found.scores == []
+    assert "nobody was held out" in (tmp_path / "run/internal/report.html").read_text()
+
+
+# -- what the page says -----------------------------------------------------------------------------------------------
+
+
+def attack(
+    value: float, low: float, ceiling: float | None = None, measure: str = "auroc", name: str = "membership"
+) -> Part:
+    high = 2 * value - low
+    score = Score("auroc", "condensed", "members", value, low, high, 400, True, power=0.57, ceiling=ceiling)
+    return Part(name, f"Attack {name}", scores=(score,))
+
+
+def verdict(*parts: Part) -> str:
+    privacy = Privacy("none", "toy", None, None, "none", "none")
+    return " ".join(Findings({}, privacy, parts=parts).verdict())
+
+
+def test_the_verdict_on_attacks_says_what_was_found_and_at_which_power() -> None:
+    assert "No leak found by these attacks at this power" in verdict(attack(0.52, 0.47))
+    assert "A leak was found by 1 of 1" in verdict(attack(0.9, 0.85))
+    assert "ABOVE WHAT THE GUARANTEE ALLOWS" in verdict(attack(0.9, 0.85, ceiling=0.6))
+    assert "safe" not in verdict(attack(0.52, 0.47))
+
+
+def test_one_of_many_attacks_may_be_lucky() -> None:
+    """An interval just above chance is no leak where twenty were tried; far above it is."""
+    lucky = attack(0.55, 0.505)
+    others = [attack(0.5, 0.45, name=name) for name in list(ATTACKS)[1:]] * 3
+    assert [part.name for part in leaking([lucky])] == ["membership"]
+    assert leaking([lucky, *others]) == []
+    assert [part.name for part in leaking([attack(0.6, 0.55), *others])] == ["membership"]
+
+
+def test_every_part_is_of_one_group_and_stands_in_the_documentation() -> None:
+    assert set(PARTS) == {*UTILITY, *LIKENESS, *ATTACKS}
+    text = (Path(__file__).parents[2] / "docs/evaluation.md").read_text(encoding="utf-8")
+    for name in PARTS:
+        assert f"`{name}`" in text, name
