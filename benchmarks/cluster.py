@@ -49,7 +49,7 @@ def seconds(call: Callable[[], Any]) -> float:
 
 
 def base() -> Problem:
-    """The problem of SPEC §5: 2,000 rows × 2,932 features, 100 trees of depth 5."""
+    """The proteomics problem: 2,000 rows × 2,932 features, 100 trees of depth 5."""
     (problem,) = problems(replace(FULL, vary={}), print)
     return problem
 

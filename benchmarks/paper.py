@@ -1,4 +1,4 @@
-"""Paper 000's Tables 2–5 and Figures 1–5 as made here: `python -m benchmarks.paper seer|adult|brfss|curial|proteomics`.
+"""Tables 2–5 and Figures 1–5 of Thakur et al. 2026: `python -m benchmarks.paper seer|adult|brfss|curial|proteomics`.
 
 Methods side by side on one cohort: every method that takes it, at the ε of `PLANS` (each with the words for which
 guarantee it is). One command condenses, evaluates on held-out rows and writes
@@ -158,7 +158,7 @@ def _cell(cell: Any) -> str:
 
 def report(name: str, found: Mapping[str, Findings], seconds: float) -> str:
     lines = [
-        f"# {name}: paper 000's tables and figures, as produced here\n",
+        f"# {name}: Thakur et al. 2026's tables and figures, as produced here\n",
         f"`python -m benchmarks.paper {name}`, one run of each method, {seconds:.0f} s in all. Every interval is "
         "95% over held-out rows. Cohorts are not the paper's (see benchmarks/paper.py). "
         "Constants of the private method were set with Adult, BRFSS and SEER in view.\n",

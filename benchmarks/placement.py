@@ -5,7 +5,7 @@ all ways read `Learned` and a seed, no patient:
 
     drawn        whole rows of the joint model, as many of each stratum as a set has
     chosen       `place`, the product's: rows exchanged while a panel learns better from them, the best of several sets
-    zero-order   `moved`: the chosen rows, numbers moved by paper 000's engine against the private model, students of
+    zero-order   `moved`: the chosen rows, numbers moved by the zero-order engine against the private model, students of
                  the rows, or both, and kept where the judge says that students learn better from them
     every step   the same without asking the judge: the rows of the last step
     drawn, then  zero-order from drawn rows instead of chosen ones

@@ -1,4 +1,4 @@
-"""The published method on SEER (paper 000, Table 3) and on Adult: `python -m benchmarks.published seer|adult`.
+"""The published method on SEER (Thakur et al. 2026, Table 3) and on Adult: `python -m benchmarks.published seer|adult`.
 
 Every cell is the mean over seeds of the test score of a model trained on the condensed rows (the spread over seeds
 beside it, and the first seed's 95% interval), with ε in both readings: as-published, and the end-to-end worst

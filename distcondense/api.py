@@ -129,8 +129,8 @@ def condense(
 ) -> Result | Results:
     """Condense a cohort.
 
-    method: "private" (the default: ε is end-to-end, a theorem) or "published" (paper 000; its ε is as-published, not a
-        theorem; `noise=False` adds none).
+    method: "private" (the default: ε is end-to-end, a theorem) or "published" (Thakur et al. 2026; its ε is
+        as-published, not a theorem; `noise=False` adds none).
     options: the method's own, e.g. `ipc`, `epsilon`, `delta`, `seed`; one that is not its own is refused.
         `ipc`: private also takes a list: all sets come from one read of the patients, for one ε, as `Results`.
         `reference`: a learner of the outcome's kind ("xgb", "logistic", "svm", "cox", "aft", …). Published also takes a

@@ -805,7 +805,7 @@ def nested(allowed, part, whole, row):
     return row[part] is None or row[whole] is None or row[part] in allowed[row[whole]]
 
 
-# ---- kde-knn (paper 003 §3.8) --------------------------------------------------------------------------------
+# ---- kde-knn (KDE-KNN §3.8) --------------------------------------------------------------------------------
 
 
 def mean_dcr(rows):
@@ -842,7 +842,7 @@ def kde_knn(rows, label, wanted, count, neighbours, sigma, rng, batch, legal):
     return kept
 
 
-# ---- psygentab (paper 004 §III) ------------------------------------------------------------------------------
+# ---- psygentab (PSyGenTAB §III) ------------------------------------------------------------------------------
 
 
 def gower(first, second, kinds):
@@ -906,7 +906,7 @@ def psygentab_loop(found, p_min, multiplier, penalty, growth, most):
     return path, None
 
 
-# ---- paper 001: networks and Algorithm 1, in loops
+# ---- DP-GENG: networks and Algorithm 1, in loops
 
 
 def network_features(net, row):
@@ -974,7 +974,7 @@ def distilled_once(rows, label, net, clip, target, expert, references, rates, bo
     return moved(rows, guided, rates[1])
 
 
-# ---- clustmix (paper 002) --------------------------------------------------------------------------------------
+# ---- clustmix (3A) --------------------------------------------------------------------------------------
 
 
 def fully_connected_ntk(x, y, layers, bias):

@@ -1,4 +1,4 @@
-"""Paper 002's claim on Adult beside ours: `python -m benchmarks.companions.clustmix [--seeds 5]`.
+"""3A's claim on Adult beside ours: `python -m benchmarks.companions.clustmix [--seeds 5]`.
 
 As in their Table 1: the 32,561 rows of Adult's training file, a quarter of them for the test, ε = 1, δ = 1/N, a
 LightGBM model of the synthetic table scored by AUROC on the real test rows. Theirs, tuned by HEBO over 30 runs on the

@@ -1,4 +1,4 @@
-"""Paper 001's ablation on tables: `python -m benchmarks.companions.dp_geng adult|obesity --epsilons 1 3 --seeds 3`.
+"""DP-GENG's ablation on tables: `python -m benchmarks.companions.dp_geng adult|obesity --epsilons 1 3 --seeds 3`.
 
 Table 3 (a) of the paper adds its parts one by one: rows that start as generated ones (DP-Init), feature matching from
 noise (DP-FM), both, and both with the expert's guidance (DP-EG). Every cell here is the mean ± standard deviation over

@@ -1,4 +1,4 @@
-"""Paper 003's effect of the filters (Tables 4 and 5) on public tables: `python -m benchmarks.companions.kde_knn`.
+"""KDE-KNN's effect of the filters (Tables 4 and 5) on public tables: `python -m benchmarks.companions.kde_knn`.
 
 Their hospital tables are not public. Comparable ones: 1,275 answers of BRFSS 2015 drawn with their share of cases (979
 without, 296 with diabetes; 21 columns), the rest of the survey's rows being the "external" table; and SEER breast

@@ -1,4 +1,4 @@
-"""Paper 004's Tables II and V beside ours: `python -m benchmarks.companions.psygentab --seeds 3`.
+"""PSyGenTAB's Tables II and V beside ours: `python -m benchmarks.companions.psygentab --seeds 3`.
 
 Tables that are public here: breast cancer (scikit-learn's copy of Wisconsin Diagnostic, 569 rows), obesity (2,111),
 Adult (48,842), and for the paper's Diabetes Health Indicators the same 253,680 answers of BRFSS 2015 in their two-class

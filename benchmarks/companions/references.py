@@ -1,6 +1,6 @@
 """One reference against several at once: `python -m benchmarks.companions.references --seeds 3`.
 
-Paper 000 leaves several references to the future.
+Thakur et al. 2026 leaves several references to the future.
 
     published   condensed against XGBoost alone, and against XGBoost, logistic regression and an SVM together (SEER: Cox
                 alone, AFT alone, both); without noise, so that what is compared is the reference and not the luck of σ,

@@ -1,4 +1,4 @@
-"""`distcondense bench`: what one step costs, ways × problems in one run, beside controls (SPEC §5).
+"""`distcondense bench`: what one step costs, ways × problems in one run, beside controls.
 
 Every way of computing the Jacobian is timed on the same problems, interleaved with all others, so that ratios are taken
 within one run on one machine. What is too slow is measured on a sample of features and scaled, and marked so.

@@ -1,6 +1,6 @@
 """The problems: XGBoost classifiers on simulated rows, and the sizes a run goes through.
 
-The base problem is that of SPEC §5: trees trained on all of its features. The growth series use trees trained on few
+The base problem is the proteomics one: trees trained on all of its features. The growth series use trees trained on few
 features and placed among d columns, so that d varies and the trees do not; each series varies one size.
 """
 
@@ -170,7 +170,7 @@ def loaded(raw: bytes, threads: int = 1) -> Any:
 
 
 def _train(features: int, trees: int, depth: int) -> Any:
-    """As the prototype of SPEC §5 trains; on one thread, so that the trees are the same everywhere."""
+    """On one thread, so that the trees are the same everywhere."""
     import xgboost as xgb
 
     rng = np.random.default_rng(0)

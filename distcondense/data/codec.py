@@ -1,4 +1,4 @@
-"""Original units ↔ the numbers models see: standardised numbers, one-hot categories (paper 000 §2.1), and back.
+"""Original units ↔ the numbers models see: standardised numbers, one-hot categories (Thakur et al. §2.1), and back.
 
 Every encoded column is (value − centre)/scale, one-hot columns included, so that one N(0, I) start and one range of
 perturbations suit them all. `published` takes centre and scale from the training rows (`Codec.fit`); nothing else here

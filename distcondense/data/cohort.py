@@ -1,4 +1,4 @@
-"""`Cohort`: the real table, checked against its schema, with its outcome. (Paper 000 §2.1, §4.1.)
+"""`Cohort`: the real table, checked against its schema, with its outcome. (Thakur et al. 2026 §2.1, §4.1.)
 
 Everything wrong with a table is found here, before any model is fitted, and said without a patient's value: the
 column, the rule, how many rows break it and the first such row's number.

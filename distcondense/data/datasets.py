@@ -1,4 +1,4 @@
-"""Cohorts to try things on: simulated ones with paper 000's shapes (Table 1, Supplementary Note 1), and two real ones.
+"""Cohorts to try things on: simulated ones with the shapes of Thakur et al. 2026 (Table 1), and two real ones.
 
 No simulated row is a patient's; the distributions (populations.py) were written by hand to look plausible, but those of
 `seer_like` (category shares, ranges, follow-up) were set by looking at summaries of the public SEER extract.

@@ -3,7 +3,7 @@
 `Coins`: each person is left out by a coin of their own, made of a secret and their identifier, so that who else is in
 the table, and where, changes nobody's part. Rows without identifiers are told apart by what stands in them: the coin of
 the k-th of equal rows is made of the secret, that content and k, so that one row more is one coin more.
-`Stratified`: 70/10/20 by outcome, seeded (paper 000); it looks at all outcomes at once.
+`Stratified`: 70/10/20 by outcome, seeded (Thakur et al. 2026); it looks at all outcomes at once.
 `Apart`: test persons that whoever called a method kept from it, by coins; the method split the others.
 """
 

@@ -1,6 +1,6 @@
 """The simulated populations behind `datasets`: what each column looks like, and how the outcome follows from it.
 
-No row is a patient's: shapes and row numbers are paper 000's (Table 1, Supplementary Note 1), the distributions were
+No row is a patient's: shapes and row numbers are those of Thakur et al. 2026 (Table 1), the distributions were
 written by hand to look plausible. The seer population leans on data: see the line above its tables.
 
 Each of `curial`, `proteomics`, `diabetes` and `seer` gives a `Recipe`, which makes rows in fixed blocks.
@@ -254,7 +254,7 @@ def _ckd_epi(creatinine: Array, age: Array, male: Array) -> Array:
 
 # -- proteomics-like: myeloma from plasma proteins --------------------------------------------------------------------
 
-_ATTACKED = ("ACTA2", "CD27", "CD5L", "IL10RB", "TNFRSF12B")  # paper 000 §4.6 infers these five; names as printed there
+_ATTACKED = ("ACTA2", "CD27", "CD5L", "IL10RB", "TNFRSF12B")  # Thakur et al. 2026 §4.6, names as printed there
 
 
 def proteomics(proteins: int = 2_932, prevalence: float = 0.01) -> Recipe:

@@ -4,9 +4,9 @@ A row far from every patient may still tell about one, and a common row equals a
 number stands beside the same number for held-out rows, as many of them as training rows, which cannot have been copied.
 
     exact matches   condensed rows that equal a real row in every released column
-    DCR             distance to the closest record; mean, median and 5% (papers 003, 004)
-    NNDR            that distance over the distance to the second closest (004): low where a row singles one patient out
-    σ rule          003's filter (Step 6, eq. 3–4): a row is dropped whose DCR is below σ, the mean distance of a real
+    DCR             distance to the closest record; mean, median and 5% (KDE-KNN, PSyGenTAB)
+    NNDR            that distance over that to the second closest (PSyGenTAB): low where one patient is singled out
+    σ rule          KDE-KNN's filter (Step 6, eq. 3–4): a row is dropped whose DCR is below σ, the mean distance of a
                     row to its nearest other real row
 
 Distances are Euclidean between standardised numbers and categories (ruler.py).
@@ -146,7 +146,7 @@ def nndr(distance: Floats) -> Floats:
 
 
 def sigma_of(real: Matrix, rng: np.random.Generator, threads: int) -> float:
-    """Mean distance of a real row to its nearest other (003, eq. 3), of at most MOST_SIGMA rows to all of these."""
+    """Mean distance of a real row to its nearest other (KDE-KNN, eq. 3), of at most MOST_SIGMA rows to all of these."""
     chosen = real if len(real) <= MOST_SIGMA else real[rng.choice(len(real), MOST_SIGMA, replace=False)]
     return float(nearest(chosen, real, 2, threads)[0][:, 1].mean())  # the first is the row itself
 

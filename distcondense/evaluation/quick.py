@@ -1,6 +1,6 @@
 """The quick part of the evaluation: fresh models of condensed rows beside models of real ones, on held-out patients.
 
-(Paper 000 §2.4, Table 4.) On by default, so everything is bounded: models of real rows are fitted to a sample of them
+(Thakur et al. §2.4, Table 4.) On by default, so everything is bounded: models of real rows are fitted to a sample
 (`TRAINED`), what turns scores into decisions is settled on another (`CHOOSING`); all held-out rows are tested on, and
 intervals resample nothing. The numbers are computed on patients: they belong in `internal/`.
 """

@@ -2,7 +2,7 @@
 
 Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The key's low word is key0, its
 high word key1; the counter is (column // 4, row, step, stream); column % 4 picks the output word. Sharding therefore
-never changes an answer (SPEC §6), and a row can be recomputed anywhere at any time.
+never changes an answer, and a row can be recomputed anywhere at any time.
 
 Normals are Box–Muller in float32, written out with polynomials (Cephes) instead of `log`, `sin` and `cos`, so that the
 loop vectorises and the bits do not depend on the machine's C library. This is for the published method and for

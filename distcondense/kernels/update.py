@@ -1,4 +1,4 @@
-"""Clip, noise and Adam, row by row: eqs. (8) and (12–14) of paper 000.
+"""Clip, noise and Adam, row by row: eqs. (8) and (12–14) of Thakur et al. 2026.
 
 The row functions here are also what `fused.py` calls, so the fused step and its parts give the same bits.
 Everything is float32; sums of squares are float64 in eight fixed lanes, which vectorise and have one order.

@@ -1,4 +1,4 @@
-"""The sparse walk: exact scores and finite-difference Jacobians of a tree ensemble (SPEC §5, eq. 7 of paper 000).
+"""The sparse walk: exact scores and finite-difference Jacobians of a tree ensemble (eq. 7 of Thakur et al. 2026).
 
 Perturbing feature j changes only the trees whose path tests j. For each row and tree: walk to the leaf; at a node on j
 only one direction can flip the test (x + ε where x is below the threshold, x − ε where it is not). The first node that

@@ -1,4 +1,4 @@
-"""The finite-difference Jacobian (eq. 7 of paper 000): one contract, four ways.
+"""The finite-difference Jacobian (eq. 7 of Thakur et al. 2026): one contract, four ways.
 
 J_ij = [f(x_i + ε_j e_j) − f(x_i − ε_j e_j)] / 2ε_j, with x ± ε computed in float32 on every path, so that a threshold
 hit exactly is decided the same way everywhere.
@@ -9,7 +9,7 @@ hit exactly is decided the same way everywhere.
 - "naive": a perturbed copy per column and direction through `model.scores`, the honest baseline
 - "auto": structured where the model has structure, else blocked
 
-A row touches few features (≈115 of 2,932 in SPEC §5), so the answer may be had without its zeros, form="csr": the
+A row touches few features (≈115 of 2,932 at 2,000 × 2,932), so the answer may be had without its zeros, form="csr": the
 structured path then never makes, nor even wipes, a dense (m, d) array, and its cost does not grow with d.
 """
 

@@ -1,4 +1,4 @@
-"""Fitting models to plain arrays (paper 000 §4.1, §4.7): boosted trees, proportional hazards, and scikit-learn's.
+"""Fitting models to plain arrays (Thakur et al. §4.1, §4.7): boosted trees, proportional hazards, and scikit-learn's.
 
 What the arrays mean is a kind of outcome's business (`outcomes/`): each enters its learners, as reference models and as
 students of condensed rows. XGBoost: learning rate 0.1, depth 5, subsample 0.7, at most 100 rounds; with validation rows

@@ -198,7 +198,7 @@ class Kind(ABC):
     # -- methods
 
     def invented(self, train: Outcome, rows: int, positives: int, inside: Floats) -> Outcome:
-        """Labels for rows that start as noise (paper 000 §4.2); `inside` (positives,) are uniforms in [0, 1)."""
+        """Labels for rows that start as noise (Thakur et al. §4.2); `inside` (positives,) are uniforms in [0, 1)."""
         raise NotImplementedError
 
     def match_strata(self, train: Outcome, outcome: Outcome, count: int) -> tuple[Index, int, bool]:

@@ -1,4 +1,4 @@
-"""`PrivateTable`: the gate. It holds the rows and answers with noise only (SPEC §4).
+"""`PrivateTable`: the gate. It holds the rows and answers with noise only.
 
 Neighbouring tables differ by one person, with all their rows; the number of people is not public. Of a person's rows
 `rows_per_person` count, by a rule that looks at nobody else. Every answer is

@@ -23,7 +23,7 @@ NO_SUM: dict[NoSum, tuple[str, str]] = {
         "the {} guarantee is without a common bound: the runs protect different units, rows and persons",
     ),
 }
-# what stands behind a statement whose method gives no words of its own: those of paper 000, as files of 0.1 have them
+# what stands behind a statement whose method gives no words of its own: those of Thakur et al. 2026
 PAPER_000: dict[str, tuple[str, ...]] = {
     "none": ("This table was optimised against a model of real patients without any noise.",),
     "as-published": (

@@ -1,4 +1,4 @@
-"""Accounting of paper 000 §4.4, and what the same noise is worth end to end.
+"""Accounting of Thakur et al. 2026 §4.4, and what the same noise is worth end to end.
 
 *As published*: RDP of a Poisson-subsampled Gaussian at rate q = m/n with the smallest σ_i of each step. It would be
 sound if the reference model were public and one patient could change a step's gradient by at most C.

@@ -1,4 +1,4 @@
-"""The report of a study: the tidy table, Markdown shaped like paper 000's Tables 2, 3 and 4, and a page.
+"""The report of a study: the tidy table, Markdown shaped like Thakur et al. 2026's Tables 2, 3 and 4, and a page.
 
 All of it is computed on patients and belongs to the custodian (`OUT/internal`). Every number stands with its interval,
 every ε with its guarantee. Kinds of outcome are those found in the results: a section each.
@@ -35,7 +35,7 @@ numbers below is itself not covered by that guarantee.
 A number is the mean over seeds ± its standard deviation over them, and in brackets the 95% interval over test
 patients (its bounds averaged over seeds). IPC is the number of synthetic rows per class, event status or stratum of the
 outcome. ε is the largest over seeds. *end-to-end* is a theorem about patients; *conditional* is one only if the schema
-or outcome values that were read off the patients are public anyway; *as-published* is the accounting of paper 000,
+or outcome values that were read off the patients are public anyway; *as-published* is the accounting of Thakur et al.,
 which is not: the end-to-end worst case of the same noise is in the column `worst_case_epsilon_end_to_end` of
 `results.csv`. "Random" is trained on as many random real rows of the same balance, without any privacy. Tables by IPC
 have the shape of the paper's Table 3, those of all metrics of its Table 2, those of other sites of its Table 4.

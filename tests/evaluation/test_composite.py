@@ -1,4 +1,4 @@
-"""Paper 004's composites: U, P and FAITH part by part against loops, at their ends, and without telling on anybody."""
+"""PSyGenTAB's composites: U, P and FAITH part by part against loops, at their ends, and without telling on anybody."""
 
 from __future__ import annotations
 

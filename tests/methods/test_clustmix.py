@@ -1,4 +1,4 @@
-"""clustmix as published against paper 002 by hand; its variant with a theorem; accounts, kills, and broken builds."""
+"""clustmix as published against 3A by hand; its variant with a theorem; accounts, kills, and broken builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The method dp-geng (paper 001): its algorithm box by hand, its account, what it asks, and whole runs."""
+"""The method dp-geng (DP-GENG): its algorithm box by hand, its account, what it asks, and whole runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kde-knn against paper 003 §3.8 by hand; the filters; a loop that ends; and that nothing of it sounds private."""
+"""kde-knn against KDE-KNN §3.8 by hand; the filters; a loop that ends; and that nothing of it sounds private."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PSyGenTAB against paper 004's equations and Algorithm 1 by hand; both samplers; what is promised, and what is not."""
+"""PSyGenTAB against PSyGenTAB's equations and Algorithm 1 by hand; both samplers; what is promised, and what is not."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Attacks on a condensed table: what somebody who has it can find out about the patients it was made of.
 
     base.py        who is attacked, and what every attack on membership reports
-    membership.py  paper 000's: distances to the nearest condensed rows    domias.py     densities compared
-    attribute.py   paper 000's: an attribute from the others               distance.py   paper 004's, linkage, columns
+    membership.py  Thakur et al. 2026's: distances to the nearest condensed rows    domias.py     densities compared
+    attribute.py   Thakur et al.: an attribute from the others             distance.py   PSyGenTAB's, linkage, columns
     lira.py, mechanism.py, risks.py                                        ceiling.py    what the guarantee allows
 
 An attack that finds nothing has found nothing: the words are "no leak found by these attacks at this power". An attack

@@ -1,4 +1,4 @@
-"""Paper 000's attribute inference (§4.6): with the condensed rows and all else about a patient, what is one attribute?
+"""Attribute inference (Thakur et al. 2026 §4.6): from condensed rows and a patient's other columns, one column.
 
 For each attribute a gradient boosting model (100 trees, depth 3, learning rate 0.1) learns it from the other columns of
 the condensed rows and is asked about members. That a model predicts well is what a condensed table is for; what is
@@ -38,7 +38,7 @@ from distcondense.evaluation.score import CONDENSED, NORMAL, RANDOM, Score, inte
 from distcondense.outcomes.measures import NONE, Measured, error, ranking, share
 from distcondense.runs.figures import DOTS, Figure, Series
 
-NAME, TITLE = "attribute", "Attribute inference (paper 000)"
+NAME, TITLE = "attribute", "Attribute inference (Thakur et al. 2026)"
 MOST_ATTRIBUTES = 10
 LEAST_ROWS = 20  # with the attribute known, to learn it or to be scored on it
 TREES: dict[str, Any] = {"n_estimators": 100, "max_depth": 3, "learning_rate": 0.1, "tree_method": "hist"}

@@ -1,15 +1,15 @@
-"""Paper 004's attacks (§IV-I): black box, white box, logistic regression, linkage, and what each column adds to them.
+"""PSyGenTAB's attacks (§IV-I): black box, white box, logistic regression, linkage, and what each column adds to them.
 
     nearest        a target is called a member where a condensed row is near: a threshold on the distance
     nearest, of its place   the same over the distance to the nearest other person: near for where it lies
-    logistic       a logistic regression on the 15 distances of paper 000's attack, learned on other targets
+    logistic       a logistic regression on the 15 distances of Thakur et al. 2026's attack, learned on other targets
     student        black box: the confidence (loss) that a model of the condensed rows has in a target's outcome
     white box      the loss of the method's own model, where the method hands one over
     linkage        by half of the columns a target's nearest condensed row is found; does it agree on all the others?
     columns        how well closeness in one column alone, to the nearest condensed row, tells members; and each
                    column's share in the importance of a gradient boosting attack on all of them (Table VII)
 
-Paper 004's "overall distinguishability" is the mean AUROC of black box, white box (where there is one) and logistic.
+PSyGenTAB's "overall distinguishability" is the mean AUROC of black box, white box (where there is one) and logistic.
 A rate of linkage means nothing alone (half of any table agrees on a rare diagnosis): what counts is how much oftener
 members are linked than outsiders, and that is bounded by the guarantee.
 """
@@ -55,7 +55,7 @@ from distcondense.models.base import Model
 from distcondense.outcomes.measures import mean_of, ranking
 from distcondense.runs.figures import BARS, Figure, Series, Table
 
-NAME, TITLE = "distance", "Black box, white box, logistic and linkage attacks (paper 004)"
+NAME, TITLE = "distance", "Black box, white box, logistic and linkage attacks (PSyGenTAB)"
 MOST_COLUMNS = 20  # whose own risk is measured
 TREES = 100  # of the attack on all columns together
 AGREE = 0.1  # of a standard deviation: numbers that differ by less agree
@@ -132,7 +132,7 @@ def _logistic(features: Floats, member: Flags) -> Callable[[Floats], Floats]:
 
 
 def _overall(attacks: dict[str, Floats], targets: Targets, ceilings: Ceilings | None, inputs: EvaluationInput) -> Score:
-    """Mean AUROC of paper 004's three attacks; its black box is a model's confidence, or the distance without one."""
+    """Mean AUROC of PSyGenTAB's three attacks; its black box is a model's confidence, or the distance without one."""
     three = [STUDENT if STUDENT in attacks else NEAREST, *([WHITE] if WHITE in attacks else []), LOGISTIC]
     label = targets.member.astype(np.int8)
     each = [widened(ranking(label, attacks[name]), OVERLAP if name == LOGISTIC else 1.0) for name in three]

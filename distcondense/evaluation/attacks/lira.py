@@ -1,4 +1,4 @@
-"""LiRA, the likelihood-ratio attack with shadow runs (Carlini et al. 2022), as paper 001 measures it (Table 2).
+"""LiRA, the likelihood-ratio attack with shadow runs (Carlini et al. 2022), as DP-GENG measures it (Table 2).
 
 The attacker repeats the whole run on random halves of the population, so that each target is in about half of these
 shadow runs. Of every run, the shadows and the one that was released, a target has a statistic φ: how sure a student of

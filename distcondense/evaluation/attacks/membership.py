@@ -1,4 +1,4 @@
-"""Paper 000's membership attack (§4.5): from distances to the nearest condensed rows, was this person in the table?
+"""Thakur et al.'s membership attack (§4.5): from distances to the nearest condensed rows, was this person in the table?
 
 Of each target the distances to its k = 5 nearest condensed rows by three metrics (Euclidean, Manhattan, cosine), and of
 them the mean, least, largest, standard deviation and range: 15 features. A gradient boosting classifier (100 trees,
@@ -32,7 +32,7 @@ from distcondense.evaluation.part import Part, Say, quiet
 from distcondense.kernels.neighbours import nearest, nearest_manhattan
 from distcondense.runs.figures import Table
 
-NAME, TITLE = "membership", "Membership attack by distances (paper 000)"
+NAME, TITLE = "membership", "Membership attack by distances (Thakur et al. 2026)"
 NEIGHBOURS = 5
 STATISTICS = ("mean", "least", "largest", "standard deviation", "range")
 METRICS = ("Euclidean", "Manhattan", "cosine")
@@ -97,7 +97,7 @@ def _boosting(seed: int) -> Callable[[Floats, Flags], Callable[[Floats], Floats]
 
 
 def _as_published(each: list[tuple[Flags, Floats]]) -> Table:
-    """Means over the repeats, as paper 000 gives them: no threshold is set aside, no interval."""
+    """Means over the repeats, as Thakur et al. 2026 gives them: no threshold is set aside, no interval."""
     from sklearn.metrics import roc_auc_score, roc_curve
 
     found = []
@@ -108,7 +108,7 @@ def _as_published(each: list[tuple[Flags, Floats]]) -> Table:
     names = ("AUROC", "Advantage, largest over thresholds", "True positives at 10% false ones")
     return Table(
         "as_published",
-        "As paper 000 reports it",
+        "As Thakur et al. 2026 reports it",
         ("measure", "mean of five repeats", "standard deviation"),
         tuple((name, round(float(m), 4), round(float(s), 4)) for name, m, s in zip(names, mean, spread, strict=True)),
         "The largest advantage over thresholds is above 0 by chance alone, the more so the fewer targets there are.",

@@ -1,4 +1,4 @@
-"""`run_audit`: attacks on the methods themselves, and the ε that they prove at least (SPEC §7).
+"""`run_audit`: attacks on the methods themselves, and the ε that they prove at least.
 
 A method is run many times on a small public synthetic cohort, with or without one canary person, by fair coins. An
 attacker who knows everybody else's rows guesses the coin; stats.py turns the guesses into a lower bound on ε.

@@ -1,4 +1,4 @@
-"""Fidelity: how alike condensed and held-out rows are, column by column and pair by pair (paper 004 §III-A, Table III).
+"""Fidelity: how alike condensed and held-out rows are, column by column and pair by pair (PSyGenTAB §III-A, Table III).
 
 Beside every number stands the same for as many random training rows: what so few rows reach at best. The headline
 weights condensed rows as the manual says, because their weights restore the population (comparing.py). The numbers are

@@ -1,4 +1,4 @@
-"""Paper 004's composite scores: utility U (eq. 1), P (eq. 3) and FAITH (eq. 9), with their parts.
+"""PSyGenTAB's composite scores: utility U (eq. 1), P (eq. 3) and FAITH (eq. 9), with their parts.
 
 The paper names what goes into each part and leaves the rest open; what was chosen here stands in `CHOICES`, a line a
 part, and on the page. Weights are equal, as the paper has them for FAITH; a part that does not apply gives its weight
@@ -40,11 +40,11 @@ from distcondense.models.base import Model
 from distcondense.outcomes.measures import Measured
 
 NAME = "composite"
-TITLE = "Composite scores of paper 004: U, P and FAITH"
+TITLE = "Composite scores of PSyGenTAB: U, P and FAITH"
 TAUGHT = 20_000  # real rows that a model is taught with, at most
 EFFICACY = ("auroc", "macro_auroc", "balanced_accuracy", "f1", "macro_f1", "c_index", "r2")
 TITLES = {
-    "utility": "U of paper 004, eq. 1 (1: best)",
+    "utility": "U of PSyGenTAB, eq. 1 (1: best)",
     "f_marg": "Marginal fidelity, eq. 2 (1: best)",
     "f_rare": "Rare events kept (1: best)",
     "f_joint": "Joint associations kept (1: best)",

@@ -1,8 +1,8 @@
 """How far two distributions are apart: of one column, of a pair of columns, of numbers as they are.
 
 Counts and shares have cells along their first axis and may have resamples along the last, so that a measure and its
-200 resamples are one call: p (k,) or (k, r) against q (k,) or (k, 1). Papers 003 and 004 name the measures; the tests
-hold them against SDMetrics, SciPy and scikit-learn.
+200 resamples are one call: p (k,) or (k, r) against q (k,) or (k, 1). KDE-KNN and PSyGenTAB name the measures; the
+tests hold them against SDMetrics, SciPy and scikit-learn.
 """
 
 from __future__ import annotations

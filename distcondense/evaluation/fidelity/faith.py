@@ -1,4 +1,4 @@
-"""Paper 004's P (eq. 3) and FAITH (eq. 9–13): how far condensed rows are from training rows, and if they make sense.
+"""PSyGenTAB's P (eq. 3) and FAITH (eq. 9–13): how far condensed rows are from training rows, and if they make sense.
 
 P is a score of distances: it says nothing about what the guarantee says. Rules come from the schema. Beside condensed
 rows stand held-out rows in their place: what rows reach that are nobody's copy. Few copies are never counted exactly.
@@ -41,11 +41,11 @@ P_WEIGHTS = (0.5, 0.25, 0.25)  # λ of eq. 3
 COUNTED = "counted, not estimated"
 ROUNDED = f"a count below {FEWEST} is taken for {FEWEST}"
 TITLES = {
-    "p_distance": "P of paper 004: a distance score, not a privacy guarantee, eq. 3 (1: farthest)",
+    "p_distance": "P of PSyGenTAB: a distance score, not a privacy guarantee, eq. 3 (1: farthest)",
     "d_c": "Distance to the closest record, Gower, and its ratio (0: copies)",
     "delta_dist": "Nearer to training rows than held-out rows are (0: no)",
     "r_dup": "Copies and repeated rows, share (0: none)",
-    "faith": "FAITH of paper 004, eq. 9 (1: best)",
+    "faith": "FAITH of PSyGenTAB, eq. 9 (1: best)",
     "s_fact": "Factuality: rows that break no rule, eq. 10 (1: all)",
     "s_align": "Alignment of correlations, eq. 11 (1: same)",
     "s_integ": "Integrity: rows that are nobody's, eq. 12 (1: all)",

@@ -1,10 +1,10 @@
 """Likeness of whole rows: can condensed rows be told from real ones, and do they lie where real ones lie?
 
-Density and coverage (Naeem et al. 2020, k = 5; paper 003 §3.7): around each real row a ball that reaches its fifth
+Density and coverage (Naeem et al. 2020, k = 5; KDE-KNN §3.7): around each real row a ball that reaches its fifth
 nearest real row; how many condensed rows lie in balls, and how many balls hold one. Propensity (pMSE, Snoke et al.
 2018): how far a logistic regression's guesses of "condensed or real" are from not knowing, beside what chance alone
 gives. Detection: the AUROC of boosted trees that try to tell them apart. Rare values: the share of rows beyond 1.5
-interquartile ranges of the real quartiles (paper 004). All on held-out rows, beside as many random training rows.
+interquartile ranges of the real quartiles (PSyGenTAB). All on held-out rows, beside as many random training rows.
 """
 
 from __future__ import annotations

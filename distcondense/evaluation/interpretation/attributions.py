@@ -1,4 +1,4 @@
-"""What models rely on: columns' attributions in students of real and of condensed rows, side by side (000 §2.5, Fig 4).
+"""What models rely on: columns' attributions in students of real and condensed rows (Thakur et al. 2026 §2.5, Fig 4).
 
 Two students: boosted trees (exact TreeSHAP, by XGBoost) and a linear one, whose Shapley values are coefficient ×
 distance from the mean. Attributions of the encoded columns of one table column are added up, with their signs, row by

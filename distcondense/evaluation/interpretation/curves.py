@@ -1,4 +1,4 @@
-"""Outcomes by risk group. With a time and an event: Kaplan–Meier curves of real and condensed rows (000 §2.3, Fig 2).
+"""Outcomes by risk group. Survival: Kaplan–Meier curves of real and condensed rows (Thakur et al. 2026 §2.3, Fig 2).
 With two classes: how often the event happens to patients of whom a student says so (calibration by tenths of risk).
 
 Curves are drawn at no more than 60 equal steps up to a horizon that comes from the released rows, and only while ten

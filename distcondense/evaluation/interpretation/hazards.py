@@ -1,4 +1,4 @@
-"""Hazard ratios of Cox models of real and of condensed rows, with intervals and their overlap (paper 000 Table 5).
+"""Hazard ratios of Cox models of real and of condensed rows, with intervals and their overlap (Thakur et al. Table 5).
 
 Both are fitted by lifelines without a penalty; where that finds no steady answer (too few rows, columns that say the
 same), with the smallest penalty that does, which is stated. A number's ratio is per a tenth of its declared bounds, so

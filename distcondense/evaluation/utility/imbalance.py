@@ -1,4 +1,4 @@
-"""Where one class is rare: what helps, on real and on condensed rows (paper 004 §IV-G, Table V).
+"""Where one class is rare: what helps, on real and on condensed rows (PSyGenTAB §IV-G, Table V).
 
 The run's own student, taught without and with the usual remedies: weights that make the classes count alike, rows of
 the rarer class again, fewer of the commoner one, rows between neighbours of the rarer class (SMOTE), and condensed rows

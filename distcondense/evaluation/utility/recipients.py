@@ -1,7 +1,7 @@
 """What recipients get out of a condensed table: every common model, trained on it and tested on held-out patients.
 
-Train-synthetic-test-real (papers 000 §2.4, Fig. 3; 004 §IV-G): as a naive recipient, who takes the outcome column and
-nothing else, and as the manual says, with soft labels where a model takes them and with weights. Beside it the same
+Train-synthetic-test-real (Thakur et al. Fig. 3; PSyGenTAB §IV-G): as a naive recipient, who takes the outcome column
+and nothing else, and as the manual says, with soft labels where a model takes them and with weights. Beside it the same
 models of real training rows, which is the ceiling, and of as many random real rows, which is what condensing has to
 beat. Train-real-test-synthetic: models of real rows, tested on the condensed rows as if these were patients.
 """
@@ -74,7 +74,7 @@ def _of_student(lessons: Lessons, student: Student, threads: int) -> list[Score]
 
 
 def cross_model(scores: Sequence[Score], students: Sequence[Student], measure: str) -> Figure:
-    """Paper 000, Fig. 3: the main measure of every student."""
+    """Thakur et al. 2026, Fig. 3: the main measure of every student."""
     names = titles((measure,))
     series = []
     for trained_on, taught, name in SERIES:

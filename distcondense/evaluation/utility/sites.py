@@ -163,7 +163,7 @@ def _figure(scores: Sequence[Score], main: str) -> Figure:
 
 
 def _tables(scores: Sequence[Score], measures: Sequence[str]) -> Iterator[Table]:
-    """One a site, as in paper 000, Table 4."""
+    """One a site, as in Thakur et al. 2026, Table 4."""
     for site in dict.fromkeys(score.tested_on for score in scores):
         found = {measure: dict(_by_row(scores, measure)) for measure in measures}
         rows = []

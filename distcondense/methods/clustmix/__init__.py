@@ -1,4 +1,4 @@
-"""The method `clustmix` (paper 002): approximate by a mixture, adapt by kernel inducing points, anonymise by noise.
+"""The method `clustmix` (3A): approximate by a mixture, adapt by kernel inducing points, anonymise by noise.
 
 Two variants. `paper` follows the paper; its sensitivity argument does not cover what it does, so its ε is as-published.
 `theorem` asks patients for noisy sums over a public partition only, through the gate; all else comes after, so its ε is
@@ -21,7 +21,7 @@ class ClustMix:
     """ε is as published, not a theorem; of the variant `theorem` end-to-end."""
 
     name: ClassVar[str] = "clustmix"
-    about: ClassVar[str] = "paper 002: ε is as published, not a theorem; --variant theorem: ε is end-to-end"
+    about: ClassVar[str] = "3A: ε is as published, not a theorem; --variant theorem: ε is end-to-end"
     guarantee: ClassVar[str] = "end-to-end"
     Options: ClassVar[Any] = ClustMixOptions
 

@@ -1,4 +1,4 @@
-"""Anonymize as published (paper 002, theorem 2 and eq. 7), and what it would take to be true.
+"""Anonymize as published (3A, theorem 2 and eq. 7), and what it would take to be true.
 
 A synthetic row is the mean of l rows in [0, 1]^D plus N(0, σ²I). *If* one patient changed that mean by at most 1/l in
 each column, and one row of each of C classes, the release would be μ-GDP with μ = √(C·D)/(l·σ), and

@@ -1,4 +1,4 @@
-"""Adapt (paper 002, eqs 4 and 5): kernel inducing points under the fully connected NTK, kept near where they began.
+"""Adapt (3A, eqs 4 and 5): kernel inducing points under the fully connected NTK, kept near where they began.
 
     L(X_s) = α·‖X_s − X̃_s‖²/‖X̃_s‖² + (1 − α)·½‖y_t − K_ts (K_ss + λI)⁻¹ y_s‖²
 

@@ -1,4 +1,4 @@
-"""Approximate (paper 002, eqs 1 to 3): a mixture of isotropic Gaussians whose every cluster holds at least l_min rows.
+"""Approximate (3A, eqs 1 to 3): a mixture of isotropic Gaussians whose every cluster holds at least l_min rows.
 
 p(s) of eq. 2 is a step: 0 below l_min, the same above. So the best assignment (eq. 3) is the one of least
 Σ −log p(x|θ_z) in which no cluster is too small; it is found exactly (kernels/assign.py).

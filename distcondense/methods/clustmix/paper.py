@@ -1,4 +1,4 @@
-"""clustmix as published (paper 002): slices → size-constrained mixtures → kernel inducing points → noise.
+"""clustmix as published (3A): slices → size-constrained mixtures → kernel inducing points → noise.
 
 Patients are read here for everything: scales, slices, clusters, adapting, and the choice of σ_max by a student's score
 on the training rows, as the paper chooses it. No theorem covers that; `accounting.py: WHY` is said wherever its ε is.

@@ -1,4 +1,4 @@
-"""Features ↔ rows in [0, 1]^D, in which ClustMix mixes and adds noise (paper 002, "Data preprocessing").
+"""Features ↔ rows in [0, 1]^D, in which ClustMix mixes and adds noise (3A, "Data preprocessing").
 
 A number is scaled between two ends: the training rows' as published, the schema's where there is a theorem. A category
 is its place among the declared ones, one column a table column, as the paper's D of Table 2 counts them; or, `one_hot`,

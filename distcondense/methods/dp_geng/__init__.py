@@ -1,4 +1,4 @@
-"""The method dp-geng (paper 001): rows distilled against patients' features and an expert, all through the gate.
+"""The method dp-geng (DP-GENG): rows distilled against patients' features and an expert, all through the gate.
 
     allocation.py  μ_G, μ_F, μ_E (§3.4, Theorem 2)           public.py    all that will be asked, before a row is read
     generator.py   the DP-generated rows (§3.1)              encoding.py  cells ↔ the numbers that networks see
@@ -24,7 +24,7 @@ class DpGeng:
     """ε is end-to-end, a theorem: every look at patients goes through the gate."""
 
     name: ClassVar[str] = "dp-geng"
-    about: ClassVar[str] = "paper 001, classes only, needs distcondense[neural]: ε is end-to-end, a theorem"
+    about: ClassVar[str] = "DP-GENG, classes only, needs distcondense[neural]: ε is end-to-end, a theorem"
     guarantee: ClassVar[str] = "end-to-end"
     Options: ClassVar[Any] = DpGengOptions
 

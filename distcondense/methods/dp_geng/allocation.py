@@ -1,4 +1,4 @@
-"""Who gets how much of the budget (paper 001 §3.4, Appendix D and F): μ_G, μ_F, μ_E, Theorem 2, and the search.
+"""Who gets how much of the budget (DP-GENG §3.4, Appendix D and F): μ_G, μ_F, μ_E, Theorem 2, and the search.
 
 The composition is Gaussian: μ_total² = μ_G² + μ_F² + μ_E² (Lemma 2, eq. 7). The paper sets μ_G and μ_E by binary search
 for a quality of the generated rows and of the expert, and gives feature matching the rest (eq. 8). Its search scores

@@ -1,4 +1,4 @@
-"""dp-geng from a cohort to a condensed set (paper 001, Algorithm 1): one ledger, one budget, all patients by the gate.
+"""dp-geng from a cohort to a condensed set (DP-GENG, Algorithm 1): one ledger, one budget, all patients by the gate.
 
     public.py     the three parts of μ, and everything that will be asked                      line 1
     generator.py  the sampler, fitted through the gate; generated rows T̂                       line 2
@@ -148,7 +148,7 @@ def _statement(public: Public, learned: Learned, ledger: Ledger, context: Contex
 
 
 def _paper(public: Public, learned: Learned) -> dict[str, Any]:
-    """Paper 001's accounting of the same parts: Lemmas 2 and 3, and Theorem 2 for its batches and steps."""
+    """DP-GENG's accounting of the same parts: Lemmas 2 and 3, and Theorem 2 for its batches and steps."""
     parts, budget, options = public.allocation, public.generator.budget, public.options
     choices = budget.picks * budget.pick_epsilon**2 / 4  # of μ²: an exponential mechanism as a Gaussian of equal ρ
     total = math.sqrt(parts.total**2 + choices)

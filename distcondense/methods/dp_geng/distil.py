@@ -1,4 +1,4 @@
-"""Algorithm 1 of paper 001 from line 4 on: rows chosen by k-means, then moved by matching and by the expert.
+"""Algorithm 1 of DP-GENG from line 4 on: rows chosen by k-means, then moved by matching and by the expert.
 
 Everything here is post-processing: generated rows, networks, noisy class means that have left the gate, a seed.
 

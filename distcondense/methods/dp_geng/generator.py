@@ -1,4 +1,4 @@
-"""DP-generated rows (paper 001 §3.1): the sampler of the private method is the generator, fitted with μ_G.
+"""DP-generated rows (DP-GENG §3.1): the sampler of the private method is the generator, fitted with μ_G.
 
 The one file here that knows that method. Its model, marginals and pairs are fitted through the gate as they are there,
 with a share of μ²; choices of pairs keep their own small share. Whole rows are then drawn from it and get a class by

@@ -1,4 +1,4 @@
-"""Small networks: feature extractors φ_F and the expert φ_E (paper 001 §3.2, §3.3), two layers and a head each.
+"""Small networks: feature extractors φ_F and the expert φ_E (DP-GENG §3.2, §3.3), two layers and a head each.
 
 They are trained on generated rows alone, by JAX and optax, which nothing imports before this is called. What a trained
 network says of a row is computed without either, in float64 and a fixed order (`kernels/network.py`), for it is also

@@ -1,4 +1,4 @@
-"""The method `kde-knn` (paper 003 §3.8): rows drawn from a kernel density of each class, those kept that pass a filter.
+"""The method `kde-knn` (KDE-KNN §3.8): rows drawn from a kernel density of each class, those kept that pass a filter.
 
 No privacy guarantee: every row is a patient's row plus kernel noise, and a distance filter is no differential privacy
 (the paper says so itself). It is here to be compared with, and refuses to be called private.
@@ -19,7 +19,7 @@ class KdeKnn:
     """No guarantee: a custodian's comparison."""
 
     name: ClassVar[str] = "kde-knn"
-    about: ClassVar[str] = "paper 003: NO PRIVACY GUARANTEE, patients' rows plus kernel noise, filtered"
+    about: ClassVar[str] = "KDE-KNN: NO PRIVACY GUARANTEE, patients' rows plus kernel noise, filtered"
     guarantee: ClassVar[str] = "none"
     Options: ClassVar[Any] = KdeKnnOptions
 

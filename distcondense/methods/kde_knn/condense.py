@@ -1,4 +1,4 @@
-"""kde-knn (paper 003 §3.8): density of each class → rows → filters → again, until every class is full.
+"""kde-knn (KDE-KNN §3.8): density of each class → rows → filters → again, until every class is full.
 
 Patients are read here freely: for scaling, the densities, the validator and the distances. Nothing is private.
 Where tables need another choice than the paper's 27 numbers: categories are one-hot columns, which the kernel noise

@@ -1,4 +1,4 @@
-"""What a drawn row must pass (paper 003 §3.8): its class found again (step 5), far enough from patients (step 6)."""
+"""What a drawn row must pass (KDE-KNN §3.8): its class found again (step 5), far enough from patients (step 6)."""
 
 from __future__ import annotations
 

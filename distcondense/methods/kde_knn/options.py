@@ -1,4 +1,4 @@
-"""The settings of kde-knn; defaults are the paper's (003 §3.8, Tables A1 to A3). There is no ε among them."""
+"""The settings of kde-knn; defaults are the paper's (KDE-KNN §3.8, Tables A1 to A3). There is no ε among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The private method (SPEC §4): the whole budget once, behind a gate; then everything from what left it.
+"""The private method: the whole budget once, behind a gate; then everything from what left it.
 
 plan and budget (public) → cells (public) → gate → private model and marginals → rows, labels, weights
 """

@@ -1,4 +1,4 @@
-"""The private model: additive boosting over public cells, fitted through the gate only (SPEC §4.2, §4.3).
+"""The private model: additive boosting over public cells, fitted through the gate only.
 
 A plan made from public facts alone says how the budget is spent (plan.py); what is learned is the kind of outcome's
 business (`PrivateSide`). Between answers everything is post-processing: cells are merged where the noisy histogram is

@@ -53,7 +53,7 @@ class PrivateOptions(Options):
         typical="a list of columns",
     )
     placement: str = option(
-        CHOSEN, "How rows are placed: chosen among drawn sets, or then also moved by paper 000's engine (zero-order)."
+        CHOSEN, "How rows are placed: chosen among drawn sets, or then also moved by the zero-order engine."
     )
     references: Any = option(  # noqa: RUF009 (a field like the others)
         PRIVATE_MODEL,

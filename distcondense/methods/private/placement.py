@@ -1,4 +1,4 @@
-"""Condensation as post-processing (SPEC §4.4): few whole rows whose students agree with the private model.
+"""Condensation as post-processing: few whole rows whose students agree with the private model.
 
 Nothing here sees a patient: it reads `Learned`, what left the gate, and a seed. What was tried and what won is measured
 by `python -m benchmarks.placement`.

@@ -1,4 +1,4 @@
-"""Placed rows moved by the zero-order engine of paper 000, under the end-to-end guarantee.
+"""Placed rows moved by the zero-order engine of Thakur et al. 2026, under the end-to-end guarantee.
 
 Nothing here sees a patient. Where the published method has real rows, there is a pool of whole rows drawn from what
 left the gate: it gives the scaling, the class means of the match loss and what the judge looks at. The reference is the

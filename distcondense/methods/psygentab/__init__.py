@@ -1,4 +1,4 @@
-"""PSyGenTAB (paper 004): utility U under the constraint P ≥ P_min, by the augmented Lagrangian, around two generators.
+"""PSyGenTAB (PSyGenTAB): utility U under the constraint P ≥ P_min, by the augmented Lagrangian, around two generators.
 
 sampler "network": Algorithm 1 trains a small autoregressive network on patients; no guarantee, and none is claimed
 sampler "private": the sampling-time variant steers the private method's sampler, after its budget is spent
@@ -22,7 +22,7 @@ class Psygentab:
     """No guarantee with the network; with the private sampler, its ε."""
 
     name: ClassVar[str] = "psygentab"
-    about: ClassVar[str] = "paper 004: NO guarantee with its network; sampler private: ε end-to-end"
+    about: ClassVar[str] = "PSyGenTAB: NO guarantee with its network; sampler private: ε end-to-end"
     guarantee: ClassVar[str] = "none"  # by default; `Options.promise` says what the sampler makes of it
     Options: ClassVar[Any] = PsygentabOptions
 

@@ -1,4 +1,4 @@
-"""The augmented Lagrangian of paper 004, §III-B: eqs 4 and 5, and lines 10–13 of Algorithm 1.
+"""The augmented Lagrangian of PSyGenTAB, §III-B: eqs 4 and 5, and lines 10–13 of Algorithm 1.
 
     min over θ of 1 − U(θ), subject to P(θ) ≥ P_min                                        (4)
     L(θ, λ) = (1 − U) + λ(P_min − P) + μ/2 (P_min − P)²                                    (5)

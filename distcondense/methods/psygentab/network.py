@@ -1,6 +1,6 @@
 """A small autoregressive network over cells, in JAX: P(row) = Π_j P(column j | columns before it).
 
-It stands where paper 004 has REaLTabFormer. A masked network (two hidden layers, every unit sees a prefix of the
+It stands where PSyGenTAB has REaLTabFormer. A masked network (two hidden layers, every unit sees a prefix of the
 columns): one pass gives all conditionals, and rows are drawn column after column, the outcome first. This is the only
 module of the method that imports JAX, and it is imported only for sampler "network".
 

@@ -1,4 +1,4 @@
-"""The settings of PSyGenTAB; defaults are paper 004's where it gives them (§IV-B: P_min, epochs, batch)."""
+"""The settings of PSyGenTAB; defaults are PSyGenTAB's where it gives them (§IV-B: P_min, epochs, batch)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Utility U (eqs 1, 2) and privacy-preservability P (eq. 3) of a table's places, as paper 004 §III-A names their parts.
+"""Utility U (eqs 1, 2) and privacy-preservability P (eq. 3) of a table's places, as PSyGenTAB §III-A names their parts.
 
 The paper leaves the parts' formulas and weights open; the choices are those of the house's evaluation
 (`evaluation/fidelity/composite.py: CHOICES`), with numbers cut into public cells for U, so that they can be asked for

@@ -1,4 +1,4 @@
-"""The sampling-time variant (paper 004, §III-B and §IV-B1): the generator stays, its rows are steered and filtered.
+"""The sampling-time variant (PSyGenTAB, §III-B and §IV-B1): the generator stays, its rows are steered and filtered.
 
 Three knobs: temperature, top-p, and a multiplier on the distance to the nearest record, by which rows are kept. Every
 round looks at the settings next to the current ones, takes the one with the smallest augmented Lagrangian (eq. 5), and

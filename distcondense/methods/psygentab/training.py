@@ -1,4 +1,4 @@
-"""Algorithm 1 of paper 004: ALM-based privacy-constrained training, line by line, over epochs that can be resumed.
+"""Algorithm 1 of PSyGenTAB: ALM-based privacy-constrained training, line by line, over epochs that can be resumed.
 
     1  for each epoch                            9  evaluate U and P on validation rows (hard rows, scores.py)
     2    for each mini-batch of training rows   10  if P < P_min: μ ← αμ

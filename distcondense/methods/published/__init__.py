@@ -1,4 +1,4 @@
-"""The published method (paper 000 §4): zero-order optimisation of synthetic rows against a reference model."""
+"""The published method (Thakur et al. 2026 §4): zero-order optimisation of synthetic rows against a reference model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Published:
     """ε is as published, not a theorem."""
 
     name: ClassVar[str] = "published"
-    about: ClassVar[str] = "paper 000: ε is as published, not a theorem; noise=False: none at all"
+    about: ClassVar[str] = "Thakur et al. 2026: ε is as published, not a theorem; noise=False: none at all"
     guarantee: ClassVar[str] = "as-published"
     Options: ClassVar[Any] = PublishedOptions
 

@@ -1,9 +1,9 @@
-"""The published method (paper 000 §4): fit a reference, start from noise, optimise, keep the best step on validation.
+"""The published method (Thakur et al. §4): fit a reference, start from noise, optimise, keep the best step.
 
 Patients are read here for: scaling, the reference model, the real scores of the match loss, the labels' range and early
 stopping. None of that is covered by a theorem; `Privacy` says so wherever its ε appears.
 
-Several references f₁ … f_K at once, which paper 000 leaves to the future: with ℓ_k the whole loss (eqs 4, 5) of f_k,
+Several references f₁ … f_K at once, which the paper leaves to the future: with ℓ_k the whole loss (eqs 4, 5) of f_k,
 
     ℓ(X) = 1/K Σ_k ℓ_k(X)/ℓ_k(X₀)        ∂ℓ/∂X = 1/K Σ_k (1/ℓ_k(X₀)) · ∂ℓ_k/∂f_k · ∂f_k/∂X
 

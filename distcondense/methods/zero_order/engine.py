@@ -1,4 +1,4 @@
-"""The loop of paper 000 §4.2–4.4, readable as its algorithm box:
+"""The loop of Thakur et al. 2026 §4.2–4.4, readable as its algorithm box:
 
     repeat: f ← reference(X);  ∂ℓ/∂f analytic;  ∂f/∂X by finite differences with fresh steps ε_j;
             G ← ∂ℓ/∂f · ∂f/∂X;  clip each row to C;  add N(0, σ_i²C²I);  X ← Adam(X, G)

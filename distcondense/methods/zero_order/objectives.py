@@ -1,4 +1,4 @@
-"""The losses of paper 000 and their derivatives with respect to the scores f(x_i), numbered as there.
+"""The losses of Thakur et al. 2026 and their derivatives with respect to the scores f(x_i), numbered as there.
 
 Each function returns (loss, ∂loss/∂f) with f the (m,) scores of the synthetic rows; chain with ∂f/∂X elsewhere.
 """
