@@ -71,7 +71,7 @@ def room(name: str, real: int, made: int, width: int, threads: int) -> dict[str,
     from distcondense.data.codec import Codec
     from distcondense.data.persons import Split
     from distcondense.evaluation.inputs import EvaluationInput
-    from distcondense.evaluation.suite import PARTS  # module or module:function
+    from distcondense.evaluation.suite import SECTIONS  # module or module:function
     from distcondense.outcomes.base import Labelled
     from distcondense.privacy.statement import Privacy
 
@@ -104,7 +104,7 @@ def room(name: str, real: int, made: int, width: int, threads: int) -> dict[str,
         Privacy("none", "toy", None, None, "none", "none"),
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    measure = import_module(PARTS[name].split(":")[0]).part
+    measure = import_module(SECTIONS[name].split(":")[0]).section
     began, busy = time.perf_counter(), time.process_time()
     part = measure(home, seed=0, threads=threads)
     seconds, busy = time.perf_counter() - began, time.process_time() - busy

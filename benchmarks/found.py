@@ -23,8 +23,8 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.persons import Stratified
 from distcondense.evaluation.attacks import ATTACKS
 from distcondense.evaluation.findings import CHANCE, Findings, leaking
-from distcondense.evaluation.part import Part
 from distcondense.evaluation.score import Score
+from distcondense.evaluation.section import Section
 from distcondense.methods.base import Condensed, Context, Options, method_named, register
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
@@ -64,7 +64,7 @@ class Memoriser:
 RUNS: dict[str, dict[str, Any]] = {"private": {"epsilon": 1.0}, "published": {"epsilon": 2.5}, "memoriser": {}}
 
 
-def strongest(part: Part) -> Score | None:
+def strongest(part: Section) -> Score | None:
     """The score furthest above chance, in its own standard errors, on all targets."""
     tried = [s for s in part.scores if s.power is not None and s.low == s.low and not s.measure.startswith("tpr")]
     return max(tried, default=None, key=lambda s: (s.value - CHANCE.get(s.measure, 0.0)) / max(s.value - s.low, 1e-9))

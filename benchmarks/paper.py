@@ -32,8 +32,8 @@ from distcondense.api import evaluate_run
 from distcondense.data.cohort import Cohort
 from distcondense.data.datasets import load
 from distcondense.evaluation.findings import Findings
-from distcondense.evaluation.part import Part
 from distcondense.evaluation.score import WAYS, Score
+from distcondense.evaluation.section import Section
 from distcondense.methods.base import method_named, method_names
 from distcondense.outcomes.measures import title
 
@@ -125,7 +125,7 @@ def quick(found: Mapping[str, Findings]) -> Iterator[str]:
     yield from grid(["method", "trained on", "rows", *(title(m) for m in measures)], rows)
 
 
-def part_of(part: Part) -> Iterator[str]:
+def part_of(part: Section) -> Iterator[str]:
     for table in part.tables:
         yield f"{table.title}\n"
         yield from grid(table.columns, ([_cell(cell) for cell in row] for row in table.rows))
@@ -137,14 +137,14 @@ def part_of(part: Part) -> Iterator[str]:
                 WAYS.get(s.trained_on, s.trained_on),
                 s.tested_on,
                 s.student,
-                s.taught,
+                s.labels,
                 number(s),
                 "" if s.ceiling is None else f"{s.ceiling:.3f}",
                 "" if s.power is None else f"{s.power:.3f}",
             ]
             for s in main
         ]
-        head = ["measure", "trained on", "tested on", "student", "taught", "value [95%]", "ceiling", "power"]
+        head = ["measure", "trained on", "tested on", "student", "labels", "value [95%]", "ceiling", "power"]
         kept = [i for i in range(len(head)) if any(row[i] for row in rows)]
         yield from grid([head[i] for i in kept], ([row[i] for i in kept] for row in rows))
     for note in part.notes:

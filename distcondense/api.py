@@ -37,11 +37,11 @@ from distcondense.errors import (
 )
 from distcondense.evaluation.findings import Findings
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part
 from distcondense.evaluation.quick import evaluate as evaluate_home
 from distcondense.evaluation.quick import interval_words, measured
 from distcondense.evaluation.score import Score
-from distcondense.evaluation.suite import PARTS, Asked, evaluated
+from distcondense.evaluation.section import Section
+from distcondense.evaluation.suite import SECTIONS, EvaluationRequest, evaluated
 from distcondense.methods.base import (
     OLD_WORDS,
     Condensed,
@@ -288,7 +288,7 @@ def evaluate_run(
     need(run, (str, Path), "run", "a path")
     need(cohort, Cohort, "cohort", "a Cohort", fix="the one that was condensed")
     _need_calls(progress=progress, log=log)
-    asked = _asked(parts if parts is not None else Asked().parts, external, shadows, seed, threads)
+    asked = _asked(parts if parts is not None else EvaluationRequest().parts, external, shadows, seed, threads)
     folder = RunFolder(Path(run))
     sets = read_back(folder, cohort.outcome.kind)
     _refuse_another_table(folder, cohort, next(iter(sets.values())).record)
@@ -298,7 +298,7 @@ def evaluate_run(
         if progress is not None:
             progress("first scores", 0, 1 + len(asked.parts))
         quick, note = evaluate_home(inputs, seed=seed, threads=asked.threads)
-        measured_now: list[Part] = []
+        measured_now: list[Section] = []
         if note:
             (log or _silent)(note)
         else:
@@ -306,7 +306,7 @@ def evaluate_run(
             measured_now = evaluated(inputs, asked, log=log or _silent, progress=_after_first(progress), rerun=rerun)
         paths = _report_files(folder, name)
         kept = _kept(paths[0], {part.name for part in measured_now})
-        order = list(PARTS)
+        order = list(SECTIONS)
         every = sorted([*kept, *measured_now], key=lambda part: order.index(part.name) if part.name in order else -1)
         found[name] = Findings(
             run=_facts(folder, result),
@@ -369,8 +369,8 @@ def _need_calls(**told: Any) -> None:
 
 def _asked(
     parts: Sequence[str], external: Mapping[str, Cohort] | None, shadows: int, seed: int, threads: int | None
-) -> Asked:
-    need(parts, (list, tuple), "parts", "a list of names", fix=f"some of {', '.join(PARTS)}")
+) -> EvaluationRequest:
+    need(parts, (list, tuple), "parts", "a list of names", fix=f"some of {', '.join(SECTIONS)}")
     for name in parts:
         need(name, str, "parts", "a list of names")
     sites = {} if external is None else external
@@ -380,7 +380,7 @@ def _asked(
         need(site, Cohort, "external", "a Cohort for each name")
     names = (*parts, *(["sites"] if sites and "sites" not in parts else []))
     threads = available_threads() if threads is None else whole(threads, "threads", 1, MOST_THREADS)
-    return Asked(names, whole(seed, "seed", 0), threads, sites, whole(shadows, "shadows", 0, 100_000))
+    return EvaluationRequest(names, whole(seed, "seed", 0), threads, sites, whole(shadows, "shadows", 0, 100_000))
 
 
 def _refuse_another_table(folder: RunFolder, cohort: Cohort, record: Mapping[str, Any]) -> None:
@@ -417,7 +417,7 @@ def _rerun(result: Result, threads: int) -> Any:
 def _report(folder: RunFolder, result: Result | Results, figures: Sequence[Figure], log: Callable[[str], None]) -> None:
     """The quick part on a page. It comes last and may fail: what was paid for is already on disk."""
     sets = result if isinstance(result, Results) else {result.record["ipc"]: result}
-    own = [] if not figures else [Part("course", "How the run went", figures=tuple(figures))]
+    own = [] if not figures else [Section("course", "How the run went", figures=tuple(figures))]
     for ipc, name in table_names(sets).items():
         one = sets[ipc]
         try:
@@ -448,10 +448,10 @@ def _write_findings(paths: tuple[Path, Path], found: Findings) -> None:
     write_text(paths[1], internal_page(said))
 
 
-def _kept(path: Path, new: set[str]) -> list[Part]:
+def _kept(path: Path, new: set[str]) -> list[Section]:
     """Parts that an earlier evaluation left, but for those that were measured anew."""
     try:
-        parts = [Part.from_dict(one) for one in parse_json(path.read_bytes())["parts"]]
+        parts = [Section.from_dict(one) for one in parse_json(path.read_bytes())["parts"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return [part for part in parts if part.name not in new]

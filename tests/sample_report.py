@@ -6,8 +6,8 @@ import json
 import math
 from typing import Any
 
-from distcondense.evaluation.part import Part
-from distcondense.evaluation.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, Score
+from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, Score
+from distcondense.evaluation.section import Section
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.figures import BARS, DOTS, HEAT, LINES, STEPS, Figure, Series, Table
 from distcondense.runs.files import plain
@@ -192,19 +192,19 @@ def score(measure: str, trained_on: str, value: float, **more: Any) -> Score:
 
 
 def quick() -> list[Score]:
-    ways = ((FULL, 0.861, ""), (CONDENSED, 0.824, PLAIN), (CONDENSED, 0.838, MANUAL), (RANDOM, 0.747, ""))
+    ways = ((FULL, 0.861, ""), (CONDENSED, 0.824, PLAIN), (CONDENSED, 0.838, SOFT), (RANDOM, 0.747, ""))
     return [
         score(
             measure,
             way,
             value - less,
-            taught=taught,
+            labels=labels,
             rows=540 if way == FULL else 100,
             student="xgboost",
             threshold=0.31,
         )
         for measure, less in (("auroc", 0.0), ("balanced_accuracy", 0.06), ("brier", 0.7))
-        for way, value, taught in ways
+        for way, value, labels in ways
     ]
 
 
@@ -214,17 +214,12 @@ def attack(measure: str, value: float, **more: Any) -> Score:
     )
 
 
-def parts() -> list[Part]:
+def parts() -> list[Section]:
     students = ("xgboost", "lightgbm", "forest", "svm", "logistic", "mlp")
     utility = tuple(
-        score(measure, way, wave(i + j, at, 0.02), student=student, taught=taught)
+        score(measure, way, wave(i + j, at, 0.02), student=student, labels=labels)
         for i, student in enumerate(students)
-        for way, taught, at in (
-            (FULL, "", 0.86),
-            (CONDENSED, PLAIN, 0.82),
-            (CONDENSED, MANUAL, 0.83),
-            (RANDOM, "", 0.75),
-        )
+        for way, labels, at in ((FULL, "", 0.86), (CONDENSED, PLAIN, 0.82), (CONDENSED, SOFT, 0.83), (RANDOM, "", 0.75))
         for j, measure in enumerate(("auroc", "auprc", "sensitivity", "specificity", "ppv", "npv", "brier"))
     )
     holes = (
@@ -256,7 +251,7 @@ def parts() -> list[Part]:
         attack("attack_tpr", 0.11, ceiling=0.21, power=0.14, low=0.09, high=0.13),
     )
     return [
-        Part(
+        Section(
             "membership",
             "Membership (15 distances, gradient boosting)",
             attacks,
@@ -272,7 +267,7 @@ def parts() -> list[Part]:
             },
             {"found": False, "targets": 1000},
         ),
-        Part(
+        Section(
             "lira",
             "Likelihood ratio with shadow runs",
             (attack("attack_auroc", 0.71, low=0.68, high=0.74),),
@@ -282,7 +277,7 @@ def parts() -> list[Part]:
             {},
             {"found": True},
         ),
-        Part(
+        Section(
             "utility",
             "Train on condensed rows, test on real ones",
             utility,
@@ -292,9 +287,11 @@ def parts() -> list[Part]:
             {},
             {"rows": 5000},
         ),
-        Part("curves", "Survival by risk group", (), (SURVIVAL,), (curve,), ()),
-        Part("subgroups", "By subgroup", groups + holes, (), (), ("groups of fewer than 50 test rows are left out",)),
-        Part(
+        Section("curves", "Survival by risk group", (), (SURVIVAL,), (curve,), ()),
+        Section(
+            "subgroups", "By subgroup", groups + holes, (), (), ("groups of fewer than 50 test rows are left out",)
+        ),
+        Section(
             "interpretation",
             "What the students look at",
             (score("rank_correlation", CONDENSED, 0.91),),
@@ -303,8 +300,8 @@ def parts() -> list[Part]:
             (),
             {"rank_correlation": "Rank correlation of importances (1: same)"},
         ),
-        Part("hazards", "Hazard ratios", (), (HAZARDS,), (), ()),
-        Part(
+        Section("hazards", "Hazard ratios", (), (HAZARDS,), (), ()),
+        Section(
             "fidelity",
             "Columns and pairs",
             columns,
@@ -313,7 +310,7 @@ def parts() -> list[Part]:
             (),
             {"ks": "KS distance (0: same)", "tv": "Total variation (0: same)"},
         ),
-        Part(
+        Section(
             "copies",
             "Copy check",
             (score("dcr_median", CONDENSED, 1.31, interval="200 resamples"),),

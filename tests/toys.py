@@ -20,7 +20,7 @@ from distcondense.data.outcome import Outcome
 from distcondense.data.persons import Stratified
 from distcondense.methods import base as methods
 from distcondense.methods.base import Condensed, Options, option
-from distcondense.models.learners import Learner, Lesson, boosted, taught
+from distcondense.models.learners import Learner, TrainingSet, boosted, learner
 from distcondense.outcomes.base import Kind, Labelled, PrivateSide
 from distcondense.outcomes.binary import Logistic, LogOdds
 from distcondense.outcomes.measures import error
@@ -64,10 +64,10 @@ class Uniform:
 # -- a kind of outcome ------------------------------------------------------------------------------------------------
 
 
-@taught
-def fit_shares(lesson: Lesson) -> Any:
-    labels = {"label": lesson.outcome["share"] if lesson.soft is None else lesson.soft, "weight": lesson.weight}
-    return boosted({"objective": "binary:logistic"}, lesson, labels, link="share", name="trees")
+@learner
+def fit_shares(training: TrainingSet) -> Any:
+    labels = {"label": training.outcome["share"] if training.soft is None else training.soft, "weight": training.weight}
+    return boosted({"objective": "binary:logistic"}, training, labels, link="share", name="trees")
 
 
 class SoftLogistic(Logistic):
@@ -94,7 +94,7 @@ class ShareSide(LogOdds):
     def strata(self, learned: Any, labelled: Labelled) -> Any:
         return self.kind.strata(labelled.outcome)
 
-    def lesson(self, labelled: Labelled) -> Any:
+    def training(self, labelled: Labelled) -> Any:
         return labelled.outcome["share"][:, None], None
 
     def weighted(self, learned: Any, labelled: Labelled) -> Labelled:

@@ -144,7 +144,7 @@ def measured(cohort: Cohort, result: dc.Result, seed: int) -> dict[str, float]:
     found = {}
     for score in dc.evaluate(cohort, result, parts=["composite"], seed=seed, threads=1):
         if score.measure in ("utility", "p_distance", "r_dup", "e_pred"):
-            if score.trained_on == CONDENSED and score.taught in (PLAIN, ""):
+            if score.trained_on == CONDENSED and score.labels in (PLAIN, ""):
                 found[score.measure] = score.value
             elif score.trained_on == RANDOM:
                 found[f"{score.measure} of real rows"] = score.value

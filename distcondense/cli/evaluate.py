@@ -91,10 +91,10 @@ def _measure(
 ) -> None:
     from distcondense.api import evaluate_run, read_again
     from distcondense.data.tables import table_name
-    from distcondense.evaluation.suite import Asked
+    from distcondense.evaluation.suite import EvaluationRequest
     from distcondense.report.terminal import Console
 
-    Asked(tuple(parts))  # refused before a large table is read
+    EvaluationRequest(tuple(parts))  # refused before a large table is read
     console = Console(quiet=quiet or as_json)
     with console.progress() as told:
         told(doing=f"reading {table_name(data)}", step=0, steps=0)

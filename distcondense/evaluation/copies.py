@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from distcondense.arrays import Flags, Floats, Index, Matrix
 from distcondense.data.outcome import Outcome
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, Say, quiet
 from distcondense.evaluation.ruler import Ruler
 from distcondense.evaluation.score import CONDENSED, Interval, Score, interval
+from distcondense.evaluation.section import Say, Section, quiet
 from distcondense.kernels.neighbours import nearest
 from distcondense.outcomes.measures import share
 from distcondense.runs.figures import LINES, Figure, Series, Table
@@ -68,11 +68,11 @@ class _Side:
     ratio: Floats  # (m,) NNDR
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quiet) -> Section:
     """The copy check of a condensed table."""
     why = _why_not(inputs)
     if why:
-        return Part(NAME, TITLE, notes=(f"Not checked: {why}.",))
+        return Section(NAME, TITLE, notes=(f"Not checked: {why}.",))
     rng = np.random.default_rng([seed, 0xC09E])
     count = min(len(inputs.split.train), len(inputs.split.test), MOST)
     condensed = np.arange(len(inputs.rows))
@@ -106,7 +106,7 @@ def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quiet) 
         f"from at most {MOST_SIGMA:,} training rows.",
         *(() if not inputs.raw else ("The table holds raw encoded numbers: equality is that of encoded rows.",)),
     )
-    return Part(
+    return Section(
         NAME,
         TITLE,
         tuple(scores),

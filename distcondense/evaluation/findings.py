@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import NormalDist
 from typing import Any
 
-from distcondense.evaluation.part import Part
 from distcondense.evaluation.score import CONDENSED, FULL, NORMAL, RANDOM, Score, find
+from distcondense.evaluation.section import Section
 from distcondense.evaluation.suite import ATTACKS
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import Privacy
@@ -29,7 +29,7 @@ class Findings:
     quick: tuple[Score, ...] = ()
     note: str = ""  # why there are no scores
     figures: tuple[Figure, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Section, ...] = ()
     made_with: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -84,7 +84,7 @@ def _how_good(scores: Sequence[Score]) -> list[str]:
     return [f"{text}; {', '.join(beside)}." if beside else f"{text}."]
 
 
-def _how_safe(parts: Sequence[Part]) -> list[str]:
+def _how_safe(parts: Sequence[Section]) -> list[str]:
     """What the attacks found: those that did better than chance, and those above what the guarantee allows."""
     tried = [part for part in parts if part.name in ATTACKS and part.scores]
     if not tried:
@@ -98,7 +98,7 @@ def _how_safe(parts: Sequence[Part]) -> list[str]:
     return [f"{NO_LEAK} ({_groups(tried)} of attacks; those that were not tried may find more)."]
 
 
-def _groups(parts: Sequence[Part]) -> str:
+def _groups(parts: Sequence[Section]) -> str:
     return "1 group" if len(parts) == 1 else f"{len(parts)} groups"
 
 
@@ -106,12 +106,12 @@ CHANCE = {"auroc": 0.5}  # of an attack that knows nothing; 0 of an advantage, a
 ONCE = 0.05  # how often all attacks together may call chance a leak
 
 
-def leaking(parts: Sequence[Part]) -> list[Part]:
+def leaking(parts: Sequence[Section]) -> list[Section]:
     """Parts with a score further above chance than the largest of so many scores would be by chance alone."""
     return beyond(parts, lambda score: CHANCE.get(score.measure, 0.0))
 
 
-def beyond(parts: Sequence[Part], level: Callable[[Score], float | None]) -> list[Part]:
+def beyond(parts: Sequence[Section], level: Callable[[Score], float | None]) -> list[Section]:
     """Parts with a score so far above its level that the best of all of them would be by chance in `ONCE` of pages."""
     tried = [(part, score, level(score)) for part in parts for score in part.scores if _tested(score)]
     far = NormalDist().inv_cdf(1 - ONCE / max(len(tried), 1)) / NORMAL

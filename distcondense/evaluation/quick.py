@@ -19,7 +19,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.persons import HoldoutSplit
 from distcondense.errors import ModelError
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.score import CONDENSED, FULL, MANUAL, RANDOM, REFERENCE, WITHOUT_ROWS, Score, interval
+from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, REFERENCE, SOFT, WITHOUT_ROWS, Score, interval
 from distcondense.models.base import Model
 
 TRAINED = 100_000  # real rows that a model is fitted to, at most
@@ -170,7 +170,7 @@ def evaluate_at(
 
 
 def _scores_of(inputs: EvaluationInput, way: Way, sites: list[Site], seed: int) -> Iterator[Score]:
-    kind, taught = inputs.kind, MANUAL if way.name == CONDENSED else ""
+    kind, labels = inputs.kind, SOFT if way.name == CONDENSED else ""
     try:
         model = way.fit()
     except ModelError as error:
@@ -188,7 +188,7 @@ def _scores_of(inputs: EvaluationInput, way: Way, sites: list[Site], seed: int) 
                 way.rows,
                 note=str(error),
                 student=inputs.learner.name,
-                taught=taught,
+                labels=labels,
             )
         return
     apart = inputs.sample(inputs.split.choosing, CHOOSING, seed)
@@ -211,7 +211,7 @@ def _scores_of(inputs: EvaluationInput, way: Way, sites: list[Site], seed: int) 
                 way.rows,
                 rule.threshold,
                 student=model.name,
-                taught=taught,
+                labels=labels,
             )
 
 

@@ -27,7 +27,7 @@ WAYS = {
     CONDENSED: "Condensed (synthetic)",
     RANDOM: "Random real rows, same number",
 }
-PLAIN, MANUAL = "plain", "manual"  # as a naive recipient: the outcome column alone; with soft labels and weights
+PLAIN, SOFT = "plain", "soft"  # as a naive recipient: the outcome column alone; with soft labels and weights
 WITHOUT_ROWS = (FULL, REFERENCE)  # the same for every condensed set of a run
 
 
@@ -47,7 +47,7 @@ class Score:
     threshold: float | None = None  # of decisions, chosen on rows that are not tested on
     note: str = ""  # why there is no value
     student: str = ""  # the learner's name
-    taught: str = ""  # PLAIN or MANUAL, where that makes a difference
+    labels: str = ""  # PLAIN or SOFT, where that makes a difference
     group: str = ""  # which part of the rows (sex = F), or which column or pair of columns
     interval: str = ""  # how `low` and `high` were made
     ceiling: float | None = None  # of an attack: the most that the guarantee allows

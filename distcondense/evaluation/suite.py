@@ -1,7 +1,7 @@
-"""The evaluation as a list of parts, one room each, in the order in which a page shows them.
+"""The evaluation as a list of sections, one module each, in the order in which a page shows them.
 
-A new measure is one room: a module with `part(home, *, seed, threads, say) -> Part` and a line here (an attack: in
-attacks/__init__.py). Parts are independent of each other; one that fails says so in its place, and the others go on.
+A new measure is one module with `section(inputs, *, seed, threads, log) -> Section` and a line here (an attack: in
+attacks/__init__.py). Sections are independent of each other; one that fails says so, and the others go on.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from distcondense.data.cohort import Cohort
 from distcondense.errors import SettingsError, UserError
 from distcondense.evaluation.attacks import ATTACKS
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, Say, quiet
+from distcondense.evaluation.section import Say, Section, quiet
 
-__all__ = ["ATTACKS", "LIKENESS", "PARTS", "UTILITY", "Asked", "evaluated"]
+__all__ = ["ATTACKS", "LIKENESS", "SECTIONS", "UTILITY", "EvaluationRequest", "evaluated"]
 
 UTILITY = {
     "utility": "distcondense.evaluation.utility.recipients",
@@ -36,11 +36,11 @@ LIKENESS = {
     "composite": "distcondense.evaluation.fidelity.composite",
     "copies": "distcondense.evaluation.copies",
 }
-PARTS = {**UTILITY, **LIKENESS, **ATTACKS}
+SECTIONS = {**UTILITY, **LIKENESS, **ATTACKS}
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluationRequest:
     """What an evaluation is asked for."""
 
     parts: tuple[str, ...] = (*UTILITY, *LIKENESS)
@@ -51,11 +51,11 @@ class Asked:
 
     def __post_init__(self) -> None:
         for name in self.parts:
-            if name not in PARTS:
-                close = get_close_matches(name, list(PARTS), n=1, cutoff=0.5)
+            if name not in SECTIONS:
+                close = get_close_matches(name, list(SECTIONS), n=1, cutoff=0.5)
                 raise SettingsError(
                     "parts",
-                    f"must be among {', '.join(PARTS)}",
+                    f"must be among {', '.join(SECTIONS)}",
                     found=repr(name),
                     fix=f"say {close[0]}" if close else "leave it out for all",
                 )
@@ -63,14 +63,14 @@ class Asked:
 
 def evaluated(
     inputs: EvaluationInput,
-    asked: Asked,
+    asked: EvaluationRequest,
     *,
     log: Say = quiet,
     progress: Callable[[str, int, int], None] | None = None,
     rerun: Any = None,
-) -> list[Part]:
+) -> list[Section]:
     """The parts that were asked for, in the page's order; other sites only where there are any."""
-    names = [name for name in PARTS if name in asked.parts and (name != "sites" or asked.sites)]
+    names = [name for name in SECTIONS if name in asked.parts and (name != "sites" or asked.sites)]
     found = []
     for done, name in enumerate(names):
         if progress is not None:
@@ -81,19 +81,19 @@ def evaluated(
     return found
 
 
-def _part(name: str, inputs: EvaluationInput, asked: Asked, log: Say, rerun: Any) -> Part:
-    module, _, function = PARTS[name].partition(":")
-    measure = getattr(import_module(module), function or "part")
+def _part(name: str, inputs: EvaluationInput, asked: EvaluationRequest, log: Say, rerun: Any) -> Section:
+    module, _, function = SECTIONS[name].partition(":")
+    measure = getattr(import_module(module), function or "section")
     given: dict[str, Any] = {"seed": asked.seed, "threads": asked.threads, "log": log}
     if name == "sites":
         given["sites"] = asked.sites
     if name == "lira" and asked.shadows:
         given |= {"shadows": asked.shadows, "rerun": rerun}
     try:
-        part: Part = measure(inputs, **given)
+        part: Section = measure(inputs, **given)
     except UserError:
         raise
     except Exception as error:  # a library's message may quote a patient's value: its type says enough
         log(f"{name}: {type(error).__name__}")
-        return Part(name, name.capitalize(), notes=(f"could not be measured: {type(error).__name__}",))
+        return Section(name, name.capitalize(), notes=(f"could not be measured: {type(error).__name__}",))
     return part

@@ -39,7 +39,7 @@ class Learner:
 
 
 @dataclass(frozen=True, repr=False)
-class Lesson:
+class TrainingSet:
     """What a model is fitted to; which of it a learner uses is the learner's business."""
 
     rows: Rows
@@ -51,12 +51,12 @@ class Lesson:
     threads: int = 1
 
 
-def taught(train: Callable[[Lesson], Model]) -> Callable[..., Model]:
-    """`fit(rows, outcome, *, weight, soft, validation, seed, threads)` from a function of the whole lesson."""
+def learner(train: Callable[[TrainingSet], Model]) -> Callable[..., Model]:
+    """`fit(rows, outcome, *, weight, soft, validation, seed, threads)` from a function of the training set."""
 
     @wraps(train)
     def fit(rows: Rows, outcome: Outcome, **how: Any) -> Model:
-        return train(Lesson(rows, outcome, **how))
+        return train(TrainingSet(rows, outcome, **how))
 
     return fit
 
@@ -76,7 +76,7 @@ class FittedModel:
 
 def boosted(
     params: dict[str, Any],
-    lesson: Lesson,
+    training: TrainingSet,
     labels: dict[str, Any],
     *,
     link: Link,
@@ -85,29 +85,31 @@ def boosted(
 ) -> Model:
     """XGBoost with one score a row, as a model whose trees are known.
 
-    `score` of margins against an outcome says how many rounds are enough, where the lesson has validation rows.
+    `score` of margins against an outcome says how many rounds are enough, where there are validation rows.
     """
     from distcondense.models.trees import tree_model
 
-    booster = booster_of(params, lesson, labels)
-    if lesson.validation is not None and score is not None:
-        rows, outcome = lesson.validation
-        booster = booster[: _best_rounds(booster, rows, lambda margin: score(margin, outcome), lesson.threads)]
-    return tree_model(booster, link=link, name=name, threads=lesson.threads)
+    booster = booster_of(params, training, labels)
+    if training.validation is not None and score is not None:
+        rows, outcome = training.validation
+        booster = booster[: _best_rounds(booster, rows, lambda margin: score(margin, outcome), training.threads)]
+    return tree_model(booster, link=link, name=name, threads=training.threads)
 
 
-def boosted_many(params: dict[str, Any], lesson: Lesson, labels: dict[str, Any], *, link: Link, name: str) -> Model:
+def boosted_many(
+    params: dict[str, Any], training: TrainingSet, labels: dict[str, Any], *, link: Link, name: str
+) -> Model:
     """XGBoost with several scores a row: they are its library's own."""
-    booster = booster_of(params, lesson, labels)
-    booster.set_param({"nthread": lesson.threads})
-    columns = lesson.rows.shape[1]
+    booster = booster_of(params, training, labels)
+    booster.set_param({"nthread": training.threads})
+    columns = training.rows.shape[1]
     return FittedModel(lambda at: booster.inplace_predict(at, validate_features=False), link, columns, name)
 
 
-def booster_of(params: dict[str, Any], lesson: Lesson, labels: dict[str, Any]) -> Any:
+def booster_of(params: dict[str, Any], training: TrainingSet, labels: dict[str, Any]) -> Any:
     import xgboost as xgb
 
-    rows, seed, threads = lesson.rows, lesson.seed, lesson.threads
+    rows, seed, threads = training.rows, training.seed, training.threads
     bins = WIDE_BINS if rows.shape[1] > WIDE else BINS
     settings = {**TREES, **params, "max_bin": bins, "seed": seed, "nthread": threads, "verbosity": 0}
     # binned straight from the array: a DMatrix would first hold a sparse copy of twice its size

@@ -411,7 +411,7 @@ class PrivateSide(ABC):
         return {int(value): int(count) for value, count in zip(there, shared(rows, np.ones(len(there))), strict=True)}
 
     @abstractmethod
-    def lesson(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
+    def training(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
         """(n, S) plain labels and soft ones, as numbers for the students of `teaching`."""
 
     def truth(self, learned: Learned, margin: Floats) -> Floats:

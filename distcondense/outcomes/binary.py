@@ -24,7 +24,7 @@ from distcondense.data.values import TRUTH, Values, labels_of, plain_number, ref
 from distcondense.errors import CohortError, SettingsError
 from distcondense.kernels import cells, elementwise
 from distcondense.models.base import BlackBox, Model, Rows
-from distcondense.models.learners import Learner, Lesson, boosted, taught
+from distcondense.models.learners import Learner, TrainingSet, boosted, learner
 from distcondense.outcomes.base import (
     Ask,
     Counted,
@@ -67,50 +67,50 @@ VECTORS = 2000  # rows that support vectors are chosen among, at most: their tim
 EXTREME = 0.05  # of candidates are on the rarer side, at least
 
 
-@taught
-def fit_xgb(lesson: Lesson) -> Model:
+@learner
+def fit_xgb(training: TrainingSet) -> Model:
     """XGBoost classifier; f(x) = P(y=1). With soft labels it learns these, without class weights."""
-    label = lesson.outcome["label"]
+    label = training.outcome["label"]
     positives = float(label.mean())
     params: dict[str, Any] = {"objective": "binary:logistic", "eval_metric": "auc"}
-    if lesson.soft is None and min(positives, 1 - positives) < RARE and 0 < positives < 1:
+    if training.soft is None and min(positives, 1 - positives) < RARE and 0 < positives < 1:
         params["scale_pos_weight"] = (1 - positives) / positives
-    labels = {"label": label if lesson.soft is None else lesson.soft, "weight": lesson.weight}
+    labels = {"label": label if training.soft is None else training.soft, "weight": training.weight}
     return boosted(
-        params, lesson, labels, link="probability", name="xgb", score=lambda at, real: auroc(real["label"], at)
+        params, training, labels, link="probability", name="xgb", score=lambda at, real: auroc(real["label"], at)
     )
 
 
-@taught
-def fit_logistic(lesson: Lesson) -> Model:
+@learner
+def fit_logistic(training: TrainingSet) -> Model:
     """Logistic regression of scikit-learn; f(x) = P(y=1). With soft labels a row counts for each class by its share."""
     from sklearn.linear_model import LogisticRegression
 
-    rows, label, weight = lesson.rows, lesson.outcome["label"], lesson.weight
-    if (constant := _one_class(lesson, "logistic")) is not None:
+    rows, label, weight = training.rows, training.outcome["label"], training.weight
+    if (constant := _one_class(training, "logistic")) is not None:
         return constant
-    if lesson.soft is not None:
+    if training.soft is not None:
         own = np.ones(len(rows)) if weight is None else np.asarray(weight, np.float64)
-        weight = np.concatenate([own * (1 - lesson.soft), own * lesson.soft])
+        weight = np.concatenate([own * (1 - training.soft), own * training.soft])
         rows, label, weight = np.tile(rows, (2, 1)), np.repeat([0, 1], len(rows)), weight / weight.mean()
     line = LogisticRegression(max_iter=2000).fit(rows, label, sample_weight=weight)
     weights, start = line.coef_[0].astype(np.float32), np.float32(line.intercept_[0])
     return BlackBox(lambda at: 1 / (1 + np.exp(-(at @ weights + start))), "probability", rows.shape[1], "logistic")
 
 
-@taught
-def fit_svm(lesson: Lesson) -> Model:
+@learner
+def fit_svm(training: TrainingSet) -> Model:
     """Support vectors of scikit-learn, of at most `VECTORS` rows; f(x) = P(y=1), by a logistic regression of the
     distances to the margin (Platt). They learn the plain labels only."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import SVC
 
-    rows, label, weight = lesson.rows, lesson.outcome["label"], lesson.weight
+    rows, label, weight = training.rows, training.outcome["label"], training.weight
     if len(rows) > VECTORS:
-        chosen = np.sort(np.random.default_rng([lesson.seed, 0x5CEC]).choice(len(rows), VECTORS, replace=False))
+        chosen = np.sort(np.random.default_rng([training.seed, 0x5CEC]).choice(len(rows), VECTORS, replace=False))
         rows, label, weight = rows[chosen], label[chosen], None if weight is None else np.asarray(weight)[chosen]
     if constant := _one_class(
-        replace(lesson, rows=rows, outcome=Outcome(lesson.outcome.kind, {"label": label})), "svm"
+        replace(training, rows=rows, outcome=Outcome(training.outcome.kind, {"label": label})), "svm"
     ):
         return constant
     weight = None if weight is None else weight / np.mean(weight)
@@ -127,13 +127,13 @@ def fit_svm(lesson: Lesson) -> Model:
     return BlackBox(lambda at: 1 / (1 + np.exp(-(slope * distance(at) + shift))), "probability", rows.shape[1], "svm")
 
 
-def _one_class(lesson: Lesson, name: str) -> Model | None:
+def _one_class(training: TrainingSet, name: str) -> Model | None:
     """What rows of one class teach; None where both are there."""
-    label = lesson.outcome["label"]
+    label = training.outcome["label"]
     if len(np.unique(label)) > 1:
         return None
     only = float(label[0])
-    return BlackBox(lambda at: np.full(len(at), only), "probability", lesson.rows.shape[1], name)
+    return BlackBox(lambda at: np.full(len(at), only), "probability", training.rows.shape[1], name)
 
 
 @dataclass(frozen=True)
@@ -520,7 +520,7 @@ class LogOdds(PrivateSide):
         label = (margin - start + chance > 0).astype(np.int8)
         return Labelled(Outcome(self.kind, {"label": label}), self.expected(margin, learned))
 
-    def lesson(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
+    def training(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
         assert labelled.soft is not None
         return labelled.outcome["label"][:, None].astype(np.float64), labelled.soft[:, None]
 

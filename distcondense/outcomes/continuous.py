@@ -27,7 +27,7 @@ from distcondense.data.values import numbers_of, refuse_absent, refuse_rows
 from distcondense.errors import CohortError, SchemaError
 from distcondense.models.additive import AdditiveModel
 from distcondense.models.base import Model
-from distcondense.models.learners import Learner, Lesson, boosted, sklearn_model, taught
+from distcondense.models.learners import Learner, TrainingSet, boosted, learner, sklearn_model
 from distcondense.outcomes.base import (
     Ask,
     Judge,
@@ -60,34 +60,34 @@ RESIDUAL = 0.25  # of the private residual spread on top of the expectation: wit
 TREES = 300  # of a forest
 
 
-@taught
-def fit_xgb(lesson: Lesson) -> Model:
+@learner
+def fit_xgb(training: TrainingSet) -> Model:
     """XGBoost regression, all rounds; f(x) is the expected value. With soft labels it learns these."""
-    labels = {"label": _taught_values(lesson), "weight": lesson.weight}
-    return boosted({"objective": "reg:squarederror"}, lesson, labels, link="value", name="xgb")
+    labels = {"label": _taught_values(training), "weight": training.weight}
+    return boosted({"objective": "reg:squarederror"}, training, labels, link="value", name="xgb")
 
 
-@taught
-def fit_ridge(lesson: Lesson) -> Model:
+@learner
+def fit_ridge(training: TrainingSet) -> Model:
     """Ridge regression of scikit-learn."""
     from sklearn.linear_model import Ridge
 
-    label = _taught_values(lesson)
-    return sklearn_model(Ridge(1.0), lesson.rows, label, weight=lesson.weight, link="value", name="ridge")
+    label = _taught_values(training)
+    return sklearn_model(Ridge(1.0), training.rows, label, weight=training.weight, link="value", name="ridge")
 
 
-@taught
-def fit_forest(lesson: Lesson) -> Model:
+@learner
+def fit_forest(training: TrainingSet) -> Model:
     """Random forest of scikit-learn."""
     from sklearn.ensemble import RandomForestRegressor
 
-    model = RandomForestRegressor(TREES, min_samples_leaf=2, random_state=lesson.seed, n_jobs=lesson.threads)
-    label = _taught_values(lesson)
-    return sklearn_model(model, lesson.rows, label, weight=lesson.weight, link="value", name="forest")
+    model = RandomForestRegressor(TREES, min_samples_leaf=2, random_state=training.seed, n_jobs=training.threads)
+    label = _taught_values(training)
+    return sklearn_model(model, training.rows, label, weight=training.weight, link="value", name="forest")
 
 
-def _taught_values(lesson: Lesson) -> Numbers:
-    return lesson.outcome["value"] if lesson.soft is None else lesson.soft
+def _taught_values(training: TrainingSet) -> Numbers:
+    return training.outcome["value"] if training.soft is None else training.soft
 
 
 @dataclass(frozen=True)
@@ -373,7 +373,7 @@ class Expectation(PrivateSide):
         """As the population has them."""
         return as_the_population(stratum, rows)
 
-    def lesson(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
+    def training(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
         assert labelled.soft is not None
         return labelled.outcome["value"][:, None], labelled.soft[:, None]
 

@@ -22,7 +22,7 @@ from distcondense.data.values import Values, labels_of, plain_number, refuse_abs
 from distcondense.errors import CohortError, SchemaError
 from distcondense.kernels import elementwise
 from distcondense.models.base import Model, Rows
-from distcondense.models.learners import Learner, Lesson, boosted_many, sklearn_model, taught
+from distcondense.models.learners import Learner, TrainingSet, boosted_many, learner, sklearn_model
 from distcondense.outcomes.base import (
     Ask,
     Counted,
@@ -63,51 +63,51 @@ def class_scores(link: str, scores: Numbers) -> Floats:
     return softmax(given) if link == "margins" else given
 
 
-@taught
-def fit_xgb(lesson: Lesson) -> Model:
+@learner
+def fit_xgb(training: TrainingSet) -> Model:
     """XGBoost; f(x) = P(y = k) for every class. Soft labels (m, K) are learned class by class against the rest."""
     params: dict[str, Any] = {"objective": "binary:logistic"}
-    if lesson.soft is None:
-        params = {"objective": "multi:softprob", "num_class": len(lesson.outcome.kind.labels)}
-    label = lesson.outcome["label"] if lesson.soft is None else lesson.soft
-    return boosted_many(params, lesson, {"label": label, "weight": lesson.weight}, link="probabilities", name="xgb")
+    if training.soft is None:
+        params = {"objective": "multi:softprob", "num_class": len(training.outcome.kind.labels)}
+    label = training.outcome["label"] if training.soft is None else training.soft
+    return boosted_many(params, training, {"label": label, "weight": training.weight}, link="probabilities", name="xgb")
 
 
-def expanded(lesson: Lesson) -> tuple[Any, Any, Any]:
+def expanded(training: TrainingSet) -> tuple[Any, Any, Any]:
     """Rows, labels and weights for a model that takes hard labels: with soft ones, a row for each class."""
-    rows, weight, soft = lesson.rows, lesson.weight, lesson.soft
+    rows, weight, soft = training.rows, training.weight, training.soft
     if soft is None:
-        return rows, lesson.outcome["label"], weight
+        return rows, training.outcome["label"], weight
     own = np.ones(len(rows)) if weight is None else np.asarray(weight, np.float64)
     classes = soft.shape[1]
     weights = (own[:, None] * soft).T.ravel()
     return np.tile(rows, (classes, 1)), np.repeat(np.arange(classes), len(rows)), weights / weights.mean()
 
 
-@taught
-def fit_forest(lesson: Lesson) -> Model:
+@learner
+def fit_forest(training: TrainingSet) -> Model:
     """Random forest of scikit-learn."""
     from sklearn.ensemble import RandomForestClassifier
 
     return _sklearn(
-        RandomForestClassifier(TREES, min_samples_leaf=2, random_state=lesson.seed, n_jobs=lesson.threads),
-        lesson,
+        RandomForestClassifier(TREES, min_samples_leaf=2, random_state=training.seed, n_jobs=training.threads),
+        training,
         "forest",
     )
 
 
-@taught
-def fit_logistic(lesson: Lesson) -> Model:
+@learner
+def fit_logistic(training: TrainingSet) -> Model:
     """Multinomial logistic regression of scikit-learn."""
     from sklearn.linear_model import LogisticRegression
 
-    return _sklearn(LogisticRegression(max_iter=2000), lesson, "logistic")
+    return _sklearn(LogisticRegression(max_iter=2000), training, "logistic")
 
 
-def _sklearn(model: Any, lesson: Lesson, name: str) -> Model:
+def _sklearn(model: Any, training: TrainingSet, name: str) -> Model:
     """Its probabilities, with a column for every class, also for those that no row has."""
-    classes = len(lesson.outcome.kind.labels)
-    more, label, weights = expanded(lesson)
+    classes = len(training.outcome.kind.labels)
+    more, label, weights = expanded(training)
     fitted = sklearn_model(model, more, label, weight=weights, link="probabilities", name=name)
     there = np.asarray(model.classes_, np.int64)
 
@@ -385,7 +385,7 @@ class Softmax(PrivateSide):
                 ahead = ahead + 0.1 * few
         return Labelled(Outcome(self.kind, {"label": label.astype(np.int64)}), soft)
 
-    def lesson(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
+    def training(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
         return np.eye(len(self.kind.labels))[labelled.outcome["label"]], labelled.soft
 
     def weighted(self, learned: Learned, labelled: Labelled) -> Labelled:

@@ -24,7 +24,7 @@ from distcondense.data.values import numbers_of, refuse_absent, refuse_rows
 from distcondense.errors import CohortError, ModelError, SettingsError
 from distcondense.kernels import elementwise
 from distcondense.models.base import Model
-from distcondense.models.learners import Learner, Lesson, boosted, proportional_hazards, taught
+from distcondense.models.learners import Learner, TrainingSet, boosted, learner, proportional_hazards
 from distcondense.outcomes.base import (
     Ask,
     Counted,
@@ -103,24 +103,24 @@ def longer(scores: Numbers, time: Floats, event: NDArray[np.int8]) -> Callable[[
     return alive
 
 
-@taught
-def fit_aft(lesson: Lesson) -> Model:
+@learner
+def fit_aft(training: TrainingSet) -> Model:
     """XGBoost accelerated failure time, normal, scale 1; f(x) = log-time, in the unit of the times given."""
-    time, event = lesson.outcome["time"], lesson.outcome["label"]
+    time, event = training.outcome["time"], training.outcome["label"]
     upper = np.where(event == 1, time, np.inf)
-    labels = {"label_lower_bound": time, "label_upper_bound": upper, "weight": lesson.weight}
+    labels = {"label_lower_bound": time, "label_upper_bound": upper, "weight": training.weight}
     params = {"objective": "survival:aft", "aft_loss_distribution": "normal", "aft_loss_distribution_scale": 1.0}
 
     def score(at: Numbers, real: Outcome) -> float:
         return c_index(real["time"], real["label"], risk_of("log-time", at))
 
-    return boosted(params, lesson, labels, link="log-time", name="aft", score=score)
+    return boosted(params, training, labels, link="log-time", name="aft", score=score)
 
 
-@taught
-def fit_cox(lesson: Lesson) -> Model:
+@learner
+def fit_cox(training: TrainingSet) -> Model:
     """Cox model with an L2 penalty of 1; f(x) = log-risk. Nothing to tune, so validation is not used."""
-    return proportional_hazards(lesson.rows, lesson.outcome["time"], lesson.outcome["label"], lesson.weight)
+    return proportional_hazards(training.rows, training.outcome["time"], training.outcome["label"], training.weight)
 
 
 @dataclass(frozen=True)
@@ -524,7 +524,7 @@ class LogHazard(PrivateSide):
         """As the population has them: an unweighted survival curve is its own."""
         return as_the_population(stratum, rows)
 
-    def lesson(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
+    def training(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
         """What a row's end says of its hazard: the event, less what was to be expected in the time it was seen."""
         label, time = labelled.outcome["label"], labelled.outcome["time"]
         order = np.argsort(time, kind="stable")

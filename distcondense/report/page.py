@@ -17,8 +17,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from distcondense.evaluation.part import Part
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, WAYS, Score
+from distcondense.evaluation.section import Section
 from distcondense.evaluation.suite import ATTACKS, LIKENESS, UTILITY
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import Privacy, shown
@@ -27,11 +27,11 @@ from distcondense.report.scales import clean, digits, written
 from distcondense.report.sheets import (
     Cell,
     Sheet,
+    labels_words,
     score_sheets,
     sheet_of,
     sheet_of_pairs,
     sheet_of_rows,
-    taught_words,
     way_words,
 )
 from distcondense.report.svg import drawn, numbers
@@ -204,7 +204,7 @@ class Maker:
     def show(self, figure: Figure) -> Shown:
         return Shown(figure.title, figure.about, drawn(figure, self.key("figure")), self.table(numbers(figure)))
 
-    def room(self, part: Part) -> Room:
+    def room(self, part: Section) -> Room:
         settings = sheet_of_pairs(f"Settings: {part.title}", part.settings) if part.settings else None
         return Room(
             self.key("part"),
@@ -244,7 +244,7 @@ def _page(template: str, **context: Any) -> str:
 
 def _internal(report: Mapping[str, Any], maker: Maker) -> str:
     run, privacy = report["run"], report["privacy"]
-    parts = [Part.from_dict(one) for one in report.get("parts", ())]
+    parts = [Section.from_dict(one) for one in report.get("parts", ())]
     quick = tuple(Score.from_dict(one) for one in report.get("quick", ()))
     sections = {name: [maker.room(part) for part in found] for name, found in sections_of(parts).items()}
     claim = claim_of(privacy)
@@ -280,9 +280,9 @@ def _internal(report: Mapping[str, Any], maker: Maker) -> str:
     )
 
 
-def sections_of(parts: Sequence[Part]) -> dict[str, list[Part]]:
+def sections_of(parts: Sequence[Section]) -> dict[str, list[Section]]:
     """Section → its rooms in reading order; a room nobody listed goes to the attacks if it has a ceiling or a power."""
-    found: dict[str, list[Part]] = {section: [] for section in SECTIONS}
+    found: dict[str, list[Section]] = {section: [] for section in SECTIONS}
     order = {name: number for number, name in enumerate(name for names in SECTIONS.values() for name in names)}
     for part in sorted(parts, key=lambda part: order.get(part.name, len(order))):
         attacked = any(score.ceiling is not None or score.power is not None for score in part.scores)
@@ -327,8 +327,8 @@ def _cards(run: Mapping[str, Any], quick: Sequence[Score]) -> list[Card]:
             return digits(found[0]) if found else "—"
 
         between = f"ceiling {of_way(FULL)} (real rows), floor {of_way(RANDOM)} (as few random real rows)"
-        taught = f", {taught_words(first.taught)}" if first.taught else ""
-        what = f"{title(first.measure)} of a model of the condensed rows{taught}"
+        labels = f", {labels_words(first.labels)}" if first.labels else ""
+        what = f"{title(first.measure)} of a model of the condensed rows{labels}"
         cards.append(Card(what, digits(first.value), between))
     return cards
 
@@ -344,9 +344,9 @@ def at_a_glance(quick: Sequence[Score]) -> list[Figure]:
     for student in dict.fromkeys(score.student for score in main):
         rows: dict[str, Score] = {}
         for score in main:
-            taught = f", {taught_words(score.taught)}" if score.taught and score.trained_on == CONDENSED else ""
+            labels = f", {labels_words(score.labels)}" if score.labels and score.trained_on == CONDENSED else ""
             if score.student == student:
-                rows.setdefault(f"{way_words(score.trained_on)}{taught}", score)
+                rows.setdefault(f"{way_words(score.trained_on)}{labels}", score)
         bounds = (tuple(getattr(score, name) for score in rows.values()) for name in ("value", "low", "high"))
         series.append(Series(student or "model", tuple(rows), *bounds))
     about = "Each dot is a model tested on real rows that nobody trained on; whiskers are 95% intervals."

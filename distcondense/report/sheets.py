@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distcondense.evaluation.score import FULL, MANUAL, PLAIN, RANDOM, WAYS, Score
+from distcondense.evaluation.score import FULL, PLAIN, RANDOM, SOFT, WAYS, Score
 from distcondense.outcomes.measures import title
 from distcondense.report.scales import digits, written
 from distcondense.runs.figures import Table
 
-TAUGHT = {PLAIN: "outcome column alone", MANUAL: "as the manual says"}
+LABELS = {PLAIN: "outcome column alone", SOFT: "as the manual says"}
 ENDS = {FULL: " (ceiling)", RANDOM: " (floor)"}
 MOST_COLUMNS = 100  # of a sheet
 MOST_TABLES, ALIKE = 6, 0.7  # of one room's scores; the share of measures from which two things are in one
@@ -139,8 +139,8 @@ def way_words(way: str) -> str:
     return WAYS.get(way, way) + ENDS.get(way, "")
 
 
-def taught_words(taught: str) -> str:
-    return TAUGHT.get(taught, taught)
+def labels_words(labels: str) -> str:
+    return LABELS.get(labels, labels)
 
 
 def score_sheets(scores: Sequence[Score], titles: Mapping[str, str], label: str) -> Iterator[Sheet]:
@@ -165,7 +165,7 @@ Key = tuple[Cell, Cell, Cell, Cell]
 
 def _key(score: Score) -> Key:
     """What a score is about, in the order of HEADS."""
-    how = ", ".join(word for word in (taught_words(score.taught), f"{score.rows:,} rows" if score.rows else "") if word)
+    how = ", ".join(word for word in (labels_words(score.labels), f"{score.rows:,} rows" if score.rows else "") if word)
     return Cell(score.group), Cell(score.student), Cell(way_words(score.trained_on), how), Cell(score.tested_on)
 
 

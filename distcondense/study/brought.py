@@ -21,7 +21,7 @@ import pandas as pd
 from distcondense.data.outcome import kind_names
 from distcondense.errors import RunFolderError, brief, os_errors
 from distcondense.evaluation.score import WAYS
-from distcondense.evaluation.suite import PARTS
+from distcondense.evaluation.suite import SECTIONS
 from distcondense.privacy.events import Unit
 from distcondense.privacy.statement import GUARANTEES
 from distcondense.study.design import Cell, Study
@@ -98,7 +98,7 @@ def _legal(rows: pd.DataFrame, sets: set[tuple[str, int]]) -> bool:
     """Whether a study could have written the rows: what pages say of them is of these words."""
     failed, told = rows[rows["part"] == FAILED], rows[rows["part"] != FAILED]
     words = {
-        "part": (QUICK, *PARTS),
+        "part": (QUICK, *SECTIONS),
         "trained_on": WAYS,
         "guarantee": GUARANTEES,
         "outcome": kind_names(),

@@ -50,7 +50,7 @@ from distcondense.data.outcome import kinds
 from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import nearest
 from distcondense.errors import DistcondenseWarning, SettingsError, UserError, brief
-from distcondense.evaluation.suite import PARTS
+from distcondense.evaluation.suite import SECTIONS
 from distcondense.methods.base import (
     OLD_WORDS,
     Method,
@@ -308,7 +308,7 @@ class _Measured:
     def of(cls, head: Entry, problems: list[str]) -> _Measured:
         inner = Entry(head.table("attacks"), "[study] attacks:", ATTACKED, problems)
         parts, attacks = head.texts("parts"), inner.texts("parts")
-        legal = [name for name in PARTS if name != "sites"]  # other sites are `test_on`'s
+        legal = [name for name in SECTIONS if name != "sites"]  # other sites are `test_on`'s
         problems += [f"[study] parts: {nearest(name, legal)}" for name in (*parts, *attacks) if name not in legal]
         if inner.values and not attacks:
             inner.wrong("must name parts")

@@ -21,7 +21,7 @@ from distcondense.errors import UserError
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.quick import Site, evaluate_at
 from distcondense.evaluation.score import FULL, Score
-from distcondense.evaluation.suite import Asked, evaluated
+from distcondense.evaluation.suite import EvaluationRequest, evaluated
 from distcondense.evaluation.utility.lessons import HELD_OUT, TESTED, Lessons, trained, why_not
 from distcondense.evaluation.utility.students import students_of
 from distcondense.outcomes.base import Labelled
@@ -103,7 +103,7 @@ def measured_parts(
         if name == STUDENTS:
             scores, notes = _students(home, seed, threads)
         else:
-            (part,) = evaluated(home, Asked((name,), seed, threads)) or (None,)
+            (part,) = evaluated(home, EvaluationRequest((name,), seed, threads)) or (None,)
             scores, notes = ([], ()) if part is None else (list(part.scores), part.notes)
         kept = [score.to_dict() for score in scores if not score.group and score.trained_on != FULL]
         yield name, {"scores": kept, "notes": list(notes)}

@@ -26,7 +26,7 @@ COLUMNS = {  # name → its type
     "high": "float64", "epsilon": "float64", "guarantee": "string", "delta": "float64",
     "worst_case_epsilon_end_to_end": "string", "epsilon_asked": "float64", "guarantee_asked": "string",
     "privacy": "string", "note": "string", "seconds": "float64", "making_seconds": "float64", "cpu_seconds": "float64",
-    "peak_memory_bytes": "float64", "part": "string", "student": "string", "taught": "string",
+    "peak_memory_bytes": "float64", "part": "string", "student": "string", "labels": "string",
     "unit": "string", "why": "string", "key": "string", "measured": "string", "commit": "string",
 }  # fmt: skip
 QUICK = "quick"  # the part that every run measures itself
@@ -145,7 +145,7 @@ def _number(score: Score, claim: dict[str, Any]) -> dict[str, Any]:
         "high": score.high,
         "note": score.note or None,
         "student": score.student,
-        "taught": score.taught,
+        "labels": score.labels,
         **(claim if score.covered else ON_PATIENTS),
     }
 

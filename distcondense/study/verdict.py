@@ -17,7 +17,7 @@ from typing import Any, cast
 import pandas as pd
 from scipy import stats
 
-from distcondense.evaluation.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, REFERENCE
+from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, REFERENCE, SOFT
 from distcondense.methods.base import default_method
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import shown
@@ -45,10 +45,10 @@ COLUMNS = (
     "IPC",
     "seeds",
 )
-PLAIN_AT, MANUAL_AT, MODEL_AT, IPC_AT = 3, 4, 5, 9
-MODEL = "model"  # beside PLAIN and MANUAL: not taught by rows, but what the method fitted itself under its guarantee
+PLAIN_AT, SOFT_AT, MODEL_AT, IPC_AT = 3, 4, 5, 9
+MODEL = "model"  # beside PLAIN and SOFT: not trained on rows, but what the method fitted itself under its guarantee
 FEWEST = 3  # seeds that a difference is told by
-COMPARED = {PLAIN: "plain labels", MANUAL: "as the manual says", MODEL: "its own model"}
+COMPARED = {PLAIN: "plain labels", SOFT: "as the manual says", MODEL: "its own model"}
 ABOUT = (
     "{measure}, mean of {students}; models of real rows reach {full}. Columns: total variation distance, 0 is the "
     "same. Pairs: contingency similarity, 1 is the same. Attack: AUROC, 0.5 is guessing. What a run takes: "
@@ -94,7 +94,7 @@ def decisions(results: pd.DataFrame, lost: Sequence[Lost] = ()) -> list[Table]:
 def overview(results: pd.DataFrame) -> list[Table]:
     """Who teaches best with plain labels at each ε: the default, the best other of each promise, real rows."""
     home = default_method()
-    ways = {key: part for key, part in _ways(results) if not math.isnan(key[3]) and _estimate(_taught(part, PLAIN))}
+    ways = {key: part for key, part in _ways(results) if not math.isnan(key[3]) and _estimate(_of_labels(part, PLAIN))}
     rows = []
     for epsilon, ipc, data in sorted({(key[3], key[4], key[0]) for key in ways}):
         here = [part for key, part in ways.items() if (key[0], key[3], key[4]) == (data, epsilon, ipc)]
@@ -110,7 +110,7 @@ def overview(results: pd.DataFrame) -> list[Table]:
                 (
                     data,
                     f"ε = {epsilon:g}, IPC {ipc}",
-                    _spread(_taught(ours[0], PLAIN)),
+                    _spread(_of_labels(ours[0], PLAIN)),
                     _best(proved, ours[0]),
                     _best(told, ours[0]),
                     _spread(random),
@@ -136,7 +136,7 @@ def _best(parts: Sequence[pd.DataFrame], ours: pd.DataFrame) -> str:
     for part in parts:
         gap = (_seeds(part, PLAIN) - own).dropna().astype(float)
         if len(gap):
-            found.append((float(gap.mean()), f"{part['method'].iloc[0]} {_spread(_taught(part, PLAIN))}", len(gap)))
+            found.append((float(gap.mean()), f"{part['method'].iloc[0]} {_spread(_of_labels(part, PLAIN))}", len(gap)))
     if not found:
         return "—"
     ahead, words, seeds = max(found)
@@ -164,8 +164,8 @@ def behind(results: pd.DataFrame) -> list[str]:
         ours = [p for k, p in ways.items() if (k[0], k[3], k[4]) == (data, epsilon, ipc) and _made_by(p) == home]
         if _made_by(part) == home or not ours:
             continue
-        for taught, words in COMPARED.items():
-            theirs, own = _seeds(part, taught), _seeds(ours[0], taught)
+        for labels, words in COMPARED.items():
+            theirs, own = _seeds(part, labels), _seeds(ours[0], labels)
             both = theirs.index.intersection(own.index)
             if not len(both):
                 continue
@@ -250,7 +250,7 @@ def pictures(results: pd.DataFrame) -> Iterator[Figure]:
         ways = [(key, part) for key, part in _ways(here) if key[4] == ipc]
         for epsilon in [*sorted({key[3] for key, _ in ways if not math.isnan(key[3])}), math.nan]:
             same = [
-                (key, _estimate(_taught(part, PLAIN)))
+                (key, _estimate(_of_labels(part, PLAIN)))
                 for key, part in ways
                 if key[3] == epsilon or (math.isnan(epsilon) and math.isnan(key[3]))
             ]
@@ -293,7 +293,7 @@ def _ways(results: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str, float, i
 
 
 def _row(part: pd.DataFrame) -> tuple[Any, ...] | None:
-    plain, manual, model = (_estimate(_taught(part, taught)) for taught in COMPARED)
+    plain, manual, model = (_estimate(_of_labels(part, labels)) for labels in COMPARED)
     first, measured = part.iloc[0], part.loc[part["main"] & part["value"].notna(), "seed"].nunique()
     missing = part[part["main"] & part["value"].isna()]["note"].dropna()
     if plain is None and manual is None:
@@ -318,7 +318,7 @@ def _row(part: pd.DataFrame) -> tuple[Any, ...] | None:
 
 def _order(epsilon: float, row: Sequence[Any]) -> tuple[Any, ...]:
     theorem = 0 if "a theorem about" in row[1] else 1 if "ε" in row[1] else 2
-    values = [(at, -row[at][0]) for at in (PLAIN_AT, MANUAL_AT, MODEL_AT) if isinstance(row[at], list)]
+    values = [(at, -row[at][0]) for at in (PLAIN_AT, SOFT_AT, MODEL_AT) if isinstance(row[at], list)]
     rank = values[0] if values else (IPC_AT, 0.0)  # by plain labels; then models without rows; then what made no table
     return math.inf if math.isnan(epsilon) else epsilon, theorem, row[IPC_AT], rank
 
@@ -350,16 +350,16 @@ def _several(part: pd.DataFrame) -> bool:
     return bool((part["part"] == STUDENTS).any())
 
 
-def _taught(part: pd.DataFrame, taught: str) -> pd.DataFrame:
-    """The main measure of students taught that way, or of the method's own model."""
+def _of_labels(part: pd.DataFrame, labels: str) -> pd.DataFrame:
+    """The main measure of students trained on these labels, or of the method's own model."""
     main = part[part["main"] & part["value"].notna()]
-    if taught == MODEL:
+    if labels == MODEL:
         return main[main["trained_on"] == REFERENCE]
     rows = main[main["trained_on"] == CONDENSED]
-    of = rows[(rows["part"] == STUDENTS) & (rows["taught"] == taught)]
+    of = rows[(rows["part"] == STUDENTS) & (rows["labels"] == labels)]
     if len(of):
         return of
-    return rows[rows["part"] == QUICK] if taught == MANUAL else rows[rows["taught"] == taught]
+    return rows[rows["part"] == QUICK] if labels == SOFT else rows[rows["labels"] == labels]
 
 
 def _full(here: pd.DataFrame) -> pd.DataFrame:
@@ -367,8 +367,8 @@ def _full(here: pd.DataFrame) -> pd.DataFrame:
     return main[main["part"] == STUDENTS] if _several(main) else main
 
 
-def _seeds(part: pd.DataFrame, taught: str) -> pd.Series[Any]:
-    return _taught(part, taught).groupby("seed")["value"].mean()
+def _seeds(part: pd.DataFrame, labels: str) -> pd.Series[Any]:
+    return _of_labels(part, labels).groupby("seed")["value"].mean()
 
 
 def _estimate(rows: pd.DataFrame) -> list[float] | None:
@@ -381,6 +381,6 @@ def _estimate(rows: pd.DataFrame) -> list[float] | None:
 
 def _fidelity(part: pd.DataFrame, metric: str) -> Any:
     rows = part[(part["part"] == "fidelity") & (part["metric"] == metric) & part["value"].notna()]
-    weighted = rows[rows["taught"] == MANUAL]
+    weighted = rows[rows["labels"] == SOFT]
     found = _estimate(weighted if len(weighted) else rows)
     return "" if found is None else found

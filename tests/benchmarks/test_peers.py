@@ -318,7 +318,7 @@ def tidy_rows(method: str, epsilon: float | None, values: dict[int, float], **mo
         "unit": "row",
         "guarantee": "none" if epsilon is None else "end-to-end",
         "part": "utility",
-        "taught": "plain",
+        "labels": "plain",
         "making_seconds": 9.0,
         "cpu_seconds": 2.0,
         "peak_memory_bytes": 2.0**30,

@@ -16,15 +16,15 @@ from distcondense.evaluation.attacks import mechanism
 from distcondense.evaluation.attacks.base import AUROC, VULNERABLE
 from distcondense.evaluation.attacks.mechanism import Counts, likelihood_ratios, noises
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part
 from distcondense.evaluation.score import Score
+from distcondense.evaluation.section import Section
 from distcondense.methods.base import Context, method_named, options_of
 from distcondense.privacy.events import Event
 from distcondense.privacy.statement import Privacy
 from tests.leaky import cohort_of, home_that_knows_nothing, home_that_memorised, memorised
 
 
-def score_of(part: Part, student: str, group: str = "") -> Score:
+def score_of(part: Section, student: str, group: str = "") -> Score:
     return next(one for one in part.scores if (one.student, one.measure, one.group) == (student, AUROC, group))
 
 
@@ -95,7 +95,7 @@ def test_averages_of_many_columns_trace_members_as_well_as_theory_says(monkeypat
     monkeypatch.setattr(mechanism, "COLUMNS", 300)
     monkeypatch.setattr(mechanism, "PAIRS", 1)
     cohort = wide(400, 300, 2)
-    found = mechanism.part(EvaluationInput.of(cohort, memorised(cohort)), seed=0, threads=1)
+    found = mechanism.section(EvaluationInput.of(cohort, memorised(cohort)), seed=0, threads=1)
     n, r = 100, 50  # half of the rows are members, a quarter reference; half of either are of a class
     best = float(special.ndtr(math.sqrt(300 / (n * (1 + n / r))) / math.sqrt(2)))
     score = score_of(found, "columns")
@@ -108,7 +108,7 @@ def test_averages_of_many_columns_trace_members_as_well_as_theory_says(monkeypat
 
 
 def test_a_memorising_run_is_caught() -> None:
-    found = mechanism.part(home_that_memorised(1500), seed=0, threads=1)
+    found = mechanism.section(home_that_memorised(1500), seed=0, threads=1)
     assert found.settings["found"]
     assert score_of(found, "fine pairs").low > 0.55
     assert score_of(found, "columns").value > 0.5
@@ -117,7 +117,7 @@ def test_a_memorising_run_is_caught() -> None:
 
 
 def test_other_peoples_rows_are_no_leak() -> None:
-    found = mechanism.part(home_that_knows_nothing(1500), seed=0, threads=1)
+    found = mechanism.section(home_that_knows_nothing(1500), seed=0, threads=1)
     assert not found.settings["found"]
     assert "No leak found by these attacks at this power" in found.notes[0]
     for name in mechanism.ATTACKS:
@@ -132,7 +132,7 @@ def test_it_takes_every_kind_of_outcome_and_weights() -> None:
         cohort = cohort_of(400, survival=survival)
         made = memorised(cohort)
         weights = np.full(len(made.frame), 2.5)
-        found = mechanism.part(
+        found = mechanism.section(
             EvaluationInput.of(cohort, replace(made, labelled=replace(made.labelled, weight=weights))),
             seed=0,
             threads=1,
@@ -141,14 +141,14 @@ def test_it_takes_every_kind_of_outcome_and_weights() -> None:
     frame = pd.DataFrame({"x": np.arange(200.0) % 50, "y": np.arange(200.0)})
     schema = Schema((Column("x", "continuous", low=0, high=50), Column("y", "continuous", low=0, high=200)))
     number = Cohort.from_frame(frame, target="y", schema=schema)
-    found = mechanism.part(EvaluationInput.of(number, memorised(number)), seed=0, threads=1)
+    found = mechanism.section(EvaluationInput.of(number, memorised(number)), seed=0, threads=1)
     assert [score.student for score in found.scores if score.measure == AUROC] == ["columns", "columns"]  # no pairs
 
 
 def test_it_is_the_same_again_and_can_be_kept() -> None:
-    one, again = (mechanism.part(home_that_memorised(200), seed=3, threads=threads) for threads in (1, 2))
+    one, again = (mechanism.section(home_that_memorised(200), seed=3, threads=threads) for threads in (1, 2))
     assert one.to_dict() == again.to_dict()
-    assert Part.from_dict(one.to_dict()).to_dict() == one.to_dict()
+    assert Section.from_dict(one.to_dict()).to_dict() == one.to_dict()
 
 
 def test_without_rows_or_people_it_says_so() -> None:
@@ -157,7 +157,7 @@ def test_without_rows_or_people_it_says_so() -> None:
         replace(inputs, rows=inputs.rows[:0]),
         replace(inputs, split=replace(inputs.split, test=inputs.split.test[:9])),
     ):
-        found = mechanism.part(one, seed=0, threads=1)
+        found = mechanism.section(one, seed=0, threads=1)
         assert not found.scores
         assert found.notes[0].startswith("Not attacked")
 
@@ -165,7 +165,7 @@ def test_without_rows_or_people_it_says_so() -> None:
 def test_many_pairs_and_columns_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mechanism, "PAIRS", 2)
     monkeypatch.setattr(mechanism, "COLUMNS", 3)
-    found = mechanism.part(home_that_memorised(200), seed=0, threads=1)
+    found = mechanism.section(home_that_memorised(200), seed=0, threads=1)
     assert found.settings["pairs"] == 2
     assert "1 are left out" in " ".join(found.notes)
 
@@ -176,7 +176,7 @@ def test_a_private_run_stays_below_its_ceiling(quick_placement: Any) -> None:
     made = method.condense(cohort, options_of(method, {"epsilon": 1.0, "ipc": 50, "holdout": 0.3}), Context())
     inputs = EvaluationInput.of(cohort, made)
     assert set(noises(inputs.privacy)) & {("age",), ("crp",), ("smoker",), ("stage",)}
-    found = mechanism.part(inputs, seed=0, threads=1)
+    found = mechanism.section(inputs, seed=0, threads=1)
     assert len(inputs.rows)
     for name in mechanism.ATTACKS:
         score = score_of(found, name)

@@ -15,7 +15,7 @@ from distcondense.errors import SettingsError
 from distcondense.evaluation.attacks import ATTACKS, attack_named, base, distance, domias, membership
 from distcondense.evaluation.attacks.base import Targets
 from distcondense.evaluation.attacks.ceiling import Ceilings
-from distcondense.evaluation.part import Part
+from distcondense.evaluation.section import Section
 from distcondense.models.base import BlackBox
 from distcondense.privacy.statement import Privacy
 from tests.attack_homes import home_of
@@ -102,7 +102,7 @@ def test_every_word_is_careful_and_every_score_has_its_interval_and_power(copied
         text = " ".join([part.title, *part.notes, *part.titles.values(), *(f.about for f in part.figures)])
         assert not re.search(r"\b(safe|private|anonymous|protected)\b", text, re.IGNORECASE)
         assert set(part.titles) == {score.measure for score in part.scores}
-        assert Part.from_dict(part.to_dict()).to_dict() == part.to_dict()
+        assert Section.from_dict(part.to_dict()).to_dict() == part.to_dict()
         for score in part.scores:
             if math.isnan(score.value):
                 assert score.note

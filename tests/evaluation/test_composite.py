@@ -20,15 +20,15 @@ from distcondense.evaluation.fidelity.comparing import FEWEST, compared
 from distcondense.evaluation.fidelity.divergences import alike, support_coverage
 from distcondense.evaluation.fidelity.faith import Support, gower_rows, hidden, obeying, p_parts
 from distcondense.evaluation.fidelity.pairs import correlation_gaps
-from distcondense.evaluation.score import CONDENSED, MANUAL, PLAIN, RANDOM
+from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT
 from distcondense.outcomes.base import Labelled
 from tests import toys
 from tests.conftest import OUTCOMES, SMALL_SCHEMA, SMALL_TABLE, small_frame
 from tests.fidelity_homes import home_of, small_cohort, split_of
 
 
-def found_in(part, way=CONDENSED, taught=PLAIN):
-    return {s.measure: s for s in part.scores if s.trained_on == way and s.taught == taught}
+def found_in(part, way=CONDENSED, labels=PLAIN):
+    return {s.measure: s for s in part.scores if s.trained_on == way and s.labels == labels}
 
 
 # -- U ----------------------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ def copied():
     split = split_of(500)
     labelled = Labelled(cohort.outcome.take(split.test))
     inputs = home_of(cohort, cohort.features.iloc[split.test], labelled, split=split)
-    return inputs, composite.part(inputs, seed=0, threads=1)
+    return inputs, composite.section(inputs, seed=0, threads=1)
 
 
 def test_rows_that_are_the_held_out_ones_have_every_statistical_part_at_1(copied):
@@ -53,8 +53,8 @@ def test_rows_that_are_the_held_out_ones_have_every_statistical_part_at_1(copied
 
 
 def test_the_composites_are_the_means_of_what_is_defined(copied):
-    for way, taught in ((CONDENSED, PLAIN), (RANDOM, "")):
-        found = {name: score.value for name, score in found_in(copied[1], way, taught).items()}
+    for way, labels in ((CONDENSED, PLAIN), (RANDOM, "")):
+        found = {name: score.value for name, score in found_in(copied[1], way, labels).items()}
         parts = [found[name] for name in ("f_marg", "f_rare", "f_joint", "c_div", "e_pred")]
         assert found["utility"] == pytest.approx(np.mean(parts))
         assert np.isnan(found["t_dyn"])
@@ -72,7 +72,7 @@ def test_everything_is_titled_has_an_interval_and_survives_json(copied):
         assert np.isnan(score.value) or score.low <= score.value <= score.high
         assert np.isnan(score.value) or 0 <= score.value <= 1
         assert score.interval
-    again = composite.part(copied[0], seed=0, threads=1)
+    again = composite.section(copied[0], seed=0, threads=1)
     assert json.dumps(part.to_dict(), allow_nan=False) == json.dumps(again.to_dict())
 
 
@@ -105,7 +105,7 @@ def test_marginal_fidelity_is_1_minus_the_mean_distance_of_columns():
         apart.append(both[0].sub(both[1], fill_value=0).abs().sum() / 2)
     label = [cohort.outcome["label"][inputs.split.test].mean(), inputs.made["label"].mean()]
     apart.append(abs(label[0] - label[1]))
-    found = found_in(composite.part(inputs, seed=0, threads=1))
+    found = found_in(composite.section(inputs, seed=0, threads=1))
     assert found["f_marg"].value == pytest.approx(1 - np.mean(apart), abs=1e-9)
 
 
@@ -137,7 +137,7 @@ def test_efficacy_needs_an_outcome_with_a_measure_within_0_and_1():
             frame[[*SMALL_SCHEMA.names, "share"]], target="share", kind="fraction", schema=schema
         )
         inputs = home_of(cohort, cohort.features.iloc[:50])
-        efficacy = found_in(composite.part(inputs, seed=0, threads=1))["e_pred"]
+        efficacy = found_in(composite.section(inputs, seed=0, threads=1))["e_pred"]
     assert np.isnan(efficacy.value)
     assert efficacy.note
 
@@ -148,7 +148,7 @@ def test_condensed_rows_of_one_class_teach_nothing_and_the_rest_is_measured():
     inputs = home_of(
         cohort, cohort.features.iloc[:40], Labelled(cohort.outcome.take(np.arange(40)).with_arrays(label=label))
     )
-    found = found_in(composite.part(inputs, seed=0, threads=1))
+    found = found_in(composite.section(inputs, seed=0, threads=1))
     assert np.isnan(found["e_pred"].value)
     assert "both classes" in found["e_pred"].note
     assert np.isfinite(found["utility"].value)
@@ -166,9 +166,9 @@ def test_every_kind_of_outcome_has_its_composites(how):
     cohort = Cohort.from_frame(small_frame(400), schema=SMALL_TABLE, **how)
     train = split_of(400).train[:80]
     inputs = home_of(cohort, cohort.features.iloc[train], Labelled(cohort.outcome.take(train)), weight=np.ones(80))
-    part = composite.part(inputs, seed=0, threads=1)
-    for taught in (MANUAL, PLAIN):
-        found = found_in(part, CONDENSED, taught)
+    part = composite.section(inputs, seed=0, threads=1)
+    for labels in (SOFT, PLAIN):
+        found = found_in(part, CONDENSED, labels)
         assert np.isfinite(found["e_pred"].value)
         assert np.isfinite(found["utility"].value)
 
@@ -236,12 +236,12 @@ def test_p_is_the_sum_of_its_parts(seed, m, n):
 
 def test_copies_of_training_rows_have_the_lowest_p_and_no_integrity():
     cohort = small_cohort(500)
-    found = found_in(composite.part(home_of(cohort), seed=0, threads=1))
+    found = found_in(composite.section(home_of(cohort), seed=0, threads=1))
     assert found["r_dup"].value == 1
     assert found["s_integ"].value == 0
     assert found["d_c"].value < 0.1
     assert found["delta_dist"].value > 0.8
-    fresh = found_in(composite.part(home_of(cohort), seed=0, threads=1), RANDOM, "")
+    fresh = found_in(composite.section(home_of(cohort), seed=0, threads=1), RANDOM, "")
     assert fresh["p_distance"].value > found["p_distance"].value + 0.3
     assert fresh["s_integ"].value > 0.9
 
@@ -252,7 +252,7 @@ def test_a_few_copies_are_not_counted_exactly():
     for copies in (2, 7):
         frame = cohort.features.iloc[:80].reset_index(drop=True).copy()
         frame.loc[copies:, "crp"] = 200 + np.arange(80 - copies) / 7  # nobody's
-        part = composite.part(home_of(cohort, frame), seed=0, threads=1)
+        part = composite.section(home_of(cohort, frame), seed=0, threads=1)
         parts.append(found_in(part)["r_dup"])
     assert parts[0].value == parts[1].value == FEWEST / 80
     assert "taken for 10" in parts[0].note
@@ -289,7 +289,7 @@ def test_factuality_counts_rows_that_break_any_rule_derived_ones_too():
     bad = {*range(8), 40, 41, 42}
     obeys = obeying(Rules.of(cohort.schema), frame)
     assert set(np.flatnonzero(~obeys)) == bad
-    part = composite.part(home_of(cohort, frame), seed=0, threads=1)
+    part = composite.section(home_of(cohort, frame), seed=0, threads=1)
     assert found_in(part)["s_fact"].value == pytest.approx(1 - len(bad) / 50)
     assert found_in(part, RANDOM, "")["s_fact"].value == 1
     rows = {row[0]: row[1:] for row in part.tables[0].rows}
@@ -306,7 +306,7 @@ def test_tracking_counts_rows_beyond_what_training_rows_have():
     frame.loc[15:24, "crp"] = float(train["crp"].max()) + 0.1
     inputs = home_of(cohort, frame)
     assert Support.of(inputs).outside(frame).sum() == 25
-    assert found_in(composite.part(inputs, seed=0, threads=1))["s_track"].value == pytest.approx(1 - 25 / 60)
+    assert found_in(composite.section(inputs, seed=0, threads=1))["s_track"].value == pytest.approx(1 - 25 / 60)
 
 
 def test_a_category_that_no_training_row_has_is_beyond_and_a_hole_is_not():
@@ -331,7 +331,7 @@ def test_no_value_of_a_patient_is_in_the_part():
     frame["crp"] = np.random.default_rng(0).uniform(20, 60, 400).round(5)
     frame.loc[[5, 390], "crp"] = [397.13579, 0.02468]
     cohort = Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=SMALL_TABLE)
-    text = json.dumps(composite.part(home_of(cohort, cohort.features.iloc[:40]), seed=0, threads=1).to_dict())
+    text = json.dumps(composite.section(home_of(cohort, cohort.features.iloc[:40]), seed=0, threads=1).to_dict())
     for value in frame["crp"]:
         assert f"{value:.4f}"[:-1] not in text
 
@@ -339,7 +339,7 @@ def test_no_value_of_a_patient_is_in_the_part():
 def test_few_patients_that_break_a_rule_are_not_counted_exactly():
     cohort = ruled()
     cohort.features.loc[[390, 391, 392], "double"] += 1
-    part = composite.part(home_of(cohort, cohort.features.iloc[:50]), seed=0, threads=1)
+    part = composite.section(home_of(cohort, cohort.features.iloc[:50]), seed=0, threads=1)
     assert [row[2] for row in part.tables[0].rows] == [0, 0, f"<{FEWEST}"]
     assert found_in(part, RANDOM, "")["s_fact"].value == pytest.approx(1 - FEWEST / 160)
 
@@ -348,10 +348,10 @@ def test_without_rows_or_patients_there_is_a_note_and_raw_numbers_are_compared_a
     cohort = small_cohort(300)
     nobody = Split(np.arange(300), *[np.empty(0, np.int64)] * 2)
     for inputs in (home_of(cohort, cohort.features.iloc[:0]), home_of(cohort, cohort.features.iloc[:50], split=nobody)):
-        part = composite.part(inputs, seed=0, threads=1)
+        part = composite.section(inputs, seed=0, threads=1)
         assert not part.scores
         assert "Not measured" in part.notes[0]
     inputs = home_of(cohort, cohort.features.iloc[:50])
     raw = replace(inputs, frame=inputs.codec.soften(inputs.rows), raw=True)
-    legal, same = (found_in(composite.part(one, seed=0, threads=1))["f_marg"].value for one in (inputs, raw))
+    legal, same = (found_in(composite.section(one, seed=0, threads=1))["f_marg"].value for one in (inputs, raw))
     assert legal == pytest.approx(same, abs=1e-3)

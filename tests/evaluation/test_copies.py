@@ -14,15 +14,15 @@ from distcondense.data.codec import Codec
 from distcondense.data.persons import Split
 from distcondense.evaluation import copies
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part
 from distcondense.evaluation.ruler import Ruler
+from distcondense.evaluation.section import Section
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
 from tests.attack_homes import home_of
 
 
 def check(inputs, **how):
-    return copies.part(inputs, seed=0, threads=1, **how)
+    return copies.section(inputs, seed=0, threads=1, **how)
 
 
 def value(part, measure, tested_on):
@@ -157,6 +157,6 @@ def test_it_is_bounded_and_survives_json(monkeypatch):
     assert value(part, "dcr_mean", copies.TRAIN).n == 120
     assert any("random 50 of 300 training" in note for note in part.notes)
     assert part.figures
-    assert Part.from_dict(part.to_dict()).to_dict() == part.to_dict()
+    assert Section.from_dict(part.to_dict()).to_dict() == part.to_dict()
     assert set(part.titles) == {score.measure for score in part.scores}
     assert part.to_dict() == check(home_of("strangers", rows=150)).to_dict()

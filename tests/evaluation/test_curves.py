@@ -24,8 +24,8 @@ from distcondense.evaluation.interpretation.kaplan_meier import (
     risk_groups,
     tidy,
 )
-from distcondense.evaluation.part import Part
-from distcondense.evaluation.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM
+from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT
+from distcondense.evaluation.section import Section
 from distcondense.runs.figures import LINES, STEPS
 from tests.conftest import SMALL_TABLE, small_frame
 from tests.naive_evaluate_interpretation import SPLIT, as_text, home_of
@@ -142,13 +142,13 @@ def big(rows: int = 900) -> Cohort:
     return Cohort.from_frame(small_frame(rows), time="months", event="event", ignore=["died"], schema=SMALL_TABLE)
 
 
-def by_group(part: Part, trained_on: str = CONDENSED):
+def by_group(part: Section, trained_on: str = CONDENSED):
     return {score.group: score for score in part.scores if score.trained_on == trained_on}
 
 
 def test_the_same_rows_have_the_same_curves():
     cohort = big()
-    part = curves.part(home_of(cohort, SPLIT.of(cohort).test), seed=0, threads=1)
+    part = curves.section(home_of(cohort, SPLIT.of(cohort).test), seed=0, threads=1)
     found = by_group(part)
     assert set(found) == {"all rows", "low risk", "middle risk", "high risk", "mean of risk groups"}
     for score in found.values():
@@ -160,7 +160,7 @@ def test_the_same_rows_have_the_same_curves():
             assert (real.y, real.low, real.high) == (made.y, made.low, made.high)
             assert len(real.x) <= 61
             assert real.y[0] == 1
-    assert Part.from_dict(json.loads(as_text(part))).to_dict() == part.to_dict()
+    assert Section.from_dict(json.loads(as_text(part))).to_dict() == part.to_dict()
     assert set(part.titles) >= {score.measure for score in part.scores}
 
 
@@ -169,8 +169,8 @@ def test_rows_that_live_half_as_long_are_found_out():
     rows = SPLIT.of(cohort).train
     outcome = cohort.take(rows).outcome
     inputs = home_of(cohort, rows, outcome=outcome.with_arrays(time=outcome["time"] / 3))
-    wrong = by_group(curves.part(inputs, seed=0, threads=1))
-    fair = by_group(curves.part(home_of(cohort, rows), seed=0, threads=1))
+    wrong = by_group(curves.section(inputs, seed=0, threads=1))
+    fair = by_group(curves.section(home_of(cohort, rows), seed=0, threads=1))
     for group in ("all rows", "mean of risk groups"):
         assert wrong[group].low > fair[group].high
 
@@ -178,14 +178,14 @@ def test_rows_that_live_half_as_long_are_found_out():
 def test_times_are_in_the_tables_unit_whatever_models_see():
     cohort = big()
     inputs = home_of(cohort, SPLIT.of(cohort).test)
-    one, other = (curves.part(replace(inputs, unit=unit), seed=0, threads=1) for unit in (1.0, 7.3))
+    one, other = (curves.section(replace(inputs, unit=unit), seed=0, threads=1) for unit in (1.0, 7.3))
     assert one.figures[0].series == other.figures[0].series
     assert one.settings["horizon"] == other.settings["horizon"] == 60
 
 
 def test_few_patients_at_risk_are_not_counted_out():
     cohort = big(600)
-    part = curves.part(home_of(cohort, SPLIT.of(cohort).train), seed=0, threads=1)
+    part = curves.section(home_of(cohort, SPLIT.of(cohort).train), seed=0, threads=1)
     table = next(table for table in part.tables if table.name == "at-risk")
     assert len(table.columns) == 6
     real = {row[0]: row[1:] for row in table.rows if row[0].endswith("real")}
@@ -199,15 +199,15 @@ def test_few_patients_at_risk_are_not_counted_out():
 
 
 def test_few_rows_are_two_groups_and_fewer_none(survival):
-    part = curves.part(home_of(survival, range(40)), seed=0, threads=1)
+    part = curves.section(home_of(survival, range(40)), seed=0, threads=1)
     assert {"lower risk", "higher risk"} < set(by_group(part))
-    part = curves.part(home_of(survival, range(8)), seed=0, threads=1)
+    part = curves.section(home_of(survival, range(8)), seed=0, threads=1)
     assert set(by_group(part)) == {"all rows"}
     assert any("no risk groups" in note for note in part.notes)
 
 
 def test_condensed_rows_that_score_alike_say_which_group_has_none(survival):
-    part = curves.part(home_of(survival, np.repeat(5, 30)), seed=0, threads=1)
+    part = curves.section(home_of(survival, np.repeat(5, 30)), seed=0, threads=1)
     scores = by_group(part)
     assert any(np.isnan(score.value) and score.note for score in scores.values())
     as_text(part)
@@ -219,7 +219,7 @@ def test_persons_are_resampled_together():
     cohort = Cohort.from_frame(
         frame, time="months", event="event", ignore=["died"], schema=SMALL_TABLE, person_id="person"
     )
-    part = curves.part(home_of(cohort, range(100)), seed=0, threads=1)
+    part = curves.section(home_of(cohort, range(100)), seed=0, threads=1)
     assert by_group(part)["all rows"].interval == "200 resamples of held-out persons"
 
 
@@ -265,8 +265,8 @@ def test_bands_of_observed_shares_are_wilsons():
 
 def test_the_same_rows_are_calibrated_alike(binary):
     inputs = home_of(binary, SPLIT.of(binary).train)
-    part = curves.part(inputs, seed=0, threads=1)
-    by_way = {(score.trained_on, score.taught): score for score in part.scores}
+    part = curves.section(inputs, seed=0, threads=1)
+    by_way = {(score.trained_on, score.labels): score for score in part.scores}
     assert by_way[FULL, ""].value == by_way[CONDENSED, PLAIN].value
     (figure,) = part.figures
     assert figure.kind == LINES
@@ -281,13 +281,13 @@ def test_turned_labels_are_not_calibrated():
     outcome = cohort.take(rows).outcome
     turned = outcome.with_arrays(label=(1 - outcome["label"]).astype(np.int8))
     inputs = home_of(cohort, rows, outcome=turned, soft=outcome["label"].astype(float))
-    by_way = {(score.trained_on, score.taught): score for score in curves.part(inputs, seed=0, threads=1).scores}
+    by_way = {(score.trained_on, score.labels): score for score in curves.section(inputs, seed=0, threads=1).scores}
     assert by_way[CONDENSED, PLAIN].low > by_way[FULL, ""].high
-    assert by_way[CONDENSED, MANUAL].value == pytest.approx(by_way[FULL, ""].value, abs=0.02)  # the manual's are right
+    assert by_way[CONDENSED, SOFT].value == pytest.approx(by_way[FULL, ""].value, abs=0.02)  # the manual's are right
 
 
 def test_one_class_says_why_there_is_no_number(binary):
-    part = curves.part(home_of(binary, np.flatnonzero(binary.outcome["label"] == 1)[:30]), seed=0, threads=1)
+    part = curves.section(home_of(binary, np.flatnonzero(binary.outcome["label"] == 1)[:30]), seed=0, threads=1)
     score = next(score for score in part.scores if score.trained_on == CONDENSED)
     assert np.isnan(score.value)
     assert score.note
@@ -299,7 +299,7 @@ def test_one_class_says_why_there_is_no_number(binary):
 
 def test_without_rows_there_is_a_note(binary, survival):
     for cohort in (binary, survival):
-        part = curves.part(home_of(cohort, []), seed=0, threads=1)
+        part = curves.section(home_of(cohort, []), seed=0, threads=1)
         assert part.notes
         assert not part.scores
         assert not part.figures
@@ -308,7 +308,7 @@ def test_without_rows_there_is_a_note(binary, survival):
 def test_outcomes_without_curves_have_a_note():
     frame = small_frame().drop(columns=["died", "months", "event"])
     cohort = Cohort.from_frame(frame, target="stage", kind="multiclass")
-    part = curves.part(home_of(cohort, range(60)), seed=0, threads=1)
+    part = curves.section(home_of(cohort, range(60)), seed=0, threads=1)
     assert part.notes
     assert not part.scores
 
@@ -316,11 +316,11 @@ def test_outcomes_without_curves_have_a_note():
 def test_bounds_are_said_and_the_seed_decides(survival, monkeypatch):
     monkeypatch.setattr(curves, "TESTED", 40)
     monkeypatch.setattr(curves, "ROWS", 100)
-    first, again = (curves.part(home_of(survival, range(100)), seed=3, threads=1) for _ in range(2))
+    first, again = (curves.section(home_of(survival, range(100)), seed=3, threads=1) for _ in range(2))
     assert as_text(first) == as_text(again)
     assert first.settings["held-out rows"] == 40
     assert "a random 100 of" in first.notes[0]
-    assert as_text(curves.part(home_of(survival, range(100)), seed=4, threads=1)) != as_text(first)
+    assert as_text(curves.section(home_of(survival, range(100)), seed=4, threads=1)) != as_text(first)
 
 
 @pytest.mark.parametrize("target", [{"time": "months", "event": "event"}, {"target": "died"}])
@@ -332,7 +332,7 @@ def test_no_patient_stands_in_the_part(target):
     frame.loc[frame.months > 59.9, "months"] = 59.0
     ignore = [name for name in ("died", "months", "event") if name not in target.values()]
     cohort = Cohort.from_frame(frame, ignore=ignore, schema=SMALL_TABLE, **target)
-    text = as_text(curves.part(home_of(cohort, range(1, 600, 2)), seed=0, threads=1))
+    text = as_text(curves.section(home_of(cohort, range(1, 600, 2)), seed=0, threads=1))
     for digits in ("123.4", "17.76", "59.87"):
         assert digits not in text
     if "time" in target:  # nor does the longest released time, which is rounded up

@@ -17,9 +17,9 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, RunFolderError, SettingsError
 from distcondense.evaluation.findings import Findings, leaking
-from distcondense.evaluation.part import Part
 from distcondense.evaluation.score import Score
-from distcondense.evaluation.suite import ATTACKS, LIKENESS, PARTS, UTILITY, Asked
+from distcondense.evaluation.section import Section
+from distcondense.evaluation.suite import ATTACKS, LIKENESS, SECTIONS, UTILITY, EvaluationRequest
 from distcondense.privacy.statement import Privacy
 from tests.shell import Call, files
 
@@ -86,9 +86,9 @@ def test_every_part_has_an_answer_for_every_kind_of_outcome(kind: str, method: s
     dc.condense(cohort, threads=1, out=tmp_path / "run", **METHODS[method])
     before = digests(tmp_path / "run/release")
     sites = {"elsewhere": cohort_of(kind, ward(400, seed=5))}
-    (found,) = dc.evaluate_run(tmp_path / "run", cohort, parts=tuple(PARTS), external=sites, threads=1).values()
-    assert [part.name for part in found.parts if part.name in PARTS] == list(PARTS)
-    assert {part.name for part in found.parts} - set(PARTS) == ({"course"} if method == "published" else set())
+    (found,) = dc.evaluate_run(tmp_path / "run", cohort, parts=tuple(SECTIONS), external=sites, threads=1).values()
+    assert [part.name for part in found.parts if part.name in SECTIONS] == list(SECTIONS)
+    assert {part.name for part in found.parts} - set(SECTIONS) == ({"course"} if method == "published" else set())
     scored = {part.name for part in found.parts if part.scores}
     assert {"utility", "sites", "fidelity", "likeness", "composite", "copies", *ATTACKS} - {"lira"} <= scored
     for part in found.parts:
@@ -108,7 +108,7 @@ def test_every_part_has_an_answer_for_every_kind_of_outcome(kind: str, method: s
 
 
 def again(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [Part.from_dict(part).to_dict() for part in parts]
+    return [Section.from_dict(part).to_dict() for part in parts]
 
 
 def digests(room: Path) -> dict[str, str]:
@@ -218,7 +218,7 @@ def test_folders_parts_and_records_that_are_not_there(made: Path, call: Call, tm
     with pytest.raises(RunFolderError, match="finished run"):
         dc.evaluate_run(tmp_path, cohort_of("two"))
     with pytest.raises(SettingsError, match="must be among"):
-        Asked(("nothing",))
+        EvaluationRequest(("nothing",))
     with pytest.raises(CohortError, match="the one that the run condensed"):
         dc.evaluate_run(made / "run", cohort_of("two", ward(300)))
 
@@ -238,13 +238,13 @@ def test_a_run_that_held_nobody_out_says_so(tmp_path: Path) -> None:
 
 def attack(
     value: float, low: float, ceiling: float | None = None, measure: str = "auroc", name: str = "membership"
-) -> Part:
+) -> Section:
     high = 2 * value - low
     score = Score("auroc", "condensed", "members", value, low, high, 400, True, power=0.57, ceiling=ceiling)
-    return Part(name, f"Attack {name}", scores=(score,))
+    return Section(name, f"Attack {name}", scores=(score,))
 
 
-def verdict(*parts: Part) -> str:
+def verdict(*parts: Section) -> str:
     privacy = Privacy("none", "toy", None, None, "none", "none")
     return " ".join(Findings({}, privacy, parts=parts).verdict())
 
@@ -266,7 +266,7 @@ def test_one_of_many_attacks_may_be_lucky() -> None:
 
 
 def test_every_part_is_of_one_group_and_stands_in_the_documentation() -> None:
-    assert set(PARTS) == {*UTILITY, *LIKENESS, *ATTACKS}
+    assert set(SECTIONS) == {*UTILITY, *LIKENESS, *ATTACKS}
     text = (Path(__file__).parents[2] / "docs/evaluation.md").read_text(encoding="utf-8")
-    for name in PARTS:
+    for name in SECTIONS:
         assert f"`{name}`" in text, name

@@ -29,8 +29,8 @@ from distcondense.evaluation.fidelity.divergences import (
     shares,
     total_variation,
 )
-from distcondense.evaluation.part import Part
-from distcondense.evaluation.score import CONDENSED, MANUAL, PLAIN, RANDOM
+from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT
+from distcondense.evaluation.section import Section
 from distcondense.outcomes.base import Labelled
 from tests.conftest import SMALL_TABLE, small_frame
 from tests.fidelity_homes import home_of, small_cohort, split_of
@@ -224,23 +224,23 @@ def test_a_copy_of_held_out_rows_is_the_same_and_the_yardstick_is_near():
     split = split_of(400)
     labelled = Labelled(cohort.outcome.take(split.test))
     inputs = home_of(cohort, cohort.features.iloc[split.test], labelled, split=split)
-    part = fidelity.part(inputs, seed=1, threads=1)
+    part = fidelity.section(inputs, seed=1, threads=1)
     for score in part.scores:
         if score.trained_on == CONDENSED:
             assert score.value == pytest.approx(float("similarity" in score.measure or "coverage" in score.measure))
         if score.trained_on == RANDOM and score.measure == "total_variation":
             assert 0 < score.value < 0.35
-    assert Part.from_dict(json.loads(json.dumps(part.to_dict(), allow_nan=False))).to_dict() == part.to_dict()
+    assert Section.from_dict(json.loads(json.dumps(part.to_dict(), allow_nan=False))).to_dict() == part.to_dict()
 
 
-def values_of(part, measure, taught=PLAIN, way=CONDENSED):
-    return {s.group: s for s in part.scores if (s.measure, s.taught, s.trained_on) == (measure, taught, way)}
+def values_of(part, measure, labels=PLAIN, way=CONDENSED):
+    return {s.group: s for s in part.scores if (s.measure, s.labels, s.trained_on) == (measure, labels, way)}
 
 
 def test_every_column_is_measured_as_a_loop_over_its_cells_does():
     cohort = small_cohort(300)
     inputs = home_of(cohort, cohort.features.iloc[:50])
-    part = fidelity.part(inputs, seed=0, threads=1)
+    part = fidelity.section(inputs, seed=0, threads=1)
     real, made = cohort.features.iloc[inputs.split.test], inputs.frame
     found = values_of(part, "total_variation")
     stages = {name: [(table["stage"] == name).mean() for table in (real, made)] for name in ("I", "II", "III")}
@@ -263,10 +263,10 @@ def test_weights_restore_the_population():
     chosen = np.concatenate([few[0], few[1]])
     weight = np.repeat([(label[train] == value).mean() for value in (0, 1)], 60)
     inputs = home_of(cohort, cohort.features.iloc[chosen], Labelled(cohort.outcome.take(chosen)), weight=weight)
-    part = fidelity.part(inputs, seed=0, threads=1)
-    weighted, plain = (values_of(part, "total_variation", taught)["died"].value for taught in (MANUAL, PLAIN))
+    part = fidelity.section(inputs, seed=0, threads=1)
+    weighted, plain = (values_of(part, "total_variation", labels)["died"].value for labels in (SOFT, PLAIN))
     assert weighted < plain / 2
-    assert values_of(part, "correlation_difference", MANUAL)[""].taught == MANUAL
+    assert values_of(part, "correlation_difference", SOFT)[""].labels == SOFT
 
 
 def test_holes_are_a_category_and_a_constant_column_does_no_harm():
@@ -285,7 +285,7 @@ def test_holes_are_a_category_and_a_constant_column_does_no_harm():
     cohort = Cohort.from_frame(frame[["bmi", "same", "stage", "died"]], target="died", schema=schema)
     with pytest.warns(match="constant"):
         inputs = home_of(cohort, cohort.features.iloc[:60].assign(bmi=25.0, stage="I"))
-    part = fidelity.part(inputs, seed=0, threads=1)
+    part = fidelity.section(inputs, seed=0, threads=1)
     found = values_of(part, "total_variation")
     real = cohort.features.iloc[inputs.split.test]
     cell = ((real["bmi"] >= 25) & (real["bmi"] < 27.5)).mean()  # the cell of 25 holds all condensed rows
@@ -308,7 +308,7 @@ def test_nothing_is_said_of_a_number_that_few_patients_have():
         )
     )
     cohort = Cohort.from_frame(frame[["rare", "age", "died"]], target="died", schema=schema)
-    part = fidelity.part(home_of(cohort, cohort.features.iloc[:30]), seed=0, threads=1)
+    part = fidelity.section(home_of(cohort, cohort.features.iloc[:30]), seed=0, threads=1)
     for measure in ("ks", "range_coverage"):
         found = values_of(part, measure)["rare"]
         assert np.isnan(found.value)
@@ -332,7 +332,7 @@ def test_no_value_of_a_patient_is_in_the_part():
     )
     frame.loc[490, "stage"] = "canary"
     cohort = Cohort.from_frame(frame[["secret", "age", "stage", "died"]], target="died", schema=schema)
-    text = json.dumps(fidelity.part(home_of(cohort, cohort.features.iloc[:40]), seed=0, threads=1).to_dict())
+    text = json.dumps(fidelity.section(home_of(cohort, cohort.features.iloc[:40]), seed=0, threads=1).to_dict())
     for canary in ("98765", "-4321", "canary"):
         assert canary not in text
     for value in frame["secret"].round(3):
@@ -343,7 +343,7 @@ def test_words_and_bounds_that_only_patients_said_are_not_shown():
     frame = small_frame(500).replace({"stage": {"I": "CANARY-ONE", "II": "CANARY-TWO"}})
     frame["crp"] += 1234.5
     cohort = Cohort.from_frame(frame, target="died", ignore=["months", "event"])  # the schema is inferred
-    text = json.dumps(fidelity.part(home_of(cohort, cohort.features.iloc[:40]), seed=0, threads=1).to_dict())
+    text = json.dumps(fidelity.section(home_of(cohort, cohort.features.iloc[:40]), seed=0, threads=1).to_dict())
     assert "CANARY" not in text
     assert "level 1" in text
     assert not any(f'"{edge}' in text for edge in ("12", "13", "14"))
@@ -356,7 +356,7 @@ def test_the_same_seed_gives_the_same_part_and_the_bounds_hold(monkeypatch):
     inputs = home_of(cohort, cohort.features.iloc[:80])
     monkeypatch.setattr(comparing, "HELD", 50)
     monkeypatch.setattr(comparing, "COLUMNS", 2)
-    first, again = (fidelity.part(inputs, seed=5, threads=1) for _ in range(2))
+    first, again = (fidelity.section(inputs, seed=5, threads=1) for _ in range(2))
     assert json.dumps(first.to_dict()) == json.dumps(again.to_dict())
     assert {score.n for score in first.scores} == {50}
     assert len(values_of(first, "total_variation")) == 1 + 2 + 1  # the mean, two columns, the outcome
@@ -374,7 +374,7 @@ def test_rows_of_one_person_are_resampled_together():
     split = Split(np.flatnonzero(persons), np.empty(0, np.int64), np.flatnonzero(~persons))
     widths = []
     for cohort, words in ((together, "persons"), (alone, "rows")):
-        part = fidelity.part(home_of(cohort, cohort.features.iloc[:40], split=split), seed=0, threads=1)
+        part = fidelity.section(home_of(cohort, cohort.features.iloc[:40], split=split), seed=0, threads=1)
         found = values_of(part, "contingency_similarity")[""]
         widths.append(found.high - found.low)
         assert words in found.interval
@@ -386,7 +386,7 @@ def test_without_rows_or_patients_there_is_a_note_and_no_score():
     empty = home_of(cohort, cohort.features.iloc[:0])
     nobody = home_of(cohort, cohort.features.iloc[:50], split=Split(np.arange(300), *[np.empty(0, np.int64)] * 2))
     for inputs in (empty, nobody):
-        part = fidelity.part(inputs, seed=0, threads=1)
+        part = fidelity.section(inputs, seed=0, threads=1)
         assert not part.scores
         assert "Not measured" in part.notes[0]
 
@@ -395,7 +395,7 @@ def test_one_condensed_row_and_one_column_are_enough():
     frame = small_frame(200)[["age", "died"]]
     schema = Schema((Column("age", "integer", low=0, high=120), Column("died", "binary", categories=(0, 1))))
     cohort = Cohort.from_frame(frame, target="died", schema=schema)
-    part = fidelity.part(home_of(cohort, cohort.features.iloc[:1]), seed=0, threads=1)
+    part = fidelity.section(home_of(cohort, cohort.features.iloc[:1]), seed=0, threads=1)
     assert np.isfinite(values_of(part, "ks")["age"].value)
     assert np.isfinite(values_of(part, "correlation_difference")[""].value)
 

@@ -13,14 +13,14 @@ from lifelines import CoxPHFitter
 from distcondense import Cohort, Column, Schema
 from distcondense.evaluation.interpretation import hazards
 from distcondense.evaluation.interpretation.hazards import cox, independent, interval_overlap, score_test
-from distcondense.evaluation.part import Part
-from distcondense.evaluation.score import CONDENSED, MANUAL, PLAIN, RANDOM
+from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT
+from distcondense.evaluation.section import Section
 from tests.conftest import OUTCOMES, SMALL_TABLE, small_frame
 from tests.naive_evaluate_interpretation import SPLIT, as_text, home_of, overlap
 
 
-def values(part: Part, trained_on: str = CONDENSED, taught: str = PLAIN):
-    return {s.measure: s for s in part.scores if (s.trained_on, s.taught) == (trained_on, taught)}
+def values(part: Section, trained_on: str = CONDENSED, labels: str = PLAIN):
+    return {s.measure: s for s in part.scores if (s.trained_on, s.labels) == (trained_on, labels)}
 
 
 def lives(rows: int = 400, seed: int = 0):
@@ -124,14 +124,14 @@ def test_the_score_test_finds_what_matters_alone():
 
 
 def test_the_same_rows_have_the_same_ratios(survival):
-    part = hazards.part(home_of(survival, SPLIT.of(survival).train), seed=0, threads=1)
+    part = hazards.section(home_of(survival, SPLIT.of(survival).train), seed=0, threads=1)
     found = values(part)
     assert found["hazard_direction"].value == found["hazard_covered"].value == 1
     assert found["hazard_overlap"].value == pytest.approx(1)
     assert found["hazard_difference"].value == pytest.approx(0, abs=1e-9)
     real, made = part.figures[0].series
     assert real.y == pytest.approx(made.y)
-    assert Part.from_dict(json.loads(as_text(part))).to_dict() == part.to_dict()
+    assert Section.from_dict(json.loads(as_text(part))).to_dict() == part.to_dict()
     assert set(part.titles) >= {score.measure for score in part.scores}
 
 
@@ -140,7 +140,7 @@ def test_rows_that_turn_every_effect_around_are_found_out():
     rows = SPLIT.of(cohort).train
     outcome = cohort.take(rows).outcome
     turned = outcome.with_arrays(time=61 - outcome["time"], label=np.ones(len(rows), np.int8))
-    part = hazards.part(home_of(cohort, rows, outcome=turned), seed=0, threads=1)
+    part = hazards.section(home_of(cohort, rows, outcome=turned), seed=0, threads=1)
     wrong, fair = values(part), values(part, RANDOM, "")
     assert wrong["hazard_direction_clear"].value == 0
     assert fair["hazard_direction_clear"].value == 1
@@ -150,7 +150,7 @@ def test_rows_that_turn_every_effect_around_are_found_out():
 def test_units_are_public_and_categories_have_a_reference():
     cohort = Cohort.from_frame(small_frame(900), time="months", event="event", ignore=["died"], schema=SMALL_TABLE)
     rows = SPLIT.of(cohort).train
-    part = hazards.part(home_of(cohort, rows), seed=0, threads=1)
+    part = hazards.section(home_of(cohort, rows), seed=0, threads=1)
     table = {row[0]: row for row in part.tables[0].rows}
     assert {name: row[1] for name, row in table.items()} == {
         "age": "12 years",
@@ -180,9 +180,9 @@ def test_units_are_public_and_categories_have_a_reference():
 
 def test_weighted_condensed_rows_are_a_way_of_their_own(survival):
     rows = SPLIT.of(survival).train[:120]
-    part = hazards.part(home_of(survival, rows, weight=np.linspace(1, 30, 120)), seed=0, threads=1)
-    assert values(part, taught=MANUAL)["hazard_difference"].value != values(part)["hazard_difference"].value
-    assert not values(hazards.part(home_of(survival, rows), seed=0, threads=1), taught=MANUAL)
+    part = hazards.section(home_of(survival, rows, weight=np.linspace(1, 30, 120)), seed=0, threads=1)
+    assert values(part, labels=SOFT)["hazard_difference"].value != values(part)["hazard_difference"].value
+    assert not values(hazards.section(home_of(survival, rows), seed=0, threads=1), labels=SOFT)
 
 
 def test_one_row_of_each_person_is_fitted():
@@ -191,7 +191,7 @@ def test_one_row_of_each_person_is_fitted():
     cohort = Cohort.from_frame(
         frame, time="months", event="event", ignore=["died"], schema=SMALL_TABLE, person_id="person"
     )
-    part = hazards.part(home_of(cohort, range(60)), seed=0, threads=1)
+    part = hazards.section(home_of(cohort, range(60)), seed=0, threads=1)
     persons = len(np.unique(cohort.person[SPLIT.of(cohort).train]))
     assert part.settings["rows"] == persons < 400
     assert "one row of each person" in part.notes[0]
@@ -212,7 +212,7 @@ def test_of_many_covariates_those_are_compared_that_matter(monkeypatch):
         Column("e", "binary", categories=(0, 1)),
     )
     cohort = Cohort.from_frame(frame, time="m", event="e", schema=Schema(columns))
-    part = hazards.part(home_of(cohort, range(100)), seed=0, threads=1)
+    part = hazards.section(home_of(cohort, range(100)), seed=0, threads=1)
     assert part.settings["covariates"] == 2
     assert part.tables[0].rows[0][0] == "strong"
     assert any("those 2 are compared" in note for note in part.notes)
@@ -220,7 +220,7 @@ def test_of_many_covariates_those_are_compared_that_matter(monkeypatch):
 
 def test_other_outcomes_and_no_rows_have_a_note(binary, survival):
     for inputs in (home_of(binary, range(50)), home_of(survival, [])):
-        part = hazards.part(inputs, seed=0, threads=1)
+        part = hazards.section(inputs, seed=0, threads=1)
         assert part.notes
         assert not part.scores
         assert not part.tables
@@ -228,7 +228,7 @@ def test_other_outcomes_and_no_rows_have_a_note(binary, survival):
 
 def test_condensed_rows_without_events_say_why_there_is_no_number(survival):
     rows = np.flatnonzero(survival.outcome["label"] == 0)
-    part = hazards.part(home_of(survival, rows), seed=0, threads=1)
+    part = hazards.section(home_of(survival, rows), seed=0, threads=1)
     assert all(np.isnan(score.value) and score.note for score in values(part).values())
     assert values(part)
     as_text(part)
@@ -241,7 +241,7 @@ def test_no_patient_and_no_rare_category_stands_in_the_part():
     frame.loc[[2, 4, 6], "stage"] = "IV"  # three patients
     columns = [*SMALL_TABLE.columns[:3], Column("stage", "categorical", categories=("I", "II", "III", "IV")), *OUTCOMES]
     cohort = Cohort.from_frame(frame, time="months", event="event", ignore=["died"], schema=Schema(tuple(columns)))
-    part = hazards.part(home_of(cohort, range(1, 500, 2)), seed=0, threads=1)
+    part = hazards.section(home_of(cohort, range(1, 500, 2)), seed=0, threads=1)
     text = as_text(part)
     assert not re.search(r"123\.45|17\.76", text)
     names = [row[0] for row in part.tables[0].rows]

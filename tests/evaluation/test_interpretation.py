@@ -14,8 +14,8 @@ from distcondense import Cohort, Column, Schema
 from distcondense.data.codec import Block, Codec
 from distcondense.evaluation.interpretation import attributions as interpretation
 from distcondense.evaluation.interpretation.attributions import by_column, compared, explained_line, explained_trees
-from distcondense.evaluation.part import Part
-from distcondense.evaluation.score import CONDENSED, MANUAL, PLAIN, RANDOM
+from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT
+from distcondense.evaluation.section import Section
 from distcondense.models import learners
 from tests import toys
 from tests.conftest import SMALL_TABLE, small_frame
@@ -28,11 +28,11 @@ def few_rounds(monkeypatch):
     monkeypatch.setattr(learners, "ROUNDS", 20)
 
 
-def values(part: Part, student: str, trained_on: str = CONDENSED, taught: str = PLAIN, tested_on: str = "held out"):
+def values(part: Section, student: str, trained_on: str = CONDENSED, labels: str = PLAIN, tested_on: str = "held out"):
     return {
         s.measure: s
         for s in part.scores
-        if (s.student, s.trained_on, s.taught, s.tested_on) == (student, trained_on, taught, tested_on)
+        if (s.student, s.trained_on, s.labels, s.tested_on) == (student, trained_on, labels, tested_on)
     }
 
 
@@ -132,7 +132,7 @@ def test_persons_are_resampled_together():
 def test_the_same_rows_are_explained_alike(outcome, request):
     cohort = request.getfixturevalue(outcome)
     inputs = home_of(cohort, SPLIT.of(cohort).train)
-    part = interpretation.part(inputs, seed=0, threads=1)
+    part = interpretation.section(inputs, seed=0, threads=1)
     for student in ("trees", "linear"):
         for tested_on in ("held out", "own rows"):
             found = values(part, student, tested_on=tested_on)
@@ -144,7 +144,7 @@ def test_the_same_rows_are_explained_alike(outcome, request):
         assert real.y == pytest.approx(made.y)
         assert sum(real.y) == pytest.approx(1, abs=1e-3)
         assert set(real.x) == set(cohort.schema.names)
-    assert Part.from_dict(json.loads(as_text(part))).to_dict() == part.to_dict()
+    assert Section.from_dict(json.loads(as_text(part))).to_dict() == part.to_dict()
     assert set(part.titles) >= {score.measure for score in part.scores}
 
 
@@ -158,7 +158,7 @@ def test_rows_that_teach_the_opposite_order_are_found_out():
     cohort = Cohort.from_frame(frame, target="y", schema=schema)
     rows = SPLIT.of(cohort).train
     turned = cohort.take(rows).features[list("fedcba")].set_axis(list("abcdef"), axis=1)
-    part = interpretation.part(of_features(cohort, turned, cohort.take(rows).outcome), seed=0, threads=1)
+    part = interpretation.section(of_features(cohort, turned, cohort.take(rows).outcome), seed=0, threads=1)
     for student in ("trees", "linear"):
         worse, fair = values(part, student), values(part, student, RANDOM, "")
         assert worse["attribution_correlation"].high < 0 < fair["attribution_correlation"].low
@@ -170,19 +170,19 @@ def test_soft_labels_and_weights_are_a_way_of_their_own(binary):
     rows = SPLIT.of(binary).train[:80]
     label = binary.outcome["label"][rows].astype(float)
     inputs = home_of(binary, rows, soft=0.1 + 0.8 * label, weight=np.linspace(1, 3, 80))
-    part = interpretation.part(inputs, seed=0, threads=1)
+    part = interpretation.section(inputs, seed=0, threads=1)
     for student in ("trees", "linear"):
-        assert 0 < values(part, student, taught=MANUAL)["attribution_distance"].value < 0.5
-    assert not values(interpretation.part(home_of(binary, rows), seed=0, threads=1), "trees", taught=MANUAL)
+        assert 0 < values(part, student, labels=SOFT)["attribution_distance"].value < 0.5
+    assert not values(interpretation.section(home_of(binary, rows), seed=0, threads=1), "trees", labels=SOFT)
 
 
 def test_what_weights_add_up_to_changes_no_linear_model(survival):
     rows = SPLIT.of(survival).train[:80]
     small, large = (
-        interpretation.part(home_of(survival, rows, weight=np.linspace(1, 3, 80) * by), seed=0, threads=1)
+        interpretation.section(home_of(survival, rows, weight=np.linspace(1, 3, 80) * by), seed=0, threads=1)
         for by in (1, 1000)
     )
-    first, second = (values(part, "linear", taught=MANUAL)["attribution_distance"].value for part in (small, large))
+    first, second = (values(part, "linear", labels=SOFT)["attribution_distance"].value for part in (small, large))
     assert first == pytest.approx(second, rel=1e-4)
     assert first != values(small, "linear")["attribution_distance"].value
 
@@ -214,7 +214,7 @@ def many_kinds():
 def test_other_kinds_of_outcome_are_explained_by_what_they_have():
     for cohort, lines in zip(many_kinds(), (True, True, False), strict=True):
         split = SPLIT.of(cohort)
-        part = interpretation.part(home_of(cohort, split.train), seed=0, threads=1)
+        part = interpretation.section(home_of(cohort, split.train), seed=0, threads=1)
         assert values(part, "trees")["attribution_distance"].value == pytest.approx(0, abs=1e-9)
         linear = values(part, "linear")["attribution_distance"]
         assert np.isfinite(linear.value) == lines
@@ -225,14 +225,14 @@ def test_soft_labels_of_several_classes_are_explained_too():
     cohort = next(many_kinds())
     rows = SPLIT.of(cohort).train[:90]
     soft = 0.1 + 0.7 * np.eye(3)[cohort.outcome["label"][rows].astype(int)]
-    part = interpretation.part(home_of(cohort, rows, soft=soft), seed=0, threads=1)
+    part = interpretation.section(home_of(cohort, rows, soft=soft), seed=0, threads=1)
     for student in ("trees", "linear"):
-        assert values(part, student, taught=MANUAL)["attribution_correlation"].value > 0
+        assert values(part, student, labels=SOFT)["attribution_correlation"].value > 0
 
 
 def test_rows_of_one_class_say_why_there_is_no_number(binary):
     rows = np.flatnonzero(binary.outcome["label"] == 1)[:20]
-    part = interpretation.part(home_of(binary, rows), seed=0, threads=1)
+    part = interpretation.section(home_of(binary, rows), seed=0, threads=1)
     found = [score for score in part.scores if score.trained_on == CONDENSED]
     assert found
     assert all(np.isnan(score.value) and score.note for score in found)
@@ -240,7 +240,7 @@ def test_rows_of_one_class_say_why_there_is_no_number(binary):
 
 
 def test_without_rows_there_is_a_note(binary):
-    part = interpretation.part(home_of(binary, []), seed=0, threads=1)
+    part = interpretation.section(home_of(binary, []), seed=0, threads=1)
     assert part.notes
     assert not part.scores
     assert not part.figures
@@ -248,7 +248,7 @@ def test_without_rows_there_is_a_note(binary):
 
 def test_nothing_is_said_about_few_held_out_rows(binary, monkeypatch):
     monkeypatch.setattr(interpretation, "FEWEST", 10_000)
-    part = interpretation.part(home_of(binary, range(50)), seed=0, threads=1)
+    part = interpretation.section(home_of(binary, range(50)), seed=0, threads=1)
     assert not part.figures
     assert not part.tables
     assert all(np.isnan(score.value) and "held out" in score.note for score in part.scores)
@@ -257,12 +257,12 @@ def test_nothing_is_said_about_few_held_out_rows(binary, monkeypatch):
 def test_samples_are_bounded_and_said(binary, monkeypatch):
     for name, most in (("ROWS", 100), ("EXPLAINED", 30)):
         monkeypatch.setattr(interpretation, name, most)
-    part = interpretation.part(home_of(binary, range(150)), seed=0, threads=1)
+    part = interpretation.section(home_of(binary, range(150)), seed=0, threads=1)
     assert part.settings["taught with rows"] == 100
     assert {score.n for score in part.scores} == {30}
     assert {score.rows for score in part.scores if score.trained_on == CONDENSED} == {100}
     assert "a random 100 of" in part.notes[0]
-    again = interpretation.part(home_of(binary, range(150)), seed=0, threads=1)
+    again = interpretation.section(home_of(binary, range(150)), seed=0, threads=1)
     assert as_text(again) == as_text(part)
 
 
@@ -271,6 +271,6 @@ def test_no_patient_stands_in_the_part():
     frame.loc[::2, "crp"] = 123.456789
     frame.loc[7, "crp"] = 399.87654
     cohort = Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=SMALL_TABLE)
-    text = as_text(interpretation.part(home_of(cohort, range(1, 200, 2)), seed=0, threads=1))
+    text = as_text(interpretation.section(home_of(cohort, range(1, 200, 2)), seed=0, threads=1))
     assert "123.45" not in text
     assert "399.87" not in text

@@ -105,7 +105,7 @@ def test_who_is_asked_was_not_learned_from():
 def test_the_part_has_every_measure_for_condensed_and_random_rows_and_is_the_same_again():
     cohort = small_cohort(600)
     inputs = home_of(cohort, cohort.features.iloc[:100])
-    part, again = (likeness.part(inputs, seed=2, threads=1) for _ in range(2))
+    part, again = (likeness.section(inputs, seed=2, threads=1) for _ in range(2))
     assert json.dumps(part.to_dict(), allow_nan=False) == json.dumps(again.to_dict())
     assert {score.measure for score in part.scores} == set(part.titles)
     whole = {m for m in part.titles if m != "rare_share"}
@@ -123,7 +123,7 @@ def test_rare_values_are_counted_beyond_the_fences_of_held_out_rows():
     cohort = small_cohort(1000)
     cohort.features["crp"] = frame["crp"].to_numpy()
     inputs = home_of(cohort, cohort.features.iloc[:100].assign(crp=350.0))
-    part = likeness.part(inputs, seed=0, threads=1)
+    part = likeness.section(inputs, seed=0, threads=1)
     real = cohort.features["crp"].to_numpy()
     low, high = fences(real[inputs.split.test])
     first, third = np.quantile(real[inputs.split.test], [0.25, 0.75])
@@ -144,14 +144,14 @@ def test_without_rows_or_patients_there_is_a_note(room):
     cohort = small_cohort(300)
     nobody = Split(np.arange(300), *[np.empty(0, np.int64)] * 2)
     for inputs in (home_of(cohort, cohort.features.iloc[:0]), home_of(cohort, cohort.features.iloc[:50], split=nobody)):
-        part = room.part(inputs, seed=0, threads=1)
+        part = room.section(inputs, seed=0, threads=1)
         assert not part.scores
         assert "Not measured" in part.notes[0]
 
 
 def test_a_handful_of_condensed_rows_have_no_measure_but_a_reason():
     cohort = small_cohort(300)
-    part = likeness.part(home_of(cohort, cohort.features.iloc[:3]), seed=0, threads=1)
+    part = likeness.section(home_of(cohort, cohort.features.iloc[:3]), seed=0, threads=1)
     for measure in ("density", "coverage", "detection_auroc", "pmse", "pmse_ratio"):
         assert np.isnan(found_in(part)[measure].value)
         assert found_in(part)[measure].note
@@ -179,7 +179,7 @@ def test_the_landscape_shows_shares_of_cells_with_enough_patients_and_nobody():
     cohort = small_cohort(500)
     cohort.features.loc[3, "crp"] = 398.7654
     inputs = home_of(cohort, cohort.features.iloc[:80])
-    part = landscape.part(inputs, seed=1, threads=1)
+    part = landscape.section(inputs, seed=1, threads=1)
     figures = {figure.name: figure for figure in part.figures}
     assert set(figures) == {"map_real", "map_condensed", "nearest"}
     real = np.array([series.y for series in figures["map_real"].series])
@@ -195,14 +195,14 @@ def test_the_landscape_shows_shares_of_cells_with_enough_patients_and_nobody():
         assert there.sum() <= 1 + 1e-9
     text = json.dumps(part.to_dict(), allow_nan=False)
     assert "398.76" not in text
-    assert json.dumps(landscape.part(inputs, seed=1, threads=1).to_dict()) == text
+    assert json.dumps(landscape.section(inputs, seed=1, threads=1).to_dict()) == text
 
 
 @pytest.mark.usefixtures("small_map")
 def test_nearest_distances_are_those_of_a_loop_and_copies_lie_at_0():
     cohort = small_cohort(200)
     inputs = home_of(cohort)  # its condensed rows are the training rows
-    part = landscape.part(inputs, seed=0, threads=1)
+    part = landscape.section(inputs, seed=0, threads=1)
     found = {score.trained_on: score for score in part.scores}
     assert found[CONDENSED].value == 0
     train, test = (
@@ -238,4 +238,4 @@ def test_a_grid_counts_everybody_once():
 def test_condensed_rows_that_are_all_one_row_can_be_mapped(small_map):
     cohort = small_cohort(300)
     inputs = home_of(cohort, cohort.features.iloc[[5] * 50], split=split_of(300))
-    assert len(landscape.part(inputs, seed=0, threads=1).scores) == 3
+    assert len(landscape.section(inputs, seed=0, threads=1).scores) == 3

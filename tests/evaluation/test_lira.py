@@ -16,8 +16,8 @@ from distcondense.evaluation.attacks import lira
 from distcondense.evaluation.attacks.base import AUROC, TPR_001, VULNERABLE
 from distcondense.evaluation.attacks.lira import ALL_RUNS, NEAREST, TREES, Normals, Run, every_run
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part
 from distcondense.evaluation.score import Score
+from distcondense.evaluation.section import Section
 from distcondense.methods.base import Condensed
 from distcondense.outcomes.measures import auroc
 from tests.conftest import SMALL_TABLE, small_frame
@@ -36,16 +36,16 @@ def forget(cohort: Cohort, seed: int) -> Condensed:
 
 
 @pytest.fixture(scope="module")
-def caught() -> Part:
-    return lira.part(home_that_memorised(ROWS), seed=0, threads=1, shadows=SHADOWS, rerun=remember)
+def caught() -> Section:
+    return lira.section(home_that_memorised(ROWS), seed=0, threads=1, shadows=SHADOWS, rerun=remember)
 
 
 @pytest.fixture(scope="module")
-def spared() -> Part:
-    return lira.part(home_that_knows_nothing(ROWS), seed=0, threads=1, shadows=SHADOWS, rerun=forget)
+def spared() -> Section:
+    return lira.section(home_that_knows_nothing(ROWS), seed=0, threads=1, shadows=SHADOWS, rerun=forget)
 
 
-def score_of(part: Part, student: str, measure: str, on: str = ALL_RUNS) -> Score:
+def score_of(part: Section, student: str, measure: str, on: str = ALL_RUNS) -> Score:
     return next(
         one for one in part.scores if (one.student, one.measure, one.tested_on, one.group) == (student, measure, on, "")
     )
@@ -112,7 +112,7 @@ def test_confidence_is_the_logit_of_the_own_outcome() -> None:
 # -- the whole --------------------------------------------------------------------------------------------------------
 
 
-def test_a_method_that_memorises_is_caught(caught: Part) -> None:
+def test_a_method_that_memorises_is_caught(caught: Section) -> None:
     assert caught.settings["found"]
     assert caught.settings["shadows"] == SHADOWS
     assert score_of(caught, f"{NEAREST}, online", AUROC).low > 0.95
@@ -123,7 +123,7 @@ def test_a_method_that_memorises_is_caught(caught: Part) -> None:
     assert any(one.group == VULNERABLE and one.value > 0.9 for one in caught.scores if one.measure == AUROC)
 
 
-def test_a_method_that_reads_nobody_is_not(spared: Part) -> None:
+def test_a_method_that_reads_nobody_is_not(spared: Section) -> None:
     assert not spared.settings["found"]
     assert "No leak found by these attacks at this power" in spared.notes[0]
     for score in spared.scores:
@@ -155,8 +155,8 @@ def test_no_false_alarm_over_many_tables() -> None:
 
 def test_without_a_way_to_run_again_it_says_how_to_ask() -> None:
     for found in (
-        lira.part(home_that_memorised(100), seed=0, threads=1),
-        lira.part(home_that_memorised(100), seed=0, threads=1, shadows=0, rerun=remember),
+        lira.section(home_that_memorised(100), seed=0, threads=1),
+        lira.section(home_that_memorised(100), seed=0, threads=1, shadows=0, rerun=remember),
     ):
         assert not found.scores
         words = " ".join(found.notes)
@@ -189,7 +189,7 @@ def test_each_shadow_condenses_half_of_the_persons_and_no_person_is_torn_apart()
         return replace(memorised(table, seed=seed), splitting=splitting)
 
     inputs = EvaluationInput.of(cohort, replace(memorised(cohort), splitting=ByPerson(0.8, 0)))
-    found = lira.part(inputs, seed=0, threads=1, shadows=5, rerun=rerun)
+    found = lira.section(inputs, seed=0, threads=1, shadows=5, rerun=rerun)
     assert len(seen) == 5
     assert 0.4 < np.mean(seen) < 0.6
     assert "persons, one row of each" in " ".join(found.notes)
@@ -208,16 +208,16 @@ def test_shadows_that_fail_or_make_no_rows_are_counted_and_too_few_are_no_attack
         none = replace(made, frame=made.frame.iloc[:0], labelled=replace(made.labelled, outcome=empty))
         return none if k % 3 == 1 else made
 
-    few = lira.part(inputs, seed=0, threads=1, shadows=6, rerun=sometimes)
+    few = lira.section(inputs, seed=0, threads=1, shadows=6, rerun=sometimes)
     assert not few.scores
     assert "2 of 6 shadow runs made rows" in few.notes[0]
-    found = lira.part(inputs, seed=0, threads=1, shadows=13, rerun=sometimes)
+    found = lira.section(inputs, seed=0, threads=1, shadows=13, rerun=sometimes)
     assert found.settings["shadows"] >= 4
 
 
 def test_a_run_without_rows_is_not_attacked() -> None:
     inputs = home_that_memorised(100)
-    found = lira.part(replace(inputs, rows=inputs.rows[:0]), seed=0, threads=1, rerun=remember)
+    found = lira.section(replace(inputs, rows=inputs.rows[:0]), seed=0, threads=1, rerun=remember)
     assert found.notes[0].startswith("Not attacked")
 
 
@@ -232,10 +232,10 @@ def test_a_registered_method_runs_again_with_another_seed() -> None:
 
         same = lira.rerun_of("uniform", UniformOptions(ipc=20, seed=5))(cohort, 1)
         pd.testing.assert_frame_equal(one.frame, same.frame)
-        found = lira.part(EvaluationInput.of(cohort, one), seed=0, threads=1, shadows=4, rerun=rerun)
+        found = lira.section(EvaluationInput.of(cohort, one), seed=0, threads=1, shadows=4, rerun=rerun)
     assert not found.settings["found"]
 
 
-def test_a_part_can_be_kept(caught: Part) -> None:
-    assert Part.from_dict(caught.to_dict()).to_dict() == caught.to_dict()
+def test_a_part_can_be_kept(caught: Section) -> None:
+    assert Section.from_dict(caught.to_dict()).to_dict() == caught.to_dict()
     assert {score.measure for score in caught.scores} == set(caught.titles)

@@ -12,8 +12,8 @@ import pytest
 from distcondense.data.codec import Codec
 from distcondense.data.persons import HoldoutSplit
 from distcondense.errors import ModelError
-from distcondense.evaluation.part import Part
-from distcondense.evaluation.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM
+from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT
+from distcondense.evaluation.section import Section
 from distcondense.evaluation.utility import lessons, recipients, students
 from distcondense.evaluation.utility.lessons import CONDENSED_ROWS, HELD_OUT, Lessons
 from distcondense.evaluation.utility.students import Student, students_of
@@ -50,16 +50,16 @@ PANELS = {
 @pytest.mark.parametrize("kind", HOW)
 def test_every_student_is_taught_in_every_way_and_every_measure_has_an_interval(kind):
     inputs = home_of(cohort_of(kind))
-    part = recipients.part(inputs, seed=0, threads=1)
+    part = recipients.section(inputs, seed=0, threads=1)
     assert [student.name for student in students_of(inputs.kind)] == PANELS[kind]
     ways = [
         (FULL, "", HELD_OUT),
         (CONDENSED, PLAIN, HELD_OUT),
-        (CONDENSED, MANUAL, HELD_OUT),
+        (CONDENSED, SOFT, HELD_OUT),
         (RANDOM, "", HELD_OUT),
         (FULL, "", CONDENSED_ROWS),
     ]
-    found = {(s.trained_on, s.taught, s.tested_on, s.student, s.measure): s for s in part.scores}
+    found = {(s.trained_on, s.labels, s.tested_on, s.student, s.measure): s for s in part.scores}
     assert set(found) == {(*way, name, m) for way in ways for name in PANELS[kind] for m in inputs.kind.measures}
     for score in part.scores:
         if np.isnan(score.value):
@@ -73,7 +73,7 @@ def test_every_student_is_taught_in_every_way_and_every_measure_has_an_interval(
     figure = part.figures[0]
     assert [len(series.x) for series in figure.series] == [len(PANELS[kind])] * 4
     stored = json.loads(json.dumps(part.to_dict(), allow_nan=False))
-    assert repr(Part.from_dict(stored).scores) == repr(part.scores)
+    assert repr(Section.from_dict(stored).scores) == repr(part.scores)
 
 
 def test_a_kind_of_a_stranger_has_the_students_that_it_brings():
@@ -84,7 +84,7 @@ def test_a_kind_of_a_stranger_has_the_students_that_it_brings():
 
 def test_the_numbers_depend_on_the_seed_alone():
     inputs = home_of(cohort_of("binary", 300), 60)
-    one, again, other = (recipients.part(inputs, seed=seed, threads=1) for seed in (3, 3, 4))
+    one, again, other = (recipients.section(inputs, seed=seed, threads=1) for seed in (3, 3, 4))
     assert repr(one) == repr(again)
     assert repr(one.scores) != repr(other.scores)
 
@@ -98,15 +98,15 @@ def test_a_linear_student_is_scikit_learns_own_naive_and_by_the_manual():
     from sklearn.preprocessing import StandardScaler
 
     inputs = home_of(cohort_of("binary", 800))
-    part = recipients.part(inputs, seed=0, threads=1)
+    part = recipients.section(inputs, seed=0, threads=1)
     test = inputs.codec.encode(inputs.cohort.features.iloc[inputs.split.test])
     truth = inputs.cohort.outcome["label"][inputs.split.test]
     scaler = StandardScaler().fit(inputs.rows)
-    for taught, weight in ((PLAIN, None), (MANUAL, inputs.labelled.weight / inputs.labelled.weight.mean())):
+    for labels, weight in ((PLAIN, None), (SOFT, inputs.labelled.weight / inputs.labelled.weight.mean())):
         model = LogisticRegression(max_iter=500)
         model.fit(scaler.transform(inputs.rows), inputs.labelled.outcome["label"], sample_weight=weight)
         said = model.predict_proba(scaler.transform(test))[:, 1]
-        wanted = {"student": "logistic", "trained_on": CONDENSED, "taught": taught}
+        wanted = {"student": "logistic", "trained_on": CONDENSED, "labels": labels}
         assert values(part, measure="auroc", **wanted)["logistic"] == pytest.approx(
             roc_auc_score(truth, said), abs=1e-3
         )
@@ -119,7 +119,7 @@ def test_train_real_test_synthetic_is_the_real_rows_model_on_condensed_rows_each
     from sklearn.metrics import roc_auc_score
 
     inputs = home_of(cohort_of("binary", 800))
-    part = recipients.part(inputs, seed=0, threads=1)
+    part = recipients.section(inputs, seed=0, threads=1)
     train = inputs.cohort.take(inputs.split.train)
     model = inputs.learner.fit(inputs.codec.encode(train.features), train.outcome, seed=0, threads=1)
     wanted = roc_auc_score(inputs.labelled.outcome["label"], model.scores(inputs.rows))
@@ -187,7 +187,7 @@ def test_the_naive_recipient_and_the_one_with_the_manual_train_on_different_thin
     inputs, calls = home_of(cohort_of("binary", 400), 80), []
     ours = (spying(calls, "booster", True), spying(calls, "forest", False))
     monkeypatch.setattr(recipients, "students_of", lambda kind: ours)
-    recipients.part(inputs, seed=0, threads=1)
+    recipients.section(inputs, seed=0, threads=1)
     booster, forest = calls[: len(calls) // 2], calls[len(calls) // 2 :]
     full, plain, manual, random = booster
     labels = inputs.labelled.outcome["label"]
@@ -209,10 +209,10 @@ def test_the_naive_recipient_and_the_one_with_the_manual_train_on_different_thin
 def test_rows_without_soft_labels_and_weights_are_taught_once_and_said_to_be(monkeypatch):
     inputs, calls = home_of(cohort_of("binary", 400), 80, manual=False), []
     monkeypatch.setattr(recipients, "students_of", lambda kind: (spying(calls, "booster", True),))
-    part = recipients.part(inputs, seed=0, threads=1)
+    part = recipients.section(inputs, seed=0, threads=1)
     assert len(calls) == 3  # real, condensed, random
-    one, other = ([s for s in part.scores if s.taught == taught] for taught in (PLAIN, MANUAL))
-    assert repr([replace(s, taught="") for s in one]) == repr([replace(s, taught="") for s in other])
+    one, other = ([s for s in part.scores if s.labels == labels] for labels in (PLAIN, SOFT))
+    assert repr([replace(s, labels="") for s in one]) == repr([replace(s, labels="") for s in other])
     assert any("neither soft labels nor weights" in note for note in part.notes)
 
 
@@ -227,9 +227,9 @@ def test_condensed_rows_that_memorise_noise_teach_nothing():
     inputs = replace(
         inputs, rows=rows, labelled=Labelled(cohort.outcome.with_arrays(label=rng.integers(0, 2, 600).astype(np.int8)))
     )
-    part = recipients.part(inputs, seed=0, threads=1)
+    part = recipients.section(inputs, seed=0, threads=1)
     assert min(values(part, measure="auroc", trained_on=FULL, tested_on=HELD_OUT).values()) > 0.75
-    for value in values(part, measure="auroc", trained_on=CONDENSED, taught=PLAIN).values():
+    for value in values(part, measure="auroc", trained_on=CONDENSED, labels=PLAIN).values():
         assert abs(value - 0.5) < 0.15  # by chance a little of the one column that counts
     for value in values(part, measure="auroc", tested_on=CONDENSED_ROWS).values():
         assert abs(value - 0.5) < 0.12  # 5 standard errors
@@ -238,9 +238,9 @@ def test_condensed_rows_that_memorise_noise_teach_nothing():
 def test_rows_of_one_person_count_together_in_an_interval():
     cohort = noise_cohort(400, 3, persons=4)
     inputs = home_of(cohort)
-    with_persons = recipients.part(inputs, seed=0, threads=1)
+    with_persons = recipients.section(inputs, seed=0, threads=1)
     # the same rows, as if each were somebody
-    alone = recipients.part(replace(inputs, cohort=replace(cohort, person=None)), seed=0, threads=1)
+    alone = recipients.section(replace(inputs, cohort=replace(cohort, person=None)), seed=0, threads=1)
     width = {
         name: next(s for s in part.scores if (s.student, s.measure, s.trained_on) == ("logistic", "auroc", FULL))
         for name, part in (("persons", with_persons), ("rows", alone))
@@ -255,9 +255,9 @@ def test_a_model_of_all_columns_is_the_ceiling_where_condensed_rows_have_fewer()
     cohort = noise_cohort(1500, 5)
     codec = Codec.public(cohort.schema.without(["x0"]))
     inputs = home_of(cohort, 200, split=HoldoutSplit(0.3, 7), codec=codec)
-    part = recipients.part(inputs, seed=0, threads=1)
+    part = recipients.section(inputs, seed=0, threads=1)
     assert min(values(part, measure="auroc", trained_on=FULL, tested_on=HELD_OUT).values()) > 0.75
-    assert max(values(part, measure="auroc", trained_on=CONDENSED, taught=PLAIN).values()) < 0.65
+    assert max(values(part, measure="auroc", trained_on=CONDENSED, labels=PLAIN).values()) < 0.65
     assert any("saw all 5 columns" in note for note in part.notes)
     assert len(values(part, measure="auroc", tested_on=CONDENSED_ROWS)) == 6
 
@@ -283,7 +283,7 @@ def test_samples_are_bounded_and_the_bound_is_said(monkeypatch):
     monkeypatch.setattr(lessons, "MOST_ROWS", 200)
     monkeypatch.setattr(recipients, "TESTED", 60)
     inputs = home_of(cohort_of("binary", 600))
-    part = recipients.part(inputs, seed=0, threads=1)
+    part = recipients.section(inputs, seed=0, threads=1)
     assert {s.rows for s in part.scores if s.student == "svm"} == {70}
     assert {s.rows for s in part.scores if s.student == "xgb" and s.trained_on == FULL} == {200}
     assert {s.n for s in part.scores if s.tested_on == HELD_OUT} == {60}
@@ -293,7 +293,7 @@ def test_samples_are_bounded_and_the_bound_is_said(monkeypatch):
 
 def test_without_lightgbm_its_scores_say_so_and_the_others_stay(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
-    part = recipients.part(home_of(cohort_of("binary", 300), 60), seed=0, threads=1)
+    part = recipients.section(home_of(cohort_of("binary", 300), 60), seed=0, threads=1)
     absent = [s for s in part.scores if s.student == "lightgbm"]
     assert len(absent) == 5
     assert all(np.isnan(s.value) and "needs the package lightgbm" in s.note for s in absent)
@@ -303,7 +303,7 @@ def test_without_lightgbm_its_scores_say_so_and_the_others_stay(monkeypatch):
 def test_condensed_rows_of_one_class_are_a_note():
     inputs = home_of(cohort_of("binary", 300), 60, manual=False)
     one = inputs.labelled.outcome.with_arrays(label=np.ones(60, np.int8))
-    part = recipients.part(replace(inputs, labelled=Labelled(one)), seed=0, threads=1)
+    part = recipients.section(replace(inputs, labelled=Labelled(one)), seed=0, threads=1)
     condensed = [s for s in part.scores if s.trained_on == CONDENSED]
     assert condensed
     assert all(np.isnan(s.value) and "both classes" in s.note for s in condensed)
@@ -317,15 +317,15 @@ def test_a_library_that_fails_is_a_note_without_its_words(monkeypatch):
         raise ValueError("CANARY 987654")
 
     monkeypatch.setattr(recipients, "students_of", lambda kind: (Student("odd", fails),))
-    part = recipients.part(home_of(cohort_of("binary", 300), 60), seed=0, threads=1)
+    part = recipients.section(home_of(cohort_of("binary", 300), 60), seed=0, threads=1)
     assert {s.note for s in part.scores} == {"could not be fitted: ValueError"}
 
 
 def test_no_rows_and_nobody_held_out_are_notes():
     cohort = cohort_of("binary", 300)
-    empty = recipients.part(without_rows(home_of(cohort)), seed=0, threads=1)
+    empty = recipients.section(without_rows(home_of(cohort)), seed=0, threads=1)
     assert (empty.scores, empty.figures) == ((), ())
     assert "no condensed rows" in empty.notes[0]
-    nobody = recipients.part(nobody_held_out(cohort), seed=0, threads=1)
+    nobody = recipients.section(nobody_held_out(cohort), seed=0, threads=1)
     assert nobody.scores == ()
     assert "nobody was held out" in nobody.notes[0]

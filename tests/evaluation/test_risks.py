@@ -16,8 +16,8 @@ from distcondense.evaluation.attacks import risks
 from distcondense.evaluation.attacks.mixed import Bins, Mixed, Trait, one_a_person
 from distcondense.evaluation.attacks.risks import ALONE, AT_LEAST, AT_MOST, EQUAL, INFER, LINK, Predicates, Rate, Trial
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part
 from distcondense.evaluation.score import Score
+from distcondense.evaluation.section import Section
 from distcondense.privacy.statement import Privacy
 from tests.leaky import cohort_of, home_that_knows_nothing, home_that_memorised, independent, memorised
 
@@ -25,16 +25,16 @@ STATED = Privacy("end-to-end", "toy", 1.0, 1e-6, "add or remove one row", "toy")
 
 
 @pytest.fixture(scope="module")
-def caught() -> Part:
-    return risks.part(home_that_memorised(), seed=0, threads=1)
+def caught() -> Section:
+    return risks.section(home_that_memorised(), seed=0, threads=1)
 
 
 @pytest.fixture(scope="module")
-def spared() -> Part:
-    return risks.part(home_that_knows_nothing(privacy=STATED), seed=0, threads=1)
+def spared() -> Section:
+    return risks.section(home_that_knows_nothing(privacy=STATED), seed=0, threads=1)
 
 
-def score_of(part: Part, measure: str, group: str) -> Score:
+def score_of(part: Section, measure: str, group: str) -> Score:
     return next(one for one in part.scores if (one.measure, one.group) == (measure, group))
 
 
@@ -206,7 +206,7 @@ def test_one_row_of_a_person_is_a_target() -> None:
 # -- the whole --------------------------------------------------------------------------------------------------------
 
 
-def test_a_memorising_run_is_caught_by_all_three(caught: Part) -> None:
+def test_a_memorising_run_is_caught_by_all_three(caught: Section) -> None:
     for measure, group in (
         ("singling_out_risk", "one column"),
         ("linking_risk", "2 and 2 columns"),
@@ -220,7 +220,7 @@ def test_a_memorising_run_is_caught_by_all_three(caught: Part) -> None:
     assert caught.notes[0].startswith("A leak was found")
 
 
-def test_other_peoples_rows_are_no_leak(spared: Part) -> None:
+def test_other_peoples_rows_are_no_leak(spared: Section) -> None:
     assert not spared.settings["found"]
     assert spared.notes[0].startswith("No leak found by these attacks at this power")
     for score in spared.scores:
@@ -230,7 +230,7 @@ def test_other_peoples_rows_are_no_leak(spared: Part) -> None:
         assert 0 < score.power < 1
 
 
-def test_every_score_has_interval_power_and_the_ceiling_of_its_theorem(spared: Part) -> None:
+def test_every_score_has_interval_power_and_the_ceiling_of_its_theorem(spared: Section) -> None:
     for score in spared.scores:
         assert score.low < score.value < score.high
         assert score.interval
@@ -243,15 +243,15 @@ def test_every_score_has_interval_power_and_the_ceiling_of_its_theorem(spared: P
     assert {score.measure for score in spared.scores} == set(spared.titles)
 
 
-def test_it_is_the_same_again_and_can_be_kept(caught: Part) -> None:
-    again = risks.part(home_that_memorised(), seed=0, threads=2)
+def test_it_is_the_same_again_and_can_be_kept(caught: Section) -> None:
+    again = risks.section(home_that_memorised(), seed=0, threads=2)
     assert again == caught
-    assert Part.from_dict(caught.to_dict()).to_dict() == caught.to_dict()
+    assert Section.from_dict(caught.to_dict()).to_dict() == caught.to_dict()
 
 
 def test_a_time_and_an_event_are_secrets_too() -> None:
     cohort = cohort_of(300, survival=True)
-    found = risks.part(EvaluationInput.of(cohort, memorised(cohort)), seed=0, threads=1)
+    found = risks.section(EvaluationInput.of(cohort, memorised(cohort)), seed=0, threads=1)
     groups = {score.group for score in found.scores if score.measure == "inferring_risk"}
     assert {"outcome: time", "outcome: label"} <= groups
     assert score_of(found, "inferring_risk", "outcome: time").low > 0.3
@@ -263,14 +263,14 @@ def test_without_rows_or_held_out_patients_it_says_so() -> None:
     alone = replace(inputs, split=replace(inputs.split, test=inputs.split.test[:0]))
     few = replace(inputs, split=replace(inputs.split, test=inputs.split.test[:5]))
     for one in (none, alone, few):
-        found = risks.part(one, seed=0, threads=1)
+        found = risks.section(one, seed=0, threads=1)
         assert not found.scores
         assert found.notes[0].startswith("Not attacked")
 
 
 def test_columns_beyond_the_bound_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(risks, "COLUMNS", 3)
-    found = risks.part(home_that_memorised(200), seed=0, threads=1)
+    found = risks.section(home_that_memorised(200), seed=0, threads=1)
     assert "1 are left out" in " ".join(found.notes)
 
 
@@ -280,6 +280,6 @@ def test_no_false_alarm_over_many_tables() -> None:
     for seed in range(8):
         cohort = cohort_of(400, seed=100 + seed)
         inputs = EvaluationInput.of(cohort, independent(cohort, cohort_of(400, seed=1000 + seed), seed=seed))
-        scores = risks.part(inputs, seed=seed, threads=1).scores
+        scores = risks.section(inputs, seed=seed, threads=1).scores
         above, of = above + sum(score.low > 0 for score in scores), of + len(scores)
     assert above / of < 0.025 + 5 * math.sqrt(0.025 / of)

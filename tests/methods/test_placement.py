@@ -184,7 +184,7 @@ def test_exchanges_stay_within_strata_and_teach_more() -> None:
     codes, inside = population(known, 600, rng)
     encode, margin = Encoder(known.model.cells), known.model.margin(codes)
     labelled = side.label(known, codes[:300], placement._even(300, rng), 40)
-    hard, soft = side.lesson(labelled)
+    hard, soft = side.training(labelled)
     parts = placement._parts(known, codes, 1.0)
     panel = Panel.of(
         encode(codes[:300], inside[:300]),

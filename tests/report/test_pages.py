@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distcondense.evaluation.part import Part
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM
+from distcondense.evaluation.section import Section
 from distcondense.privacy.statement import Privacy
 from distcondense.report.page import (
     LADDER,
@@ -136,8 +136,8 @@ def test_a_release_page_has_no_word_of_that():
 
 
 def test_a_room_that_nobody_listed_finds_its_place():
-    with_power = Part("new", "New", (sample.attack("a", 0.5),))
-    without = Part("other", "Other", (sample.score("a", CONDENSED, 0.5),))
+    with_power = Section("new", "New", (sample.attack("a", 0.5),))
+    without = Section("other", "Other", (sample.score("a", CONDENSED, 0.5),))
     found = sections_of([without, with_power, *sample.parts()])
     assert found["attacks"][-1] is with_power
     assert found["looks"][-1] is without
@@ -341,7 +341,7 @@ def test_an_enormous_report_makes_a_page_that_is_small_enough_and_says_what_it_l
     wide = Figure("w", HEAT, "Wide", "", "", "", tuple(Series(n, names, (0.5,) * 250) for n in names[:30]))
     bars = Figure("b", BARS, "Bars", "", "", "", (Series("s", names, (1.0,) * 250),))
     table = Table("t", "Long", ("a", "b", "c"), tuple((f"row {i}", i, "some words to fill it") for i in range(20_000)))
-    part = Part("fidelity", "Fidelity", figures=(wide, *(bars,) * 150), tables=(table, table))
+    part = Section("fidelity", "Fidelity", figures=(wide, *(bars,) * 150), tables=(table, table))
     report = {**sample.internal(), "parts": [part.to_dict()]}
     html = internal_page(report)
     assert 300_000 < len(html.encode()) <= LARGEST

@@ -169,13 +169,13 @@ def test_students_of_several_kinds_are_in_the_tidy_table_with_both_ways_to_teach
     students = results[results["part"] == "utility"]
     assert set(students["seed"]) == {0}  # that part was asked for one seed
     assert {"xgb", "logistic", "forest"} <= set(students["student"])
-    taught = students[students["trained_on"] == "condensed"]
-    assert set(taught["taught"]) == {"plain", "manual"}
-    assert (taught.groupby("method")["taught"].nunique() == 2).all()
+    labels = students[students["trained_on"] == "condensed"]
+    assert set(labels["labels"]) == {"plain", "soft"}
+    assert (labels.groupby("method")["labels"].nunique() == 2).all()
     full = students[(students["trained_on"] == "full") & (students["metric"] == "auroc")]
     assert (full.groupby("student")["value"].nunique() == 1).all()  # trained once for both methods
     assert (full.groupby("student")["method"].nunique() == 2).all()
-    claimed = taught[taught["method"] == "private"]
+    claimed = labels[labels["method"] == "private"]
     assert set(claimed["guarantee"]) == {"end-to-end"}
     assert (results["making_seconds"] <= results["seconds"]).all()
     assert (results["cpu_seconds"] > 0).all()

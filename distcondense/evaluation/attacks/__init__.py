@@ -19,24 +19,24 @@ from typing import TYPE_CHECKING
 from distcondense.errors import SettingsError
 
 if TYPE_CHECKING:
-    from distcondense.evaluation.part import Part
+    from distcondense.evaluation.section import Section
 
 __all__ = ["ATTACKS", "attack_named"]
 
 _ROOM = "distcondense.evaluation.attacks"
 ATTACKS: Mapping[str, str] = {  # name → module:function, in the order in which pages show them
-    "membership": f"{_ROOM}.membership:part",
-    "distance": f"{_ROOM}.distance:part",
-    "domias": f"{_ROOM}.domias:part",
-    "attribute": f"{_ROOM}.attribute:part",
-    "risks": f"{_ROOM}.risks:part",
-    "mechanism": f"{_ROOM}.mechanism:part",
-    "lira": f"{_ROOM}.lira:part",
+    "membership": f"{_ROOM}.membership:section",
+    "distance": f"{_ROOM}.distance:section",
+    "domias": f"{_ROOM}.domias:section",
+    "attribute": f"{_ROOM}.attribute:section",
+    "risks": f"{_ROOM}.risks:section",
+    "mechanism": f"{_ROOM}.mechanism:section",
+    "lira": f"{_ROOM}.lira:section",
 }
 
 
-def attack_named(name: str) -> Callable[..., Part]:
-    """`part(home, *, seed, threads, say)` of that attack."""
+def attack_named(name: str) -> Callable[..., Section]:
+    """`section(inputs, *, seed, threads, log)` of that attack."""
     if name not in ATTACKS:
         close = get_close_matches(name, ATTACKS, 1)
         raise SettingsError(
@@ -46,5 +46,5 @@ def attack_named(name: str) -> Callable[..., Part]:
             fix=f"did you mean {close[0]!r}?" if close else "",
         )
     module, function = ATTACKS[name].split(":")
-    found: Callable[..., Part] = getattr(import_module(module), function)
+    found: Callable[..., Section] = getattr(import_module(module), function)
     return found

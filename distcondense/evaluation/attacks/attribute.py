@@ -33,8 +33,8 @@ from distcondense.evaluation.attacks.base import (
     places,
 )
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, Say, quiet
 from distcondense.evaluation.score import CONDENSED, NORMAL, RANDOM, Score, interval
+from distcondense.evaluation.section import Say, Section, quiet
 from distcondense.outcomes.measures import NONE, Measured, error, ranking, share
 from distcondense.runs.figures import DOTS, Figure, Series
 
@@ -89,7 +89,7 @@ class Attribute:
         return (raw[:, 0] > 0.5).astype(np.float64), every
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quiet) -> Section:
     """The attack on a condensed table."""
     targets = attackable(inputs, seed=seed, threads=threads, reference=True)
     if isinstance(targets, str):

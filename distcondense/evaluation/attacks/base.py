@@ -28,10 +28,10 @@ from distcondense.data.outcome import Outcome
 from distcondense.evaluation.attacks.ceiling import Ceilings
 from distcondense.evaluation.audit.stats import rate_above, rate_below
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part
 from distcondense.evaluation.ruler import Ruler
 from distcondense.evaluation.score import CONDENSED, NORMAL, Interval, Score, interval
 from distcondense.evaluation.score import wilson as wilson
+from distcondense.evaluation.section import Section
 from distcondense.kernels.neighbours import nearest
 from distcondense.outcomes.measures import Measured, ranking
 from distcondense.runs.figures import LINES, Figure, Series, Table
@@ -426,7 +426,7 @@ def attacked(
     titles: Mapping[str, str] | None = None,
     chance: Mapping[str, float] | None = None,
     settings: Mapping[str, Any] | None = None,
-) -> Part:
+) -> Section:
     """A room's part: scores, the verdict first, then bounds. `settings["found"]` says whether a leak was found."""
     titles, chance = {**TITLES, **(titles or {})}, {**CHANCE, **(chance or {})}
     found, words = verdict(scores, chance, titles)
@@ -436,7 +436,7 @@ def attacked(
     if inputs.privacy.charged and ceilings_of(inputs) is None:
         bounds.append("No ceiling: the guarantee is one of rows, and persons with several rows were attacked.")
     used = {score.measure for score in scores}
-    return Part(
+    return Section(
         name,
         title,
         tuple(scores),
@@ -458,10 +458,10 @@ def attacked(
     )
 
 
-def nothing(name: str, title: str, why: str) -> Part:
+def nothing(name: str, title: str, why: str) -> Section:
     """A part without scores that says why."""
     words = f"Not attacked: {why}. That is no finding."
-    return Part(name, title, notes=(words,), settings={"found": False, "attacked": False})
+    return Section(name, title, notes=(words,), settings={"found": False, "attacked": False})
 
 
 def roc_figure(attacks: Mapping[str, Floats], targets: Targets, ceilings: Ceilings | None) -> Figure:

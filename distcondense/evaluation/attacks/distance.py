@@ -48,8 +48,8 @@ from distcondense.evaluation.attacks.base import (
 from distcondense.evaluation.attacks.ceiling import Ceilings
 from distcondense.evaluation.attacks.membership import distance_features
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, Say, quiet
 from distcondense.evaluation.score import CONDENSED, Score, interval
+from distcondense.evaluation.section import Say, Section, quiet
 from distcondense.kernels.neighbours import nearest
 from distcondense.models.base import Model
 from distcondense.outcomes.measures import mean_of, ranking
@@ -70,7 +70,7 @@ TITLES = {
 CHANCE = {LINKED_EXCESS: 0.0}
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quiet) -> Section:
     """The attacks on a condensed table."""
     targets = attackable(inputs, seed=seed, threads=threads)
     if isinstance(targets, str):

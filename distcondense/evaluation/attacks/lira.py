@@ -43,9 +43,9 @@ from distcondense.evaluation.attacks.base import (
 )
 from distcondense.evaluation.attacks.mixed import Classes
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, quiet
 from distcondense.evaluation.ruler import Ruler
 from distcondense.evaluation.score import Score
+from distcondense.evaluation.section import Section, quiet
 from distcondense.kernels.neighbours import nearest
 from distcondense.methods.base import Condensed, Context, Options, method_named, options_of
 from distcondense.outcomes.measures import auroc
@@ -73,7 +73,7 @@ ASK = (
 Rerun = Callable[[Cohort, int], Condensed]  # the same method and settings on another table, with this seed
 
 
-def part(
+def section(
     inputs: EvaluationInput,
     *,
     seed: int,
@@ -81,7 +81,7 @@ def part(
     log: Callable[[str], None] = quiet,
     shadows: int = SHADOWS,
     rerun: Rerun | None = None,
-) -> Part:
+) -> Section:
     """The attack with so many shadow runs; without `rerun` a part that says how they are asked for."""
     if rerun is None or shadows < 1:
         found = nothing(NAME, TITLE, "no shadow runs were asked for")
@@ -315,7 +315,7 @@ def crowd_of(runs: Sequence[Run], name: str, seed: int) -> float:
     return max(1.0, float(np.var(found)) / alone)
 
 
-def _written(inputs: EvaluationInput, targets: Targets, runs: list[Run], asked: int, seed: int) -> Part:
+def _written(inputs: EvaluationInput, targets: Targets, runs: list[Run], asked: int, seed: int) -> Section:
     ceilings = ceilings_of(inputs)
     scores: list[Score] = []
     curves: dict[str, Floats] = {}

@@ -29,7 +29,7 @@ from distcondense.data.outcome import Outcome
 from distcondense.evaluation.attacks.base import attackable, attacked, ceilings_of, judged, nothing, roc_figure
 from distcondense.evaluation.attacks.mixed import Bins, Classes, Mixed
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, quiet
+from distcondense.evaluation.section import Section, quiet
 from distcondense.privacy.statement import Privacy
 
 NAME = "mechanism"
@@ -88,7 +88,7 @@ class Counts:
     weights: Floats
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
     """Likelihood ratios from columns alone, from columns and pairs, and from pairs in fine cells."""
     targets = attackable(inputs, seed=seed, threads=threads, reference=True)
     if isinstance(targets, str):

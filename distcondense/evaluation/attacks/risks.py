@@ -31,8 +31,8 @@ from distcondense.evaluation.attacks.base import LEAST, LIKELY, ceilings_of, not
 from distcondense.evaluation.attacks.ceiling import NO_CEILING, Ceilings
 from distcondense.evaluation.attacks.mixed import Mixed, Trait, one_a_person
 from distcondense.evaluation.inputs import EvaluationInput, Sample
-from distcondense.evaluation.part import Part, quiet
 from distcondense.evaluation.score import CONDENSED, NORMAL, Score, wilson_middle
+from distcondense.evaluation.section import Section, quiet
 from distcondense.runs.figures import DOTS, Figure, Series, Table
 
 NAME = "risks"
@@ -140,7 +140,7 @@ class Trial:
         )
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
     """The three risks, each beside its control."""
     real = Real.of(inputs, seed)
     why = why_not(inputs)
@@ -382,7 +382,7 @@ def close(trait: Trait, guess: Floats, truth: Floats) -> Flags:
 # -- the part ---------------------------------------------------------------------------------------------------------
 
 
-def _written(inputs: EvaluationInput, trials: list[Trial], mixed: Mixed, real: Real, as_many: int) -> Part:
+def _written(inputs: EvaluationInput, trials: list[Trial], mixed: Mixed, real: Real, as_many: int) -> Section:
     ceilings = ceilings_of(inputs)
     words = {ALONE: "singling out", LINK: "linking", INFER: "inferring"}
     scores = tuple(one.score(ceilings, inputs.privacy.charged, len(inputs.rows)) for one in trials)
@@ -442,7 +442,7 @@ def _written(inputs: EvaluationInput, trials: list[Trial], mixed: Mixed, real: R
         "secrets": SECRETS,
         "tolerance": TOLERANCE,
     }
-    return Part(NAME, TITLE, scores, (figure,), (table,), tuple(notes), TITLES, bounds)
+    return Section(NAME, TITLE, scores, (figure,), (table,), tuple(notes), TITLES, bounds)
 
 
 def _numbers(columns: int) -> list[int]:

@@ -43,9 +43,9 @@ from distcondense.evaluation.fidelity.divergences import (
 from distcondense.evaluation.fidelity.pairs import GROUPS, PAIRS, correlations, pair_scores
 from distcondense.evaluation.fidelity.pairs import TITLES as PAIR_TITLES
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, quiet
 from distcondense.evaluation.resampling import RESAMPLES
 from distcondense.evaluation.score import Interval, Score
+from distcondense.evaluation.section import Section, quiet
 from distcondense.runs.figures import BARS, HEAT, Figure, Series
 
 NAME = "fidelity"
@@ -67,10 +67,10 @@ TITLES = {
 }
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
     """Every column and some pairs of columns, with and without weights, beside the yardstick."""
     if why := why_not(inputs):
-        return Part(NAME, TITLE, notes=(f"Not measured: {why}.",), titles=TITLES)
+        return Section(NAME, TITLE, notes=(f"Not measured: {why}.",), titles=TITLES)
     comparison = compared(inputs, seed)
     log(f"comparing {len(comparison.facets)} columns")
     scores = []
@@ -103,7 +103,7 @@ def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str
         "resamples": RESAMPLES,
     }
     figures = (*_overview(comparison, found), *_heat(comparison), *_marginals(comparison, found))
-    return Part(NAME, TITLE, tuple(scores), figures, (), tuple(notes), TITLES, settings)
+    return Section(NAME, TITLE, tuple(scores), figures, (), tuple(notes), TITLES, settings)
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------

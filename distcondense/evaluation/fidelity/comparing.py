@@ -24,7 +24,7 @@ from distcondense.data.features import check_features
 from distcondense.data.schema import Column, Schema
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.resampling import in_words, resampled
-from distcondense.evaluation.score import CONDENSED, MANUAL, PLAIN, RANDOM, Interval, Score
+from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT, Interval, Score
 
 HELD = 5_000  # held-out rows, at most: their resamples still fit into a cache
 MADE = 20_000  # condensed rows, at most
@@ -68,13 +68,13 @@ class Way:
     """Rows that are held against the held-out ones."""
 
     name: str  # CONDENSED or RANDOM
-    taught: str  # MANUAL with weights, PLAIN without
+    labels: str  # SOFT with weights, PLAIN without
     which: int
     weight: Floats  # adding up to the number of rows
 
     @property
     def words(self) -> str:
-        return {MANUAL: "condensed, weighted", PLAIN: "condensed"}.get(self.taught, "random real rows, same number")
+        return {SOFT: "condensed, weighted", PLAIN: "condensed"}.get(self.labels, "random real rows, same number")
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,7 +117,7 @@ class Comparison:
             way.name == CONDENSED,
             len(way.weight),
             note=note,
-            taught=way.taught,
+            labels=way.labels,
             group=group,
             interval=how or self.interval,
         )
@@ -189,7 +189,7 @@ def compared(inputs: EvaluationInput, seed: int) -> Comparison:
     ones = np.ones(len(chosen))
     ways = [Way(CONDENSED, PLAIN, SYNTHETIC, ones), Way(RANDOM, "", DRAWN, np.ones(len(drawn)))]
     if weight is not None and weight[chosen].sum() > 0:
-        ways.insert(0, Way(CONDENSED, MANUAL, SYNTHETIC, weight[chosen] * len(chosen) / weight[chosen].sum()))
+        ways.insert(0, Way(CONDENSED, SOFT, SYNTHETIC, weight[chosen] * len(chosen) / weight[chosen].sum()))
     else:
         notes.append("The condensed rows have no weights: every row counts once.")
     counts = np.column_stack([np.ones(len(held)), *resampled(len(held), held.person, seed=seed)])

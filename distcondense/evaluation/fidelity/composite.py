@@ -34,8 +34,8 @@ from distcondense.evaluation.fidelity.faith import TITLES as FAITH_TITLES
 from distcondense.evaluation.fidelity.likeness import beyond, weighted_share
 from distcondense.evaluation.fidelity.pairs import correlation_gaps, joint_tables
 from distcondense.evaluation.inputs import EvaluationInput, Sample
-from distcondense.evaluation.part import Part, quiet
-from distcondense.evaluation.score import MANUAL, RANDOM, Score
+from distcondense.evaluation.score import RANDOM, SOFT, Score
+from distcondense.evaluation.section import Section, quiet
 from distcondense.models.base import Model
 from distcondense.outcomes.measures import Measured
 
@@ -69,10 +69,10 @@ CHOICES = (
 )
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
     """U for every way, P and FAITH for condensed and for held-out rows."""
     if why := why_not(inputs):
-        return Part(NAME, TITLE, notes=(f"Not measured: {why}.",), titles=TITLES)
+        return Section(NAME, TITLE, notes=(f"Not measured: {why}.",), titles=TITLES)
     comparison = compared(inputs, seed)
     log("composite utility")
     with threadpool_limits(limits=threads):
@@ -91,7 +91,7 @@ def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str
         "training rows searched, at most": AMONG,
         "real rows taught with, at most": TAUGHT,
     }
-    return Part(NAME, TITLE, (*scores, *faithful), (), tables, notes, TITLES, settings)
+    return Section(NAME, TITLE, (*scores, *faithful), (), tables, notes, TITLES, settings)
 
 
 def _known(values: Sequence[Floats], note: str) -> tuple[Floats, str]:
@@ -192,7 +192,7 @@ class Teacher:
         try:
             if way.name == RANDOM:
                 model = inputs.learner.fit(codec.encode(self.drawn.features), self.drawn.outcome, **how)
-            elif way.taught == MANUAL:
+            elif way.labels == SOFT:
                 labelled = inputs.labelled
                 model = inputs.learner.fit(inputs.rows, inputs.made, weight=labelled.weight, soft=labelled.soft, **how)
             else:

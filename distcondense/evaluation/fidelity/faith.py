@@ -143,7 +143,7 @@ def gower_rows(schema: Schema, of: pd.DataFrame, *tables: pd.DataFrame) -> list[
 def distance_scores(near: Near) -> list[Score]:
     """Eq. 3 for condensed rows; for held-out rows in their place."""
     scores = []
-    for name, taught, rows, repeated in (
+    for name, labels, rows, repeated in (
         (CONDENSED, PLAIN, near.made, near.repeated),
         (RANDOM, "", near.held, np.zeros(len(near.held), bool)),
     ):
@@ -163,7 +163,7 @@ def distance_scores(near: Near) -> list[Score]:
                     name == CONDENSED,
                     len(rows),
                     note=note,
-                    taught=taught,
+                    labels=labels,
                     interval=how,
                 )
             )

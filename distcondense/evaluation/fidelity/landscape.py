@@ -15,9 +15,9 @@ import numpy as np
 from distcondense.arrays import Floats, Numbers
 from distcondense.evaluation.fidelity.comparing import FEWEST, too_few, why_not
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, quiet
 from distcondense.evaluation.ruler import Ruler
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, Interval, Score
+from distcondense.evaluation.section import Section, quiet
 from distcondense.kernels.neighbours import nearest
 from distcondense.runs.figures import HEAT, LINES, Figure, Series
 
@@ -38,10 +38,10 @@ TITLES = {"nearest_distance": "Distance to the nearest real training row, median
 TESTED = "training rows"
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
     """The map as two grids, distances as histograms, their medians as scores."""
     if why := why_not(inputs):
-        return Part(NAME, TITLE, notes=(f"Not measured: {why}.",), titles=TITLES)
+        return Section(NAME, TITLE, notes=(f"Not measured: {why}.",), titles=TITLES)
     log("mapping rows")
     figures, notes = _map(inputs, seed, threads)
     log("looking for nearest rows")
@@ -52,7 +52,7 @@ def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str
         "rows of each kind asked, at most": ASKED,
         "perplexity, at most": PERPLEXITY,
     }
-    return Part(NAME, TITLE, tuple(scores), (*figures, *drawn), (), (*notes, *more), TITLES, settings)
+    return Section(NAME, TITLE, tuple(scores), (*figures, *drawn), (), (*notes, *more), TITLES, settings)
 
 
 # -- the map ----------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def _distances(inputs: EvaluationInput, seed: int, threads: int) -> tuple[list[S
         (CONDENSED, PLAIN, "condensed–real"): nearest(made, among, 1, threads)[0][:, 0],
     }
     scores = []
-    for (name, taught, _), distances in found.items():
+    for (name, labels, _), distances in found.items():
         middle = median_between(distances)
         scores.append(
             Score(
@@ -158,7 +158,7 @@ def _distances(inputs: EvaluationInput, seed: int, threads: int) -> tuple[list[S
                 len(among),
                 name == CONDENSED,
                 len(distances),
-                taught=taught,
+                labels=labels,
                 interval="order statistics",
             )
         )

@@ -33,9 +33,9 @@ from distcondense.evaluation.fidelity.comparing import (
 )
 from distcondense.evaluation.fidelity.divergences import fences
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, quiet
 from distcondense.evaluation.ruler import Ruler
 from distcondense.evaluation.score import CONDENSED, FULL, NORMAL, PLAIN, RANDOM, Interval, Score, interval
+from distcondense.evaluation.section import Section, quiet
 from distcondense.models.learners import BINS, WIDE, WIDE_BINS
 from distcondense.outcomes.measures import Measured, average, ranking, share
 
@@ -63,10 +63,10 @@ TITLES = {
 TOO_FEW = f"fewer than {FEWEST} rows of a kind"
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
     """Whole rows, each way of looking beside the yardstick."""
     if why := why_not(inputs):
-        return Part(NAME, TITLE, notes=(f"Not measured: {why}.",), titles=TITLES)
+        return Section(NAME, TITLE, notes=(f"Not measured: {why}.",), titles=TITLES)
     rows = alike_rows(inputs, seed)
     notes = [
         f"{len(rows.made):,} condensed rows, chosen at random where there are more, and as many held-out and training "
@@ -76,7 +76,7 @@ def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str
         f"distribution reach a density of 1 and a coverage of about {1 - 0.5**NEIGHBOURS:.2f}.",
     ]
     scores: list[Score] = []
-    for name, taught, others in ((CONDENSED, PLAIN, rows.made), (RANDOM, "", rows.drawn)):
+    for name, labels, others in ((CONDENSED, PLAIN, rows.made), (RANDOM, "", rows.drawn)):
         log(f"telling {'condensed' if name == CONDENSED else 'random real'} rows from held-out ones")
         with threadpool_limits(limits=threads):
             told = list(_told(rows.held, others, seed=seed, threads=threads))
@@ -93,7 +93,7 @@ def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str
                     name == CONDENSED,
                     len(others),
                     note=found.note,
-                    taught=taught,
+                    labels=labels,
                     interval=found.how,
                 )
             )
@@ -107,7 +107,7 @@ def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str
         "patients is not shown.",
     ]
     settings = {"rows of each kind, at most": ROWS, "neighbours": NEIGHBOURS, "folds": FOLDS, "rounds": ROUNDS}
-    return Part(NAME, TITLE, tuple(scores), notes=tuple(notes), titles=TITLES, settings=settings)
+    return Section(NAME, TITLE, tuple(scores), notes=tuple(notes), titles=TITLES, settings=settings)
 
 
 # -- whole rows -------------------------------------------------------------------------------------------------------

@@ -20,10 +20,10 @@ from distcondense.arrays import Floats, Index, Matrix
 from distcondense.data.codec import Codec
 from distcondense.errors import ModelError
 from distcondense.evaluation.inputs import EvaluationInput, Sample
-from distcondense.evaluation.part import Part, quiet
 from distcondense.evaluation.resampling import RESAMPLES, between, in_words, resampled, some_of
-from distcondense.evaluation.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, Interval, Score
-from distcondense.models.learners import Lesson, booster_of
+from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, Interval, Score
+from distcondense.evaluation.section import Section, quiet
+from distcondense.models.learners import TrainingSet, booster_of
 from distcondense.outcomes.base import Kind
 from distcondense.runs.figures import BARS, Figure, Series, Table
 
@@ -47,10 +47,10 @@ STUDENTS = {"trees": "boosted trees", "linear": "linear model"}
 Explain = Callable[[Matrix], Floats]  # (n, d) encoded rows → (n, c) |attribution| of each column of the table
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
     """Importance of columns in students of real and of condensed rows, and how well the two agree."""
     if not len(inputs.rows):
-        return Part(NAME, TITLE, notes=("The run made no rows: there is nothing to explain.",))
+        return Section(NAME, TITLE, notes=("The run made no rows: there is nothing to explain.",))
     columns = [block.column.name for block in inputs.codec.blocks if block.width]
     train = inputs.sample(inputs.split.train, ROWS, seed)
     test = inputs.sample(inputs.split.test, EXPLAINED, seed)
@@ -76,7 +76,7 @@ def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str
         "resamples": RESAMPLES,
         **_tops(columns),
     }
-    return Part(NAME, TITLE, tuple(scores), tuple(figures), tuple(tables), tuple(notes), TITLES, settings)
+    return Section(NAME, TITLE, tuple(scores), tuple(figures), tuple(tables), tuple(notes), TITLES, settings)
 
 
 # -- attributions -----------------------------------------------------------------------------------------------------
@@ -125,69 +125,69 @@ def explained_line(coefficients: Floats, codec: Codec) -> Explain:
     return explain
 
 
-def taught_trees(kind: Kind, lesson: Lesson, codec: Codec) -> Explain:
+def taught_trees(kind: Kind, training: TrainingSet, codec: Codec) -> Explain:
     """The kind's own boosted trees: the first of its learners that XGBoost fitted (a log-risk is a linear score)."""
     for learner in sorted(kind.learners.values(), key=lambda learner: learner.link == "log-risk"):
         if learner.link == "probabilities":  # several scores a row: the model keeps no trees, so they are made again
-            return explained_trees(_several(kind, lesson), codec, lesson.threads)
+            return explained_trees(_several(kind, training), codec, training.threads)
         model = learner.fit(
-            lesson.rows,
-            lesson.outcome,
-            weight=lesson.weight,
-            soft=lesson.soft,
-            seed=lesson.seed,
-            threads=lesson.threads,
+            training.rows,
+            training.outcome,
+            weight=training.weight,
+            soft=training.soft,
+            seed=training.seed,
+            threads=training.threads,
         )
         booster = getattr(getattr(model, "predictor", None), "booster", None)
         if booster is not None:
-            return explained_trees(booster, codec, lesson.threads)
+            return explained_trees(booster, codec, training.threads)
     raise ModelError("boosted trees", "must be among the learners of this outcome", found="none")
 
 
-def _several(kind: Kind, lesson: Lesson) -> Any:
+def _several(kind: Kind, training: TrainingSet) -> Any:
     """Boosted trees with a score a class; soft labels are learned class by class against the rest."""
     params: dict[str, Any] = {"objective": "binary:logistic"}
-    if lesson.soft is None:
+    if training.soft is None:
         params = {"objective": "multi:softprob", "num_class": len(kind.labels)}
-    label = lesson.outcome["label"] if lesson.soft is None else lesson.soft
-    return booster_of(params, lesson, {"label": label, "weight": lesson.weight})
+    label = training.outcome["label"] if training.soft is None else training.soft
+    return booster_of(params, training, {"label": label, "weight": training.weight})
 
 
-def taught_linear(kind: Kind, lesson: Lesson, codec: Codec) -> Explain:
+def taught_linear(kind: Kind, training: TrainingSet, codec: Codec) -> Explain:
     """Cox where the kind has it, logistic regression of classes, else ridge; on columns standardised by these rows."""
-    centre, scale = lesson.rows.mean(0, dtype=np.float64), lesson.rows.std(0, dtype=np.float64)
+    centre, scale = training.rows.mean(0, dtype=np.float64), training.rows.std(0, dtype=np.float64)
     scale = np.where(scale > 1e-9, scale, np.inf)  # a constant column has no coefficient
-    rows = ((lesson.rows - centre) / scale).astype(np.float32)
-    if lesson.weight is not None:  # of mean 1, so that penalties weigh as much as without
-        lesson = replace(lesson, weight=np.asarray(lesson.weight, np.float64) / np.mean(lesson.weight))
+    rows = ((training.rows - centre) / scale).astype(np.float32)
+    if training.weight is not None:  # of mean 1, so that penalties weigh as much as without
+        training = replace(training, weight=np.asarray(training.weight, np.float64) / np.mean(training.weight))
     hazards = [learner for learner in kind.learners.values() if learner.link == "log-risk"]
     if hazards:
-        model: Any = hazards[0].fit(rows, lesson.outcome, weight=lesson.weight, seed=lesson.seed, threads=1)
+        model: Any = hazards[0].fit(rows, training.outcome, weight=training.weight, seed=training.seed, threads=1)
         return explained_line(model.coefficients / scale, codec)
     if kind.labels:
-        return explained_line(_logistic(rows, lesson) / scale, codec)
-    if "value" in lesson.outcome.arrays:
+        return explained_line(_logistic(rows, training) / scale, codec)
+    if "value" in training.outcome.arrays:
         from sklearn.linear_model import Ridge
 
-        value = lesson.outcome["value"] if lesson.soft is None else lesson.soft
-        return explained_line(Ridge(1.0).fit(rows, value, lesson.weight).coef_ / scale, codec)
+        value = training.outcome["value"] if training.soft is None else training.soft
+        return explained_line(Ridge(1.0).fit(rows, value, training.weight).coef_ / scale, codec)
     raise ModelError("linear model", "must be one that this outcome can teach", found="neither classes nor a number")
 
 
-def _logistic(rows: Matrix, lesson: Lesson) -> Floats:
+def _logistic(rows: Matrix, training: TrainingSet) -> Floats:
     """(d,), or (K, d) of several classes. Soft labels become a row of each class, weighted by them."""
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
-    label, weight = lesson.outcome["label"].astype(np.int64), lesson.weight
-    if lesson.soft is not None:
-        soft = np.asarray(lesson.soft, np.float64)
+    label, weight = training.outcome["label"].astype(np.int64), training.weight
+    if training.soft is not None:
+        soft = np.asarray(training.soft, np.float64)
         soft = np.stack([1 - soft, soft], axis=1) if soft.ndim == 1 else soft
         own = np.ones(len(rows)) if weight is None else np.asarray(weight, np.float64)
         rows, label = np.tile(rows, (soft.shape[1], 1)), np.repeat(np.arange(soft.shape[1]), len(rows))
         weight = (own[:, None] * soft).T.ravel()
     weight = None if weight is None else weight / weight.mean()
-    with threadpool_limits(limits=lesson.threads), warnings.catch_warnings():
+    with threadpool_limits(limits=training.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one that stops early is close enough for its columns' order
         beta = LogisticRegression(max_iter=STEPS).fit(rows, label, weight).coef_
     return np.asarray(beta[0] if len(beta) == 1 else beta, np.float64)
@@ -201,7 +201,7 @@ class Attributed:
     """One student's attributions: of the held-out rows, and of rows like those it was taught with."""
 
     trained_on: str
-    taught: str
+    labels: str
     rows: int  # that it was taught with
     held: Floats | None = None  # (n, c)
     own: Floats | None = None
@@ -212,34 +212,34 @@ def _attributed(
     inputs: EvaluationInput,
     train: Sample,
     test: Sample,
-    teach: Callable[[Kind, Lesson, Codec], Explain],
+    teach: Callable[[Kind, TrainingSet, Codec], Explain],
     *,
     seed: int,
     threads: int,
 ) -> Iterator[Attributed]:
     """The student of real rows first; then those of condensed rows, and of as many random real ones."""
     kind, codec = inputs.kind, inputs.codec
-    real = Lesson(codec.encode(train.features), train.outcome, seed=seed, threads=threads)
+    real = TrainingSet(codec.encode(train.features), train.outcome, seed=seed, threads=threads)
     held = codec.encode(test.features) if len(test) >= FEWEST else None
-    for (trained_on, taught), lesson in _lessons(inputs, real, seed).items():
-        blank = Attributed(trained_on, taught, len(lesson.rows))
+    for (trained_on, labels), training in _lessons(inputs, real, seed).items():
+        blank = Attributed(trained_on, labels, len(training.rows))
         try:
-            if lacking := kind.lacking(lesson.outcome):
+            if lacking := kind.lacking(training.outcome):
                 raise ModelError("student", f"needs rows with {lacking}", found="none")
-            explain = teach(kind, lesson, codec)
+            explain = teach(kind, training, codec)
         except (ModelError, ValueError, ArithmeticError) as error:
             why = str(error) if isinstance(error, ModelError) else type(error).__name__
             yield replace(blank, note=f"could not be taught ({why})")
             continue
         own = None
-        if (trained_on, taught) in ((FULL, ""), (CONDENSED, PLAIN)) and (
-            trained_on != FULL or len(lesson.rows) >= FEWEST
+        if (trained_on, labels) in ((FULL, ""), (CONDENSED, PLAIN)) and (
+            trained_on != FULL or len(training.rows) >= FEWEST
         ):
-            own = explain(lesson.rows[_some(len(lesson.rows), seed)])
+            own = explain(training.rows[_some(len(training.rows), seed)])
         yield replace(blank, held=None if held is None else explain(held), own=own)
 
 
-def _lessons(inputs: EvaluationInput, real: Lesson, seed: int) -> Mapping[tuple[str, str], Lesson]:
+def _lessons(inputs: EvaluationInput, real: TrainingSet, seed: int) -> Mapping[tuple[str, str], TrainingSet]:
     made, labelled = inputs.made, inputs.labelled
     some = np.arange(len(inputs.rows))
     if len(some) > ROWS:
@@ -248,7 +248,7 @@ def _lessons(inputs: EvaluationInput, real: Lesson, seed: int) -> Mapping[tuple[
     lessons = {(FULL, ""): real, (CONDENSED, PLAIN): plain}
     if labelled.soft is not None or labelled.weight is not None:
         soft, weight = (None if given is None else given[some] for given in (labelled.soft, labelled.weight))
-        lessons[CONDENSED, MANUAL] = replace(plain, soft=soft, weight=weight)
+        lessons[CONDENSED, SOFT] = replace(plain, soft=soft, weight=weight)
     alike = inputs.kind.alike(real.outcome, made.take(some), np.random.default_rng([seed, 0x4EA1]))
     lessons[RANDOM, ""] = replace(real, rows=real.rows[alike], outcome=real.outcome.take(alike))
     return lessons
@@ -338,7 +338,7 @@ def _scores(
         one.trained_on == CONDENSED,
         one.rows,
         student=student,
-        taught=one.taught,
+        labels=one.labels,
     )
     why = real.note or one.note
     if real.held is None or one.held is None:
@@ -370,7 +370,7 @@ def _measured(blank: Score, found: Mapping[str, Interval], columns: Sequence[str
 
 def _way(one: Attributed) -> str:
     words = {FULL: "real rows", CONDENSED: "condensed rows", RANDOM: "random real rows"}[one.trained_on]
-    return f"{words}, by the manual" if one.taught == MANUAL else words
+    return f"{words}, by the manual" if one.labels == SOFT else words
 
 
 def _figure(student: str, shown: Sequence[Attributed], columns: Sequence[str]) -> Figure:

@@ -28,9 +28,9 @@ from distcondense.evaluation.interpretation.kaplan_meier import (
     risk_groups,
     tidy,
 )
-from distcondense.evaluation.part import Part, quiet
 from distcondense.evaluation.resampling import RESAMPLES, between, in_words, resampled, some_of
-from distcondense.evaluation.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, WAYS, Score, wilson_middle
+from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, WAYS, Score, wilson_middle
+from distcondense.evaluation.section import Section, quiet
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner
 from distcondense.runs.figures import LINES, STEPS, Figure, Series, Table
@@ -51,17 +51,17 @@ TITLES = {
 }
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
     """Survival curves, or calibration, whichever the outcome has."""
     if not len(inputs.rows):
-        return Part(NAME, TITLE, notes=("The run made no rows: there are no curves to compare.",))
+        return Section(NAME, TITLE, notes=("The run made no rows: there are no curves to compare.",))
     timed = "time" in inputs.cohort.outcome.arrays
     learner = inputs.learner if timed else _giving_probabilities(inputs)
     if learner is None or not (timed or len(inputs.kind.labels) == 2):
-        return Part(NAME, TITLE, notes=("Curves are for outcomes with a time and an event, or with two classes.",))
+        return Section(NAME, TITLE, notes=("Curves are for outcomes with a time and an event, or with two classes.",))
     train, test = inputs.sample(inputs.split.train, ROWS, seed), inputs.sample(inputs.split.test, TESTED, seed)
     if len(test) < HALVES:
-        return Part(NAME, TITLE, notes=(f"Fewer than {HALVES} rows were held out: too few for groups.",))
+        return Section(NAME, TITLE, notes=(f"Fewer than {HALVES} rows were held out: too few for groups.",))
     log("drawing curves")
     draw = _survival if timed else _calibration
     return draw(inputs, learner, train, test, seed=seed, threads=threads)
@@ -77,11 +77,13 @@ def _giving_probabilities(inputs: EvaluationInput) -> Learner | None:
 
 def _survival(
     inputs: EvaluationInput, learner: Learner, train: Sample, test: Sample, *, seed: int, threads: int
-) -> Part:
+) -> Section:
     real, made = _lives(test.outcome, inputs.unit), _lives(inputs.labelled.outcome, 1.0)
     grid = public_grid(made, real)
     if not len(grid):
-        return Part(NAME, TITLE, notes=(f"Fewer than {AT_RISK} held-out rows are at risk at any time of the curves.",))
+        return Section(
+            NAME, TITLE, notes=(f"Fewer than {AT_RISK} held-out rows are at risk at any time of the curves.",)
+        )
     notes = _survival_notes(train, test)
     pairs: dict[str, tuple[Flags, Lives, Lives]] = {ALL: (np.ones(len(real), bool), real, made)}
     mine = theirs = np.empty(0, np.int64)
@@ -114,7 +116,7 @@ def _survival(
         "horizon": float(f"{grid[-1]:.6g}"),
         "resamples": RESAMPLES,
     }
-    return Part(NAME, TITLE, tuple(scores), tuple(figures), tuple(tables), tuple(notes), TITLES, settings)
+    return Section(NAME, TITLE, tuple(scores), tuple(figures), tuple(tables), tuple(notes), TITLES, settings)
 
 
 def _lives(outcome: Outcome, unit: float) -> Lives:
@@ -162,7 +164,7 @@ def _distances(
             True,
             len(made),
             student=student,
-            taught=PLAIN,
+            labels=PLAIN,
             group=name,
         )
         if not len(shared):
@@ -191,7 +193,7 @@ def _distances(
             True,
             len(inputs.rows),
             student=student,
-            taught=PLAIN,
+            labels=PLAIN,
             group=MEAN,
         )
         value, chance_value = np.mean([found[name] for name in groups], axis=0)
@@ -210,7 +212,7 @@ def _pair(blank: Score, values: tuple[float, float], drawn: Sequence[Sequence[fl
     yield replace(
         blank,
         trained_on=RANDOM,
-        taught="",
+        labels="",
         covered=False,
         value=chance.value,
         low=chance.low,
@@ -347,10 +349,10 @@ class Tenths:
 
 def _calibration(
     inputs: EvaluationInput, learner: Learner, train: Sample, test: Sample, *, seed: int, threads: int
-) -> Part:
+) -> Section:
     label = test.outcome["label"] == 1
     if min(label.sum(), (~label).sum()) < AT_RISK:
-        return Part(NAME, TITLE, notes=(f"Fewer than {AT_RISK} held-out rows of one class: no calibration.",))
+        return Section(NAME, TITLE, notes=(f"Fewer than {AT_RISK} held-out rows of one class: no calibration.",))
     held, real = inputs.codec.encode(test.features), inputs.codec.encode(train.features)
     some = np.arange(len(inputs.rows))
     if len(some) > ROWS:
@@ -362,10 +364,10 @@ def _calibration(
     }
     if labelled.soft is not None or labelled.weight is not None:
         soft, weight = (None if given is None else given[some] for given in (labelled.soft, labelled.weight))
-        ways[CONDENSED, MANUAL] = (inputs.rows[some], made, {"soft": soft, "weight": weight})
+        ways[CONDENSED, SOFT] = (inputs.rows[some], made, {"soft": soft, "weight": weight})
     scores, series = [], []
     counts = list(resampled(len(test), test.person, seed=seed))
-    for (trained_on, taught), (rows, outcome, how) in ways.items():
+    for (trained_on, labels), (rows, outcome, how) in ways.items():
         none = float("nan")
         blank = Score(
             "calibration_error",
@@ -378,7 +380,7 @@ def _calibration(
             trained_on == CONDENSED,
             len(rows),
             student=learner.name,
-            taught=taught,
+            labels=labels,
         )
         try:
             model = _taught(learner, rows, outcome, seed=seed, threads=threads, **how)
@@ -393,7 +395,7 @@ def _calibration(
         scores.append(replace(blank, value=at.value, low=at.low, high=at.high, interval=in_words(test.person)))
         low, high = tenths.band
         words = {FULL: "model of real rows", CONDENSED: "model of condensed rows"}[trained_on]
-        words += ", by the manual" if taught == MANUAL else ""
+        words += ", by the manual" if labels == SOFT else ""
         series.append(Series(words, *map(_rounded, (tenths.said, tenths.observed, low, high))))
     figure = Figure(
         "calibration",
@@ -421,7 +423,7 @@ def _calibration(
         "of held-out rows": test.of,
         "resamples": RESAMPLES,
     }
-    return Part(NAME, TITLE, tuple(scores), (figure,) if series else (), (), notes, TITLES, settings)
+    return Section(NAME, TITLE, tuple(scores), (figure,) if series else (), (), notes, TITLES, settings)
 
 
 def _error(said: Numbers, label: Flags, rows: Index) -> float:

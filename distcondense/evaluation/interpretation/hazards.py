@@ -19,9 +19,9 @@ from distcondense.arrays import Flags, Floats, Index, Numbers
 from distcondense.data.codec import Block, Codec
 from distcondense.errors import ModelError
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, quiet
 from distcondense.evaluation.resampling import RESAMPLES, between, resampled, some_of
-from distcondense.evaluation.score import CONDENSED, FULL, MANUAL, NORMAL, PLAIN, RANDOM, Interval, Score, interval
+from distcondense.evaluation.score import CONDENSED, FULL, NORMAL, PLAIN, RANDOM, SOFT, Interval, Score, interval
+from distcondense.evaluation.section import Section, quiet
 from distcondense.outcomes import measures
 from distcondense.runs.figures import DOTS, Figure, Series, Table
 
@@ -45,18 +45,18 @@ TITLES = {
 }
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
     """Hazard ratios side by side, and how well they agree; for outcomes with a time and an event."""
     if "time" not in inputs.cohort.outcome.arrays:
-        return Part(NAME, TITLE, notes=("Hazard ratios are for outcomes with a time and an event.",))
+        return Section(NAME, TITLE, notes=("Hazard ratios are for outcomes with a time and an event.",))
     if not len(inputs.rows):
-        return Part(NAME, TITLE, notes=("The run made no rows: there are no hazard ratios to compare.",))
+        return Section(NAME, TITLE, notes=("The run made no rows: there are no hazard ratios to compare.",))
     log("fitting Cox models")
     rows = _one_a_person(inputs, inputs.split.train, seed)
     real = inputs.sample(rows, ROWS, seed)
     time, event = real.outcome["time"], real.outcome["label"] == 1
     if event.sum() < FEWEST or len(event) < 2 * FEWEST:
-        return Part(NAME, TITLE, notes=(f"Fewer than {FEWEST} real training rows have the event.",))
+        return Section(NAME, TITLE, notes=(f"Fewer than {FEWEST} real training rows have the event.",))
     here, there = unscaled(inputs.codec, inputs.codec.encode(real.features)), unscaled(inputs.codec, inputs.rows)
     terms, left = covariates(inputs, here, there, time, event)
     fits: dict[tuple[str, str], Ratios] = {}
@@ -75,7 +75,7 @@ def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str
     settings = {"rows": len(real), "of rows": real.of, "covariates": len(terms), "penalties": list(PENALTIES)}
     order = np.argsort(-np.abs(np.nan_to_num(truth.log)), kind="stable")
     shown = {way: found for way, found in fits.items() if way[0] != RANDOM}
-    return Part(
+    return Section(
         NAME,
         TITLE,
         tuple(scores),
@@ -277,7 +277,7 @@ def _tables(
         (CONDENSED, PLAIN): (there[plain], made["time"][plain], flag[plain], None),
     }
     if weight is not None:
-        tables[CONDENSED, MANUAL] = (there[fewer], made["time"][fewer], flag[fewer], np.asarray(weight, float)[fewer])
+        tables[CONDENSED, SOFT] = (there[fewer], made["time"][fewer], flag[fewer], np.asarray(weight, float)[fewer])
     random = np.sort(rng.choice(len(here), min(len(plain), len(here)), replace=False))
     tables[RANDOM, ""] = (here[random], time[random], event[random], None)
     return tables
@@ -297,7 +297,7 @@ def interval_overlap(low: Floats, high: Floats, other_low: Floats, other_high: F
 
 
 def _scores(way: tuple[str, str], truth: Ratios, found: Ratios, seed: int) -> Iterator[Score]:
-    trained_on, taught = way
+    trained_on, labels = way
     both = np.isfinite(truth.log) & np.isfinite(found.log)
     none = float("nan")
     blank = Score(
@@ -311,7 +311,7 @@ def _scores(way: tuple[str, str], truth: Ratios, found: Ratios, seed: int) -> It
         trained_on == CONDENSED,
         found.rows,
         student="cox",
-        taught=taught,
+        labels=labels,
     )
     if not both.any():
         yield from (replace(blank, measure=measure, note="no Cox model of one of the tables") for measure in TITLES)
@@ -350,7 +350,7 @@ def _of(blank: Score, found: Interval, words: str) -> Score:
 
 def _words(way: tuple[str, str]) -> str:
     names = {FULL: "real rows", CONDENSED: "condensed rows", RANDOM: "random real rows"}
-    return names[way[0]] + (", weighted" if way[1] == MANUAL else "")
+    return names[way[0]] + (", weighted" if way[1] == SOFT else "")
 
 
 def _table(terms: Sequence[Term], truth: Ratios, shown: Mapping[tuple[str, str], Ratios], order: Index) -> Table:

@@ -15,8 +15,8 @@ import numpy as np
 
 from distcondense.arrays import Floats, Index, Matrix
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, quiet
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, WAYS, Score
+from distcondense.evaluation.section import Section, quiet
 from distcondense.evaluation.utility.lessons import TESTED, Given, Lessons, titles, trained, why_not
 from distcondense.evaluation.utility.students import student_of
 from distcondense.outcomes.base import Rule
@@ -34,7 +34,7 @@ EXTRA = ("balanced_accuracy", "f1")
 
 
 @dataclass(frozen=True, repr=False)
-class Lesson:
+class Balanced:
     """Rows, labels and weights after a remedy."""
 
     rows: Matrix
@@ -42,15 +42,17 @@ class Lesson:
     weight: Floats | None = None
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
     """Every remedy on real and on condensed rows, and condensed rows as a remedy for real ones."""
     if inputs.kind.learner().link != "probability":
-        return Part("imbalance", TITLE, notes=("remedies for a rare class are for outcomes with two classes",))
+        return Section("imbalance", TITLE, notes=("remedies for a rare class are for outcomes with two classes",))
     if why := why_not(inputs):
-        return Part("imbalance", TITLE, notes=(why,))
+        return Section("imbalance", TITLE, notes=(why,))
     lessons, student = Lessons.of(inputs, seed=seed, tested=TESTED), student_of(inputs.learner)
     if np.bincount(lessons.train.outcome["label"], minlength=2).min() < LEAST_CASES:
-        return Part("imbalance", TITLE, notes=(f"one class has <{LEAST_CASES} real training rows: nothing to balance",))
+        return Section(
+            "imbalance", TITLE, notes=(f"one class has <{LEAST_CASES} real training rows: nothing to balance",)
+        )
     scores: list[Score] = []
     for given in remedied(lessons, threads=threads):
         log(f"{student.title} of {given.trained_on} rows: {given.group}")
@@ -61,7 +63,7 @@ def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str
         way: _rarer(outcome)
         for way, outcome in ((FULL, lessons.train.outcome["label"]), (CONDENSED, inputs.labelled.outcome["label"]))
     }
-    return Part(
+    return Section(
         "imbalance",
         TITLE,
         kept,
@@ -94,75 +96,79 @@ def remedied(lessons: Lessons, *, threads: int) -> Iterator[Given]:
     rng = np.random.default_rng([lessons.seed, 0x1BA1])
     some = np.sort(rng.permutation(len(full.rows))[:REAL])
     full = replace(full, rows=full.rows[some], outcome=full.outcome.take(some))
-    for base in (full, replace(condensed, taught=(PLAIN,))):
-        start = Lesson(base.rows, base.outcome["label"].astype(np.int64))
+    for base in (full, replace(condensed, labels=(PLAIN,))):
+        start = Balanced(base.rows, base.outcome["label"].astype(np.int64))
         if not 0 < start.label.sum() < len(start.label):  # nothing to balance; the student says why it cannot learn
             yield replace(base, group="none")
             continue
         for name, remedy in REMEDIES.items():
             yield _given(base, name, remedy(start, np.random.default_rng([lessons.seed, 0x5307]), threads))
     both = np.concatenate([full.outcome["label"], condensed.outcome["label"]]).astype(np.int64)
-    yield _given(full, ADDED, Lesson(np.concatenate([full.rows, condensed.rows]), both))
+    yield _given(full, ADDED, Balanced(np.concatenate([full.rows, condensed.rows]), both))
 
 
-def _given(base: Given, name: str, lesson: Lesson) -> Given:
-    outcome = base.outcome.with_arrays(label=lesson.label.astype(base.outcome["label"].dtype))
-    soft = lesson.label.astype(np.float64)
-    return replace(base, rows=lesson.rows, outcome=outcome, weight=lesson.weight, soft=soft, group=name)
+def _given(base: Given, name: str, training: Balanced) -> Given:
+    outcome = base.outcome.with_arrays(label=training.label.astype(base.outcome["label"].dtype))
+    soft = training.label.astype(np.float64)
+    return replace(base, rows=training.rows, outcome=outcome, weight=training.weight, soft=soft, group=name)
 
 
 # -- remedies ---------------------------------------------------------------------------------------------------------
 
 
-def nothing(lesson: Lesson, rng: np.random.Generator, threads: int) -> Lesson:
+def nothing(training: Balanced, rng: np.random.Generator, threads: int) -> Balanced:
     """As they are."""
-    return lesson
+    return training
 
 
-def class_weights(lesson: Lesson, rng: np.random.Generator, threads: int) -> Lesson:
+def class_weights(training: Balanced, rng: np.random.Generator, threads: int) -> Balanced:
     """Both classes count alike; the mean weight is 1."""
-    counts = np.bincount(lesson.label, minlength=2)
-    return replace(lesson, weight=(len(lesson.label) / (2 * counts))[lesson.label])
+    counts = np.bincount(training.label, minlength=2)
+    return replace(training, weight=(len(training.label) / (2 * counts))[training.label])
 
 
-def over_sampled(lesson: Lesson, rng: np.random.Generator, threads: int) -> Lesson:
+def over_sampled(training: Balanced, rng: np.random.Generator, threads: int) -> Balanced:
     """Rows of the rarer class again, by chance, until there are as many."""
-    rare, wanted = _rare(lesson)
+    rare, wanted = _rare(training)
     again = rng.choice(rare, wanted)
-    return Lesson(np.concatenate([lesson.rows, lesson.rows[again]]), np.append(lesson.label, lesson.label[again]))
+    return Balanced(
+        np.concatenate([training.rows, training.rows[again]]), np.append(training.label, training.label[again])
+    )
 
 
-def under_sampled(lesson: Lesson, rng: np.random.Generator, threads: int) -> Lesson:
+def under_sampled(training: Balanced, rng: np.random.Generator, threads: int) -> Balanced:
     """As many rows of the commoner class, by chance, as the rarer one has."""
-    rare, _ = _rare(lesson)
-    common = np.setdiff1d(np.arange(len(lesson.label)), rare)
+    rare, _ = _rare(training)
+    common = np.setdiff1d(np.arange(len(training.label)), rare)
     kept = np.sort(np.append(rare, rng.permutation(common)[: len(rare)]))
-    return Lesson(lesson.rows[kept], lesson.label[kept])
+    return Balanced(training.rows[kept], training.label[kept])
 
 
-def between_neighbours(lesson: Lesson, rng: np.random.Generator, threads: int) -> Lesson:
+def between_neighbours(training: Balanced, rng: np.random.Generator, threads: int) -> Balanced:
     """SMOTE: new rows of the rarer class, each somewhere between one of its rows and one of that row's neighbours."""
     from sklearn.neighbors import NearestNeighbors
 
-    rare, wanted = _rare(lesson)
-    seeds = lesson.rows[rng.permutation(rare)[:SEEDS]]
+    rare, wanted = _rare(training)
+    seeds = training.rows[rng.permutation(rare)[:SEEDS]]
     near = min(NEIGHBOURS, len(seeds) - 1)
     if not near or not wanted:  # one row has no neighbour
-        return over_sampled(lesson, rng, threads)
+        return over_sampled(training, rng, threads)
     found = NearestNeighbors(n_neighbors=near + 1, n_jobs=threads).fit(seeds).kneighbors(seeds, return_distance=False)
     start, which = rng.integers(0, len(seeds), wanted), rng.integers(1, near + 1, wanted)  # the nearest is itself
     along = rng.random((wanted, 1)).astype(np.float32)
     made = seeds[start] + along * (seeds[found[start, which]] - seeds[start])
-    return Lesson(np.concatenate([lesson.rows, made]), np.append(lesson.label, np.full(wanted, lesson.label[rare[0]])))
+    return Balanced(
+        np.concatenate([training.rows, made]), np.append(training.label, np.full(wanted, training.label[rare[0]]))
+    )
 
 
-def _rare(lesson: Lesson) -> tuple[Index, int]:
+def _rare(training: Balanced) -> tuple[Index, int]:
     """Rows of the rarer class, and how many more the other one has."""
-    counts = np.bincount(lesson.label, minlength=2)
-    return np.flatnonzero(lesson.label == int(np.argmin(counts))), int(counts.max() - counts.min())
+    counts = np.bincount(training.label, minlength=2)
+    return np.flatnonzero(training.label == int(np.argmin(counts))), int(counts.max() - counts.min())
 
 
-REMEDIES: dict[str, Callable[[Lesson, np.random.Generator, int], Lesson]] = {
+REMEDIES: dict[str, Callable[[Balanced, np.random.Generator, int], Balanced]] = {
     "none": nothing,
     "class weights": class_weights,
     "over-sampling": over_sampled,

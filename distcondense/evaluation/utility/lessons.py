@@ -18,7 +18,7 @@ from distcondense.data.codec import Codec
 from distcondense.data.outcome import Outcome
 from distcondense.errors import UserError
 from distcondense.evaluation.inputs import EvaluationInput, Sample
-from distcondense.evaluation.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, Score, interval
+from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, Score, interval
 from distcondense.evaluation.utility.students import MOST_ROWS, Student
 from distcondense.models.base import Model
 from distcondense.outcomes.base import Kind, Rule
@@ -76,7 +76,7 @@ class Given:
     outcome: Outcome
     weight: Floats | None = None
     soft: Floats | None = None
-    taught: tuple[str, ...] = ("",)  # PLAIN, MANUAL, or both where the manual asks for nothing else
+    labels: tuple[str, ...] = ("",)  # PLAIN, SOFT, or both where the manual asks for nothing else
     covered: bool = False
     group: str = ""
 
@@ -113,13 +113,13 @@ class Lessons:
     def condensed(self, student: Student) -> Iterator[Given]:
         """As a naive recipient has them, and as the manual says, which may be the same."""
         inputs = self.inputs
-        plain = Given(CONDENSED, inputs.codec, inputs.rows, inputs.made, taught=(PLAIN,), covered=True)
+        plain = Given(CONDENSED, inputs.codec, inputs.rows, inputs.made, labels=(PLAIN,), covered=True)
         weight, soft = inputs.labelled.weight, inputs.labelled.soft if student.soft else None
         if weight is None and soft is None:
-            yield replace(plain, taught=(PLAIN, MANUAL))
+            yield replace(plain, labels=(PLAIN, SOFT))
             return
         yield plain
-        yield replace(plain, weight=weight, soft=soft, taught=(MANUAL,))
+        yield replace(plain, weight=weight, soft=soft, labels=(SOFT,))
 
     def random(self) -> Given:
         """As many real rows, of the same balance."""
@@ -172,9 +172,9 @@ class Trained:
 
     def in_exam(self, exam: Drawn) -> Iterator[Score]:
         """Every measure; where there is no model, why."""
-        for taught in self.given.taught:
+        for labels in self.given.labels:
             for measure, found in self.measured(exam).items():
-                yield replace(self.score(measure, found, exam), taught=taught)
+                yield replace(self.score(measure, found, exam), labels=labels)
 
     def measured(self, exam: Drawn) -> Mapping[str, Measured]:
         kind: Kind = exam.outcome.kind
@@ -201,7 +201,7 @@ class Trained:
             None if self.rule is None else self.rule.threshold,
             note,
             self.student.name,
-            given.taught[-1],
+            given.labels[-1],
             given.group,
             interval_words(found, exam.person),
         )

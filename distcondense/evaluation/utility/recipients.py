@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, quiet
-from distcondense.evaluation.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, Score
+from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, Score
+from distcondense.evaluation.section import Section, quiet
 from distcondense.evaluation.utility.lessons import (
     CHANCE,
     CHOOSING,
@@ -30,23 +30,23 @@ from distcondense.runs.figures import DOTS, Figure, Series
 TITLE = "What recipients get out of it"
 SERIES = (  # of the figure: trained on, taught, name
     (CONDENSED, PLAIN, "Condensed, outcome column only"),
-    (CONDENSED, MANUAL, "Condensed, as the manual says"),
+    (CONDENSED, SOFT, "Condensed, as the manual says"),
     (FULL, "", "Real training rows"),
     (RANDOM, "", "Random real rows, same number"),
 )
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
     """Every student of condensed, real and random real rows, on held-out patients; and the other way round."""
     if why := why_not(inputs):
-        return Part("utility", TITLE, notes=(why,))
+        return Section("utility", TITLE, notes=(why,))
     lessons, students = Lessons.of(inputs, seed=seed, tested=TESTED), students_of(inputs.kind)
     scores: list[Score] = []
     for student in students:
         log(f"{student.title}: condensed, real and random real rows")
         scores += _of_student(lessons, student, threads)
     measures = inputs.kind.measures
-    return Part(
+    return Section(
         "utility",
         TITLE,
         tuple(scores),
@@ -77,8 +77,8 @@ def cross_model(scores: Sequence[Score], students: Sequence[Student], measure: s
     """Thakur et al. 2026, Fig. 3: the main measure of every student."""
     names = titles((measure,))
     series = []
-    for trained_on, taught, name in SERIES:
-        there = [s for s in scores if (s.trained_on, s.taught, s.measure) == (trained_on, taught, measure)]
+    for trained_on, labels, name in SERIES:
+        there = [s for s in scores if (s.trained_on, s.labels, s.measure) == (trained_on, labels, measure)]
         by_student = {score.student: score for score in there if score.tested_on == HELD_OUT}
         shown = [(student.title, by_student[student.name]) for student in students if student.name in by_student]
         series.append(

@@ -21,8 +21,8 @@ from distcondense.data.schema import Column
 from distcondense.data.values import labels_of, numbers_of, refuse_holes
 from distcondense.errors import CohortError, UserError
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, quiet
-from distcondense.evaluation.score import CONDENSED, FULL, MANUAL, PLAIN, RANDOM, Score
+from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, Score
+from distcondense.evaluation.section import Section, quiet
 from distcondense.evaluation.utility.lessons import CHOOSING, Drawn, Given, Lessons, some, titles, trained, why_not
 from distcondense.evaluation.utility.students import MOST_ROWS, student_of
 from distcondense.outcomes.measures import title
@@ -34,20 +34,20 @@ OWN = "own model"  # group of a site's own model, which is trained on FULL rows:
 ROWS = (  # of the table: trained on, taught, group, name
     (FULL, "", "", "Home's real training rows"),
     (CONDENSED, PLAIN, "", "Home's condensed rows, outcome column only"),
-    (CONDENSED, MANUAL, "", "Home's condensed rows, as the manual says"),
+    (CONDENSED, SOFT, "", "Home's condensed rows, as the manual says"),
     (RANDOM, "", "", "Random real rows of home, same number"),
     (FULL, "", OWN, "The site's own training rows"),
 )
 
 
-def part(
+def section(
     inputs: EvaluationInput, *, sites: Mapping[str, Cohort], seed: int, threads: int, log: Callable[[str], None] = quiet
-) -> Part:
+) -> Section:
     """Every way to train at home, at home and at every site; and each site's own model."""
     if why := why_not(inputs):
-        return Part("sites", TITLE, notes=(why,))
+        return Section("sites", TITLE, notes=(why,))
     if not sites:
-        return Part("sites", TITLE, notes=("no other site was given",))
+        return Section("sites", TITLE, notes=("no other site was given",))
     checked = {name: fitting(inputs, name, cohort) for name, cohort in sites.items()}
     lessons, student = Lessons.of(inputs, seed=seed, tested=TESTED), student_of(inputs.learner)
     exams, notes, own = [lessons.test], lessons.notes(), list[Score]()
@@ -74,7 +74,7 @@ def part(
             scores += model.in_exam(exam)
     scores += own
     main = inputs.kind.measures[0]
-    return Part(
+    return Section(
         "sites",
         TITLE,
         tuple(scores),
@@ -177,9 +177,9 @@ def _tables(scores: Sequence[Score], measures: Sequence[str]) -> Iterator[Table]
 
 
 def _by_row(scores: Sequence[Score], measure: str) -> Iterator[tuple[str, dict[str, Score]]]:
-    for trained_on, taught, group, name in ROWS:
-        key = (trained_on, taught, group, measure)
-        yield name, {s.tested_on: s for s in scores if (s.trained_on, s.taught, s.group, s.measure) == key}
+    for trained_on, labels, group, name in ROWS:
+        key = (trained_on, labels, group, measure)
+        yield name, {s.tested_on: s for s in scores if (s.trained_on, s.labels, s.group, s.measure) == key}
 
 
 def _words(score: Score) -> str:

@@ -24,7 +24,7 @@ from distcondense.data.outcome import Outcome
 from distcondense.errors import ModelError
 from distcondense.models import learners
 from distcondense.models.base import Model, Rows
-from distcondense.models.learners import FittedModel, Learner, Lesson, taught
+from distcondense.models.learners import FittedModel, Learner, TrainingSet, learner
 from distcondense.outcomes import panel
 from distcondense.outcomes.base import Kind
 
@@ -134,65 +134,65 @@ def _quiet(threads: int) -> Iterator[None]:
 # -- classes ----------------------------------------------------------------------------------------------------------
 
 
-@taught
-def _forest_classes(lesson: Lesson) -> Model:
+@learner
+def _forest_classes(training: TrainingSet) -> Model:
     from sklearn.ensemble import RandomForestClassifier
 
     return _classifier(
-        RandomForestClassifier(panel.TREES, random_state=lesson.seed, n_jobs=lesson.threads), lesson, "forest"
+        RandomForestClassifier(panel.TREES, random_state=training.seed, n_jobs=training.threads), training, "forest"
     )
 
 
-@taught
-def _logistic_classes(lesson: Lesson) -> Model:
+@learner
+def _logistic_classes(training: TrainingSet) -> Model:
     from sklearn.linear_model import LogisticRegression
 
-    return _classifier(LogisticRegression(max_iter=LINEAR_STEPS), lesson, "logistic")
+    return _classifier(LogisticRegression(max_iter=LINEAR_STEPS), training, "logistic")
 
 
-@taught
-def _network_classes(lesson: Lesson) -> Model:
+@learner
+def _network_classes(training: TrainingSet) -> Model:
     from sklearn.neural_network import MLPClassifier
 
-    model = MLPClassifier(hidden_layer_sizes=panel.HIDDEN, max_iter=panel.PASSES, random_state=lesson.seed)
-    return _classifier(model, lesson, "mlp")
+    model = MLPClassifier(hidden_layer_sizes=panel.HIDDEN, max_iter=panel.PASSES, random_state=training.seed)
+    return _classifier(model, training, "mlp")
 
 
-@taught
-def _vectors_classes(lesson: Lesson) -> Model:
+@learner
+def _vectors_classes(training: TrainingSet) -> Model:
     """Distances to the margin; a logistic regression of the student's own rows makes probabilities of them (Platt)."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import SVC
 
-    there, code = np.unique(lesson.outcome["label"], return_inverse=True)
-    model = SVC(random_state=lesson.seed).fit(lesson.rows, code, sample_weight=lesson.weight)
+    there, code = np.unique(training.outcome["label"], return_inverse=True)
+    model = SVC(random_state=training.seed).fit(training.rows, code, sample_weight=training.weight)
 
     def distances(at: Rows) -> Any:
         given = np.asarray(model.decision_function(at))
         return given[:, None] if given.ndim == 1 else given
 
     platt = LogisticRegression(max_iter=LINEAR_STEPS)
-    platt.fit(distances(lesson.rows), code, sample_weight=lesson.weight)
-    return _of_classes(lambda at: platt.predict_proba(distances(at)), there, lesson, "svm")
+    platt.fit(distances(training.rows), code, sample_weight=training.weight)
+    return _of_classes(lambda at: platt.predict_proba(distances(at)), there, training, "svm")
 
 
-@taught
-def _lightgbm_classes(lesson: Lesson) -> Model:
+@learner
+def _lightgbm_classes(training: TrainingSet) -> Model:
     """One booster of the classes; with soft labels one a class, against the rest."""
-    if lesson.soft is None:
-        there, code = np.unique(lesson.outcome["label"], return_inverse=True)
+    if training.soft is None:
+        there, code = np.unique(training.outcome["label"], return_inverse=True)
         many = {"objective": "softmax", "num_class": len(there)} if len(there) > 2 else {"objective": "cross_entropy"}
-        answer = _lightgbm(many, lesson, code)
-        return _of_classes(lambda at: _two_columns(answer(at)), there, lesson, "lightgbm")
-    soft = np.clip(np.asarray(lesson.soft, np.float64), 0.0, 1.0)  # (m,) of the second of two classes, or (m, K)
-    each = [_lightgbm({"objective": "cross_entropy"}, lesson, one) for one in np.atleast_2d(soft.T)]
+        answer = _lightgbm(many, training, code)
+        return _of_classes(lambda at: _two_columns(answer(at)), there, training, "lightgbm")
+    soft = np.clip(np.asarray(training.soft, np.float64), 0.0, 1.0)  # (m,) of the second of two classes, or (m, K)
+    each = [_lightgbm({"objective": "cross_entropy"}, training, one) for one in np.atleast_2d(soft.T)]
 
     def answers(at: Rows) -> Any:
         given = [one(at) for one in each]
         columns = _two_columns(given[0]) if len(given) == 1 else np.stack(given, axis=1)
         return columns / np.maximum(columns.sum(1, keepdims=True), 1e-12)
 
-    return _of_classes(answers, np.arange(len(lesson.outcome.kind.labels)), lesson, "lightgbm")
+    return _of_classes(answers, np.arange(len(training.outcome.kind.labels)), training, "lightgbm")
 
 
 def _two_columns(answer: NDArray[Any]) -> NDArray[Any]:
@@ -200,15 +200,15 @@ def _two_columns(answer: NDArray[Any]) -> NDArray[Any]:
     return np.stack([1 - answer, answer], axis=1) if answer.ndim == 1 else answer
 
 
-def _classifier(model: Any, lesson: Lesson, name: str) -> Model:
-    there, code = np.unique(lesson.outcome["label"], return_inverse=True)
-    model.fit(lesson.rows, code, **_weights(model, lesson))
-    return _of_classes(model.predict_proba, there, lesson, name)
+def _classifier(model: Any, training: TrainingSet, name: str) -> Model:
+    there, code = np.unique(training.outcome["label"], return_inverse=True)
+    model.fit(training.rows, code, **_weights(model, training))
+    return _of_classes(model.predict_proba, there, training, name)
 
 
-def _of_classes(answer: Callable[[Rows], Any], there: Sequence[int] | Index, lesson: Lesson, name: str) -> Model:
+def _of_classes(answer: Callable[[Rows], Any], there: Sequence[int] | Index, training: TrainingSet, name: str) -> Model:
     """Probabilities of the classes `there` as the kind's own learner gives them: of the second of two, or of all."""
-    kind: Kind = lesson.outcome.kind
+    kind: Kind = training.outcome.kind
     link, classes = kind.learner().link, len(kind.labels)
 
     def scores(at: Rows) -> Any:
@@ -216,66 +216,66 @@ def _of_classes(answer: Callable[[Rows], Any], there: Sequence[int] | Index, les
         out[:, there] = answer(at)
         return out[:, 1] if link == "probability" else out
 
-    return FittedModel(scores, link, lesson.rows.shape[1], name)
+    return FittedModel(scores, link, training.rows.shape[1], name)
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-@taught
-def _forest_values(lesson: Lesson) -> Model:
+@learner
+def _forest_values(training: TrainingSet) -> Model:
     from sklearn.ensemble import RandomForestRegressor
 
     return _regressor(
-        RandomForestRegressor(panel.TREES, random_state=lesson.seed, n_jobs=lesson.threads), lesson, "forest"
+        RandomForestRegressor(panel.TREES, random_state=training.seed, n_jobs=training.threads), training, "forest"
     )
 
 
-@taught
-def _ridge_values(lesson: Lesson) -> Model:
+@learner
+def _ridge_values(training: TrainingSet) -> Model:
     from sklearn.linear_model import Ridge
 
-    return _regressor(Ridge(), lesson, "ridge")
+    return _regressor(Ridge(), training, "ridge")
 
 
-@taught
-def _vectors_values(lesson: Lesson) -> Model:
+@learner
+def _vectors_values(training: TrainingSet) -> Model:
     from sklearn.svm import SVR
 
-    return _regressor(SVR(), lesson, "svm")
+    return _regressor(SVR(), training, "svm")
 
 
-@taught
-def _network_values(lesson: Lesson) -> Model:
+@learner
+def _network_values(training: TrainingSet) -> Model:
     from sklearn.neural_network import MLPRegressor
 
-    model = MLPRegressor(hidden_layer_sizes=panel.HIDDEN, max_iter=panel.PASSES, random_state=lesson.seed)
-    return _regressor(model, lesson, "mlp")
+    model = MLPRegressor(hidden_layer_sizes=panel.HIDDEN, max_iter=panel.PASSES, random_state=training.seed)
+    return _regressor(model, training, "mlp")
 
 
-@taught
-def _lightgbm_values(lesson: Lesson) -> Model:
-    answer = _lightgbm({"objective": "regression"}, lesson, _values(lesson))
-    return FittedModel(answer, lesson.outcome.kind.learner().link, lesson.rows.shape[1], "lightgbm")
+@learner
+def _lightgbm_values(training: TrainingSet) -> Model:
+    answer = _lightgbm({"objective": "regression"}, training, _values(training))
+    return FittedModel(answer, training.outcome.kind.learner().link, training.rows.shape[1], "lightgbm")
 
 
-def _regressor(model: Any, lesson: Lesson, name: str) -> Model:
+def _regressor(model: Any, training: TrainingSet, name: str) -> Model:
     """Values are learned in units of their spread: networks and support vectors are made for such numbers."""
-    value = _values(lesson)
+    value = _values(training)
     centre, unit = float(value.mean()), float(value.std()) or 1.0
-    model.fit(lesson.rows, (value - centre) / unit, **_weights(model, lesson))
-    link = lesson.outcome.kind.learner().link
-    return FittedModel(lambda at: centre + unit * model.predict(at), link, lesson.rows.shape[1], name)
+    model.fit(training.rows, (value - centre) / unit, **_weights(model, training))
+    link = training.outcome.kind.learner().link
+    return FittedModel(lambda at: centre + unit * model.predict(at), link, training.rows.shape[1], name)
 
 
-def _values(lesson: Lesson) -> Floats:
-    return np.asarray(lesson.outcome["value"] if lesson.soft is None else lesson.soft, np.float64)
+def _values(training: TrainingSet) -> Floats:
+    return np.asarray(training.outcome["value"] if training.soft is None else training.soft, np.float64)
 
 
 # -- both -------------------------------------------------------------------------------------------------------------
 
 
-def _lightgbm(params: dict[str, Any], lesson: Lesson, label: NDArray[Any]) -> Callable[[Rows], NDArray[Any]]:
+def _lightgbm(params: dict[str, Any], training: TrainingSet, label: NDArray[Any]) -> Callable[[Rows], NDArray[Any]]:
     """The settings of the house's XGBoost in LightGBM's words."""
     try:
         import lightgbm
@@ -293,23 +293,23 @@ def _lightgbm(params: dict[str, Any], lesson: Lesson, label: NDArray[Any]) -> Ca
         "max_depth": trees["max_depth"],
         "bagging_fraction": trees["subsample"],
         "bagging_freq": 1,
-        "seed": lesson.seed,
-        "num_threads": lesson.threads,
+        "seed": training.seed,
+        "num_threads": training.threads,
         "deterministic": True,
         "force_row_wise": True,
         "verbosity": -1,
     }
-    data = lightgbm.Dataset(lesson.rows, label, weight=lesson.weight, params={"verbosity": -1})
+    data = lightgbm.Dataset(training.rows, label, weight=training.weight, params={"verbosity": -1})
     booster = lightgbm.train(settings, data, learners.ROUNDS)
-    return lambda at: np.asarray(booster.predict(at, num_threads=lesson.threads))
+    return lambda at: np.asarray(booster.predict(at, num_threads=training.threads))
 
 
-def _weights(model: Any, lesson: Lesson) -> dict[str, Any]:
+def _weights(model: Any, training: TrainingSet) -> dict[str, Any]:
     """For `fit`: of a library in which this model knows no weights, none."""
     from sklearn.utils.validation import has_fit_parameter
 
-    known = lesson.weight is not None and has_fit_parameter(model, "sample_weight")
-    return {"sample_weight": lesson.weight} if known else {}
+    known = training.weight is not None and has_fit_parameter(model, "sample_weight")
+    return {"sample_weight": training.weight} if known else {}
 
 
 _CLASSES: dict[str, Callable[..., Model]] = {

@@ -16,8 +16,8 @@ from distcondense.arrays import Flags, Index
 from distcondense.data.codec import category_codes
 from distcondense.data.schema import Column
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.part import Part, quiet
 from distcondense.evaluation.score import CONDENSED, FULL, WAYS, Score, interval
+from distcondense.evaluation.section import Section, quiet
 from distcondense.evaluation.utility.lessons import Drawn, Lessons, Trained, titles, trained, why_not
 from distcondense.evaluation.utility.students import CLASSES, student_of
 from distcondense.outcomes.base import Kind
@@ -50,10 +50,10 @@ class Grouping:
         return sizes[1] if len(sizes) > 1 else 0
 
 
-def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Part:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
     """The main measure by group and the gap of each column, of condensed and of real training rows."""
     if why := why_not(inputs):
-        return Part("subgroups", TITLE, notes=(why,))
+        return Section("subgroups", TITLE, notes=(why,))
     lessons = Lessons.of(inputs, seed=seed, tested=TESTED)
     groupings, left = groupings_of(lessons)
     notes = [
@@ -64,7 +64,7 @@ def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str
         *left,
     ]
     if not groupings:
-        return Part("subgroups", TITLE, notes=(*notes, "no column makes two groups of that size"))
+        return Section("subgroups", TITLE, notes=(*notes, "no column makes two groups of that size"))
     student, main = student_of(inputs.learner), inputs.kind.measures[0]
     log(f"{student.title} by group: {', '.join(one.column for one in groupings)}")
     scores: list[Score] = []
@@ -74,7 +74,7 @@ def part(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str
         f"gap: the difference of {title(main)} between a column's best and worst group; being a largest difference, it "
         "is above 0 also where groups do not differ: read its interval beside that of real training rows"
     )
-    return Part(
+    return Section(
         "subgroups",
         TITLE,
         tuple(scores),

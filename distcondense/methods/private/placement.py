@@ -202,7 +202,7 @@ def _chosen(
     judge = side.judge(learned, people[0], seen, named) if named else side.judge(learned, people[0], seen)
     margin = learned.model.margin(people[0])
     scale = max(float(np.sqrt(np.sum(np.var(margin, axis=0)))), 1e-6)
-    hard, soft = side.lesson(found.labelled)
+    hard, soft = side.training(found.labelled)
     few = slice(0, PEOPLE)
     known = _parts(learned, people[0][few], scale), np.atleast_2d(side.truth(learned, margin[few]).T).T
     wanted = sum(quotas.values())

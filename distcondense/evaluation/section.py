@@ -1,4 +1,4 @@
-"""`Part`: one room of the evaluation as it is kept in `internal/report.json`: scores, tables, and figures as data.
+"""`Section`: one room of the evaluation as it is kept in `internal/report.json`: scores, tables, and figures as data.
 
 A page draws parts without knowing what they measured, so a new measure or attack is one room. Only aggregates may stand
 in a part: counts, means, curves; never a patient's row or value.
@@ -22,10 +22,10 @@ def quiet(line: str) -> None:
 
 
 @dataclass(frozen=True)
-class Part:
+class Section:
     """What one room found."""
 
-    name: str  # a key of evaluation/suite.py: PARTS
+    name: str  # a key of evaluation/suite.py: SECTIONS
     title: str
     scores: tuple[Score, ...] = ()
     figures: tuple[Figure, ...] = ()
@@ -40,7 +40,7 @@ class Part:
         return found
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Part:
+    def from_dict(cls, data: Mapping[str, Any]) -> Section:
         figures = tuple(Figure.from_dict(one) for one in data["figures"])
         tables = tuple(Table.from_dict(one) for one in data["tables"])
         scores = tuple(Score.from_dict(one) for one in data["scores"])
