@@ -38,7 +38,7 @@ from distcondense.methods.private.options import PrivateOptions
 from distcondense.privacy import noise
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.questions import Histogram, Shift
+from distcondense.privacy.questions import HistogramQuery, ShiftScores
 
 RESULTS = Path(__file__).parent / "results" / "scale-links.json"
 ACTORS = (1, 2, 4, 8)
@@ -99,8 +99,8 @@ def rounds(rows: Any, public: Public) -> dict[str, float]:
         (pair for pair in pairs if sizes[pair[0]] * sizes[pair[1]] <= MOST_CELLS),
         key=lambda pair: sizes[pair[0]] * sizes[pair[1]],
     )
-    few, many = Histogram((), "none"), Histogram(pair, "label")
-    step = Shift((), np.zeros(1))
+    few, many = HistogramQuery((), "none"), HistogramQuery(pair, "label")
+    step = ShiftScores((), np.zeros(1))
     asks: dict[str, tuple[int, Callable[[], Any]]] = {
         "few": (ROUNDS, lambda: (rows.shards.apply(step), list(rows.shards.counted(few, noise.GRID)))[1]),
         "many": (ROUNDS // 4, lambda: list(rows.shards.counted(many, noise.GRID))),

@@ -25,7 +25,7 @@ from distcondense.cluster.shards import Reading
 from distcondense.cluster.worker import versions
 from distcondense.errors import ClusterError
 from distcondense.privacy.questions import Question, Step
-from distcondense.privacy.rows import Counted
+from distcondense.privacy.rows import IntegerSums
 
 HEARTBEAT = 0.25  # seconds between looks at the clock
 GONE = "what was read is gone with its reader"
@@ -123,7 +123,7 @@ class RowCrew:
         self.job.table.take_sample(self.samples)
         self.samples = []
 
-    def counted(self, question: Question, limit: float) -> Iterator[Counted]:
+    def counted(self, question: Question, limit: float) -> Iterator[IntegerSums]:
         left, took, calm = set(range(self.hands.size)), dict[int, float](), len(self.losses)
         while left:
             self._restore()

@@ -25,7 +25,7 @@ from distcondense.data.large import LargeTable
 from distcondense.data.persons import HoldoutSplit
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.questions import Question, Step
-from distcondense.privacy.rows import Counted, TableRows, score_kind
+from distcondense.privacy.rows import IntegerSums, TableRows, score_kind
 from distcondense.privacy.shards import ShardedRows, ThreadShards
 
 
@@ -160,7 +160,7 @@ class RowWorker:
         self._rows.shards = ThreadShards(list(self._shards.values()), self.job.threads)
         self._stepped = set(self._shards)
 
-    def counted(self, question: Question, limit: float, steps: Sequence[Step] = ()) -> Counted | None:
+    def counted(self, question: Question, limit: float, steps: Sequence[Step] = ()) -> IntegerSums | None:
         """The sums, once the steps are made that came after the last question."""
         self.apply(steps)
         assert self._rows is not None

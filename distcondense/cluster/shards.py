@@ -31,7 +31,7 @@ from distcondense.data.persons import HoldoutSplit
 from distcondense.data.straight import Straight, scores_of
 from distcondense.errors import CohortError, RunFolderError, SettingsError
 from distcondense.privacy.contributions import Objective
-from distcondense.privacy.rows import ROWS_ALL_MAX, Kept, TableRows, score_kind
+from distcondense.privacy.rows import ROWS_ALL_MAX, KeptRows, TableRows, score_kind
 from distcondense.privacy.shards import ShardedRows, ThreadShards
 
 Say = Callable[[str], None]
@@ -195,7 +195,7 @@ def opened(
         table.read_rows = stores[0].all_rows
         table.take_sample(parts)
         log(f"{reading.words()}; laying {table.read_rows:,} rows out")
-        kept: list[Kept] = stores[0].laid_out(coins, most, lambda call, items: each(call, items, threads))
+        kept: list[KeptRows] = stores[0].laid_out(coins, most, lambda call, items: each(call, items, threads))
     allowed = SCORES_HELD if memory is None else memory - LEAST_MEMORY // 2
     scores = scores_of([one.rows for one in kept], objective.scores, score_kind(objective), place, allowed)
     sizes = [one.size for one in cells]

@@ -28,7 +28,7 @@ from distcondense.data.coding import Coded
 from distcondense.data.persons import HoldoutSplit, Ranks, numbered, ordered
 from distcondense.errors import RunFolderError
 from distcondense.kernels import records as kernels
-from distcondense.privacy.rows import Kept
+from distcondense.privacy.rows import KeptRows
 
 Each = Callable[[Callable[[int], Any], Iterable[int]], list[Any]]  # calls for each, some at a time, in order
 
@@ -197,7 +197,7 @@ class Buckets:
             os.unlink(self._path(number))
         return kept
 
-    def laid_out(self, coins: HoldoutSplit, most: int, each: Each) -> list[Kept]:
+    def laid_out(self, coins: HoldoutSplit, most: int, each: Each) -> list[KeptRows]:
         """All buckets; scores are somebody else's."""
         return each(lambda number: self.shard(number, coins, most, 0).kept, range(self.count))
 
@@ -284,7 +284,7 @@ def _alone(who: Marks) -> Flags:
 class Shard:
     """Rows that count, in a mapped file."""
 
-    kept: Kept
+    kept: KeptRows
     score: NDArray[Any]
 
     @classmethod
@@ -322,7 +322,9 @@ class Shard:
             several = np.flatnonzero(_begins(who) & ~_alone(who))
         own = [found[f"c{k}"] for k in range(len(layout.cells))]
         score = arrays[-1].reshape(-1) if scores == 1 else arrays[-1].reshape(rows, scores)
-        return cls(Kept(own, {n: found[f"t.{n}"] for n, _ in layout.target}, np.append(several, rows), labels), score)
+        return cls(
+            KeptRows(own, {n: found[f"t.{n}"] for n, _ in layout.target}, np.append(several, rows), labels), score
+        )
 
 
 def _numbered(parts: Sequence[Marks], words: Mapping[int, str]) -> tuple[Sequence[str], NDArray[Any]]:

@@ -29,7 +29,7 @@ from distcondense.data.buckets import Each, Layout, full_disk, write_all
 from distcondense.data.coding import Coded
 from distcondense.data.persons import HoldoutSplit, Ranks, no_marks, numbered
 from distcondense.kernels import records as kernels
-from distcondense.privacy.rows import Kept
+from distcondense.privacy.rows import KeptRows
 
 MARK_BYTES = 16
 SLOTS = 8  # for each mark of a bucket, at least: an eighth of those without an equal look as if they had one
@@ -234,7 +234,7 @@ class Straight:
         self.__dict__.pop("_read", None)
         self._marks, self._free = -1, []
 
-    def laid_out(self, coins: HoldoutSplit, most: int, each: Each) -> list[Kept]:
+    def laid_out(self, coins: HoldoutSplit, most: int, each: Each) -> list[KeptRows]:
         """All shards, once equal rows have the coins that are theirs; every row is a person, so there are no `most`."""
         assert coins == self.coins
         if self._marked:
@@ -245,7 +245,7 @@ class Straight:
     def all_rows(self) -> int:
         return self.rows
 
-    def shard(self, number: int) -> Kept:
+    def shard(self, number: int) -> KeptRows:
         """The rows of a shard that count."""
         pile = self._piles[number]
         columns, rows = self.columns.mapped(pile.path), pile.kept
@@ -255,7 +255,7 @@ class Straight:
             for values in columns.values():
                 values[target] = values[source]
         own = {name: values[:rows] for name, values in columns.items()}
-        return Kept(
+        return KeptRows(
             [own[f"c{k}"] for k in range(len(self.layout.cells))],
             {n: own[f"t.{n}"] for n, _ in self.layout.target},
             np.array([rows]),

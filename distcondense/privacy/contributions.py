@@ -117,7 +117,7 @@ def in_steps(values: Floats, step: float) -> Steps:
 
 
 class PublicMap(Protocol):
-    """A public map of a row to a vector, whose sum over persons may be asked (`questions.py: Mapped`).
+    """A public map of a row to a vector, whose sum over persons may be asked (`questions.py: MapQuery`).
 
     It need not be bounded: the rows behind the gate shorten what is longer than 1, and count what is no number as 0.
     """

@@ -40,21 +40,30 @@ from distcondense.privacy.curves import CELLS_MAX
 from distcondense.privacy.events import Event, Query, Unit
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.questions import (
-    Adopt,
-    Aim,
-    Choice,
-    Histogram,
-    Mapped,
-    Merge,
-    Named,
+    AdoptCategories,
+    CategoriesQuery,
+    ColumnChoice,
+    GradientQuery,
+    HistogramQuery,
+    MapQuery,
+    MergeBins,
+    PairChoice,
     Question,
-    Related,
-    Shift,
+    SetObjective,
+    ShiftScores,
+    StatisticQuery,
     Step,
-    Sums,
-    Total,
 )
-from distcondense.privacy.rows import MARGIN, MU_MAX, ROWS_ALL_MAX, ROWS_MAX, ROWS_SHARD_MAX, Rows, TableRows, Unlisted
+from distcondense.privacy.rows import (
+    MARGIN,
+    MU_MAX,
+    ROWS_ALL_MAX,
+    ROWS_MAX,
+    ROWS_SHARD_MAX,
+    GuardedRows,
+    TableRows,
+    UnlistedColumn,
+)
 
 SHIFT_MAX = 1e6  # of one shift: a score that is not a number would have no bounded gradient
 TOLERANCE = 1e-9  # on μ²: shares of a budget need not add up to the last bit; Budget.calibrate leaves ten times more
@@ -73,7 +82,7 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True)
-class Spent:
+class Balance:
     """What the ledger holds against the budget."""
 
     mu: float
@@ -101,7 +110,7 @@ class PrivateTable:
         ledger: Ledger,
         person: NDArray[Any] | None = None,
         rows_per_person: int = 1,
-        unlisted: Mapping[int, Unlisted] | None = None,
+        unlisted: Mapping[int, UnlistedColumn] | None = None,
         observer: Observer | None = None,
         order: NDArray[Any] | None = None,
     ) -> None:
@@ -149,7 +158,7 @@ class PrivateTable:
         """A public step, e.g. `table.objective = table.objective.with_hazard(h)`; kind and grid stay."""
         if not objective.continues(self.objective):
             raise SettingsError("objective", "must keep its kind and its public grid", fix="make a new PrivateTable")
-        self._step(Aim(objective))
+        self._step(SetObjective(objective))
 
     def groups(self, by: str) -> int:
         """Number of groups of a histogram: 1 by "none", else what the objective says."""
@@ -158,12 +167,12 @@ class PrivateTable:
             raise SettingsError("by", f"must be one of {', '.join(known)}", found=repr(by), fix='by="none"')
         return known[by]
 
-    def spent(self) -> Spent:
+    def spent(self) -> Balance:
         """What is spent and what is left."""
         mu, picks, cells = totals(self.ledger.events)
         count, budget = sum(number for _, number in picks), self.budget
         left = math.sqrt(max(0.0, budget.mu**2 - mu**2))
-        return Spent(mu, left, count, max(0, budget.picks - count), cells, max(0, CELLS_MAX - cells))
+        return Balance(mu, left, count, max(0, budget.picks - count), cells, max(0, CELLS_MAX - cells))
 
     # ---- public steps: cost nothing, release nothing
 
@@ -181,7 +190,7 @@ class PrivateTable:
                 f"must hold {' × '.join(map(str, shape))} numbers between ±{SHIFT_MAX:g}",
                 found=f"shape {given.shape}",
             )
-        self._step(Shift(columns, given.reshape(shape)))
+        self._step(ShiftScores(columns, given.reshape(shape)))
 
     def bins(self, columns: tuple[int, ...] | int, merge: Codes) -> None:
         """Replace one column's codes by merge[codes]: a public re-binning, e.g. from an earlier noisy histogram."""
@@ -191,7 +200,7 @@ class PrivateTable:
         new, size = np.array(merge), self.sizes[column[0]]
         if new.shape != (size,) or new.dtype.kind not in "iu" or new.min() < 0:
             raise SettingsError("merge", f"must map {size} bins to integers of 0 or more", found=f"shape {new.shape}")
-        self._step(Merge(column[0], new))
+        self._step(MergeBins(column[0], new))
 
     def adopt(self, column: int, labels: Sequence[str], *, hole: bool = False) -> None:
         """A column of unlisted values gets a cell for each label, one for all others and, with `hole`, one for holes.
@@ -201,7 +210,7 @@ class PrivateTable:
         self._check_unlisted(column)
         if len(set(labels)) != len(labels):
             raise SettingsError("labels", "must not repeat", found=f"{len(labels)} labels")
-        self._step(Adopt(column, tuple(labels), hole))
+        self._step(AdoptCategories(column, tuple(labels), hole))
 
     # ---- answers: each is entered first, then computed, then noised
 
@@ -215,7 +224,7 @@ class PrivateTable:
         columns, groups = self._columns(columns), self.groups(by)
         first = self._starts(columns, starts)
         cells = len(first) or self._cells(columns)
-        question = Histogram(columns, by, first)
+        question = HistogramQuery(columns, by, first)
         answer = self._gaussian(question, "histogram", groups * cells, mu, columns=columns, by=by)
         return answer.reshape(groups, cells)
 
@@ -249,7 +258,7 @@ class PrivateTable:
             names = rows.labels(column)
             return _packed({names[place]: int(noisy[place]) for place in np.flatnonzero(noisy > above).tolist()})
 
-        packed = self._ask(Named(column), event, limit, told, lambda: _packed({}))
+        packed = self._ask(CategoriesQuery(column), event, limit, told, lambda: _packed({}))
         return {label: count / (limit * MARGIN) for label, count in _unpacked(packed).items()}
 
     def sums(self, columns: tuple[int, ...], *, mu: float) -> tuple[Floats, ...]:
@@ -260,7 +269,7 @@ class PrivateTable:
         columns, scales = self._columns(columns), self.objective.scales
         cells = self._cells(columns)
         self._check_ready()
-        answer = self._gaussian(Sums(columns), "sums", len(scales) * cells, mu, columns=columns)
+        answer = self._gaussian(GradientQuery(columns), "sums", len(scales) * cells, mu, columns=columns)
         return tuple(answer[k * cells : (k + 1) * cells] / scale for k, scale in enumerate(scales))
 
     def total(self, name: str, *, mu: float) -> Floats:
@@ -274,7 +283,7 @@ class PrivateTable:
             )
         statistic = known[name]
         return statistic.undo(
-            self._gaussian(Total(name), "total", statistic.size, mu, by=name, noise_at_1=statistic.unit)
+            self._gaussian(StatisticQuery(name), "total", statistic.size, mu, by=name, noise_at_1=statistic.unit)
         )
 
     def mapped(self, map_: PublicMap, *, mu: float) -> Floats:
@@ -285,7 +294,7 @@ class PrivateTable:
         columns, size = self._columns(map_.columns), int(map_.size)
         if not 1 <= size <= CELLS_MAX or not map_.name:
             raise SettingsError("map", f"must have a name and 1 to {CELLS_MAX} coordinates", found=f"{size}")
-        return self._gaussian(Mapped(map_), "mapped", size, mu, columns=columns, by=map_.name)
+        return self._gaussian(MapQuery(map_), "mapped", size, mu, columns=columns, by=map_.name)
 
     def choose(self, count: int, columns: Sequence[int] | None = None, *, coarse: Sequence[int] | None = None) -> Index:
         """The `count` columns with the largest Σ |Σ g|, by peeled exponential mechanisms at the budget's ε₀.
@@ -303,7 +312,7 @@ class PrivateTable:
             raise SettingsError("coarse", f"must hold {len(among)} numbers of 1 or more", found=f"{len(widths)}")
         self._check_ready()
         named = () if columns is None else tuple(names[column] for column in among)
-        position = self._top(Choice(count, among, widths), count, named)
+        position = self._top(ColumnChoice(count, among, widths), count, named)
         return np.array(among, np.int64)[position]
 
     def related(
@@ -327,7 +336,7 @@ class PrivateTable:
             raise SettingsError("expected", f"must be 0 or more and add up to {ROWS_ALL_MAX} rows at most")
         if len(starts) != len(among) or not all(0 <= start <= ROWS_ALL_MAX for start in starts):
             raise SettingsError("ahead", f"must hold {len(among)} numbers from 0 to {ROWS_ALL_MAX}")
-        return int(self._top(Related(tuple((i, j) for i, j in among), tables, starts), 1, (), by="pairs")[0])
+        return int(self._top(PairChoice(tuple((i, j) for i, j in among), tables, starts), 1, (), by="pairs")[0])
 
     # ---- how an answer is made
 
@@ -497,7 +506,7 @@ class PrivateTable:
 class _Behind:
     """What is behind one gate."""
 
-    rows: Rows
+    rows: GuardedRows
     names: tuple[str, ...]
     budget: Budget
     ledger: Ledger
@@ -511,7 +520,13 @@ _BEHIND: WeakKeyDictionary[PrivateTable, _Behind] = WeakKeyDictionary()
 
 
 def gate_over(
-    rows: Rows, *, names: Sequence[str], budget: Budget, ledger: Ledger, unit: Unit, unlisted: Collection[int] = ()
+    rows: GuardedRows,
+    *,
+    names: Sequence[str],
+    budget: Budget,
+    ledger: Ledger,
+    unit: Unit,
+    unlisted: Collection[int] = (),
 ) -> PrivateTable:
     """A gate before rows that lie elsewhere: on disk, on other machines. Its noise is drawn here, after their total."""
     _check_ledger(ledger, budget)
@@ -537,7 +552,7 @@ def _check_mu(mu: float) -> None:
         raise SettingsError("mu", f"must be above 0 and at most {MU_MAX:g}", found=f"{mu}")
 
 
-def _check_unlisted(unlisted: Mapping[int, Unlisted], codes: Codes, sizes: Sequence[int]) -> None:
+def _check_unlisted(unlisted: Mapping[int, UnlistedColumn], codes: Codes, sizes: Sequence[int]) -> None:
     for column, one in unlisted.items():
         if not 0 <= column < len(sizes) or sizes[column] != 1 or np.shape(one.codes) != (len(codes),):
             raise CohortError(

@@ -11,7 +11,7 @@ from distcondense.privacy.contributions import Objective, PublicMap
 
 
 @dataclass(frozen=True)
-class Histogram:
+class HistogramQuery:
     """Rows in each (group, cell); cells in C order of the columns. by="none": one group.
 
     `starts`, of one column: neighbouring bins count as one cell, the first of each named here, from 0 upwards.
@@ -23,28 +23,28 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Named:
+class CategoriesQuery:
     """Rows with each value of a column whose values nobody has listed; only those of many rows are told."""
 
     column: int
 
 
 @dataclass(frozen=True)
-class Sums:
+class GradientQuery:
     """What rows contribute in each cell under the current scores, a block of cells for each scale of the objective."""
 
     columns: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Total:
+class StatisticQuery:
     """One of the objective's statistics, summed over all rows."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Choice:
+class ColumnChoice:
     """Σ over scores and cells of |Σ rows g| of each candidate, of which the `count` largest are wanted.
 
     `widths`: of each candidate so many neighbouring bins count as one cell.
@@ -56,7 +56,7 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class Related:
+class PairChoice:
     """Σ over cells of |rows − expected| of each pair of columns; the pair with the largest is wanted.
 
     `expected`: for each pair a public table (cells of the first, cells of the second) of numbers of rows.
@@ -69,19 +69,19 @@ class Related:
 
 
 @dataclass(frozen=True, eq=False)
-class Mapped:
+class MapQuery:
     """A public map of rows, summed over persons: a row's vector counts up to norm 1, and so does a person's sum."""
 
     map: PublicMap
 
 
-Question = Histogram | Named | Sums | Total | Choice | Related | Mapped
+Question = HistogramQuery | CategoriesQuery | GradientQuery | StatisticQuery | ColumnChoice | PairChoice | MapQuery
 
 # ---- public steps: row by row, so that neighbours stay neighbours ----------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Shift:
+class ShiftScores:
     """Add table[cell] to every row's score: table (cells,), or (S, cells) where rows have S > 1 scores."""
 
     columns: tuple[int, ...]
@@ -89,7 +89,7 @@ class Shift:
 
 
 @dataclass(frozen=True, eq=False)
-class Merge:
+class MergeBins:
     """Replace a column's codes by merge[codes]."""
 
     column: int
@@ -97,7 +97,7 @@ class Merge:
 
 
 @dataclass(frozen=True)
-class Adopt:
+class AdoptCategories:
     """Give a column of unlisted values these cells: one for each label, one for all others, with `hole` one for holes.
 
     Without `hole` a hole is one of the others.
@@ -109,10 +109,10 @@ class Adopt:
 
 
 @dataclass(frozen=True)
-class Aim:
+class SetObjective:
     """Go on with another objective of the same kind, e.g. one that knows a noisy baseline."""
 
     objective: Objective
 
 
-Step = Shift | Merge | Adopt | Aim
+Step = ShiftScores | MergeBins | AdoptCategories | SetObjective

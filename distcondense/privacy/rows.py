@@ -6,7 +6,7 @@ the answer by at most the limit in L2 (a choice: each score by at most the limit
 float64. A single row has norm at most 1 already: its objective proves that (contributions.py).
 
 `counted` gives sums over rows, which add up over shards (shards.py); what is not a sum (the worth of a column or a
-pair) is made of the total, once, by `Exact.answer`.
+pair) is made of the total, once, by `ExactAnswers.answer`.
 
 Nothing here raises for a value: codes outside their column's bins are moved to the nearest bin, outcomes into their
 legal range by the objective, row by row, without a word.
@@ -27,19 +27,19 @@ from distcondense.arrays import Codes, Floats, Index
 from distcondense.kernels import cells as kernels
 from distcondense.privacy.contributions import FINITE, Objective, OnGrid, PublicMap, Target, in_steps
 from distcondense.privacy.questions import (
-    Adopt,
-    Aim,
-    Choice,
-    Histogram,
-    Mapped,
-    Merge,
-    Named,
+    AdoptCategories,
+    CategoriesQuery,
+    ColumnChoice,
+    GradientQuery,
+    HistogramQuery,
+    MapQuery,
+    MergeBins,
+    PairChoice,
     Question,
-    Related,
-    Shift,
+    SetObjective,
+    ShiftScores,
+    StatisticQuery,
     Step,
-    Sums,
-    Total,
 )
 
 MARGIN = 1 - 2.0**-30  # on every factor that bounds a norm: far over the error of float64, far under any noise
@@ -47,7 +47,7 @@ MU_MAX = 8.0  # one answer at μ = 8 protects nobody (ε over 60); the bound kee
 CHUNK = 2**15  # rows taken at a time, with a few numbers of each: fits the cache
 LONG = 2**20  # where a kernel writes nothing down for a row but its score: calls cost more than the cache saves
 ROWS_SHARD_MAX = 2**27  # of one shard; times GRID·MU_MAX it is 2⁶²: its integer sums cannot overflow
-ROWS_ALL_MAX = 2**40  # of all shards together, whose sums have no such bound (shards.py: Tally)
+ROWS_ALL_MAX = 2**40  # of all shards together, whose sums have no such bound (shards.py: ShardTotal)
 ROWS_MAX = 2**16  # of one person: their float64 sums of integers are exact too, of up to 32 scores
 VALUES = 2**21  # of a map, computed at a time
 NARROW = 2**8  # cells that one byte numbers
@@ -55,7 +55,7 @@ JOINT = 2**12  # cells of three columns that are counted together: their tally f
 
 
 @dataclass(frozen=True)
-class Unlisted:
+class UnlistedColumn:
     """A column's values where nobody has listed them: (n,) numbers of `labels`, −1 for a hole."""
 
     codes: Index
@@ -63,14 +63,14 @@ class Unlisted:
 
 
 @dataclass(frozen=True)
-class Counted:
+class IntegerSums:
     """Integer sums for a question over some rows; sums of disjoint rows add up, those with labels label by label."""
 
     values: NDArray[Any]  # (coordinates,) int64, or Python's integers where those are too small
-    labels: tuple[str, ...] | None = None  # Named: the value that each coordinate counts
+    labels: tuple[str, ...] | None = None  # CategoriesQuery: the value that each coordinate counts
 
 
-class Rows(Protocol):
+class GuardedRows(Protocol):
     """What the gate needs of the rows it guards."""
 
     @property
@@ -101,7 +101,7 @@ class Rows(Protocol):
         ...
 
 
-class Exact(ABC):
+class ExactAnswers(ABC):
     """Answers from sums: what rows of any kind have in common, be they in one place or in many."""
 
     most: int
@@ -114,7 +114,7 @@ class Exact(ABC):
         self._told: dict[int, tuple[str, ...]] = {}
 
     @abstractmethod
-    def counted(self, question: Question, limit: float) -> Counted:
+    def counted(self, question: Question, limit: float) -> IntegerSums:
         """The question's integer sums over these rows: of a choice or of pairs, those of each cell, block by block."""
 
     @abstractmethod
@@ -124,15 +124,15 @@ class Exact(ABC):
     def apply(self, step: Step) -> None:
         """A public step; what is public about it is done here."""
         match step:
-            case Merge(column, merge):
+            case MergeBins(column, merge):
                 self.sizes[column] = int(merge.max()) + 1
                 self._pairs.clear()
-            case Adopt(column, labels, hole):
+            case AdoptCategories(column, labels, hole):
                 self.sizes[column] = len(labels) + 1 + hole
                 self._pairs.clear()
-            case Aim(objective):
+            case SetObjective(objective):
                 self.objective = objective
-            case Shift():
+            case ShiftScores():
                 pass
             case _:
                 assert_never(step)
@@ -143,16 +143,16 @@ class Exact(ABC):
 
     def answer(self, question: Question, limit: float) -> Index:
         match question:
-            case Named(column):
+            case CategoriesQuery(column):
                 named = self.counted(question, limit)
                 assert named.labels is not None
                 self._told[column] = named.labels
                 return named.values
-            case Choice():
+            case ColumnChoice():
                 return self.choice_scores(question, limit)
-            case Related():
+            case PairChoice():
                 return self.pair_scores(question, limit)
-            case Histogram(columns, "none", ()) if (known := self.pair_known(columns, limit)) is not None:
+            case HistogramQuery(columns, "none", ()) if (known := self.pair_known(columns, limit)) is not None:
                 return known
             case _:
                 return self.counted(question, limit).values
@@ -160,7 +160,7 @@ class Exact(ABC):
     def count(self, columns: tuple[int, ...]) -> int:
         return math.prod(self.sizes[column] for column in columns)
 
-    def choice_scores(self, question: Choice, limit: float) -> Index:
+    def choice_scores(self, question: ColumnChoice, limit: float) -> Index:
         """Σ over scores and cells of |Σ rows g| for each column, g as it counts in the norm.
 
         A person's g are scaled down to Σ_rows Σ_scores |g| ≤ limit; by the triangle inequality no score moves further.
@@ -169,15 +169,15 @@ class Exact(ABC):
         ends = np.cumsum([self.objective.scores * cells for cells in self.coarse(question)])
         return _whole(_length(block) for block in np.split(total, ends[:-1]))
 
-    def coarse(self, question: Choice) -> list[int]:
+    def coarse(self, question: ColumnChoice) -> list[int]:
         """Cells of each candidate, so many neighbouring bins in one."""
         return [-(-self.sizes[column] // width) for column, width in zip(question.among, question.widths, strict=True)]
 
-    def pair_scores(self, question: Related, limit: float) -> Index:
+    def pair_scores(self, question: PairChoice, limit: float) -> Index:
         """Σ over cells of |rows − expected| for each pair; a person's rows share one unit, so none moves further."""
         new = tuple(dict.fromkeys(pair for pair in question.pairs if (pair, limit) not in self._pairs))
         if new:  # the same pairs are asked for again and again, of fewer and fewer of them
-            total = self.counted(Related(new, (), ()), limit).values
+            total = self.counted(PairChoice(new, (), ()), limit).values
             ends = np.cumsum([self.count(pair) for pair in new])
             for pair, block in zip(new, np.split(total, ends[:-1]), strict=True):
                 self._pairs[pair, limit] = block
@@ -198,7 +198,7 @@ class Exact(ABC):
         return None
 
 
-class TableRows(Exact):
+class TableRows(ExactAnswers):
     """The kept rows of a table, column by column: people with one row first, then the others person by person.
 
     Codes stay as they were given; what public steps made of them stands in a map of each column. So a column's rows are
@@ -214,7 +214,7 @@ class TableRows(Exact):
         objective: Objective,
         person: NDArray[Any] | None = None,
         rows_per_person: int = 1,
-        unlisted: Mapping[int, Unlisted] | None = None,
+        unlisted: Mapping[int, UnlistedColumn] | None = None,
         order: NDArray[Any] | None = None,
     ) -> None:
         """(n, d) bin codes below `sizes`, the outcome's (n,) arrays by name, (n,) whose each row is.
@@ -228,7 +228,7 @@ class TableRows(Exact):
     @classmethod
     def of(
         cls,
-        kept: Kept,
+        kept: KeptRows,
         score: NDArray[Any],
         sizes: Sequence[int],
         objective: Objective,
@@ -242,9 +242,9 @@ class TableRows(Exact):
         return rows
 
     def _take(
-        self, kept: Kept, score: NDArray[Any], sizes: Sequence[int], objective: Objective, most: int, *, hold: bool
+        self, kept: KeptRows, score: NDArray[Any], sizes: Sequence[int], objective: Objective, most: int, *, hold: bool
     ) -> None:
-        Exact.__init__(self, sizes, objective, most)
+        ExactAnswers.__init__(self, sizes, objective, most)
         self.kept, self.score, self._hold = kept, score, hold
         self._step = objective.step if isinstance(objective, OnGrid) else None  # of scores, whatever is aimed at later
         self.single = int(kept.begin[0])
@@ -259,19 +259,19 @@ class TableRows(Exact):
 
     def _applied(self, step: Step) -> None:
         match step:
-            case Shift(columns, table):
+            case ShiftScores(columns, table):
                 given: NDArray[Any] = np.ascontiguousarray(table.T).reshape(-1, self.objective.scores)
                 if self._step is not None:
                     given = in_steps(given, self._step)
                 self._moves.append(_Move.of(self._places(columns), given))
-            case Merge(column, merge):
+            case MergeBins(column, merge):
                 self._to[column] = np.asarray(merge, np.int32)[self._to[column]]
                 self._narrow(column)
-            case Adopt(column, labels, hole):
+            case AdoptCategories(column, labels, hole):
                 place = {label: code for code, label in enumerate(labels)}
                 to = [place.get(label, len(labels)) for label in self.kept.labels[column]]
                 self._to[column] = np.array([*to, len(labels) + hole], np.int32)  # the last: a hole
-            case Aim(objective):
+            case SetObjective(objective):
                 self._aim(objective)
             case _:
                 assert_never(step)
@@ -330,22 +330,22 @@ class TableRows(Exact):
 
     # ---- sums
 
-    def counted(self, question: Question, limit: float) -> Counted:
+    def counted(self, question: Question, limit: float) -> IntegerSums:
         match question:
-            case Histogram(columns, by, starts):
-                return Counted(self.histogram(columns, by, limit, starts))
-            case Named(column):
-                return Counted(self.named(column, limit), tuple(self.kept.labels[column]))
-            case Sums(columns):
-                return Counted(self._sum(columns, limit))
-            case Total(name):
-                return Counted(self._sum((), limit, name))
-            case Choice():
-                return Counted(self.choice_cells(question, limit))
-            case Related(pairs, _, _):
-                return Counted(self.pair_cells(pairs, limit))
-            case Mapped(map_):
-                return Counted(self.mapped(map_, limit))
+            case HistogramQuery(columns, by, starts):
+                return IntegerSums(self.histogram(columns, by, limit, starts))
+            case CategoriesQuery(column):
+                return IntegerSums(self.named(column, limit), tuple(self.kept.labels[column]))
+            case GradientQuery(columns):
+                return IntegerSums(self._sum(columns, limit))
+            case StatisticQuery(name):
+                return IntegerSums(self._sum((), limit, name))
+            case ColumnChoice():
+                return IntegerSums(self.choice_cells(question, limit))
+            case PairChoice(pairs, _, _):
+                return IntegerSums(self.pair_cells(pairs, limit))
+            case MapQuery(map_):
+                return IntegerSums(self.mapped(map_, limit))
             case _:
                 assert_never(question)
 
@@ -379,7 +379,7 @@ class TableRows(Exact):
             self._together(begin, cell, ones, limit, total.reshape(1, -1))
         return total.ravel()
 
-    def choice_cells(self, question: Choice, limit: float) -> Index:
+    def choice_cells(self, question: ColumnChoice, limit: float) -> Index:
         """Column after column, score after score: Σ rows g in each coarse cell."""
         scores, columns = self.objective.scores, question.among
         coarse = [self._to[column] // width for column, width in zip(columns, question.widths, strict=True)]
@@ -567,7 +567,7 @@ class _Move:
 
 
 @dataclass(frozen=True, repr=False)
-class Kept:
+class KeptRows:
     """Rows as they lie: people with one row first, then the others person by person; n in all."""
 
     codes: list[NDArray[Any]]  # (n,) of each column
@@ -591,9 +591,9 @@ def kept_rows(
     target: Target,
     person: NDArray[Any] | None,
     most: int,
-    unlisted: Mapping[int, Unlisted] | None = None,
+    unlisted: Mapping[int, UnlistedColumn] | None = None,
     order: NDArray[Any] | None = None,
-) -> Kept:
+) -> KeptRows:
     """The rows of a table that count, laid out; codes (n, d) are moved to the nearest bin there is."""
     rows, begin = _by_person(person, len(codes), most, order)
     labels: dict[int, Sequence[str]] = {}
@@ -605,10 +605,10 @@ def kept_rows(
         else:
             code = np.clip(codes[rows, column].astype(np.int64), 0, size - 1)
         laid.append(code.astype(np.min_scalar_type(size - 1)))
-    return Kept(laid, {name: np.asarray(values)[rows] for name, values in target.items()}, begin, labels)
+    return KeptRows(laid, {name: np.asarray(values)[rows] for name, values in target.items()}, begin, labels)
 
 
-def _present(column: Unlisted, rows: Index) -> tuple[Index, Sequence[str]]:
+def _present(column: UnlistedColumn, rows: Index) -> tuple[Index, Sequence[str]]:
     """The kept rows' values, and no others: how many a person brings is then bounded by their kept rows."""
     codes = np.asarray(column.codes)[rows]
     present, place = np.unique(codes[codes >= 0], return_inverse=True)

@@ -4,9 +4,10 @@ A person's rows lie in one shard. What a shard tells is exact: it is for whoever
 (docs/privacy.md, "On many machines"), and nowhere else.
 
 How large sums may get. Within a shard of `ROWS_SHARD_MAX` rows a coordinate is at most 2²⁷·GRID·MU_MAX = 2⁶², which
-int64 holds. Over shards `Tally` adds two halves, v = high·2³² + low with 0 ≤ low < 2³²: after k shards |high| is at
-most k·2³⁰ and low below k·2³², so that both fit int64 for k < 2³¹ shards, far more than `ROWS_ALL_MAX` needs. The total
-is int64 where it stays below 2⁶², else Python's integers, which have no end; noise of the same law is added to both.
+int64 holds. Over shards `ShardTotal` adds two halves, v = high·2³² + low with 0 ≤ low < 2³²: after k shards |high| is
+at most k·2³⁰ and low below k·2³², so that both fit int64 for k < 2³¹ shards, far more than `ROWS_ALL_MAX` needs. The
+total is int64 where it stays below 2⁶², else Python's integers, which have no end; noise of the same law is added to
+both.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from distcondense.arrays import Index
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.questions import Question, Step
-from distcondense.privacy.rows import Counted, Exact, TableRows
+from distcondense.privacy.rows import ExactAnswers, IntegerSums, TableRows
 
 _HALF = 32  # bits
 
@@ -29,7 +30,7 @@ _HALF = 32  # bits
 class Shards(Protocol):
     """Rows in several places, asked and stepped together."""
 
-    def counted(self, question: Question, limit: float) -> Iterable[Counted]:
+    def counted(self, question: Question, limit: float) -> Iterable[IntegerSums]:
         """Each shard's sums, in whatever order they come; each shard once."""
         ...
 
@@ -38,15 +39,15 @@ class Shards(Protocol):
         ...
 
 
-class ShardedRows(Exact):
+class ShardedRows(ExactAnswers):
     """Rows as the gate needs them, of which each person's lie in one of several shards."""
 
     def __init__(self, shards: Shards, sizes: Sequence[int], objective: Objective, most: int) -> None:
         super().__init__(sizes, objective, most)
         self.shards = shards
 
-    def counted(self, question: Question, limit: float) -> Counted:
-        tally = Tally()
+    def counted(self, question: Question, limit: float) -> IntegerSums:
+        tally = ShardTotal()
         for part in self.shards.counted(question, limit):
             tally.add(part)
         return tally.total()
@@ -62,7 +63,7 @@ class ThreadShards:
         self._shards = shards
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
-    def counted(self, question: Question, limit: float) -> Iterator[Counted]:
+    def counted(self, question: Question, limit: float) -> Iterator[IntegerSums]:
         return self._each(lambda shard: shard.counted(question, limit))
 
     def apply(self, step: Step) -> None:
@@ -73,7 +74,7 @@ class ThreadShards:
         return iter(map(call, self._shards) if self._pool is None else self._pool.map(call, self._shards))
 
 
-class Tally:
+class ShardTotal:
     """An exact sum of shards' answers, however many and however large; texts are added up text by text."""
 
     def __init__(self) -> None:
@@ -81,7 +82,7 @@ class Tally:
         self._low: Index | None = None
         self._named: dict[str, int] | None = None
 
-    def add(self, part: Counted) -> None:
+    def add(self, part: IntegerSums) -> None:
         if part.labels is not None:
             self._named = {} if self._named is None else self._named
             for label, value in zip(part.labels, part.values, strict=True):
@@ -94,13 +95,13 @@ class Tally:
             self._high += high
             self._low += low
 
-    def total(self) -> Counted:
+    def total(self) -> IntegerSums:
         if self._named is not None:
             labels = tuple(sorted(self._named))  # an order that tells nothing of shards
-            return Counted(_joined(*_halves(np.array([self._named[label] for label in labels], object))), labels)
+            return IntegerSums(_joined(*_halves(np.array([self._named[label] for label in labels], object))), labels)
         assert self._high is not None
         assert self._low is not None
-        return Counted(_joined(self._high, self._low))
+        return IntegerSums(_joined(self._high, self._low))
 
 
 def _halves(values: NDArray[Any]) -> tuple[Index, Index]:

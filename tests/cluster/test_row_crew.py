@@ -36,7 +36,7 @@ from distcondense.methods.private.condense import public_side
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.rows import Exact
+from distcondense.privacy.rows import ExactAnswers
 from distcondense.privacy.shards import ShardedRows
 from tests.data.test_large import COINS, as_parquet, as_shuffled_parts, exact, how, in_memory, patients, small, told
 
@@ -357,7 +357,7 @@ def test_a_file_that_is_gone_when_a_lost_worker_needs_it_again_ends_the_run_whic
     assert len(Ledger(path, run="one").events) == 11  # the last was entered, and its answer lost
     (tmp_path / "7.parquet").rename(folder / "7.parquet")
     found, _ = on_crew(exact, table, 2, {}, ledger=Ledger(path, run="one"))
-    cohort, answer, left = Cohort.from_frame(frame, **how(True)), Exact.answer, [11]
+    cohort, answer, left = Cohort.from_frame(frame, **how(True)), ExactAnswers.answer, [11]
 
     def killed(self: Any, question: Any, limit: float) -> Any:
         left[0] -= 1
@@ -366,7 +366,7 @@ def test_a_file_that_is_gone_when_a_lost_worker_needs_it_again_ends_the_run_whic
         return answer(self, question, limit)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Exact, "answer", killed)
+        patch.setattr(ExactAnswers, "answer", killed)
         with pytest.raises(KeyboardInterrupt):
             in_memory(exact, cohort, OPTIONS, Ledger(tmp_path / "memory.jsonl", run="one"))
     assert found == in_memory(exact, cohort, OPTIONS, Ledger(tmp_path / "memory.jsonl", run="one"))

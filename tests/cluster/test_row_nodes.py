@@ -37,7 +37,7 @@ from distcondense.methods.private.options import PrivateOptions
 from distcondense.privacy import noise
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.rows import Exact
+from distcondense.privacy.rows import ExactAnswers
 from distcondense.privacy.shards import ShardedRows
 from tests.data.test_large import COINS, SIMPLE, as_shuffled_parts, exact, how, in_memory, patients, told
 from tests.nodes import HANG, NODE, two_nodes
@@ -112,7 +112,7 @@ def crew_of(where: Cluster, job: Job, clock: Any = time.monotonic) -> Iterator[t
 
 def at_answer(number: int, what: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """`what` happens when so many answers were given and the next is entered."""
-    left, answer = [number], Exact.answer
+    left, answer = [number], ExactAnswers.answer
 
     def after(self: Any, question: Any, limit: float) -> Any:
         left[0] -= 1
@@ -120,7 +120,7 @@ def at_answer(number: int, what: Callable[[], None], monkeypatch: pytest.MonkeyP
             what()
         return answer(self, question, limit)
 
-    monkeypatch.setattr(Exact, "answer", after)
+    monkeypatch.setattr(ExactAnswers, "answer", after)
 
 
 def gauges() -> dict[str, float]:

@@ -38,7 +38,7 @@ from distcondense.methods.private.options import PrivateOptions
 from distcondense.privacy import noise
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.rows import Exact
+from distcondense.privacy.rows import ExactAnswers
 from tests.store import store_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:column who looks like an identifier")
@@ -333,7 +333,7 @@ def test_a_driver_killed_between_ledger_and_answer_resumes_to_the_integers_and_t
     exact: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed in its seventh answer, entered and lost; the same in memory and in batches."""
-    frame, options, answer = patients(300), PrivateOptions(epsilon=2.0, rows_per_person=2), Exact.answer
+    frame, options, answer = patients(300), PrivateOptions(epsilon=2.0, rows_per_person=2), ExactAnswers.answer
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     found = []
@@ -355,7 +355,7 @@ def test_a_driver_killed_between_ledger_and_answer_resumes_to_the_integers_and_t
             return in_batches(exact, table, options, ledger=ledger)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Exact, "answer", killed)
+            patch.setattr(ExactAnswers, "answer", killed)
             with pytest.raises(KeyboardInterrupt):
                 run()
         found.append((list(exact), run()))

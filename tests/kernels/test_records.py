@@ -11,7 +11,7 @@ from distcondense.data.persons import mark_numbers, no_marks
 from distcondense.kernels import records as kernels
 from distcondense.outcomes.binary import STEP, Logistic
 from distcondense.privacy.contributions import in_steps
-from distcondense.privacy.questions import Histogram, Merge, Shift, Sums
+from distcondense.privacy.questions import GradientQuery, HistogramQuery, MergeBins, ShiftScores
 from distcondense.privacy.rows import TableRows
 from tests import naive
 
@@ -68,17 +68,22 @@ def test_shifts_that_wait_through_merges_are_those_made_at_once(persons: bool) -
         fresh = TableRows(now, size, {"label": label}, Logistic(), person, 4)
         order = _as_laid_out(person, n)
         fresh.score[:] = in_steps(score[order], STEP)
-        for question in (Sums((0,)), Histogram((2,), "label"), Sums((0, 1)), Histogram((1, 2), "none")):
+        for question in (
+            GradientQuery((0,)),
+            HistogramQuery((2,), "label"),
+            GradientQuery((0, 1)),
+            HistogramQuery((1, 2), "none"),
+        ):
             assert np.array_equal(rows.answer(question, LIMIT), fresh.answer(question, LIMIT))
 
     def shift(*columns: int) -> None:
         table = np.round(rng.normal(size=int(np.prod([size[column] for column in columns]))) / STEP) * STEP
-        rows.apply(Shift(columns, table))
+        rows.apply(ShiftScores(columns, table))
         score[:] += table[np.ravel_multi_index([now[:, column] for column in columns], [size[c] for c in columns])]
 
     def merge(column: int, cells: int) -> None:
         to = np.sort(rng.permutation(np.arange(size[column]) % cells))
-        rows.apply(Merge(column, to))
+        rows.apply(MergeBins(column, to))
         now[:, column], size[column] = to[now[:, column]], int(to.max()) + 1
 
     shift(0)

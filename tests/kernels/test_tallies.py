@@ -16,8 +16,15 @@ from distcondense.kernels import cells as kernels
 from distcondense.kernels import elementwise
 from distcondense.outcomes.binary import Logistic
 from distcondense.privacy.contributions import FARTHEST, OnGrid, in_steps
-from distcondense.privacy.questions import Aim, Histogram, Merge, Related, Shift, Sums
-from distcondense.privacy.rows import JOINT, MARGIN, Counted, TableRows, in_threes
+from distcondense.privacy.questions import (
+    GradientQuery,
+    HistogramQuery,
+    MergeBins,
+    PairChoice,
+    SetObjective,
+    ShiftScores,
+)
+from distcondense.privacy.rows import JOINT, MARGIN, IntegerSums, TableRows, in_threes
 from distcondense.privacy.shards import ShardedRows
 from tests import naive
 from tests.toys import SoftLogistic
@@ -73,13 +80,13 @@ def test_shifts_are_rounded_to_steps_for_every_row_alike() -> None:
     shifts = [rng.normal(0, 2, 4), np.array([1e300, -1e300, 0.4 * step, -0.6 * step]), rng.normal(0, 2, 4)]
     rows = TableRows(codes, [4], {"label": label}, objective)
     for shift in shifts:
-        rows.apply(Shift((0,), shift))
+        rows.apply(ShiftScores((0,), shift))
     score = sum(np.clip(np.round(shift / step), -FARTHEST, FARTHEST) for shift in shifts) * step
     expected = [[0] * 4, [0] * 4]
     for own, values in zip(expected, objective.contributions(score[codes[:, 0]], {"label": label == 1}), strict=True):
         for i in range(n):
             own[codes[i, 0]] += int(values[i] * (LIMIT * MARGIN))
-    assert rows.answer(Sums((0,)), LIMIT).tolist() == [*expected[0], *expected[1]]
+    assert rows.answer(GradientQuery((0,)), LIMIT).tolist() == [*expected[0], *expected[1]]
 
 
 def test_scores_in_steps_stay_what_they_are_when_something_else_is_aimed_at() -> None:
@@ -94,11 +101,11 @@ def test_scores_in_steps_stay_what_they_are_when_something_else_is_aimed_at() ->
     both = [TableRows(codes, [4], {"label": label}, Logistic()) for _ in range(2)]
     shifts = [np.arange(-4, 4).reshape(2, 4)[k] * 300 * step for k in (0, 1)]
     for rows, aimed in zip(both, (Logistic(), Elsewhere()), strict=True):
-        rows.apply(Shift((0,), shifts[0]))
-        rows.apply(Aim(aimed))
-        rows.apply(Shift((0,), shifts[1]))
+        rows.apply(ShiftScores((0,), shifts[0]))
+        rows.apply(SetObjective(aimed))
+        rows.apply(ShiftScores((0,), shifts[1]))
     assert not isinstance(both[1].objective, OnGrid)
-    assert np.array_equal(*(rows.answer(Sums((0,)), LIMIT) for rows in both))
+    assert np.array_equal(*(rows.answer(GradientQuery((0,)), LIMIT) for rows in both))
 
 
 @pytest.mark.parametrize("few", [1, 30, 3 * kernels.KNOWN, 0], ids=["one", "few", "many", "no number twice"])
@@ -160,7 +167,7 @@ def test_pairs_are_counted_as_loops_count_them(persons: bool, sizes: tuple[int, 
     expected = [rng.uniform(0, 9, (sizes[i], sizes[j])) for i, j in pairs]
     ahead = rng.uniform(0, 50, len(pairs))
     owners = naive.people(np.arange(n) if person is None else person, 3)
-    made = rows.answer(Related(pairs, tuple(expected), tuple(ahead)), LIMIT)
+    made = rows.answer(PairChoice(pairs, tuple(expected), tuple(ahead)), LIMIT)
     assert made.tolist() == naive.pair_scores(codes, owners, pairs, expected, ahead, LIMIT, MARGIN)
 
 
@@ -171,21 +178,21 @@ def test_a_pair_that_was_counted_is_told_as_if_it_were_asked(persons: bool, monk
     codes = np.stack([rng.integers(0, size, n) for size in sizes], axis=1)
     person, target = rng.integers(0, 200, n) if persons else None, {"label": rng.integers(0, 2, n)}
     rows, fresh = (TableRows(codes, sizes, target, Logistic(), person, 3) for _ in range(2))
-    rows.answer(Related(((0, 1), (2, 1)), (np.ones((4, 3)), np.ones((5, 3))), (0.0, 0.0)), LIMIT)
+    rows.answer(PairChoice(((0, 1), (2, 1)), (np.ones((4, 3)), np.ones((5, 3))), (0.0, 0.0)), LIMIT)
     asked, counted = list[Any](), TableRows.counted
     monkeypatch.setattr(TableRows, "counted", lambda self, *how: (asked.append(self), counted(self, *how))[1])
     for question in (
-        Histogram((0, 1), "none"),
-        Histogram((2, 1), "none"),
-        Histogram((1, 2), "none"),
-        Histogram((0, 1), "label"),
-        Histogram((0,), "none", (0, 2)),
+        HistogramQuery((0, 1), "none"),
+        HistogramQuery((2, 1), "none"),
+        HistogramQuery((1, 2), "none"),
+        HistogramQuery((0, 1), "label"),
+        HistogramQuery((0,), "none", (0, 2)),
     ):
         assert np.array_equal(rows.answer(question, 3.7 * LIMIT), fresh.answer(question, 3.7 * LIMIT))
     assert sum(one is rows for one in asked) == (5 if persons else 3)
     for one in (rows, fresh):
-        one.apply(Merge(0, np.array([0, 0, 1, 1])))
-    assert np.array_equal(rows.answer(question := Histogram((0, 1), "none"), LIMIT), fresh.answer(question, LIMIT))
+        one.apply(MergeBins(0, np.array([0, 0, 1, 1])))
+    assert np.array_equal(rows.answer(question := HistogramQuery((0, 1), "none"), LIMIT), fresh.answer(question, LIMIT))
 
 
 def test_a_known_pair_beyond_64_bits_is_exact() -> None:
@@ -193,11 +200,11 @@ def test_a_known_pair_beyond_64_bits_is_exact() -> None:
 
     class Far:
         def counted(self, question: Any, limit: float) -> Any:
-            assert isinstance(question, Related)  # nothing else is asked
-            return [Counted(many * int(limit * MARGIN))]
+            assert isinstance(question, PairChoice)  # nothing else is asked
+            return [IntegerSums(many * int(limit * MARGIN))]
 
     rows = ShardedRows(Far(), [2, 2], Logistic(), 1)  # type: ignore[arg-type]
-    rows.answer(Related(((0, 1),), (np.ones((2, 2)),), (0.0,)), 2.0**32)
-    assert rows.answer(Histogram((0, 1), "none"), 2.0**34).tolist() == [
+    rows.answer(PairChoice(((0, 1),), (np.ones((2, 2)),), (0.0,)), 2.0**32)
+    assert rows.answer(HistogramQuery((0, 1), "none"), 2.0**34).tolist() == [
         int(one) * int(2.0**34 * MARGIN) for one in many
     ]

@@ -38,8 +38,18 @@ from distcondense.privacy.curves import CELLS_MAX
 from distcondense.privacy.events import Event
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.questions import Aim, Choice, Histogram, Mapped, Merge, Related, Shift, Sums, Total
-from distcondense.privacy.rows import MARGIN, TableRows, Unlisted
+from distcondense.privacy.questions import (
+    ColumnChoice,
+    GradientQuery,
+    HistogramQuery,
+    MapQuery,
+    MergeBins,
+    PairChoice,
+    SetObjective,
+    ShiftScores,
+    StatisticQuery,
+)
+from distcondense.privacy.rows import MARGIN, TableRows, UnlistedColumn
 from tests import naive
 from tests.conftest import real_data
 
@@ -464,7 +474,7 @@ def values_of(words, sites, **more):
     """A table of one listed column and one of these words, None for a hole."""
     labels = sorted({word for word in words if word is not None})
     place = {word: code for code, word in enumerate(labels)} | {None: -1}
-    unlisted = {1: Unlisted(np.array([place[word] for word in words], np.int64), labels)}
+    unlisted = {1: UnlistedColumn(np.array([place[word] for word in words], np.int64), labels)}
     codes = np.column_stack([np.asarray(sites, np.int64), np.zeros(len(words), np.int64)])
     budget = Budget(1.0, 1e-5, mu=4.0, picks=9, pick_epsilon=0.5, delta_named=5e-6)
     return table(codes, np.zeros(len(words)), **{"sizes": [3, 1], "budget": budget, "unlisted": unlisted, **more})
@@ -1507,17 +1517,17 @@ def test_an_observer_sees_exactly_what_leaves_the_gate():
     left.append(np.array([t.related([(0, 1)], [np.full((3, 2), 1.5)], [2.0])]))
     left.append(t.mapped(cells := Cells(), mu=MU))
     assert [question for question, _, _ in notes.answers[:4]] == [
-        Total("hazard"),
-        Histogram((0,), "stratum"),
-        Sums((0, 1)),
-        Choice(2, (1, 0), (1, 1)),
+        StatisticQuery("hazard"),
+        HistogramQuery((0,), "stratum"),
+        GradientQuery((0, 1)),
+        ColumnChoice(2, (1, 0), (1, 1)),
     ]
     related = notes.answers[4][0]
-    assert isinstance(related, Related)
+    assert isinstance(related, PairChoice)
     assert (related.pairs, related.ahead) == (((0, 1),), (2.0,))
     assert related.expected[0].tolist() == [[1.5, 1.5]] * 3
     mapped = notes.answers[5][0]
-    assert isinstance(mapped, Mapped)
+    assert isinstance(mapped, MapQuery)
     assert mapped.map is cells
     assert [replace(event, run=ledger.run) for _, event, _ in notes.answers] == list(ledger.events)
     told = [noisy for *_, noisy in notes.answers]
@@ -1527,10 +1537,10 @@ def test_an_observer_sees_exactly_what_leaves_the_gate():
     for seen, answer in zip(again, left, strict=True):
         assert seen.tolist() == answer.tolist()
     aimed, merged, shifted = notes.steps
-    assert aimed == Aim(SURVIVAL)
-    assert isinstance(merged, Merge)
+    assert aimed == SetObjective(SURVIVAL)
+    assert isinstance(merged, MergeBins)
     assert (merged.column, merged.merge.tolist()) == (1, [0, 0, 1, 1])
-    assert isinstance(shifted, Shift)
+    assert isinstance(shifted, ShiftScores)
     assert (shifted.columns, shifted.table.tolist()) == ((0,), [0.0, 1.0, 2.0])
 
 

@@ -19,20 +19,29 @@ from distcondense.privacy.budget import Budget
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.questions import (
-    Adopt,
-    Aim,
-    Choice,
-    Histogram,
-    Mapped,
-    Merge,
-    Named,
-    Related,
-    Shift,
-    Sums,
-    Total,
+    AdoptCategories,
+    CategoriesQuery,
+    ColumnChoice,
+    GradientQuery,
+    HistogramQuery,
+    MapQuery,
+    MergeBins,
+    PairChoice,
+    SetObjective,
+    ShiftScores,
+    StatisticQuery,
 )
-from distcondense.privacy.rows import MARGIN, MU_MAX, ROWS_ALL_MAX, ROWS_SHARD_MAX, Counted, Exact, TableRows, Unlisted
-from distcondense.privacy.shards import ShardedRows, Tally, ThreadShards
+from distcondense.privacy.rows import (
+    MARGIN,
+    MU_MAX,
+    ROWS_ALL_MAX,
+    ROWS_SHARD_MAX,
+    ExactAnswers,
+    IntegerSums,
+    TableRows,
+    UnlistedColumn,
+)
+from distcondense.privacy.shards import ShardedRows, ShardTotal, ThreadShards
 
 SIZES = [5, 40, 1, 3]
 LIMIT = noise.GRID * 0.37
@@ -65,39 +74,39 @@ def people(n: int, persons: int | None, seed: int) -> dict[str, Any]:
 
 def rows_of(table: dict[str, Any], where: Any, objective: Any, by_person: bool, words: list[str]) -> TableRows:
     target = {"label": table["label"][where], "time": table["time"][where]}
-    unlisted = {2: Unlisted(table["value"][where], words)}
+    unlisted = {2: UnlistedColumn(table["value"][where], words)}
     person = table["person"][where] if by_person else None
     return TableRows(table["codes"][where], SIZES, target, objective, person, 3, unlisted)
 
 
-def told(rows: Exact, objective: Any) -> list[Any]:
+def told(rows: ExactAnswers, objective: Any) -> list[Any]:
     """Every question and every step, one after the other; what was answered, before noise."""
-    found: list[Any] = [rows.answer(Named(2), LIMIT).tolist()]
+    found: list[Any] = [rows.answer(CategoriesQuery(2), LIMIT).tolist()]
     found = [sorted(zip(rows.labels(2), found[0], strict=True))]
 
     def ask(question: Any, limit: float = LIMIT) -> None:
         found.append(rows.answer(question, limit).tolist())
 
-    rows.apply(Adopt(2, ("b", "d"), True))
-    ask(Histogram((0, 2), "label"))
-    ask(Histogram((1,), "none", (0, 3, 20)))
+    rows.apply(AdoptCategories(2, ("b", "d"), True))
+    ask(HistogramQuery((0, 2), "label"))
+    ask(HistogramQuery((1,), "none", (0, 3, 20)))
     if isinstance(objective, PiecewiseExponential):
-        ask(Total("hazard"))
-        rows.apply(Aim(objective.with_hazard([0.1, 0.2, 0.3])))
+        ask(StatisticQuery("hazard"))
+        rows.apply(SetObjective(objective.with_hazard([0.1, 0.2, 0.3])))
     rng = np.random.default_rng(5)
     scores = objective.scores
     for columns in ((), (0,), (1,), (0, 3)):
-        ask(Sums(columns))
+        ask(GradientQuery(columns))
         shape = (rows.count(columns),) if scores == 1 else (scores, rows.count(columns))
-        rows.apply(Shift(columns, rng.normal(size=shape)))
-    ask(Choice(2, (0, 1, 3), (1, 7, 1)), noise.GRID)
-    rows.apply(Merge(1, np.arange(40) // 9))
-    ask(Sums((1,)))
+        rows.apply(ShiftScores(columns, rng.normal(size=shape)))
+    ask(ColumnChoice(2, (0, 1, 3), (1, 7, 1)), noise.GRID)
+    rows.apply(MergeBins(1, np.arange(40) // 9))
+    ask(GradientQuery((1,)))
     pairs = ((0, 1), (1, 3), (2, 0))
     tables = tuple(rng.uniform(0, 9, [rows.sizes[column] for column in pair]) for pair in pairs)
-    ask(Related(pairs, tables, (0.0, 1.0, 2.0)), noise.GRID)
-    ask(Related(pairs[:1], tables[:1], (0.5,)), noise.GRID)
-    ask(Mapped(Corner()))  # type: ignore[arg-type]
+    ask(PairChoice(pairs, tables, (0.0, 1.0, 2.0)), noise.GRID)
+    ask(PairChoice(pairs[:1], tables[:1], (0.5,)), noise.GRID)
+    ask(MapQuery(Corner()))  # type: ignore[arg-type]
     return found
 
 
@@ -123,7 +132,8 @@ def test_a_person_in_two_shards_would_be_noticed() -> None:
     halves = [rows_of(table, np.arange(k, 40, 2), Logistic(), True, list("abcdef")) for k in (0, 1)]
     apart = ShardedRows(ThreadShards(halves), SIZES, Logistic(), 3)
     assert (
-        apart.answer(Histogram((0,), "label"), LIMIT).tolist() != whole.answer(Histogram((0,), "label"), LIMIT).tolist()
+        apart.answer(HistogramQuery((0,), "label"), LIMIT).tolist()
+        != whole.answer(HistogramQuery((0,), "label"), LIMIT).tolist()
     )
 
 
@@ -136,9 +146,9 @@ MOST = int(ROWS_SHARD_MAX * noise.GRID * MU_MAX)  # of one shard, in one coordin
 @given(st.lists(st.lists(st.integers(-MOST, MOST), min_size=3, max_size=3), min_size=1, max_size=40))
 @settings(max_examples=50)
 def test_halves_add_up_to_what_python_says(parts: list[list[int]]) -> None:
-    tally = Tally()
+    tally = ShardTotal()
     for part in parts:
-        tally.add(Counted(np.array(part, np.int64)))
+        tally.add(IntegerSums(np.array(part, np.int64)))
     assert [int(value) for value in tally.total().values] == [sum(column) for column in zip(*parts, strict=True)]
 
 
@@ -147,13 +157,13 @@ def test_sums_at_the_edge_of_64_bits_and_far_beyond_are_exact() -> None:
     assert MOST == 2**62
     shards = ROWS_ALL_MAX // ROWS_SHARD_MAX
     for sign in (1, -1):
-        tally = Tally()
+        tally = ShardTotal()
         for _ in range(shards):
-            tally.add(Counted(np.array([sign * MOST, sign * (MOST - 1), sign], np.int64)))
+            tally.add(IntegerSums(np.array([sign * MOST, sign * (MOST - 1), sign], np.int64)))
         assert tally.total().values.tolist() == [sign * MOST * shards, sign * (MOST - 1) * shards, sign * shards]
-    tally = Tally()
+    tally = ShardTotal()
     for value in (2**61, 2**61 - 1):
-        tally.add(Counted(np.array([value], np.int64)))
+        tally.add(IntegerSums(np.array([value], np.int64)))
     assert tally.total().values.dtype in (np.int64, object)
     assert int(tally.total().values[0]) == 2**62 - 1
 
@@ -166,12 +176,12 @@ class Huge:
 
     def counted(self, question: Any, limit: float) -> Any:
         for _ in range(self.shards):
-            if isinstance(question, Named):
-                yield Counted(np.array([2**62, 1], np.int64), ("many", "few"))
-            elif isinstance(question, Related | Choice):
-                yield Counted(np.array([2**61, 0, 5, 2**60], np.int64))
+            if isinstance(question, CategoriesQuery):
+                yield IntegerSums(np.array([2**62, 1], np.int64), ("many", "few"))
+            elif isinstance(question, PairChoice | ColumnChoice):
+                yield IntegerSums(np.array([2**61, 0, 5, 2**60], np.int64))
             else:
-                yield Counted(np.array([2**62, -(2**62)], np.int64))
+                yield IntegerSums(np.array([2**62, -(2**62)], np.int64))
 
     def apply(self, step: Any) -> None:
         pass

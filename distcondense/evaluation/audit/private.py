@@ -52,7 +52,7 @@ from distcondense.privacy.contributions import SCORE_MAX
 from distcondense.privacy.curves import gaussian_mu
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.rows import Unlisted
+from distcondense.privacy.rows import UnlistedColumn
 
 GUARANTEE = "end-to-end"
 NEIGHBOURS = (OUTLIER, UNSEEN, ALONE, MANY, EARLY, SEVERAL, FAR, CHOICE, PAIR, UNLISTED)
@@ -253,7 +253,7 @@ def _unlisted(asked: Asked, checks: Checks, done: Callable[[], None]) -> list[Dr
             ledger=ledger,
             person=owner[rows],
             rows_per_person=CAP,
-            unlisted={0: Unlisted(value[rows], labels)},
+            unlisted={0: UnlistedColumn(value[rows], labels)},
         )
         told = table.categories(0, mu=budget.mu, delta=delta)
         statistic[run] = CERTAIN if "own" in told else told.get("shared", 0.0) - known - shared / 2

@@ -28,7 +28,16 @@ from distcondense.privacy.budget import Budget
 from distcondense.privacy.events import Event
 from distcondense.privacy.gate import Observer, PrivateTable
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.questions import Choice, Histogram, Merge, Named, Question, Related, Step, Sums
+from distcondense.privacy.questions import (
+    CategoriesQuery,
+    ColumnChoice,
+    GradientQuery,
+    HistogramQuery,
+    MergeBins,
+    PairChoice,
+    Question,
+    Step,
+)
 from distcondense.privacy.rows import TableRows
 
 OUTLIER, UNSEEN, ALONE, MANY, EARLY, SEVERAL, FAR, CHOICE, PAIR, UNLISTED = (
@@ -171,15 +180,15 @@ class Witness:
     def stepped(self, step: Step) -> None:
         for rows in self._worlds:
             rows.apply(step)
-        if isinstance(step, Merge):
+        if isinstance(step, MergeBins):
             self._place[step.column] = np.asarray(step.merge, np.int64)[self._place[step.column]]
 
     def answered(self, question: Question, event: Event, noisy: Index) -> None:
         # choices and unlisted values are attacked on their own (private.py); no world here has such values
-        if isinstance(question, Choice | Related | Named):
+        if isinstance(question, ColumnChoice | PairChoice | CategoriesQuery):
             return
         without, with_ = (rows.answer(question, noise.GRID * event.cost).astype(np.float64) for rows in self._worlds)
-        columns = question.columns if isinstance(question, Histogram | Sums) else ()
+        columns = question.columns if isinstance(question, HistogramQuery | GradientQuery) else ()
         place = self._place[columns[0]].copy() if len(columns) == 1 else None
         self.seen.append(Seen(noisy.astype(np.float64), without, with_, event.cost, place))
 

@@ -6,8 +6,8 @@ part and class
 
     (β·(x − c)/R, √(1 − β²)),        x ∈ [0, 1]^D by the schema, R the largest ‖x − c‖ that the schema allows,
 
-a vector of norm at most 1, whose sum over persons the gate answers with noise (`privacy/questions.py: Mapped`). Means,
-clusters of means, kernel inducing points and labels are made of that one answer, so its ε is end-to-end.
+a vector of norm at most 1, whose sum over persons the gate answers with noise (`privacy/questions.py: MapQuery`).
+Means, clusters of means, kernel inducing points and labels are made of that one answer, so its ε is end-to-end.
 """
 
 from __future__ import annotations

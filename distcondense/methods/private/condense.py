@@ -42,7 +42,7 @@ from distcondense.privacy.curves import CELLS_MAX
 from distcondense.privacy.events import Event, Unit
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.rows import Unlisted
+from distcondense.privacy.rows import UnlistedColumn
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.figures import Figure
 
@@ -240,9 +240,9 @@ def open_gate(cohort: Cohort, train: Index, options: PrivateOptions, public: Pub
     )
 
 
-def unlisted(values: pd.Series[Any]) -> Unlisted:
+def unlisted(values: pd.Series[Any]) -> UnlistedColumn:
     """A column whose values nobody has listed, as the gate takes it: texts, as `check_features` made them."""
-    return Unlisted(np.asarray(values.cat.codes, np.int64), list(values.cat.categories))
+    return UnlistedColumn(np.asarray(values.cat.codes, np.int64), list(values.cat.categories))
 
 
 def legal_rules(learned: Learned, public: Public) -> Legal | None:
