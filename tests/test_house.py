@@ -91,7 +91,7 @@ METHOD_PLACES = {
     "evaluation/audit/private.py": "the auditor of that method",
     "evaluation/audit/published.py": "the auditor of that method",
     "evaluation/audit/dp_geng.py": "the auditor of that method, beside that of its generator",
-    "evaluation/audit/worlds.py": "what that auditor looks at: the method's own plan",
+    "evaluation/audit/neighbours.py": "what that auditor looks at: the method's own plan",
     "methods/dp_geng/generator.py": "its generator is that method's sampler (DP-GENG leaves it open)",
     "__init__.py": "public names: dc.PrivateModel is an estimator of its own",
     "methods/psygentab/__init__.py": "its sampler may be that method's, which says what it will ask",

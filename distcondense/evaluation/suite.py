@@ -31,7 +31,7 @@ UTILITY = {
 }
 LIKENESS = {
     "fidelity": "distcondense.evaluation.fidelity.columns",
-    "likeness": "distcondense.evaluation.fidelity.likeness",
+    "likeness": "distcondense.evaluation.fidelity.row_similarity",
     "landscape": "distcondense.evaluation.fidelity.landscape",
     "composite": "distcondense.evaluation.fidelity.composite",
     "copies": "distcondense.evaluation.copies",

@@ -174,7 +174,7 @@ def bound() -> float:
     for present, world in enumerate(worlds):
         for _ in range(RUNS):
             wrong[present] += (answer(world) @ direction > middle) != bool(present)
-    return st.by_gaussian_rates(st.Counts(wrong[0], RUNS, wrong[1], RUNS), 1e-5, SURE)
+    return st.by_gaussian_rates(st.ErrorCounts(wrong[0], RUNS, wrong[1], RUNS), 1e-5, SURE)
 
 
 def test_an_attack_on_a_vote_proves_no_more_than_is_claimed_and_finds_a_build_with_a_fifth_of_the_noise(

@@ -19,8 +19,8 @@ from distcondense.evaluation.audit import AUDITORS, run_audit
 from distcondense.evaluation.audit import private as on_private
 from distcondense.evaluation.audit import published as on_published
 from distcondense.evaluation.audit import stats as st
-from distcondense.evaluation.audit.findings import ALARM, Asked, Audit, Draft, Finding, settled
-from distcondense.evaluation.audit.worlds import (
+from distcondense.evaluation.audit.findings import ALARM, Audit, AuditRequest, Finding, PendingFinding, settled
+from distcondense.evaluation.audit.neighbours import (
     ALONE,
     CAP,
     CHOICE,
@@ -33,8 +33,8 @@ from distcondense.evaluation.audit.worlds import (
     SEVERAL,
     UNLISTED,
     UNSEEN,
-    Setting,
-    Witness,
+    AuditSetting,
+    GateObserver,
     neighbouring,
 )
 from distcondense.methods.private.fit import fit_private
@@ -112,7 +112,7 @@ def test_clopper_pearson_limits_are_where_the_binomial_says(errors, trials):
 
 @pytest.mark.parametrize("bound", [st.by_rates, st.by_gaussian_rates, st.by_coin_game, st.by_gaussian_game])
 def test_more_right_guesses_prove_more_and_coin_tosses_prove_nothing(bound):
-    found = [bound(st.Counts(wrong, 500, wrong, 500), 1e-5, 0.95) for wrong in (250, 150, 50, 0)]
+    found = [bound(st.ErrorCounts(wrong, 500, wrong, 500), 1e-5, 0.95) for wrong in (250, 150, 50, 0)]
     assert found[0] == 0.0
     assert 0 < found[1] < found[2] < found[3] < st.EPSILON_MAX
 
@@ -120,7 +120,7 @@ def test_more_right_guesses_prove_more_and_coin_tosses_prove_nothing(bound):
 def test_bounds_of_a_gaussian_mechanisms_best_test_stay_below_its_epsilon_and_come_close():
     mu, n = 1.0, 10**6
     wrong = round(n * stats.norm.cdf(-mu / 2))
-    counts, truth = st.Counts(wrong, n, wrong, n), gaussian_epsilon(mu, 1e-5)
+    counts, truth = st.ErrorCounts(wrong, n, wrong, n), gaussian_epsilon(mu, 1e-5)
     for bound in (st.by_gaussian_rates, st.by_gaussian_game):
         assert 0.98 * truth < bound(counts, 1e-5, 0.95) < truth
     for bound in (st.by_rates, st.by_coin_game):  # true, but far: the claim at δ is about rarer events
@@ -180,7 +180,7 @@ def test_a_rare_but_certain_leak_is_seen_by_the_curve_and_hardly_by_the_coin_gam
     rng = np.random.default_rng(7)
     member = np.arange(1000) % 2 == 1
     x = rng.random(1000) + np.where(member & (rng.random(1000) < 0.2), 5.0, 0.0)
-    game = max(st.mu_by_game(st.Cut(cut).count(x, member), 0.95) for cut in (0.5, 1.0))
+    game = max(st.mu_by_game(st.Threshold(cut).count(x, member), 0.95) for cut in (0.5, 1.0))
     assert st.mu_by_curve(x, member, 0.95) > 2 * game
     assert st.by_curve(x, member, 1e-5, 0.95) > 1.5
 
@@ -233,7 +233,7 @@ class Replayed:
 def test_the_privacy_loss_can_be_recomputed_from_the_ledger_and_the_other_rows_alone(tmp_path, monkeypatch):
     others, canary = neighbouring(OUTLIER, seed=3)
     worlds = (others, others.plus(canary))
-    setting = Setting.of(SCHEMA, on_private.CASE, 4.0, 1e-5)
+    setting = AuditSetting.of(SCHEMA, on_private.CASE, 4.0, 1e-5)
     ledger = Ledger(tmp_path / "ledger.jsonl")
     witness = on_private.watched(worlds[1], worlds, setting, ledger)
     assert witness.unrecorded(ledger) == 0
@@ -260,10 +260,10 @@ def test_the_privacy_loss_can_be_recomputed_from_the_ledger_and_the_other_rows_a
 def test_a_witness_is_told_what_leaves_and_changes_nothing(short, monkeypatch):
     """The gate's own class, and the same answers with and without it."""
     others, canary = neighbouring(MANY, seed=1)
-    setting = Setting.of(SCHEMA, on_private.CASE, 4.0, 1e-5)
+    setting = AuditSetting.of(SCHEMA, on_private.CASE, 4.0, 1e-5)
     monkeypatch.setattr(noise, "discrete_gaussian", lambda sums, scale: sums + 5)
     ledgers = (Ledger(), Ledger())
-    witness = Witness((others, others.plus(canary)), setting)
+    witness = GateObserver((others, others.plus(canary)), setting)
     for ledger, observer in zip(ledgers, (witness, None), strict=True):
         table = setting.gate(others, ledger, observer)
         assert type(table) is PrivateTable
@@ -287,7 +287,7 @@ def test_neighbours_differ_by_one_person_who_moves_the_sums_nearly_as_far_as_is_
     if name == MANY:
         assert len(canary.person) > CAP
     side = on_private.SIDES.get(name, on_private.CASE)
-    setting = Setting.of(SCHEMA, side, 4.0, 1e-5)
+    setting = AuditSetting.of(SCHEMA, side, 4.0, 1e-5)
     witness = on_private.watched(others, (others, others.plus(canary)), setting, Ledger())
     moved = math.sqrt(sum(seen.moved @ seen.moved for seen in witness.seen)) / noise.GRID
     paid = math.sqrt(sum(seen.cost**2 for seen in witness.seen))
@@ -341,7 +341,7 @@ def test_the_alarm_level_is_shared_by_all_findings():
         asked.append(confidence)
         return 1.01 if len(asked) == 2 else 0.99
 
-    found = settled([Draft(finding, bound_at)] * 4)
+    found = settled([PendingFinding(finding, bound_at)] * 4)
     assert asked == [1 - ALARM / 4] * 4
     assert [f.exceeded for f in found] == [False, True, False, False]
 
@@ -507,7 +507,7 @@ def test_one_run_of_the_published_method_refutes_its_nominal_epsilon():
 
 def test_an_outlier_is_read_off_the_published_release():
     others, canary = on_published.neighbouring(OUTLIER, seed=0)
-    asked = Asked((OUTLIER,), 2.5, 1e-5, 20, 0, 0, 1)
+    asked = AuditRequest((OUTLIER,), 2.5, 1e-5, 20, 0, 0, 1)
     worlds = [on_published.PublishedWorld.of(t, asked, on_published.IPC) for t in (others, pd.concat([others, canary]))]
     noiseless = [world.release(noise=False) for world in worlds]
     far = [on_published.nearer(world.release(), *noiseless) for world in worlds]

@@ -16,9 +16,9 @@ from distcondense.data.persons import Split
 from distcondense.data.relations import rule_from
 from distcondense.data.rules import Rules
 from distcondense.evaluation.fidelity import composite, faith
-from distcondense.evaluation.fidelity.comparing import FEWEST, compared
+from distcondense.evaluation.fidelity.comparison import FEWEST, compared
 from distcondense.evaluation.fidelity.divergences import alike, support_coverage
-from distcondense.evaluation.fidelity.faith import Support, gower_rows, hidden, obeying, p_parts
+from distcondense.evaluation.fidelity.faith import TrainingSupport, gower_rows, hidden, obeying, p_parts
 from distcondense.evaluation.fidelity.pairs import correlation_gaps
 from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT
 from distcondense.outcomes.base import Labelled
@@ -305,7 +305,7 @@ def test_tracking_counts_rows_beyond_what_training_rows_have():
     frame.loc[:19, "age"] = int(train["age"].max()) + 1
     frame.loc[15:24, "crp"] = float(train["crp"].max()) + 0.1
     inputs = home_of(cohort, frame)
-    assert Support.of(inputs).outside(frame).sum() == 25
+    assert TrainingSupport.of(inputs).outside(frame).sum() == 25
     assert found_in(composite.section(inputs, seed=0, threads=1))["s_track"].value == pytest.approx(1 - 25 / 60)
 
 
@@ -320,7 +320,7 @@ def test_a_category_that_no_training_row_has_is_beyond_and_a_hole_is_not():
     cohort = Cohort.from_frame(small_frame(200)[["age", "stage", "died"]], target="died", schema=schema)
     frame = pd.DataFrame({"age": [40.0, np.nan, 50.0], "stage": ["IV", "I", "II"]})
     inputs = home_of(cohort, frame)
-    assert Support.of(inputs).outside(inputs.frame).tolist() == [True, False, False]
+    assert TrainingSupport.of(inputs).outside(inputs.frame).tolist() == [True, False, False]
 
 
 # -- nobody is told on ------------------------------------------------------------------------------------------------

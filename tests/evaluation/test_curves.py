@@ -14,9 +14,9 @@ from lifelines.statistics import multivariate_logrank_test
 
 from distcondense import Cohort
 from distcondense.evaluation.interpretation import curves
-from distcondense.evaluation.interpretation.curves import Tenths
+from distcondense.evaluation.interpretation.curves import RiskTenths
 from distcondense.evaluation.interpretation.kaplan_meier import (
-    Lives,
+    SurvivalCurves,
     common,
     distance,
     log_rank,
@@ -35,14 +35,14 @@ TIMES = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_s
 GRID = np.arange(0.5, 14, 0.5)
 
 
-def lives_of(rows) -> Lives:
-    return Lives(np.array([time for time, _ in rows], float), np.array([event for _, event in rows]))
+def lives_of(rows) -> SurvivalCurves:
+    return SurvivalCurves(np.array([time for time, _ in rows], float), np.array([event for _, event in rows]))
 
 
-def some_lives(rows: int, seed: int = 0, rate: float = 0.05) -> Lives:
+def some_lives(rows: int, seed: int = 0, rate: float = 0.05) -> SurvivalCurves:
     rng = np.random.default_rng(seed)
     time, end = rng.exponential(1 / rate, rows), rng.uniform(5, 60, rows)
-    return Lives(np.minimum(time, end), time <= end)
+    return SurvivalCurves(np.minimum(time, end), time <= end)
 
 
 @given(TIMES)
@@ -83,13 +83,15 @@ def test_grids_have_no_patients_time_and_enough_patients():
     np.testing.assert_allclose(np.diff(grid), grid[0])
     assert real.at_risk(grid)[-1] >= 10
     assert not set(real.time) & set(grid)
-    same = public_grid(made, Lives(real.time * 0.999, real.event))  # made of the released rows, not of patients
+    same = public_grid(
+        made, SurvivalCurves(real.time * 0.999, real.event)
+    )  # made of the released rows, not of patients
     assert len(set(same) - set(grid)) == 0 or len(set(grid) - set(same)) == 0
 
 
 def test_one_released_row_far_away_does_not_make_steps_too_long():
     real, made = some_lives(500), some_lives(200, seed=1)
-    far = Lives(np.append(made.time, 1e7), np.append(made.event, True))
+    far = SurvivalCurves(np.append(made.time, 1e7), np.append(made.event, True))
     grid = public_grid(far, real)
     assert 30 <= len(grid) <= 60
     assert grid[-1] < 61
@@ -99,7 +101,9 @@ def test_equal_times_stay_equal_through_a_unit():
     months = np.arange(1.0, 61)
     unit = 7.3
     np.testing.assert_array_equal(tidy(months / unit * unit), months)
-    grid = public_grid(Lives(months, np.ones(60, bool)), Lives(np.repeat(months, 20), np.ones(1200, bool)))
+    grid = public_grid(
+        SurvivalCurves(months, np.ones(60, bool)), SurvivalCurves(np.repeat(months, 20), np.ones(1200, bool))
+    )
     np.testing.assert_array_equal(grid, months)
 
 
@@ -114,9 +118,11 @@ def test_distance_is_the_mean_gap():
 
 def test_a_common_curve_ends_where_one_is_not_known():
     grid = np.arange(1.0, 21)
-    real = Lives(np.repeat(np.arange(1.0, 21), 2), np.ones(40, bool))
-    ended = Lives(np.array([3.0, 5.0]), np.array([True, True]))  # all had the event: the curve is 0 from there on
-    left = Lives(np.array([3.0, 5.0]), np.array([True, False]))  # nobody knows what came after 5
+    real = SurvivalCurves(np.repeat(np.arange(1.0, 21), 2), np.ones(40, bool))
+    ended = SurvivalCurves(
+        np.array([3.0, 5.0]), np.array([True, True])
+    )  # all had the event: the curve is 0 from there on
+    left = SurvivalCurves(np.array([3.0, 5.0]), np.array([True, False]))  # nobody knows what came after 5
     assert common(grid, real, ended)[-1] == 16  # ten of the forty are there still
     assert common(grid, real, left)[-1] == 5
     assert len(common(grid, real.take(np.zeros(0, int)), left)) == 0
@@ -230,14 +236,14 @@ def test_tenths_of_risk_hold_ten_of_either_class():
     rng = np.random.default_rng(0)
     said = rng.random(2000) ** 2
     label = rng.random(2000) < said
-    tenths = Tenths.of(said, label)
+    tenths = RiskTenths.of(said, label)
     assert tenths.rows.sum() == 2000
     assert np.all(tenths.rows * tenths.observed >= 9.999)
     assert np.all(tenths.rows * (1 - tenths.observed) >= 9.999)
     assert np.all(np.diff(tenths.said) > 0)
     assert (tenths.rows @ tenths.said) / 2000 == pytest.approx(said.mean())
-    assert tenths.error < 0.05 < Tenths.of(np.minimum(said + 0.3, 1), label).error
-    rare = Tenths.of(said, rng.random(2000) < 0.008)  # about 16 have it: no two parts with ten
+    assert tenths.error < 0.05 < RiskTenths.of(np.minimum(said + 0.3, 1), label).error
+    rare = RiskTenths.of(said, rng.random(2000) < 0.008)  # about 16 have it: no two parts with ten
     assert len(rare.rows) == 1
 
 
@@ -248,7 +254,7 @@ def test_tenths_are_those_of_scikit_learn():
     said = rng.random(3000)
     label = rng.random(3000) < said
     observed, mean = calibration_curve(label, said, n_bins=10, strategy="quantile")
-    tenths = Tenths.of(said, label)
+    tenths = RiskTenths.of(said, label)
     np.testing.assert_allclose(tenths.observed, observed)
     np.testing.assert_allclose(tenths.said, mean)
 
@@ -256,7 +262,7 @@ def test_tenths_are_those_of_scikit_learn():
 def test_bands_of_observed_shares_are_wilsons():
     from scipy.stats import binomtest
 
-    tenths = Tenths(np.array([0.1, 0.5]), np.array([0.2, 0.5]), np.array([50.0, 80.0]))
+    tenths = RiskTenths(np.array([0.1, 0.5]), np.array([0.2, 0.5]), np.array([50.0, 80.0]))
     low, high = tenths.band
     for k, (hits, rows) in enumerate(((10, 50), (40, 80))):
         theirs = binomtest(hits, rows).proportion_ci(method="wilson")

@@ -119,12 +119,12 @@ def digests(room: Path) -> dict[str, str]:
 def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Smaller students and attackers: what is measured stays the same."""
     from distcondense.evaluation.attacks import attribute, distance, membership
-    from distcondense.evaluation.fidelity import landscape, likeness
+    from distcondense.evaluation.fidelity import landscape, row_similarity
     from distcondense.models import learners
     from distcondense.outcomes import continuous, multiclass
 
     monkeypatch.setattr(learners, "ROUNDS", 15)
-    monkeypatch.setattr(likeness, "ROUNDS", 15)
+    monkeypatch.setattr(row_similarity, "ROUNDS", 15)
     monkeypatch.setattr(landscape, "STEPS", 250)
     monkeypatch.setitem(attribute.TREES, "n_estimators", 15)
     for module in (distance, membership, continuous, multiclass):

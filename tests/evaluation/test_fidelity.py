@@ -14,7 +14,7 @@ from distcondense import Cohort, Column, Schema
 from distcondense.data.persons import Split
 from distcondense.evaluation.fidelity import columns as fidelity
 from distcondense.evaluation.fidelity import pairs
-from distcondense.evaluation.fidelity.comparing import FEWEST, Facet, bars, centred, compared, too_few
+from distcondense.evaluation.fidelity.comparison import FEWEST, ComparedColumn, bars, centred, compared, too_few
 from distcondense.evaluation.fidelity.divergences import (
     SMOOTHING,
     category_coverage,
@@ -198,7 +198,7 @@ def test_an_interval_is_the_spread_of_the_resamples_around_the_value():
 def test_a_bar_has_enough_rows_or_there_is_one_bar(held, ordered):
     held = np.array(held, float)
     labels = tuple(map(str, range(len(held))))
-    facet = Facet("x", labels, False, ordered, (np.zeros(0, int),) * 3)
+    facet = ComparedColumn("x", labels, False, ordered, (np.zeros(0, int),) * 3)
     bar, names = bars(facet, held)
     each = np.bincount(bar, held, minlength=len(names))
     assert len(each) == len(names)
@@ -350,12 +350,12 @@ def test_words_and_bounds_that_only_patients_said_are_not_shown():
 
 
 def test_the_same_seed_gives_the_same_part_and_the_bounds_hold(monkeypatch):
-    from distcondense.evaluation.fidelity import comparing
+    from distcondense.evaluation.fidelity import comparison
 
     cohort = small_cohort(400)
     inputs = home_of(cohort, cohort.features.iloc[:80])
-    monkeypatch.setattr(comparing, "HELD", 50)
-    monkeypatch.setattr(comparing, "COLUMNS", 2)
+    monkeypatch.setattr(comparison, "HELD", 50)
+    monkeypatch.setattr(comparison, "COLUMNS", 2)
     first, again = (fidelity.section(inputs, seed=5, threads=1) for _ in range(2))
     assert json.dumps(first.to_dict()) == json.dumps(again.to_dict())
     assert {score.n for score in first.scores} == {50}
@@ -419,7 +419,7 @@ def test_at_most_so_many_pairs_are_looked_at_and_groups_made():
     chosen = pairs.some_pairs(60, 1)
     assert len(chosen) == len(set(chosen)) == pairs.PAIRS
     codes = np.arange(400) % 40
-    many = Facet("many", tuple(map(str, range(41))), True, False, (codes, codes[:50], np.full(9, 40)))
+    many = ComparedColumn("many", tuple(map(str, range(41))), True, False, (codes, codes[:50], np.full(9, 40)))
     few = pairs.grouped(many)
     assert few.size == pairs.GROUPS
     assert (few.codes[2] == pairs.GROUPS - 1).all()  # a hole stays one

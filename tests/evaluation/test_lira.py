@@ -14,7 +14,7 @@ from distcondense import Cohort
 from distcondense.errors import SettingsError
 from distcondense.evaluation.attacks import lira
 from distcondense.evaluation.attacks.base import AUROC, TPR_001, VULNERABLE
-from distcondense.evaluation.attacks.lira import ALL_RUNS, NEAREST, TREES, Normals, Run, every_run
+from distcondense.evaluation.attacks.lira import ALL_RUNS, NEAREST, TREES, ObservedRun, ShadowNormals, every_run
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
@@ -60,7 +60,7 @@ def test_the_likelihood_ratio_is_that_of_two_normal_distributions(own: bool, mon
     rng = np.random.default_rng(0)
     statistic, inside, observed = rng.normal(size=(12, 7)), rng.random((12, 7)) < 0.5, rng.normal(size=7)
     inside[:, 6] = [True] + [False] * 11  # once in: nothing is known of it
-    normals = Normals.of(statistic, inside)
+    normals = ShadowNormals.of(statistic, inside)
     online, offline = normals.online(observed), normals.offline(observed)
     residuals = {side: [] for side in (True, False)}  # type: ignore[var-annotated]
     for j in range(7):
@@ -85,7 +85,7 @@ def test_a_shift_that_is_there_is_found_as_well_as_it_can_be() -> None:
     rng = np.random.default_rng(1)
     inside = rng.random((40, 800)) < 0.5
     statistic = rng.normal(0, 3, 800) + inside + rng.normal(size=(40, 800))
-    online, offline = every_run([Run({"φ": s}, i) for s, i in zip(statistic, inside, strict=True)], "φ")
+    online, offline = every_run([ObservedRun({"φ": s}, i) for s, i in zip(statistic, inside, strict=True)], "φ")
     best = float(special.ndtr(1 / np.sqrt(2)))
     for scores in (online, offline):
         ranks = stats.rankdata(scores)
@@ -136,7 +136,7 @@ def test_a_method_that_reads_nobody_is_not(spared: Section) -> None:
 def test_scores_of_every_run_count_as_fewer_where_runs_attack_each_other() -> None:
     """Of two runs the first is attacked from the second and the other way round: of noise both say the same."""
     rng = np.random.default_rng(4)
-    noise = [Run({"φ": rng.normal(size=400)}, rng.random(400) < 0.5) for _ in range(8)]
+    noise = [ObservedRun({"φ": rng.normal(size=400)}, rng.random(400) < 0.5) for _ in range(8)]
     assert 1.3 < lira.crowd_of(noise, "φ", 0) < 4
 
 
@@ -144,7 +144,7 @@ def test_no_false_alarm_over_many_tables() -> None:
     far = []
     for seed in range(5):
         rng = np.random.default_rng([5, seed])
-        runs = [Run({"φ": rng.normal(size=300)}, rng.random(300) < 0.5) for _ in range(7)]
+        runs = [ObservedRun({"φ": rng.normal(size=300)}, rng.random(300) < 0.5) for _ in range(7)]
         online, _ = every_run(runs, "φ")
         inside = np.stack([run.inside for run in runs])
         error = np.sqrt(lira.crowd_of(runs, "φ", seed) * (inside.size + 1) / 12 / inside.sum() / (~inside).sum())

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from distcondense import Cohort, Column, Schema
-from distcondense.evaluation.attacks import mixed as room
+from distcondense.evaluation.attacks import mixed_table as room
 from distcondense.evaluation.attacks import risks
-from distcondense.evaluation.attacks.mixed import Bins, Mixed, Trait, one_a_person
+from distcondense.evaluation.attacks.mixed_table import Bins, MixedColumn, MixedTable, one_a_person
 from distcondense.evaluation.attacks.risks import ALONE, AT_LEAST, AT_MOST, EQUAL, INFER, LINK, Predicates, Rate, Trial
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.score import Score
@@ -109,7 +109,7 @@ def holds(row: Any, terms: list[tuple[int, int, float]]) -> bool:
     return True
 
 
-def mixed_of(seed: int = 0) -> Mixed:
+def mixed_of(seed: int = 0) -> MixedTable:
     rng = np.random.default_rng(seed)
     made = np.column_stack([rng.integers(0, 3, 40), np.round(rng.normal(size=40), 1), rng.integers(0, 2, 40)]).astype(
         float
@@ -118,7 +118,10 @@ def mixed_of(seed: int = 0) -> Mixed:
     column = Column("x", "continuous", low=-5, high=5, missing="indicator")
     spread = float(np.nanmax(made[:, 1]) - np.nanmin(made[:, 1]))
     stage = Column("stage", "categorical", categories=("I", "II", "III"))
-    return Mixed((Trait("stage", False, 1.0, stage), Trait("x", True, spread, column), Trait("y", False, 1.0)), made)
+    return MixedTable(
+        (MixedColumn("stage", False, 1.0, stage), MixedColumn("x", True, spread, column), MixedColumn("y", False, 1.0)),
+        made,
+    )
 
 
 def test_predicates_are_counted_as_by_a_loop() -> None:

@@ -553,7 +553,7 @@ def bound() -> float:
     for present, world in enumerate(worlds):
         for _ in range(RUNS):
             wrong[present] += (answer(world) @ direction > middle) != bool(present)
-    return st.by_gaussian_rates(st.Counts(wrong[0], RUNS, wrong[1], RUNS), 1e-5, SURE)
+    return st.by_gaussian_rates(st.ErrorCounts(wrong[0], RUNS, wrong[1], RUNS), 1e-5, SURE)
 
 
 def test_an_attack_on_the_intact_build_proves_no_more_than_is_claimed() -> None:

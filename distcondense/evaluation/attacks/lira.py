@@ -41,7 +41,7 @@ from distcondense.evaluation.attacks.base import (
     roc_figure,
     why_not,
 )
-from distcondense.evaluation.attacks.mixed import Classes
+from distcondense.evaluation.attacks.mixed_table import OutcomeGroups
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.ruler import Ruler
 from distcondense.evaluation.score import Score
@@ -88,10 +88,10 @@ def section(
         return replace(found, notes=(*found.notes, ASK))
     if why := why_not(inputs):
         return nothing(NAME, TITLE, why)
-    chosen = Chosen.of(inputs, seed=seed, threads=threads)
+    chosen = LiraTargets.of(inputs, seed=seed, threads=threads)
     if why := why_not(inputs, chosen.targets):
         return nothing(NAME, TITLE, why)
-    runs = [Run.of(inputs, chosen, chosen.targets.member, seed=seed, threads=threads)]
+    runs = [ObservedRun.of(inputs, chosen, chosen.targets.member, seed=seed, threads=threads)]
     for k in range(shadows):
         log(f"LiRA: shadow run {k + 1} of {shadows}")
         own = int(np.random.default_rng([seed, k, 0x54AD]).integers(2**31))
@@ -121,16 +121,16 @@ def rerun_of(name: str, options: Options | Mapping[str, Any], *, threads: int = 
 
 
 @dataclass(frozen=True, repr=False)
-class Chosen:
+class LiraTargets:
     """The targets: their places in the table, and as base.py knows them."""
 
     places: Index  # (n,) row numbers, members first
     outcome: Outcome
-    classes: Classes
+    classes: OutcomeGroups
     targets: Targets
 
     @classmethod
-    def of(cls, inputs: EvaluationInput, *, seed: int, threads: int) -> Chosen:
+    def of(cls, inputs: EvaluationInput, *, seed: int, threads: int) -> LiraTargets:
         """By chance, and of each side those who are farthest from everybody else."""
         rng = np.random.default_rng([seed, 0x117A])
         members, outsiders = (_one_each(inputs, part, rng) for part in (inputs.split.train, inputs.split.test))
@@ -152,7 +152,7 @@ class Chosen:
             outsiders=len(outsiders),
             by_person=inputs.cohort.person is not None,
         )
-        return cls(places[kept], outcome, Classes.of(inputs.made), targets)
+        return cls(places[kept], outcome, OutcomeGroups.of(inputs.made), targets)
 
 
 def _one_each(inputs: EvaluationInput, part: Index, rng: np.random.Generator) -> Index:
@@ -171,14 +171,14 @@ def _both_ways(apart: Floats) -> Index:
 
 
 @dataclass(frozen=True, repr=False)
-class Run:
+class ObservedRun:
     """What an attacker sees of one run: a statistic of each kind of every target, and who was in."""
 
     statistics: Mapping[str, Floats]  # (n,) each
     inside: Flags  # (n,)
 
     @classmethod
-    def of(cls, inputs: EvaluationInput, chosen: Chosen, inside: Flags, *, seed: int, threads: int) -> Run:
+    def of(cls, inputs: EvaluationInput, chosen: LiraTargets, inside: Flags, *, seed: int, threads: int) -> ObservedRun:
         """`home` has this run's own condensed rows and scaling, and everybody's features."""
         people = inputs.codec.encode(inputs.cohort.features.iloc[chosen.places])
         rows, outcome = inputs.rows, inputs.made
@@ -220,7 +220,9 @@ def _student(name: str, threads: int) -> Any:
     return LogisticRegression(max_iter=500)
 
 
-def _shadow(inputs: EvaluationInput, chosen: Chosen, rerun: Rerun, *, seed: int, threads: int) -> Run | None:
+def _shadow(
+    inputs: EvaluationInput, chosen: LiraTargets, rerun: Rerun, *, seed: int, threads: int
+) -> ObservedRun | None:
     """One run on so many of the persons that half of all are condensed; None where it made no rows."""
     cohort = inputs.cohort
     rng = np.random.default_rng([seed, 0xC01])
@@ -239,14 +241,14 @@ def _shadow(inputs: EvaluationInput, chosen: Chosen, rerun: Rerun, *, seed: int,
     inside = np.zeros(len(cohort), bool)
     inside[some[own.split.train]] = True
     whole = replace(own, cohort=cohort)  # its rows and scaling, with everybody to ask about
-    return Run.of(whole, chosen, inside[chosen.places], seed=seed, threads=threads)
+    return ObservedRun.of(whole, chosen, inside[chosen.places], seed=seed, threads=threads)
 
 
 # -- the likelihood ratio ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Normals:
+class ShadowNormals:
     """Of each target: mean and standard deviation of φ in shadow runs with it and without it."""
 
     mean_in: Floats
@@ -256,7 +258,7 @@ class Normals:
     known: Flags  # targets that were in and out of two shadow runs at least
 
     @classmethod
-    def of(cls, statistic: Floats, inside: Flags) -> Normals:
+    def of(cls, statistic: Floats, inside: Flags) -> ShadowNormals:
         """statistic (shadows, n), inside (shadows, n)."""
         own = len(statistic) >= OWN_SPREAD
         mean_in, sd_in = _normal(statistic, inside, own)
@@ -290,18 +292,18 @@ def _normal(statistic: Floats, these: Flags, own: bool) -> tuple[Floats, Floats]
 # -- the part ---------------------------------------------------------------------------------------------------------
 
 
-def every_run(runs: Sequence[Run], name: str) -> tuple[Floats, Floats]:
+def every_run(runs: Sequence[ObservedRun], name: str) -> tuple[Floats, Floats]:
     """(runs, n) online and offline scores, each run attacked from all the others."""
     statistic, inside = np.stack([run.statistics[name] for run in runs]), np.stack([run.inside for run in runs])
     online, offline = np.empty_like(statistic), np.empty_like(statistic)
     for k in range(len(runs)):
         others = np.arange(len(runs)) != k
-        normals = Normals.of(statistic[others], inside[others])
+        normals = ShadowNormals.of(statistic[others], inside[others])
         online[k], offline[k] = normals.online(statistic[k]), normals.offline(statistic[k])
     return online, offline
 
 
-def crowd_of(runs: Sequence[Run], name: str, seed: int) -> float:
+def crowd_of(runs: Sequence[ObservedRun], name: str, seed: int) -> float:
     """How many scores of every run vary like one: two runs are each attacked from the other, and a run's rows move all
     of its targets. Seen where who was in changes by chance, run by run, which is what it would be if nothing leaked."""
     inside = np.stack([run.inside for run in runs])
@@ -315,7 +317,7 @@ def crowd_of(runs: Sequence[Run], name: str, seed: int) -> float:
     return max(1.0, float(np.var(found)) / alone)
 
 
-def _written(inputs: EvaluationInput, targets: Targets, runs: list[Run], asked: int, seed: int) -> Section:
+def _written(inputs: EvaluationInput, targets: Targets, runs: list[ObservedRun], asked: int, seed: int) -> Section:
     ceilings = ceilings_of(inputs)
     scores: list[Score] = []
     curves: dict[str, Floats] = {}

@@ -27,7 +27,7 @@ import numpy as np
 from distcondense.arrays import Floats, Index, Matrix
 from distcondense.data.outcome import Outcome
 from distcondense.evaluation.attacks.base import attackable, attacked, ceilings_of, judged, nothing, roc_figure
-from distcondense.evaluation.attacks.mixed import Bins, Classes, Mixed
+from distcondense.evaluation.attacks.mixed_table import Bins, MixedTable, OutcomeGroups
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.section import Section, quiet
 from distcondense.privacy.statement import Privacy
@@ -46,7 +46,7 @@ ATTACKS = {"columns": (COLUMN,), "columns and pairs": (COLUMN, PAIR), "fine pair
 
 
 @dataclass(frozen=True, repr=False)
-class Side:
+class CellRows:
     """Rows as an attacker counts them."""
 
     group: Index  # (n,) class of each
@@ -55,7 +55,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Histogram:
+class CellHistogram:
     """One column, or a pair of them, cut into cells; and the noise its counts got."""
 
     what: str  # COLUMN, PAIR, FINE_PAIR
@@ -74,14 +74,14 @@ class Histogram:
             code = code * bins.size + bins.codes(laid[:, j])
         return code
 
-    def counts(self, side: Side, groups: int) -> Counts:
+    def counts(self, side: CellRows, groups: int) -> CellCounts:
         at, cells = side.group * self.size + self.codes(side.laid), groups * self.size
         rows, weights = (np.bincount(at, each, cells).reshape(groups, -1) for each in (None, side.weight))
-        return Counts(rows.astype(np.float64), weights.astype(np.float64))
+        return CellCounts(rows.astype(np.float64), weights.astype(np.float64))
 
 
 @dataclass(frozen=True, repr=False)
-class Counts:
+class CellCounts:
     """(groups, cells) rows, and the sum of their weights."""
 
     rows: Floats
@@ -94,7 +94,7 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
     if isinstance(targets, str):
         return nothing(NAME, TITLE, targets)
     log("mechanism: likelihood ratios of cells' shares")
-    cut = Cut.of(inputs, seed)
+    cut = Binning.of(inputs, seed)
     sample = inputs.sample(targets.reference, REFERENCE, seed)
     made = cut.side(inputs.rows, inputs.made, inputs.labelled.weight)
     known = cut.side(inputs.codec.encode(sample.features), sample.outcome)
@@ -142,38 +142,40 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
 
 
 @dataclass(frozen=True, repr=False)
-class Cut:
+class Binning:
     """How rows are cut into cells, the same for real and condensed ones."""
 
     inputs: EvaluationInput
-    mixed: Mixed
-    classes: Classes
+    mixed: MixedTable
+    classes: OutcomeGroups
     groups: int
-    histograms: tuple[Histogram, ...]
+    histograms: tuple[CellHistogram, ...]
 
     @classmethod
-    def of(cls, inputs: EvaluationInput, seed: int) -> Cut:
-        mixed = Mixed.of(inputs, most=COLUMNS, seed=seed)
+    def of(cls, inputs: EvaluationInput, seed: int) -> Binning:
+        mixed = MixedTable.of(inputs, most=COLUMNS, seed=seed)
         columns = [(j, mixed.traits[j]) for j in map(int, mixed.features)]
         fine, coarse = (
             [Bins.of(trait, mixed.made[:, j], cells) for j, trait in columns] for cells in (CELLS, PAIR_CELLS)
         )
         noise = noises(inputs.privacy)
-        found = [Histogram(COLUMN, (j,), (fine[j],), noise.get((trait.name,), UNKNOWN_NOISE)) for j, trait in columns]
+        found = [
+            CellHistogram(COLUMN, (j,), (fine[j],), noise.get((trait.name,), UNKNOWN_NOISE)) for j, trait in columns
+        ]
         for a, b in _pairs([j for j, _ in columns if fine[j].size <= MANY], seed):
             names = tuple(sorted((mixed.names[a], mixed.names[b])))
             each = noise.get(names, UNKNOWN_NOISE)
-            found.append(Histogram(PAIR, (a, b), (coarse[a], coarse[b]), each))
-            found.append(Histogram(FINE_PAIR, (a, b), (fine[a], fine[b]), each))
-        classes = Classes.of(inputs.made)
+            found.append(CellHistogram(PAIR, (a, b), (coarse[a], coarse[b]), each))
+            found.append(CellHistogram(FINE_PAIR, (a, b), (fine[a], fine[b]), each))
+        classes = OutcomeGroups.of(inputs.made)
         real = int(classes.codes(inputs.cohort.outcome).max(initial=0)) if classes.cuts is None else len(classes.cuts)
         groups = 1 + max(real, int(classes.codes(inputs.made).max(initial=0)))
         return cls(inputs, mixed, classes, groups, tuple(found))
 
-    def side(self, rows: Matrix, outcome: Outcome, weight: Floats | None = None) -> Side:
+    def side(self, rows: Matrix, outcome: Outcome, weight: Floats | None = None) -> CellRows:
         """Encoded rows, cut. Real and condensed ones walk the same way, so that a copy is in its patient's cells."""
         laid = self.mixed.laid_out(self.inputs.codec.decode(rows), outcome)
-        return Side(self.classes.codes(outcome), laid, np.ones(len(laid)) if weight is None else weight)
+        return CellRows(self.classes.codes(outcome), laid, np.ones(len(laid)) if weight is None else weight)
 
 
 def _pairs(columns: list[int], seed: int) -> list[tuple[int, int]]:
@@ -195,7 +197,7 @@ def noises(privacy: Privacy) -> dict[tuple[str, ...], float]:
     return found
 
 
-def likelihood_ratios(made: Counts, known: Counts, noise: float, stands_for: float) -> Floats:
+def likelihood_ratios(made: CellCounts, known: CellCounts, noise: float, stands_for: float) -> Floats:
     """(groups, cells) what a histogram says for somebody of that class in that cell having been in the table.
 
     `stands_for`: persons behind the condensed rows. A class that one of the tables lacks says nothing.
@@ -212,7 +214,7 @@ def likelihood_ratios(made: Counts, known: Counts, noise: float, stands_for: flo
     return np.where(there, linear - square / 2, 0.0)
 
 
-def _rarity(known: Counts) -> Floats:
+def _rarity(known: CellCounts) -> Floats:
     """(groups, cells) −log of the reference population's share."""
     rows = known.rows + 0.5
     return np.asarray(-np.log(rows / rows.sum(1, keepdims=True)), np.float64)

@@ -29,7 +29,7 @@ from scipy import sparse, special
 from distcondense.arrays import Flags, Floats, Index, Matrix
 from distcondense.evaluation.attacks.base import LEAST, LIKELY, ceilings_of, nothing, verdict, why_not
 from distcondense.evaluation.attacks.ceiling import NO_CEILING, Ceilings
-from distcondense.evaluation.attacks.mixed import Mixed, Trait, one_a_person
+from distcondense.evaluation.attacks.mixed_table import MixedColumn, MixedTable, one_a_person
 from distcondense.evaluation.inputs import EvaluationInput, Sample
 from distcondense.evaluation.score import CONDENSED, NORMAL, Score, wilson_middle
 from distcondense.evaluation.section import Section, quiet
@@ -148,7 +148,7 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
         why = f"fewer than {LEAST} rows were condensed or held out: too few to say anything"
     if why:
         return nothing(NAME, TITLE, why)
-    mixed = Mixed.of(inputs, most=COLUMNS, seed=seed, rows=MADE)
+    mixed = MixedTable.of(inputs, most=COLUMNS, seed=seed, rows=MADE)
     members, control = (
         mixed.laid_out(sample.features, sample.outcome)[one_a_person(sample, seed)]
         for sample in (real.members, real.control)
@@ -246,7 +246,7 @@ def _holds(here: Floats, sign: int, value: float) -> Flags:
     return np.asarray(here <= value if sign == AT_MOST else here >= value)
 
 
-def singled_out(mixed: Mixed, members: Floats, control: Floats, seed: int) -> Iterator[Trial]:
+def singled_out(mixed: MixedTable, members: Floats, control: Floats, seed: int) -> Iterator[Trial]:
     """With predicates of one column, and of several; real rows are tables of the same size."""
     rng = np.random.default_rng([seed, 0xA10E])
     plans = [("one column", univariate(mixed, rng))]
@@ -259,7 +259,7 @@ def singled_out(mixed: Mixed, members: Floats, control: Floats, seed: int) -> It
             yield Trial(ALONE, group, rates[0], rates[1], guesses.alone(members) / len(guesses))
 
 
-def univariate(mixed: Mixed, rng: np.random.Generator) -> Predicates:
+def univariate(mixed: MixedTable, rng: np.random.Generator) -> Predicates:
     """A value that one condensed row alone has; the least and the most of a number."""
     terms: list[tuple[int, int, float]] = []
     for j in mixed.features:
@@ -276,7 +276,7 @@ def univariate(mixed: Mixed, rng: np.random.Generator) -> Predicates:
     )
 
 
-def multivariate(mixed: Mixed, known: int, rng: np.random.Generator) -> Predicates:
+def multivariate(mixed: MixedTable, known: int, rng: np.random.Generator) -> Predicates:
     """Of a condensed row: its categories, and of its numbers that they are no nearer to the middle than they are."""
     q = GUESSES
     column = _choices(mixed.features, q, known, rng)
@@ -289,7 +289,7 @@ def multivariate(mixed: Mixed, known: int, rng: np.random.Generator) -> Predicat
     return Predicates(column, np.where(numeric, away, EQUAL), value)
 
 
-def random_predicates(mixed: Mixed, q: int, known: int, rng: np.random.Generator) -> Predicates:
+def random_predicates(mixed: MixedTable, q: int, known: int, rng: np.random.Generator) -> Predicates:
     """Columns, signs and values by chance, values from the condensed rows' range."""
     column = _choices(mixed.features, q, known, rng)
     numeric = np.array([trait.numeric for trait in mixed.traits])
@@ -305,7 +305,7 @@ def random_predicates(mixed: Mixed, q: int, known: int, rng: np.random.Generator
 # -- linking ----------------------------------------------------------------------------------------------------------
 
 
-def linked(mixed: Mixed, members: Floats, control: Floats, seed: int) -> Iterator[Trial]:
+def linked(mixed: MixedTable, members: Floats, control: Floats, seed: int) -> Iterator[Trial]:
     """Whether two disjoint halves of what is known of a patient lead to the same condensed row."""
     rng = np.random.default_rng([seed, 0x1146])
     features = mixed.features
@@ -324,7 +324,7 @@ def linked(mixed: Mixed, members: Floats, control: Floats, seed: int) -> Iterato
 # -- inferring --------------------------------------------------------------------------------------------------------
 
 
-def inferred(mixed: Mixed, members: Floats, control: Floats, seed: int) -> Iterator[Trial]:
+def inferred(mixed: MixedTable, members: Floats, control: Floats, seed: int) -> Iterator[Trial]:
     """Each secret from all other columns; then any secret, from few known columns or many."""
     rng = np.random.default_rng([seed, 0x1FE2])
     features = mixed.features
@@ -353,7 +353,7 @@ def inferred(mixed: Mixed, members: Floats, control: Floats, seed: int) -> Itera
         yield Trial(INFER, f"any, from {known} columns", results[0][0], results[1][0], results[0][1])
 
 
-def _each(mixed: Mixed, rows: Floats, secrets: Index) -> list[Flags]:
+def _each(mixed: MixedTable, rows: Floats, secrets: Index) -> list[Flags]:
     """Of every secret: whether the nearest condensed row in all other columns has the patient's value."""
     found = [np.zeros(len(rows), bool) for _ in secrets]
     features = set(mixed.features.tolist())
@@ -370,7 +370,7 @@ def _first_least(total: Matrix) -> Index:
     return np.asarray((total <= total.min(1, keepdims=True) + 1e-5).argmax(1), np.int64)
 
 
-def close(trait: Trait, guess: Floats, truth: Floats) -> Flags:
+def close(trait: MixedColumn, guess: Floats, truth: Floats) -> Flags:
     """(n,) whether a guess is as good as the truth."""
     same = (np.isnan(guess) & np.isnan(truth)) | (guess == truth)
     if trait.numeric:
@@ -382,7 +382,7 @@ def close(trait: Trait, guess: Floats, truth: Floats) -> Flags:
 # -- the part ---------------------------------------------------------------------------------------------------------
 
 
-def _written(inputs: EvaluationInput, trials: list[Trial], mixed: Mixed, real: Real, as_many: int) -> Section:
+def _written(inputs: EvaluationInput, trials: list[Trial], mixed: MixedTable, real: Real, as_many: int) -> Section:
     ceilings = ceilings_of(inputs)
     words = {ALONE: "singling out", LINK: "linking", INFER: "inferring"}
     scores = tuple(one.score(ceilings, inputs.privacy.charged, len(inputs.rows)) for one in trials)

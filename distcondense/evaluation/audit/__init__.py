@@ -3,9 +3,11 @@
 A method is run many times on a small public synthetic cohort, with or without one canary person, by fair coins. An
 attacker who knows everybody else's rows guesses the coin; stats.py turns the guesses into a lower bound on ε.
 
-    findings.py   what is found, and the verdict           worlds.py   simulated neighbours, and a witness at the gate
+    findings.py            what is found, and the verdict
+    neighbours.py          simulated neighbours, and an observer at the gate
     private.py, published.py, dp_geng.py   the attacks on one method each, a line in `AUDITORS`
-    whole.py   from a file's bytes to the released bytes   traces.py   what can be read off released bytes
+    end_to_end.py          from a file's bytes to the released bytes
+    release_features.py    what can be read off released bytes
 """
 
 from __future__ import annotations
@@ -14,9 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from distcondense.errors import SettingsError
-from distcondense.evaluation.audit import dp_geng, private, published
-from distcondense.evaluation.audit import whole as way
-from distcondense.evaluation.audit.findings import Asked, Audit, Auditor, Finding, settled
+from distcondense.evaluation.audit import dp_geng, end_to_end, private, published
+from distcondense.evaluation.audit.findings import Audit, Auditor, AuditRequest, Finding, settled
 from distcondense.privacy.budget import check_budget
 from distcondense.runs.result import Papers
 
@@ -62,20 +63,20 @@ def run_audit(
             found=f"{runs} and {canaries}",
             fix="1000 runs see most of what there is",
         )
-    if whole and (whole < way.LEAST or auditor.whole is None):
+    if whole and (whole < end_to_end.LEAST or auditor.whole is None):
         raise SettingsError(
             "whole",
-            f"must be 0 or at least {way.LEAST}, of a method whose release states what every answer cost",
+            f"must be 0 or at least {end_to_end.LEAST}, of a method whose release states what every answer cost",
             found=f"{whole} for method {method}",
             fix="100 runs of each pair take a minute",
         )
-    known = (*auditor.neighbours, *(way.PAIRS if whole else ()))
+    known = (*auditor.neighbours, *(end_to_end.PAIRS if whole else ()))
     chosen = known if neighbours is None else tuple(neighbours)
     if unknown := [name for name in chosen if name not in known]:
         raise SettingsError("neighbours", f"must be among {', '.join(known)}", found=repr(unknown[0]))
     at_the_gate = tuple(name for name in chosen if name in auditor.neighbours)
-    asked = Asked(chosen, epsilon, delta, runs, canaries, seed, threads, whole)
-    total, so_far = runs * len(at_the_gate) + auditor.one_run_tables(canaries) + way.total_runs(asked), 0
+    asked = AuditRequest(chosen, epsilon, delta, runs, canaries, seed, threads, whole)
+    total, so_far = runs * len(at_the_gate) + auditor.one_run_tables(canaries) + end_to_end.total_runs(asked), 0
 
     def done() -> None:
         nonlocal so_far
@@ -85,6 +86,6 @@ def run_audit(
 
     drafts, problems = auditor.attack(replace(asked, neighbours=at_the_gate), done)
     if whole and auditor.whole is not None:
-        more, found = way.attack(method, auditor.guarantee, auditor.whole, asked, done, papers)
+        more, found = end_to_end.attack(method, auditor.guarantee, auditor.whole, asked, done, papers)
         drafts, problems = [*drafts, *more], (*problems, *found)
     return Audit(method, auditor.guarantee, epsilon, delta, settled(drafts), problems)

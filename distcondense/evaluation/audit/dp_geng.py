@@ -13,9 +13,18 @@ from dataclasses import replace
 import numpy as np
 
 from distcondense.data.cells import Cells
-from distcondense.evaluation.audit.findings import Asked, Auditor, Draft
+from distcondense.evaluation.audit.findings import Auditor, AuditRequest, PendingFinding
+from distcondense.evaluation.audit.neighbours import (
+    ALONE,
+    MANY,
+    OUTLIER,
+    SEVERAL,
+    UNSEEN,
+    AuditSetting,
+    GateObserver,
+    NeighbourTable,
+)
 from distcondense.evaluation.audit.private import GUARANTEE, Checks, losses
-from distcondense.evaluation.audit.worlds import ALONE, MANY, OUTLIER, SEVERAL, UNSEEN, Setting, Witness, World
 from distcondense.methods.dp_geng.encoding import Encoding
 from distcondense.methods.dp_geng.maps import ClassFeatures, Gradients
 from distcondense.methods.dp_geng.networks import Network
@@ -29,17 +38,19 @@ CLIP = 1e-3  # every row's vector is longer
 STEP = 1e-3  # of the expert, by a noisy gradient
 
 
-def attack(asked: Asked, done: Callable[[], None]) -> tuple[list[Draft], tuple[str, ...]]:
+def attack(asked: AuditRequest, done: Callable[[], None]) -> tuple[list[PendingFinding], tuple[str, ...]]:
     """All chosen pairs of neighbours; the generator's one-run attack is private.py's."""
     checks = Checks(asked.epsilon, asked.delta)
     drafts = [draft for name in asked.neighbours for draft in losses(name, asked, checks, done, watched)]
     return drafts, checks.problems()
 
 
-def watched(world: World, worlds: tuple[World, World], setting: Setting, ledger: Ledger) -> Witness:
+def watched(
+    world: NeighbourTable, worlds: tuple[NeighbourTable, NeighbourTable], setting: AuditSetting, ledger: Ledger
+) -> GateObserver:
     """The method's own questions on `world`, with a witness at the gate."""
     budget = Budget.calibrate(epsilon=setting.budget.epsilon, delta=setting.budget.delta)
-    witness = Witness(worlds, setting)
+    witness = GateObserver(worlds, setting)
     table = replace(setting, budget=budget).gate(world, ledger, witness)
     encoding, expert = _public(setting.cells, setting.side.groups)
     mu = budget.mu / np.sqrt(2 * QUESTIONS)

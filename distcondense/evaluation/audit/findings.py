@@ -146,7 +146,7 @@ class Audit:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AuditRequest:
     """What `run_audit` wants of an auditor."""
 
     neighbours: tuple[str, ...]
@@ -166,27 +166,29 @@ class Auditor:
     guarantee: str
     neighbours: tuple[str, ...]  # pairs it knows
     one_run_tables: Callable[[int], int]  # canaries → runs that the one-run attack takes
-    attack: Callable[[Asked, Callable[[], None]], tuple[list[Draft], tuple[str, ...]]]  # drafts, problems
+    attack: Callable[
+        [AuditRequest, Callable[[], None]], tuple[list[PendingFinding], tuple[str, ...]]
+    ]  # drafts, problems
     claim: float = 1.0  # ε that is tested where none is said, of its guarantee
-    whole: Mapping[str, Any] | None = None  # options of its runs the whole way (whole.py); None: it cannot go
+    whole: Mapping[str, Any] | None = None  # options of its runs the whole way (end_to_end.py); None: it cannot go
 
 
 # ---- drafts: findings before it is known how many there are
 
 
 @dataclass(frozen=True)
-class Draft:
+class PendingFinding:
     finding: Finding
     bound_at: Callable[[float], float]  # confidence → bound
 
-    def named(self, neighbour: str) -> Draft:
+    def named(self, neighbour: str) -> PendingFinding:
         return replace(self, finding=replace(self.finding, neighbour=neighbour))
 
-    def by(self, trace: str) -> Draft:
+    def by(self, trace: str) -> PendingFinding:
         return replace(self, finding=replace(self.finding, by=trace))
 
 
-def settled(drafts: Sequence[Draft]) -> tuple[Finding, ...]:
+def settled(drafts: Sequence[PendingFinding]) -> tuple[Finding, ...]:
     """Each compared with its claim at the confidence that all of them share."""
     found = []
     for draft in drafts:
@@ -215,9 +217,9 @@ def many_runs(
     *,
     gaussian: bool,
     reach: float | None = None,
-    known: stats.Cut | None = None,
+    known: stats.Threshold | None = None,
     pilot: float = 0.5,
-) -> list[Draft]:
+) -> list[PendingFinding]:
     """Findings from one statistic: thresholds from the first runs, error rates from the rest; then its whole curve.
 
     A threshold that is `known` beforehand needs no pilot: all runs count, for the curve too. `gaussian`: the claim is
@@ -225,24 +227,24 @@ def many_runs(
     """
     first = first_runs(len(member), pilot)
 
-    def best(value: Callable[[Floats, Floats], Floats]) -> stats.Cut:
+    def best(value: Callable[[Floats, Floats], Floats]) -> stats.Threshold:
         return stats.best_cut(statistic[first], member[first], value, CONFIDENCE)
 
-    def cut(value: Callable[[Floats, Floats], Floats]) -> stats.Counts:
+    def cut(value: Callable[[Floats, Floats], Floats]) -> stats.ErrorCounts:
         return best(value).count(statistic[~first], member[~first])
 
-    def finding(attack: str, runs: int, bound_at: Callable[[float], float], **more: Any) -> Draft:
+    def finding(attack: str, runs: int, bound_at: Callable[[float], float], **more: Any) -> PendingFinding:
         found = Finding(
             name, attack, runs, bound_at(CONFIDENCE), CONFIDENCE, claim, guarantee, False, 0.0, reach, **more
         )
-        return Draft(found, bound_at)
+        return PendingFinding(found, bound_at)
 
     def counted(
         attack: str,
-        counts: stats.Counts,
-        bound: Callable[[stats.Counts, float, float], float],
-        mu: Callable[[stats.Counts, float], float] | None = None,
-    ) -> Draft:
+        counts: stats.ErrorCounts,
+        bound: Callable[[stats.ErrorCounts, float, float], float],
+        mu: Callable[[stats.ErrorCounts, float], float] | None = None,
+    ) -> PendingFinding:
         fpr, fnr = counts.intervals(CONFIDENCE)
         proved = None if mu is None else mu(counts, CONFIDENCE)
         return finding(attack, counts.runs, lambda level: bound(counts, delta, level), fpr=fpr, fnr=fnr, mu=proved)
@@ -271,7 +273,7 @@ def many_runs(
     ]
 
 
-def one_run(score: Floats, member: Flags, guesses: int, claim: float, delta: float, guarantee: str) -> Draft:
+def one_run(score: Floats, member: Flags, guesses: int, claim: float, delta: float, guarantee: str) -> PendingFinding:
     """Guess on the surest canaries: in where the score is above 0."""
     surest = np.argsort(-np.abs(score), kind="stable")[:guesses]
     right = int(((score[surest] > 0) == member[surest]).sum())
@@ -287,4 +289,4 @@ def one_run(score: Floats, member: Flags, guesses: int, claim: float, delta: flo
         False,
         0.0,
     )
-    return Draft(finding, lambda level: bound(confidence=level))
+    return PendingFinding(finding, lambda level: bound(confidence=level))

@@ -1,9 +1,9 @@
 """Attacks on `private`, white box: the attacker sees every answer that left the gate, and knows everybody else's rows.
 
-The privacy loss of all answers together is the statistic (worlds.py); 0 is its best threshold, known before any run.
-For the choice of columns in wide tables, and of pairs of columns, the canary decides between two. Of values that nobody
-listed the canary has one of its own, and shares another whose noisy number is told. In the one-run attack many
-canaries, each in by a coin of its own, are guessed from one run.
+The privacy loss of all answers together is the statistic (neighbours.py); 0 is its best threshold, known before any
+run. For the choice of columns in wide tables, and of pairs of columns, the canary decides between two. Of values that
+nobody listed the canary has one of its own, and shares another whose noisy number is released. In the one-run attack
+many canaries, each in by a coin of its own, are guessed from one run.
 """
 
 from __future__ import annotations
@@ -17,8 +17,17 @@ import numpy as np
 from distcondense.arrays import Flags, Floats
 from distcondense.data.schema import Column, Schema
 from distcondense.evaluation.audit import stats
-from distcondense.evaluation.audit.findings import CONFIDENCE, Asked, Auditor, Draft, Finding, coins, many_runs, one_run
-from distcondense.evaluation.audit.worlds import (
+from distcondense.evaluation.audit.findings import (
+    CONFIDENCE,
+    Auditor,
+    AuditRequest,
+    Finding,
+    PendingFinding,
+    coins,
+    many_runs,
+    one_run,
+)
+from distcondense.evaluation.audit.neighbours import (
     ALONE,
     CAP,
     CERTAIN,
@@ -32,10 +41,10 @@ from distcondense.evaluation.audit.worlds import (
     SEVERAL,
     UNLISTED,
     UNSEEN,
-    Seen,
-    Setting,
-    Witness,
-    World,
+    AuditSetting,
+    GateObserver,
+    NeighbourTable,
+    ObservedAnswer,
     neighbouring,
 )
 from distcondense.methods.private.fit import fit_private
@@ -94,10 +103,10 @@ class Checks:
         return tuple(found)
 
 
-def attack(asked: Asked, done: Callable[[], None]) -> tuple[list[Draft], tuple[str, ...]]:
+def attack(asked: AuditRequest, done: Callable[[], None]) -> tuple[list[PendingFinding], tuple[str, ...]]:
     """All chosen pairs of neighbours, then the one-run attack."""
     checks = Checks(asked.epsilon, asked.delta)
-    drafts: list[Draft] = []
+    drafts: list[PendingFinding] = []
     special = {
         CHOICE: lambda: [_columns(asked, done)],
         PAIR: lambda: [_pairs(asked, done)],
@@ -110,19 +119,25 @@ def attack(asked: Asked, done: Callable[[], None]) -> tuple[list[Draft], tuple[s
     return drafts, checks.problems()
 
 
-def watched(world: World, worlds: tuple[World, World], setting: Setting, ledger: Ledger) -> Witness:
+def watched(
+    world: NeighbourTable, worlds: tuple[NeighbourTable, NeighbourTable], setting: AuditSetting, ledger: Ledger
+) -> GateObserver:
     """One run of the method on `world`, with a witness at the gate."""
-    witness = Witness(worlds, setting)
+    witness = GateObserver(worlds, setting)
     fit_private(setting.gate(world, ledger, witness), setting.cells, setting.plan, setting.side)
     return witness
 
 
-Watched = Callable[[World, tuple[World, World], Setting, Ledger], Witness]  # one run with a witness at the gate
+Watched = Callable[
+    [NeighbourTable, tuple[NeighbourTable, NeighbourTable], AuditSetting, Ledger], GateObserver
+]  # one run with a witness at the gate
 
 
-def losses(name: str, asked: Asked, checks: Checks, done: Callable[[], None], watched: Watched) -> list[Draft]:
+def losses(
+    name: str, asked: AuditRequest, checks: Checks, done: Callable[[], None], watched: Watched
+) -> list[PendingFinding]:
     """Runs with and without the canary, told apart by the privacy loss of everything that left the gate."""
-    setting = Setting.of(SCHEMA, SIDES.get(name, CASE), asked.epsilon, asked.delta)
+    setting = AuditSetting.of(SCHEMA, SIDES.get(name, CASE), asked.epsilon, asked.delta)
     others, canary = neighbouring(name, asked.seed)
     worlds = (others, others.plus(canary))
     member = coins(asked.runs)
@@ -140,22 +155,22 @@ def losses(name: str, asked: Asked, checks: Checks, done: Callable[[], None], wa
         done()
     reach = stats.epsilon_of_mu(float(np.sqrt(np.mean(moved**2))), asked.delta)
     return many_runs(
-        name, loss, member, claim, asked.delta, GUARANTEE, gaussian=True, reach=reach, known=stats.Cut(0.0)
+        name, loss, member, claim, asked.delta, GUARANTEE, gaussian=True, reach=reach, known=stats.Threshold(0.0)
     )
 
 
 # ---- choices
 
 
-def _columns(asked: Asked, done: Callable[[], None]) -> Draft:
+def _columns(asked: AuditRequest, done: Callable[[], None]) -> PendingFinding:
     """One pick between two columns that are level without the canary, who lifts one score by 1 and lowers the other.
 
     Public shifts by `side` bring all gradients to ±1. In `first` each side has a cell of its own, and so has it in
     `second`, but there the canary is in the other side's cell.
     """
-    side = np.repeat([0, 1], 10)
-    others = World(np.column_stack([side, side, side]), {"label": side}, np.arange(20))  # side 0: g = 1, side 1: g = −1
-    canary = World(np.array([[0, 0, 1]]), {"label": np.array([0])}, np.array([20]))
+    side = np.repeat([0, 1], 10)  # side 0: g = 1, side 1: g = −1
+    others = NeighbourTable(np.column_stack([side, side, side]), {"label": side}, np.arange(20))
+    canary = NeighbourTable(np.array([[0, 0, 1]]), {"label": np.array([0])}, np.array([20]))
 
     def lifted(table: PrivateTable) -> bool:
         table.shift((0,), np.array([SCORE_MAX, -SCORE_MAX]))
@@ -164,14 +179,14 @@ def _columns(asked: Asked, done: Callable[[], None]) -> Draft:
     return _choices(CHOICE, (others, others.plus(canary)), PICK_SHARE, lifted, asked, done)
 
 
-def _pairs(asked: Asked, done: Callable[[], None]) -> Draft:
+def _pairs(asked: AuditRequest, done: Callable[[], None]) -> PendingFinding:
     """The same for pairs of columns: each differs from what is expected by 1 row, here of nobody, there of the canary.
 
     All others are in cell 0 of all columns. The first pair expects one row too many elsewhere, and nobody where the
     canary is, who makes its distance 2; the second expects just the canary, who makes it 0.
     """
-    others = World(np.zeros((20, 3), np.int64), {"label": np.repeat([0, 1], 10)}, np.arange(20))
-    canary = World(np.ones((1, 3), np.int64), {"label": np.array([1])}, np.array([20]))
+    others = NeighbourTable(np.zeros((20, 3), np.int64), {"label": np.repeat([0, 1], 10)}, np.arange(20))
+    canary = NeighbourTable(np.ones((1, 3), np.int64), {"label": np.array([1])}, np.array([20]))
     expected = [np.array([[20.0, 1.0], [0.0, 0.0]]), np.array([[20.0, 0.0], [0.0, 1.0]])]
 
     def lifted(table: PrivateTable) -> bool:
@@ -182,12 +197,12 @@ def _pairs(asked: Asked, done: Callable[[], None]) -> Draft:
 
 def _choices(
     name: str,
-    worlds: tuple[World, World],
+    worlds: tuple[NeighbourTable, NeighbourTable],
     share: float,
     lifted: Callable[[PrivateTable], bool],
-    asked: Asked,
+    asked: AuditRequest,
     done: Callable[[], None],
-) -> Draft:
+) -> PendingFinding:
     """Whether the canary's candidate is `lifted` above the other. The claim is the ε₀ of the pick, not all of ε."""
     budget = Budget.calibrate(epsilon=asked.epsilon, delta=asked.delta, picks=1, pick_share=share)
     member = coins(asked.runs)
@@ -207,7 +222,7 @@ def _choices(
         won[run] = float(lifted(table))
         claim = min(claim, math.fsum(event.cost * event.picks for event in ledger.events))
         done()
-    counts = stats.Cut(0.5).count(won, member)
+    counts = stats.Threshold(0.5).count(won, member)
     fpr, fnr = counts.intervals(CONFIDENCE)
     finding = Finding(
         name,
@@ -223,13 +238,13 @@ def _choices(
         fpr,
         fnr,
     )
-    return Draft(finding, lambda level: stats.by_range(counts, asked.delta, level))
+    return PendingFinding(finding, lambda level: stats.by_range(counts, asked.delta, level))
 
 
 # ---- values that nobody listed
 
 
-def _unlisted(asked: Asked, checks: Checks, done: Callable[[], None]) -> list[Draft]:
+def _unlisted(asked: AuditRequest, checks: Checks, done: Callable[[], None]) -> list[PendingFinding]:
     """The canary's own value settles the matter where it is told; else the noisy number of those it shares does."""
     delta = NAMED_SHARE * asked.delta
     budget = Budget.calibrate(epsilon=asked.epsilon, delta=asked.delta, delta_named=delta)
@@ -261,14 +276,22 @@ def _unlisted(asked: Asked, checks: Checks, done: Callable[[], None]) -> list[Dr
         done()
     reach = stats.epsilon_of_mu(budget.mu * shared, asked.delta)
     return many_runs(
-        UNLISTED, statistic, member, claim, asked.delta, GUARANTEE, gaussian=True, reach=reach, known=stats.Cut(0.0)
+        UNLISTED,
+        statistic,
+        member,
+        claim,
+        asked.delta,
+        GUARANTEE,
+        gaussian=True,
+        reach=reach,
+        known=stats.Threshold(0.0),
     )
 
 
 # ---- one run, many canaries
 
 
-def _one_run(asked: Asked, checks: Checks, done: Callable[[], None]) -> Draft:
+def _one_run(asked: AuditRequest, checks: Checks, done: Callable[[], None]) -> PendingFinding:
     """Canary k is alone with known rows in category k of both columns, so that no other canary's coin disturbs it."""
     rng = np.random.default_rng([asked.seed, 0x0E])
     scores: list[Floats] = []
@@ -278,14 +301,14 @@ def _one_run(asked: Asked, checks: Checks, done: Callable[[], None]) -> Draft:
         count = min(PER_TABLE, left)
         names = tuple(f"c{k}" for k in range(max(count, 2)))
         schema = Schema(tuple(Column(name, "categorical", categories=names) for name in ("first", "second")))
-        setting = Setting.of(schema, CASE, asked.epsilon, asked.delta)
+        setting = AuditSetting.of(schema, CASE, asked.epsilon, asked.delta)
         # so many known rows that no category is thin enough to be merged with another
         each = 50 + math.ceil(6 / setting.plan.histogram_cost(setting.budget))
         code = np.repeat(np.arange(len(names)), each)
         label = (rng.random(len(code)) < 0.38).astype(np.int64)  # where a positive moves the sums the most
-        others = World(np.column_stack([code, code]), {"label": label}, np.arange(len(code)))
+        others = NeighbourTable(np.column_stack([code, code]), {"label": label}, np.arange(len(code)))
         own = np.arange(count)
-        every = World(np.column_stack([own, own]), {"label": np.ones(count, np.int64)}, len(code) + own)
+        every = NeighbourTable(np.column_stack([own, own]), {"label": np.ones(count, np.int64)}, len(code) + own)
         member, ledger = coins(count), Ledger()
         witness = watched(others.plus(every.only(member)), (others, others.plus(every)), setting, ledger)
         checks.unrecorded += witness.unrecorded(ledger)
@@ -297,7 +320,7 @@ def _one_run(asked: Asked, checks: Checks, done: Callable[[], None]) -> Draft:
     return one_run(np.concatenate(scores), np.concatenate(members), guesses, claim, asked.delta, GUARANTEE)
 
 
-def _of_canaries(seen: Seen, count: int) -> Floats:
+def _of_canaries(seen: ObservedAnswer, count: int) -> Floats:
     """(count,) privacy loss of each canary in one answer; those in one merged cell share its loss."""
     if seen.place is None:  # not asked by column: nothing in it is one canary's own
         return np.zeros(count)

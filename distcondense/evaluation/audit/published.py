@@ -17,8 +17,8 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.persons import Split
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import DistcondenseWarning
-from distcondense.evaluation.audit.findings import Asked, Auditor, Draft, coins, many_runs, one_run
-from distcondense.evaluation.audit.worlds import ALONE, CERTAIN, OUTLIER, UNSEEN
+from distcondense.evaluation.audit.findings import Auditor, AuditRequest, PendingFinding, coins, many_runs, one_run
+from distcondense.evaluation.audit.neighbours import ALONE, CERTAIN, OUTLIER, UNSEEN
 from distcondense.methods.base import Context
 from distcondense.methods.published.condense import condense
 from distcondense.methods.published.options import PublishedOptions
@@ -33,9 +33,9 @@ PILOT = 0.1  # its runs are slow and its statistics far apart: few runs find the
 MANY_IPC = 1000
 
 
-def attack(asked: Asked, done: Callable[[], None]) -> tuple[list[Draft], tuple[str, ...]]:
+def attack(asked: AuditRequest, done: Callable[[], None]) -> tuple[list[PendingFinding], tuple[str, ...]]:
     """All chosen pairs of neighbours, then the one-run attack. It keeps no ledger that could have problems."""
-    drafts: list[Draft] = []
+    drafts: list[PendingFinding] = []
     for name in asked.neighbours:
         others, canary = neighbouring(name, asked.seed)
         worlds = [PublishedWorld.of(table, asked, IPC) for table in (others, pd.concat([others, canary]))]
@@ -87,11 +87,11 @@ class PublishedWorld:
     split: Split
     ipc: int
     sigma: float
-    asked: Asked
+    asked: AuditRequest
 
     @classmethod
     def of(
-        cls, table: pd.DataFrame, asked: Asked, ipc: int, sites: tuple[str, ...] = ("A", "B", "C")
+        cls, table: pd.DataFrame, asked: AuditRequest, ipc: int, sites: tuple[str, ...] = ("A", "B", "C")
     ) -> PublishedWorld:
         schema = Schema(
             (
@@ -136,7 +136,7 @@ def _sigma(epsilon: float, delta: float, rate: float) -> float:
     return calibrate(epsilon=epsilon, delta=delta, sampling_rate=rate, steps=STEPS)
 
 
-def _one_run(asked: Asked) -> Draft:
+def _one_run(asked: AuditRequest) -> PendingFinding:
     """Each canary has a site of its own; a released row from there gives it away. Few enough guesses to be sure of."""
     canaries, rng = asked.canaries, np.random.default_rng([asked.seed, 0x0F])
     others, _ = neighbouring(OUTLIER, asked.seed)

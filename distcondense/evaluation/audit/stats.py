@@ -36,7 +36,7 @@ EPSILON_MAX = 50.0  # no number of runs shows more
 
 
 @dataclass(frozen=True)
-class Counts:
+class ErrorCounts:
     """What a test got wrong: of `negatives` runs without the canary and `positives` runs with it."""
 
     false_positives: int
@@ -88,28 +88,28 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
     return min(gaussian_epsilon(mu, delta), EPSILON_MAX) if mu > 0 else 0.0
 
 
-def by_rates(counts: Counts, delta: float, confidence: float) -> float:
+def by_rates(counts: ErrorCounts, delta: float, confidence: float) -> float:
     """(ε, δ) bound from both error rates."""
     return float(epsilon_of_rates(*_worst(counts, confidence), delta))
 
 
-def mu_by_rates(counts: Counts, confidence: float) -> float:
+def mu_by_rates(counts: ErrorCounts, confidence: float) -> float:
     """μ bound from both error rates."""
     return float(mu_of_rates(*_worst(counts, confidence)))
 
 
-def by_gaussian_rates(counts: Counts, delta: float, confidence: float) -> float:
+def by_gaussian_rates(counts: ErrorCounts, delta: float, confidence: float) -> float:
     """Bound from both error rates through the Gaussian trade-off."""
     return epsilon_of_mu(mu_by_rates(counts, confidence), delta)
 
 
-def by_range(counts: Counts, delta: float, confidence: float) -> float:
+def by_range(counts: ErrorCounts, delta: float, confidence: float) -> float:
     """Bound on the ε₀ of one bounded-range pick from both error rates; δ plays no part."""
     fpr, fnr = _worst(counts, confidence)
     return min(max(float(special.logit(1 - fnr) - special.logit(fpr)), 0.0), EPSILON_MAX)
 
 
-def by_coin_game(counts: Counts, delta: float, confidence: float) -> float:
+def by_coin_game(counts: ErrorCounts, delta: float, confidence: float) -> float:
     """(ε, δ) bound from the number of right guesses; worlds drawn by fair coins."""
     accuracy = float(rate_below(counts.right, counts.runs, confidence))
     if accuracy <= (1 + delta) / 2:
@@ -117,18 +117,18 @@ def by_coin_game(counts: Counts, delta: float, confidence: float) -> float:
     return min(math.log((accuracy - delta) / (1 - accuracy)), EPSILON_MAX)
 
 
-def mu_by_game(counts: Counts, confidence: float) -> float:
+def mu_by_game(counts: ErrorCounts, confidence: float) -> float:
     """μ bound from the number of right guesses: μ = 2Φ⁻¹(accuracy)."""
     accuracy = float(rate_below(counts.right, counts.runs, confidence))
     return 2 * float(special.ndtri(max(accuracy, 0.5)))
 
 
-def by_gaussian_game(counts: Counts, delta: float, confidence: float) -> float:
+def by_gaussian_game(counts: ErrorCounts, delta: float, confidence: float) -> float:
     """Bound from the number of right guesses through the Gaussian trade-off."""
     return epsilon_of_mu(mu_by_game(counts, confidence), delta)
 
 
-def _worst(counts: Counts, confidence: float) -> tuple[Floats, Floats]:
+def _worst(counts: ErrorCounts, confidence: float) -> tuple[Floats, Floats]:
     each = 1 - (1 - confidence) / 2
     return (
         rate_above(counts.false_positives, counts.negatives, each),
@@ -145,23 +145,27 @@ def chance_of(successes: int, trials: int, chance: float) -> float:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Threshold:
     """Says "with" where sign·statistic > threshold."""
 
     threshold: float
     sign: int = 1
 
-    def count(self, statistic: Floats, member: Flags) -> Counts:
+    def count(self, statistic: Floats, member: Flags) -> ErrorCounts:
         said = self.sign * statistic > self.threshold
-        return Counts(int((said & ~member).sum()), int((~member).sum()), int((~said & member).sum()), int(member.sum()))
+        return ErrorCounts(
+            int((said & ~member).sum()), int((~member).sum()), int((~said & member).sum()), int(member.sum())
+        )
 
 
-def best_cut(statistic: Floats, member: Flags, value: Callable[[Floats, Floats], Floats], confidence: float) -> Cut:
+def best_cut(
+    statistic: Floats, member: Flags, value: Callable[[Floats, Floats], Floats], confidence: float
+) -> Threshold:
     """The test with the largest `value(FPR, FNR)` on these runs, which must not be used again for the bound.
 
     Rates are taken at their upper confidence limits, so that a threshold no run ever crossed does not look perfect.
     """
-    found, best = Cut(0.0), -math.inf
+    found, best = Threshold(0.0), -math.inf
     positives, negatives, each = int(member.sum()), int((~member).sum()), 1 - (1 - confidence) / 2
     for sign in (1, -1):
         order = np.argsort(sign * statistic, kind="stable")
@@ -173,7 +177,7 @@ def best_cut(statistic: Floats, member: Flags, value: Callable[[Floats, Floats],
         k = int(np.argmax(values))
         if values[k] > best:
             edges = np.concatenate([[x[0] - 1.0], (x[1:] + x[:-1]) / 2, [x[-1] + 1.0]])
-            found, best = Cut(float(edges[k]), sign), float(values[k])
+            found, best = Threshold(float(edges[k]), sign), float(values[k])
     return found
 
 

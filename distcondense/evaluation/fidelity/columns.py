@@ -1,7 +1,7 @@
 """Fidelity: how alike condensed and held-out rows are, column by column and pair by pair (PSyGenTAB §III-A, Table III).
 
 Beside every number stands the same for as many random training rows: what so few rows reach at best. The headline
-weights condensed rows as the manual says, because their weights restore the population (comparing.py). The numbers are
+weights condensed rows as the manual says, because their weights restore the population (comparison.py). The numbers are
 computed on patients: they belong in `internal/`.
 """
 
@@ -14,16 +14,16 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from distcondense.arrays import Floats, Index
-from distcondense.evaluation.fidelity.comparing import (
+from distcondense.evaluation.fidelity.comparison import (
     BINS,
     COLUMNS,
     FEWEST,
     HELD,
     MADE,
     REAL,
+    ComparedColumn,
+    ComparedRows,
     Comparison,
-    Facet,
-    Way,
     bars,
     centred,
     compared,
@@ -109,7 +109,7 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
 # -- columns ----------------------------------------------------------------------------------------------------------
 
 
-def column_scores(comparison: Comparison, facet: Facet) -> list[dict[str, Floats]]:
+def column_scores(comparison: Comparison, facet: ComparedColumn) -> list[dict[str, Floats]]:
     """For every way, every measure of one column: of the sample first, then of its resamples; NaN where it has none."""
     real = comparison.counted(facet.codes[REAL], facet.size)
     p, there = shares(real), slice(None, facet.size - facet.hole)
@@ -161,7 +161,9 @@ class Steps:
         return {"ks": np.concatenate([[exact], gaps[1:]]), "range_coverage": np.array([spanned])}
 
 
-def _listed(comparison: Comparison, facet: Facet, measures: dict[str, Floats], way: Way) -> list[Score]:
+def _listed(
+    comparison: Comparison, facet: ComparedColumn, measures: dict[str, Floats], way: ComparedRows
+) -> list[Score]:
     return [
         comparison.score(
             name, way, _interval(name, values), group=facet.name, how=NO_RESAMPLES if name == "range_coverage" else ""
@@ -174,7 +176,7 @@ def _interval(name: str, values: Floats) -> Interval:
     return centred(values, highest=np.inf if name == "kullback_leibler" else 1.0)
 
 
-def _means(comparison: Comparison, found: list[dict[str, Floats]], way: Way) -> list[Score]:
+def _means(comparison: Comparison, found: list[dict[str, Floats]], way: ComparedRows) -> list[Score]:
     """Means over columns, which vary together from resample to resample."""
     scores = []
     for name in TITLES:
@@ -191,12 +193,12 @@ def _means(comparison: Comparison, found: list[dict[str, Floats]], way: Way) -> 
 # -- figures ----------------------------------------------------------------------------------------------------------
 
 
-def _far(comparison: Comparison, found: dict[Way, list[dict[str, Floats]]]) -> Index:
+def _far(comparison: Comparison, found: dict[ComparedRows, list[dict[str, Floats]]]) -> Index:
     """Columns, the farthest first."""
     return np.argsort([-one["total_variation"][0] for one in found[comparison.headline]], kind="stable")
 
 
-def _overview(comparison: Comparison, found: dict[Way, list[dict[str, Floats]]]) -> list[Figure]:
+def _overview(comparison: Comparison, found: dict[ComparedRows, list[dict[str, Floats]]]) -> list[Figure]:
     shown = _far(comparison, found)[:LISTED]
     names = tuple(comparison.facets[k].name for k in shown)
     series = []
@@ -247,7 +249,7 @@ def _heat(comparison: Comparison) -> list[Figure]:
     ]
 
 
-def _marginals(comparison: Comparison, found: dict[Way, list[dict[str, Floats]]]) -> list[Figure]:
+def _marginals(comparison: Comparison, found: dict[ComparedRows, list[dict[str, Floats]]]) -> list[Figure]:
     """The columns that are farthest away, in bars of at least `FEWEST` held-out rows."""
     figures: list[Figure] = []
     way = comparison.headline

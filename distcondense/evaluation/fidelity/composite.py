@@ -16,7 +16,16 @@ from threadpoolctl import threadpool_limits
 from distcondense.arrays import Floats
 from distcondense.errors import DistcondenseError
 from distcondense.evaluation.fidelity.columns import column_scores
-from distcondense.evaluation.fidelity.comparing import HELD, REAL, Comparison, Facet, Way, centred, compared, why_not
+from distcondense.evaluation.fidelity.comparison import (
+    HELD,
+    REAL,
+    ComparedColumn,
+    ComparedRows,
+    Comparison,
+    centred,
+    compared,
+    why_not,
+)
 from distcondense.evaluation.fidelity.divergences import alike, category_coverage, fences, shares, support_coverage
 from distcondense.evaluation.fidelity.faith import (
     AMONG,
@@ -31,8 +40,8 @@ from distcondense.evaluation.fidelity.faith import (
 )
 from distcondense.evaluation.fidelity.faith import CHOICES as FAITH_CHOICES
 from distcondense.evaluation.fidelity.faith import TITLES as FAITH_TITLES
-from distcondense.evaluation.fidelity.likeness import beyond, weighted_share
 from distcondense.evaluation.fidelity.pairs import correlation_gaps, joint_tables
+from distcondense.evaluation.fidelity.row_similarity import beyond, weighted_share
 from distcondense.evaluation.inputs import EvaluationInput, Sample
 from distcondense.evaluation.score import RANDOM, SOFT, Score
 from distcondense.evaluation.section import Section, quiet
@@ -106,7 +115,7 @@ def utility_scores(
 ) -> list[Score]:
     facets, joint = comparison.facets, joint_tables(comparison, seed, mixed=True)
     columns = [column_scores(comparison, facet) for facet in facets]
-    teacher = Teacher.of(inputs, seed, threads)
+    teacher = PredictiveEfficacy.of(inputs, seed, threads)
     scores = []
     for k, way in enumerate(comparison.ways):
         parts: dict[str, tuple[Floats, str]] = {
@@ -132,7 +141,7 @@ def _apart(found: Mapping[str, Floats]) -> Floats:
     return np.asarray(sum(parts) / len(parts), np.float64)
 
 
-def _rare(comparison: Comparison, facet: Facet, way: Way) -> Floats:
+def _rare(comparison: Comparison, facet: ComparedColumn, way: ComparedRows) -> Floats:
     """How alike the shares of rare values are: beyond the fences, or in the rarest group that real rows have."""
     if facet.numbers is not None:
         limits = fences(facet.numbers[REAL])
@@ -149,7 +158,7 @@ def _joined(comparison: Comparison, gaps: Floats, joint: tuple[Floats, Floats]) 
     return _known(parts, "there is only one column")
 
 
-def _diverse(comparison: Comparison, facet: Facet, way: Way) -> Floats:
+def _diverse(comparison: Comparison, facet: ComparedColumn, way: ComparedRows) -> Floats:
     real, other = comparison.counted(facet.codes[REAL], facet.size), facet.counts(way.which, way.weight)[:, None]
     if facet.numbers is not None:
         return np.asarray(support_coverage(shares(real), shares(other)), np.float64)
@@ -157,7 +166,7 @@ def _diverse(comparison: Comparison, facet: Facet, way: Way) -> Floats:
 
 
 @dataclass(frozen=True, repr=False)
-class Teacher:
+class PredictiveEfficacy:
     """The run's student, taught by real rows, and what is needed to teach others."""
 
     inputs: EvaluationInput
@@ -170,7 +179,7 @@ class Teacher:
     threads: int
 
     @classmethod
-    def of(cls, inputs: EvaluationInput, seed: int, threads: int) -> Teacher:
+    def of(cls, inputs: EvaluationInput, seed: int, threads: int) -> PredictiveEfficacy:
         held, train = inputs.sample(inputs.split.test, HELD, seed), inputs.sample(inputs.split.train, TAUGHT, seed)
         drawn = inputs.sample(inputs.split.train, len(inputs.rows), seed)
         model, note = None, inputs.kind.lacking(train.outcome)
@@ -182,7 +191,7 @@ class Teacher:
                 note = str(error)
         return cls(inputs, held, train, drawn, model, note, seed, threads)
 
-    def efficacy(self, comparison: Comparison, way: Way) -> tuple[Floats, str]:
+    def efficacy(self, comparison: Comparison, way: ComparedRows) -> tuple[Floats, str]:
         """Mean over both directions of the measures that the outcome has, each within [0, 1]."""
         inputs, codec, how = self.inputs, self.inputs.codec, {"seed": self.seed, "threads": self.threads}
         if self.real is None:

@@ -16,7 +16,7 @@ from distcondense.arrays import Flags, Floats, Matrix
 from distcondense.data.codec import category_codes
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Schema
-from distcondense.evaluation.fidelity.comparing import (
+from distcondense.evaluation.fidelity.comparison import (
     FEWEST,
     HELD,
     HELD_OUT,
@@ -25,8 +25,8 @@ from distcondense.evaluation.fidelity.comparing import (
     column_numbers,
     legal_frame,
 )
-from distcondense.evaluation.fidelity.likeness import beyond
 from distcondense.evaluation.fidelity.pairs import defined_mean
+from distcondense.evaluation.fidelity.row_similarity import beyond
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, Interval, Score, interval
 from distcondense.kernels.neighbours import nearest_manhattan
@@ -88,7 +88,7 @@ def alignment(comparison: Comparison, gaps: Floats) -> Floats | None:
 
 
 @dataclass(frozen=True, repr=False)
-class Near:
+class NearestDistances:
     """Gower distances of condensed and of held-out rows to the nearest and second nearest training row."""
 
     made: Floats  # (m, 2)
@@ -97,7 +97,7 @@ class Near:
     note: str
 
 
-def nearness(inputs: EvaluationInput, seed: int, threads: int) -> Near:
+def nearness(inputs: EvaluationInput, seed: int, threads: int) -> NearestDistances:
     frame, schema = legal_frame(inputs), inputs.schema
     schema = schema.only(name for name in schema.names if name in frame and name in inputs.cohort.features)
     chosen = np.sort(np.random.default_rng([seed, 0x60E2]).permutation(len(frame))[:ASKED])
@@ -113,7 +113,7 @@ def nearness(inputs: EvaluationInput, seed: int, threads: int) -> Near:
         f"P and FAITH: {len(chosen):,} condensed and {len(held):,} held-out rows, chosen at random where there are "
         f"more, against {len(train):,} of {train.of:,} training rows."
     )
-    return Near(near[0], near[1], repeated, note)
+    return NearestDistances(near[0], near[1], repeated, note)
 
 
 def gower_rows(schema: Schema, of: pd.DataFrame, *tables: pd.DataFrame) -> list[Matrix]:
@@ -140,7 +140,7 @@ def gower_rows(schema: Schema, of: pd.DataFrame, *tables: pd.DataFrame) -> list[
     return [np.concatenate(blocks, axis=1).astype(np.float32) for blocks in out]
 
 
-def distance_scores(near: Near) -> list[Score]:
+def distance_scores(near: NearestDistances) -> list[Score]:
     """Eq. 3 for condensed rows; for held-out rows in their place."""
     scores = []
     for name, labels, rows, repeated in (
@@ -205,13 +205,13 @@ def hidden(count: int) -> int:
 
 
 def faith_scores(
-    inputs: EvaluationInput, comparison: Comparison, gaps: Sequence[Floats], near: Near, seed: int
+    inputs: EvaluationInput, comparison: Comparison, gaps: Sequence[Floats], near: NearestDistances, seed: int
 ) -> tuple[list[Score], tuple[Table, ...]]:
     """Eq. 9–13 for every way, and which rules are broken how often."""
     frame, held = legal_frame(inputs), inputs.sample(inputs.split.test, HELD, seed).features
     rules = Rules.of(inputs.schema)
     epsilon = float(np.quantile(near.held[:, 0], NEARER))
-    support = Support.of(inputs)
+    support = TrainingSupport.of(inputs)
     scores = []
     for k, way in enumerate(comparison.ways):
         table, distances = (held, near.held) if way.name == RANDOM else (frame, near.made)
@@ -259,7 +259,7 @@ def _same(one: pd.Series, other: pd.Series, numeric: bool) -> Flags:  # type: ig
 
 
 @dataclass(frozen=True, repr=False)
-class Support:
+class TrainingSupport:
     """What training rows have: the range of each number, the categories of each other column."""
 
     schema: Schema
@@ -267,7 +267,7 @@ class Support:
     present: Mapping[str, Flags]
 
     @classmethod
-    def of(cls, inputs: EvaluationInput) -> Support:
+    def of(cls, inputs: EvaluationInput) -> TrainingSupport:
         train, ranges, present = inputs.cohort.features, {}, {}
         schema = inputs.schema.only(name for name in inputs.schema.names if name in train)
         for column in schema.columns:

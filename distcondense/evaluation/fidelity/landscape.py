@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from distcondense.arrays import Floats, Numbers
-from distcondense.evaluation.fidelity.comparing import FEWEST, too_few, why_not
+from distcondense.evaluation.fidelity.comparison import FEWEST, too_few, why_not
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.ruler import Ruler
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, Interval, Score

@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from distcondense.arrays import Floats, Index
-from distcondense.evaluation.fidelity.comparing import FEWEST, REAL, Comparison, Facet, centred
+from distcondense.evaluation.fidelity.comparison import FEWEST, REAL, ComparedColumn, Comparison, centred
 from distcondense.evaluation.fidelity.divergences import correlation, shared_information, shares, total_variation
 from distcondense.evaluation.score import Score
 
@@ -37,7 +37,7 @@ def some_pairs(many: int, seed: int) -> list[tuple[int, int]]:
     return [every[k] for k in np.sort(rng.choice(total, PAIRS, replace=False))]
 
 
-def grouped(facet: Facet) -> Facet:
+def grouped(facet: ComparedColumn) -> ComparedColumn:
     """The column with at most `GROUPS` groups."""
     if facet.size <= GROUPS:
         return facet
@@ -135,11 +135,11 @@ def _tallied(codes: Index, weight: Floats, size: int) -> Floats:
     return np.bincount(codes, weight, minlength=size).astype(np.float64)
 
 
-def _joint(one: Facet, other: Facet, which: int) -> Index:
+def _joint(one: ComparedColumn, other: ComparedColumn, which: int) -> Index:
     return np.asarray(one.codes[which] * other.size + other.codes[which], np.int64)
 
 
-def correlations(facets: Sequence[Facet], which: int, weight: Floats) -> Floats:
+def correlations(facets: Sequence[ComparedColumn], which: int, weight: Floats) -> Floats:
     """(d, d) of columns that have a line; NaN where one does not vary, or too few patients have both."""
     lines, fewest = [facet.line for facet in facets], FEWEST if which == REAL else 2
     found = np.full((len(lines), len(lines)), np.nan)

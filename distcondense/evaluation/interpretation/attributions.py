@@ -197,7 +197,7 @@ def _logistic(rows: Matrix, training: TrainingSet) -> Floats:
 
 
 @dataclass(frozen=True, repr=False)
-class Attributed:
+class StudentAttributions:
     """One student's attributions: of the held-out rows, and of rows like those it was taught with."""
 
     trained_on: str
@@ -216,13 +216,13 @@ def _attributed(
     *,
     seed: int,
     threads: int,
-) -> Iterator[Attributed]:
+) -> Iterator[StudentAttributions]:
     """The student of real rows first; then those of condensed rows, and of as many random real ones."""
     kind, codec = inputs.kind, inputs.codec
     real = TrainingSet(codec.encode(train.features), train.outcome, seed=seed, threads=threads)
     held = codec.encode(test.features) if len(test) >= FEWEST else None
     for (trained_on, labels), training in _lessons(inputs, real, seed).items():
-        blank = Attributed(trained_on, labels, len(training.rows))
+        blank = StudentAttributions(trained_on, labels, len(training.rows))
         try:
             if lacking := kind.lacking(training.outcome):
                 raise ModelError("student", f"needs rows with {lacking}", found="none")
@@ -319,8 +319,8 @@ def _tops(columns: Sequence[str]) -> dict[str, int]:
 def _scores(
     inputs: EvaluationInput,
     student: str,
-    real: Attributed,
-    one: Attributed,
+    real: StudentAttributions,
+    one: StudentAttributions,
     test: Sample,
     train: Sample,
     columns: Sequence[str],
@@ -368,12 +368,12 @@ def _measured(blank: Score, found: Mapping[str, Interval], columns: Sequence[str
 # -- what people see --------------------------------------------------------------------------------------------------
 
 
-def _way(one: Attributed) -> str:
+def _way(one: StudentAttributions) -> str:
     words = {FULL: "real rows", CONDENSED: "condensed rows", RANDOM: "random real rows"}[one.trained_on]
     return f"{words}, by the manual" if one.labels == SOFT else words
 
 
-def _figure(student: str, shown: Sequence[Attributed], columns: Sequence[str]) -> Figure:
+def _figure(student: str, shown: Sequence[StudentAttributions], columns: Sequence[str]) -> Figure:
     """The shares of importance of the columns that matter most in real rows."""
     means = [one.held.mean(axis=0) for one in shown if one.held is not None]
     most = np.argsort(-means[0], kind="stable")[:TOP]
@@ -394,7 +394,7 @@ def _figure(student: str, shown: Sequence[Attributed], columns: Sequence[str]) -
     )
 
 
-def _table(student: str, shown: Sequence[Attributed], columns: Sequence[str]) -> Table:
+def _table(student: str, shown: Sequence[StudentAttributions], columns: Sequence[str]) -> Table:
     """Importance and rank of all columns that are among the first in one of the students."""
     means = [one.held.mean(axis=0) for one in shown if one.held is not None]
     ranks = [stats.rankdata(-mean, method="min").astype(int) for mean in means]

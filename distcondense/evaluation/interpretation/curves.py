@@ -20,7 +20,7 @@ from distcondense.errors import ModelError
 from distcondense.evaluation.inputs import EvaluationInput, Sample
 from distcondense.evaluation.interpretation.kaplan_meier import (
     AT_RISK,
-    Lives,
+    SurvivalCurves,
     common,
     distance,
     log_rank,
@@ -85,7 +85,7 @@ def _survival(
             NAME, TITLE, notes=(f"Fewer than {AT_RISK} held-out rows are at risk at any time of the curves.",)
         )
     notes = _survival_notes(train, test)
-    pairs: dict[str, tuple[Flags, Lives, Lives]] = {ALL: (np.ones(len(real), bool), real, made)}
+    pairs: dict[str, tuple[Flags, SurvivalCurves, SurvivalCurves]] = {ALL: (np.ones(len(real), bool), real, made)}
     mine = theirs = np.empty(0, np.int64)
     groups = 3 if min(len(real), len(made)) >= THIRDS else 2
     if len(made) < HALVES:
@@ -119,9 +119,9 @@ def _survival(
     return Section(NAME, TITLE, tuple(scores), tuple(figures), tuple(tables), tuple(notes), TITLES, settings)
 
 
-def _lives(outcome: Outcome, unit: float) -> Lives:
+def _lives(outcome: Outcome, unit: float) -> SurvivalCurves:
     """In the table's own unit of time."""
-    return Lives(tidy(np.asarray(outcome["time"], np.float64) * unit), outcome["label"] == 1)
+    return SurvivalCurves(tidy(np.asarray(outcome["time"], np.float64) * unit), outcome["label"] == 1)
 
 
 def _taught(
@@ -139,7 +139,7 @@ def _risk(model: Model, rows: Matrix) -> Numbers:
 
 
 def _distances(
-    pairs: Mapping[str, tuple[Flags, Lives, Lives]],
+    pairs: Mapping[str, tuple[Flags, SurvivalCurves, SurvivalCurves]],
     grid: Floats,
     inputs: EvaluationInput,
     test: Sample,
@@ -201,7 +201,7 @@ def _distances(
         yield from _pair(blank, (float(value), float(chance_value)), both, words)
 
 
-def _as_many(rng: np.random.Generator, real: Lives, made: Lives) -> Floats:
+def _as_many(rng: np.random.Generator, real: SurvivalCurves, made: SurvivalCurves) -> Floats:
     """How often each real row counts where as many are drawn as there are condensed ones."""
     return np.bincount(rng.integers(0, len(real), len(made)), minlength=len(real)).astype(np.float64)
 
@@ -222,7 +222,11 @@ def _pair(blank: Score, values: tuple[float, float], drawn: Sequence[Sequence[fl
 
 
 def _steps(
-    name: str, title: str, pairs: Mapping[str, tuple[Lives, Lives]], grid: Floats, inputs: EvaluationInput
+    name: str,
+    title: str,
+    pairs: Mapping[str, tuple[SurvivalCurves, SurvivalCurves]],
+    grid: Floats,
+    inputs: EvaluationInput,
 ) -> Figure:
     series = []
     for group, (real, made) in pairs.items():
@@ -247,7 +251,7 @@ def _steps(
     )
 
 
-def _numbers_at_risk(pairs: Mapping[str, tuple[Flags, Lives, Lives]], grid: Floats) -> Table:
+def _numbers_at_risk(pairs: Mapping[str, tuple[Flags, SurvivalCurves, SurvivalCurves]], grid: Floats) -> Table:
     times = grid[-1] * np.arange(TIMES) / (TIMES - 1)
     groups = [real.at_risk(times) for name, (_, real, _) in pairs.items() if name != ALL]
     few = np.array([any(group[k] < AT_RISK for group in groups) for k in range(TIMES)])
@@ -266,7 +270,7 @@ def _numbers_at_risk(pairs: Mapping[str, tuple[Flags, Lives, Lives]], grid: Floa
     )
 
 
-def _log_rank(real: Lives, made: Lives, mine: Index, theirs: Index) -> Table:
+def _log_rank(real: SurvivalCurves, made: SurvivalCurves, mine: Index, theirs: Index) -> Table:
     rows = (("between risk groups", _p(log_rank(real, mine)), _p(log_rank(made, theirs))),)
     return Table(
         "log-rank",
@@ -307,7 +311,7 @@ def _survival_notes(train: Sample, test: Sample) -> list[str]:
 
 
 @dataclass(frozen=True, repr=False)
-class Tenths:
+class RiskTenths:
     """Rows in order of the risk that was said, in parts of about a tenth each."""
 
     said: Floats  # (parts,) mean risk
@@ -315,7 +319,7 @@ class Tenths:
     rows: Floats
 
     @classmethod
-    def of(cls, said: Numbers, label: Flags, most: int = TENTHS, fewest: int = AT_RISK) -> Tenths:
+    def of(cls, said: Numbers, label: Flags, most: int = TENTHS, fewest: int = AT_RISK) -> RiskTenths:
         """Neighbours are put together until each has ten rows with and ten without the event, or more."""
         order = np.argsort(said, kind="stable")
         edges = np.unique(np.round(np.linspace(0, len(order), most + 1)).astype(np.int64))
@@ -388,7 +392,7 @@ def _calibration(
             scores.append(replace(blank, note=f"could not be taught ({type(error).__name__})"))
             continue
         said = model.scores(held)
-        tenths = Tenths.of(said, label)
+        tenths = RiskTenths.of(said, label)
         order = np.argsort(said, kind="stable")  # once: what is in order already is soon sorted again
         drawn = [_error(said, label, np.repeat(order, one[order].astype(np.int64))) for one in counts]
         at = between(tenths.error, drawn)
@@ -427,4 +431,4 @@ def _calibration(
 
 
 def _error(said: Numbers, label: Flags, rows: Index) -> float:
-    return Tenths.of(said[rows], label[rows]).error
+    return RiskTenths.of(said[rows], label[rows]).error

@@ -59,13 +59,13 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
         return Section(NAME, TITLE, notes=(f"Fewer than {FEWEST} real training rows have the event.",))
     here, there = unscaled(inputs.codec, inputs.codec.encode(real.features)), unscaled(inputs.codec, inputs.rows)
     terms, left = covariates(inputs, here, there, time, event)
-    fits: dict[tuple[str, str], Ratios] = {}
+    fits: dict[tuple[str, str], HazardRatios] = {}
     notes = _notes(inputs, len(real), real.of, left, len(terms))
     for way, (design, of_time, of_event, weight) in _tables(inputs, here, there, time, event, seed).items():
         try:
             fits[way] = cox([term.of(design) for term in terms], of_time, of_event, weight)
         except ModelError as error:
-            fits[way] = Ratios.none(len(terms))
+            fits[way] = HazardRatios.none(len(terms))
             notes.append(f"Cox model of {_words(way)}: {error}.")
         else:
             if fits[way].penalty:
@@ -91,7 +91,7 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
 
 
 @dataclass(frozen=True)
-class Term:
+class Covariate:
     """One covariate: an encoded column, and what a step of it is."""
 
     name: str
@@ -110,7 +110,7 @@ def unscaled(codec: Codec, rows: Numbers) -> Floats:
 
 def covariates(
     inputs: EvaluationInput, real: Floats, made: Floats, time: Floats, event: Flags
-) -> tuple[list[Term], list[str]]:
+) -> tuple[list[Covariate], list[str]]:
     """The covariates, and in words what was left out."""
     terms, rare, at = [], 0, 0
     for block in inputs.codec.blocks:
@@ -157,21 +157,21 @@ def _common(flag: Floats) -> bool:
     return FEWEST <= yes <= len(flag) - FEWEST
 
 
-def _term(inputs: EvaluationInput, block: Block, k: int, at: int, against: str, made: Floats) -> Term:
+def _term(inputs: EvaluationInput, block: Block, k: int, at: int, against: str, made: Floats) -> Covariate:
     """The k-th encoded column of a block, with its public step."""
     column, name = block.column, block.names[k]
     if block.values:
-        return Term(name, f"against {against}", at)
+        return Covariate(name, f"against {against}", at)
     if not column.numeric:
-        return Term(f"{name}={column.categories[1]}", f"against {column.categories[0]}", at)
+        return Covariate(f"{name}={column.categories[1]}", f"against {column.categories[0]}", at)
     if k > 0:
-        return Term(name, "against present", at)
+        return Covariate(name, "against present", at)
     if column.low is not None and column.high is not None and column.high > column.low:
         tenth = float(column.high - column.low) / 10
         public = inputs.schema.origin == "declared"
-        return Term(name, f"{tenth:g} {column.unit}".strip() if public else "a tenth of its bounds", at, tenth)
+        return Covariate(name, f"{tenth:g} {column.unit}".strip() if public else "a tenth of its bounds", at, tenth)
     spread = float(made.std())
-    return Term(name, "standard deviation of the condensed rows", at, spread if spread > 0 else 1.0)
+    return Covariate(name, "standard deviation of the condensed rows", at, spread if spread > 0 else 1.0)
 
 
 def score_test(design: Floats, time: Floats, event: Flags) -> Floats:
@@ -190,7 +190,7 @@ def score_test(design: Floats, time: Floats, event: Flags) -> Floats:
 
 
 @dataclass(frozen=True, repr=False)
-class Ratios:
+class HazardRatios:
     """Log hazard ratios (k,) and their standard errors; NaN where rows do not say."""
 
     log: Floats
@@ -199,7 +199,7 @@ class Ratios:
     rows: int = 0
 
     @classmethod
-    def none(cls, covariates: int) -> Ratios:
+    def none(cls, covariates: int) -> HazardRatios:
         return cls(np.full(covariates, np.nan), np.full(covariates, np.nan))
 
     @property
@@ -211,7 +211,7 @@ class Ratios:
         return np.asarray(self.log + NORMAL * self.error)
 
 
-def cox(covariates: Sequence[Floats], time: Floats, event: Flags, weight: Floats | None = None) -> Ratios:
+def cox(covariates: Sequence[Floats], time: Floats, event: Flags, weight: Floats | None = None) -> HazardRatios:
     """lifelines' Cox model with the first penalty that gives a steady answer; a covariate that is constant has none.
 
     With weights the standard errors are the robust ones (a sandwich), which do not take weights for patients.
@@ -221,7 +221,7 @@ def cox(covariates: Sequence[Floats], time: Floats, event: Flags, weight: Floats
 
     design = np.stack(covariates, axis=1) if len(covariates) else np.empty((len(time), 0))
     varies = design.std(axis=0) > 1e-9 * np.maximum(np.abs(design).max(axis=0, initial=0.0), 1e-300)
-    found = replace(Ratios.none(design.shape[1]), rows=len(time))
+    found = replace(HazardRatios.none(design.shape[1]), rows=len(time))
     if not varies.any() or event.sum() < 2:
         raise ModelError("rows", "must have two events and a covariate that varies", found="fewer")
     frame = pd.DataFrame(design[:, varies], columns=[f"x{k}" for k in range(int(varies.sum()))])
@@ -296,7 +296,7 @@ def interval_overlap(low: Floats, high: Floats, other_low: Floats, other_high: F
     return np.asarray((common / (high - low) + common / (other_high - other_low)) / 2, np.float64)
 
 
-def _scores(way: tuple[str, str], truth: Ratios, found: Ratios, seed: int) -> Iterator[Score]:
+def _scores(way: tuple[str, str], truth: HazardRatios, found: HazardRatios, seed: int) -> Iterator[Score]:
     trained_on, labels = way
     both = np.isfinite(truth.log) & np.isfinite(found.log)
     none = float("nan")
@@ -353,7 +353,9 @@ def _words(way: tuple[str, str]) -> str:
     return names[way[0]] + (", weighted" if way[1] == SOFT else "")
 
 
-def _table(terms: Sequence[Term], truth: Ratios, shown: Mapping[tuple[str, str], Ratios], order: Index) -> Table:
+def _table(
+    terms: Sequence[Covariate], truth: HazardRatios, shown: Mapping[tuple[str, str], HazardRatios], order: Index
+) -> Table:
     rows = []
     for k in order:
         cells = [_ratio(truth, k)]
@@ -371,14 +373,16 @@ def _table(terms: Sequence[Term], truth: Ratios, shown: Mapping[tuple[str, str],
     )
 
 
-def _ratio(found: Ratios, k: int) -> str:
+def _ratio(found: HazardRatios, k: int) -> str:
     if not np.isfinite(found.log[k]):
         return "–"
     ratio, low, high = np.exp(np.clip([found.log[k], found.low[k], found.high[k]], -50, 50))
     return f"{ratio:.3g} [{low:.3g}, {high:.3g}]"
 
 
-def _figure(terms: Sequence[Term], truth: Ratios, shown: Mapping[tuple[str, str], Ratios], most: Index) -> Figure:
+def _figure(
+    terms: Sequence[Covariate], truth: HazardRatios, shown: Mapping[tuple[str, str], HazardRatios], most: Index
+) -> Figure:
     series = []
     names = tuple(terms[k].name for k in most)
     for words, found in [("real rows", truth), *((_words(way), found) for way, found in shown.items())]:

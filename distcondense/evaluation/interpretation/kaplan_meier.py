@@ -20,7 +20,7 @@ AT_RISK = 10  # patients; with fewer at risk a curve ends
 
 
 @dataclass(frozen=True, repr=False)
-class Curve:
+class SurvivalBand:
     """Survival at the times of a grid, with Greenwood's 95% band (log-log), and how many are at risk."""
 
     survival: Floats
@@ -30,7 +30,7 @@ class Curve:
 
 
 @dataclass(frozen=True, repr=False)
-class Lives:
+class SurvivalCurves:
     """Times and events, sorted once; each row may count any number of times."""
 
     time: Floats
@@ -39,8 +39,8 @@ class Lives:
     def __len__(self) -> int:
         return len(self.time)
 
-    def take(self, rows: Index | Flags) -> Lives:
-        return Lives(self.time[rows], self.event[rows])
+    def take(self, rows: Index | Flags) -> SurvivalCurves:
+        return SurvivalCurves(self.time[rows], self.event[rows])
 
     @cached_property
     def _sorted(self) -> tuple[Index, Floats, Index]:
@@ -67,7 +67,7 @@ class Lives:
         """(k,) rows whose time is not before each of the grid."""
         return len(self) - np.searchsorted(np.sort(self.time), grid, side="left").astype(np.float64)
 
-    def curve(self, grid: Floats) -> Curve:
+    def curve(self, grid: Floats) -> SurvivalBand:
         """With Var log S = Σ d/(n(n − d)) the band is S^exp(±1.96·√Var/log S), which stays between 0 and 1.
 
         Where nobody is left it keeps its last upper end.
@@ -86,7 +86,7 @@ class Lives:
             high[gone] = high[~gone][-1] if (~gone).any() else 1.0
         at = np.searchsorted(times, grid, side="right")
         drawn = [np.concatenate([[1.0], part])[at] for part in (alive, low, high)]
-        return Curve(drawn[0], drawn[1], drawn[2], self.at_risk(grid))
+        return SurvivalBand(drawn[0], drawn[1], drawn[2], self.at_risk(grid))
 
 
 def tidy(times: Floats) -> Floats:
@@ -95,7 +95,7 @@ def tidy(times: Floats) -> Floats:
     return np.round(times, 11 - math.floor(math.log10(longest))) if longest > 0 else times
 
 
-def public_grid(made: Lives, real: Lives) -> Floats:
+def public_grid(made: SurvivalCurves, real: SurvivalCurves) -> Floats:
     """(≤ 60,) equal steps to a horizon that no patient's time is in: the released rows' longest time, rounded up to two
     digits, halved until ten patients and one released row reach its half, and cut where fewer are at risk."""
     longest = float(made.time.max())
@@ -113,7 +113,7 @@ def public_grid(made: Lives, real: Lives) -> Floats:
     return grid[reached(grid)]
 
 
-def common(grid: Floats, real: Lives, made: Lives) -> Floats:
+def common(grid: Floats, real: SurvivalCurves, made: SurvivalCurves) -> Floats:
     """Of the grid, the times at which ten patients are at risk and the condensed curve is known: someone is, or all had
     the event."""
     if not len(real) or not len(made):
@@ -137,7 +137,7 @@ def risk_groups(risk: Numbers, groups: int) -> Index:
     return np.searchsorted(cuts, size, side="left").astype(np.int64)
 
 
-def log_rank(lives: Lives, group: Index) -> float:
+def log_rank(lives: SurvivalCurves, group: Index) -> float:
     """lifelines' p-value of the log-rank test between the groups; NaN where there is one group only."""
     from lifelines.statistics import multivariate_logrank_test
 

@@ -24,7 +24,7 @@ GROUPS = 5  # an outcome without classes is cut into so many groups of condensed
 
 
 @dataclass(frozen=True)
-class Trait:
+class MixedColumn:
     """A column as an attacker sees it."""
 
     name: str
@@ -34,15 +34,15 @@ class Trait:
 
 
 @dataclass(frozen=True, repr=False)
-class Mixed:
+class MixedTable:
     """The columns of a release, and its rows as numbers: (m, columns)."""
 
-    traits: tuple[Trait, ...]
+    traits: tuple[MixedColumn, ...]
     made: Floats
     left_out: int = 0  # columns beyond the most that are looked at
 
     @classmethod
-    def of(cls, inputs: EvaluationInput, *, most: int, seed: int, rows: int | None = None) -> Mixed:
+    def of(cls, inputs: EvaluationInput, *, most: int, seed: int, rows: int | None = None) -> MixedTable:
         """At most so many columns of features (the outcome besides), and of rows, by chance where there are more."""
         rng = np.random.default_rng([seed, 0x317D])
         columns = [block.column for block in inputs.codec.blocks]
@@ -57,7 +57,7 @@ class Mixed:
         traits: list[tuple[str, bool, Column | None]] = [(column.name, column.numeric, column) for column in chosen]
         traits += [(f"outcome: {name}", array.dtype.kind == "f", None) for name, array in outcome.arrays.items()]
         found = tuple(
-            Trait(name, numeric, _spread(made[:, j]) if numeric else 1.0, column)
+            MixedColumn(name, numeric, _spread(made[:, j]) if numeric else 1.0, column)
             for j, (name, numeric, column) in enumerate(traits)
         )
         return cls(found, made, len(columns) - len(chosen))
@@ -116,7 +116,7 @@ class Bins:
     numeric: bool
 
     @classmethod
-    def of(cls, trait: Trait, made: Floats, cells: int) -> Bins:
+    def of(cls, trait: MixedColumn, made: Floats, cells: int) -> Bins:
         """At most so many cells of a number; all of a category."""
         column = trait.column
         if not trait.numeric:
@@ -140,13 +140,13 @@ class Bins:
 
 
 @dataclass(frozen=True)
-class Classes:
+class OutcomeGroups:
     """Groups of outcomes that real and condensed rows share: classes where there are any, else equal parts."""
 
     cuts: Floats | None
 
     @classmethod
-    def of(cls, made: Outcome) -> Classes:
+    def of(cls, made: Outcome) -> OutcomeGroups:
         if "label" in made.arrays:
             return cls(None)
         value = next(iter(made.arrays.values()))

@@ -37,7 +37,7 @@ REAL, SYNTHETIC, DRAWN = 0, 1, 2  # which rows: held out, condensed, random trai
 
 
 @dataclass(frozen=True, repr=False)
-class Facet:
+class ComparedColumn:
     """One column of the three tables."""
 
     name: str
@@ -64,7 +64,7 @@ class Facet:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Way:
+class ComparedRows:
     """Rows that are held against the held-out ones."""
 
     name: str  # CONDENSED or RANDOM
@@ -79,8 +79,8 @@ class Way:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    facets: tuple[Facet, ...]
-    ways: tuple[Way, ...]
+    facets: tuple[ComparedColumn, ...]
+    ways: tuple[ComparedRows, ...]
     counts: Floats  # (n, 1 + RESAMPLES) how often each held-out row counts; once each in the first
     interval: str  # how intervals are made, in words
     notes: tuple[str, ...] = field(default=())
@@ -90,7 +90,7 @@ class Comparison:
         return len(self.counts)
 
     @property
-    def headline(self) -> Way:
+    def headline(self) -> ComparedRows:
         """The condensed rows as they are meant to be used."""
         return self.ways[0]
 
@@ -102,7 +102,7 @@ class Comparison:
         return np.asarray(csr_array((np.ones(n), (codes, np.arange(n))), shape=(size, n)) @ self.counts)
 
     def score(
-        self, measure: str, way: Way, found: Interval, *, group: str = "", note: str = "", how: str = ""
+        self, measure: str, way: ComparedRows, found: Interval, *, group: str = "", note: str = "", how: str = ""
     ) -> Score:
         if not np.isfinite(found.value) and not note:
             note = "not defined here"
@@ -187,9 +187,9 @@ def compared(inputs: EvaluationInput, seed: int) -> Comparison:
         if name in outcomes[1]:
             facets.append(_outcome(inputs, name, [arrays[name] for arrays in outcomes]))
     ones = np.ones(len(chosen))
-    ways = [Way(CONDENSED, PLAIN, SYNTHETIC, ones), Way(RANDOM, "", DRAWN, np.ones(len(drawn)))]
+    ways = [ComparedRows(CONDENSED, PLAIN, SYNTHETIC, ones), ComparedRows(RANDOM, "", DRAWN, np.ones(len(drawn)))]
     if weight is not None and weight[chosen].sum() > 0:
-        ways.insert(0, Way(CONDENSED, SOFT, SYNTHETIC, weight[chosen] * len(chosen) / weight[chosen].sum()))
+        ways.insert(0, ComparedRows(CONDENSED, SOFT, SYNTHETIC, weight[chosen] * len(chosen) / weight[chosen].sum()))
     else:
         notes.append("The condensed rows have no weights: every row counts once.")
     counts = np.column_stack([np.ones(len(held)), *resampled(len(held), held.person, seed=seed)])
@@ -204,13 +204,13 @@ def _some(rows: int, of: int) -> str:
 # -- columns as groups ------------------------------------------------------------------------------------------------
 
 
-def _column(schema: Schema, name: str, series: list[Any], shown: bool) -> Facet:
+def _column(schema: Schema, name: str, series: list[Any], shown: bool) -> ComparedColumn:
     column = schema[name]
     if not column.numeric:
         named = map(str, column.categories) if shown else (f"level {k + 1}" for k in range(len(column.categories)))
         labels = (*named, *([MISSING] if column.keeps_holes else []))
         codes = [np.minimum(category_codes(one, column), len(labels) - 1) for one in series]
-        return Facet(name, labels, column.keeps_holes, column.ordered, _three(codes))
+        return ComparedColumn(name, labels, column.keeps_holes, column.ordered, _three(codes))
     numbers = [column_numbers(one, column) for one in series]
     if column.low is None or column.high is None:
         return _parts(name, numbers, column.keeps_holes)
@@ -218,10 +218,12 @@ def _column(schema: Schema, name: str, series: list[Any], shown: bool) -> Facet:
     codes = [np.asarray(cells.codes(one), np.int64) for one in series]
     edges = np.concatenate([[column.low], cells.cuts])
     labels = tuple(f"{edge:g}" for edge in edges) if shown else _places(len(edges))
-    return Facet(name, (*labels, *([MISSING] if cells.hole else [])), cells.hole, True, _three(codes), _three(numbers))
+    return ComparedColumn(
+        name, (*labels, *([MISSING] if cells.hole else [])), cells.hole, True, _three(codes), _three(numbers)
+    )
 
 
-def _outcome(inputs: EvaluationInput, name: str, arrays: list[NDArray[Any]]) -> Facet:
+def _outcome(inputs: EvaluationInput, name: str, arrays: list[NDArray[Any]]) -> ComparedColumn:
     kind = inputs.kind
     title = kind.names[0] if len(kind.names) == 1 else f"outcome: {name}"
     whole = all(np.issubdtype(array.dtype, np.integer) for array in arrays)
@@ -231,17 +233,17 @@ def _outcome(inputs: EvaluationInput, name: str, arrays: list[NDArray[Any]]) -> 
     size = max(int(array.max()) + 1 for array in codes)
     named = kind.labels_public and len(kind.labels) >= size
     labels = tuple(map(str, kind.labels)) if named else tuple(f"class {k}" for k in range(size))
-    return Facet(title, labels, False, False, _three(codes))
+    return ComparedColumn(title, labels, False, False, _three(codes))
 
 
-def _parts(name: str, numbers: list[Floats], hole: bool) -> Facet:
+def _parts(name: str, numbers: list[Floats], hole: bool) -> ComparedColumn:
     """Parts of as many held-out rows each: where they are cut is nobody's business."""
     there = numbers[REAL][~np.isnan(numbers[REAL])]
     cuts = np.unique(np.quantile(there, np.arange(1, BINS) / BINS)) if len(there) else np.empty(0)
     size = len(cuts) + 1
     codes = [np.where(np.isnan(one), size if hole else 0, np.searchsorted(cuts, one, side="right")) for one in numbers]
     labels = (*_places(size), *([MISSING] if hole else []))
-    return Facet(name, labels, hole, True, _three(codes), _three(numbers))
+    return ComparedColumn(name, labels, hole, True, _three(codes), _three(numbers))
 
 
 def column_numbers(series: pd.Series[Any], column: Column) -> Floats:
@@ -257,7 +259,7 @@ def _three(arrays: list[Any]) -> tuple[Any, Any, Any]:
     return arrays[0], arrays[1], arrays[2]
 
 
-def bars(facet: Facet, counts: Floats) -> tuple[Index, list[str]]:
+def bars(facet: ComparedColumn, counts: Floats) -> tuple[Index, list[str]]:
     """The bar of each group, so that every bar has `FEWEST` held-out rows: neighbours together, or all rare ones."""
     if not facet.ordered:
         few: Flags = counts < FEWEST
@@ -277,7 +279,7 @@ def bars(facet: Facet, counts: Floats) -> tuple[Index, list[str]]:
     return bar, list(_spans(facet, bar))
 
 
-def _spans(facet: Facet, bar: Index) -> Iterator[str]:
+def _spans(facet: ComparedColumn, bar: Index) -> Iterator[str]:
     """A number's bar is called by where it begins, the next one says where it ends; categories by first and last."""
     for k in range(int(bar.max()) + 1):
         inside = np.flatnonzero(bar == k)

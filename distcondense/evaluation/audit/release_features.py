@@ -60,7 +60,7 @@ def marked(files: Bytes, mark: str) -> int:
 
 
 @dataclass(frozen=True)
-class Teller:
+class ReleaseDiscriminant:
     """The traces that told the first runs apart best, and how they are added up: a linear discriminant, trace by trace.
 
     A trace's spread is that within either kind of run, and a little of its whole range: so a trace that parted few
@@ -73,7 +73,7 @@ class Teller:
     apart: Floats  # of the means, in spreads
 
     @classmethod
-    def of(cls, runs: pd.DataFrame, member: Flags, most: int = TOGETHER) -> Teller:
+    def of(cls, runs: pd.DataFrame, member: Flags, most: int = TOGETHER) -> ReleaseDiscriminant:
         """(runs, traces) of which it is known which are `member`."""
         values = runs.to_numpy(np.float64)
         if not member.any() or member.all():

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from distcondense.arrays import Flags, Floats, Index, Matrix, Numbers
-from distcondense.evaluation.fidelity.comparing import (
+from distcondense.evaluation.fidelity.comparison import (
     FEWEST,
     HELD,
     HELD_OUT,
     REAL,
+    ComparedColumn,
+    ComparedRows,
     Comparison,
-    Facet,
-    Way,
     centred,
     column_numbers,
     compared,
@@ -114,7 +114,7 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
 
 
 @dataclass(frozen=True, repr=False)
-class Alike:
+class RowSamples:
     """As many rows of each kind, each column in standard deviations of training rows."""
 
     held: Matrix
@@ -122,7 +122,7 @@ class Alike:
     drawn: Matrix
 
 
-def alike_rows(inputs: EvaluationInput, seed: int) -> Alike:
+def alike_rows(inputs: EvaluationInput, seed: int) -> RowSamples:
     width = max(inputs.rows.shape[1], 1)
     size = int(min(ROWS, len(inputs.rows), len(inputs.split.test), max((WORK / width) ** 0.5, FEWEST)))
     chosen = np.sort(np.random.default_rng([seed, 0xA11E]).permutation(len(inputs.rows))[:size])
@@ -131,40 +131,40 @@ def alike_rows(inputs: EvaluationInput, seed: int) -> Alike:
         for part in (inputs.split.test, inputs.split.train)
     )
     ruler = Ruler.of(drawn)
-    return Alike(*(ruler(rows) for rows in (held, inputs.rows[chosen], drawn)))
+    return RowSamples(*(ruler(rows) for rows in (held, inputs.rows[chosen], drawn)))
 
 
 @dataclass(frozen=True)
-class Told:
+class RowMeasure:
     measure: str
     value: Interval
     how: str = ""
     note: str = ""
 
 
-def _told(held: Matrix, others: Matrix, *, seed: int, threads: int) -> Iterator[Told]:
+def _told(held: Matrix, others: Matrix, *, seed: int, threads: int) -> Iterator[RowMeasure]:
     if min(len(held), len(others)) < max(FEWEST, NEIGHBOURS + 1, 2 * FOLDS):
         none = Interval(*[float("nan")] * 3)
         for measure in ("density", "coverage", "detection_auroc", "pmse", "pmse_chance", "pmse_ratio"):
-            yield Told(measure, none, note=TOO_FEW)
+            yield RowMeasure(measure, none, note=TOO_FEW)
         return
     inside = in_balls(held, others, NEIGHBOURS)
     every = np.ones(len(held), bool)
     thickness = (len(held) / (NEIGHBOURS * len(others)) * inside).astype(np.float64)
-    yield Told("density", interval(average(thickness)), "1.96 standard errors over held-out rows")
-    yield Told("coverage", interval(share(inside > 0, every)), "Wilson, over held-out rows")
+    yield RowMeasure("density", interval(average(thickness)), "1.96 standard errors over held-out rows")
+    yield RowMeasure("coverage", interval(share(inside > 0, every)), "Wilson, over held-out rows")
     label, guessed = guesses(held, others, seed=seed, threads=threads)
-    yield Told("detection_auroc", interval(ranking(label, guessed)), "DeLong")
+    yield RowMeasure("detection_auroc", interval(ranking(label, guessed)), "DeLong")
     found, chance, parameters = propensity(held, others, seed)
     if not parameters:
         for measure in ("pmse", "pmse_chance", "pmse_ratio"):
-            yield Told(measure, Interval(*[float("nan")] * 3), note="no column varies")
+            yield RowMeasure(measure, Interval(*[float("nan")] * 3), note="no column varies")
         return
     low, high = _ratio_between(found / chance, parameters)
     how = "noncentral χ², normal approximation"
-    yield Told("pmse", Interval(found, low * chance, high * chance), how)
-    yield Told("pmse_chance", Interval(chance, chance, chance), "exact for large tables")
-    yield Told("pmse_ratio", Interval(found / chance, low, high), how)
+    yield RowMeasure("pmse", Interval(found, low * chance, high * chance), how)
+    yield RowMeasure("pmse_chance", Interval(chance, chance, chance), "exact for large tables")
+    yield RowMeasure("pmse_ratio", Interval(found / chance, low, high), how)
 
 
 def in_balls(real: Numbers, others: Numbers, k: int) -> Index:
@@ -239,7 +239,7 @@ def beyond(values: Floats, limits: tuple[float, float]) -> Flags:
         return (values < limits[0]) | (values > limits[1])
 
 
-def rare_gaps(comparison: Comparison, facet: Facet, way: Way) -> Floats:
+def rare_gaps(comparison: Comparison, facet: ComparedColumn, way: ComparedRows) -> Floats:
     """|real − other share of rare values| of the held-out rows and their resamples; fences are those of the former."""
     assert facet.numbers is not None
     limits = fences(facet.numbers[REAL])

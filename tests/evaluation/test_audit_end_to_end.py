@@ -17,7 +17,7 @@ from distcondense.data import features
 from distcondense.data.ours import WEIGHT
 from distcondense.data.persons import HoldoutSplit, Split
 from distcondense.errors import SettingsError
-from distcondense.evaluation.audit import AUDITORS, run_audit, traces, whole
+from distcondense.evaluation.audit import AUDITORS, end_to_end, release_features, run_audit
 from distcondense.methods.base import method_named
 from distcondense.methods.private import condense as private_way
 from distcondense.methods.private import placement
@@ -58,30 +58,32 @@ def test_the_intact_build_passes_the_whole_way(undisturbed):
         runs=20,
         canaries=100,
         whole=40,
-        neighbours=list(whole.PAIRS),
+        neighbours=list(end_to_end.PAIRS),
         papers=PAPERS,
         progress=lambda done, total: told.append((done, total)),
     )
     assert found.passed, found.lines()
     assert found.problems == ()
-    assert {f.neighbour for f in found.findings} == {*whole.PAIRS, "100 canaries", "whole way: 100 canaries"}
+    assert {f.neighbour for f in found.findings} == {*end_to_end.PAIRS, "100 canaries", "whole way: 100 canaries"}
     assert all(0.9 < f.claim <= 1.0 for f in found.findings)  # as released: small tables ask for no pairs
     assert told[-1] == (122, 122)
-    assert all(f"{name}: by " in "\n".join(found.lines()) for name in whole.PAIRS)
+    assert all(f"{name}: by " in "\n".join(found.lines()) for name in end_to_end.PAIRS)
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["findings"][-1]["neighbour"].startswith("whole way")
 
 
 def test_the_whole_way_is_the_way_of_condense(undisturbed, tmp_path):
     """The audit's own run releases what `dc.condense` releases, byte for byte, given its noisy answers."""
-    way = whole.Way(method_named("private"), {"epsilon": 1.0, "ipc": 200, "rows_per_person": 4}, 1, tmp_path, PAPERS)
-    files, there = whole.neighbouring(whole.PERSON, seed=0), np.array([True])
+    way = end_to_end.ReleaseRunner(
+        method_named("private"), {"epsilon": 1.0, "ipc": 200, "rows_per_person": 4}, 1, tmp_path, PAPERS
+    )
+    files, there = end_to_end.neighbouring(end_to_end.PERSON, seed=0), np.array([True])
     way.release(files, there, keep="own")
     schema = dc.Schema.from_toml(tmp_path / "schema.toml")
     cohort = dc.Cohort.from_file(tmp_path / "table.csv", target="case", person_id="who", schema=schema)
     dc.condense(cohort, **way.options, **files.options, threads=1, out=tmp_path / "users")
     theirs = RunFolder(tmp_path / "users")
     again = way.release(files, there, answers=theirs, keep="again")
-    users = traces.bytes_of(theirs.release)
+    users = release_features.bytes_of(theirs.release)
     assert sorted(again) == sorted(users)
     assert [name for name, content in again.items() if users[name] != content] == []
     assert len(again["condensed.csv"].splitlines()) == 1 + 2 * 200
@@ -89,7 +91,7 @@ def test_the_whole_way_is_the_way_of_condense(undisturbed, tmp_path):
 
 def test_wrong_questions_are_refused_before_any_run():
     with pytest.raises(SettingsError, match="must be among"):  # it is none of those at the gate
-        run_audit(neighbours=[whole.PERSON])
+        run_audit(neighbours=[end_to_end.PERSON])
     with pytest.raises(SettingsError, match="at least 40"):
         run_audit(whole=10)
     with pytest.raises(SettingsError, match="what every answer cost"):
@@ -97,10 +99,10 @@ def test_wrong_questions_are_refused_before_any_run():
 
 
 def test_the_command_line_goes_the_whole_way_and_says_what_it_looked_at(call, undisturbed, monkeypatch, tmp_path):
-    monkeypatch.setattr(whole, "PAIRS", (whole.CASE,))
+    monkeypatch.setattr(end_to_end, "PAIRS", (end_to_end.CASE,))
     answer = call("attack", "audit", "--runs", "20", "--canaries", "20", "--whole", "40", "--out", "audit.json")
     assert answer.code == 0, answer.err
-    assert f"{whole.CASE}: by " in answer.out
+    assert f"{end_to_end.CASE}: by " in answer.out
     found = [f for f in json.loads((tmp_path / "audit.json").read_text())["findings"] if "whole way" in f["neighbour"]]
     assert [f["attack"] for f in found][:4] == [
         "threshold, (ε, δ)",
@@ -112,18 +114,20 @@ def test_the_command_line_goes_the_whole_way_and_says_what_it_looked_at(call, un
 
 
 def test_a_pair_of_files_differs_by_the_lines_of_one_person_who_stands_first():
-    for name in whole.PAIRS:
-        files = whole.neighbouring(name, seed=0)
+    for name in end_to_end.PAIRS:
+        files = end_to_end.neighbouring(name, seed=0)
         without, with_ = (files.csv(np.array([there])).decode().splitlines() for there in (False, True))
-        assert without[0] == with_[0] == whole.HEAD
+        assert without[0] == with_[0] == end_to_end.HEAD
         assert with_[1 + len(with_) - len(without) :] == without[1:]
         assert {line.split(",")[0] for line in with_} - {line.split(",")[0] for line in without} == {"x"}
-    assert whole.neighbouring(whole.PERSON, 0).csv(np.array([True])).count(b"x,10,C,canary") == whole.MANY
+    assert (
+        end_to_end.neighbouring(end_to_end.PERSON, 0).csv(np.array([True])).count(b"x,10,C,canary") == end_to_end.MANY
+    )
 
 
 def test_traces_show_tables_statements_schemas_and_texts():
     csv = b"age,site,distcondense_weight\n10,A,1.5\n30,B,0.5\n"
-    found = traces.traces_of(
+    found = release_features.traces_of(
         {
             "condensed.csv": csv,
             "privacy.json": b'{"a": {"b": [1, "two"]}, "c": "canary"}',
@@ -160,10 +164,10 @@ def test_an_exact_trace_outweighs_all_that_chance_gives():
         {**{f"noise {k}": rng.normal() for k in range(1000)}, "exact": 600.0 + there, "alike": 1.0, f"name is {run}": 1}
         for run, there in enumerate(member)
     ]
-    table = traces.as_table(runs[:16])  # what counts later has no say in what is looked at
+    table = release_features.as_table(runs[:16])  # what counts later has no say in what is looked at
     assert not {"alike", "name is 3"} & set(table.columns)
-    teller = traces.Teller.of(table, member[:16])
-    assert teller.words == f"exact and {traces.TOGETHER - 1} more"
+    teller = release_features.ReleaseDiscriminant.of(table, member[:16])
+    assert teller.words == f"exact and {release_features.TOGETHER - 1} more"
     assert ((teller.scores(runs) > 0) == member)[16:].all()
 
 
@@ -171,10 +175,10 @@ def test_many_weak_traces_tell_together():
     rng = np.random.default_rng(1)
     member = np.arange(200) % 2 == 1
     runs = [{f"weak {k}": x for k, x in enumerate(rng.normal(size=12) + there)} for there in member]
-    table = traces.as_table(runs[:40])
-    teller = traces.Teller.of(table, member[:40])
+    table = release_features.as_table(runs[:40])
+    teller = release_features.ReleaseDiscriminant.of(table, member[:40])
     assert ((teller.scores(runs) > 0) == member)[40:].mean() > 0.9  # one of them alone: 0.69
-    assert traces.Teller.of(table, np.ones(40, bool)).scores(runs).tolist() == [0.0] * 200
+    assert release_features.ReleaseDiscriminant.of(table, np.ones(40, bool)).scores(runs).tolist() == [0.0] * 200
 
 
 # readers. More rows of a person than `rows_per_person` would cost accuracy only: a person's vector has norm 1 anyway.
@@ -306,17 +310,20 @@ def every_unlisted_value_told(patch):
 
 
 BROKEN = {
-    every_row_a_person: (whole.PERSON, False),
-    by_the_files_own_range: (whole.PERSON, False),
-    holes_filled_with_the_files_mean: (whole.PERSON, False),
-    categories_in_order_of_appearance: (whole.PERSON, False),
-    drawn_until_both_parts_have_cases: (whole.CASE, False),
-    by_the_public_seed_and_the_place: (whole.PLACE, False),
-    persons_counted_in_the_statement: (whole.PERSON, True),  # seen without statistics too: same answers, other bytes
-    weights_that_add_up_to_the_persons: (whole.PERSON, True),
-    one_patient_copied: (whole.PERSON, True),
-    the_record_beside_the_release: (whole.PERSON, True),
-    every_unlisted_value_told: (whole.PERSON, False),
+    every_row_a_person: (end_to_end.PERSON, False),
+    by_the_files_own_range: (end_to_end.PERSON, False),
+    holes_filled_with_the_files_mean: (end_to_end.PERSON, False),
+    categories_in_order_of_appearance: (end_to_end.PERSON, False),
+    drawn_until_both_parts_have_cases: (end_to_end.CASE, False),
+    by_the_public_seed_and_the_place: (end_to_end.PLACE, False),
+    persons_counted_in_the_statement: (
+        end_to_end.PERSON,
+        True,
+    ),  # seen without statistics too: same answers, other bytes
+    weights_that_add_up_to_the_persons: (end_to_end.PERSON, True),
+    one_patient_copied: (end_to_end.PERSON, True),
+    the_record_beside_the_release: (end_to_end.PERSON, True),
+    every_unlisted_value_told: (end_to_end.PERSON, False),
 }
 
 

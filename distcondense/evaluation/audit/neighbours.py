@@ -60,26 +60,28 @@ SCHEMA = Schema((Column("marker", "integer", low=0, high=3), Column("site", "cat
 
 
 @dataclass(frozen=True)
-class World:
+class NeighbourTable:
     """A public synthetic table in cells, as the gate takes it."""
 
     codes: Index  # (n, d)
     target: Mapping[str, NDArray[Any]]  # (n,) each
     person: Index  # (n,)
 
-    def plus(self, other: World) -> World:
-        return World(
+    def plus(self, other: NeighbourTable) -> NeighbourTable:
+        return NeighbourTable(
             np.concatenate([self.codes, other.codes]),
             {name: np.concatenate([values, other.target[name]]) for name, values in self.target.items()},
             np.concatenate([self.person, other.person]),
         )
 
-    def only(self, rows: Flags) -> World:
-        return World(self.codes[rows], {name: values[rows] for name, values in self.target.items()}, self.person[rows])
+    def only(self, rows: Flags) -> NeighbourTable:
+        return NeighbourTable(
+            self.codes[rows], {name: values[rows] for name, values in self.target.items()}, self.person[rows]
+        )
 
 
 @dataclass(frozen=True)
-class Setting:
+class AuditSetting:
     """What is public about a table: everything but the rows."""
 
     cells: tuple[Cells, ...]
@@ -88,7 +90,7 @@ class Setting:
     budget: Budget
 
     @classmethod
-    def of(cls, schema: Schema, side: PrivateSide, epsilon: float, delta: float) -> Setting:
+    def of(cls, schema: Schema, side: PrivateSide, epsilon: float, delta: float) -> AuditSetting:
         plan = Plan.of(len(schema.columns), side)
         return cls(public_cells(schema), side, plan, plan.budget(epsilon, delta))
 
@@ -96,7 +98,7 @@ class Setting:
     def sizes(self) -> list[int]:
         return [cell.size for cell in self.cells]
 
-    def gate(self, world: World, ledger: Ledger, observer: Observer | None = None) -> PrivateTable:
+    def gate(self, world: NeighbourTable, ledger: Ledger, observer: Observer | None = None) -> PrivateTable:
         return PrivateTable(
             world.codes,
             self.sizes,
@@ -110,12 +112,12 @@ class Setting:
             observer=observer,
         )
 
-    def rows(self, world: World) -> TableRows:
+    def rows(self, world: NeighbourTable) -> TableRows:
         """The same rows without a gate: the auditor's own, public."""
         return TableRows(world.codes, self.sizes, world.target, self.side.objective, world.person, CAP)
 
 
-def neighbouring(name: str, seed: int) -> tuple[World, World]:
+def neighbouring(name: str, seed: int) -> tuple[NeighbourTable, NeighbourTable]:
     """(everybody else, the canary). Positives lie high on the marker; nobody is at site C."""
     rng = np.random.default_rng([seed, 0xA0D17])
     marker, site = rng.integers(0, 4, ROWS), rng.integers(0, 2, ROWS)
@@ -139,15 +141,15 @@ def neighbouring(name: str, seed: int) -> tuple[World, World]:
         own["time"] = np.full(count, 0.1)
     if name == FAR:  # everybody else's numbers lie low
         theirs, own = {"value": 10.0 * label + rng.uniform(0, 5, ROWS)}, {"value": np.full(count, 100.0)}
-    others = World(np.column_stack([marker, site]), theirs, np.arange(ROWS))
-    return others, World(np.tile(np.array(cell, np.int64), (count, 1)), own, np.full(count, ROWS))
+    others = NeighbourTable(np.column_stack([marker, site]), theirs, np.arange(ROWS))
+    return others, NeighbourTable(np.tile(np.array(cell, np.int64), (count, 1)), own, np.full(count, ROWS))
 
 
 # ---- the witness
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedAnswer:
     """One answer as it left the gate, in grid units, beside what it would be without noise in either world."""
 
     answer: Floats
@@ -169,11 +171,11 @@ class Seen:
         return loss
 
 
-class Witness:
+class GateObserver:
     """An observer who holds both worlds and follows the public steps in each."""
 
-    def __init__(self, worlds: tuple[World, World], setting: Setting) -> None:
-        self.seen: list[Seen] = []
+    def __init__(self, worlds: tuple[NeighbourTable, NeighbourTable], setting: AuditSetting) -> None:
+        self.seen: list[ObservedAnswer] = []
         self._worlds = tuple(setting.rows(world) for world in worlds)
         self._place = [np.arange(size) for size in setting.sizes]
 
@@ -190,7 +192,7 @@ class Witness:
         without, with_ = (rows.answer(question, noise.GRID * event.cost).astype(np.float64) for rows in self._worlds)
         columns = question.columns if isinstance(question, HistogramQuery | GradientQuery) else ()
         place = self._place[columns[0]].copy() if len(columns) == 1 else None
-        self.seen.append(Seen(noisy.astype(np.float64), without, with_, event.cost, place))
+        self.seen.append(ObservedAnswer(noisy.astype(np.float64), without, with_, event.cost, place))
 
     def unrecorded(self, ledger: Ledger) -> int:
         """Answers that left the gate and are not in the ledger as they left it."""

@@ -3,8 +3,8 @@
 A pair of neighbours is two CSVs that differ by the lines of one person, who stands first in the file. Each run writes
 one of them, by a fair coin, reads it as users do (`Cohort.from_file`), condenses it as `condense` does and writes its
 run folder. The attacker then has the bytes of `release/` and nothing else: whatever number can be read off them is a
-trace (traces.py); the first runs show which traces tell the two files apart best, the others count. So nothing has to
-be known of how a build is broken, in the reader, in the coins, in the release or between them.
+trace (release_features.py); the first runs show which traces tell the two files apart best, the others count. So
+nothing has to be known of how a build is broken, in the reader, in the coins, in the release or between them.
 
 The claim is the release's own trade-off curve, where it states one, and its ε else.
 
@@ -35,8 +35,16 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.schema import Schema
 from distcondense.errors import DistcondenseWarning
 from distcondense.evaluation.audit import stats
-from distcondense.evaluation.audit.findings import Asked, Draft, coins, first_runs, many_runs, one_run
-from distcondense.evaluation.audit.traces import Bytes, Teller, Traces, as_table, bytes_of, marked, traces_of
+from distcondense.evaluation.audit.findings import AuditRequest, PendingFinding, coins, first_runs, many_runs, one_run
+from distcondense.evaluation.audit.release_features import (
+    Bytes,
+    ReleaseDiscriminant,
+    Traces,
+    as_table,
+    bytes_of,
+    marked,
+    traces_of,
+)
 from distcondense.methods.base import Context, Method, method_named, options_of, refuse
 from distcondense.privacy.binding import STATEMENT
 from distcondense.runs.folder import RunFolder
@@ -84,7 +92,7 @@ categories = [0, 1]
 
 
 @dataclass(frozen=True)
-class Files:
+class NeighbourFiles:
     """What everybody knows of a table, and its lines: everybody else's, and those of each canary."""
 
     schema: str  # TOML
@@ -98,7 +106,7 @@ class Files:
         return ("\n".join([HEAD, *of, *self.others]) + "\n").encode()
 
 
-def neighbouring(name: str, seed: int) -> Files:
+def neighbouring(name: str, seed: int) -> NeighbourFiles:
     """Cases have marker 1, the others 0, but half of the people lack it; 1 is mostly in the north. None are at C."""
     rng = np.random.default_rng([seed, 0xF11E])
     marker = rng.integers(0, 2, PEOPLE)
@@ -111,17 +119,17 @@ def neighbouring(name: str, seed: int) -> Files:
         case = (np.random.default_rng(seed).random(PEOPLE) >= HELD_OUT).astype(np.int64)
         options["holdout"], own = HELD_OUT, [f"x,1,C,{MARK},0"]
     others = _lines(rng, marker, case)
-    return Files(_schema("A", "B", "C"), others, (tuple(own),), options)
+    return NeighbourFiles(_schema("A", "B", "C"), others, (tuple(own),), options)
 
 
-def many_canaries(count: int, seed: int) -> Files:
+def many_canaries(count: int, seed: int) -> NeighbourFiles:
     """Canary k has site k and a ward that nobody listed."""
     rng = np.random.default_rng([seed, 0xF11F])
     marker = rng.integers(0, 2, PEOPLE)
     own = tuple((f"x{k},{rng.integers(0, 2)},s{k},{_mark(k)},{k % 2}",) for k in range(count))
     schema = _schema("A", "B", *(f"s{k}" for k in range(count)))
     others = _lines(rng, marker, marker)
-    return Files(schema, others, own, {"holdout": 0.0, "categories_checked": ("site",)})
+    return NeighbourFiles(schema, others, own, {"holdout": 0.0, "categories_checked": ("site",)})
 
 
 def _mark(number: int) -> str:
@@ -145,7 +153,7 @@ def _lines(rng: np.random.Generator, marker: Any, case: Any) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Way:
+class ReleaseRunner:
     """A method, its public settings, and a room to run it in."""
 
     method: Method
@@ -154,7 +162,9 @@ class Way:
     room: Path
     papers: Papers = field(default_factory=dict)  # how what explains a release is made, which is a room above this one
 
-    def release(self, files: Files, members: Flags, *, answers: RunFolder | None = None, keep: str = "") -> Bytes:
+    def release(
+        self, files: NeighbourFiles, members: Flags, *, answers: RunFolder | None = None, keep: str = ""
+    ) -> Bytes:
         """Bytes in, bytes out. `answers`: a run whose noisy answers are given again, for whatever is in the file.
 
         `keep` names a folder that stays; others are gone with the run.
@@ -196,7 +206,7 @@ class Way:
 # ---- attacks
 
 
-def total_runs(asked: Asked) -> int:
+def total_runs(asked: AuditRequest) -> int:
     pairs = [name for name in asked.neighbours if name in PAIRS]
     return asked.whole * len(pairs) + int(asked.whole > 0 and asked.canaries > 0)
 
@@ -205,16 +215,16 @@ def attack(
     method: str,
     guarantee: str,
     options: Mapping[str, Any],
-    asked: Asked,
+    asked: AuditRequest,
     done: Callable[[], None],
     papers: Papers | None = None,
-) -> tuple[list[Draft], tuple[str, ...]]:
+) -> tuple[list[PendingFinding], tuple[str, ...]]:
     """All chosen pairs, then one run with many canaries; and what needs no statistics."""
-    drafts: list[Draft] = []
+    drafts: list[PendingFinding] = []
     problems: list[str] = []
     asked_of = {**options, "epsilon": asked.epsilon, "delta": asked.delta, "seed": asked.seed}
     with tempfile.TemporaryDirectory(prefix="distcondense-audit-") as room:
-        way = Way(method_named(method), asked_of, asked.threads, Path(room), papers or {})
+        way = ReleaseRunner(method_named(method), asked_of, asked.threads, Path(room), papers or {})
         for name in (name for name in asked.neighbours if name in PAIRS):
             files = neighbouring(name, asked.seed)
             problems += _books(name, way, files)
@@ -225,7 +235,9 @@ def attack(
     return drafts, tuple(problems)
 
 
-def _pair(name: str, way: Way, files: Files, guarantee: str, asked: Asked, done: Callable[[], None]) -> list[Draft]:
+def _pair(
+    name: str, way: ReleaseRunner, files: NeighbourFiles, guarantee: str, asked: AuditRequest, done: Callable[[], None]
+) -> list[PendingFinding]:
     first = first_runs(asked.whole, PILOT)
     member = np.where(first, np.arange(asked.whole) % 2 == 1, coins(asked.whole))  # those that count are by coins
     seen: list[Traces] = []
@@ -238,7 +250,9 @@ def _pair(name: str, way: Way, files: Files, guarantee: str, asked: Asked, done:
         gaussian &= curved
         claims.append(claim)
         done()
-    teller = Teller.of(as_table([one for one, early in zip(seen, first, strict=True) if early]), member[first])
+    teller = ReleaseDiscriminant.of(
+        as_table([one for one, early in zip(seen, first, strict=True) if early]), member[first]
+    )
     found = many_runs(
         name, teller.scores(seen), member, max(claims), asked.delta, guarantee, gaussian=gaussian, pilot=PILOT
     )
@@ -259,7 +273,7 @@ def claimed(released: Bytes, runs: int) -> tuple[float, bool]:
     return max(epsilon, stats.epsilon_of_mu(mu, float(stated["delta"]))), True
 
 
-def _one_run(way: Way, guarantee: str, asked: Asked) -> Draft:
+def _one_run(way: ReleaseRunner, guarantee: str, asked: AuditRequest) -> PendingFinding:
     """In where the release holds a canary's own text, or its category weighs more than most canaries'."""
     files, member = many_canaries(asked.canaries, asked.seed), coins(asked.canaries)
     released = way.release(files, member)
@@ -282,7 +296,7 @@ def scores(released: Bytes, canaries: int) -> Floats:
 # ---- what needs no statistics
 
 
-def _books(name: str, way: Way, files: Files) -> list[str]:
+def _books(name: str, way: ReleaseRunner, files: NeighbourFiles) -> list[str]:
     """A release that does not verify; and bytes that differ though the gate gave the same answers."""
     without, with_ = (np.array([there]) for there in (False, True))
     one = way.release(files, without, keep="one")

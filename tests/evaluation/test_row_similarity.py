@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distcondense.data.persons import Split
-from distcondense.evaluation.fidelity import landscape, likeness
-from distcondense.evaluation.fidelity.comparing import FEWEST
+from distcondense.evaluation.fidelity import landscape, row_similarity
+from distcondense.evaluation.fidelity.comparison import FEWEST
 from distcondense.evaluation.fidelity.divergences import fences
-from distcondense.evaluation.fidelity.likeness import guesses, in_balls, propensity
+from distcondense.evaluation.fidelity.row_similarity import guesses, in_balls, propensity
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM
 from distcondense.outcomes.measures import auroc
 from tests.conftest import small_frame
@@ -44,7 +44,7 @@ def test_blocks_change_nothing(monkeypatch):
     rng = np.random.default_rng(0)
     real, others = rng.normal(size=(50, 3)), rng.normal(size=(40, 3))
     whole = in_balls(real, others, 5)
-    monkeypatch.setattr(likeness, "BLOCK", 120)
+    monkeypatch.setattr(row_similarity, "BLOCK", 120)
     assert (in_balls(real, others, 5) == whole).all()
 
 
@@ -56,7 +56,8 @@ def test_real_rows_are_like_real_rows_and_others_are_not():
     rng = np.random.default_rng(1)
     real, same, far = (rng.normal(size=(400, 3)) + shift for shift in (0, 0, 20))
     told = {
-        name: list(likeness._told(real, other, seed=0, threads=1)) for name, other in (("same", same), ("far", far))
+        name: list(row_similarity._told(real, other, seed=0, threads=1))
+        for name, other in (("same", same), ("far", far))
     }
     same, far = ({one.measure: one.value for one in told[name]} for name in ("same", "far"))
     assert same["density"].value == pytest.approx(1, abs=0.25)
@@ -66,7 +67,7 @@ def test_real_rows_are_like_real_rows_and_others_are_not():
     assert (far["density"].value, far["coverage"].value) == (0, 0)
     assert far["detection_auroc"].value == pytest.approx(1, abs=0.01)
     assert far["pmse"].value == pytest.approx(0.25, abs=0.01)  # every guess is right
-    copied = {one.measure: one.value for one in likeness._told(real, real, seed=0, threads=1)}
+    copied = {one.measure: one.value for one in row_similarity._told(real, real, seed=0, threads=1)}
     assert copied["coverage"].value == 1
 
 
@@ -105,7 +106,7 @@ def test_who_is_asked_was_not_learned_from():
 def test_the_part_has_every_measure_for_condensed_and_random_rows_and_is_the_same_again():
     cohort = small_cohort(600)
     inputs = home_of(cohort, cohort.features.iloc[:100])
-    part, again = (likeness.section(inputs, seed=2, threads=1) for _ in range(2))
+    part, again = (row_similarity.section(inputs, seed=2, threads=1) for _ in range(2))
     assert json.dumps(part.to_dict(), allow_nan=False) == json.dumps(again.to_dict())
     assert {score.measure for score in part.scores} == set(part.titles)
     whole = {m for m in part.titles if m != "rare_share"}
@@ -123,7 +124,7 @@ def test_rare_values_are_counted_beyond_the_fences_of_held_out_rows():
     cohort = small_cohort(1000)
     cohort.features["crp"] = frame["crp"].to_numpy()
     inputs = home_of(cohort, cohort.features.iloc[:100].assign(crp=350.0))
-    part = likeness.section(inputs, seed=0, threads=1)
+    part = row_similarity.section(inputs, seed=0, threads=1)
     real = cohort.features["crp"].to_numpy()
     low, high = fences(real[inputs.split.test])
     first, third = np.quantile(real[inputs.split.test], [0.25, 0.75])
@@ -139,7 +140,7 @@ def test_rare_values_are_counted_beyond_the_fences_of_held_out_rows():
     assert gap == pytest.approx((1 - outside[inputs.split.test].mean()) / 2, abs=1e-9)  # of crp and age
 
 
-@pytest.mark.parametrize("room", [likeness, landscape])
+@pytest.mark.parametrize("room", [row_similarity, landscape])
 def test_without_rows_or_patients_there_is_a_note(room):
     cohort = small_cohort(300)
     nobody = Split(np.arange(300), *[np.empty(0, np.int64)] * 2)
@@ -151,7 +152,7 @@ def test_without_rows_or_patients_there_is_a_note(room):
 
 def test_a_handful_of_condensed_rows_have_no_measure_but_a_reason():
     cohort = small_cohort(300)
-    part = likeness.section(home_of(cohort, cohort.features.iloc[:3]), seed=0, threads=1)
+    part = row_similarity.section(home_of(cohort, cohort.features.iloc[:3]), seed=0, threads=1)
     for measure in ("density", "coverage", "detection_auroc", "pmse", "pmse_ratio"):
         assert np.isnan(found_in(part)[measure].value)
         assert found_in(part)[measure].note
@@ -160,8 +161,8 @@ def test_a_handful_of_condensed_rows_have_no_measure_but_a_reason():
 def test_a_wide_table_gets_fewer_rows(monkeypatch):
     cohort = small_cohort(400)
     inputs = home_of(cohort, cohort.features.iloc[:100])
-    monkeypatch.setattr(likeness, "WORK", 30.0**2 * inputs.rows.shape[1])
-    rows = likeness.alike_rows(inputs, 0)
+    monkeypatch.setattr(row_similarity, "WORK", 30.0**2 * inputs.rows.shape[1])
+    rows = row_similarity.alike_rows(inputs, 0)
     assert [len(table) for table in (rows.held, rows.made, rows.drawn)] == [30, 30, 30]
 
 
