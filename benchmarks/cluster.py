@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from distcondense import Cluster, kernels
-from distcondense.bench.problems import FULL, Problem, problems
+from distcondense.bench.problems import FULL, BenchProblem, problems
 from distcondense.cluster.executors import Executor, LocalExecutor, RayExecutor
 from distcondense.cluster.plan import LEAST_SECONDS, grid_of, plan
 from distcondense.cluster.ray.session import connected
@@ -48,7 +48,7 @@ def seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def base() -> Problem:
+def base() -> BenchProblem:
     """The proteomics problem: 2,000 rows × 2,932 features, 100 trees of depth 5."""
     (problem,) = problems(replace(FULL, vary={}), print)
     return problem

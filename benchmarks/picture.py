@@ -28,9 +28,9 @@ def main() -> None:
     result = dc.condense(adult(declared=True), ipc=said.ipc, epsilon=said.epsilon, threads=said.threads, log=print)
     scores = [Score.from_dict(one) for one in result.record["scores"]]
     rows = len(result.frame)
-    drawn = (*at_a_glance(scores), *result.covered["model"][:COLUMNS])
+    figures = (*at_a_glance(scores), *result.covered["model"][:COLUMNS])
     title = f"UCI Adult, income above 50K: {rows} synthetic rows in place of {result.record['data']['rows']:,} people"
-    PICTURE.write_text(panels(drawn, title, result.privacy.short()), encoding="utf-8")
+    PICTURE.write_text(panels(figures, title, result.privacy.short()), encoding="utf-8")
     print(PICTURE)
 
 

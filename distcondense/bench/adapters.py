@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from distcondense.bench.problems import F32, Problem, loaded
+from distcondense.bench.problems import F32, BenchProblem, loaded
 from distcondense.kernels import native, walk
 from distcondense.kernels.fused import fused_step
 from distcondense.kernels.jit import kernel
@@ -43,7 +43,7 @@ class Adapter:
     name: str
     what: Literal["control", "jacobian", "step"]
     says: str
-    prepare: Callable[[Problem, int], Run]
+    prepare: Callable[[BenchProblem, int], Run]
     covers: Literal["nothing", "sample", "used", "all"] = "nothing"
     why_not: Callable[[], str | None] = lambda: None
 
@@ -57,7 +57,7 @@ def _quotient(up: NDArray[Any], down: NDArray[Any], step: float) -> F32:
     return quotient
 
 
-def _naive(problem: Problem, threads: int) -> Run:
+def _naive(problem: BenchProblem, threads: int) -> Run:
     import xgboost as xgb
 
     booster, X, steps = loaded(problem.booster, threads), problem.X, problem.steps
@@ -75,7 +75,7 @@ def _naive(problem: Problem, threads: int) -> Run:
     return run
 
 
-def _by_columns(predict: Scores, problem: Problem) -> Run:
+def _by_columns(predict: Scores, problem: BenchProblem) -> Run:
     """2m rows in one buffer: the upper half has column j at +ε, the lower at −ε; then the column is put back."""
     X, steps, m = problem.X, problem.steps, problem.rows
     buffer = np.concatenate((X, X))
@@ -93,12 +93,12 @@ def _by_columns(predict: Scores, problem: Problem) -> Run:
     return run
 
 
-def _inplace(problem: Problem, threads: int) -> Run:
+def _inplace(problem: BenchProblem, threads: int) -> Run:
     booster = loaded(problem.booster, threads)
     return _by_columns(lambda rows: np.asarray(booster.inplace_predict(rows, validate_features=False)), problem)
 
 
-def _gtil(problem: Problem, threads: int) -> Run:
+def _gtil(problem: BenchProblem, threads: int) -> Run:
     import treelite
 
     from distcondense.models.compiled import CompiledPredictor
@@ -128,7 +128,7 @@ def _quiet() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _tl2cgen(problem: Problem, threads: int) -> Run:
+def _tl2cgen(problem: BenchProblem, threads: int) -> Run:
     import tl2cgen
     import treelite
 
@@ -153,18 +153,18 @@ def _why_not_tl2cgen() -> str | None:
     return None if find_toolchain() else "no C compiler (gcc or clang) on PATH"
 
 
-def _structured(jacobian: Callable[..., F32]) -> Callable[[Problem, int], Run]:
-    def prepare(problem: Problem, threads: int) -> Run:
+def _structured(jacobian: Callable[..., F32]) -> Callable[[BenchProblem, int], Run]:
+    def prepare(problem: BenchProblem, threads: int) -> Run:
         ensemble, X, steps = problem.reference.ensemble, problem.X, problem.steps
         return lambda columns: jacobian(ensemble, X, steps, threads)
 
     return prepare
 
 
-def _used_columns(jacobian: Callable[..., F32]) -> Callable[[Problem, int], Run]:
+def _used_columns(jacobian: Callable[..., F32]) -> Callable[[BenchProblem, int], Run]:
     """Reads the used columns of X, gives those columns of J: no dense (m, d) output, as in the fused step."""
 
-    def prepare(problem: Problem, threads: int) -> Run:
+    def prepare(problem: BenchProblem, threads: int) -> Run:
         few, used, X = problem.reference.ensemble.compact, problem.used, problem.X
         steps = problem.steps[used]
         return lambda columns: jacobian(few, np.take(X, used, axis=1), steps, threads)
@@ -172,10 +172,10 @@ def _used_columns(jacobian: Callable[..., F32]) -> Callable[[Problem, int], Run]
     return prepare
 
 
-def _sparse(jacobian_csr: Callable[..., Any]) -> Callable[[Problem, int], Run]:
+def _sparse(jacobian_csr: Callable[..., Any]) -> Callable[[BenchProblem, int], Run]:
     """What `dc.jacobian(form="csr")` gives: X as it is in, the entries that are not zero out."""
 
-    def prepare(problem: Problem, threads: int) -> Run:
+    def prepare(problem: BenchProblem, threads: int) -> Run:
         from scipy.sparse import csr_array
 
         ensemble, X, steps = problem.reference.ensemble, problem.X, problem.steps
@@ -189,8 +189,8 @@ def _sparse(jacobian_csr: Callable[..., Any]) -> Callable[[Problem, int], Run]:
     return prepare
 
 
-def _fused(step: Callable[..., Any]) -> Callable[[Problem, int], Run]:
-    def prepare(problem: Problem, threads: int) -> Run:
+def _fused(step: Callable[..., Any]) -> Callable[[BenchProblem, int], Run]:
+    def prepare(problem: BenchProblem, threads: int) -> Run:
         ensemble, X, state = problem.reference.ensemble, problem.X.copy(), AdamState.zeros(problem.X.shape)
         slopes, steps = problem.slopes, problem.steps
 
@@ -211,7 +211,7 @@ def _stream(x: Any, m: Any, v: Any, one: Any, first: Any, last: Any) -> None:
             v[i, j] *= one
 
 
-def _copy(problem: Problem, threads: int) -> Run:
+def _copy(problem: BenchProblem, threads: int) -> Run:
     X = problem.X.copy()
     m, v = X.copy(), X.copy()
     if native.why_not() is None:
@@ -220,7 +220,7 @@ def _copy(problem: Problem, threads: int) -> Run:
     return lambda columns: over_rows(lambda a, b: _stream(X, m, v, one, a, b), len(X), threads)
 
 
-def _nothing(problem: Problem, threads: int) -> Run:
+def _nothing(problem: BenchProblem, threads: int) -> Run:
     return lambda columns: None
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from distcondense.bench.adapters import ADAPTERS, Adapter
-from distcondense.bench.problems import Problem
+from distcondense.bench.problems import BenchProblem
 
 HOW = (
     "peak resident memory while a way is prepared and run once, above what its process held with X and the trees "
@@ -34,14 +34,14 @@ COLUMNS = 2  # a slow way's memory does not grow with the number of columns
 TIMEOUT = 120
 
 
-def peaks(problem: Problem, adapters: Sequence[Adapter], threads: int) -> dict[str, dict[str, Any]]:
+def peaks(problem: BenchProblem, adapters: Sequence[Adapter], threads: int) -> dict[str, dict[str, Any]]:
     """Adapter name → {"peak_bytes", "held_bytes"} or {"error"}; side by side on all cores, for nothing is timed."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         found = pool.map(lambda adapter: _ask(problem, adapter.name, threads), adapters)
         return {adapter.name: answer for adapter, answer in zip(adapters, found, strict=True)}
 
 
-def _ask(problem: Problem, name: str, threads: int) -> dict[str, Any]:
+def _ask(problem: BenchProblem, name: str, threads: int) -> dict[str, Any]:
     question = pickle.dumps((replace(problem), name, threads))  # a replaced problem is a copy without its arrays
     command = [sys.executable, "-m", "distcondense.bench.memory"]
     try:
@@ -62,7 +62,7 @@ def _resident(field: str) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def measure(problem: Problem, adapter: Adapter, threads: int) -> dict[str, int]:
+def measure(problem: BenchProblem, adapter: Adapter, threads: int) -> dict[str, int]:
     """In this process, in which the adapter should not have run before."""
     columns = np.arange(COLUMNS, dtype=np.int64) % problem.features
     adapter.prepare(replace(problem, rows=min(problem.rows, 32)), threads)(columns)

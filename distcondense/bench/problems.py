@@ -27,7 +27,7 @@ SIZES = ("rows", "features", "trees", "depth")
 
 
 @dataclass(frozen=True)
-class Problem:
+class BenchProblem:
     """One step's input: a tree model, rows X (m, d) float32 and steps (d,) float32, all made from a seed."""
 
     name: str
@@ -75,7 +75,7 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class BenchPlan:
     """How big a run is: the base problem's sizes, the series, and how often things are measured."""
 
     name: str
@@ -116,13 +116,13 @@ _MEMORY = (
     "fused/Numba",
     "fused/C++",
 )
-QUICK = Plan(
+QUICK = BenchPlan(
     name="quick",
     vary={"rows": (500, 2000), "features": (500, 2932, 20_000), "trees": (25, 100), "depth": (3, 5)},
     rounds=3, calls=4, growth_rounds=1, growth_calls=3, slow_seconds=2.5, slow_growth_seconds=None,
     memory=("naive XGBoost", "tl2cgen", "structured/Numba", "fused/C++"),
 )  # fmt: skip
-FULL = Plan(
+FULL = BenchPlan(
     name="full",
     vary={
         "rows": (500, 1000, 2000, 4000, 8000),
@@ -134,12 +134,14 @@ FULL = Plan(
 )  # fmt: skip
 
 
-def problems(plan: Plan, log: Callable[[str], None]) -> list[Problem]:
+def problems(plan: BenchPlan, log: Callable[[str], None]) -> list[BenchProblem]:
     """The base problem first, then each point of each series once (the centre belongs to all series)."""
     log(f"training {plan.trees} trees of depth {plan.depth} on {TRAINING_ROWS:,} × {plan.features:,}")
     base = _train(plan.features, plan.trees, plan.depth)
     made = [
-        Problem("base", plan.rows, plan.features, plan.trees, plan.depth, bytes(base.save_raw("ubj")), series=("base",))
+        BenchProblem(
+            "base", plan.rows, plan.features, plan.trees, plan.depth, bytes(base.save_raw("ubj")), series=("base",)
+        )
     ]
     centre = {size: int(getattr(plan, size)) for size in SIZES}
     points: dict[tuple[int, ...], list[str]] = {tuple(centre.values()): []} if plan.vary else {}
@@ -155,7 +157,7 @@ def problems(plan: Plan, log: Callable[[str], None]) -> list[Problem]:
             boosters[depth] = _train(plan.tree_features, rounds, depth)
         raw = _place(boosters[depth][:trees], features)
         name = f"{rows} × {features}, {trees} trees, depth {depth}"
-        made.append(Problem(name, rows, features, trees, depth, raw, series=tuple(series)))
+        made.append(BenchProblem(name, rows, features, trees, depth, raw, series=tuple(series)))
     return made
 
 

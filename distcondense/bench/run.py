@@ -20,7 +20,7 @@ import numpy as np
 
 from distcondense.bench import memory, report
 from distcondense.bench.adapters import ADAPTERS, Adapter, Columns, Run
-from distcondense.bench.problems import F32, FULL, QUICK, Plan, Problem, problems
+from distcondense.bench.problems import F32, FULL, QUICK, BenchPlan, BenchProblem, problems
 from distcondense.errors import UserError
 from distcondense.kernels import native
 from distcondense.kernels.rows import check_threads
@@ -36,7 +36,7 @@ def run_bench(*, quick: bool, threads: int = 1, out: Path = DEFAULT_OUT, log: Sa
     return bench(QUICK if quick else FULL, threads=threads, out=out, log=log)
 
 
-def bench(plan: Plan, *, threads: int, out: Path, log: Say) -> dict[str, Any]:
+def bench(plan: BenchPlan, *, threads: int, out: Path, log: Say) -> dict[str, Any]:
     """`run_bench` for any plan."""
     check_threads(threads)
     writable(out)
@@ -138,7 +138,7 @@ class _Way:
 class _Measuring:
     """One problem's turn."""
 
-    def __init__(self, problem: Problem, plan: Plan, threads: int, reasons: Mapping[str, str | None]) -> None:
+    def __init__(self, problem: BenchProblem, plan: BenchPlan, threads: int, reasons: Mapping[str, str | None]) -> None:
         self.problem, self.threads, self.reasons = problem, threads, reasons
         is_base = "base" in problem.series
         self.rounds, self.calls = (plan.rounds, plan.calls) if is_base else (plan.growth_rounds, plan.growth_calls)
@@ -222,14 +222,14 @@ class _Measuring:
         return result
 
 
-def _columns(problem: Problem) -> Columns:
+def _columns(problem: BenchProblem) -> Columns:
     """All columns in a fixed random order, a used one first, so that a sample compares more than zeros."""
     order = np.random.default_rng(5).permutation(problem.features).astype(np.int64)
     first = np.random.default_rng(6).permutation(problem.used)[:1]
     return np.concatenate((first, order[order != first[0]])) if len(first) else order
 
 
-def _structured_oracle(problem: Problem, threads: int) -> F32:
+def _structured_oracle(problem: BenchProblem, threads: int) -> F32:
     from distcondense.kernels import walk
 
     return walk.jacobian(problem.reference.ensemble, problem.X, problem.steps, threads)

@@ -34,8 +34,7 @@ def init(
     from distcondense.guide.asking import Nobody, Terminal
     from distcondense.guide.begin import begin, summary
     from distcondense.guide.foresight import about, foresee, simulated, suggested
-    from distcondense.report.first import begun_table, bought_table
-    from distcondense.report.terminal import Console
+    from distcondense.report.terminal import Console, forecast_table, schema_table
     from distcondense.runs.files import refuse_target, write_text
 
     refuse_target(out)
@@ -47,7 +46,7 @@ def init(
     begun = begin(frame, ask, declared=asked)
     write_text(out, begun.to_toml())
     console = Console()
-    console.out.print(begun_table(table_name(table), summary(begun)))
+    console.out.print(schema_table(table_name(table), summary(begun)))
     console.log(f"written: {out}")
     for line in ask.open if isinstance(ask, Nobody) else ():
         typer.echo(f"open: {line}")
@@ -64,7 +63,7 @@ def init(
                     simulated(begun.schema, begun.outcome, about(rows)), ipc=ipc, threads=threads, progress=progress
                 )
             )
-        console.out.print(bought_table(made, about(rows)))
+        console.out.print(forecast_table(made, about(rows)))
         epsilon = suggested(made)
     if begun.outcome:
         typer.echo("next: " + shlex.join(begun.command(table, str(out), epsilon=epsilon, ipc=ipc)))

@@ -60,7 +60,7 @@ def study(
     have failed (they are listed, the others are done all the same).
     """
     from distcondense.report.terminal import Console
-    from distcondense.study import Brought, Study, forecast, plan, run_tasks
+    from distcondense.study import ExternalResults, Study, forecast, plan, run_tasks
 
     for name, value in (("at-once", at_once), ("threads", threads)):
         if value is not None and value < 1:
@@ -80,17 +80,17 @@ def study(
     design = Study.from_toml(file)
     chosen = () if report else design.only(_wanted(only or [], seeds)) if only or seeds else None
     out = Path(f"{file.stem}-study") if out is None else out
-    brought = Brought.of(with_ or (), design)
+    external = ExternalResults.of(with_ or (), design)
     more = {}
     if dry_run:
-        board = plan(design, out, chosen, brought)
-        told = forecast(design, board, at_once=1 if in_process else at_once, threads=threads or design.threads)
+        progress = plan(design, out, chosen, external)
+        told = forecast(design, progress, at_once=1 if in_process else at_once, threads=threads or design.threads)
         more = {"forecast": told.to_dict()}
         for sentence in told.lines():
             console.log(sentence)
     else:
         try:
-            board = run_tasks(
+            progress = run_tasks(
                 design,
                 out,
                 console,
@@ -99,23 +99,23 @@ def study(
                 at_once=at_once,
                 threads=threads or design.threads,
                 chosen=chosen,
-                brought=brought,
+                external=external,
             )
         except KeyboardInterrupt as stop:
-            how, words = str(stop) or "interrupted", plan(design, out, chosen, brought).words()
+            how, words = str(stop) or "interrupted", plan(design, out, chosen, external).words()
             again = shlex.join(["distcondense", *sys.argv[1:]])
             typer.echo(f"stopped ({how}): {words}. Nothing is lost; go on by the same command: {again}", err=True)
             raise typer.Exit(STOPPED.get(how, 130)) from None
     if as_json:
-        typer.echo(json.dumps({"study": design.name, "out": str(out), **board.to_dict(), **more}))
+        typer.echo(json.dumps({"study": design.name, "out": str(out), **progress.to_dict(), **more}))
     elif dry_run:
-        for line in board.lines:
+        for line in progress.lines:
             if line.state != "left":
                 typer.echo(f"{'waiting' if line.state == 'waiting' else 'done   '} {line.name}")
-    for line in board.failed:
+    for line in progress.failed:
         console.log(f"failed: {line.name}: {line.reason}")
-    console.log(f"{board.words()}" + ("" if dry_run else f"; for you only: {out / 'internal' / 'tables.md'}"))
-    if board.failed:
+    console.log(f"{progress.words()}" + ("" if dry_run else f"; for you only: {out / 'internal' / 'tables.md'}"))
+    if progress.failed:
         raise typer.Exit(2)
 
 

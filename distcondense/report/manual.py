@@ -17,7 +17,7 @@ from distcondense.data.ours import WEIGHT
 from distcondense.data.schema import Column, Label
 from distcondense.outcomes.recipes import Recipe
 from distcondense.privacy.statement import Privacy
-from distcondense.report.scales import clean, written
+from distcondense.report.axes import clean, written
 from distcondense.runs.release import DATASHEET, PAGE, PICTURE, SCHEMA
 from distcondense.runs.result import Result
 

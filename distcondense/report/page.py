@@ -23,10 +23,11 @@ from distcondense.evaluation.suite import ATTACKS, LIKENESS, UTILITY
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import Privacy, shown
 from distcondense.privacy.verify import statement_of_file
-from distcondense.report.scales import clean, digits, written
-from distcondense.report.sheets import (
-    Cell,
-    Sheet,
+from distcondense.report.axes import clean, digits, written
+from distcondense.report.svg import draw, numbers
+from distcondense.report.tables import (
+    PageTable,
+    TableCell,
     labels_words,
     score_sheets,
     sheet_of,
@@ -34,7 +35,6 @@ from distcondense.report.sheets import (
     sheet_of_rows,
     way_words,
 )
-from distcondense.report.svg import drawn, numbers
 from distcondense.runs.figures import DOTS, LINES, Figure, Series, Table
 
 LARGEST = 1_500_000  # bytes of a page
@@ -58,7 +58,10 @@ LIMITS = (
     "hospital, in another year, or in another run.",
     "Choosing among runs or settings by the numbers of this page, and then releasing, is not covered by the guarantee.",
 )
-LEAKS = {"True": Cell("▲ leak found", tone="bad"), "False": Cell("✓ no leak found at this power", tone="good")}
+LEAKS = {
+    "True": TableCell("▲ leak found", tone="bad"),
+    "False": TableCell("✓ no leak found at this power", tone="good"),
+}
 IN_JSON = ": they are in report.json"
 
 
@@ -124,34 +127,34 @@ def size_checked(make: Callable[[Bounds], str], largest: int = LARGEST) -> str:
 
 
 @dataclass(frozen=True)
-class Shown:
+class DrawnFigure:
     """A figure, drawn, with the table behind it."""
 
     title: str
     about: str
     svg: Markup
-    sheet: Sheet
+    sheet: PageTable
 
 
 @dataclass(frozen=True)
 class Gallery:
-    figures: tuple[Shown, ...]
+    figures: tuple[DrawnFigure, ...]
     left_out: int = 0
     elsewhere: str = ""
 
 
 @dataclass(frozen=True)
-class Room:
+class SectionView:
     """A part, ready to be shown."""
 
     key: str
     title: str
-    scores: tuple[Sheet, ...]
+    scores: tuple[PageTable, ...]
     gallery: Gallery
-    tables: tuple[Sheet, ...]
+    tables: tuple[PageTable, ...]
     notes: tuple[str, ...]
-    settings: Sheet | None
-    leak: Cell | None  # of an attack: what it found, in a word
+    settings: PageTable | None
+    leak: TableCell | None  # of an attack: what it found, in a word
 
 
 @dataclass(frozen=True)
@@ -186,14 +189,14 @@ class Maker:
         self.count += 1
         return f"{word}-{self.count}"
 
-    def cut(self, sheet: Sheet) -> Sheet:
+    def cut(self, sheet: PageTable) -> PageTable:
         found = sheet.cut(self.bounds.rows, self.elsewhere)
         self.cells += len(found.rows) * len(found.columns)
         if self.cells * CELL > LARGEST and self.bounds != LADDER[-1]:
             raise TooLarge
         return found
 
-    def table(self, table: Table) -> Sheet:
+    def table(self, table: Table) -> PageTable:
         return self.cut(sheet_of(table, self.bounds.rows))
 
     def gallery(self, figures: Iterable[Figure]) -> Gallery:
@@ -201,12 +204,12 @@ class Maker:
         kept = every[: self.bounds.figures]
         return Gallery(tuple(map(self.show, kept)), len(every) - len(kept), self.elsewhere)
 
-    def show(self, figure: Figure) -> Shown:
-        return Shown(figure.title, figure.about, drawn(figure, self.key("figure")), self.table(numbers(figure)))
+    def show(self, figure: Figure) -> DrawnFigure:
+        return DrawnFigure(figure.title, figure.about, draw(figure, self.key("figure")), self.table(numbers(figure)))
 
-    def room(self, part: Section) -> Room:
+    def room(self, part: Section) -> SectionView:
         settings = sheet_of_pairs(f"Settings: {part.title}", part.settings) if part.settings else None
-        return Room(
+        return SectionView(
             self.key("part"),
             part.title,
             tuple(self.cut(sheet) for sheet in score_sheets(part.scores, part.titles, part.title)),
@@ -357,19 +360,19 @@ def at_a_glance(quick: Sequence[Score]) -> list[Figure]:
 
 
 @dataclass(frozen=True)
-class Made:
+class MadeWith:
     title: str
     lines: tuple[str, ...] = ()
-    sheet: Sheet | None = None
+    sheet: PageTable | None = None
 
 
-def _made(maker: Maker, name: str, value: Any) -> Made:
+def _made(maker: Maker, name: str, value: Any) -> MadeWith:
     """One entry of how it was made: a table of pairs, sentences, or one of them."""
     words = {"timings": "Time, in seconds", "odometer": "All that was read of these patients"}.get(name)
     words = words or name.replace("_", " ").capitalize()
     if isinstance(value, Mapping):
-        return Made(words, sheet=maker.cut(sheet_of_pairs(words, value)))
-    return Made(words, _lines(value))
+        return MadeWith(words, sheet=maker.cut(sheet_of_pairs(words, value)))
+    return MadeWith(words, _lines(value))
 
 
 # -- privacy ----------------------------------------------------------------------------------------------------------
@@ -509,20 +512,22 @@ def _version(privacy: Mapping[str, Any]) -> str:
     return f" {version}" if version else ""
 
 
-def _schema(columns: Sequence[Mapping[str, Any]]) -> Sheet | None:
+def _schema(columns: Sequence[Mapping[str, Any]]) -> PageTable | None:
     if not columns:
         return None
     rows = tuple(
         (
-            Cell(said(one["name"])),
-            Cell(said(one.get("kind", ""))),
-            Cell(_values(one)),
-            Cell(said(one.get("unit") or "")),
-            Cell(said(one.get("description") or "")),
+            TableCell(said(one["name"])),
+            TableCell(said(one.get("kind", ""))),
+            TableCell(_values(one)),
+            TableCell(said(one.get("unit") or "")),
+            TableCell(said(one.get("description") or "")),
         )
         for one in columns
     )
-    sheet = Sheet("Columns, as the public schema declares them", ("column", "kind", "values", "unit", "about"), rows)
+    sheet = PageTable(
+        "Columns, as the public schema declares them", ("column", "kind", "values", "unit", "about"), rows
+    )
     return sheet.without_empty()
 
 
@@ -536,21 +541,21 @@ def _values(column: Mapping[str, Any], most: int = 12) -> str:
 
 
 @dataclass(frozen=True)
-class Used:
+class UsageLine:
     text: str
     code: bool
 
 
-def _use(lines: Iterable[Any]) -> list[Used]:
+def _use(lines: Iterable[Any]) -> list[UsageLine]:
     """Sentences, and lines of code (indented by four, or {"code": …}) together in one block."""
-    out: list[Used] = []
+    out: list[UsageLine] = []
     for line in lines:
         code = isinstance(line, Mapping) or str(line).startswith("    ")
         text = str(line["code"]) if isinstance(line, Mapping) else str(line)[4:] if code else str(line)
         if code and out and out[-1].code:
-            out[-1] = Used(f"{out[-1].text}\n{text}", True)
+            out[-1] = UsageLine(f"{out[-1].text}\n{text}", True)
         else:
-            out.append(Used(text, code))
+            out.append(UsageLine(text, code))
     return out
 
 

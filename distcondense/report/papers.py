@@ -9,7 +9,7 @@ from __future__ import annotations
 from distcondense.report.datasheet import datasheet
 from distcondense.report.manual import manual
 from distcondense.report.picture import picture
-from distcondense.report.released import released_page
+from distcondense.report.release_page import released_page
 from distcondense.runs.release import DATASHEET, MANUAL, PAGE, PICTURE
 from distcondense.runs.result import Papers
 

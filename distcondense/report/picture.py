@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from distcondense.report.scales import clean, fitted, width_of, wrapped
-from distcondense.report.svg import WIDTH, drawn
+from distcondense.report.axes import clean, fitted, width_of, wrapped
+from distcondense.report.svg import WIDTH, draw
 from distcondense.runs.figures import Figure
 from distcondense.runs.result import Result
 
@@ -56,7 +56,7 @@ def panels(figures: Sequence[Figure], title: str, under: str) -> str:
     for number, figure in enumerate(figures):
         column = min(range(across), key=lambda k: (filled[k], k))
         x, y = GAP + column * (WIDTH + GAP), filled[column]
-        inside = str(drawn(figure, f"panel-{number}"))  # as plain text: what is put in is escaped already
+        inside = str(draw(figure, f"panel-{number}"))  # as plain text: what is put in is escaped already
         parts.append(f'<text class="panel" x="{x:g}" y="{y + 12:g}">{_text(figure.title, BOLD * WIDTH)}</text>')
         parts.append(inside.replace("<svg ", f'<svg x="{x:g}" y="{y + TITLE:g}" ', 1))
         filled[column] = y + TITLE + _height(inside) + GAP

@@ -18,7 +18,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from distcondense.errors import SettingsError
-from distcondense.report.scales import Axis, axis_of, clean, digits, fitted, span_of, width_of, wrapped
+from distcondense.report.axes import Axis, axis_of, clean, digits, fitted, span_of, width_of, wrapped
 from distcondense.runs.figures import BARS, DOTS, HEAT, LINES, STEPS, Figure, Series, Table
 
 WIDTH = 360.0  # units; a font of 12 of them has 10 pixels or more on the smallest screen
@@ -89,7 +89,7 @@ def _values(figure: Figure) -> list[float]:
 
 
 @dataclass
-class Drawing:
+class Canvas:
     """Elements from top to bottom; `y` is how far down it is filled."""
 
     key: str
@@ -131,13 +131,13 @@ def _dash(dash: str) -> str:
     return f' stroke-dasharray="{dash}"' if dash else ""
 
 
-def drawn(figure: Figure, key: str = "") -> Markup:
+def draw(figure: Figure, key: str = "") -> Markup:
     """The figure as one `<svg>` with title and description; `key` makes its ids its own in a page."""
     if figure.kind not in _KINDS:
         rule = f"must be one of {', '.join(_KINDS)}"
         raise SettingsError(f"figure {clean(figure.name)}", rule, found=repr(clean(figure.kind)))
     key = key or "f" + hashlib.sha256(repr(figure).encode("utf-8", "replace")).hexdigest()[:12]
-    drawing = Drawing(key)
+    drawing = Canvas(key)
     if any(_points(one) for one in figure.series):
         some = replace(figure, series=figure.series if figure.kind == HEAT else figure.series[:MOST_SERIES])
         _KINDS[figure.kind](drawing, some)
@@ -174,7 +174,7 @@ _KIND_WORDS = {BARS: "Bars", LINES: "Lines", STEPS: "Step curves", DOTS: "Dots",
 # -- the legend -------------------------------------------------------------------------------------------------------
 
 
-def _legend(drawing: Drawing, figure: Figure) -> None:
+def _legend(drawing: Canvas, figure: Figure) -> None:
     """Series with their marks, levels and the diagonal with their dashes; nothing for a single series alone."""
     named = list(enumerate(figure.series)) if len(figure.series) > 1 else []
     entries: list[tuple[str, str]] = [(_sample(drawing, figure, number), one.name) for number, one in named]
@@ -197,7 +197,7 @@ def _legend(drawing: Drawing, figure: Figure) -> None:
         drawing.y += LINE + 8
 
 
-def _sample(drawing: Drawing, figure: Figure, number: int) -> str:
+def _sample(drawing: Canvas, figure: Figure, number: int) -> str:
     colour = f"s{number % COLOURS}"
     if figure.kind == BARS:
         kind, fill = _filled(drawing, figure, number)
@@ -227,14 +227,14 @@ def _marker(number: int, x: float, y: float, r: float = 4.0) -> str:
     return "M" + "L".join(f"{_n(x + dx)} {_n(y + dy)}" for dx, dy in shapes[turn]) + "z"
 
 
-def _filled(drawing: Drawing, figure: Figure, number: int) -> tuple[str, str]:
+def _filled(drawing: Canvas, figure: Figure, number: int) -> tuple[str, str]:
     """How bars of one series are filled where there are several: not by colour alone."""
     if len(figure.series) < 2 or number % HATCHES == 0:
         return "bar", ""
     return "hatched", f' fill="url(#{drawing.key}-h{number})"'
 
 
-def _hatches(drawing: Drawing, figure: Figure) -> None:
+def _hatches(drawing: Canvas, figure: Figure) -> None:
     lines = {1: (45, "M0 3h6"), 2: (0, "M2 3h2"), 3: (0, "M0 3h6"), 4: (0, "M0 3h6M3 0v6"), 5: (-45, "M0 3h6")}
     wanted = [number for number in range(len(figure.series)) if _filled(drawing, figure, number)[1]]
     for number in wanted:
@@ -249,7 +249,7 @@ def _hatches(drawing: Drawing, figure: Figure) -> None:
 # -- names down the side: horizontal bars, dots with whiskers ---------------------------------------------------------
 
 
-def _down(drawing: Drawing, figure: Figure) -> None:
+def _down(drawing: Canvas, figure: Figure) -> None:
     """A row a name, because names are long and a phone is narrow; values go to the right."""
     count, points = len(figure.series), [_points(one) for one in figure.series]
     names = _names(figure)
@@ -301,7 +301,7 @@ def _name(value: float | str) -> str:
 
 
 def _series(
-    drawing: Drawing, number: int, kind: str, marks: Sequence[str], whiskers: Sequence[str], fill: str = ""
+    drawing: Canvas, number: int, kind: str, marks: Sequence[str], whiskers: Sequence[str], fill: str = ""
 ) -> None:
     colour = f"s{number % COLOURS}"
     if marks:
@@ -321,7 +321,7 @@ def _whisker(axis: Axis, point: Point, at: float, *, along: bool) -> Iterator[st
             yield f"M{_n(place)} {_n(at - 3)}v6" if along else f"M{_n(at - 3)} {_n(place)}h6"
 
 
-def _upright(drawing: Drawing, axis: Axis, top: float, bottom: float) -> None:
+def _upright(drawing: Canvas, axis: Axis, top: float, bottom: float) -> None:
     """Ticks of an axis along the drawing, with lines up through it."""
     for value, label in axis.ticks:
         x = axis(value)
@@ -329,7 +329,7 @@ def _upright(drawing: Drawing, axis: Axis, top: float, bottom: float) -> None:
         drawing.text(x, bottom + LINE - 1, label, "middle")
 
 
-def _levels(drawing: Drawing, figure: Figure, axis: Axis, start: float, end: float, *, upright: bool) -> None:
+def _levels(drawing: Canvas, figure: Figure, axis: Axis, start: float, end: float, *, upright: bool) -> None:
     for number, (_, y) in enumerate(figure.at):
         if math.isfinite(y):
             at, dash = axis(y), LEVELS[number % len(LEVELS)]
@@ -340,7 +340,7 @@ def _levels(drawing: Drawing, figure: Figure, axis: Axis, start: float, end: flo
 # -- two axes: lines, steps, dots and bars over numbers ---------------------------------------------------------------
 
 
-def _across(drawing: Drawing, figure: Figure) -> None:
+def _across(drawing: Canvas, figure: Figure) -> None:
     """x to the right, y up."""
     if figure.kind == BARS and len(_names(figure)) > MOST_BARS:
         figure = replace(figure, kind=STEPS)
@@ -390,7 +390,7 @@ def _across(drawing: Drawing, figure: Figure) -> None:
     drawing.under(figure.x)
 
 
-def _support(drawing: Drawing, figure: Figure, place: dict[float | str, float], bottom: float) -> None:
+def _support(drawing: Canvas, figure: Figure, place: dict[float | str, float], bottom: float) -> None:
     """A strip along the axis, the darker the more are there: where a curve rests on many and where on few."""
     if not figure.support:
         return
@@ -404,7 +404,7 @@ def _support(drawing: Drawing, figure: Figure, place: dict[float | str, float], 
 
 
 def _places(
-    drawing: Drawing, figure: Figure, start: float, bottom: float
+    drawing: Canvas, figure: Figure, start: float, bottom: float
 ) -> tuple[dict[float | str, float], Axis | None]:
     """Where each x stands, and the axis where they are numbers on one. Draws the ticks."""
     names, end = _names(figure), WIDTH - RIGHT
@@ -450,7 +450,7 @@ def _bar_width(figure: Figure, place: dict[float | str, float]) -> float:
 
 
 def _curve(
-    drawing: Drawing, kind: str, number: int, points: list[Point], place: dict[float | str, float], axis: Axis
+    drawing: Canvas, kind: str, number: int, points: list[Point], place: dict[float | str, float], axis: Axis
 ) -> None:
     """A line with its band or whiskers; of very long ones every so many points."""
     if len(points) > MOST_POINTS:
@@ -491,7 +491,7 @@ def _stepped(points: Sequence[tuple[float, float]]) -> list[str]:
 # -- heat maps --------------------------------------------------------------------------------------------------------
 
 
-def _heat(drawing: Drawing, figure: Figure) -> None:
+def _heat(drawing: Canvas, figure: Figure) -> None:
     """A cell a value: the stronger the colour the larger it is; of both signs, a colour each."""
     columns, rows = _names(figure)[:MOST_CELLS], figure.series[:MOST_CELLS]
     there = [{point.x: point.y for point in _points(one)} for one in rows]
@@ -552,7 +552,7 @@ def _short(value: float) -> str:
     return re.sub(r"^(-?)0\.", r"\1.", text).replace("-", "−")
 
 
-def _scale(drawing: Drawing, ends: tuple[float, float, float]) -> None:
+def _scale(drawing: Canvas, ends: tuple[float, float, float]) -> None:
     """The colours' own legend: five boxes and the numbers at their ends and middle."""
     low, middle, high = ends
     x, wide = 2.0, 24.0
@@ -565,11 +565,11 @@ def _scale(drawing: Drawing, ends: tuple[float, float, float]) -> None:
     drawing.y += LINE + 2
 
 
-def _bars_or_dots(drawing: Drawing, figure: Figure) -> None:
+def _bars_or_dots(drawing: Canvas, figure: Figure) -> None:
     (_down if _by_name(figure) else _across)(drawing, figure)
 
 
-_KINDS: dict[str, Callable[[Drawing, Figure], None]] = {
+_KINDS: dict[str, Callable[[Canvas, Figure], None]] = {
     BARS: _bars_or_dots,
     LINES: _across,
     STEPS: _across,

@@ -244,3 +244,31 @@ def _facts(
     said = [note, "" if loss is None else f"loss {loss:.3f}", "" if score is None else f"validation {score:.3f}"]
     said.append("" if epsilon is None else f"ε {epsilon:.2f} (as-published)")
     return "  ".join(word for word in said if word)
+
+
+# -- a guided first run ------------------------------------------------------------------------------------------------
+
+
+def schema_table(name: str, rows: Sequence[tuple[str, str, str]]) -> Table:
+    """Columns as they are described now."""
+    table = Table(title=f"{escape(name)}: what the schema says")
+    for head in ("column", "kind", "declared"):
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def forecast_table(forecasts: Sequence[Any], rows: int) -> Table:
+    """What each ε is expected to give, a row for each."""
+    measure = next((forecast.measure for forecast in forecasts if forecast.measure), "")
+    table = Table(title=f"What ε buys (end-to-end), tried on {rows} simulated rows of this shape")
+    for head in ("ε", f"{title(measure) if measure else 'score'}, all rows", "condensed", "expected loss"):
+        table.add_column(head, justify="right")
+    for forecast in forecasts:
+        made = (
+            ("no answer", "—") if forecast.condensed is None else (f"{forecast.condensed:.3f}", f"{forecast.loss:.3f}")
+        )
+        table.add_row(f"{forecast.epsilon:g}", f"{forecast.full:.3f}", *made)
+    table.caption = "A guide and no promise: real columns may say more of the outcome, or less. Read off no patient."
+    return table

@@ -36,20 +36,20 @@ PATIENCE = 60.0  # seconds to wait for a process that is still at work on the ce
 
 
 @dataclass(frozen=True)
-class Finished:
+class CellOutcome:
     """What a cell says about itself: how long its run took, and why it has failed where it has."""
 
     seconds: float = 0.0
     reason: str = ""
 
 
-def run_cell(cell: Cell, out: Path, threads: int) -> Finished:
+def run_cell(cell: Cell, out: Path, threads: int) -> CellOutcome:
     """Make the cell or go on with it. A failure is an answer, in words without a patient's value, not an exception."""
     folder = StudyFolder(out)
     try:
         load_modules(cell.modules)
         if not folder.definition(cell).exists():  # before a patient is read: a ledger left elsewhere would be lost
-            return Finished(reason=NOT_SHARED)
+            return CellOutcome(reason=NOT_SHARED)
         with (
             warnings.catch_warnings(),
             folder.lock(
@@ -57,18 +57,18 @@ def run_cell(cell: Cell, out: Path, threads: int) -> Finished:
             ),
         ):
             warnings.simplefilter("ignore", DistcondenseWarning)  # they are in the cell's run.json
-            _Making(cell, folder, threads).finish()
-        return Finished(folder.seconds(cell))
+            _CellRun(cell, folder, threads).finish()
+        return CellOutcome(folder.seconds(cell))
     except UserError as error:
-        return Finished(reason=str(error))
+        return CellOutcome(reason=str(error))
     except MemoryError:
-        return Finished(reason="out of memory: give the study a larger memory_gb, or a machine with more")
+        return CellOutcome(reason="out of memory: give the study a larger memory_gb, or a machine with more")
     except Exception as error:  # a library's message may quote a cell of the table: say its type and the place only
-        return Finished(reason=f"{type(error).__name__} in {_place(error)}")
+        return CellOutcome(reason=f"{type(error).__name__} in {_place(error)}")
 
 
 @dataclass(frozen=True)
-class _Making:
+class _CellRun:
     """A cell at work. Its table is read once, if anything is to be done that needs it."""
 
     cell: Cell
@@ -99,7 +99,7 @@ class _Making:
 
     def _condense(self, run: RunFolder) -> None:
         cell, known = self.cell, self.yardstick.home
-        mark = Mark()
+        mark = MemoryPeak()
         condense(
             self.cohort,
             method=cell.made_by,
@@ -156,7 +156,7 @@ def read_once(source: Source, endpoint: Endpoint) -> Cohort:
     return _LAST[key]
 
 
-class Mark:
+class MemoryPeak:
     """The high-water mark of this process's memory, from now on; none where the system keeps none."""
 
     def __init__(self) -> None:

@@ -63,8 +63,8 @@ from distcondense.methods.base import (
     takes_several,
 )
 from distcondense.outside import OutsideError, parse_toml, read_text
-from distcondense.study.entries import Entry, digest
-from distcondense.study.sources import Data, Endpoint, Source, read_data, read_odometer, wrong_sites
+from distcondense.study.sources import DataTable, Endpoint, Source, read_data, read_odometer, wrong_sites
+from distcondense.study.toml_table import TomlTable, digest
 
 STUDY = ("name", "seeds", "ipc", "memory_gb", "threads", "odometer", "test", "parts", "attacks", "modules")
 METHOD = ("name", "method", "reference", "epsilon", "ipc", "data", "settings", "seeds")
@@ -233,8 +233,8 @@ def _refuse_all(what: str, problems: Sequence[str]) -> NoReturn:
 
 
 def _study(data: Mapping[str, Any], folder: Path, text: str, problems: list[str]) -> Study | None:
-    top = Entry(data, "the file:", ("study", "data", "method"), problems)
-    head = Entry(data.get("study", {}), "[study]", STUDY, problems)
+    top = TomlTable(data, "the file:", ("study", "data", "method"), problems)
+    head = TomlTable(data.get("study", {}), "[study]", STUDY, problems)
     name, seeds, ipc = head.name("name"), head.wholes("seeds") or (0,), head.wholes("ipc")
     memory = head.one("memory_gb", head.numbers("memory_gb"), 1.0)
     threads = head.one("threads", head.wholes("threads"), 1)
@@ -305,8 +305,8 @@ class _Measured:
     where: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, head: Entry, problems: list[str]) -> _Measured:
-        inner = Entry(head.table("attacks"), "[study] attacks:", ATTACKED, problems)
+    def of(cls, head: TomlTable, problems: list[str]) -> _Measured:
+        inner = TomlTable(head.table("attacks"), "[study] attacks:", ATTACKED, problems)
         parts, attacks = head.texts("parts"), inner.texts("parts")
         legal = [name for name in SECTIONS if name != "sites"]  # other sites are `test_on`'s
         problems += [f"[study] parts: {nearest(name, legal)}" for name in (*parts, *attacks) if name not in legal]
@@ -326,7 +326,7 @@ class _Measured:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _MethodTable:
     """A [[method]] table."""
 
     where: str
@@ -348,10 +348,10 @@ class _Asked:
         )  # sorted: their order in the file reads nobody again
 
 
-def _asked(values: Any, number: int, ipc: tuple[int, ...], seeds: tuple[int, ...], problems: list[str]) -> _Asked:
+def _asked(values: Any, number: int, ipc: tuple[int, ...], seeds: tuple[int, ...], problems: list[str]) -> _MethodTable:
     old = {word: values[word] for word in OLD_WORDS if isinstance(values, Mapping) and word in values}
     values = {key: value for key, value in values.items() if key not in old} if old else values
-    entry = Entry(values, f"[[method]] {number}:", METHOD, problems)
+    entry = TomlTable(values, f"[[method]] {number}:", METHOD, problems)
     made_by = entry.text("method", default_method()) or ""
     name = entry.name("name", made_by)
     entry.where = f"[[method]] {name if name and not old else number}:"
@@ -369,7 +369,7 @@ def _asked(values: Any, number: int, ipc: tuple[int, ...], seeds: tuple[int, ...
         del settings[word]
     if settings.pop("holdout", None) is not None:
         entry.wrong("settings: a study holds out the same persons for all methods: say test in [study] for holdout")
-    found = _Asked(
+    found = _MethodTable(
         entry.where,
         name,
         made_by,
@@ -393,7 +393,7 @@ def _in_new_words(word: str, value: Any) -> str:
     return f"{word} is called {new} now: say {instead}"
 
 
-def _wrong_options(asked: _Asked, seeds: tuple[int, ...]) -> Iterator[str]:
+def _wrong_options(asked: _MethodTable, seeds: tuple[int, ...]) -> Iterator[str]:
     """What the method says about these options, whatever the data."""
     try:
         method = method_named(asked.made_by)
@@ -421,7 +421,7 @@ def _has(method: Method, option: str) -> bool:
 
 
 def _cells(
-    tables: Sequence[Data], asked: Sequence[_Asked], odometer: str | None, problems: list[str]
+    tables: Sequence[DataTable], asked: Sequence[_MethodTable], odometer: str | None, problems: list[str]
 ) -> Iterator[Cell]:
     known = {table.name: table for table in tables}
     for table, one in product(tables, asked):
@@ -453,7 +453,7 @@ def _cells(
                     yield from cells
 
 
-def _references(table: Data, facts: Facts, asked: _Asked, problems: list[str]) -> list[str]:
+def _references(table: DataTable, facts: Facts, asked: _MethodTable, problems: list[str]) -> list[str]:
     """The method's references, if they are for this kind of outcome."""
     kind = facts.kind
     wanted = asked.references or (kind.default_learner,)

@@ -26,8 +26,8 @@ from distcondense.outside import parse_json
 from distcondense.runs.files import write_json, write_whole
 from distcondense.runs.folder import RunFolder
 from distcondense.study.design import Cell
-from distcondense.study.entries import digest
 from distcondense.study.sources import Endpoint, Source
+from distcondense.study.toml_table import digest
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class StudyFolder:
         return self.internal / "definitions"
 
     @property
-    def board(self) -> Path:
+    def progress_file(self) -> Path:
         """How it stands with every cell, as of now: study.json."""
         return self.internal / "study.json"
 

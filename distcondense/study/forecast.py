@@ -22,19 +22,19 @@ from distcondense.data.cohort import Cohort
 from distcondense.errors import DistcondenseWarning, UserError
 from distcondense.evaluation.quick import TRAINED
 from distcondense.methods.base import method_named, options_of, planned
-from distcondense.study.board import Board, duration
-from distcondense.study.cell import Mark
+from distcondense.study.accounts import PatientAccount, accounts, groups_of
+from distcondense.study.cell import MemoryPeak
 from distcondense.study.design import Cell, Study
 from distcondense.study.folder import StudyFolder
+from distcondense.study.progress import StudyProgress, duration
 from distcondense.study.rows import load
 from distcondense.study.run import readable
-from distcondense.study.spent import Read, accounts, groups_of
 
 TRIED = 20_000  # rows that the time of one model is measured with
 
 
 @dataclass(frozen=True)
-class Table:
+class TableForecast:
     """One table with one outcome."""
 
     name: str
@@ -57,7 +57,7 @@ class Table:
 class Forecast:
     """What all of it will take."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[TableForecast, ...]
     read: dict[str, str]  # set of patients → the ε of all cells together, in words
     seconds: float | None  # of all that is left; None: nothing is left
     known: bool  # from cells alike; else a lower bound
@@ -87,28 +87,28 @@ class Forecast:
         }
 
 
-def forecast(study: Study, board: Board, *, at_once: int | None, threads: int) -> Forecast:
+def forecast(study: Study, progress: StudyProgress, *, at_once: int | None, threads: int) -> Forecast:
     """Of the cells that wait; a table that cannot be read is refused here, as the study itself would."""
-    waiting = [line.cell for line in board.lines if line.state == "waiting"]
+    waiting = [line.cell for line in progress.lines if line.state == "waiting"]
     tables = tuple(_tables(waiting, threads))
-    board.at_once = at_once or _at_once(study.memory_gb, threads)
-    left = board.seconds_left()
+    progress.at_once = at_once or _at_once(study.memory_gb, threads)
+    left = progress.seconds_left()
     known = left is not None and bool(waiting)
     if left is None:
-        left = sum(table.cells * table.seconds for table in tables) / board.at_once
-    read = _read(study, StudyFolder(board.folder))
-    return Forecast(tables, read, left if waiting else None, known, board.at_once, study.memory_gb)
+        left = sum(table.cells * table.seconds for table in tables) / progress.at_once
+    read = _read(study, StudyFolder(progress.folder))
+    return Forecast(tables, read, left if waiting else None, known, progress.at_once, study.memory_gb)
 
 
-def _tables(cells: Sequence[Cell], threads: int) -> list[Table]:
+def _tables(cells: Sequence[Cell], threads: int) -> list[TableForecast]:
     found: dict[str, list[Cell]] = {}
     for cell in cells:
         found.setdefault(cell.data, []).append(cell)
     return [_table(name, of_table, threads) for name, of_table in found.items()]
 
 
-def _table(name: str, cells: Sequence[Cell], threads: int) -> Table:
-    cell, mark, began = cells[0], Mark(), time.monotonic()
+def _table(name: str, cells: Sequence[Cell], threads: int) -> TableForecast:
+    cell, mark, began = cells[0], MemoryPeak(), time.monotonic()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DistcondenseWarning)
         with readable(cell.source):
@@ -118,7 +118,7 @@ def _table(name: str, cells: Sequence[Cell], threads: int) -> Table:
                 load(source, endpoint)
         read, memory = time.monotonic() - began, mark.grown()
         seconds = read + _one_model(cell, cohort, threads)
-    return Table(name, len(cohort), len(cohort.schema.columns), len(cells), seconds, memory)
+    return TableForecast(name, len(cohort), len(cohort.schema.columns), len(cells), seconds, memory)
 
 
 def _one_model(cell: Cell, cohort: Cohort, threads: int) -> float:
@@ -149,10 +149,12 @@ def _read(study: Study, folder: StudyFolder) -> dict[str, str]:
             asked = planned(method, cell.source.facts(cell.endpoint), options_of(method, cell.options))
         events = tuple(replace(event, run=name) for event in asked)
         if name not in found or len(events) > len(found[name].accounts[0]):
-            found[name] = Read({cell.source.name}, {cell.source.content}, [events], cell.guarantee == "conditional")
+            found[name] = PatientAccount(
+                {cell.source.name}, {cell.source.content}, [events], cell.guarantee == "conditional"
+            )
     return {group.title: _through(group) for group in groups_of(found.values())}
 
 
-def _through(group: Read) -> str:
+def _through(group: PatientAccount) -> str:
     gated = len(group.gated)
     return f"{gated} cells will have read it through the gate: {group.words}" if gated else group.words

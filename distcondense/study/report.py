@@ -18,13 +18,13 @@ from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import shown
 from distcondense.report.page import study_page
 from distcondense.runs.files import plain, write_json, write_text, write_whole
-from distcondense.study.brought import NOTHING, Brought
+from distcondense.study.accounts import spent
+from distcondense.study.comparison import FailedCell, behind, decisions, in_markdown, overview, pictures, promises
 from distcondense.study.design import Study
+from distcondense.study.external import NO_RESULTS, ExternalResults
 from distcondense.study.folder import StudyFolder
-from distcondense.study.page import LIMIT, study_report
-from distcondense.study.spent import spent
-from distcondense.study.tidy import FAILED, QUICK, tidy
-from distcondense.study.verdict import Lost, behind, decisions, in_markdown, overview, pictures, promises
+from distcondense.study.grid import LIMIT, study_report
+from distcondense.study.results import FAILED, QUICK, tidy
 
 HEAD = """# Study {name}: for the custodian, not for release
 
@@ -42,17 +42,17 @@ have the shape of the paper's Table 3, those of all metrics of its Table 2, thos
 """
 
 
-def write_report(study: Study, folder: StudyFolder, brought: Brought = NOTHING) -> pd.DataFrame:
+def write_report(study: Study, folder: StudyFolder, external: ExternalResults = NO_RESULTS) -> pd.DataFrame:
     """Write results.parquet, results.csv, tables.md, decide.md and the page of the finished cells; the tidy table.
 
-    brought: what other machines found; cells that are finished here are this one's.
+    external: what other machines found; cells that are finished here are this one's.
     """
     everything, room = tidy(study, folder), folder.internal
     read = {
         data: f"read by {_cells(many)} through the gate; all that was read: {words}"
         for data, (many, words) in spent(folder).items()
     }
-    if len(more := brought.without(set(everything["key"]))):
+    if len(more := external.without(set(everything["key"]))):
         everything = pd.concat([everything, more], ignore_index=True) if len(everything) else more
         read |= {"made elsewhere": f"{_cells(more['key'].nunique())}; what they read is in none of these sums"}
     write_whole(room / "results.parquet", lambda draft: everything.to_parquet(draft, index=False))
@@ -75,12 +75,12 @@ def _cells(many: int) -> str:
     return "1 cell" if many == 1 else f"{many} cells"
 
 
-def _lost(row: Mapping[Any, Any]) -> Lost:
+def _lost(row: Mapping[Any, Any]) -> FailedCell:
     asked = None if math.isnan(row["epsilon_asked"]) else float(row["epsilon_asked"])
-    return Lost(row["data"], row["method"], asked, row["guarantee_asked"], int(row["ipc"]), row["note"])
+    return FailedCell(row["data"], row["method"], asked, row["guarantee_asked"], int(row["ipc"]), row["note"])
 
 
-def decided(here: pd.DataFrame, lost: Sequence[Lost] = ()) -> dict[str, Any]:
+def decided(here: pd.DataFrame, lost: Sequence[FailedCell] = ()) -> dict[str, Any]:
     """Which method when, for the page: only where there are several methods to decide between."""
     if here["method"].nunique() < 2:
         return {}

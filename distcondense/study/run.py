@@ -24,11 +24,11 @@ from typing import Any, Protocol
 from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError, UserError
 from distcondense.report.terminal import Console
 from distcondense.runs.files import write_json, write_text
-from distcondense.study.board import Board, Line, prometheus, watching
-from distcondense.study.brought import NOTHING, Brought
-from distcondense.study.cell import NOT_SHARED, Finished, run_cell
+from distcondense.study.cell import NOT_SHARED, CellOutcome, run_cell
 from distcondense.study.design import Cell, Study
+from distcondense.study.external import NO_RESULTS, ExternalResults
 from distcondense.study.folder import StudyFolder
+from distcondense.study.progress import CellProgress, StudyProgress, prometheus, watching
 from distcondense.study.report import write_report
 from distcondense.study.rows import load
 from distcondense.study.sources import Endpoint, Source
@@ -106,7 +106,9 @@ def stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def plan(study: Study, out: Path, chosen: Sequence[Cell] | None = None, brought: Brought = NOTHING) -> Board:
+def plan(
+    study: Study, out: Path, chosen: Sequence[Cell] | None = None, external: ExternalResults = NO_RESULTS
+) -> StudyProgress:
     """The grid, with the cells that are finished, here or elsewhere; of those that are not `chosen` none is waiting."""
     folder, wanted = StudyFolder(out), None if chosen is None else {id(cell) for cell in chosen}
     lines = []
@@ -114,17 +116,17 @@ def plan(study: Study, out: Path, chosen: Sequence[Cell] | None = None, brought:
         kept = folder.finished(cell)
         if kept:
             folder.run(cell).erase_key()  # killed just before it would have done so itself
-        there = not kept and brought.has(cell)
+        there = not kept and external.has(cell)
         left = wanted is not None and id(cell) not in wanted
         lines.append(
-            Line(
+            CellProgress(
                 cell,
                 folder.name(cell),
-                "kept" if kept else "brought" if there else "left" if left else "waiting",
+                "kept" if kept else "external" if there else "left" if left else "waiting",
                 folder.seconds(cell) if kept else 0.0,
             )
         )
-    return Board(lines, folder=out)
+    return StudyProgress(lines, folder=out)
 
 
 def run_study(
@@ -133,50 +135,50 @@ def run_study(
     tasks: Tasks,
     *,
     threads: int,
-    watch: Callable[[Board], None] = lambda board: None,
+    watch: Callable[[StudyProgress], None] = lambda progress: None,
     chosen: Sequence[Cell] | None = None,
-    brought: Brought = NOTHING,
-) -> Board:
+    external: ExternalResults = NO_RESULTS,
+) -> StudyProgress:
     """Run every cell that is not finished, and write the report. Killed at any time, the same call goes on."""
     out = out.resolve()
     folder = _claimed(out)
     with folder.lock("study", 0.0, "must be run once at a time", "wait for the other one, or choose another --out"):
         folder.make_salt()
         write_text(folder.internal / "study.toml", study.text)
-        board = plan(study, out, chosen, brought)
-        board.at_once = tasks.at_once
-        for line in board.lines:
+        progress = plan(study, out, chosen, external)
+        progress.at_once = tasks.at_once
+        for line in progress.lines:
             if line.state == "kept":
                 folder.run(line.cell).tidy()  # killed after its last file that counts, it may have left others half
-        check_tables([line.cell for line in board.lines if line.state == "waiting"])
+        check_tables([line.cell for line in progress.lines if line.state == "waiting"])
         _write_definitions(study, folder)
-        order = sorted(range(len(board.lines)), key=lambda number: board.lines[number].cell.seed)
-        waiting = deque(number for number in order if board.lines[number].state == "waiting")
-        diary = _Diary(study, folder, board, tasks, brought)
+        order = sorted(range(len(progress.lines)), key=lambda number: progress.lines[number].cell.seed)
+        waiting = deque(number for number in order if progress.lines[number].state == "waiting")
+        diary = _Diary(study, folder, progress, tasks, external)
         diary.write("running")
-        watch(board)
+        watch(progress)
         try:
             with stoppable():
-                while waiting or board.count("running"):
-                    while waiting and board.count("running") < tasks.at_once:
+                while waiting or progress.count("running"):
+                    while waiting and progress.count("running") < tasks.at_once:
                         number = waiting.popleft()
-                        line = board.lines[number]
+                        line = progress.lines[number]
                         line.state, line.started = "running", time.monotonic()
                         tasks.start(number, run_cell, line.cell, out, threads)
                     diary.write("running")
-                    watch(board)
+                    watch(progress)
                     for number, value in tasks.wait(LOOK_EVERY):
-                        _note(board.lines[number], value, folder)
-                        watch(board)
+                        _note(progress.lines[number], value, folder)
+                        watch(progress)
                         diary.report()
         except BaseException:
             tasks.cancel()
-            for line in board.lines:
+            for line in progress.lines:
                 line.state = "waiting" if line.state == "running" else line.state
             diary.write("stopped")
             raise
         diary.close()
-    return board
+    return progress
 
 
 def run_tasks(
@@ -189,12 +191,12 @@ def run_tasks(
     at_once: int | None,
     threads: int,
     chosen: Sequence[Cell] | None = None,
-    brought: Brought = NOTHING,
-) -> Board:
+    external: ExternalResults = NO_RESULTS,
+) -> StudyProgress:
     """`run_study` here or on Ray, with a live table or log lines on `console`."""
     with watching(console) as watch:
         if in_process:
-            return run_study(study, out, LocalTasks(), threads=threads, watch=watch, chosen=chosen, brought=brought)
+            return run_study(study, out, LocalTasks(), threads=threads, watch=watch, chosen=chosen, external=external)
         from distcondense.cluster.config import Cluster
         from distcondense.cluster.ray.session import connected
         from distcondense.cluster.ray.tasks import TaskPool
@@ -203,7 +205,7 @@ def run_tasks(
             console.log(str(session))
             memory = int(study.memory_gb * 2**30)
             tasks = TaskPool(session, at_once=at_once, num_cpus=threads, memory=memory)
-            return run_study(study, out, tasks, threads=threads, watch=watch, chosen=chosen, brought=brought)
+            return run_study(study, out, tasks, threads=threads, watch=watch, chosen=chosen, external=external)
 
 
 def check_tables(cells: Sequence[Cell]) -> None:
@@ -239,9 +241,9 @@ class _Diary:
 
     study: Study
     folder: StudyFolder
-    board: Board
+    progress: StudyProgress
     tasks: Tasks
-    brought: Brought = NOTHING
+    external: ExternalResults = NO_RESULTS
     reported: float = 0.0  # when, by the monotonic clock
     took: float = 0.0
     written: Any = None  # what study.json says of the cells
@@ -251,14 +253,14 @@ class _Diary:
 
     def write(self, state: str) -> None:
         """study.json and study.prom, where anything has changed."""
-        counts, left = self.board.counts(), self.board.seconds_left()
-        now = (state, counts, sum(line.state == "running" for line in self.board.lines), int(time.monotonic() // 10))
+        counts, left = self.progress.counts(), self.progress.seconds_left()
+        now = (state, counts, sum(line.state == "running" for line in self.progress.lines), int(time.monotonic() // 10))
         if now == self.written:
             return
         self.written = now
         stamp = datetime.now(UTC).isoformat(timespec="seconds")
         head = {"study": self.study.name, "state": state, "began_at": self.began, "updated_at": stamp}
-        write_json(self.folder.board, {**head, **self.board.to_dict()})
+        write_json(self.folder.progress_file, {**head, **self.progress.to_dict()})
         write_text(self.folder.internal / "study.prom", prometheus(self.study.name, counts, left))
         self.tasks.show(self.study.name, counts, left)
 
@@ -275,15 +277,15 @@ class _Diary:
         self.write("finished")
 
     def _report(self) -> None:
-        write_report(self.study, self.folder, self.brought)
+        write_report(self.study, self.folder, self.external)
 
 
-def _note(line: Line, value: Any, folder: StudyFolder) -> None:
-    if not isinstance(value, Finished):  # the process is gone: killed, or out of memory
-        value = Finished(reason=str(value) or type(value).__name__)
-    value = Finished(value.seconds, " ".join(value.reason.split()))  # one line, wherever it is shown
+def _note(line: CellProgress, value: Any, folder: StudyFolder) -> None:
+    if not isinstance(value, CellOutcome):  # the process is gone: killed, or out of memory
+        value = CellOutcome(reason=str(value) or type(value).__name__)
+    value = CellOutcome(value.seconds, " ".join(value.reason.split()))  # one line, wherever it is shown
     if not value.reason and not folder.finished(line.cell):
-        value = Finished(reason=NOT_SHARED)
+        value = CellOutcome(reason=NOT_SHARED)
     if value.reason:
         folder.note_failure(line.cell, value.reason)
     line.state, line.seconds, line.reason = "failed" if value.reason else "done", value.seconds, value.reason

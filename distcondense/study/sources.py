@@ -23,7 +23,7 @@ from distcondense.data.schema import Label, Schema, nearest, unknown_keys
 from distcondense.data.tables import MISSING_MARKERS, at_uri, header_of, is_csv, is_uri, table_name
 from distcondense.errors import UserError
 from distcondense.privacy.odometer import Odometer
-from distcondense.study.entries import Entry, digest
+from distcondense.study.toml_table import TomlTable, digest
 
 WRITTEN = ("separator", "encoding", "decimal")
 OUTCOME = (*ROLES, "positive", "kind", "ignore")
@@ -102,7 +102,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Data:
+class DataTable:
     """A [[data]] table as it was read."""
 
     where: str
@@ -114,7 +114,7 @@ class Data:
     odometer: str | None = None  # the account of its patients
 
 
-def read_odometer(entry: Entry, folder: Path) -> str | None:
+def read_odometer(entry: TomlTable, folder: Path) -> str | None:
     """Where the account lies that [study] or a [[data]] names; one that cannot be read is a problem."""
     said = entry.text("odometer")
     if said is None:
@@ -130,9 +130,9 @@ def read_odometer(entry: Entry, folder: Path) -> str | None:
     return place
 
 
-def read_data(values: Any, number: int, folder: Path, problems: list[str]) -> Data:
+def read_data(values: Any, number: int, folder: Path, problems: list[str]) -> DataTable:
     """One [[data]] table; what is wrong with it goes to `problems`."""
-    entry = Entry(values, f"[[data]] {number}:", DATA, problems)
+    entry = TomlTable(values, f"[[data]] {number}:", DATA, problems)
     name = entry.name("name")
     entry.where = f"[[data]] {name or number}:"
     path, simulated, schema = entry.text("path"), entry.text("simulated"), entry.text("schema")
@@ -162,10 +162,10 @@ def read_data(values: Any, number: int, folder: Path, problems: list[str]) -> Da
         entry.wrong(f"where must not choose rows by their outcome. Found {column!r}")
     broken = schema is not None and source.schema is None  # then nothing can be said about outcomes
     facts = {} if broken else _facts(entry, source, endpoints)
-    return Data(entry.where, name, source, endpoints, facts, entry.texts("test_on"), read_odometer(entry, folder))
+    return DataTable(entry.where, name, source, endpoints, facts, entry.texts("test_on"), read_odometer(entry, folder))
 
 
-def _endpoints(entry: Entry, problems: list[str]) -> tuple[Endpoint, ...]:
+def _endpoints(entry: TomlTable, problems: list[str]) -> tuple[Endpoint, ...]:
     """The outcomes of a table: its own keys, or its [[data.outcome]] tables."""
     if "outcome" not in entry.values:
         return () if entry.values.get("simulated") is not None else (_endpoint(entry, ""),)
@@ -174,7 +174,7 @@ def _endpoints(entry: Entry, problems: list[str]) -> tuple[Endpoint, ...]:
         entry.wrong(f"has [[data.outcome]] tables, so {', '.join(here)} must be in them")
     found = []
     for number, values in enumerate(entry.tables("outcome"), 1):
-        inner = Entry(values, f"{entry.where} [[data.outcome]] {number}:", ("name", *OUTCOME), problems)
+        inner = TomlTable(values, f"{entry.where} [[data.outcome]] {number}:", ("name", *OUTCOME), problems)
         endpoint = _endpoint(inner, inner.name("name"))
         found.append(replace(endpoint, ignore=(*entry.texts("ignore"), *endpoint.ignore)))
     if len({endpoint.name for endpoint in found}) < len(found):
@@ -182,7 +182,7 @@ def _endpoints(entry: Entry, problems: list[str]) -> tuple[Endpoint, ...]:
     return tuple(found)
 
 
-def _endpoint(entry: Entry, name: str) -> Endpoint:
+def _endpoint(entry: TomlTable, name: str) -> Endpoint:
     positive = entry.values.get("positive")
     if positive is not None and not isinstance(positive, str | int | float):
         entry.wrong("positive must be a value of the outcome column")
@@ -192,7 +192,7 @@ def _endpoint(entry: Entry, name: str) -> Endpoint:
     return Endpoint(goal, name, entry.texts("ignore"))
 
 
-def _facts(entry: Entry, source: Source, endpoints: Sequence[Endpoint]) -> dict[str, Facts]:
+def _facts(entry: TomlTable, source: Source, endpoints: Sequence[Endpoint]) -> dict[str, Facts]:
     """What is public about each outcome; columns that are none of any kind are a problem."""
     found = {}
     for endpoint in endpoints:
@@ -203,7 +203,7 @@ def _facts(entry: Entry, source: Source, endpoints: Sequence[Endpoint]) -> dict[
     return found
 
 
-def _simulated(entry: Entry, name: str, simulated: str) -> tuple[Source, tuple[Endpoint, ...]]:
+def _simulated(entry: TomlTable, name: str, simulated: str) -> tuple[Source, tuple[Endpoint, ...]]:
     foreign = [
         k
         for k in ("schema", *OUTCOME, "outcome", "person_id", "rename", "where", "missing_markers", *WRITTEN)
@@ -235,7 +235,7 @@ def _simulated(entry: Entry, name: str, simulated: str) -> tuple[Source, tuple[E
     return source, (Endpoint(Goal.of(**{role: getattr(made, role, None) for role in ROLES})),)
 
 
-def _schema(entry: Entry, folder: Path, schema: str | None) -> Schema | None:
+def _schema(entry: TomlTable, folder: Path, schema: str | None) -> Schema | None:
     try:
         return None if schema is None else Schema.from_toml(folder / schema)
     except UserError as error:
@@ -243,7 +243,7 @@ def _schema(entry: Entry, folder: Path, schema: str | None) -> Schema | None:
         return None
 
 
-def _dialect(entry: Entry) -> Dialect:
+def _dialect(entry: TomlTable) -> Dialect:
     try:
         return Dialect.of(*(entry.text(key) for key in WRITTEN))
     except UserError as error:
@@ -251,7 +251,7 @@ def _dialect(entry: Entry) -> Dialect:
         return Dialect()
 
 
-def _on_disk(entry: Entry, source: Source, folder: Path, path: str, endpoints: Sequence[Endpoint]) -> Source:
+def _on_disk(entry: TomlTable, source: Source, folder: Path, path: str, endpoints: Sequence[Endpoint]) -> Source:
     """The table's whole contents decide which patients these are; of its columns only the names are read here."""
     try:
         place = path if is_uri(path) else os.path.realpath(folder / Path(path).expanduser())
@@ -306,7 +306,7 @@ def _column_names(
 # -- other sites ------------------------------------------------------------------------------------------------------
 
 
-def wrong_sites(data: Data, known: Mapping[str, Data]) -> Iterator[str]:
+def wrong_sites(data: DataTable, known: Mapping[str, DataTable]) -> Iterator[str]:
     """What keeps models of this table from being tested on those it names."""
     for name in data.test_on:
         other = known.get(name)

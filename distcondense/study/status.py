@@ -15,8 +15,8 @@ from rich.table import Table
 
 from distcondense.errors import RunFolderError
 from distcondense.report.terminal import Console
-from distcondense.study.board import duration
 from distcondense.study.folder import StudyFolder, read_json
+from distcondense.study.progress import duration
 
 ROWS = 60  # of the grid, on a terminal
 LISTED = 12  # running or failed cells
@@ -33,7 +33,7 @@ class Status:
     @classmethod
     def of(cls, out: Path) -> Status:
         folder = StudyFolder(out)
-        said = read_json(folder.board)
+        said = read_json(folder.progress_file)
         if not said or "cells" not in said:
             raise RunFolderError(
                 f"study folder {out}",

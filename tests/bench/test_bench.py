@@ -14,10 +14,10 @@ from scipy.sparse import issparse
 from distcondense.bench import problems as bench_problems
 from distcondense.bench import run as bench_run
 from distcondense.bench.adapters import ADAPTERS
-from distcondense.bench.problems import Plan, Problem, problems
+from distcondense.bench.problems import BenchPlan, BenchProblem, problems
 from distcondense.errors import SettingsError, UserError
 
-TINY = Plan(
+TINY = BenchPlan(
     name="tiny",
     rows=24,
     features=12,
@@ -43,7 +43,7 @@ def few_training_rows() -> Any:
 
 
 @pytest.fixture(scope="module")
-def made() -> list[Problem]:
+def made() -> list[BenchProblem]:
     return problems(TINY, lambda line: None)
 
 
@@ -58,7 +58,7 @@ def _result(record: dict[str, Any], adapter: str, problem: str = "base") -> dict
 
 
 @pytest.mark.parametrize("name", [a.name for a in ADAPTERS if a.what == "jacobian"])
-def test_every_way_gives_the_jacobian_of_the_naive_one(made: list[Problem], name: str) -> None:
+def test_every_way_gives_the_jacobian_of_the_naive_one(made: list[BenchProblem], name: str) -> None:
     ways = {adapter.name: adapter for adapter in ADAPTERS}
     reason = ways[name].why_not()
     if reason is not None:
@@ -78,13 +78,13 @@ def test_every_way_gives_the_jacobian_of_the_naive_one(made: list[Problem], name
         np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
-def test_both_fused_steps_run_on_the_same_problem(made: list[Problem]) -> None:
+def test_both_fused_steps_run_on_the_same_problem(made: list[BenchProblem]) -> None:
     for adapter in ADAPTERS:
         if adapter.what == "step" and adapter.why_not() is None:
             assert adapter.prepare(made[0], 1)(np.arange(1)) is None
 
 
-def test_the_same_trees_stand_among_more_columns(made: list[Problem]) -> None:
+def test_the_same_trees_stand_among_more_columns(made: list[BenchProblem]) -> None:
     series = [p for p in made if "features" in p.series]
     assert [p.features for p in series] == [12, 6, 40]
     for problem in series:
@@ -160,7 +160,7 @@ def test_the_plot_is_a_picture(run: tuple[dict[str, Any], Path, list[str]]) -> N
 
 
 def test_a_way_that_is_missing_is_shown_with_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: list[Problem]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: list[BenchProblem]
 ) -> None:
     """No tl2cgen and no matplotlib: the run goes on, and table and messages say what is missing."""
     real, said = builtins.__import__, []
@@ -173,7 +173,7 @@ def test_a_way_that_is_missing_is_shown_with_its_reason(
     monkeypatch.setattr(builtins, "__import__", importing)
     monkeypatch.setattr("distcondense.bench.adapters.find_spec", lambda name: None)
     monkeypatch.setattr(bench_run, "problems", lambda plan, log: made[:1])
-    plan = Plan(
+    plan = BenchPlan(
         name="tiny",
         vary={},
         tree_features=6,
@@ -200,7 +200,7 @@ def test_a_folder_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) ->
 
 def test_trees_must_fit_into_the_fewest_columns() -> None:
     with pytest.raises(SettingsError, match="tree_features"):
-        Plan(
+        BenchPlan(
             name="x",
             vary={"features": (10,)},
             tree_features=20,

@@ -29,8 +29,8 @@ from distcondense.methods import base as methods
 from distcondense.methods.base import method_named, options_of, planned
 from distcondense.privacy.accountant import replay
 from distcondense.study import Study, design
-from distcondense.study.tidy import COLUMNS
-from distcondense.study.verdict import Lost, behind, decisions, in_markdown, overview, pictures
+from distcondense.study.comparison import FailedCell, behind, decisions, in_markdown, overview, pictures
+from distcondense.study.results import COLUMNS
 from tests.conftest import real_data, small_frame
 from tests.study.test_study import BINARY, HEAD, SCHEMA, run, study_of
 
@@ -383,8 +383,8 @@ def test_what_made_no_table_is_a_row_with_its_reason() -> None:
     some = [*tidy_rows("some", 1.0, {0: 0.6}), *tidy_rows("some", 1.0, {1: np.nan}, part="quick", note="not finished")]
     rows = [*tidy_rows("private", 1.0, {0: 0.8, 1: 0.82}), *late, *some]
     results = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
-    lost = Lost("ward", "picky", 1.0, "as-published", 100, "too few rows")
-    (table,) = decisions(results, [lost, lost, Lost("other ward", "picky", 1.0, "none", 100, "")])
+    lost = FailedCell("ward", "picky", 1.0, "as-published", 100, "too few rows")
+    (table,) = decisions(results, [lost, lost, FailedCell("other ward", "picky", 1.0, "none", 100, "")])
     assert [row[0] for row in table.rows] == ["private", "some", "late", "picky"]
     ours, some_, late_, picky = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
     assert (late_["seeds"], late_["plain labels"]) == (0, "no table: not finished within 9 s")

@@ -103,10 +103,10 @@ def read_schema(room: Room, content: bytes | str) -> None:
             room.call(f"refuse {name}", lambda method=method, known=known, s=settings: refuse(method, known, s))
 
 
-def brought(room: Room) -> None:
+def external(room: Room) -> None:
     """Results of another machine with something wrong in them, brought to a study that is in order."""
     from distcondense.study import Study
-    from distcondense.study.tidy import COLUMNS, what_it_is
+    from distcondense.study.results import COLUMNS, what_it_is
 
     rng, said = room.rng, Study.from_toml(room.write("s.toml", STUDY))
     row = {
@@ -151,7 +151,7 @@ def studies(room: Room) -> None:
     rng, text = room.rng, STUDY
     if rng.random() < 0.1:
         write(patients(12), room.path)
-        brought(room)
+        external(room)
         return
     for _ in range(rng.choice((1, 1, 2))):
         text = mutated(room, text)

@@ -36,7 +36,7 @@ from distcondense.privacy.accountant import replay
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.verify import verify
-from distcondense.report import released
+from distcondense.report import release_page
 from distcondense.runs.folder import RunFolder
 from tests.conftest import OUTCOMES, SMALL_SCHEMA, SMALL_TABLE, real_data, small_frame
 
@@ -275,14 +275,14 @@ def test_a_killed_run_resumes_from_its_answers_without_asking_again(large, tmp_p
         spend(large, out=tmp_path / "run")
     before = (tmp_path / "run" / "internal" / "ledger.jsonl").read_text().splitlines()
     monkeypatch.setattr(PrivateTable, "sums", real)
-    drawn = []
+    draws = []
     gaussian, top = noise.discrete_gaussian, noise.noisy_top
-    monkeypatch.setattr(noise, "discrete_gaussian", lambda *a: drawn.append(1) or gaussian(*a))
-    monkeypatch.setattr(noise, "noisy_top", lambda *a: drawn.append(1) or top(*a))
+    monkeypatch.setattr(noise, "discrete_gaussian", lambda *a: draws.append(1) or gaussian(*a))
+    monkeypatch.setattr(noise, "noisy_top", lambda *a: draws.append(1) or top(*a))
     result = spend(large, out=tmp_path / "run", resume=True)
     after = (tmp_path / "run" / "internal" / "ledger.jsonl").read_text().splitlines()
     assert after[: len(before)] == before
-    assert len(drawn) == len(after) - len(before)  # what was answered is not asked, and not paid for, twice
+    assert len(draws) == len(after) - len(before)  # what was answered is not asked, and not paid for, twice
     assert result.privacy.epsilon <= 4.0
     assert verify(tmp_path / "run").holds
 
@@ -679,7 +679,7 @@ def test_what_comes_after_the_gate_may_fail_but_the_release_is_written(large, tm
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(released, "release_page", broken)
+        patch.setattr(release_page, "release_page", broken)
         patch.setattr(api, "internal_page", broken)
         quick(large, out=tmp_path / "a")
     assert sorted(path.name for path in (tmp_path / "a/release").iterdir()) == [

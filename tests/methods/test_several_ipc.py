@@ -459,8 +459,8 @@ def test_ipcs_that_one_read_serves_are_one_cell_of_a_study(study: Study, tmp_pat
 
 def test_a_study_reads_patients_once_for_all_ipc_and_keeps_a_row_of_each(study: Study, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    board = run_study(study, out, LocalTasks(), threads=1)
-    assert [line.reason for line in board.failed] == []
+    progress = run_study(study, out, LocalTasks(), threads=1)
+    assert [line.reason for line in progress.failed] == []
     folder, cell = StudyFolder(out), study.cells[0]
     release = folder.run(cell).release
     assert {"condensed-5.csv", "condensed-9.csv"} < {path.name for path in release.iterdir()}

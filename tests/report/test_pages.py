@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM
 from distcondense.evaluation.section import Section
 from distcondense.privacy.statement import Privacy
+from distcondense.report.axes import clean
 from distcondense.report.page import (
     LADDER,
     LARGEST,
@@ -30,8 +31,7 @@ from distcondense.report.page import (
     size_checked,
     study_page,
 )
-from distcondense.report.scales import clean
-from distcondense.report.sheets import MOST_COLUMNS, judged, score_sheets, sheet_of, sheet_of_rows
+from distcondense.report.tables import MOST_COLUMNS, judged, score_sheets, sheet_of, sheet_of_rows
 from distcondense.runs.figures import BARS, HEAT, Figure, Series, Table
 from tests import sample_report as sample
 from tests.browser import CHECK, Browser, chromium

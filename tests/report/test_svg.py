@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distcondense.errors import SettingsError
-from distcondense.report.scales import axis_of, clean, digits, fitted, span_of, ticks, width_of, wrapped, written
-from distcondense.report.svg import MOST_NAMES, MOST_SERIES, WIDTH, drawn, numbers
+from distcondense.report.axes import axis_of, clean, digits, fitted, span_of, ticks, width_of, wrapped, written
+from distcondense.report.svg import MOST_NAMES, MOST_SERIES, WIDTH, draw, numbers
 from distcondense.runs.figures import BARS, DOTS, HEAT, LINES, STEPS, Figure, Series
 from tests.sample_report import BY_STUDENT, EVERY_KIND, HAZARDS, PAIRS, RELIABILITY, SURVIVAL
 
@@ -37,7 +37,7 @@ def figure(kind: str, *series: Series, **more) -> Figure:
 
 
 def read(one: Figure, key: str = "") -> xml.Element:
-    return xml.fromstring(str(drawn(one, key)))
+    return xml.fromstring(str(draw(one, key)))
 
 
 def texts(root: xml.Element) -> list[str]:
@@ -73,13 +73,13 @@ def test_every_kind_is_well_formed_and_says_what_it_shows(one):
 def test_two_drawings_of_a_page_share_no_id():
     ids = [e.get("id") for key in ("a", "b") for e in read(BY_STUDENT, key).iter() if e.get("id")]
     assert len(ids) == len(set(ids)) > 4
-    assert drawn(BY_STUDENT) != drawn(HAZARDS)
+    assert draw(BY_STUDENT) != draw(HAZARDS)
     assert read(BY_STUDENT).find("title").get("id") != read(HAZARDS).find("title").get("id")
 
 
 def test_an_unknown_kind_is_refused_by_name():
     with pytest.raises(SettingsError, match="must be one of bars, lines, steps, dots, heat"):
-        drawn(figure("pie", Series("s", (1,), (1.0,))))
+        draw(figure("pie", Series("s", (1,), (1.0,))))
 
 
 # -- what is drawn where ----------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_two_hundred_names_stay_a_drawing_and_all_are_in_the_table(kind):
     one = figure(kind, Series("s", names, tuple(i / 200 for i in range(200))))
     root = read(one)
     assert float(root.get("height")) < 2000
-    assert len(str(drawn(one))) < 60_000
+    assert len(str(draw(one))) < 60_000
     table = numbers(one)
     assert (len(table.rows) if kind != HEAT else len(table.columns) - 1) == 200
     if kind in (BARS, DOTS):
@@ -195,9 +195,9 @@ def test_two_hundred_names_stay_a_drawing_and_all_are_in_the_table(kind):
 @pytest.mark.parametrize("kind", [BARS, LINES, STEPS, DOTS])
 def test_very_long_series_and_very_many_stay_small(kind):
     long = figure(kind, Series("s", tuple(range(20_000)), tuple(float(i % 97) for i in range(20_000))))
-    assert len(str(drawn(long))) < 60_000
+    assert len(str(draw(long))) < 60_000
     many = figure(kind, *(Series(f"s{i}", ("a", "b"), (1.0, 2.0)) for i in range(300)))
-    assert len(str(drawn(many))) < 60_000
+    assert len(str(draw(many))) < 60_000
     assert any(text.startswith(f"The first {MOST_SERIES} of 300 series") for text in texts(read(many)))
 
 
@@ -209,7 +209,7 @@ def test_very_long_series_and_very_many_stay_small(kind):
 def test_names_are_text_and_nothing_else(kind, name):
     series = [Series(f"{name}{i}", (name, "b"), (1.0, 2.0)) for i in range(2)]
     one = figure(kind, *series, title=name, about=name, x=name, y=name, name=name, at=((name, 1.5),))
-    drawing = str(drawn(one))
+    drawing = str(draw(one))
     drawing.encode("utf-8")
     root = xml.fromstring(drawing)
     assert {e.tag for e in root.iter()} <= {"svg", "title", "desc", "text", "path", "rect", "g", "pattern"}
@@ -227,11 +227,11 @@ def test_any_text_and_any_numbers_give_well_formed_drawings(name, kind, values):
         title=name,
         y_range=(min(values), max(values)),
     )
-    drawing = str(drawn(one))
+    drawing = str(draw(one))
     drawing.encode("utf-8")
     assert "nan" not in drawing.replace(str(clean(name)), "").lower().replace("finance", "")
     xml.fromstring(drawing)
-    xml.fromstring(str(drawn(replace(one, series=tuple(replace(s, x=tuple(values)) for s in one.series)))))
+    xml.fromstring(str(draw(replace(one, series=tuple(replace(s, x=tuple(values)) for s in one.series)))))
 
 
 # -- scales and words -------------------------------------------------------------------------------------------------

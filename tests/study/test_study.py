@@ -36,13 +36,13 @@ from distcondense.report.terminal import Console
 from distcondense.runs.folder import RunFolder
 from distcondense.study import LocalTasks, Study, Tasks, plan, run_study, write_report
 from distcondense.study import cell as cells_module
-from distcondense.study.board import Board, Line, live_table, logged, watching
-from distcondense.study.cell import Finished, home_of, run_cell
-from distcondense.study.entries import digest
+from distcondense.study.accounts import spent
+from distcondense.study.cell import CellOutcome, home_of, run_cell
 from distcondense.study.folder import StudyFolder
+from distcondense.study.progress import CellProgress, StudyProgress, live_table, logged, watching
+from distcondense.study.results import COLUMNS
 from distcondense.study.rows import load
-from distcondense.study.spent import spent
-from distcondense.study.tidy import COLUMNS
+from distcondense.study.toml_table import digest
 from tests.conftest import SMALL_SCHEMA, quicken, real_data, small_frame
 from tests.shell import Call, files, refused
 from tests.tiny import NUMBER, TEXT
@@ -130,7 +130,7 @@ def study_of(folder: Path, *parts: str) -> Study:
     return Study.from_toml(folder / "study.toml")
 
 
-def run(study: Study, out: Path, tasks: Any = None) -> Board:
+def run(study: Study, out: Path, tasks: Any = None) -> StudyProgress:
     return run_study(study, out, tasks or LocalTasks(), threads=1)
 
 
@@ -400,10 +400,10 @@ class Scripted:
 def test_one_failed_cell_stops_nobody_and_its_reason_is_told(folder: Path) -> None:
     study = study_of(folder, HEAD.replace("[0, 1]", "[0, 1, 2]"), BINARY, NONE)
     tasks = Scripted(2, {1: ConnectionError("its process died (killed)")})
-    board = run(study, folder / "out", tasks)
+    progress = run(study, folder / "out", tasks)
     assert tasks.most == 2
-    assert [line.state for line in board.lines] == ["done", "failed", "done"]
-    assert board.failed[0].reason == "its process died (killed)"
+    assert [line.state for line in progress.lines] == ["done", "failed", "done"]
+    assert progress.failed[0].reason == "its process died (killed)"
     page = (folder / "out/internal/tables.md").read_text(encoding="utf-8")
     assert "2 of 3 cells" in page
     assert f"`{name_of(study, folder, 1)}`: its process died (killed)" in page
@@ -501,9 +501,9 @@ def test_a_machine_that_does_not_see_the_study_folder_reads_no_patient(
 
 def test_a_cell_made_on_a_machine_with_another_folder_is_not_taken_for_done(folder: Path) -> None:
     study = study_of(folder, HEAD, BINARY, NONE)
-    board = run(study, folder / "out", Scripted(2, {0: Finished(1.0), 1: Finished(1.0)}))
-    assert [line.state for line in board.lines] == ["failed", "failed"]
-    assert "an --out that all machines share" in board.failed[0].reason
+    progress = run(study, folder / "out", Scripted(2, {0: CellOutcome(1.0), 1: CellOutcome(1.0)}))
+    assert [line.state for line in progress.lines] == ["failed", "failed"]
+    assert "an --out that all machines share" in progress.failed[0].reason
 
 
 def test_two_runs_of_one_study_do_not_meet(folder: Path) -> None:
@@ -537,8 +537,8 @@ def test_a_changed_study_keeps_the_cells_that_did_not_change(folder: Path) -> No
     run(first, out)
     before = {name: stamps(out / "cells" / name) for name in map(StudyFolder(out).name, first.cells)}
     second = study_of(folder, HEAD.replace("[6]", "[6, 9]"), BINARY, NONE)
-    board = run(second, out)
-    assert [line.state for line in board.lines] == ["kept", "kept", "done", "done"]
+    progress = run(second, out)
+    assert [line.state for line in progress.lines] == ["kept", "kept", "done", "done"]
     assert {name: stamps(out / "cells" / name) for name in before} == before
     results = pd.read_parquet(out / "internal/results.parquet")
     assert set(results["ipc"]) == {6, 9}
@@ -619,8 +619,8 @@ def test_a_study_killed_anywhere_goes_on_and_loses_nothing(
     before = {name: stamps(out / "cells" / name) for name in kept}
     asked = read_events(RunFolder(out / "cells" / private).ledger)
 
-    board = run(study, out)
-    assert board.failed == []
+    progress = run(study, out)
+    assert progress.failed == []
     assert {name: stamps(out / "cells" / name) for name in kept} == before
     for cell in study.cells:
         here, there = (StudyFolder(place).run(cell) for place in (out, undisturbed))
@@ -698,9 +698,9 @@ def test_on_ray_a_killed_worker_costs_its_own_cell_and_the_others_have_the_same_
             TaskPool(session, memory=2**50)
         tasks = TaskPool(session, num_cpus=1, memory=2**28)
         assert tasks.at_once == 2
-        board = run(study, folder / "there", Murderous(tasks, victim=1))
-        assert [line.state for line in board.lines] == ["done", "failed"]
-        assert "its process died" in board.failed[0].reason
+        progress = run(study, folder / "there", Murderous(tasks, victim=1))
+        assert [line.state for line in progress.lines] == ["done", "failed"]
+        assert "its process died" in progress.failed[0].reason
         (port,) = (node["MetricsExportPort"] for node in ray.nodes())
         assert listening(port) == {"0100007F"}  # 127.0.0.1, and nowhere else
         page, late = "", time.monotonic() + HANGS
@@ -719,15 +719,15 @@ def test_on_ray_a_killed_worker_costs_its_own_cell_and_the_others_have_the_same_
 # -- what people see --------------------------------------------------------------------------------------------------
 
 
-def board_of(study: Study) -> Board:
+def board_of(study: Study) -> StudyProgress:
     cells = study.cells
     names = [cell.name for cell in cells]
-    return Board(
+    return StudyProgress(
         [
-            Line(cells[0], names[0], "done", 10.0),
-            Line(cells[1], names[1], "failed", reason="too few rows of a class"),
-            Line(cells[2], names[2], "running", started=float("-inf")),
-            Line(cells[3], names[3]),
+            CellProgress(cells[0], names[0], "done", 10.0),
+            CellProgress(cells[1], names[1], "failed", reason="too few rows of a class"),
+            CellProgress(cells[2], names[2], "running", started=float("-inf")),
+            CellProgress(cells[3], names[3]),
         ],
         at_once=2,
     )
@@ -735,14 +735,14 @@ def board_of(study: Study) -> Board:
 
 def test_the_live_table_shows_counts_time_left_and_reasons(folder: Path) -> None:
     study = study_of(folder, HEAD.replace("[0, 1]", "[0, 1, 2, 3]"), BINARY, NONE)
-    board = board_of(study)
+    progress = board_of(study)
     # one cell alike takes 10 s and one is overdue; two at once
-    assert board.seconds_left() == 5.0
-    assert board.words() == "1 of 4 cells done, 1 running, 1 failed, 1 waiting, about 5 s left"
-    board.lines[2].started = 0.0
+    assert progress.seconds_left() == 5.0
+    assert progress.words() == "1 of 4 cells done, 1 running, 1 failed, 1 waiting, about 5 s left"
+    progress.lines[2].started = 0.0
     console = Console()
     with console.out.capture() as shown:
-        console.out.print(live_table(board))
+        console.out.print(live_table(progress))
     text = shown.get()
     assert re.search(r"│\s+1 │\s+1 │\s+1 │\s+1 │", text)
     assert "too few rows of a class" in text
@@ -750,18 +750,18 @@ def test_the_live_table_shows_counts_time_left_and_reasons(folder: Path) -> None
 
 
 def test_before_anything_is_done_nothing_is_said_about_time(folder: Path) -> None:
-    board = plan(study_of(folder, HEAD, BINARY, NONE), folder / "out")
-    assert board.seconds_left() is None
-    assert board.words() == "0 of 2 cells done, 2 waiting"
+    progress = plan(study_of(folder, HEAD, BINARY, NONE), folder / "out")
+    assert progress.seconds_left() is None
+    assert progress.words() == "0 of 2 cells done, 2 waiting"
 
 
 def test_a_log_has_one_line_per_cell(folder: Path) -> None:
     study = study_of(folder, HEAD.replace("[0, 1]", "[0, 1, 2, 3]"), BINARY, NONE)
     said: list[str] = []
     watch = logged(said.append)
-    board = board_of(study)
+    progress = board_of(study)
     for _ in range(3):
-        watch(board)
+        watch(progress)
     assert len(said) == 2
     assert said[1].startswith(f"{study.cells[1].name}: failed: too few rows of a class (")
 
@@ -769,13 +769,13 @@ def test_a_log_has_one_line_per_cell(folder: Path) -> None:
 def test_a_terminal_gets_a_live_table_and_quiet_gets_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    board = board_of(study_of(folder, HEAD.replace("[0, 1]", "[0, 1, 2, 3]"), BINARY, NONE))
+    progress = board_of(study_of(folder, HEAD.replace("[0, 1]", "[0, 1, 2, 3]"), BINARY, NONE))
     shown = {}
     for quiet in (False, True):
         with redirect_stderr(StringIO()) as err:
             console = Console(quiet=quiet)
             with watching(console) as watch:
-                watch(board)
+                watch(progress)
         shown[quiet] = err.getvalue()
     assert "too few rows of a class" in shown[False]
     assert shown[True] == ""
@@ -992,8 +992,8 @@ def test_a_site_added_later_is_tested_without_condensing_again(folder: Path) -> 
     run(first, out)
     before = {name: stamps(out / "cells" / name) for name in map(StudyFolder(out).name, first.cells)}
     clinic = SURVIVAL.replace('"trial"', '"clinic"').replace("ward", "clinic")
-    board = run(study_of(folder, HEAD, SURVIVAL, 'test_on = ["clinic"]\n', clinic, only), out)
-    assert [line.state for line in board.lines] == ["done", "done"]
+    progress = run(study_of(folder, HEAD, SURVIVAL, 'test_on = ["clinic"]\n', clinic, only), out)
+    assert [line.state for line in progress.lines] == ["done", "done"]
     for name, then in before.items():
         now = stamps(out / "cells" / name)
         assert set(now) - set(then) == {"internal/elsewhere.json"}
@@ -1152,11 +1152,11 @@ def test_cells_are_charged_on_the_patients_account_once_each(folder: Path) -> No
     clinic = BINARY.replace("ward", "clinic") + 'odometer = "clinic.jsonl"\n'
     parts = (HEAD + 'odometer = "patients.jsonl"\n', BINARY, clinic, PRIVATE)
     out = folder / "out"
-    board = run(study_of(folder, *parts), out)
-    assert board.failed == []
+    progress = run(study_of(folder, *parts), out)
+    assert progress.failed == []
     run(study_of(folder, *parts), out)
     for odometer, data in ((account, "ward"), (theirs, "clinic")):
-        names = {line.name for line in board.lines if line.cell.data == data}
+        names = {line.name for line in progress.lines if line.cell.data == data}
         assert {charge.about for charge in odometer.read().charges} == names
         assert len(odometer.read().charges) == 2
     said = [json.loads(path.read_text()) for path in (out / "cells").glob("*/release/privacy.json")]
@@ -1165,10 +1165,10 @@ def test_cells_are_charged_on_the_patients_account_once_each(folder: Path) -> No
 
 def test_a_cell_over_the_cap_fails_alone_and_reads_nobody(folder: Path) -> None:
     account = Odometer.create(folder / "patients.jsonl", cap=9.0)
-    board = run(study_of(folder, HEAD + 'odometer = "patients.jsonl"\n', BINARY, PRIVATE, NONE), folder / "out")
-    assert [line.state for line in board.lines] == ["done", "failed", "failed", "failed"]
-    assert "within its cap" in board.lines[1].reason
-    assert "no run without a gate can keep" in board.lines[2].reason
+    progress = run(study_of(folder, HEAD + 'odometer = "patients.jsonl"\n', BINARY, PRIVATE, NONE), folder / "out")
+    assert [line.state for line in progress.lines] == ["done", "failed", "failed", "failed"]
+    assert "within its cap" in progress.lines[1].reason
+    assert "no run without a gate can keep" in progress.lines[2].reason
     assert len(account.read().charges) == 1
     (folder / "patients.jsonl").unlink()
     with pytest.raises(SettingsError, match=re.escape("[study] odometer: odometer")):

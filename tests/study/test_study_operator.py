@@ -23,8 +23,8 @@ from distcondense.privacy.accountant import replay
 from distcondense.privacy.ledger import read_events
 from distcondense.study import LocalTasks, Status, Study, plan, run_study
 from distcondense.study import cell as cells_module
-from distcondense.study.board import prometheus
 from distcondense.study.folder import StudyFolder
+from distcondense.study.progress import prometheus
 from distcondense.study.rows import load
 from tests.conftest import small_frame
 from tests.shell import Call, files, refused
@@ -340,9 +340,9 @@ def test_what_another_machine_found_is_not_run_again_and_is_in_the_report(call: 
     command = ["study", "study.toml", "--in-process", "--out"]
     assert call(*command, "there", "--only", "method=none").code == 0
     assert call(*command, "other", "--only", "method=private", "--seeds", "0").code == 0
-    brought = ["--with", "there/internal/results.parquet", "--with", "other/internal/results.parquet"]
-    assert "3 of 4 cells done, 3 of them elsewhere, 1 waiting" in call(*command, "here", *brought, "--dry-run").err
-    answer = call(*command, "here", *brought)
+    external = ["--with", "there/internal/results.parquet", "--with", "other/internal/results.parquet"]
+    assert "3 of 4 cells done, 3 of them elsewhere, 1 waiting" in call(*command, "here", *external, "--dry-run").err
+    answer = call(*command, "here", *external)
     assert answer.code == 0
     assert "4 of 4 cells done, 3 of them elsewhere" in answer.err
     assert len(list((folder / "here/cells").iterdir())) == 1
@@ -357,13 +357,13 @@ def test_what_another_machine_found_is_not_run_again_and_is_in_the_report(call: 
     tables = (folder / "here/internal/tables.md").read_text()
     assert "4 of 4 cells are in these tables" in tables
     assert "- made elsewhere: 3 cells; what they read is in none of these sums" in tables
-    told = call("study", "study.toml", "--report", "--out", "told", *brought)
+    told = call("study", "study.toml", "--report", "--out", "told", *external)
     assert "3 of 4 cells done, 3 of them elsewhere, 1 not asked for" in told.err
     assert not list((folder / "told/cells").iterdir())
     assert "3 of 4 cells are in these tables" in (folder / "told/internal/tables.md").read_text()
     refused(call("study", "study.toml", "--report", "--dry-run"), "--report", "runs nothing")
     study_of(folder, HEAD, BINARY, NONE, PRIVATE.replace("epsilon = 8", "epsilon = 7"))  # another cell
-    assert "2 of 4 cells done, 2 of them elsewhere, 2 waiting" in call(*command, "new", *brought, "--dry-run").err
+    assert "2 of 4 cells done, 2 of them elsewhere, 2 waiting" in call(*command, "new", *external, "--dry-run").err
     refused(call(*command, "new", "--with", "there/nowhere"), "results there/nowhere", "must be readable")
     refused(call(*command, "new", "--with", "ward.csv"), "results ward.csv", "must be a results.parquet of a study")
     assert not (folder / "new").exists()

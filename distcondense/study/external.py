@@ -25,17 +25,17 @@ from distcondense.evaluation.suite import SECTIONS
 from distcondense.privacy.events import Unit
 from distcondense.privacy.statement import GUARANTEES
 from distcondense.study.design import Cell, Study
-from distcondense.study.tidy import COLUMNS, FAILED, QUICK, what_it_is
+from distcondense.study.results import COLUMNS, FAILED, QUICK, what_it_is
 
 
 @dataclass(frozen=True)
-class Brought:
+class ExternalResults:
     """Rows of results.parquet files, one file's for each cell."""
 
     rows: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS))
 
     @classmethod
-    def of(cls, paths: Sequence[Path], study: Study) -> Brought:
+    def of(cls, paths: Sequence[Path], study: Study) -> ExternalResults:
         """Of cells of this study; where several files have a cell, the first one's."""
         known = {cell.key: cell for cell in study.cells}
         found = [cls().rows]
@@ -68,7 +68,7 @@ class Brought:
         return self.rows[~self.rows["key"].isin(list(keys))]
 
 
-NOTHING = Brought()
+NO_RESULTS = ExternalResults()
 
 
 def _read(path: Path, known: Mapping[str, Cell]) -> pd.DataFrame:

@@ -24,20 +24,20 @@ def spent(folder: StudyFolder) -> dict[str, tuple[int, str]]:
     return {group.title: (len(group.gated), group.words) for group in groups_of(accounts(folder).values())}
 
 
-def accounts(folder: StudyFolder) -> dict[str, Read]:
+def accounts(folder: StudyFolder) -> dict[str, PatientAccount]:
     """What each cell that lies in the folder has read, by the name of its folder."""
     found = {}
     for path in sorted(folder.definitions.glob("*.json")):
         definition, run = read_json(path), RunFolder(folder.cells / path.stem)
         if events := unite(run.earlier_events(), run.read_here()):
             conditional = "epsilon_conditional" in definition["cell"]
-            found[path.stem] = Read({definition["data"]}, {definition["patients"]}, [events], conditional)
+            found[path.stem] = PatientAccount({definition["data"]}, {definition["patients"]}, [events], conditional)
     return found
 
 
-def groups_of(found: Iterable[Read]) -> list[Read]:
+def groups_of(found: Iterable[PatientAccount]) -> list[PatientAccount]:
     """One for each set of patients."""
-    groups: list[Read] = []
+    groups: list[PatientAccount] = []
     for one in found:
         apart = [group for group in groups if not group.shares(one)]
         for group in groups:
@@ -48,7 +48,7 @@ def groups_of(found: Iterable[Read]) -> list[Read]:
 
 
 @dataclass(frozen=True)
-class Read:
+class PatientAccount:
     """What cells read of one set of patients."""
 
     names: set[str]  # of tables
@@ -56,11 +56,11 @@ class Read:
     accounts: list[tuple[Event, ...]]  # one for each cell
     conditional: bool
 
-    def shares(self, other: Read) -> bool:
+    def shares(self, other: PatientAccount) -> bool:
         return bool(self.names & other.names or self.contents & other.contents)
 
-    def with_(self, other: Read) -> Read:
-        return Read(
+    def with_(self, other: PatientAccount) -> PatientAccount:
+        return PatientAccount(
             self.names | other.names,
             self.contents | other.contents,
             self.accounts + other.accounts,

@@ -23,7 +23,7 @@ from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import shown
 from distcondense.runs.figures import DOTS, Figure, Series, Table
 from distcondense.study.design import STUDENTS
-from distcondense.study.tidy import QUICK
+from distcondense.study.results import QUICK
 
 KEYS = ["data", "method", "reference", "epsilon_asked", "ipc"]
 WORDS = {  # guarantee → what stands behind its ε
@@ -63,7 +63,7 @@ OVERVIEW = (
 
 
 @dataclass(frozen=True)
-class Lost:
+class FailedCell:
     """A cell that made no table, and why."""
 
     data: str
@@ -74,7 +74,7 @@ class Lost:
     reason: str
 
 
-def decisions(results: pd.DataFrame, lost: Sequence[Lost] = ()) -> list[Table]:
+def decisions(results: pd.DataFrame, lost: Sequence[FailedCell] = ()) -> list[Table]:
     """A table for each data set: by ε, theorems before the rest, best plain labels first."""
     found = []
     for data in results["data"].unique():
@@ -204,7 +204,7 @@ def _clear(gap: pd.Series[Any]) -> bool:
     return abs(float(gap.mean())) > half
 
 
-def in_markdown(study: str, finished: int, cells: int, results: pd.DataFrame, lost: Sequence[Lost] = ()) -> str:
+def in_markdown(study: str, finished: int, cells: int, results: pd.DataFrame, lost: Sequence[FailedCell] = ()) -> str:
     """decide.md: the same as the page's first part, for whoever reads text."""
     lines = [
         f"# Study {study}: which method when",
@@ -323,7 +323,7 @@ def _order(epsilon: float, row: Sequence[Any]) -> tuple[Any, ...]:
     return math.inf if math.isnan(epsilon) else epsilon, theorem, row[IPC_AT], rank
 
 
-def _lost_row(one: Lost) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _lost_row(one: FailedCell) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     asked = "no privacy at all" if one.epsilon is None else f"ε ≤ {one.epsilon:g} {one.guarantee}, not reached"
     row = (one.method, asked, "", f"no table: {one.reason}", *[""] * (IPC_AT - PLAIN_AT - 1), one.ipc, 0)
     return (math.inf if one.epsilon is None else one.epsilon, 3, one.ipc, (IPC_AT, 0.0)), row

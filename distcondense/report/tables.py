@@ -14,7 +14,7 @@ from typing import Any
 
 from distcondense.evaluation.score import FULL, PLAIN, RANDOM, SOFT, WAYS, Score
 from distcondense.outcomes.measures import title
-from distcondense.report.scales import digits, written
+from distcondense.report.axes import digits, written
 from distcondense.runs.figures import Table
 
 LABELS = {PLAIN: "outcome column alone", SOFT: "as the manual says"}
@@ -25,26 +25,26 @@ TURNED = 4  # rows up to which a sheet of scores is turned around
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     text: str
     more: str = ""  # in small letters: an interval
     tone: str = ""  # good, care, bad: a tag
 
 
 @dataclass(frozen=True)
-class Sheet:
+class PageTable:
     """A table as it is shown; the first cell of a row is its heading."""
 
     caption: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     label: str = ""  # its name among all tables of a page; the caption, where it needs no other
     below: tuple[str, ...] = ()
     numeric: frozenset[int] = frozenset()
     left_out: int = 0
     elsewhere: str = ""
 
-    def cut(self, rows: int, elsewhere: str) -> Sheet:
+    def cut(self, rows: int, elsewhere: str) -> PageTable:
         """At most so many rows, and MOST_COLUMNS columns."""
         out, wide = self, len(self.columns) - MOST_COLUMNS
         if wide > 0:
@@ -54,7 +54,7 @@ class Sheet:
         over = max(len(self.rows) - rows, 0) + self.left_out
         return replace(out, rows=out.rows[:rows], left_out=over, elsewhere=elsewhere) if over else out
 
-    def without_empty(self) -> Sheet:
+    def without_empty(self) -> PageTable:
         """Without columns that nobody filled."""
         kept = [i for i in range(len(self.columns)) if any(row[i].text for row in self.rows)]
         rows = tuple(tuple(row[i] for i in kept) for row in self.rows)
@@ -62,7 +62,7 @@ class Sheet:
         return replace(self, columns=tuple(self.columns[i] for i in kept), rows=rows, numeric=numeric)
 
 
-def sheet_of(table: Table, most: int | None = None) -> Sheet:
+def sheet_of(table: Table, most: int | None = None) -> PageTable:
     """Numbers right, texts left; rows that are too short are filled. Of a very long one the first rows."""
     width = len(table.columns)
     rows = [tuple(row[:width]) + ("",) * (width - len(row)) for row in table.rows[:most]]
@@ -71,17 +71,19 @@ def sheet_of(table: Table, most: int | None = None) -> Sheet:
     )
     cells = tuple(tuple(_cell(value) for value in row) for row in rows)
     below = (table.about,) if table.about else ()
-    return Sheet(table.title, table.columns, cells, below=below, numeric=numeric, left_out=len(table.rows) - len(rows))
+    return PageTable(
+        table.title, table.columns, cells, below=below, numeric=numeric, left_out=len(table.rows) - len(rows)
+    )
 
 
-def sheet_of_pairs(caption: str, pairs: Mapping[str, Any]) -> Sheet:
-    rows = tuple((Cell(str(name).replace("_", " ")), _cell(value)) for name, value in pairs.items())
-    return Sheet(caption, ("name", "value"), rows)
+def sheet_of_pairs(caption: str, pairs: Mapping[str, Any]) -> PageTable:
+    rows = tuple((TableCell(str(name).replace("_", " ")), _cell(value)) for name, value in pairs.items())
+    return PageTable(caption, ("name", "value"), rows)
 
 
 def sheet_of_rows(
     caption: str, rows: Sequence[Mapping[str, Any]], titles: Mapping[str, str] | None = None
-) -> Sheet | None:
+) -> PageTable | None:
     """Dictionaries as rows; columns as they first come. A value may be [value, low, high]. None without rows."""
     if not rows:
         return None
@@ -95,18 +97,18 @@ def sheet_of_rows(
         and any(_number(row.get(name)) or _estimated(row.get(name)) for row in rows)
         and all(_right(row.get(name, "")) or _estimated(row.get(name)) for row in rows)
     )
-    return Sheet(caption, headings, cells, numeric=numeric)
+    return PageTable(caption, headings, cells, numeric=numeric)
 
 
-def _cell(value: Any) -> Cell:
+def _cell(value: Any) -> TableCell:
     if _estimated(value):
         of = value if isinstance(value, Mapping) else dict(zip(("value", "low", "high"), value, strict=True))
-        return Cell(written(of["value"]), _interval(of.get("low"), of.get("high")))
+        return TableCell(written(of["value"]), _interval(of.get("low"), of.get("high")))
     if isinstance(value, Mapping):
-        return Cell("; ".join(f"{name}: {_cell(one).text}" for name, one in value.items()))
+        return TableCell("; ".join(f"{name}: {_cell(one).text}" for name, one in value.items()))
     if isinstance(value, list | tuple):
-        return Cell(", ".join(_cell(one).text for one in value))
-    return Cell(written(value))
+        return TableCell(", ".join(_cell(one).text for one in value))
+    return TableCell(written(value))
 
 
 def _estimated(value: Any) -> bool:
@@ -143,7 +145,7 @@ def labels_words(labels: str) -> str:
     return LABELS.get(labels, labels)
 
 
-def score_sheets(scores: Sequence[Score], titles: Mapping[str, str], label: str) -> Iterator[Sheet]:
+def score_sheets(scores: Sequence[Score], titles: Mapping[str, str], label: str) -> Iterator[PageTable]:
     """Attacks apart from the rest; nothing where there are no scores."""
     held = any(map(_held, scores))  # what an attack could not measure stands with what it could
     attacks = [score for score in scores if _held(score) or (held and math.isnan(score.value))]
@@ -160,13 +162,18 @@ def _held(score: Score) -> bool:
 
 
 HEADS = ("of", "student", "trained on", "tested on")
-Key = tuple[Cell, Cell, Cell, Cell]
+Key = tuple[TableCell, TableCell, TableCell, TableCell]
 
 
 def _key(score: Score) -> Key:
     """What a score is about, in the order of HEADS."""
     how = ", ".join(word for word in (labels_words(score.labels), f"{score.rows:,} rows" if score.rows else "") if word)
-    return Cell(score.group), Cell(score.student), Cell(way_words(score.trained_on), how), Cell(score.tested_on)
+    return (
+        TableCell(score.group),
+        TableCell(score.student),
+        TableCell(way_words(score.trained_on), how),
+        TableCell(score.tested_on),
+    )
 
 
 def _name(measure: str, titles: Mapping[str, str]) -> str:
@@ -174,7 +181,7 @@ def _name(measure: str, titles: Mapping[str, str]) -> str:
     return titles.get(measure, known.replace("_", " ") if known == measure else known)
 
 
-def _measured(scores: Sequence[Score], titles: Mapping[str, str]) -> Sheet:
+def _measured(scores: Sequence[Score], titles: Mapping[str, str]) -> PageTable:
     """A row a thing, a column a measure; turned around where there are more measures than things."""
     keys = list(dict.fromkeys(map(_key, scores)))
     measures = list(dict.fromkeys(score.measure for score in scores))
@@ -188,15 +195,15 @@ def _measured(scores: Sequence[Score], titles: Mapping[str, str]) -> Sheet:
     caption = "Values with 95% intervals"
     if len(keys) <= TURNED and len(measures) > len(keys):
         columns = ("measure", *(", ".join(map(_both, (key[i] for i in vary))) or "value" for key in keys))
-        rows = tuple((Cell(names[m]), *(_estimate(found.get((key, m)), notes) for key in keys)) for m in measures)
-        return Sheet(caption, columns, rows, below=below, numeric=frozenset(range(1, len(columns))))
+        rows = tuple((TableCell(names[m]), *(_estimate(found.get((key, m)), notes) for key in keys)) for m in measures)
+        return PageTable(caption, columns, rows, below=below, numeric=frozenset(range(1, len(columns))))
     columns = (*(HEADS[i] for i in vary), *names.values())
-    whole = Cell("all")  # of no group in particular
+    whole = TableCell("all")  # of no group in particular
     rows = tuple(
         (*(key[i] if key[i].text else whole for i in vary), *(_estimate(found.get((key, m)), notes) for m in measures))
         for key in keys
     )
-    return Sheet(caption, columns, rows, below=below, numeric=frozenset(range(len(vary), len(columns))))
+    return PageTable(caption, columns, rows, below=below, numeric=frozenset(range(len(vary), len(columns))))
 
 
 def _alike(scores: Sequence[Score]) -> list[list[Score]]:
@@ -226,16 +233,16 @@ def _varying(keys: Sequence[Key]) -> list[int]:
     return [i for i in range(len(HEADS)) if len({key[i] for key in keys}) > 1]
 
 
-def _both(cell: Cell) -> str:
+def _both(cell: TableCell) -> str:
     return f"{cell.text}, {cell.more}" if cell.more else cell.text
 
 
-def _estimate(score: Score | None, notes: Sequence[str]) -> Cell:
+def _estimate(score: Score | None, notes: Sequence[str]) -> TableCell:
     """The value over its interval; a mark for the note that says why there is none."""
     if score is None:
-        return Cell("")
+        return TableCell("")
     mark = f" {_mark(notes.index(score.note))}" if score.note else ""
-    return Cell(digits(score.value) + mark, _interval(score.low, score.high))
+    return TableCell(digits(score.value) + mark, _interval(score.low, score.high))
 
 
 def _mark(number: int) -> str:
@@ -260,19 +267,19 @@ def _range(found: Sequence[float]) -> str:
     return digits(found[0]) if len(found) == 1 else f"{digits(found[0])} to {digits(found[-1])}"
 
 
-def _attacked(scores: Sequence[Score], titles: Mapping[str, str]) -> Sheet:
+def _attacked(scores: Sequence[Score], titles: Mapping[str, str]) -> PageTable:
     """A row an attack: found, allowed, could have been found."""
     keys = list(map(_key, scores))
     vary = _varying(keys)
     rows = tuple(
         (
-            Cell(_name(score.measure, titles), ", ".join(_both(key[i]) for i in vary if key[i].text)),
-            Cell(digits(score.value), _interval(score.low, score.high)),
-            Cell(_or_dash(score.ceiling)),
-            Cell(_or_dash(score.power)),
+            TableCell(_name(score.measure, titles), ", ".join(_both(key[i]) for i in vary if key[i].text)),
+            TableCell(digits(score.value), _interval(score.low, score.high)),
+            TableCell(_or_dash(score.ceiling)),
+            TableCell(_or_dash(score.power)),
             judged(score),
-            Cell(digits(score.n) if score.n else ""),
-            Cell(score.note),
+            TableCell(digits(score.n) if score.n else ""),
+            TableCell(score.note),
         )
         for score, key in zip(scores, keys, strict=True)
     )
@@ -281,9 +288,9 @@ def _attacked(scores: Sequence[Score], titles: Mapping[str, str]) -> Sheet:
     ceiling = "Ceiling: the most that the stated guarantee allows."
     if all(score.ceiling is None for score in scores):
         ceiling = "There is no ceiling: no guarantee says how much an attack may find."
-        rows = tuple((*row[:2], Cell(""), row[3], Cell(""), *row[5:]) for row in rows)
+        rows = tuple((*row[:2], TableCell(""), row[3], TableCell(""), *row[5:]) for row in rows)
     below = (f"{ceiling} Power: the least this attack would have found.", same)
-    sheet = Sheet("Attacks with 95% intervals", columns, rows, below=below, numeric=frozenset({1, 2, 3, 5}))
+    sheet = PageTable("Attacks with 95% intervals", columns, rows, below=below, numeric=frozenset({1, 2, 3, 5}))
     return sheet.without_empty()
 
 
@@ -291,14 +298,14 @@ def _or_dash(value: float | None) -> str:
     return "—" if value is None else digits(value)
 
 
-def judged(score: Score) -> Cell:
+def judged(score: Score) -> TableCell:
     """Against the ceiling, in words with a sign, never by colour alone. Whether it is a leak its room says."""
     if not math.isfinite(score.value):
-        return Cell("not measured", tone="care")
+        return TableCell("not measured", tone="care")
     if score.ceiling is None or not math.isfinite(score.ceiling):
-        return Cell("no guarantee to hold it to")
+        return TableCell("no guarantee to hold it to")
     if score.value <= score.ceiling:
-        return Cell("✓ within the ceiling", tone="good")
+        return TableCell("✓ within the ceiling", tone="good")
     if score.low <= score.ceiling:
-        return Cell("above the ceiling, within chance", tone="care")
-    return Cell("▲ above the ceiling", tone="bad")
+        return TableCell("above the ceiling, within chance", tone="care")
+    return TableCell("▲ above the ceiling", tone="bad")

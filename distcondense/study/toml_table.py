@@ -14,7 +14,7 @@ from distcondense.data.schema import unknown_keys
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
 
 
-class Entry:
+class TomlTable:
     """One table of the file. A wrong answer is noted among `problems`, and then a default is given."""
 
     def __init__(self, values: Any, where: str, legal: Sequence[str], problems: list[str]) -> None:

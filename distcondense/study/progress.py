@@ -19,14 +19,14 @@ from rich.table import Table
 from distcondense.report.terminal import Console
 from distcondense.study.design import Cell
 
-# kept: done before; brought: done elsewhere (--with); left: not asked for this time (--only)
-State = Literal["waiting", "running", "done", "kept", "brought", "failed", "left"]
-DONE: dict[State, State] = {"kept": "done", "brought": "done"}  # as files and gauges count them
+# kept: done before; external: done elsewhere (--with); left: not asked for this time (--only)
+State = Literal["waiting", "running", "done", "kept", "external", "failed", "left"]
+DONE: dict[State, State] = {"kept": "done", "external": "done"}  # as files and gauges count them
 SHOWN = 12  # running or failed cells listed in the live table
 
 
 @dataclass
-class Line:
+class CellProgress:
     """How it stands with one cell."""
 
     cell: Cell
@@ -38,10 +38,10 @@ class Line:
 
 
 @dataclass
-class Board:
+class StudyProgress:
     """How it stands with all of them."""
 
-    lines: list[Line]
+    lines: list[CellProgress]
     at_once: int = 1
     folder: Path = field(default_factory=Path)
 
@@ -49,7 +49,7 @@ class Board:
         return sum(line.state in states for line in self.lines)
 
     @property
-    def failed(self) -> list[Line]:
+    def failed(self) -> list[CellProgress]:
         return [line for line in self.lines if line.state == "failed"]
 
     def seconds_left(self) -> float | None:
@@ -72,10 +72,10 @@ class Board:
 
     def words(self) -> str:
         left = self.seconds_left()
-        parts = [f"{self.count('done', 'kept', 'brought')} of {len(self.lines)} cells done"]
+        parts = [f"{self.count('done', 'kept', 'external')} of {len(self.lines)} cells done"]
         now = self.count("done", "running", "failed")  # none: nothing has been begun, or all of it is over
         parts += [f"{self.count('kept')} of them before"] if self.count("kept") and now else []
-        parts += [f"{self.count('brought')} of them elsewhere"] if self.count("brought") else []
+        parts += [f"{self.count('external')} of them elsewhere"] if self.count("external") else []
         parts += [f"{self.count(state)} {state}" for state in ("running", "failed", "waiting") if self.count(state)]
         parts += [f"{self.count('left')} not asked for"] if self.count("left") else []
         if left is not None and self.count("waiting", "running"):
@@ -148,51 +148,51 @@ def prometheus(study: str, counts: Mapping[str, int], seconds_left: float | None
 
 
 @contextmanager
-def watching(console: Console) -> Iterator[Callable[[Board], None]]:
+def watching(console: Console) -> Iterator[Callable[[StudyProgress], None]]:
     """A live table on a terminal, a line per finished cell in a log."""
     if console.quiet:
-        yield lambda board: None
+        yield lambda progress: None
     elif console.err.is_terminal and not console.err.is_dumb_terminal:
         with Live(console=console.err, auto_refresh=False, transient=True) as live:
-            yield lambda board: live.update(live_table(board), refresh=True)
+            yield lambda progress: live.update(live_table(progress), refresh=True)
     else:
         yield logged(console.log)
 
 
-def logged(log: Callable[[str], None]) -> Callable[[Board], None]:
+def logged(log: Callable[[str], None]) -> Callable[[StudyProgress], None]:
     said: set[int] = set()
 
-    def watch(board: Board) -> None:
-        if not said and board.count("kept"):
-            log(f"{board.count('kept')} of {len(board.lines)} cells are finished already and are kept")
-        for number, line in enumerate(board.lines):
-            if number in said or line.state in ("waiting", "running", "left", "brought"):
+    def watch(progress: StudyProgress) -> None:
+        if not said and progress.count("kept"):
+            log(f"{progress.count('kept')} of {len(progress.lines)} cells are finished already and are kept")
+        for number, line in enumerate(progress.lines):
+            if number in said or line.state in ("waiting", "running", "left", "external"):
                 continue
             said.add(number)
             if line.state != "kept":
                 how = f"failed: {line.reason}" if line.reason else f"done in {line.seconds:.1f} s"
-                log(f"{line.name}: {how} ({board.words()})")
+                log(f"{line.name}: {how} ({progress.words()})")
 
     return watch
 
 
-def live_table(board: Board) -> Group:
+def live_table(progress: StudyProgress) -> Group:
     """Counts first, then what runs, then what failed and why."""
     counts = Table(expand=False)
     for state in ("done", "running", "failed", "waiting"):
         counts.add_column(state, justify="right")
     counts.add_column("time left", justify="right")
-    left = board.seconds_left()
+    left = progress.seconds_left()
     counts.add_row(
-        str(board.count("done", "kept", "brought")),
-        str(board.count("running")),
-        str(board.count("failed")),
-        str(board.count("waiting")),
+        str(progress.count("done", "kept", "external")),
+        str(progress.count("running")),
+        str(progress.count("failed")),
+        str(progress.count("waiting")),
         "—" if left is None else duration(left),
     )
     shown: list[Any] = [counts]
     for state, heading in (("running", "running for"), ("failed", "failed because")):
-        lines = [line for line in board.lines if line.state == state]
+        lines = [line for line in progress.lines if line.state == state]
         if lines:
             table = Table("cell", heading, expand=False)
             for line in lines[-SHOWN:]:
