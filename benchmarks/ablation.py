@@ -7,14 +7,13 @@ paper's direction: noise costs utility; the match loss and early stopping help.
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 
 import numpy as np
 
 import distcondense as dc
-from benchmarks import cohorts
-from benchmarks.published import RESULTS, main_score
+from benchmarks import cohorts, record
+from benchmarks.published import main_score
 from distcondense.evaluation.score import CONDENSED
 
 BASE = {"epsilon": 2.5}
@@ -62,8 +61,7 @@ def main() -> None:
             found.setdefault(variant, {})[name] = scores
             cells.append(f"{np.mean(scores):.3f} ± {np.std(scores, ddof=1) if said.seeds > 1 else 0:.3f}")
         print("| " + " | ".join([variant, *cells]) + " |", flush=True)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "ablation.json").write_text(json.dumps({"options": vars(said), "scores": found}, indent=1) + "\n")
+    record.write("ablation", {"options": vars(said), "scores": found}, seeds=said.seeds)
 
 
 if __name__ == "__main__":

@@ -9,18 +9,16 @@ answer? Every fit is a fresh one, through the gate, at δ = 1e-5, with all of it
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from benchmarks import cohorts
+from benchmarks import cohorts, record
 from distcondense.data import datasets
 from distcondense.data.cells import public_cells
 from distcondense.data.cohort import Cohort
@@ -33,7 +31,6 @@ from distcondense.privacy.budget import Budget
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 
-RESULTS = Path(__file__).parent / "results"
 DELTA = 1e-5
 HORIZON = 10.0
 CARRIERS = 5  # columns that say something about a simulated outcome
@@ -165,16 +162,13 @@ def main() -> None:
     options.add_argument("--only", default="", help="tables whose name holds this; what is known of others is kept")
     said = options.parse_args()
     warnings.simplefilter("ignore")
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / "answers.json"
-    known: list[dict[str, Any]] = json.loads(file.read_text())["cells"] if said.only and file.exists() else []
+    known: list[dict[str, Any]] = (record.read("answers") or []) if said.only else []
     for name in (name for name in TABLES if said.only in name):
-        known = [record for record in known if record["table"] != name]
-        for record in fitted(name, said.fits):
-            known.append(record)
-            print(line(record), flush=True)
-            file.write_text(json.dumps({"cells": known}) + "\n")
-            (RESULTS / "answers.md").write_text(table(known) + "\n")
+        known = [cell for cell in known if cell["table"] != name]
+        for cell in fitted(name, said.fits):
+            known.append(cell)
+            print(line(cell), flush=True)
+            record.write("answers", known, seeds=said.fits, text=table(known))
 
 
 def fitted(name: str, fits: int) -> Iterator[dict[str, Any]]:
@@ -200,16 +194,16 @@ def fitted(name: str, fits: int) -> Iterator[dict[str, Any]]:
             }
 
 
-def line(record: dict[str, Any]) -> str:
-    fits, answers, evidence = record["fits"], record["answers"], record["evidence"]
-    wrong = f"{answers} false" if record["outcome"] == "permuted" else f"{fits - answers} missed"
-    if record["outcome"] != "permuted" and record["too_few"]:
-        wrong += f" ({record['too_few']} for too few cases)"
+def line(cell: dict[str, Any]) -> str:
+    fits, answers, evidence = cell["fits"], cell["answers"], cell["evidence"]
+    wrong = f"{answers} false" if cell["outcome"] == "permuted" else f"{fits - answers} missed"
+    if cell["outcome"] != "permuted" and cell["too_few"]:
+        wrong += f" ({cell['too_few']} for too few cases)"
     middle = float(np.median(evidence))
     said = [
-        record["table"],
-        record["outcome"],
-        f"{record['epsilon_end_to_end']:g}",
+        cell["table"],
+        cell["outcome"],
+        f"{cell['epsilon_end_to_end']:g}",
         f"{wrong} of {fits}",
         f"{evidence[0]:.1f}, {middle:.1f}, {evidence[-1]:.1f}",
     ]
@@ -218,7 +212,7 @@ def line(record: dict[str, Any]) -> str:
 
 def table(records: list[dict[str, Any]]) -> str:
     head = ["| table | outcome | ε end-to-end | wrong | evidence: least, median, most |", "| --- " * 5 + "|"]
-    return "\n".join(head + [line(record) for record in records])
+    return "\n".join(head + [line(cell) for cell in records])
 
 
 if __name__ == "__main__":

@@ -17,12 +17,12 @@ import subprocess
 import sys
 import time
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-RESULTS = Path(__file__).parent / "results" / "attacks.json"
+from benchmarks import record
+
 NEIGHBOURS = 5
 SAMPLE = 20_000
 ROOMS = ("copies", "membership", "distance", "domias", "attribute")
@@ -124,7 +124,6 @@ def main() -> None:
     parser.add_argument("--made", type=int, default=2_000)
     parser.add_argument("--width", type=int, default=50)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--rooms", action="store_true", help="the copy check and the attacks, too")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -140,7 +139,7 @@ def main() -> None:
         found = json.loads(subprocess.run(call, check=True, capture_output=True, text=True).stdout)
         results[name] = {key: round(value, 3) for key, value in found.items()}
         print(name, results[name])
-    asked.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    record.write("attacks", results, seeds=[])
 
 
 if __name__ == "__main__":

@@ -8,11 +8,10 @@ also the whole way: from a file's bytes to the released bytes, by an attacker wh
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 
-from benchmarks.published import RESULTS
+from benchmarks import record
 from distcondense.evaluation.audit import run_audit
 from distcondense.report.papers import PAPERS
 
@@ -48,8 +47,7 @@ def main() -> None:
         seconds = time.perf_counter() - started
         print("\n".join(audit.lines()), f"({seconds:.0f} s)\n", flush=True)
         found.append({**audit.to_dict(), "seconds": round(seconds, 1)})
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "audit.json").write_text(json.dumps({"options": vars(said), "audits": found}, indent=1) + "\n")
+    record.write("audit", {"options": vars(said), "audits": found}, seeds=[said.seed])
 
 
 if __name__ == "__main__":

@@ -15,18 +15,17 @@ take: what is left of a step when cores are not the limit is Ray and the driver.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import record
 from distcondense import Cluster, kernels
 from distcondense.bench.problems import FULL, BenchProblem, problems
 from distcondense.cluster.executors import Executor, LocalExecutor, RayExecutor
@@ -37,7 +36,6 @@ from distcondense.kernels.update import AdamState, NoiseRule
 from distcondense.models.base import BlackBox, Model
 from distcondense.models.jacobian import TILE_BYTES, TILE_ROWS, Batches
 
-RESULTS = Path(__file__).parent / "results"
 NETWORK = 1.25e9  # bytes per second of a 10 Gbit/s network: stated, not measured
 PER_NODE = 16  # workers a node, in the model
 
@@ -241,9 +239,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     found = speed(said) if said.what == "speed" else scaling(said)
     lines = (speed_lines if said.what == "speed" else scaling_lines)(found)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"cluster-{said.what}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    (RESULTS / f"cluster-{said.what}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    record.write(f"cluster-{said.what}", found, seeds=[], text="\n".join(lines))
     print("\n".join(lines))
 
 

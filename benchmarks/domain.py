@@ -10,24 +10,21 @@ it the largest share, over the table's numbers, of values drawn from the model's
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import distcondense as dc
-from benchmarks import cohorts
+from benchmarks import cohorts, record
 from distcondense.data.cohort import Cohort
 from distcondense.data.features import check_features
 from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Column, Schema
 from distcondense.outcomes.measures import auroc
 
-RESULTS = Path(__file__).parent / "results"
 EPSILON, DELTA = 1.0, 1e-5
 DRAWN = 20_000
 
@@ -62,11 +59,7 @@ def main() -> None:
                 records.append({"way": way, "seed": seed, "auroc": score, "outside": outside(model, train, seed)})
     text = shown(records)
     print(f"# {said.data}: {cohort!r}, {said.seeds} seeds × {said.fits} fits, ε = {EPSILON:g} end-to-end\n\n{text}")
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"domain-{said.data}.json").write_text(
-        json.dumps({"options": vars(said), "cells": records}, indent=1) + "\n"
-    )
-    (RESULTS / f"domain-{said.data}.md").write_text(text + "\n")
+    record.write(f"domain-{said.data}", {"options": vars(said), "cells": records}, seeds=said.seeds, text=text)
 
 
 def widened(column: Column, times: float) -> Column:
@@ -101,8 +94,8 @@ def outside(model: dc.PrivateModel, train: Cohort, seed: int) -> float:
 
 
 def shown(records: list[dict[str, Any]]) -> str:
-    ways = list(dict.fromkeys(record["way"] for record in records))
-    seeds = sorted({record["seed"] for record in records})
+    ways = list(dict.fromkeys(cell["way"] for cell in records))
+    seeds = sorted({cell["seed"] for cell in records})
     lines = [
         "| schema | private model, AUROC | against declared | largest share outside the real 0.1–99.9% |",
         "| --- | --- | --- | --- |",

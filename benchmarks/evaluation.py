@@ -11,12 +11,12 @@ import argparse
 import json
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 import distcondense as dc
+from benchmarks import record
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import Column, Schema
 from distcondense.evaluation.inputs import EvaluationInput
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     asked = parser.parse_args()
     found = measured(asked.rows, asked.threads)
-    (Path(__file__).parent / "results" / "evaluation.json").write_text(json.dumps(found, indent=2) + "\n")
+    record.write("evaluation", found, seeds=[0])
     print(json.dumps(found, indent=2))
 
 

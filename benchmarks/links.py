@@ -6,9 +6,9 @@ A real row crew on two real Ray nodes (two raylets on this machine, TCP over loo
 round (a public step and a question to every actor, and its sums back) with 1, 2, 4 and 8 actors, and the driver's own
 share of it, which no other machine can take over; bytes of sums that the driver takes in per second of its own; bytes
 of coded records per second from the actor that read them to one on the other node that owns them; the driver's own
-seconds for each load of them, and for each call that takes some; how many bytes an answer and a record have. What
+seconds for each load of them, and for each call that takes some; how many bytes an answer and a cell have. What
 loopback cannot tell is the bandwidth and the latency of a network.
-Results go to benchmarks/results/scale-links.json.
+Results go to results/scale-links.json.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import record
 from benchmarks.scale import COINS, made, schema, target
 from distcondense.cluster.config import Cluster
 from distcondense.cluster.shards import opened_on
@@ -40,7 +41,6 @@ from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.questions import HistogramQuery, ShiftScores
 
-RESULTS = Path(__file__).parent / "results" / "scale-links.json"
 ACTORS = (1, 2, 4, 8)
 ROUNDS = 60  # of which the median counts
 MOST_CELLS = 2**15  # of an answer of many bytes
@@ -116,7 +116,7 @@ def exchanged(rows: Any) -> dict[str, float]:
     import ray
 
     hands, table = rows.shards.hands, rows.shards.job.table
-    done, record = list[float](), 0.0
+    done, cell = list[float](), 0.0
     for piece in range(len(table.pieces)):
         all_of_them = tuple(range(rows.shards.job.buckets))
         ticket, loads = hands.read(0, piece, {1: all_of_them}, False)
@@ -125,8 +125,8 @@ def exchanged(rows: Any) -> dict[str, float]:
         ray.get(hands.ask(1, "take", loads[1]))
         took, bytes_ = time.perf_counter() - began, ray.get(loads[1]).nbytes
         done.append(bytes_ / took)
-        record = bytes_ / table.pieces[piece].rows
-    return {"record_bytes": record, "across_bytes_per_second": median(done)}
+        cell = bytes_ / table.pieces[piece].rows
+    return {"record_bytes": cell, "across_bytes_per_second": median(done)}
 
 
 def handed(rows: Any) -> dict[str, float]:
@@ -208,7 +208,7 @@ def main() -> None:
         / max(1e-9, most["many_driver_seconds"] - most["few_driver_seconds"]),
         **more,
     }
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    record.write("scale-links", found, seeds=[])
     print(json.dumps({name: value for name, value in found.items() if name != "by_actors"}, indent=1))
 
 

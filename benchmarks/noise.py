@@ -7,14 +7,13 @@ rule means σ_i ≤ ‖g_i‖/C ≤ 1. Then the C-index of AFT on SEER as the as
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 
 import numpy as np
 
 import distcondense as dc
-from benchmarks import cohorts
-from benchmarks.published import PAPER, RESULTS, TUNED, main_score
+from benchmarks import cohorts, record
+from benchmarks.published import PAPER, TUNED, main_score
 from distcondense.data.persons import Stratified
 from distcondense.evaluation.score import CONDENSED
 from distcondense.privacy.steps import StepAccountant
@@ -68,8 +67,7 @@ def main() -> None:
             found[f"{ipc}/{budget}"] = scores
             cells.append(f"{np.mean(scores):.3f} ± {np.std(scores, ddof=1) if said.seeds > 1 else 0:.3f}")
         print(f"| {ipc} | " + " | ".join(cells) + f" | {PAPER['aft', ipc][0]:.3f} |", flush=True)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "noise.json").write_text(json.dumps({"options": vars(said), "scores": found}, indent=1) + "\n")
+    record.write("noise", {"options": vars(said), "scores": found}, seeds=said.seeds)
 
 
 if __name__ == "__main__":

@@ -15,14 +15,13 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import distcondense as dc
-from benchmarks import cohorts
+from benchmarks import cohorts, record
 from distcondense.data.cells import public_cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
@@ -38,7 +37,6 @@ from distcondense.privacy.budget import Budget
 from distcondense.privacy.ledger import Ledger
 from distcondense.runs.result import labelled_of
 
-RESULTS = Path(__file__).parent / "results"
 DELTA = 1e-5
 MANY = 20_000  # rows from which on the full data train the default student alone: the others take minutes
 PLANS: dict[str, dict[str, Any]] = {
@@ -99,16 +97,14 @@ def main() -> None:
     for seed in range(said.seeds):
         split = HoldoutSplit(0.2, seed).of(cohort)
         train, test = cohort.take(split.train), cohort.take(split.test)
-        for record in run(train, test, plan, seed, said.threads):
-            records.append({"seed": seed, **record})
+        for cell in run(train, test, plan, seed, said.threads):
+            records.append({"seed": seed, **cell})
             print(json.dumps(records[-1]), flush=True)
     text = table(records)
     print(f"\n# {said.data}: {cohort!r}, {said.seeds} seeds, ε = {plan['epsilon']:g} end-to-end, δ = {DELTA:g}\n")
     print(text)
-    RESULTS.mkdir(exist_ok=True)
-    record = {"options": vars(said), "epsilon_end_to_end": plan["epsilon"], "cells": records}
-    (RESULTS / f"outcomes-{said.data}.json").write_text(json.dumps(record, indent=1) + "\n")
-    (RESULTS / f"outcomes-{said.data}.md").write_text(text + "\n")
+    results = {"options": vars(said), "epsilon_end_to_end": plan["epsilon"], "cells": records}
+    record.write(f"outcomes-{said.data}", results, seeds=said.seeds, text=text)
 
 
 def run(train: Cohort, test: Cohort, plan: dict[str, Any], seed: int, threads: int) -> Iterator[dict[str, Any]]:

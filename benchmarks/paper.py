@@ -4,7 +4,7 @@ Methods side by side on one cohort: every method that takes it, at the ε of `PL
 guarantee it is). One command condenses, evaluates on held-out rows and writes
 
     benchmarks/results/paper-NAME.md            the tables, and what the figures say in numbers
-    benchmarks/results/paper-NAME-METHOD.html   the page with the figures
+    FOLDER/paper-NAME-METHOD.html               the page with the figures, with --pages FOLDER
 
 The cohorts are not the paper's: SEER, Adult and BRFSS are public tables of another extract, the CURIAL sites and the
 proteomics cohort are simulated (distcondense/data/populations.py). Constants of the private method were set with Adult,
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shutil
 import tempfile
 import time
 import warnings
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import distcondense as dc
-from benchmarks import cohorts
+from benchmarks import cohorts, record
 from distcondense.api import evaluate_run
 from distcondense.data.cohort import Cohort
 from distcondense.data.datasets import load
@@ -37,7 +38,6 @@ from distcondense.evaluation.section import Section
 from distcondense.methods.base import method_named, method_names
 from distcondense.outcomes.measures import title
 
-RESULTS = Path(__file__).parent / "results"
 PARTS = ("utility", "sites", "interpretation", "hazards", "curves", "landscape", "copies", "membership", "attribute")
 FIGURES = {
     "landscape": "Figure 1",
@@ -76,17 +76,19 @@ def simulated(name: str, **how: Any) -> Cohort:
     return Cohort.from_frame(data.frame, **data.how)
 
 
-def run(name: str, method: str, cohort: Cohort, sites: Mapping[str, Cohort], threads: int) -> tuple[Findings, Path]:
-    """Condensed and evaluated, in a folder that is thrown away but for its page."""
+def run(
+    name: str, method: str, cohort: Cohort, sites: Mapping[str, Cohort], threads: int, pages: Path | None
+) -> Findings:
+    """Condensed and evaluated, in a folder that is thrown away but for its page, where one is wanted."""
     plan = PLANS[name]
     with tempfile.TemporaryDirectory() as room, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         out = Path(room) / f"{name}-{method}"
         dc.condense(cohort, method=method, ipc=plan["ipc"], threads=threads, out=out, **plan[method])
         (found,) = evaluate_run(out, cohort, parts=PARTS, external=sites, threads=threads, log=print).values()
-        page = RESULTS / f"paper-{name}-{method}.html"
-        page.write_text((out / "internal/report.html").read_text(encoding="utf-8"), encoding="utf-8")
-    return found, page
+        if pages is not None:
+            shutil.copy(out / "internal/report.html", pages / f"paper-{name}-{method}.html")
+    return found
 
 
 def number(score: Score) -> str:
@@ -159,13 +161,11 @@ def _cell(cell: Any) -> str:
 def report(name: str, found: Mapping[str, Findings], seconds: float) -> str:
     lines = [
         f"# {name}: Thakur et al. 2026's tables and figures, as produced here\n",
-        f"`python -m benchmarks.paper {name}`, one run of each method, {seconds:.0f} s in all. Every interval is "
-        "95% over held-out rows. Cohorts are not the paper's (see benchmarks/paper.py). "
+        f"One run of each method, {seconds:.0f} s in all. Every interval is 95% over"
+        " held-out rows. Cohorts are not the paper's (see benchmarks/paper.py). "
         "Constants of the private method were set with Adult, BRFSS and SEER in view.\n",
     ]
-    for method, one in found.items():
-        page = f"paper-{name}-{method}.html"
-        lines.append(f"- {method}: {one.privacy.short()}; figures: [{page}]({page})")
+    lines += [f"- {method}: {one.privacy.short()}" for method, one in found.items()]
     lines += ["", *quick(found)]
     for part_name in PARTS:
         for method, one in found.items():
@@ -180,15 +180,15 @@ def main() -> None:
     parser.add_argument("name", choices=list(PLANS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--methods", default=",".join(method_names()), help="with commas between them")
+    parser.add_argument("--pages", type=Path, help="a folder for the pages with the figures")
     asked = parser.parse_args()
     started, (cohort, sites) = time.perf_counter(), tables(asked.name)
     found = {}
     for method in asked.methods.split(","):
         if method in PLANS[asked.name] and method_named(method).takes(cohort.outcome.kind):
-            found[method], page = run(asked.name, method, cohort, sites, asked.threads)
-            print(f"{method}: {page.name}, {page.stat().st_size / 1e6:.2f} MB", flush=True)
+            found[method] = run(asked.name, method, cohort, sites, asked.threads, asked.pages)
     text = report(asked.name, found, time.perf_counter() - started)
-    (RESULTS / f"paper-{asked.name}.md").write_text(text, encoding="utf-8")
+    record.write(f"paper-{asked.name}", seeds=[0], text=text)
     print(text)
 
 

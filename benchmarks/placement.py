@@ -20,13 +20,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -34,7 +32,7 @@ import numpy as np
 import pandas as pd
 
 import distcondense as dc
-from benchmarks import cohorts
+from benchmarks import cohorts, record
 from distcondense.arrays import Matrix
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
@@ -46,7 +44,6 @@ from distcondense.methods.private.zero_order import moved
 from distcondense.outcomes.base import Kind, Learned, PrivateSide
 from distcondense.outcomes.panel import classifiers, standardised
 
-RESULTS = Path(__file__).parent / "results"
 DELTA = 1e-5
 STEPS = 100
 PRODUCT = "chosen (the product)"
@@ -183,9 +180,7 @@ def main() -> None:
     text = page(vars(said), records)
     print(f"\n{text}")
     if not said.ways:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "placement.json").write_text(json.dumps({"options": vars(said), "cells": records}, indent=1) + "\n")
-        (RESULTS / "placement.md").write_text(text + "\n")
+        record.write("placement", {"options": vars(said), "cells": records}, seeds=said.seeds, text=text)
 
 
 def page(options: dict[str, Any], records: list[dict[str, Any]]) -> str:

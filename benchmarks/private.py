@@ -14,17 +14,15 @@ Constants of the method were set with Adult, BRFSS and SEER in view.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import distcondense as dc
-from benchmarks import cohorts
+from benchmarks import cohorts, record
 from distcondense.data.cells import public_cells
 from distcondense.data.codec import Codec, design_of
 from distcondense.data.cohort import Cohort
@@ -37,7 +35,6 @@ from distcondense.privacy.budget import Budget
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 
-RESULTS = Path(__file__).parent / "results"
 DELTA = 1e-5
 PLANS: dict[str, dict[str, Any]] = {
     "adult": {"epsilons": (0.5, 1.0), "ipcs": (50, 100, 500)},
@@ -86,21 +83,18 @@ def main() -> None:
     warnings.simplefilter("ignore")
     plan = PLANS[said.data]
     cohort = load(said.data, said.prevalence, said.rows)
-    RESULTS.mkdir(exist_ok=True)
     name = f"private-{said.data}" + (f"-{said.prevalence:g}" if said.data == "proteomics" else "")
     records = []
     if said.published:
-        there = json.loads((RESULTS / f"{name}.json").read_text())["cells"]
-        records = [r for r in there if not r["what"].startswith("published")]
+        records = [r for r in record.read(name)["cells"] if not r["what"].startswith("published")]
     for seed in range(said.seeds):
         split = HoldoutSplit(0.2, entropy=seed).of(cohort)
         train, test = cohort.take(split.train), cohort.take(split.test)
-        for record in run(said.data, train, test, said.epsilons or plan["epsilons"], plan["ipcs"], seed, said):
-            records.append({"seed": seed, **record})
+        for cell in run(said.data, train, test, said.epsilons or plan["epsilons"], plan["ipcs"], seed, said):
+            records.append({"seed": seed, **cell})
     text = table(said.data, records)
     print(f"# {said.data}: {cohort!r}, {said.seeds} seeds, δ = {DELTA:g}, ε end-to-end unless said otherwise\n\n{text}")
-    (RESULTS / f"{name}.json").write_text(json.dumps({"options": vars(said), "cells": records}, indent=1) + "\n")
-    (RESULTS / f"{name}.md").write_text(text + "\n")
+    record.write(name, {"options": vars(said), "cells": records}, seeds=said.seeds, text=text)
 
 
 def run(

@@ -8,18 +8,15 @@ case of the same noise. `--soft` measures the raw rows, which is what the paper 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 
 import distcondense as dc
-from benchmarks import cohorts
+from benchmarks import cohorts, record
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, Score, find
 
-RESULTS = Path(__file__).parent / "results"
 PAPER = {  # Table 3, SEER: C-index and ε
     ("cox", 50): (0.694, 1.801), ("cox", 100): (0.714, 2.611), ("cox", 500): (0.732, 2.920),
     ("cox", 1000): (0.724, 3.789), ("aft", 50): (0.689, 1.413), ("aft", 100): (0.716, 2.275),
@@ -60,7 +57,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     form = "raw rows (--soft)" if said.soft else "legal rows"
     print(f"# {said.data}, method published, {form}, {said.steps} steps, {said.seeds} seeds, δ = 1e-5\n")
-    print("| " + " | ".join(HEAD) + " |\n" + "| --- " * len(HEAD) + "|")
+    lines = ["| " + " | ".join(HEAD) + " |", "| --- " * len(HEAD) + "|"]
+    print("\n".join(lines))
     records = []
     for reference, ipc in plan:
         paper = PAPER.get((reference, ipc)) if said.data == "seer" else None
@@ -81,7 +79,8 @@ def main() -> None:
             )
             runs.append({"privacy": result.privacy.to_dict(), "scores": result.internal["scores"], "seed": seed})
         seconds = (time.perf_counter() - started) / said.seeds
-        print(row(reference, ipc, runs, paper, seconds), flush=True)
+        lines.append(row(reference, ipc, runs, paper, seconds))
+        print(lines[-1], flush=True)
         records.append(
             {
                 "reference": reference,
@@ -91,9 +90,8 @@ def main() -> None:
                 "seconds": seconds,
             }
         )
-    RESULTS.mkdir(exist_ok=True)
-    name = f"published-{said.data}{'-soft' if said.soft else ''}.json"
-    (RESULTS / name).write_text(json.dumps({"options": vars(said), "cells": records}, indent=1) + "\n")
+    name = f"published-{said.data}{'-soft' if said.soft else ''}"
+    record.write(name, {"options": vars(said), "cells": records}, seeds=said.seeds, text="\n".join(lines))
 
 
 def main_score(scores: list[dict], way: str) -> Score:

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import record
 from distcondense.cluster.config import Cluster
 from distcondense.cluster.ray.session import connected
 from distcondense.cluster.row_crew import TOGETHER
@@ -41,8 +42,6 @@ from distcondense.privacy import noise
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
 
-RESULTS = Path(__file__).parent / "results" / "scale.json"
-LINKS = RESULTS.with_name("scale-links.json")
 MANY, LINK = 1e10, 1.25e9  # rows of the model; bytes per second of its network, 10 Gbit/s: stated, not measured
 FEATURES = 19
 GROUP_ROWS = 2**18
@@ -344,7 +343,7 @@ def modelled(known: dict[str, Any]) -> dict[str, Any]:
     reading; records cross a node's link. A question that goes to the rows is a round over all nodes, with the steps
     since the last, and its sums are taken in by the driver one after the other.
     """
-    links = json.loads(LINKS.read_text())
+    links = record.read("scale-links")
     largest = max(known["grow"], key=lambda entry: entry["rows"])
     a, b = largest["open_seconds"] / largest["rows"], largest["fit_seconds"] / largest["rows"]
     rounds, each, handed = links["rounds"], links["round"]["each_actor_seconds"], links["handed"]
@@ -379,7 +378,7 @@ def main() -> None:
         one(json.loads(said.given))
         return
     rows = [int(count) for count in said.rows]
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    known = record.read("scale") or {}
     ways = {
         "grow": lambda: grow(rows, said.folder),
         "ray": lambda: on_ray(rows, said.folder),
@@ -387,7 +386,7 @@ def main() -> None:
         "model": lambda: modelled(known),
     }
     known |= ways[said.what]()
-    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+    record.write("scale", known, seeds=[])
 
 
 if __name__ == "__main__":

@@ -18,20 +18,18 @@ Constants of the method were set with parts of these tables in view: obesity, an
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks import cohorts, outcomes
+from benchmarks import cohorts, outcomes, record
 from benchmarks.peers import register
 from benchmarks.peers.by_hand import SamplerOptions
 from distcondense.data.cells import FINE, public_cells
@@ -49,7 +47,6 @@ from distcondense.outcomes.base import Learned, PrivateSide
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.ledger import Ledger
 
-RESULTS = Path(__file__).parent / "results"
 DELTA = 1e-5
 TEST = 4000  # rows that are tested on, at most
 GUESS = {"continuous": 0.0}  # what guessing scores; 0.5 for what ranks
@@ -210,18 +207,15 @@ def main() -> None:
     records = []
     for table in said.tables or TABLES:
         for epsilon in said.epsilons:
-            found = [record for seed in range(said.seeds) for record in run(table, epsilon, seed, said)]
+            found = [cell for seed in range(said.seeds) for cell in run(table, epsilon, seed, said)]
             records += found
             print(line(found), flush=True)
     if said.name:
-        words = " ".join([*said.tables, *(f"--{flag}" for flag in ("rows", "parts") if getattr(said, flag))])
-        words += f" --seeds {said.seeds} --epsilons {' '.join(f'{one:g}' for one in said.epsilons)} --ipc {said.ipc}"
         head = (
-            f"`python -m benchmarks.small {words} --name {said.name}`: mean ± standard error over seeds 0 to "
-            f"{said.seeds - 1}, δ = {DELTA:g}. Constants of the method were set with parts of these tables in view."
+            f"Mean ± standard error over seeds, δ = {DELTA:g}. Constants of the method were set with parts of these "
+            "tables in view."
         )
-        (RESULTS / f"small-{said.name}.json").write_text(json.dumps(records, indent=0) + "\n")
-        (RESULTS / f"small-{said.name}.md").write_text(f"{head}\n\n{page(records)}\n")
+        record.write(f"small-{said.name}", records, seeds=said.seeds, text=f"{head}\n\n{page(records)}")
 
 
 def line(found: list[dict[str, Any]]) -> str:
@@ -232,8 +226,8 @@ def line(found: list[dict[str, Any]]) -> str:
 
 def by_what(found: list[dict[str, Any]]) -> dict[str, list[float]]:
     out: dict[str, list[float]] = {}
-    for record in found:
-        out.setdefault(record["what"], []).append(record["score"])
+    for cell in found:
+        out.setdefault(cell["what"], []).append(cell["score"])
     return out
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import io
-import json
 import re
 import tempfile
 import time
@@ -32,7 +31,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 
-from benchmarks.published import RESULTS
+from benchmarks import record
 from distcondense.data.cells import public_cells
 from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import Goal
@@ -359,7 +358,7 @@ def from_result(pair: Pair, rows: list[Row], room: Path) -> EvaluationInput:
     if "result" not in pair.choice:
         kind, few = cohort.outcome.kind, cohort.take(np.zeros(2, np.int64))
         labelled = Labelled(few.outcome, weight=np.ones(2))
-        record = {
+        cell = {
             "splitting": COIN.to_dict(),
             "scaling": "public",
             "soft_labels": False,
@@ -370,7 +369,7 @@ def from_result(pair: Pair, rows: list[Row], room: Path) -> EvaluationInput:
         privacy = Privacy("none", "published", None, None, "none", "none")
         frame = pd.DataFrame({name: few.features[name].astype(object) for name in few.features})
         pair.choice["result"] = Result(
-            table_of(frame, cohort.schema, kind, labelled), cohort.schema, kind=kind, privacy=privacy, internal=record
+            table_of(frame, cohort.schema, kind, labelled), cohort.schema, kind=kind, privacy=privacy, internal=cell
         )
     return EvaluationInput.of_result(cohort, pair.choice["result"])
 
@@ -505,8 +504,7 @@ def main() -> None:
         for line in sorted(set(tally.different))[:5]:
             print("   ", line)
         found[name] = {"pairs": tally.pairs, **counts}
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "stability.json").write_text(json.dumps({"options": vars(said), "ways": found}, indent=1) + "\n")
+    record.write("stability", {"options": vars(said), "ways": found}, seeds=[said.seed])
 
 
 if __name__ == "__main__":

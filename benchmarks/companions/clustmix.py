@@ -9,16 +9,14 @@ Every guarantee is named: only end-to-end ones are comparable as privacy. Plain 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import distcondense as dc
-from benchmarks import cohorts
+from benchmarks import cohorts, record
 from distcondense.data.codec import design_of
 from distcondense.data.cohort import Cohort
 from distcondense.data.persons import Split
@@ -28,7 +26,6 @@ from distcondense.methods.clustmix import paper
 from distcondense.methods.clustmix.options import ClustMixOptions
 from distcondense.outcomes.measures import auroc
 
-RESULTS = Path(__file__).parents[1] / "results"
 EPSILON, CLAIM = 1.0, 0.863
 LIGHT = {"default": {}, "small leaves": {"min_child_samples": 5}}  # LightGBM's 20 rows a leaf suit no 70 rows
 
@@ -87,19 +84,18 @@ def run(seed: int, cohort: Cohort, threads: int) -> list[dict[str, Any]]:
     return out
 
 
-def table(records: list[dict[str, Any]], seeds: int) -> str:
+def table(records: list[dict[str, Any]]) -> str:
     names = ("method", "guarantee of its ε", "rows", "AUROC, LightGBM default", "AUROC, small leaves", "seconds")
     lines = [
-        f"# clustmix on Adult at ε = {EPSILON:g}, δ = 1/N ({seeds} seeds)",
+        f"# clustmix on Adult at ε = {EPSILON:g}, δ = 1/N",
         "",
-        f"`python -m benchmarks.companions.clustmix --seeds {seeds}`; the paper's own figure: AUROC {CLAIM} "
-        "(as-published, tuned on the training rows).",
+        f"The paper's own figure: AUROC {CLAIM} (as-published, tuned on the training rows).",
         "",
         f"| {' | '.join(names)} |",
         "|" + " --- |" * len(names),
     ]
-    for what in dict.fromkeys(record["what"] for record in records):
-        own = [record for record in records if record["what"] == what]
+    for what in dict.fromkeys(cell["what"] for cell in records):
+        own = [cell for cell in records if cell["what"] == what]
         cells = [f"{np.mean([r[k] for r in own]):.3f} ± {np.std([r[k] for r in own]):.3f}" for k in LIGHT]
         rows, seconds = (np.mean([r[k] for r in own]) for k in ("rows", "seconds"))
         lines.append(f"| {what} | {own[0]['guarantee']} | {rows:,.0f} | {' | '.join(cells)} | {seconds:.0f} |")
@@ -113,10 +109,9 @@ def main() -> None:
     said = options.parse_args()
     warnings.simplefilter("ignore")
     cohort = adult()
-    records = [record for seed in range(said.seeds) for record in run(seed, cohort, said.threads)]
-    (RESULTS / "companions-clustmix.json").write_text(json.dumps(records, indent=1) + "\n")
-    text = table(records, said.seeds)
-    (RESULTS / "companions-clustmix.md").write_text(text)
+    records = [cell for seed in range(said.seeds) for cell in run(seed, cohort, said.threads)]
+    text = table(records)
+    record.write("companions-clustmix", records, seeds=said.seeds, text=text)
     print(text)
 
 

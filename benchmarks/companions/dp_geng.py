@@ -17,13 +17,12 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import distcondense as dc
-from benchmarks import cohorts, outcomes, private
+from benchmarks import cohorts, outcomes, private, record
 from distcondense.data.cohort import Cohort
 from distcondense.data.persons import HoldoutSplit
 from distcondense.methods.dp_geng.allocation import searched
@@ -32,7 +31,6 @@ from distcondense.methods.dp_geng.public import Public, public_side
 from distcondense.methods.dp_geng.work import Work
 from distcondense.privacy.ledger import Ledger
 
-RESULTS = Path(__file__).parents[1] / "results"
 DELTA = 1e-5
 LOADERS = {"adult": lambda: cohorts.adult(declared=True), "obesity": outcomes.obesity}
 WAYS: dict[str, dict[str, Any]] = {
@@ -65,14 +63,12 @@ def main() -> None:
         split = HoldoutSplit(0.2, seed).of(cohort)
         train, test = cohort.take(split.train), cohort.take(split.test)
         for epsilon in said.epsilons:
-            for record in run(train, test, epsilon, seed, said):
-                records.append({"seed": seed, "epsilon_end_to_end": epsilon, **record})
+            for cell in run(train, test, epsilon, seed, said):
+                records.append({"seed": seed, "epsilon_end_to_end": epsilon, **cell})
                 print(json.dumps(records[-1]), flush=True)
     text = table(records)
     print(f"\n# {said.data}: {cohort!r}, IPC {said.ipc}, {said.seeds} seeds, δ = {DELTA:g}\n\n{text}")
-    name = f"dp-geng-{said.data}"
-    (RESULTS / f"{name}.json").write_text(json.dumps({"options": vars(said), "cells": records}, indent=1) + "\n")
-    (RESULTS / f"{name}.md").write_text(text + "\n")
+    record.write(f"dp-geng-{said.data}", {"options": vars(said), "cells": records}, seeds=said.seeds, text=text)
 
 
 def run(train: Cohort, test: Cohort, epsilon: float, seed: int, said: Any) -> Iterator[dict[str, Any]]:

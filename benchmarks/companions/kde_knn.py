@@ -4,23 +4,21 @@ Their hospital tables are not public. Comparable ones: 1,275 answers of BRFSS 20
 without, 296 with diabetes; 21 columns), the rest of the survey's rows being the "external" table; and SEER breast
 (4,024 patients, 15% died, numbers and categories) with a test part only. As there: 85% to train, 540 rows of each
 class, students trained on synthetic rows and tested on real ones by AUROC, seeds repeated. Added: no validator, no
-distance filter, and the distance to the closest record (DCR) of each. CatBoost is not a dependency; LightGBM stands in.
+distance filter, and the distance to the closest cell (DCR) of each. CatBoost is not a dependency; LightGBM stands in.
 NO PRIVACY GUARANTEE: every number here is of a method that promises nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from benchmarks import cohorts
+from benchmarks import cohorts, record
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.data.persons import Split
@@ -33,7 +31,6 @@ from distcondense.methods.kde_knn.filters import mean_distance
 from distcondense.methods.kde_knn.options import KdeKnnOptions
 from distcondense.outcomes.measures import auroc
 
-RESULTS = Path(__file__).parents[1] / "results"
 CASES, CONTROLS, ROWS = 296, 979, 540
 EXTERNAL = 10_000
 WAYS: dict[str, dict[str, Any]] = {
@@ -177,7 +174,7 @@ def report(records: list[dict[str, Any]], seeds: int) -> str:
                 lines.append(f"| {way} | {student} | {told} |")
             lines.append("")
         lines += [
-            f"## {name}: distance to the closest record, and drawn rows that are kept",
+            f"## {name}: distance to the closest cell, and drawn rows that are kept",
             "",
             "| rows | mean DCR | kept, class by class |",
             "| --- | --- | --- |",
@@ -200,12 +197,11 @@ def main() -> None:
     records = []
     for name in said.data:
         for seed in range(said.seeds):
-            for record in run(name, seed, said.threads):
-                records.append(record)
-                print(record, flush=True)
-    (RESULTS / "companions-kde-knn.json").write_text(json.dumps(records, indent=1) + "\n")
+            for cell in run(name, seed, said.threads):
+                records.append(cell)
+                print(cell, flush=True)
     text = report(records, said.seeds)
-    (RESULTS / "companions-kde-knn.md").write_text(text)
+    record.write("companions-kde-knn", records, seeds=said.seeds, text=text)
     print(text)
 
 

@@ -21,18 +21,16 @@ weights and undersampling, as the paper takes the best of its remedies (it has S
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import distcondense as dc
-from benchmarks import cohorts
+from benchmarks import cohorts, record
 from distcondense import Cohort, Schema
 from distcondense.data.codec import Codec
 from distcondense.data.persons import Stratified, split_from
@@ -41,7 +39,6 @@ from distcondense.data.tables import read_table
 from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM
 from distcondense.runs.result import labelled_of
 
-RESULTS = Path(__file__).parents[1] / "results"
 MOST_ROWS = 2000  # synthetic rows
 SMALL = 3000  # rows of a table
 # RTF U, P; RTF-ALM U, P; TRTR balanced accuracy, F1; TSTR of PSyGenTAB; TSTR of RTF
@@ -166,9 +163,8 @@ def main() -> None:
     options.add_argument("--go-on", action="store_true", help="from the results file, which must be of these options")
     said = options.parse_args()
     warnings.simplefilter("ignore")
-    file = RESULTS / "companions-psygentab.json"
-    records: list[dict[str, Any]] = json.loads(file.read_text()) if said.go_on and file.exists() else []
-    done = {(record["data"], record["seed"], record["way"]) for record in records}
+    records: list[dict[str, Any]] = (record.read("companions-psygentab") or []) if said.go_on else []
+    done = {(cell["data"], cell["seed"], cell["way"]) for cell in records}
     for name in said.data:
         cohort = some(TABLES[name](), said.most)
         classes = max(len(cohort.outcome.kind.labels), 2)
@@ -189,7 +185,7 @@ def main() -> None:
                 result = dc.condense(cohort, method="psygentab", ipc=ipc, seed=seed, threads=1, **own)
                 seconds = time.process_time() - started
                 told = result.internal["psygentab"]
-                record = {
+                cell = {
                     "data": name,
                     "seed": seed,
                     "way": way,
@@ -199,13 +195,10 @@ def main() -> None:
                     "guarantee": result.privacy.guarantee,
                 }
                 if len(result.frame):
-                    record |= {**measured(cohort, result, seed), **table_five(cohort, result, seed)}
-                records.append(record)
-                print(record, flush=True)
-                RESULTS.mkdir(exist_ok=True)
-                text = page(vars(said), records)
-                file.write_text(json.dumps(records, indent=1) + "\n")
-                (RESULTS / "companions-psygentab.md").write_text(text + "\n")
+                    cell |= {**measured(cohort, result, seed), **table_five(cohort, result, seed)}
+                records.append(cell)
+                print(cell, flush=True)
+                record.write("companions-psygentab", records, seeds=said.seeds, text=page(vars(said), records))
     print(page(vars(said), records))
 
 

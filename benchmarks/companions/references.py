@@ -15,17 +15,15 @@ AUROC on Adult, C-index on SEER. Cells are mean ± standard deviation over seeds
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import distcondense as dc
-from benchmarks import cohorts
+from benchmarks import cohorts, record
 from benchmarks.placement import Test
 from distcondense import Cohort
 from distcondense.data.persons import HoldoutSplit
@@ -34,7 +32,6 @@ from distcondense.methods.private.placement import place
 from distcondense.outcomes.base import Kind
 from distcondense.outcomes.panel import classifiers, standardised
 
-RESULTS = Path(__file__).parents[1] / "results"
 WAYS: dict[str, tuple[tuple[str, tuple[str, ...] | None], ...]] = {
     "adult": (("published", ("xgb",)), ("published", ("logistic",)), ("published", ("xgb", "logistic", "svm")),
               ("private", None), ("private", ("xgb", "logistic", "svm"))),
@@ -124,9 +121,7 @@ def main() -> None:
                     }
                 )
                 print(records[-1], flush=True)
-                RESULTS.mkdir(exist_ok=True)
-                (RESULTS / "companions-references.json").write_text(json.dumps(records, indent=1) + "\n")
-                (RESULTS / "companions-references.md").write_text(page(said, records) + "\n")
+                record.write("companions-references", records, seeds=said.seeds, text=page(said, records))
     print(page(said, records))
 
 
@@ -142,8 +137,8 @@ def page(said: Any, records: list[dict[str, Any]]) -> str:
         "differs, so that both often choose the same rows: equal numbers there say nothing for or against."
     )
     lines = [head]
-    for data in dict.fromkeys(record["data"] for record in records):
-        own = [record for record in records if record["data"] == data]
+    for data in dict.fromkeys(cell["data"] for cell in records):
+        own = [cell for cell in records if cell["data"] == data]
         names = list(own[0]["scores"])
         lines += [
             "",
@@ -152,7 +147,7 @@ def page(said: Any, records: list[dict[str, Any]]) -> str:
             f"| method | references | {' | '.join(names)} | mean | CPU seconds |",
             "| --- " * (len(names) + 4) + "|",
         ]
-        for method, references in dict.fromkeys((record["method"], record["references"]) for record in own):
+        for method, references in dict.fromkeys((cell["method"], cell["references"]) for cell in own):
             here = [r for r in own if (r["method"], r["references"]) == (method, references)]
             cells = [spread([r["scores"][name] for r in here]) for name in names]
             mean = spread([float(np.mean(list(r["scores"].values()))) for r in here])

@@ -1,4 +1,4 @@
-"""What the attacks find: `python -m benchmarks.found adult|seer [--shadows 8]`.
+"""What the attacks find: `python -m benchmarks.leaks adult|seer [--shadows 8]`.
 
 Every attack of `distcondense attack` on one run of each: the private method, the published one, and a toy that releases
 half of the training rows as they are. For each group of attacks its strongest score, the ceiling that the guarantee
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import distcondense as dc
-from benchmarks import cohorts
+from benchmarks import cohorts, record
 from distcondense.data.cohort import Cohort
 from distcondense.data.persons import Stratified
 from distcondense.evaluation.attacks import ATTACKS
@@ -28,8 +28,6 @@ from distcondense.evaluation.section import Section
 from distcondense.methods.base import Condensed, Context, Options, method_named, register
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
-
-RESULTS = Path(__file__).parent / "results"
 
 
 class Memoriser:
@@ -109,11 +107,10 @@ def main() -> None:
         said += [f"**{method}**: {found.privacy.short()}. {found.verdict()[-1]}\n", *HEAD, *lines(method, found), ""]
         print("\n".join(said), flush=True)
     text = (
-        f"# {asked.name}: what the attacks find\n\n`python -m benchmarks.found {asked.name} --shadows {asked.shadows}`"
-        f", one run each, {time.perf_counter() - started:.0f} s. The strongest score of each group; power: the "
-        "smallest value that would have been found.\n\n" + "\n".join(said) + "\n"
+        f"# {asked.name}: what the attacks find\n\nOne run each, {time.perf_counter() - started:.0f} s. The strongest "
+        "score of each group; power: the smallest value that would have been found.\n\n" + "\n".join(said)
     )
-    (RESULTS / f"found-{asked.name}.md").write_text(text, encoding="utf-8")
+    record.write(f"leaks-{asked.name}", seeds=[0], text=text)
 
 
 HEAD = ("| method | attacks | strongest | ceiling | power | verdict |", "| --- | --- | --- | --- | --- | --- |")
