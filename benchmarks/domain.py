@@ -51,7 +51,7 @@ def main() -> None:
         schema = Schema(tuple(change(column) for column in cohort.schema.columns))
         table = replace(cohort, schema=schema, features=check_features(cohort.features, schema))
         for seed in range(said.seeds):
-            split = HoldoutSplit(0.2, entropy=seed).of(table)
+            split = HoldoutSplit(0.2, entropy=seed).split(table)
             train, test = table.take(split.train), table.take(split.test)
             for _ in range(said.fits):
                 model = dc.PrivateModel(epsilon=EPSILON, delta=DELTA).fit(train)

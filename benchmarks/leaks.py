@@ -46,7 +46,7 @@ class Memoriser:
 
     def condense(self, cohort: Cohort, options: Any, context: Context) -> Condensed:
         splitting = Stratified(options.seed)
-        train = splitting.of(cohort).train
+        train = splitting.split(cohort).train
         chosen = np.random.default_rng(options.seed).choice(
             train, min(20 * options.ipc, len(train) // 2), replace=False
         )

@@ -180,7 +180,7 @@ def main() -> None:
     said = parser.parse_args()
     place = made(said.folder, 10**6)
     files.PIECE_ROWS = 2**17  # so that there are some
-    table = LargeTable.of(place, target=target(), schema=schema())
+    table = LargeTable.from_path(place, target=target(), schema=schema())
     public = public_side(table.facts, PrivateOptions(epsilon=1.0))
     by_actors, more = [], dict[str, Any]()
     with two_nodes() as address:

@@ -32,7 +32,7 @@ def main() -> None:
     said = options.parse_args()
     warnings.simplefilter("ignore")
     cohort = cohorts.seer()
-    train = len(Stratified(0).of(cohort).train)
+    train = len(Stratified(0).split(cohort).train)
     print("ε as-published (δ = 1e-5) of k steps at σ = 1, the most noise that signal-to-noise ≥ 1 allows\n")
     print("| IPC | q = m/n | 1 step | 10 steps | 100 steps | paper's ε, Cox / AFT |\n" + "| --- " * 6 + "|")
     for ipc in (50, 100, 500, 1000):

@@ -65,7 +65,7 @@ def readmission(by_row: bool = False) -> Cohort:
     binary = cohorts.diabetes130()
     text = pd.read_csv(cohorts.path_of("diabetes130_readmission.csv.gz"), usecols=["readmitted"], keep_default_na=False)
     column = dc.Column("readmitted", "categorical", categories=("NO", ">30", "<30"))
-    kind = kind_of(Goal.of(target="readmitted"), dc.Schema((column,)))
+    kind = kind_of(Goal.from_roles(target="readmitted"), dc.Schema((column,)))
     outcome = kind.read(text)
     return replace(binary, outcome=outcome, person=None if by_row else binary.person)
 
@@ -95,7 +95,7 @@ def main() -> None:
     plan, cohort = PLANS[said.data], LOADERS[said.data]()
     records = []
     for seed in range(said.seeds):
-        split = HoldoutSplit(0.2, seed).of(cohort)
+        split = HoldoutSplit(0.2, seed).split(cohort)
         train, test = cohort.take(split.train), cohort.take(split.test)
         for cell in run(train, test, plan, seed, said.threads):
             records.append({"seed": seed, **cell})

@@ -151,7 +151,7 @@ def main() -> None:
     for data in said.data:
         cohort = getattr(cohorts, data)(declared=True)
         for seed in range(said.seeds):
-            split = HoldoutSplit(0.2, entropy=seed).of(cohort)
+            split = HoldoutSplit(0.2, entropy=seed).split(cohort)
             train, real = cohort.take(split.train), cohort.take(split.test)
             model = dc.PrivateModel(epsilon=said.epsilon, delta=DELTA).fit(train)
             side = cohort.outcome.kind.private_side()

@@ -88,7 +88,7 @@ def main() -> None:
     if said.published:
         records = [r for r in record.read(name)["cells"] if not r["what"].startswith("published")]
     for seed in range(said.seeds):
-        split = HoldoutSplit(0.2, entropy=seed).of(cohort)
+        split = HoldoutSplit(0.2, entropy=seed).split(cohort)
         train, test = cohort.take(split.train), cohort.take(split.test)
         for cell in run(said.data, train, test, said.epsilons or plan["epsilons"], plan["ipcs"], seed, said):
             records.append({"seed": seed, **cell})

@@ -128,7 +128,7 @@ def fitted(
 ) -> dict[str, Any]:
     """From files to the private model; seconds of both halves, and of a cluster's start and end apart from them."""
     how: dict[str, Any] = {"target": target(), "schema": schema()}
-    table = LargeTable.of(place, **how, **({"person_id": "who"} if persons else {}))
+    table = LargeTable.from_path(place, **how, **({"person_id": "who"} if persons else {}))
     public = public_side(table.facts, PrivateOptions(epsilon=1.0, rows_per_person=2 if persons else 5))
     cells, objective, most = public.cells, public.side.objective, public.rows_per_person
     exact: list[str] = []
@@ -201,7 +201,7 @@ def in_memory(place: Path) -> dict[str, Any]:
     exact: list[str] = []
     noise.discrete_gaussian = lambda sums, scale: (exact.append(repr(sums.tolist())), sums.copy())[1]  # type: ignore[assignment]
     noise.noisy_top = lambda scores, count, scale: np.argsort(-scores, kind="stable")[:count]  # type: ignore[assignment]
-    gate = open_gate(cohort, COINS.of(cohort).train, options, public, Ledger())
+    gate = open_gate(cohort, COINS.split(cohort).train, options, public, Ledger())
     fit_private(gate, public.cells, public.plan, public.side)
     return {"exact": hash_of(exact)}
 

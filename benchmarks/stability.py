@@ -256,7 +256,7 @@ def _frame(rows: list[Row], choice: dict[str, Any]) -> pd.DataFrame:
 
 
 def from_frame(pair: Pair, rows: list[Row], room: Path) -> Cohort:
-    goal = Goal.of(**pair.goal)
+    goal = Goal.from_roles(**pair.goal)
     return Cohort.read(_frame(rows, pair.choice), goal, schema=pair.schema, person_id="who", ignore=["note"])
 
 
@@ -334,7 +334,7 @@ def from_study(pair: Pair, rows: list[Row], room: Path) -> Cohort:
     else:
         written_csv(rows, path)
     source = Source("t", "", path=str(path), schema=pair.schema, person_id="who", where={"note": pair.choice["wanted"]})
-    return study.load(source, Endpoint(Goal.of(**pair.goal)))
+    return study.load(source, Endpoint(Goal.from_roles(**pair.goal)))
 
 
 def sites(rng: Random) -> list[Pair]:
@@ -413,7 +413,7 @@ def seen(read: Cohort | EvaluationInput) -> tuple[Any, dict[str, list[Any]]]:
     cohort, by_person = read, dict[str, list[Any]]()
     kind, schema = cohort.outcome.kind, cohort.schema
     public = (kind.name, repr(getattr(kind, "labels", ())), kind.labels_public, repr(kind.facts()), schema.to_toml())
-    held = np.isin(np.arange(len(cohort)), COIN.of(cohort).test).tolist()
+    held = np.isin(np.arange(len(cohort)), COIN.split(cohort).test).tolist()
     columns = [cells.codes(cohort.features[cells.column.name]).tolist() for cells in public_cells(schema)]
     columns += [list(map(repr, cohort.features[c.name].tolist())) for c in schema.columns]
     columns += [list(map(repr, np.asarray(array).tolist())) for array in cohort.outcome.arrays.values()]

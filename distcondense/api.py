@@ -20,7 +20,7 @@ from distcondense import kernels
 from distcondense.cluster.config import Cluster
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
-from distcondense.data.persons import Apart, HoldoutSplit, split_from
+from distcondense.data.persons import HoldoutSplit, NestedSplit, split_from
 from distcondense.data.schema import Schema
 from distcondense.data.tables import table_name
 from distcondense.errors import (
@@ -348,7 +348,7 @@ def read_again(
 def _drawn(folder: RunFolder, table: str | Path, how: dict[str, Any]) -> Cohort:
     """The sample that a run was evaluated on, of a table that is read in batches."""
     record = folder.record()
-    large = LargeTable.of(table, **how)
+    large = LargeTable.from_path(table, **how)
     if large.fingerprint() != record["data"]["fingerprint"]:
         raise CohortError(
             "table",
@@ -516,7 +516,7 @@ def _run(
         else:
             sets = {settings.ipc: method.condense(given, settings, context)}  # type: ignore[arg-type]  # takes_large
         if held_out is not None:
-            sets = {ipc: replace(one, splitting=Apart(held_out, one.splitting)) for ipc, one in sets.items()}
+            sets = {ipc: replace(one, splitting=NestedSplit(held_out, one.splitting)) for ipc, one in sets.items()}
         before, worked = time.perf_counter(), _worked() - worked
         cohort = _seen(table)
         homes = {ipc: EvaluationInput.of(cohort, condensed) for ipc, condensed in sets.items()}
@@ -590,7 +590,7 @@ def _without(held_out: HoldoutSplit, table: Cohort | LargeTable, context: Contex
             found="a table that is read in batches",
             fix="leave it out: a run on such a table leaves out persons of its own",
         )
-    return table.take(held_out.of(table).train), replace(context, apart=True)
+    return table.take(held_out.split(table).train), replace(context, apart=True)
 
 
 def _own_notes(notes: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:

@@ -53,7 +53,7 @@ def home_of(
     codec: Codec | None = None,
 ) -> EvaluationInput:
     """Random training rows as condensed ones; with soft labels and weights where there is a manual."""
-    parts = (Stratified(seed) if split is None else split).of(cohort)
+    parts = (Stratified(seed) if split is None else split).split(cohort)
     rng = np.random.default_rng([seed, 1])
     chosen = rng.permutation(parts.train)[:rows]
     made, kind = cohort.take(chosen), cohort.outcome.kind

@@ -23,7 +23,7 @@ class Kept:
     def __init__(self, share: float, seed: int) -> None:
         self.share, self.seed = share, seed
 
-    def of(self, cohort: Cohort) -> Split:
+    def split(self, cohort: Cohort) -> Split:
         inside = np.random.default_rng([self.seed, 0x1EA1]).random(len(cohort)) < self.share
         return Split(np.flatnonzero(inside), np.empty(0, np.int64), np.flatnonzero(~inside))
 
@@ -49,7 +49,7 @@ def condensed_of(cohort: Cohort, splitting: Any, rows: Any, source: Cohort, priv
 def memorised(cohort: Cohort, *, seed: int = 0, share: float = 0.5, privacy: Privacy = NONE) -> Condensed:
     """The training rows are handed over."""
     splitting = Kept(share, seed)
-    return condensed_of(cohort, splitting, splitting.of(cohort).train, cohort, privacy)
+    return condensed_of(cohort, splitting, splitting.split(cohort).train, cohort, privacy)
 
 
 def independent(cohort: Cohort, source: Cohort, *, seed: int = 0, privacy: Privacy = NONE) -> Condensed:

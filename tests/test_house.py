@@ -86,7 +86,7 @@ def test_the_import_graph_test_would_notice_an_arrow_against_the_stream(tmp_path
 METHOD_PLACES = {
     "methods/base.py": "the registry",
     "data/schema.py": "the word that a schema's author writes where nobody knows bounds or categories",
-    "guide/begin.py": "the same word, as an answer to a question about bounds",
+    "guide/wizard.py": "the same word, as an answer to a question about bounds",
     "evaluation/audit/__init__.py": "the registry of auditors: an audit knows the mechanism it attacks",
     "evaluation/audit/private.py": "the auditor of that method",
     "evaluation/audit/published.py": "the auditor of that method",

@@ -60,7 +60,7 @@ def main() -> None:
         return
     records = []
     for seed in range(said.seeds):
-        split = HoldoutSplit(0.2, seed).of(cohort)
+        split = HoldoutSplit(0.2, seed).split(cohort)
         train, test = cohort.take(split.train), cohort.take(split.test)
         for epsilon in said.epsilons:
             for cell in run(train, test, epsilon, seed, said):

@@ -115,7 +115,7 @@ def remedies(label: Any, seed: int) -> Iterator[tuple[str | None, Any]]:
 
 
 def table_five(cohort: Cohort, result: dc.Result, seed: int) -> dict[str, float]:
-    split = split_from(result.internal["splitting"]).of(cohort)
+    split = split_from(result.internal["splitting"]).split(cohort)
     codec = Codec.public(result.schema)
     test = codec.encode(cohort.features.iloc[split.test])
     truth = cohort.outcome.take(split.test)["label"]
@@ -126,7 +126,7 @@ def table_five(cohort: Cohort, result: dc.Result, seed: int) -> dict[str, float]
 
 
 def real_forest(cohort: Cohort, seed: int) -> dict[str, float]:
-    split, codec = Stratified(seed).of(cohort), Codec.public(cohort.schema)
+    split, codec = Stratified(seed).split(cohort), Codec.public(cohort.schema)
     rows, test = (codec.encode(cohort.features.iloc[part]) for part in (split.train, split.test))
     label, truth = (cohort.outcome.take(part)["label"] for part in (split.train, split.test))
     balanced, f1 = forest(rows, label, test, truth, seed)

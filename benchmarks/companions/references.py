@@ -70,7 +70,7 @@ class Private:
     """One private model a seed, whatever chooses rows for it."""
 
     def __init__(self, cohort: Cohort, said: Any, seed: int) -> None:
-        split = HoldoutSplit(0.2, entropy=seed).of(cohort)
+        split = HoldoutSplit(0.2, entropy=seed).split(cohort)
         self.side, self.seed, self.ipc = cohort.outcome.kind.private_side(), seed, said.ipc
         model = dc.PrivateModel(epsilon=said.epsilon or 1.0).fit(cohort.take(split.train))
         self.learned = model.learned_

@@ -105,7 +105,7 @@ class Sampler:
         splitting, coding = context.coins(0.2), Coding.of(cohort.facts, options.cells)
         began = clock.perf_counter()
         ledger = Ledger(None if context.folder is None else context.folder.ledger, run=context.run)
-        gate = gate_of(cohort.take(splitting.of(cohort).train), coding, options, ledger)
+        gate = gate_of(cohort.take(splitting.split(cohort).train), coding, options, ledger)
         cost, names = _cost(options, len(self._columns(coding))), list(gate.names)
         asked = {
             name: np.maximum(gate.histogram((names.index(name),), by="label" if self.by_class else "none", mu=cost), 0)
@@ -225,7 +225,7 @@ class RandomRows:
 
     def condense_each(self, cohort: Cohort, options: RandomOptions, context: Context) -> dict[int, Condensed]:
         splitting = context.coins(0.2)
-        given, made = cohort.take(splitting.of(cohort).train), {}
+        given, made = cohort.take(splitting.split(cohort).train), {}
         label = np.asarray(given.outcome["label"])
         privacy = Privacy("none", self.name, None, None, "none", "none", why=("These rows are patients.",))
         for ipc in options.ipcs:

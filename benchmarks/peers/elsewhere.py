@@ -81,7 +81,7 @@ class Peer:
 
     def condense_each(self, cohort: Cohort, options: PeerOptions, context: Context) -> dict[int, Condensed]:
         splitting = context.coins(0.2)
-        given, coding = cohort.take(splitting.of(cohort).train), Coding.of(cohort.facts, options.cells)
+        given, coding = cohort.take(splitting.split(cohort).train), Coding.of(cohort.facts, options.cells)
         table, began = coding.table(given), clock.perf_counter()
         question = self.question(coding, options)
         answer, peak = asked(self.environment, question, table, context.threads, options.time_limit)

@@ -212,7 +212,7 @@ class TabPE:
         splitting, coding = context.coins(0.2), Coding.of(cohort.facts, options.cells)
         began, space = clock.perf_counter(), Space.of(coding)
         ledger = Ledger(None if context.folder is None else context.folder.ledger, run=context.run)
-        gate = gate_of(cohort.take(splitting.of(cohort).train), coding, options, ledger)
+        gate = gate_of(cohort.take(splitting.split(cohort).train), coding, options, ledger)
         names = [name for name in coding.sizes if name != LABEL]
         columns = tuple(gate.names.index(name) for name in (*names, LABEL))
         rng = np.random.default_rng([options.seed, 0x7AB9E])

@@ -92,7 +92,7 @@ def written(separator: str | None, encoding: str | None, decimal: str | None) ->
     """How a CSV is written, as far as it was said; refused before a table is read."""
     from distcondense.data.dialect import Dialect
 
-    return Dialect.of(separator, encoding, decimal).stated()
+    return Dialect(separator, encoding, decimal).stated()
 
 
 def no_answer(why: str) -> NoReturn:

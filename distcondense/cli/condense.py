@@ -160,17 +160,17 @@ def fixed(
     cluster = cluster_of(ray, actors=actors, num_cpus=num_cpus, num_gpus=num_gpus, hung_after=hung_after)
     how = markers(missing_marker) | written(separator, encoding, decimal)
     known = Schema.from_toml(schema) if schema else None
-    goal = Goal.of(positive=positive, kind=kind, **columns)
+    goal = Goal.from_roles(positive=positive, kind=kind, **columns)
     with warnings.catch_warnings():  # said once, by the run itself
         warnings.simplefilter("ignore", DistcondenseWarning)
-        facts = Facts.of(goal, known, person_id=person_id, ignore=ignore or ())
+        facts = Facts.from_goal(goal, known, person_id=person_id, ignore=ignore or ())
         refuse(chosen, facts, options)
         account = remembered(table) if odometer is None else Odometer.of(odometer)
         if account is not None and known is not None and not resume:  # a table may take long to read
             account.check(new_run(), planned(chosen, facts, options), method=chosen.name, guarantee=options.promise)
     allowed = None if memory is None else bytes_of(memory)
     large = takes_large(chosen) and known is not None and (memory is not None or is_large(table, half_of_memory()))
-    read = LargeTable.of if large or is_large(table, 2**63) else Cohort.from_file
+    read = LargeTable.from_path if large or is_large(table, 2**63) else Cohort.from_file
     console = Console(quiet=quiet or as_json)
     if account is not None and not resume and (before := spent_before(account)):
         console.log(f"hint: this table was condensed before: {before} ({account.path})")

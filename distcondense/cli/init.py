@@ -31,9 +31,9 @@ def init(
 
     from distcondense.data.dialect import Dialect
     from distcondense.data.tables import read_table, table_name
-    from distcondense.guide.asking import Nobody, Terminal
-    from distcondense.guide.begin import begin, summary
-    from distcondense.guide.foresight import about, foresee, simulated, suggested
+    from distcondense.guide.forecast import about, foresee, simulated, suggested
+    from distcondense.guide.prompts import Nobody, Terminal
+    from distcondense.guide.wizard import begin, summary
     from distcondense.report.terminal import Console, forecast_table, schema_table
     from distcondense.runs.files import refuse_target, write_text
 

@@ -60,21 +60,21 @@ def schema_check(
     from distcondense.data.dialect import Dialect
     from distcondense.data.features import check_features
     from distcondense.data.missing import hints
-    from distcondense.data.ours import refuse_ours
     from distcondense.data.reading import read_csv_cells
+    from distcondense.data.reserved import refuse_reserved
     from distcondense.data.rules import Rules
     from distcondense.data.schema import Schema
     from distcondense.data.tables import is_csv, read_table, table_name
     from distcondense.errors import CohortError
 
     known = Schema.from_toml(schema)
-    rules = Rules.of(known)
+    rules = Rules(known)
     rules.check()
     broken = []
     if table is not None:
         read = partial(read_csv_cells, table, known) if is_csv(table) else partial(read_table, table)
         frame = read(dialect=Dialect(**written(separator, encoding, decimal)), **markers(missing_marker))
-        refuse_ours(set(frame.columns).difference(c.name for c in known.added))  # a release fits its own schema
+        refuse_reserved(set(frame.columns).difference(c.name for c in known.added))  # a release fits its own schema
         absent = [n for n in known.in_table if n not in frame]
         if absent:
             raise CohortError(

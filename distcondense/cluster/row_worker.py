@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from distcondense.cluster.shards import SCRATCH, check_room, scratch_folder
 from distcondense.cluster.worker import Identity, versions
-from distcondense.data.buckets import Buckets, Layout
+from distcondense.data.buckets import Buckets, RecordLayout
 from distcondense.data.cells import Cells
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import HoldoutSplit
@@ -48,7 +48,7 @@ class Job:
 class Load:
     """What one piece holds for one owner: records by bucket, and texts of unlisted values by hash."""
 
-    layout: Layout
+    layout: RecordLayout
     records: dict[int, list[NDArray[Any]]]
     words: dict[int, dict[int, str]]
 
@@ -94,7 +94,7 @@ class RowWorker:
         sample, layout = list[Any](), None
         for batch in table.read(piece, self._coder):
             coded = batch.coded
-            layout = layout or Layout.of(self.job.cells, coded.target, coded.who is not None)
+            layout = layout or RecordLayout.from_arrays(self.job.cells, coded.target, coded.who is not None)
             for bucket, records in enumerate(layout.parted(coded, self.job.buckets)):
                 if len(records) and bucket in parts:
                     parts[bucket].append(records)

@@ -22,13 +22,13 @@ from threading import Lock
 from typing import Any
 
 from distcondense.cluster.config import Cluster
-from distcondense.data.buckets import BUCKET_ROWS, BUCKETS_MOST, Buckets, Layout, buckets_for
+from distcondense.data.buckets import BUCKET_ROWS, BUCKETS_MOST, Buckets, RecordLayout, buckets_for
 from distcondense.data.cells import Cells
 from distcondense.data.coding import Coded
 from distcondense.data.files import Piece
+from distcondense.data.in_order import InOrderRows, scores_of
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import HoldoutSplit
-from distcondense.data.straight import Straight, scores_of
 from distcondense.errors import CohortError, RunFolderError, SettingsError
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.rows import ROWS_ALL_MAX, KeptRows, TableRows, score_kind
@@ -122,7 +122,7 @@ def _lives(pid: str) -> bool:
     return not Path("/proc/self").exists()  # where there is no /proc, nothing is known
 
 
-def check_room(place: Path, rows: int, layout: Layout) -> None:
+def check_room(place: Path, rows: int, layout: RecordLayout) -> None:
     """Records and shards of so many rows must fit the disk, which is known before a row is read."""
     need, free = rows * (layout.record.itemsize + 8), shutil.disk_usage(place).free
     if need > free:
@@ -167,12 +167,12 @@ def opened(
         raise SettingsError("table", f"must have at most {ROWS_ALL_MAX} rows", found=f"{table.rows}")
     coder, parts, lock = table.coder(cells), list[Any](), Lock()
     reading = Reading(table.rows, table.bytes, len(table.pieces), log)
-    stores: list[Buckets | Straight] = []
+    stores: list[Buckets | InOrderRows] = []
 
-    def store(coded: Coded) -> Buckets | Straight:
+    def store(coded: Coded) -> Buckets | InOrderRows:
         with lock:
             if not stores:  # the first batch tells what an outcome is made of
-                layout = Layout.of(cells, coded.target, coded.who is not None)
+                layout = RecordLayout.from_arrays(cells, coded.target, coded.who is not None)
                 check_room(place, table.rows, layout)
                 stores.append(_store(layout, coins, table.rows, place, memory, threads))
             return stores[0]
@@ -204,13 +204,13 @@ def opened(
 
 
 def _store(
-    layout: Layout, coins: HoldoutSplit, rows: int, place: Path, memory: int | None, threads: int
-) -> Buckets | Straight:
+    layout: RecordLayout, coins: HoldoutSplit, rows: int, place: Path, memory: int | None, threads: int
+) -> Buckets | InOrderRows:
     """Rows are brought together where there are persons, or values without a list, whose numbers a bucket gives."""
     count = bucket_count(rows, memory, threads)
     if layout.by_person or layout.unlisted:
         return Buckets(place, layout, count)
-    return Straight(place, layout, coins, max(1, count // MARKS_EACH), max(1, min(rows, BUCKET_ROWS)))
+    return InOrderRows(place, layout, coins, max(1, count // MARKS_EACH), max(1, min(rows, BUCKET_ROWS)))
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def buckets_for(rows: int) -> int:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RecordLayout:
     """What a record holds; public."""
 
     cells: tuple[Cells, ...]
@@ -52,7 +52,7 @@ class Layout:
     by_person: bool
 
     @classmethod
-    def of(cls, cells: tuple[Cells, ...], target: Mapping[str, NDArray[Any]], by_person: bool) -> Layout:
+    def from_arrays(cls, cells: tuple[Cells, ...], target: Mapping[str, NDArray[Any]], by_person: bool) -> RecordLayout:
         kinds = {name: _kept_as(np.asarray(values).dtype) for name, values in target.items()}
         return cls(cells, tuple(sorted(kinds.items())), by_person)
 
@@ -81,13 +81,14 @@ class Layout:
         return np.dtype([*self.fields.items(), *([("filling", f"V{-size % 8}")] if size % 8 else [])])
 
     @cached_property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[FieldGroup]:
         """The fields by width: a kernel moves all of one width at once."""
         names: dict[int, list[str]] = {}
         for name, kind in self.fields.items():
             names.setdefault(kind.itemsize, []).append(name)
+        fields: Mapping[str, Any] = self.record.fields or {}
         return [
-            Block(np.dtype(f"<u{width}"), tuple(own), np.array([self.record.fields[name][1] // width for name in own]))  # type: ignore[index]
+            FieldGroup(np.dtype(f"<u{width}"), tuple(own), np.array([fields[name][1] // width for name in own]))
             for width, own in names.items()
         ]
 
@@ -117,7 +118,7 @@ class Layout:
 
 
 @dataclass(frozen=True, repr=False)
-class Block:
+class FieldGroup:
     """Fields of one width, as unsigned integers of it."""
 
     kind: np.dtype[Any]
@@ -128,10 +129,10 @@ class Block:
         """(n, …) the records, seen as such integers."""
         return records.view(self.kind).reshape(len(records), records.itemsize // self.kind.itemsize)
 
-    def without(self, names: Container[str]) -> Block:
+    def without(self, names: Container[str]) -> FieldGroup:
         """What a shard holds of them: hashes stay behind, and what is said otherwise."""
         own = [k for k, name in enumerate(self.names) if name not in names and name[:-1] not in ("mark", "who")]
-        return Block(self.kind, tuple(self.names[k] for k in own), self.at[own])
+        return FieldGroup(self.kind, tuple(self.names[k] for k in own), self.at[own])
 
 
 def _pair(records: NDArray[Any], name: str) -> Marks:
@@ -149,7 +150,7 @@ class Buckets:
     """Records of a table on disk, bucket by bucket. Threads may add at once."""
 
     folder: Path
-    layout: Layout
+    layout: RecordLayout
     count: int
     words: dict[int, dict[int, str]] = field(default_factory=dict)  # texts of unlisted values, by hash
     rows: Index = field(init=False)
@@ -216,25 +217,27 @@ class Buckets:
     def _shard(self, number: int) -> Path:
         return self.folder / f"shard-{number:04d}"
 
-    def _of_rows(self, number: int, coins: HoldoutSplit) -> list[Part]:
+    def _of_rows(self, number: int, coins: HoldoutSplit) -> list[ChosenRecords]:
         """Rows that are persons of their own: the k-th of equal ones has the coin of its content and k."""
         rank, parts = Ranks(int(self.rows[number]) if coins.share > 0 else 0), []
         for chunk in self._chunks(number):
             lost = (
-                coins.lost(*numbered(_pair(chunk, "mark"), rank)) if coins.share > 0 else np.zeros(len(chunk), np.bool_)
+                coins.held_out(*numbered(_pair(chunk, "mark"), rank))
+                if coins.share > 0
+                else np.zeros(len(chunk), np.bool_)
             )
-            parts.append(Part(chunk, np.flatnonzero(~lost)))
+            parts.append(ChosenRecords(chunk, np.flatnonzero(~lost)))
         return parts
 
-    def _of_people(self, number: int, coins: HoldoutSplit, most: int) -> list[Part]:
+    def _of_people(self, number: int, coins: HoldoutSplit, most: int) -> list[ChosenRecords]:
         """At most so many rows of each person who is not left out; people with one row first."""
         kept = np.zeros(0, self.layout.record)
         for chunk in self._chunks(number):
             if coins.share > 0:
-                chunk = chunk[~coins.lost(chunk["who0"], chunk["who1"])]
+                chunk = chunk[~coins.held_out(chunk["who0"], chunk["who1"])]
             kept = _first_rows(np.concatenate([kept, chunk]) if len(kept) else chunk, most)
         alone = _alone(_pair(kept, "who"))
-        return [Part(kept, np.concatenate([np.flatnonzero(alone), np.flatnonzero(~alone)]))]
+        return [ChosenRecords(kept, np.concatenate([np.flatnonzero(alone), np.flatnonzero(~alone)]))]
 
 
 def _append(file: int, left: memoryview) -> None:
@@ -252,7 +255,7 @@ def write_all(file: int, values: NDArray[Any], at: int) -> None:
 
 
 @dataclass(frozen=True, repr=False)
-class Part:
+class ChosenRecords:
     """Some of these records count, in this order."""
 
     records: NDArray[Any]
@@ -291,8 +294,8 @@ class Shard:
     def write(
         cls,
         path: Path,
-        layout: Layout,
-        parts: Sequence[Part],
+        layout: RecordLayout,
+        parts: Sequence[ChosenRecords],
         scores: int,
         kind: np.dtype[Any],
         words: Mapping[int, Mapping[int, str]],

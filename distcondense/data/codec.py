@@ -29,7 +29,7 @@ MISSING = "missing"  # the name of the category or indicator that stands for a h
 
 
 @dataclass(frozen=True)
-class Block:
+class EncodedColumn:
     """The encoded columns one table column becomes."""
 
     column: Column
@@ -45,7 +45,7 @@ class Block:
 class Codec:
     """Encodes a table's features to (n, d) float32 and decodes synthetic rows."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[EncodedColumn, ...]
     centre: Floats  # (d,)
     scale: Floats  # (d,) > 0
     dropped: tuple[str, ...] = ()  # constant columns, left out
@@ -220,14 +220,14 @@ def design_of(features: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     return pd.DataFrame(np.concatenate(raw, axis=1), columns=codec.names)
 
 
-def _block(column: Column) -> Block:
+def _block(column: Column) -> EncodedColumn:
     if column.numeric:
         hole = (f"{column.name}={MISSING}",) if column.missing == "indicator" else ()
-        return Block(column, (column.name, *hole))
+        return EncodedColumn(column, (column.name, *hole))
     if column.kind == "binary":
-        return Block(column, (column.name,))
+        return EncodedColumn(column, (column.name,))
     if column.unknown:
-        return Block(column, ())
+        return EncodedColumn(column, ())
     values = tuple(range(len(column.categories)))
     names = tuple(f"{column.name}={c}" for c in column.categories)
     if column.missing == "category":
@@ -235,16 +235,16 @@ def _block(column: Column) -> Block:
         while own in names:  # a category of the same name is an answer, not a hole
             own += "_"
         values, names = (*values, len(values)), (*names, own)
-    return Block(column, names, values)
+    return EncodedColumn(column, names, values)
 
 
-def _only(block: Block, keep: NDArray[np.bool_]) -> Block:
+def _only(block: EncodedColumn, keep: NDArray[np.bool_]) -> EncodedColumn:
     chosen = np.flatnonzero(keep)
     values = tuple(block.values[k] for k in chosen) if block.values else ()
-    return Block(block.column, tuple(block.names[k] for k in chosen), values)
+    return EncodedColumn(block.column, tuple(block.names[k] for k in chosen), values)
 
 
-def _raw(series: pd.Series, block: Block) -> Floats:  # type: ignore[type-arg]
+def _raw(series: pd.Series, block: EncodedColumn) -> Floats:  # type: ignore[type-arg]
     """(n, width) float64: the column in original units, one-hot where it has categories, holes by policy."""
     column = block.column
     if column.numeric:

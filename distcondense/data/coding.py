@@ -82,7 +82,7 @@ class Coder:
         """Columns that can be read in the fast way; of numbers, how."""
         own = {cells.column.name: cells for cells in self.cells}
         return {
-            column.name: _Grid.of(column, own.get(column.name)) if column.numeric else None
+            column.name: _Grid.from_column(column, own.get(column.name)) if column.numeric else None
             for column in self.schema.columns
             if is_plain(column)
         }
@@ -296,7 +296,7 @@ class _Grid:
     words: Marks | None = None  # their float64s, as bits
 
     @classmethod
-    def of(cls, column: Column, cells: Cells | None) -> _Grid:
+    def from_column(cls, column: Column, cells: Cells | None) -> _Grid:
         cuts = np.zeros(0) if cells is None else cells.cuts
         low, high = column.low, column.high
         if low is None or high is None or column.searched:

@@ -23,9 +23,9 @@ from distcondense.data.dialect import Dialect
 from distcondense.data.features import check_features, some_names
 from distcondense.data.missing import without_codes
 from distcondense.data.names import Names
-from distcondense.data.ours import refuse_ours
 from distcondense.data.outcome import Goal, Outcome, kind_of
 from distcondense.data.reading import read_csv_cells
+from distcondense.data.reserved import refuse_reserved
 from distcondense.data.roles import ROLES
 from distcondense.data.schema import Label, Schema
 from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, read_as, read_table, refuse_signals
@@ -44,7 +44,7 @@ class Facts:
     by_person: bool
 
     @classmethod
-    def of(
+    def from_goal(
         cls, goal: Goal, schema: Schema | None, *, person_id: str | None = None, ignore: Iterable[str] = ()
     ) -> Facts:
         kind = kind_of(goal, schema)
@@ -99,12 +99,12 @@ class Cohort:
         need(missing_markers, (list, tuple, set), "missing_markers", "a list of texts")
         for marker in missing_markers:
             need(marker, str, "missing_markers", "a list of texts")
-        dialect = Dialect.of(separator, encoding, decimal)
+        dialect = Dialect(separator, encoding, decimal)
         again = {"missing_markers": tuple(missing_markers), **dialect.stated()}
         if not is_csv(path):
             typed = cls.from_frame(read_table(path, missing_markers=missing_markers), owned=True, **how)
             return replace(typed, how={**typed.how, **again})
-        goal = Goal.of(
+        goal = Goal.from_roles(
             positive=how.pop("positive", None),
             kind=how.pop("kind", None),
             **{role: how.pop(role, None) for role in ROLES},
@@ -157,7 +157,7 @@ class Cohort:
             "ignore": ignore,
         }
         ignore = checked_roles(said)["ignore"]
-        goal = Goal.of(positive=positive, kind=kind, target=target, time=time, event=event)
+        goal = Goal.from_roles(positive=positive, kind=kind, target=target, time=time, event=event)
         return cls.read(as_frame(table), goal, person_id=person_id, schema=schema, ignore=ignore, owned=owned)
 
     @classmethod
@@ -174,7 +174,7 @@ class Cohort:
         """The same for a goal that is made already."""
         if not all(isinstance(name, str) for name in frame.columns):
             frame = frame.rename(columns=str)
-        refuse_ours(frame.columns)
+        refuse_reserved(frame.columns)
         ignore = tuple(ignore)
         asked = (*goal.columns.values(), *ignore, *([person_id] if person_id else []))
         said = Names(list(frame.columns), {*asked, *(() if schema is None else schema.every)})

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from distcondense.data.populations import BLOCK, Array, Recipe, count, curial, diabetes, proteomics, seer, yes_no
+from distcondense.data.populations import BLOCK, Array, Population, count, curial, diabetes, proteomics, seer, yes_no
 from distcondense.data.schema import Column, Schema, nearest
 from distcondense.errors import SettingsError
 
@@ -51,7 +51,7 @@ class Simulated:
 # -- streaming --------------------------------------------------------------------------------------------------------
 
 
-def _frames(recipe: Recipe, rows: int, chunk_rows: int, seed: int) -> Iterator[pd.DataFrame]:
+def _frames(recipe: Population, rows: int, chunk_rows: int, seed: int) -> Iterator[pd.DataFrame]:
     made, block = -1, {}
     for start in range(0, rows, chunk_rows):
         stop = min(start + chunk_rows, rows)
@@ -66,7 +66,7 @@ def _frames(recipe: Recipe, rows: int, chunk_rows: int, seed: int) -> Iterator[p
         yield recipe.frame(arrays)
 
 
-def _collect(recipe: Recipe, rows: int | None, seed: int) -> Simulated:
+def _collect(recipe: Population, rows: int | None, seed: int) -> Simulated:
     rows = recipe.rows if rows is None else count("rows", rows)
     frame = next(_frames(recipe, rows, rows, count("seed", seed, least=0)))
     return Simulated(frame, recipe.schema, recipe.description, recipe.target, recipe.time, recipe.event)
@@ -200,7 +200,7 @@ def gbsg2() -> Simulated:
     return Simulated(frame, Schema(columns, notes=(_BY_HAND,)), text, time="time", event="recurred_or_died")
 
 
-RECIPES: dict[str, Callable[..., Recipe]] = {
+RECIPES: dict[str, Callable[..., Population]] = {
     "curial_like": curial,
     "proteomics_like": proteomics,
     "diabetes_like": diabetes,
@@ -222,8 +222,8 @@ def load(name: str, **options: Any) -> Simulated:
     return made
 
 
-def _recipe(name: str, options: Mapping[str, Any]) -> Recipe:
-    recipe: Recipe = _legal(name, RECIPES, options)(**options)
+def _recipe(name: str, options: Mapping[str, Any]) -> Population:
+    recipe: Population = _legal(name, RECIPES, options)(**options)
     return recipe
 
 

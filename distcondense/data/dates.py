@@ -125,7 +125,7 @@ def with_dates(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
 def _read(series: pd.Series[Any], name: str, form: str, read: Callable[[Any], float]) -> Floats:
     from distcondense.data.values import Values, refuse_rows
 
-    values = Values.of(series, name)
+    values = Values.from_series(series, name)
     found: Floats = values.map(read, np.nan, np.float64)
     refuse_rows(
         np.isnan(found) & (values.codes >= 0),
@@ -148,7 +148,7 @@ class Between:
     end: str
 
     @classmethod
-    def of(cls, text: str) -> Between | None:
+    def parse(cls, text: str) -> Between | None:
         """None where the text is no such formula."""
         found = _BETWEEN.fullmatch(text)
         if found is None or found[1] not in ("years", "months", "days", "hours"):
@@ -169,7 +169,7 @@ class Between:
 
 def with_computed(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     """The table with the columns that the schema computes from its dates; a hole in either date is a hole."""
-    computed = {c.name: Between.of(c.computed) for c in schema.columns if c.computed}
+    computed = {c.name: Between.parse(c.computed) for c in schema.columns if c.computed}
     out: dict[str, Any] = {}
     for name, how in computed.items():
         assert how is not None  # `Schema` refused it
@@ -198,7 +198,7 @@ def _moments(frame: pd.DataFrame, name: str, schema: Schema) -> list[dt.datetime
     _read(series, name, column.format, lambda value: np.nan if moment(value, column.format or ISO) is None else 0.0)
     from distcondense.data.values import Values
 
-    values = Values.of(series, name)
+    values = Values.from_series(series, name)
     known = [*(moment(value, column.format or ISO) for value in values.distinct), None]
     return [known[code] for code in values.codes]
 

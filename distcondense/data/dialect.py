@@ -44,20 +44,17 @@ class Dialect:
     encoding: str | None = None
     decimal: str | None = None
 
-    @classmethod
-    def of(cls, separator: str | None = None, encoding: str | None = None, decimal: str | None = None) -> Dialect:
-        """Checked; a separator also by its name."""
-        for what, value in (("separator", separator), ("encoding", encoding), ("decimal", decimal)):
-            if value is not None:
-                need(value, str, what, "a text")
-        sign = None if separator is None else _WORDS.get(separator, separator)
-        if sign is not None and not (
-            isinstance(sign, str) and len(sign) == 1 and sign not in "\"'\r\n\0." and not sign.isalnum()
-        ):
+    def __post_init__(self) -> None:
+        """Check them; a separator may be said by its name."""
+        for what, value in self.stated().items():
+            need(value, str, what, "a text")
+        encoding, decimal = self.encoding, self.decimal
+        sign = None if self.separator is None else _WORDS.get(self.separator, self.separator)
+        if sign is not None and (len(sign) != 1 or sign in "\"'\r\n\0." or sign.isalnum()):
             raise SettingsError(
                 "separator",
                 "must be one sign that stands between fields",
-                found=_said(separator),
+                found=repr(self.separator)[:40],
                 fix=f"say {', '.join(SEPARATORS.values())} or the sign itself",
             )
         if encoding is not None:
@@ -65,16 +62,23 @@ class Dialect:
                 "".encode(encoding)  # a text encoding, not base64 and the like
             except (LookupError, TypeError, ValueError):
                 raise SettingsError(
-                    "encoding", "must be one that Python knows", found=_said(encoding), fix="e.g. utf-8, cp1252, utf-16"
+                    "encoding",
+                    "must be one that Python knows",
+                    found=repr(encoding)[:40],
+                    fix="e.g. utf-8, cp1252, utf-16",
                 ) from None
             encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
         if decimal not in (None, POINT, COMMA):
-            raise SettingsError("decimal", "must be . or ,", found=_said(decimal), fix="leave it out for the point")
+            raise SettingsError("decimal", "must be . or ,", found=repr(decimal)[:40], fix="leave it out for the point")
         if decimal is not None and decimal == sign:
             raise SettingsError(
-                "decimal", "must be another sign than the separator", found=_said(decimal), fix="correct one of them"
+                "decimal",
+                "must be another sign than the separator",
+                found=repr(decimal)[:40],
+                fix="correct one of them",
             )
-        return cls(sign, encoding, decimal)
+        object.__setattr__(self, "separator", sign)
+        object.__setattr__(self, "encoding", encoding)
 
     def stated(self) -> dict[str, str]:
         """What was said, to read the same table again."""
@@ -208,10 +212,6 @@ def _absent(found: int, wanted: int, fields: int, what: str, how: Taken) -> Coho
         found=f"{found} of {wanted} names among {fields} field{'s' * (fields != 1)} ({how.whole})",
         fix="check that the first line is a header, the spelling of the names, and --separator and --encoding",
     )
-
-
-def _said(value: object) -> str:
-    return repr(value)[:40]
 
 
 def _first_line(source: Path | bytes, packed: bool) -> bytes:

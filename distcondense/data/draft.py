@@ -1,7 +1,8 @@
 """A draft of a schema, read off a table for a person to check: kinds, bounds rounded outwards, what to leave out.
 
 A column of identifiers, free text or dates is marked `kind = "ignore"` with the reason, and not one of its values is
-listed. What a draft cannot know it asks: `Draft.hints` are lines for the custodian's screen, with columns and counts.
+listed. What a draft cannot know it asks: `SchemaDraft.hints` are lines for the custodian's screen, with columns and
+counts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from distcondense.arrays import Floats
 from distcondense.data.dates import ISO, format_of
 from distcondense.data.missing import SYMBOLS, TEXT_CODES, Hint, far_codes, text_codes, without_codes
 from distcondense.data.names import Names
-from distcondense.data.ours import refuse_ours
+from distcondense.data.reserved import refuse_reserved
 from distcondense.data.schema import MAX_WHOLE, MOST_NUMBER, Column, Label, Schema, plain_value
 from distcondense.data.tables import number_in, refuse_signals
 from distcondense.data.values import DATE, Values, type_of
@@ -43,7 +44,7 @@ _BIRTH = re.compile(r"birth|dob|geb|naiss", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Draft:
+class SchemaDraft:
     """A schema to check, what to ask about it, and lines that stand below its sections."""
 
     schema: Schema
@@ -71,11 +72,11 @@ def person_hint(column: str, rows: int, different: int, name: str = "with its na
     )
 
 
-def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: bool = True) -> Draft:
+def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: bool = True) -> SchemaDraft:
     """Read off these columns of a table. With `codes`, what seem to be codes for missing values are taken as such."""
     if not all(isinstance(name, str) for name in frame.columns):
         frame = frame.set_axis(list(map(str, frame.columns)), axis=1)
-    refuse_ours(frame.columns)
+    refuse_reserved(frame.columns)
     names = list(map(str, frame.columns if names is None else names))
     places = Names(list(frame.columns), ())  # whether its first line is a header nobody has said
     refuse_signals(frame, places.said)
@@ -113,12 +114,12 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
     _suggest_age(dates, comments)
     persons = {c.name: repeats(frame[c.name]) for c in schema.ignored if c.name not in dates}
     many = {name: count for name, count in persons.items() if count is not None}
-    return Draft(schema, tuple(found), tuple(many), tuple(dates), comments, many)
+    return SchemaDraft(schema, tuple(found), tuple(many), tuple(dates), comments, many)
 
 
 def repeats(series: pd.Series[Any]) -> tuple[int, int] | None:
     """Rows and different values of a column of identifiers that repeat; None where they do not, or are hardly any."""
-    values = Values.of(series, str(series.name))
+    values = Values.from_series(series, str(series.name))
     rows, different = int(np.count_nonzero(values.codes >= 0)), len(values.distinct)
     texts = all(isinstance(v, str) for v in values.distinct)
     long = texts and float(np.mean([len(v.split()) for v in values.distinct] or [0])) > 2  # sentences are nobody's name
@@ -170,7 +171,7 @@ def _date_format(series: pd.Series[Any]) -> str:
         return ISO if len(present) else ""
     if present.dtype != object or not len(present) or not all(map(pd.api.types.is_hashable, present)):
         return ""
-    distinct = Values.of(present, str(series.name)).distinct
+    distinct = Values.from_series(present, str(series.name)).distinct
     if all(type_of(value) == DATE for value in distinct):
         return ISO
     if not all(isinstance(value, str) for value in distinct):

@@ -109,7 +109,7 @@ class Condition:
         self.parts  # noqa: B018  (read now, so that a wrong text is refused where it is written)
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Comparison, ...]:
         return tuple(_parts(_parsed(self.text), self.text))
 
     @property
@@ -131,7 +131,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Part:
+class Comparison:
     """One comparison, `in` a list, or `is missing`."""
 
     left: ast.expr
@@ -327,7 +327,7 @@ def _literal(node: ast.expr) -> Any:
     return ...
 
 
-def _parts(node: ast.expr, text: str) -> Iterator[Part]:
+def _parts(node: ast.expr, text: str) -> Iterator[Comparison]:
     """The comparisons of a condition; `18 <= age <= 65` are two."""
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
         for inner in node.values:
@@ -342,13 +342,13 @@ def _parts(node: ast.expr, text: str) -> Iterator[Part]:
         )
     left = node.left
     for op, right in zip(node.ops, node.comparators, strict=True):
-        part = Part(left, COMPARISONS[type(op)], right)
+        part = Comparison(left, COMPARISONS[type(op)], right)
         _check_part(part, text)
         yield part
         left = right
 
 
-def _check_part(part: Part, text: str) -> None:
+def _check_part(part: Comparison, text: str) -> None:
     sides = [part.left, part.right]
     if part.sign in ("is", "is not"):
         if not (isinstance(part.left, ast.Name) and isinstance(part.right, ast.Constant) and part.right.value is None):

@@ -77,7 +77,7 @@ def _bounds(column: Column) -> str:
 
 def _texts(series: pd.Series[Any], column: Column) -> pd.Categorical:
     """A column of categories that nobody has listed yet: each value's own text, whatever stands beside it."""
-    values = Values.of(series, column.name)
+    values = Values.from_series(series, column.name)
     texts = [value if isinstance(value, str) else str(plain_number(value)) for value in values.distinct]
     known = sorted(set(texts))
     place = {text: code for code, text in enumerate(known)}

@@ -81,7 +81,7 @@ class LargeTable:
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     @classmethod
-    def of(cls, path: str | Path, **how: Any) -> LargeTable:
+    def from_path(cls, path: str | Path, **how: Any) -> LargeTable:
         """`how` as in `Cohort.from_file`; the schema must be declared."""
         need(path, (str, Path), "table", "a path or URI")
         how = checked_roles(how)
@@ -93,9 +93,11 @@ class LargeTable:
                 found="none",
                 fix="draft one from a part of it (distcondense schema infer), check it, and pass --schema",
             )
-        goal = Goal.of(positive=how.get("positive"), kind=how.get("kind"), **{role: how.get(role) for role in ROLES})
+        goal = Goal.from_roles(
+            positive=how.get("positive"), kind=how.get("kind"), **{role: how.get(role) for role in ROLES}
+        )
         ignore, person_id = how["ignore"], how.get("person_id")
-        facts = Facts.of(goal, schema, person_id=person_id, ignore=ignore)
+        facts = Facts.from_goal(goal, schema, person_id=person_id, ignore=ignore)
         files = files_of(str(path))
         pieces: list[Piece] = []
         kinds: dict[str, tuple[str, str]] = {}
@@ -183,9 +185,9 @@ class LargeTable:
         """
         coded = batch.coded
         if coded.who is not None:
-            return coins.tossed(coded.who[:, 0], coded.who[:, 1], "sample") < rate
+            return coins.uniforms(coded.who[:, 0], coded.who[:, 1], "sample") < rate
         places = np.arange(batch.first, batch.first + len(coded), dtype=np.uint64)
-        return coins.tossed(coded.mark[:, 0], places ^ digests([table_name(batch.file)])[0, 0], "sample") < rate
+        return coins.uniforms(coded.mark[:, 0], places ^ digests([table_name(batch.file)])[0, 0], "sample") < rate
 
     def take_sample(self, parts: Sequence[Any]) -> None:
         """What `read` gave of the sampled rows becomes the cohort that evaluation sees."""

@@ -39,7 +39,7 @@ def without_codes(series: pd.Series[Any], column: Column) -> pd.Series[Any]:
             return value.strip() in texts or bool(np.isin(number_in(value), numbers))
         return type_of(value) == NUMBER and bool(np.isin(float(plain_number(value)), numbers))
 
-    return series.mask(Values.of(series, column.name).map(coded, False, bool))
+    return series.mask(Values.from_series(series, column.name).map(coded, False, bool))
 
 
 def texts_of_codes(schema: Schema) -> dict[str, list[str]]:

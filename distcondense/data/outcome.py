@@ -39,7 +39,7 @@ class Goal:
     kind: str | None = None  # a kind's name; None: found from the schema
 
     @classmethod
-    def of(cls, *, positive: Label | None = None, kind: str | None = None, **columns: str | None) -> Goal:
+    def from_roles(cls, *, positive: Label | None = None, kind: str | None = None, **columns: str | None) -> Goal:
         return cls({role: name for role, name in columns.items() if name is not None}, positive, kind)
 
     def renamed(self, names: Mapping[str, str]) -> Goal:

@@ -1,10 +1,10 @@
 """Which rows are for what: a split of the table by persons, made again from a few recorded facts.
 
-`Coins`: each person is left out by a coin of their own, made of a secret and their identifier, so that who else is in
-the table, and where, changes nobody's part. Rows without identifiers are told apart by what stands in them: the coin of
-the k-th of equal rows is made of the secret, that content and k, so that one row more is one coin more.
+`HoldoutSplit`: each person is held out by a coin of their own, made of a secret and their identifier, so that who else
+is in the table, and where, changes nobody's part. Rows without identifiers are told apart by what stands in them: the
+coin of the k-th of equal rows is made of the secret, that content and k, so that one row more is one coin more.
 `Stratified`: 70/10/20 by outcome, seeded (Thakur et al. 2026); it looks at all outcomes at once.
-`Apart`: test persons that whoever called a method kept from it, by coins; the method split the others.
+`NestedSplit`: test persons that whoever called a method kept from it, by coins; the method split the others.
 """
 
 from __future__ import annotations
@@ -46,38 +46,21 @@ class Split:
 
 @dataclass(frozen=True)
 class HoldoutSplit:
-    """A share of the persons is left out.
-
-    Runs of earlier versions drew by place in the table (`way` "place") or by another hash of identifiers ("name").
-    """
+    """A share of the persons is held out as test rows, each by a coin made of the secret `entropy`."""
 
     share: float
     entropy: int
-    way: str = "mark"
 
-    def of(self, cohort: Cohort) -> Split:
-        out = self.left_out(cohort) if self.share > 0 else np.zeros(len(cohort), np.bool_)
-        return Split(np.flatnonzero(~out), np.empty(0, np.int64), np.flatnonzero(out))
+    def split(self, cohort: Cohort) -> Split:
+        """The rows of those who are not held out for training, the others' for testing."""
+        held_out = self._uniforms_of_rows(cohort) < self.share
+        return Split(np.flatnonzero(~held_out), np.empty(0, np.int64), np.flatnonzero(held_out))
 
-    def left_out(self, cohort: Cohort) -> Flags:
-        person = cohort.person
-        if self.way == "mark" and person is None:
-            mark = marks_of(cohort)
-            return self.lost(*numbered(mark, Ranks(len(mark))))
-        if person is None or self.way == "place":
-            person = np.arange(len(cohort)) if person is None else person
-            return (np.random.default_rng(self.entropy).random(int(person.max()) + 1) < self.share)[person]
-        known = _identifiers(cohort)
-        if self.way == "mark":
-            return self.lost(*digests(known).T)[person]
-        secret = hashlib.sha256(str(self.entropy).encode()).digest()
-        return (np.array([_uniform(secret, identifier) for identifier in known]) < self.share)[person]
+    def held_out(self, first: Marks, second: Marks) -> Flags:
+        """(n,) whose coin says so: of persons by both halves of their digest, of rows `numbered`."""
+        return self.uniforms(first, second) < self.share
 
-    def lost(self, first: Marks, second: Marks) -> Flags:
-        """Whose coin says so: of persons by both halves of their digest, of rows `numbered`."""
-        return self.tossed(first, second) < self.share
-
-    def tossed(self, first: Marks, second: Marks, what: str = "") -> Floats:
+    def uniforms(self, first: Marks, second: Marks, what: str = "") -> Floats:
         """Uniforms in [0, 1) of the secret and two words."""
         secret = hashlib.sha256(f"{self.entropy}{what}".encode()).digest()
         keys = np.frombuffer(secret[:16], np.uint64)
@@ -87,22 +70,18 @@ class HoldoutSplit:
 
     def parts(self, cohort: Cohort, count: int) -> Index:
         """(n,) one of `count` parts for each row: by a second coin of the same person, or of the row."""
+        return np.minimum((self._uniforms_of_rows(cohort, " parts") * count).astype(np.int64), count - 1)
+
+    def _uniforms_of_rows(self, cohort: Cohort, what: str = "") -> Floats:
+        """(n,) each row's uniform: that of its person, or of its own content where rows name nobody."""
         if cohort.person is None:
             mark = marks_of(cohort)
-            tossed = self.tossed(*numbered(mark, Ranks(len(mark))), " parts")
-        else:
-            first, second = digests(_identifiers(cohort)).T
-            tossed = self.tossed(first, second, " parts")[cohort.person]
-        return np.minimum((tossed * count).astype(np.int64), count - 1)
+            return self.uniforms(*numbered(mark, Ranks(len(mark))), what)
+        first, second = digests(_identifiers(cohort)).T
+        return self.uniforms(first, second, what)[cohort.person]
 
     def to_dict(self) -> dict[str, Any]:
-        return {"by": "coins", "share": self.share, "entropy": str(self.entropy), "way": self.way}
-
-
-def _uniform(secret: bytes, identifier: str) -> float:
-    """In [0, 1), from the secret and the person's own text."""
-    drawn = hashlib.blake2b(identifier.encode("utf-8", "surrogatepass"), key=secret, digest_size=8).digest()
-    return (int.from_bytes(drawn) >> 11) / 2**53
+        return {"by": "coins", "share": self.share, "entropy": str(self.entropy)}
 
 
 # -- marks: rows and persons by what they are, not by where they stand ------------------------------------------------
@@ -160,7 +139,7 @@ class Ranks:
         places = 1 << max(4, int(2 * rows).bit_length())
         self._keys, self._counts = no_marks(places), np.zeros(places, np.uint32)
 
-    def of(self, mark: Marks) -> Marks:
+    def count(self, mark: Marks) -> Marks:
         """(n,) how many equal marks stood before each."""
         rank = np.empty(len(mark), np.uint64)
         kernels.number_off(np.ascontiguousarray(mark), self._keys, self._counts, rank)
@@ -169,7 +148,7 @@ class Ranks:
 
 def numbered(mark: Marks, ranks: Ranks) -> tuple[Marks, Marks]:
     """Two words of which a row's coin is made: its content, and how many equal rows were met before it."""
-    return mark[:, 0], mark[:, 1] + ranks.of(mark)
+    return mark[:, 0], mark[:, 1] + ranks.count(mark)
 
 
 def reading_order(cohort: Cohort) -> Marks | None:
@@ -198,7 +177,7 @@ class Stratified:
     seed: int
     fractions: tuple[float, float, float] = FRACTIONS
 
-    def of(self, cohort: Cohort) -> Split:
+    def split(self, cohort: Cohort) -> Split:
         if min(self.fractions[:2]) <= 0 or self.fractions[2] < 0 or abs(sum(self.fractions) - 1) > 1e-9:
             raise SettingsError("split fractions", "must be positive and sum to 1", found=str(self.fractions))
         outcome = cohort.outcome
@@ -230,31 +209,30 @@ class Stratified:
 
 
 @dataclass(frozen=True)
-class Apart:
+class NestedSplit:
     """Test persons whom a method never saw: coins chose them before it began. What it left out itself is not used."""
 
     test: HoldoutSplit
     rest: Splitting  # how the method split the rows that it was given
 
-    def of(self, cohort: Cohort) -> Split:
-        given = self.test.of(cohort)
-        own = self.rest.of(cohort.take(given.train))
+    def split(self, cohort: Cohort) -> Split:
+        given = self.test.split(cohort)
+        own = self.rest.split(cohort.take(given.train))
         return Split(given.train[own.train], given.train[own.validation], given.test)
 
     def to_dict(self) -> dict[str, Any]:
         return {"by": "apart", "test": self.test.to_dict(), "rest": self.rest.to_dict()}
 
 
-Splitting = HoldoutSplit | Stratified | Apart
+Splitting = HoldoutSplit | Stratified | NestedSplit
 
 
 def split_from(record: dict[str, Any]) -> Splitting:
-    """The way of splitting that a run's record names."""
+    """The splitting that a run's record names, as its `to_dict` wrote it."""
     if record["by"] == "apart":
         test = split_from(record["test"])
         assert isinstance(test, HoldoutSplit)
-        return Apart(test, split_from(record["rest"]))
+        return NestedSplit(test, split_from(record["rest"]))
     if record["by"] == "coins":
-        old = "name" if record.get("keyed") else "place"
-        return HoldoutSplit(float(record["share"]), int(record["entropy"]), record.get("way", old))
+        return HoldoutSplit(float(record["share"]), int(record["entropy"]))
     return Stratified(int(record["seed"]), tuple(record["fractions"]))

@@ -3,7 +3,7 @@
 No row is a patient's: shapes and row numbers are those of Thakur et al. 2026 (Table 1), the distributions were
 written by hand to look plausible. The seer population leans on data: see the line above its tables.
 
-Each of `curial`, `proteomics`, `diabetes` and `seer` gives a `Recipe`, which makes rows in fixed blocks.
+Each of `curial`, `proteomics`, `diabetes` and `seer` gives a `Population`, which makes rows in fixed blocks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POPULATION = 20_250  # seeds what belongs to the population (protein loadings), 
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Population:
     """How a simulated cohort is made: `make` gives one block as arrays whose last axis is rows.
 
     A key of the block is a column (labels as codes into the schema's categories), or "" for a whole float32 matrix of
@@ -199,7 +199,7 @@ SITES = {  # rows from Table 1; the rest chosen, not measured
 # fmt: on
 
 
-def curial(site: str = "PUH", prevalence: float | None = None) -> Recipe:
+def curial(site: str = "PUH", prevalence: float | None = None) -> Population:
     if site not in SITES:
         raise SettingsError("site", f"must be one of {', '.join(SITES)}", found=nearest(str(site), SITES))
     here = SITES[site]
@@ -242,7 +242,7 @@ def curial(site: str = "PUH", prevalence: float | None = None) -> Recipe:
     columns += [Column("age", "integer", 18, 105, unit="years"), Column("sex", "binary", categories=("female", "male"))]
     columns += [Column("oxygen_device", "categorical", categories=_DEVICES), yes_no("covid_positive")]
     text = f"Simulated emergency attendances at {site}: vital signs and bloods on arrival, COVID-19 status."
-    return Recipe(f"curial_like/{site}", here.rows, Schema(tuple(columns)), make, text, target="covid_positive")
+    return Population(f"curial_like/{site}", here.rows, Schema(tuple(columns)), make, text, target="covid_positive")
 
 
 def _ckd_epi(creatinine: Array, age: Array, male: Array) -> Array:
@@ -257,7 +257,7 @@ def _ckd_epi(creatinine: Array, age: Array, male: Array) -> Array:
 _ATTACKED = ("ACTA2", "CD27", "CD5L", "IL10RB", "TNFRSF12B")  # Thakur et al. 2026 §4.6, names as printed there
 
 
-def proteomics(proteins: int = 2_932, prevalence: float = 0.01) -> Recipe:
+def proteomics(proteins: int = 2_932, prevalence: float = 0.01) -> Population:
     if count("proteins", proteins) < 20:
         raise SettingsError("proteins", "must be at least 20", found=str(proteins))
     share = _prevalence(prevalence)
@@ -276,7 +276,7 @@ def proteomics(proteins: int = 2_932, prevalence: float = 0.01) -> Recipe:
 
     columns = (*(Column(name, "continuous", -12, 12, unit="NPX") for name in names), yes_no("myeloma"))
     text = f"Simulated plasma levels of {proteins:,} proteins (NPX, standardised) and later multiple myeloma."
-    return Recipe("proteomics_like", 52_999, Schema(columns), make, text, target="myeloma")
+    return Population("proteomics_like", 52_999, Schema(columns), make, text, target="myeloma")
 
 
 @cache
@@ -302,7 +302,7 @@ _ETHNICITY = {"White": 0.942, "South Asian": 0.02, "Black": 0.016, "Mixed": 0.00
 _SMOKING = {"Never": 0.55, "Previous": 0.345, "Current": 0.105}
 
 
-def diabetes() -> Recipe:
+def diabetes() -> Population:
     columns = (
         Column("previous_hypertension", "binary", categories=("no", "yes")),
         Column("age", "integer", 37, 73, unit="years"),
@@ -367,7 +367,7 @@ def diabetes() -> Recipe:
         return _bounded(values, columns, decimals=2) | {k: v.astype(np.int8) for k, v in codes.items()}
 
     text = "Simulated volunteers: years to a diagnosis of diabetes; 12 columns, 20 after one-hot encoding."
-    return Recipe("diabetes_like", 474_886, Schema(columns), make, text, time="years", event="diabetes")
+    return Population("diabetes_like", 474_886, Schema(columns), make, text, time="years", event="diabetes")
 
 
 # -- SEER-like: survival with node-positive breast cancer -------------------------------------------------------------
@@ -379,7 +379,7 @@ _STAGES = ("IIA", "IIB", "IIIA", "IIIB", "IIIC")
 _DIFFERENTIATED = ("Well differentiated", "Moderately differentiated", "Poorly differentiated", "Undifferentiated")
 
 
-def seer() -> Recipe:
+def seer() -> Population:
     receptor = ("Negative", "Positive")
     columns = (
         Column("Age", "integer", 30, 69, unit="years"),
@@ -448,4 +448,4 @@ def seer() -> Recipe:
         return _bounded(values, columns, decimals=0) | {k: v.astype(np.int8) for k, v in codes.items()}
 
     text = "Simulated women with node-positive breast cancer: months to death; SEER's columns, spelled right."
-    return Recipe("seer_like", 4_024, Schema(columns), make, text, time="months", event="died")
+    return Population("seer_like", 4_024, Schema(columns), make, text, time="months", event="died")

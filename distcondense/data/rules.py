@@ -40,13 +40,15 @@ class Rules:
     """A schema's rules, ready to use; those whose columns a table does not have are left alone."""
 
     schema: Schema
-    constraints: tuple[Constraint, ...]
-    derivations: tuple[Derivation, ...]  # each after those it needs
 
-    @classmethod
-    def of(cls, schema: Schema) -> Rules:
-        constraints = tuple(rule for rule in schema.rules if isinstance(rule, Compare | Implies | Nested))
-        return cls(schema, constraints, tuple(in_order(schema.rules)[0]))
+    @cached_property
+    def constraints(self) -> tuple[Constraint, ...]:
+        return tuple(rule for rule in self.schema.rules if isinstance(rule, Compare | Implies | Nested))
+
+    @cached_property
+    def derivations(self) -> tuple[Derivation, ...]:
+        """Each after those it needs."""
+        return tuple(in_order(self.schema.rules)[0])
 
     def __bool__(self) -> bool:
         return bool(self.schema.rules)

@@ -37,8 +37,8 @@ import numpy as np
 import pandas as pd
 
 from distcondense.data.dates import EPOCH, UNITS, Between, at, declared, readable, since
-from distcondense.data.ours import MADE_HERE, PREFIX, ours
 from distcondense.data.relations import Rule, rule_from, rule_problems
+from distcondense.data.reserved import MADE_HERE, PREFIX, is_reserved
 from distcondense.errors import SchemaError, brief, need
 from distcondense.outside import OutsideError, leaves, parse_toml, read_text
 
@@ -159,7 +159,7 @@ class Column:
     @property
     def sources(self) -> tuple[str, ...]:
         """What it is computed from."""
-        how = Between.of(self.computed) if isinstance(self.computed, str) else None
+        how = Between.parse(self.computed) if isinstance(self.computed, str) else None
         return () if how is None else how.names
 
     @property
@@ -257,7 +257,7 @@ class Column:
         found = []
         if self.reason:
             found.append('reason belongs to kind = "ignore"')
-        if self.computed and Between.of(self.computed) is None:
+        if self.computed and Between.parse(self.computed) is None:
             found.append(
                 "computed must be years_between(FIRST, SECOND), or months_, days_ or hours_between. "
                 f"Found {_said(self.computed)}"
@@ -442,7 +442,7 @@ class Schema:
         found += [
             f"[columns.{c.name}] names that begin with {PREFIX} are our own: {MADE_HERE}"
             for c in self.columns
-            if ours(c.name)
+            if is_reserved(c.name)
         ]
         found += [f"[columns.{c.name}] {p}" for c in self.ignored for p in c.problems()]
         found += self._source_problems() if not found else []

@@ -57,7 +57,7 @@ class Values:
     distinct: Sequence[Any]
 
     @classmethod
-    def of(cls, series: pd.Series[Any], name: str) -> Values:
+    def from_series(cls, series: pd.Series[Any], name: str) -> Values:
         if isinstance(series.dtype, pd.CategoricalDtype):
             return cls(np.asarray(series.cat.codes, np.int64), list(series.cat.categories))
         if isinstance(series.dtype, pd.ArrowDtype):  # its lists and structs have no distinct values
@@ -92,7 +92,7 @@ class Values:
 
 def labels_of(series: pd.Series[Any], column: Column, rule: str = "must hold the schema's categories only") -> Index:
     """(n,) numbers of the column's categories, −1 for holes; any other value is refused, and so are several types."""
-    values = Values.of(series, column.name)
+    values = Values.from_series(series, column.name)
     codes: Index = values.map(_code_of(column), -1, np.int64)
     if column.searched:  # its last category stands for all that were not found
         return np.where((codes < 0) & (values.codes >= 0), len(column.categories) - 1, codes)
@@ -163,7 +163,7 @@ def numbers_of(series: pd.Series[Any], name: str) -> Floats:
         return series.to_numpy()  # type: ignore[return-value]
     if pd.api.types.is_integer_dtype(series) or pd.api.types.is_float_dtype(series):
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
-    values = Values.of(series, name)
+    values = Values.from_series(series, name)
     read: Floats = values.map(_number, np.nan, np.float64)
     bad = np.isnan(read) & (values.codes >= 0)
     if bad.any():
@@ -199,7 +199,7 @@ def _number(value: Any) -> float:
 def identifiers_of(series: pd.Series[Any], name: str) -> tuple[Index, tuple[str, ...]]:
     """Whose row each is, (n,) numbers, and the text that each number stands for."""
     refuse_absent(series, name)
-    values = Values.of(series, name)
+    values = Values.from_series(series, name)
     refuse_rows(
         values.map(_has_point, False, bool),
         name,

@@ -89,7 +89,7 @@ class EvaluationInput:
     @classmethod
     def of(cls, cohort: Cohort, condensed: Condensed) -> EvaluationInput:
         """As a method left it."""
-        split = condensed.splitting.of(cohort)
+        split = condensed.splitting.split(cohort)
         codec = condensed.codec or _codec(cohort, split, condensed.schema)
         rows = codec.encode(condensed.frame) if condensed.encoded is None else condensed.encoded
         own, covered = condensed.reference, condensed.reference_covered
@@ -114,7 +114,7 @@ class EvaluationInput:
     def of_result(cls, cohort: Cohort, result: Result) -> EvaluationInput:
         """As a finished run's table and record say."""
         record = result.record
-        split = split_from(record["splitting"]).of(cohort)
+        split = split_from(record["splitting"]).split(cohort)
         public = record.get("scaling") == "public"
         codec = Codec.public(result.schema) if public else _codec(cohort, split, cohort.schema)
         wanted = list(codec.names) if result.raw else list(result.schema.names)

@@ -140,7 +140,7 @@ def evaluate_elsewhere(
     """
     sites, why = [], {}
     for name, cohort in cohorts.items():
-        test = held_out.of(cohort).test
+        test = held_out.split(cohort).test
         if need := inputs.kind.lacking(cohort.outcome.take(test)):
             why[name] = f"the test part of {name} needs {need}"
         else:

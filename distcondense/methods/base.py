@@ -459,9 +459,9 @@ def _near(name: str, legal: Any) -> str:
 
 def refuse(method: Method, facts: Facts, options: Any) -> None:
     """Everything that public facts rule out, whatever the method; no row is read."""
-    from distcondense.data.ours import refuse_ours
+    from distcondense.data.reserved import refuse_reserved
 
-    refuse_ours(facts.kind.names)
+    refuse_reserved(facts.kind.names)
     method.refuse(facts, options)
 
 

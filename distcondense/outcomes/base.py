@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Codes, Floats, Index, Matrix, Numbers
-from distcondense.data.ours import WEIGHT
 from distcondense.data.outcome import Goal, Outcome
+from distcondense.data.reserved import WEIGHT
 from distcondense.data.schema import Column, Label, Schema
 from distcondense.errors import ModelError, SettingsError
 from distcondense.models.learners import Learner
@@ -164,7 +164,7 @@ class Kind(ABC):
         return (*numbers[:-1], Column(self.names[-1], two, categories=self.labels, meaning="the outcome."))
 
     def added_columns(self) -> tuple[Column, ...]:
-        """What it adds to a condensed table besides the outcome; all of it `data/ours.py: ours`."""
+        """What it adds to a condensed table besides the outcome; all of it `data/reserved.py: is_reserved`."""
         return ()
 
     def words(self) -> tuple[str, ...]:

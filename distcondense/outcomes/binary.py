@@ -16,8 +16,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from distcondense.arrays import Codes, Floats, Index, Labels, Matrix, Numbers
-from distcondense.data.ours import RISK
 from distcondense.data.outcome import Goal, Outcome
+from distcondense.data.reserved import RISK
 from distcondense.data.schema import Column, Label, Schema, plain_value
 from distcondense.data.tables import read_cell
 from distcondense.data.values import TRUTH, Values, labels_of, plain_number, refuse_absent, refuse_mixture, type_of
@@ -319,7 +319,7 @@ def _declared_order(name: str, positive: Label | None, declared: Column) -> tupl
 
 def _as_found(series: pd.Series[Any], name: str, positive: Label | None) -> tuple[Labels, tuple[Label, Label]]:
     """Two values read off the rows, for methods that take them."""
-    found = Values.of(series, name)
+    found = Values.from_series(series, name)
     refuse_mixture(found, name)
     kinds, present = found.rows_by_type(), np.unique(found.codes)
     values = list(dict.fromkeys(plain_number(found.distinct[code]) for code in present))

@@ -20,8 +20,8 @@ from scipy import special
 from distcondense.arrays import Floats, Index, Matrix, Numbers
 from distcondense.data.cells import Cells, public_cells
 from distcondense.data.features import check_features
-from distcondense.data.ours import EXPECTED
 from distcondense.data.outcome import Goal, Outcome
+from distcondense.data.reserved import EXPECTED
 from distcondense.data.schema import Column, Schema
 from distcondense.data.values import numbers_of, refuse_absent, refuse_rows
 from distcondense.errors import CohortError, SchemaError

@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from distcondense.arrays import Floats, Index, Matrix, Numbers
-from distcondense.data.ours import RISK, each_named
 from distcondense.data.outcome import Goal, Outcome
+from distcondense.data.reserved import RISK, each_named
 from distcondense.data.schema import Column, Label, Schema
 from distcondense.data.values import Values, labels_of, plain_number, refuse_absent, refuse_mixture
 from distcondense.errors import CohortError, SchemaError
@@ -170,7 +170,7 @@ class Multiclass(Kind):
 
     def _as_found(self, series: pd.Series[Any]) -> Multiclass:
         """Classes read off the rows: not public, and refused by the private method."""
-        values = Values.of(series, self.names[0])
+        values = Values.from_series(series, self.names[0])
         refuse_mixture(values, self.names[0])
         found = sorted({plain_number(values.distinct[code]) for code in np.unique(values.codes)}, key=str)
         if not FEWEST <= len(found) <= MOST:

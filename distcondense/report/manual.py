@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from distcondense import __version__
-from distcondense.data.ours import WEIGHT
+from distcondense.data.reserved import WEIGHT
 from distcondense.data.schema import Column, Label
 from distcondense.outcomes.recipes import Recipe
 from distcondense.privacy.statement import Privacy

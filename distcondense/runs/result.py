@@ -18,7 +18,7 @@ from distcondense.arrays import Floats
 from distcondense.data.codec import design_of
 from distcondense.data.dates import with_dates
 from distcondense.data.features import check_features
-from distcondense.data.ours import WEIGHT
+from distcondense.data.reserved import WEIGHT
 from distcondense.data.schema import Schema
 from distcondense.errors import RunFolderError, SettingsError, UserError, brief, need, os_errors
 from distcondense.outcomes.base import WEIGHTS, Kind, Labelled

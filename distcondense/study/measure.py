@@ -59,7 +59,7 @@ def yardstick(cell: Cell, folder: StudyFolder, cohort: Cohort, sites: Mapping[st
 def _measured(cell: Cell, cohort: Cohort, sites: Mapping[str, Cohort], threads: int) -> dict[str, Any]:
     found: dict[str, list[Score]] = {"home": [], "elsewhere": [], "students": []}
     if (home := real_home(cell, cohort)) is not None:
-        away = [Site(name, site, cell.held_out.of(site).test) for name, site in sites.items()]
+        away = [Site(name, site, cell.held_out.split(site).test) for name, site in sites.items()]
         away = [site for site in away if not home.kind.lacking(site.cohort.outcome.take(site.test))]
         scores = evaluate_at(home, [Site(HELD_OUT, cohort, home.split.test), *away], seed=cell.seed, threads=threads)
         found["home"] = [score for score in scores if score.tested_on == HELD_OUT]
@@ -73,7 +73,7 @@ def _measured(cell: Cell, cohort: Cohort, sites: Mapping[str, Cohort], threads: 
 
 def real_home(cell: Cell, cohort: Cohort) -> EvaluationInput | None:
     """The table with its test persons apart, and no condensed row; None where no model of it could be measured."""
-    split, kind, nobody = cell.held_out.of(cohort), cohort.outcome.kind, np.empty(0, np.int64)
+    split, kind, nobody = cell.held_out.split(cohort), cohort.outcome.kind, np.empty(0, np.int64)
     if any(kind.lacking(cohort.outcome.take(part)) for part in (split.train, split.test)):
         return None
     try:

@@ -76,7 +76,7 @@ def _rows(source: Source, endpoint: Endpoint) -> pd.DataFrame:
         read = (
             partial(read_cell, decimal=decimal) if is_csv(source.path) and not isinstance(wanted, str) else plain_number
         )
-        here = Values.of(frame[column], column).map(partial(_is, wanted, read), False, bool)
+        here = Values.from_series(frame[column], column).map(partial(_is, wanted, read), False, bool)
         frame = frame[here]
         if frame.empty:
             raise CohortError(

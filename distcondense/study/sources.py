@@ -98,7 +98,7 @@ class Source:
 
     def facts(self, endpoint: Endpoint) -> Facts:
         """What is public about its rows with this outcome."""
-        return Facts.of(endpoint.goal, self.schema, person_id=self.person_id, ignore=self.aside(endpoint))
+        return Facts.from_goal(endpoint.goal, self.schema, person_id=self.person_id, ignore=self.aside(endpoint))
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _endpoint(entry: TomlTable, name: str) -> Endpoint:
         entry.wrong("positive must be a value of the outcome column")
         positive = None
     columns = {role: entry.text(role) for role in ROLES}
-    goal = Goal.of(positive=positive, kind=entry.text("kind"), **columns)
+    goal = Goal.from_roles(positive=positive, kind=entry.text("kind"), **columns)
     return Endpoint(goal, name, entry.texts("ignore"))
 
 
@@ -232,7 +232,7 @@ def _simulated(entry: TomlTable, name: str, simulated: str) -> tuple[Source, tup
         return blank
     content = digest({"simulated": simulated, "options": options})
     source = Source(name, content, simulated=simulated, options=options, schema=made.schema)
-    return source, (Endpoint(Goal.of(**{role: getattr(made, role, None) for role in ROLES})),)
+    return source, (Endpoint(Goal.from_roles(**{role: getattr(made, role, None) for role in ROLES})),)
 
 
 def _schema(entry: TomlTable, folder: Path, schema: str | None) -> Schema | None:
@@ -245,7 +245,7 @@ def _schema(entry: TomlTable, folder: Path, schema: str | None) -> Schema | None
 
 def _dialect(entry: TomlTable) -> Dialect:
     try:
-        return Dialect.of(*(entry.text(key) for key in WRITTEN))
+        return Dialect(*(entry.text(key) for key in WRITTEN))
     except UserError as error:
         entry.wrong(str(error))
         return Dialect()

@@ -128,7 +128,7 @@ def test_a_peer_is_handed_codes_and_public_sizes_and_never_a_test_person(monkeyp
     results = dc.condense(there, method="dpmm-mst", ipc=[4, 9], epsilon=2.0, held_out=coins, threads=1)
     ((name, question, table),) = seen  # one fit for both sets
     assert (name, question["epsilon"], question["delta"]) == ("dpmm", 2.0, 1e-5)
-    assert len(table) == len(coins.of(there).train)
+    assert len(table) == len(coins.split(there).train)
     assert set(table) == {*(f"c{j}" for j in range(len(FEATURES))), LABEL}  # not even the columns' names
     assert all(table[column].between(0, size - 1).all() for column, size in question["sizes"].items())
     for ipc, result in results.items():
@@ -149,7 +149,7 @@ def test_a_model_without_rows_is_scored_as_what_it_is(monkeypatch: pytest.Monkey
     assert len(result.frame) == 0
     ways = {score["trained_on"] for score in result.record["scores"]}
     assert ways == {"full", "reference"}
-    test = HoldoutSplit(0.3, 1).of(there).test
+    test = HoldoutSplit(0.3, 1).split(there).test
     codes = coding.table(there).iloc[test]
     margin = sum(np.asarray(tables[name])[codes[name]] for name in tables)
     from sklearn.metrics import roc_auc_score
@@ -231,7 +231,7 @@ def test_random_rows_are_patients_of_the_training_part_and_say_so() -> None:
     result = dc.condense(there, method="random-rows", ipc=6, held_out=coins, threads=1)
     assert result.privacy.guarantee == "none"
     assert "These rows are patients." in result.privacy.paragraph()
-    split, texts = coins.of(there), there.features.astype(str)
+    split, texts = coins.split(there), there.features.astype(str)
     train, test = (set(map(tuple, texts.iloc[part].to_numpy())) for part in (split.train, split.test))
     rows = set(map(tuple, result.frame[FEATURES].astype(str).to_numpy()))
     assert rows <= train

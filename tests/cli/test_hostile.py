@@ -239,7 +239,7 @@ def test_an_outcome_of_hundreds_of_digits_beside_a_number_is_refused_or_a_text(t
         ("t.csv", dc.Cohort.from_file),
         ("t.csv.gz", dc.Cohort.from_file),
         ("wide.csv", dc.Cohort.from_file),
-        ("t.csv", lambda path, **how: dc.condense(dc.LargeTable.of(path.parent, **how), ipc=2, threads=1)),
+        ("t.csv", lambda path, **how: dc.condense(dc.LargeTable.from_path(path.parent, **how), ipc=2, threads=1)),
     ],
     ids=["plain", "packed", "UTF-16", "a folder's"],
 )
@@ -518,8 +518,8 @@ COHORT = dc.Cohort.from_frame(patients(40), schema=SCHEMA, **BINARY)
         lambda: dc.Cluster(num_cpus="2"),
         lambda: dc.Cluster(actors=1.5),
         lambda: dc.Cluster(address=3),
-        lambda: dc.LargeTable.of(3, schema=SCHEMA, **BINARY),
-        lambda: dc.LargeTable.of("x", schema=SCHEMA, target="died", ignore="age"),
+        lambda: dc.LargeTable.from_path(3, schema=SCHEMA, **BINARY),
+        lambda: dc.LargeTable.from_path("x", schema=SCHEMA, target="died", ignore="age"),
         lambda: dc.design(3),
         lambda: dc.Odometer.create("x", delta=None),
         lambda: dc.Odometer.create("x", cap=10**400),
@@ -537,7 +537,7 @@ COHORT = dc.Cohort.from_frame(patients(40), schema=SCHEMA, **BINARY)
         lambda: Schema((Column("a", "continuous", low=0, high=1, missing=patients(3)),)),  # type: ignore[arg-type]
         lambda: check_features(patients(3).assign(crp=Decimal("sNaN")), SCHEMA),
         lambda: Schema.infer(patients(3).assign(crp=Decimal("sNaN"))),
-        lambda: dc.LargeTable.of("\0", schema=SCHEMA, **BINARY),
+        lambda: dc.LargeTable.from_path("\0", schema=SCHEMA, **BINARY),
         lambda: dc.Cohort.from_frame(pa.array([1, 2]), schema=SCHEMA, **BINARY),
         lambda: dc.Cohort.from_frame(pa.Table, schema=SCHEMA, **BINARY),
         lambda: dc.condense(COHORT, seed=10**5000),
@@ -617,7 +617,7 @@ def test_a_parquet_part_with_spoiled_metadata_or_texts_is_no_traceback(tmp_path:
     (tmp_path / "table").mkdir()
     spoiled = pa.Table.from_pandas(patients(40), preserve_index=False).replace_schema_metadata({"pandas": b"\xee{"})
     pq.write_table(spoiled, tmp_path / "table/a.parquet")
-    table = dc.LargeTable.of(tmp_path / "table", schema=SCHEMA, **BINARY)
+    table = dc.LargeTable.from_path(tmp_path / "table", schema=SCHEMA, **BINARY)
     with quickly():
         assert dc.condense(table, ipc=2, threads=1).privacy.guarantee == "end-to-end"
     texts = pa.Array.from_buffers(
@@ -625,12 +625,12 @@ def test_a_parquet_part_with_spoiled_metadata_or_texts_is_no_traceback(tmp_path:
     )
     pq.write_table(spoiled.set_column(4, "stage", texts), tmp_path / "table/a.parquet")
     with pytest.raises(CohortError, match=r"a\.parquet"):
-        dc.condense(dc.LargeTable.of(tmp_path / "table", schema=SCHEMA, **BINARY), ipc=2, threads=1)
+        dc.condense(dc.LargeTable.from_path(tmp_path / "table", schema=SCHEMA, **BINARY), ipc=2, threads=1)
 
 
 def test_a_folder_of_files_without_rows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "a.csv").write_text(HEADER)
     with pytest.raises(CohortError, match="at least one row"):
-        dc.condense(dc.LargeTable.of(tmp_path / "table", schema=SCHEMA, **BINARY), ipc=2, out=tmp_path / "run")
+        dc.condense(dc.LargeTable.from_path(tmp_path / "table", schema=SCHEMA, **BINARY), ipc=2, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -169,7 +169,7 @@ def test_any_number_of_owners_gives_the_integers_of_memory(
 ) -> None:
     due = in_memory(exact, Cohort.from_frame(frame, **how(persons)), OPTIONS)
     (tmp_path / "in").mkdir()
-    table = LargeTable.of(as_parquet(frame, tmp_path / "in"), **how(persons))
+    table = LargeTable.from_path(as_parquet(frame, tmp_path / "in"), **how(persons))
     assert on_crew(exact, table, size, {})[0] == due
     assert table.read_rows == len(frame)
     assert table.sample is not None
@@ -179,7 +179,7 @@ def test_any_number_of_owners_gives_the_integers_of_memory(
 def test_what_a_reader_owns_does_not_travel_and_steps_cost_no_calls(
     exact: list[Any], frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    table = LargeTable.from_path(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
     for size in (1, 2, 3):
         _, hands = on_crew(exact, table, size, {})
         assert hands.calls.count("read") == len(table.pieces)
@@ -200,7 +200,7 @@ def test_a_worker_that_dies_or_hangs_at_any_call_changes_nothing(
 ) -> None:
     """Each kind of call is hit, early and late, alone and several in a row; loads are taken one or two at a time."""
     monkeypatch.setattr(row_crew, "TOGETHER", 2 // together)
-    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    table = LargeTable.from_path(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
     due, calm = on_crew(exact, table, 2, {})
     assert due == in_memory(exact, Cohort.from_frame(frame, **how(True)), OPTIONS)
     kinds = ("take",) if end == "gone" else ("read", "take", "lay_out", "replay", "counted")
@@ -217,7 +217,7 @@ def test_a_slow_owner_is_helped_and_nothing_changes(
     exact: list[Any], frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its buckets go to the others, who read them and make their steps; whoever dies meanwhile is replaced as ever."""
-    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    table = LargeTable.from_path(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
     slow = {0: 0.1, 1: 2.0, 2: 0.1}
     with monkeypatch.context() as patch:
         patch.setattr(row_crew, "HELP_SECONDS", 1e9)
@@ -247,7 +247,7 @@ def test_a_worker_lost_at_the_steps_that_waited_while_buckets_moved_changes_noth
 ) -> None:
     """Whoever gets buckets first makes, by `apply`, the steps that its own shards have not made: it is lost there, once
     and in both of its attempts, and all of its buckets, old and new, are read again."""
-    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    table = LargeTable.from_path(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
     due, slow = in_memory(exact, Cohort.from_frame(frame, **how(True)), OPTIONS), {0: 0.1, 1: 2.0, 2: 0.1}
     found, calm = on_crew(exact, table, 3, {}, slow=slow)
     assert found == due
@@ -283,7 +283,7 @@ def test_owners_of_equal_speed_keep_what_they_have_and_others_get_what_they_earn
 def test_a_worker_that_is_lost_again_and_again_ends_the_run_with_its_cause(
     exact: list[Any], frame: pd.DataFrame, tmp_path: Path
 ) -> None:
-    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    table = LargeTable.from_path(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
     for end, words in (("die", "its process died"), ("hang", "no answer within 30 s")):
         with pytest.raises(ClusterError, match=words) as error:
             on_crew(
@@ -297,7 +297,7 @@ def test_a_worker_that_there_is_no_room_for_ends_the_run_after_a_stated_time(
     exact: list[Any], frame: pd.DataFrame, tmp_path: Path
 ) -> None:
     """At the start, and where one was lost: the others are up, and wait."""
-    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    table = LargeTable.from_path(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
     calm = on_crew(exact, table, 2, {})[1].calls
     lost = calm.index("counted", 40)
     for fate in ({1: "never"}, {lost: "die", **dict.fromkeys(range(lost + 1, lost + 20), "never")}):
@@ -313,7 +313,7 @@ def test_what_a_worker_finds_wrong_is_said_in_the_words_of_one_process(
 
     def table(own: pd.DataFrame) -> LargeTable:
         shutil.rmtree(tmp_path / "in", ignore_errors=True)
-        return LargeTable.of(as_shuffled_parts(own, tmp_path / "in"), **how(True))
+        return LargeTable.from_path(as_shuffled_parts(own, tmp_path / "in"), **how(True))
 
     def refused(given: LargeTable, kind: type[Exception], *words: str, scratch: Path = tmp_path / "scratch") -> None:
         with pytest.raises(kind) as error:
@@ -340,7 +340,7 @@ def test_a_file_that_is_gone_when_a_lost_worker_needs_it_again_ends_the_run_whic
 ) -> None:
     """Answers were given by then: they stay paid for, and are not asked again."""
     folder, path = as_shuffled_parts(frame, tmp_path / "in"), tmp_path / "ledger.jsonl"
-    table = LargeTable.of(folder, **how(True))
+    table = LargeTable.from_path(folder, **how(True))
     _, calm = on_crew(exact, table, 2, {})
     lose = RowCrew._lose
 

@@ -142,7 +142,7 @@ def test_two_nodes_give_the_integers_and_the_ledger_of_memory(
     """Nobody is lost: each actor takes its own files with it, and nobody is sent to look for others'."""
     monkeypatch.setattr(rows, "on_every_node", lambda *given: pytest.fail("nobody was lost"))
     due = in_memory(exact, Cohort.from_frame(frame, **how(True)), OPTIONS)
-    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    table = LargeTable.from_path(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
     job, public = job_of(table, tmp_path / "scratch")
     with crew_of(config(nodes.address), job) as (crew, hands):
         assert len({who.node for who in hands._who if who}) == 2
@@ -163,7 +163,7 @@ def test_an_actor_stopped_and_a_node_killed_at_an_answer_change_nothing(
 ) -> None:
     """Who hears nothing any more (SIGSTOP) is replaced after the stated time; a node's place is taken by another."""
     due = in_memory(exact, Cohort.from_frame(frame, **how(True)), OPTIONS)
-    table = LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
+    table = LargeTable.from_path(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
     job, public = job_of(table, tmp_path / "scratch")
     victim = nodes.list_all_nodes()[-1]
     clock = Clock()
@@ -212,7 +212,7 @@ def test_a_driver_killed_between_ledger_and_answer_resumes_to_the_integers_and_t
     )
     assert ended.returncode == -signal.SIGKILL
     assert len((tmp_path / "ray.jsonl").read_text().splitlines()) == KILLED_AT
-    table = LargeTable.of(folder, **how(True))
+    table = LargeTable.from_path(folder, **how(True))
     job, public = job_of(table, tmp_path / "scratch")
     with crew_on(config(nodes.address), job, lambda line: None) as crew:
         assert told(exact, gate_of(crew, public, Ledger(tmp_path / "ray.jsonl", run="one")), public) == due
@@ -224,7 +224,7 @@ def main(address: str, folder: str, place: str) -> None:
     noise.discrete_gaussian = lambda sums, scale: sums.copy()  # type: ignore[assignment]
     noise.noisy_top = lambda scores, count, scale: np.argsort(-scores, kind="stable")[:count]  # type: ignore[assignment]
     at_answer(KILLED_AT, lambda: os.kill(os.getpid(), signal.SIGKILL), pytest.MonkeyPatch())
-    table = LargeTable.of(folder, **how(True))
+    table = LargeTable.from_path(folder, **how(True))
     job, public = job_of(table, Path(place) / "scratch")
     with crew_on(config(address), job, lambda line: None) as crew:
         told([], gate_of(crew, public, Ledger(Path(place) / "ray.jsonl", run="one")), public)
@@ -238,7 +238,9 @@ def test_what_a_worker_finds_wrong_ends_the_run_in_the_words_of_one_process(
 ) -> None:
     """A file that vanishes while it is read; the others are played in tests/cluster/test_row_crew.py."""
     as_shuffled_parts(frame, tmp_path / "in")
-    table = LargeTable.of(tmp_path / "in", target="died", schema=SIMPLE, person_id="who", ignore=["ward", "spread"])
+    table = LargeTable.from_path(
+        tmp_path / "in", target="died", schema=SIMPLE, person_id="who", ignore=["ward", "spread"]
+    )
     (tmp_path / "in" / "deep" / "8.parquet").unlink()
     with pytest.raises(CohortError, match=r"8\.parquet: must stay.*Found no such file.*resume"):
         dc.condense(

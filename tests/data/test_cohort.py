@@ -165,18 +165,18 @@ def test_a_table_with_one_class_is_read_and_only_splitting_it_says_so() -> None:
         cohort = Cohort.from_frame(patients().assign(died=value), schema=SCHEMA, **BINARY)
         assert set(cohort.outcome["label"]) == {value}
         with pytest.raises(CohortError, match="both classes"):
-            Stratified(0).of(cohort)
+            Stratified(0).split(cohort)
 
 
 def test_a_holdout_is_a_coin_for_each_person() -> None:
     frame = patients().assign(who=np.arange(240) // 2)
     cohort = Cohort.from_frame(frame, schema=SCHEMA, person_id="who", **BINARY)
-    split = HoldoutSplit(0.3, entropy=7).of(cohort)
+    split = HoldoutSplit(0.3, entropy=7).split(cohort)
     assert sorted([*split.train, *split.test]) == list(range(240))
     assert not len(split.validation)
     assert not set(cohort.person[split.train]) & set(cohort.person[split.test])
     assert 0.15 < len(split.test) / 240 < 0.45
-    assert len(HoldoutSplit(0.0, entropy=7).of(cohort).test) == 0
+    assert len(HoldoutSplit(0.0, entropy=7).split(cohort).test) == 0
 
 
 @pytest.mark.parametrize("way", [HoldoutSplit(0.25, 2**127 + 9), Stratified(5), Stratified(2, (0.5, 0.2, 0.3))])
@@ -184,7 +184,7 @@ def test_a_way_of_splitting_is_made_again_from_its_record(way: HoldoutSplit | St
     cohort = Cohort.from_frame(patients(), schema=SCHEMA, **BINARY)
     again = split_from(json.loads(json.dumps(way.to_dict())))
     assert again == way
-    for rows, others in zip(vars(way.of(cohort)).values(), vars(again.of(cohort)).values(), strict=True):
+    for rows, others in zip(vars(way.split(cohort)).values(), vars(again.split(cohort)).values(), strict=True):
         np.testing.assert_array_equal(rows, others)
 
 
@@ -203,7 +203,7 @@ def test_a_spoiled_table_is_refused_without_showing_a_value(case: Spoiled, sourc
         frame.astype(dict.fromkeys(mixed, str)).to_parquet(path)
     table = frame if source == "frame" else read_table(path)
     with pytest.raises(UserError) as error:
-        Stratified(0).of(Cohort.from_frame(table, schema=SCHEMA, **case.how))
+        Stratified(0).split(Cohort.from_frame(table, schema=SCHEMA, **case.how))
     message = str(error.value)
     for part in case.says:
         assert part in message
@@ -363,7 +363,7 @@ def cohort_of(label: np.ndarray, person: np.ndarray | None = None) -> Cohort:
 @given(negatives=st.integers(20, 400), positives=st.integers(20, 200), seed=st.integers(0, 2**31))
 def test_splits_are_70_10_20_of_each_class(negatives: int, positives: int, seed: int) -> None:
     label = np.random.default_rng(seed).permutation(np.repeat([0, 1], [negatives, positives]))
-    split = Stratified(seed).of(cohort_of(label))
+    split = Stratified(seed).split(cohort_of(label))
     parts = [split.train, split.validation, split.test]
     assert sorted(np.concatenate(parts)) == list(range(len(label)))
     for value, total in ((0, negatives), (1, positives)):
@@ -373,7 +373,7 @@ def test_splits_are_70_10_20_of_each_class(negatives: int, positives: int, seed:
 
 def test_a_split_is_a_function_of_its_seed() -> None:
     cohort = Cohort.from_frame(patients(), schema=SCHEMA, **BINARY)
-    first, again, other = (Stratified(seed).of(cohort) for seed in (1, 1, 2))
+    first, again, other = (Stratified(seed).split(cohort) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.test, again.test)
     assert not np.array_equal(first.test, other.test)
 
@@ -384,7 +384,7 @@ def test_the_rows_of_one_person_stay_together(seed: int, persons: int, rows: int
     rng = np.random.default_rng(seed)
     person = rng.integers(0, persons, rows)
     label = np.where(person % 2 == 0, rng.integers(0, 2, rows), 0)
-    split = Stratified(seed).of(cohort_of(label, pd.factorize(person)[0]))
+    split = Stratified(seed).split(cohort_of(label, pd.factorize(person)[0]))
     parts = [set(person[part]) for part in (split.train, split.validation, split.test)]
     assert not parts[0] & parts[1]
     assert not parts[0] & parts[2]
@@ -396,9 +396,9 @@ def test_the_rows_of_one_person_stay_together(seed: int, persons: int, rows: int
 def test_too_few_rows_to_split_are_refused() -> None:
     for label in (np.array([0] * 50 + [1] * 3), np.array([1] * 50 + [0] * 3)):
         with pytest.raises(CohortError, match="part needs both classes"):
-            Stratified(0).of(cohort_of(label))
+            Stratified(0).split(cohort_of(label))
     with pytest.raises(SettingsError, match="sum to 1"):
-        Stratified(0, fractions=(0.7, 0.2, 0.2)).of(cohort_of(np.arange(100) % 2))
+        Stratified(0, fractions=(0.7, 0.2, 0.2)).split(cohort_of(np.arange(100) % 2))
 
 
 def test_the_fingerprint_knows_data_outcome_and_persons() -> None:
@@ -427,7 +427,7 @@ def test_the_seer_table_is_read_as_survival() -> None:
     assert (len(cohort), int(cohort.outcome["label"].sum())) == (4024, 616)
     assert cohort.outcome.kind.labels == ("Alive", "Dead")
     assert "T Stage " in cohort.schema
-    split = Stratified(0).of(cohort)
+    split = Stratified(0).split(cohort)
     assert [len(split.train), len(split.validation), len(split.test)] == pytest.approx([2817, 402, 805], abs=2)
 
 
@@ -440,7 +440,7 @@ def test_the_patients_of_diabetes_130_stay_together() -> None:
     cohort = Cohort.from_frame(frame[keep], target="readmitted", person_id="patient_nbr")
     assert cohort.schema["race"].missing == "category"
     assert cohort.person is not None
-    parts = [np.unique(cohort.person[rows]) for rows in vars(Stratified(0).of(cohort)).values()]
+    parts = [np.unique(cohort.person[rows]) for rows in vars(Stratified(0).split(cohort)).values()]
     assert sum(map(len, parts)) == len(np.unique(np.concatenate(parts))) == 71_518
     assert [len(p) / 71_518 for p in parts] == pytest.approx([0.7, 0.1, 0.2], abs=1e-3)
 
@@ -480,7 +480,7 @@ def visits(rows: int = 400, people: int | None = None) -> pd.DataFrame:
 
 def held_out(frame: pd.DataFrame, **how: Any) -> list[str]:
     cohort = Cohort.from_frame(frame, target="died", schema=SMALL_TABLE.without(["months", "event"]), **how)
-    return sorted(frame.iloc[HoldoutSplit(0.3, 2**100 + 1).of(cohort).test].astype(str).agg("|".join, axis=1))
+    return sorted(frame.iloc[HoldoutSplit(0.3, 2**100 + 1).split(cohort).test].astype(str).agg("|".join, axis=1))
 
 
 @pytest.mark.parametrize("how", [{}, {"person_id": "who"}])

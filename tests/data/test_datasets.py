@@ -193,14 +193,14 @@ def test_categories_survive_parquet(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s.parquet"
     path.write_text("old")
-    good = populations.Recipe.block
+    good = populations.Population.block
 
-    def second_block_fails(self: populations.Recipe, seed: int, number: int) -> Any:
+    def second_block_fails(self: populations.Population, seed: int, number: int) -> Any:
         if number == 1:
             raise KeyboardInterrupt
         return good(self, seed, number)
 
-    monkeypatch.setattr(populations.Recipe, "block", second_block_fails)
+    monkeypatch.setattr(populations.Population, "block", second_block_fails)
     with pytest.raises(KeyboardInterrupt):
         write_parquet("seer_like", path, rows=5_000, chunk_rows=1_000)
     assert path.read_text() == "old"

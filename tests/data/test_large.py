@@ -115,7 +115,7 @@ def in_memory(
     exact: list[Any], cohort: Cohort, options: PrivateOptions, ledger: Ledger | None = None
 ) -> tuple[list[Any], Any]:
     public = public_side(cohort.facts, options)
-    return told(exact, open_gate(cohort, COINS.of(cohort).train, options, public, ledger or Ledger()), public)
+    return told(exact, open_gate(cohort, COINS.split(cohort).train, options, public, ledger or Ledger()), public)
 
 
 def in_batches(
@@ -204,7 +204,7 @@ def test_any_files_in_any_order_give_the_integers_of_one_table_in_memory(
     assert len(due[0]) > 20
     for name, write in WRITERS.items():
         (tmp_path / name).mkdir()
-        table = LargeTable.of(write(frame, tmp_path / name), **how(persons))
+        table = LargeTable.from_path(write(frame, tmp_path / name), **how(persons))
         assert in_batches(exact, table, options, threads=1 if name == "CSV" else 2) == due, name
         assert table.read_rows == len(frame)
 
@@ -216,7 +216,7 @@ def test_neither_buckets_nor_memory_change_an_answer(
     options = PrivateOptions(epsilon=2.0, rows_per_person=2)
     due = in_memory(exact, Cohort.from_frame(frame, **how(True)), options)
     monkeypatch.setattr(shards, "bucket_count", lambda rows, memory, threads: count)
-    assert in_batches(exact, LargeTable.of(as_parquet(frame, tmp_path), **how(True)), options) == due
+    assert in_batches(exact, LargeTable.from_path(as_parquet(frame, tmp_path), **how(True)), options) == due
 
 
 def test_less_memory_means_more_buckets_and_too_little_is_refused() -> None:
@@ -325,7 +325,7 @@ def test_one_content_or_one_person_of_most_rows_is_taken_in_parts(exact: list[An
     options = PrivateOptions(epsilon=2.0, rows_per_person=3)
     for persons in (False, True):
         due = in_memory(exact, Cohort.from_frame(frame, **how(persons)), options)
-        assert in_batches(exact, LargeTable.of(as_parquet(frame, tmp_path), **how(persons)), options) == due
+        assert in_batches(exact, LargeTable.from_path(as_parquet(frame, tmp_path), **how(persons)), options) == due
 
 
 @pytest.mark.usefixtures("small")
@@ -351,7 +351,7 @@ def test_a_driver_killed_between_ledger_and_answer_resumes_to_the_integers_and_t
             if way == "memory":
                 return in_memory(exact, Cohort.from_frame(frame, **how(True)), options, ledger)
             (tmp_path / "in").mkdir(exist_ok=True)
-            table = LargeTable.of(as_parquet(frame, tmp_path / "in"), **how(True))
+            table = LargeTable.from_path(as_parquet(frame, tmp_path / "in"), **how(True))
             return in_batches(exact, table, options, ledger=ledger)
 
         with monkeypatch.context() as patch:
@@ -373,7 +373,7 @@ def test_codes_for_missing_are_read_as_in_memory(exact: list[Any], tmp_path: Pat
     said = {"target": "died", "schema": schema, "person_id": "who"}
     options = PrivateOptions(epsilon=2.0, rows_per_person=2)
     due = in_memory(exact, Cohort.from_frame(frame, **said), options)
-    assert in_batches(exact, LargeTable.of(as_shuffled_parts(frame, tmp_path / "in"), **said), options) == due
+    assert in_batches(exact, LargeTable.from_path(as_shuffled_parts(frame, tmp_path / "in"), **said), options) == due
 
 
 @pytest.mark.usefixtures("small")
@@ -396,9 +396,9 @@ def test_columns_computed_from_dates_are_read_as_in_memory(exact: list[Any], tmp
     due = in_memory(exact, Cohort.from_frame(frame, **said), options)
     for name, write in (("parquet", as_parquet), ("csv", as_csv)):
         (tmp_path / name).mkdir()
-        assert in_batches(exact, LargeTable.of(write(frame, tmp_path / name), **said), options) == due
+        assert in_batches(exact, LargeTable.from_path(write(frame, tmp_path / name), **said), options) == due
     frame.drop(columns="came").to_parquet(tmp_path / "parquet" / "more.parquet")
-    refused(lambda: LargeTable.of(tmp_path / "parquet", **said), CohortError, "more.parquet", "'came'")
+    refused(lambda: LargeTable.from_path(tmp_path / "parquet", **said), CohortError, "more.parquet", "'came'")
 
 
 # ---- tables at a URI
@@ -417,11 +417,11 @@ def test_a_folder_at_a_uri_gives_the_integers_of_memory(exact: list[Any], tmp_pa
     with store_of(tmp_path) as store:
         for uri in (here, *(store.uri(f"a folder/{name}/") for name in ("in", "csv", "arrow"))):
             assert large.is_large(uri, 2**63)
-            assert in_batches(exact, LargeTable.of(uri, **how(True)), options) == due, uri
+            assert in_batches(exact, LargeTable.from_path(uri, **how(True)), options) == due, uri
         one = store.uri("a folder/in/deep/8.parquet")
         assert not large.is_large(one, 2**63)
         assert large.is_large(one, 1)
-        assert LargeTable.of(one, **how(True)).rows == 10
+        assert LargeTable.from_path(one, **how(True)).rows == 10
     assert set(store.asked) > {"a folder/in/7.parquet", "a folder/in/deep/8.parquet", "a folder/arrow/b.arrow"}
 
 
@@ -436,13 +436,13 @@ def test_a_uri_that_vanishes_or_never_was_ends_in_words_without_its_credentials(
 ) -> None:
     as_shuffled_parts(frame, tmp_path / "data" / "in")
     with store_of(tmp_path / "data") as store:
-        table = LargeTable.of(store.uri("in"), **how(True))
+        table = LargeTable.from_path(store.uri("in"), **how(True))
         for uri, words in (
             (store.uri("nowhere"), "no such file or folder"),
             (f"http://{store.address}/in", "file://, s3://"),
         ):
             with pytest.raises(CohortError, match=words) as error:
-                LargeTable.of(uri, **how(True))
+                LargeTable.from_path(uri, **how(True))
             assert "secret" not in str(error.value)
         store.gone.add("in/deep/8.parquet")
         with pytest.raises(CohortError, match=r"8\.parquet: must stay.*no such file.*resume") as error:
@@ -512,7 +512,9 @@ def test_a_folder_is_condensed_evaluated_on_a_sample_and_read_again(
 
 
 def test_other_methods_say_that_they_need_the_whole_table(frame: pd.DataFrame, tmp_path: Path) -> None:
-    table = LargeTable.of(as_parquet(frame, tmp_path), target="died", schema=SIMPLE, ignore=["who", "ward", "spread"])
+    table = LargeTable.from_path(
+        as_parquet(frame, tmp_path), target="died", schema=SIMPLE, ignore=["who", "ward", "spread"]
+    )
     with pytest.raises(SettingsError, match="needs the whole table in memory"):
         dc.condense(table, method="published", noise=False, threads=1)  # type: ignore[arg-type]
 
@@ -535,7 +537,7 @@ def test_files_that_do_not_go_together_are_refused_before_a_row_is_read(frame: p
         return tmp_path / "in"
 
     def read() -> LargeTable:
-        return LargeTable.of(tmp_path / "in", **how(True))
+        return LargeTable.from_path(tmp_path / "in", **how(True))
 
     frame.drop(columns=["stage"]).to_parquet(fresh() / "b.parquet")
     refused(read, CohortError, "b.parquet", "'stage'", "every column")
@@ -550,14 +552,14 @@ def test_files_that_do_not_go_together_are_refused_before_a_row_is_read(frame: p
     shutil.rmtree(fresh())
     refused(read, CohortError, "no such file or folder")
     fresh()
-    refused(lambda: LargeTable.of(tmp_path / "in", target="died"), SchemaError, "must be declared")
+    refused(lambda: LargeTable.from_path(tmp_path / "in", target="died"), SchemaError, "must be declared")
 
 
 @pytest.mark.usefixtures("small")
 def test_a_bad_row_is_told_by_file_and_rule_and_not_by_value(frame: pd.DataFrame, tmp_path: Path) -> None:
     spoiled = frame.assign(dose=frame["dose"].where(np.arange(len(frame)) != 444, 987654.25))
     for write in (as_parquet, as_csv):
-        table = LargeTable.of(write(spoiled, tmp_path), **how(True))
+        table = LargeTable.from_path(write(spoiled, tmp_path), **how(True))
         with pytest.raises(CohortError) as error:
             dc.condense(table, epsilon=2.0, threads=2, out=tmp_path / f"run {write.__name__}")
         assert "all." in str(error.value)
@@ -574,7 +576,7 @@ def test_a_file_that_vanishes_and_a_disk_without_room_end_in_words(
 ) -> None:
     (tmp_path / "in").mkdir()
     path = as_parquet(frame, tmp_path / "in")
-    table = LargeTable.of(tmp_path / "in", **how(True))
+    table = LargeTable.from_path(tmp_path / "in", **how(True))
     monkeypatch.setattr(shards.shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(10, 5, 5))  # type: ignore[attr-defined]
     refused(lambda: dc.condense(table, threads=1), RunFolderError, "must have room", "--scratch")
     monkeypatch.undo()

@@ -158,8 +158,8 @@ def test_rows_obey_where_a_person_reading_them_would_say_so(when: Any, then: Any
     rules = Schema.from_dict(MIXED.to_dict() | {"rules": [{"if": written(when), "then": written(then)}]})
     alone = Schema.from_dict(MIXED.to_dict() | {"rules": [{"compare": written(then)}]})
     frame = pd.DataFrame(rows).astype(dict.fromkeys(NAMES, float))
-    assert Rules.of(rules).holds(frame).tolist() == [naive.implied(when, then, row) for row in rows]
-    assert Rules.of(alone).holds(frame).tolist() == [naive.implied([], then, row) for row in rows]
+    assert Rules(rules).holds(frame).tolist() == [naive.implied(when, then, row) for row in rows]
+    assert Rules(alone).holds(frame).tolist() == [naive.implied([], then, row) for row in rows]
 
 
 @given(
@@ -171,7 +171,7 @@ def test_nested_categories_belong_to_what_the_map_says(some: Any, others: set[st
     allowed = {"I": sorted(some["I"]), "II": sorted(others), "III": ["f", "m"]}
     schema = Schema.from_dict(MIXED.to_dict() | {"rules": [{"nested": "sex", "within": "stage", "map": allowed}]})
     frame = pd.DataFrame(rows).astype(dict.fromkeys(NAMES, float))
-    assert Rules.of(schema).holds(frame).tolist() == [naive.nested(allowed, "sex", "stage", row) for row in rows]
+    assert Rules(schema).holds(frame).tolist() == [naive.nested(allowed, "sex", "stage", row) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -207,11 +207,11 @@ def test_labels_are_told_apart_by_type_and_numbers_among_them_can_be_computed_wi
         points={"kind": "integer", "low": 0, "high": 9},
     )
     frame = pd.DataFrame({"flag": [1, 1, 0], "smoker": [5, 0, 1], "points": [7, 3, 1]})
-    assert Rules.of(schema).holds(frame).tolist() == [True, False, True]
+    assert Rules(schema).holds(frame).tolist() == [True, False, True]
     with pytest.raises(SchemaError, match="must have the category"):
         schema_of({"compare": 'group == "1"'})
     truth = schema_of({"compare": "yes == true"}, yes={"kind": "binary", "categories": [False, True]})
-    assert Rules.of(truth).holds(pd.DataFrame({"yes": [True, False]})).tolist() == [True, False]
+    assert Rules(truth).holds(pd.DataFrame({"yes": [True, False]})).tolist() == [True, False]
 
 
 def test_any_name_can_stand_in_backquotes() -> None:
@@ -327,11 +327,11 @@ def test_rules_that_need_each_other_or_repeat_are_refused() -> None:
 
 
 def test_rules_that_no_row_obeys_are_refused_by_the_schema_alone() -> None:
-    Rules.of(SCHEMA).check()
+    Rules(SCHEMA).check()
     with pytest.raises(SchemaError, match="contradict each other"):
-        Rules.of(schema_of({"compare": "systolic > 200"}, {"compare": "systolic < 100"})).check()
+        Rules(schema_of({"compare": "systolic > 200"}, {"compare": "systolic < 100"})).check()
     with pytest.raises(SchemaError, match="derived column's bounds"):
-        Rules.of(schema_of({"derived": "bmi", "formula": "kilos + 1000"})).check()
+        Rules(schema_of({"derived": "bmi", "formula": "kilos + 1000"})).check()
 
 
 # -- real rows --------------------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def test_broken_rules_are_counted_row_by_row() -> None:
     frame.loc[:6, "bmi"] += 0.2
     frame = frame.astype({"bmi": float}).assign(bmi=lambda f: f["bmi"].clip(12, 60))
     rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
-    counts = {rule.words: count for rule, count in Rules.of(SCHEMA).broken(check_features(frame, SCHEMA))}
+    counts = {rule.words: count for rule, count in Rules(SCHEMA).broken(check_features(frame, SCHEMA))}
     plus = ("systolic", ">=", "diastolic + 10")
     assert counts["systolic >= diastolic + 10"] == sum(not naive.implied([], [plus], row) for row in rows)
     when, then = ("sex", "==", '"male"'), ("pregnant", "==", '"no"')
@@ -363,7 +363,7 @@ def test_broken_rules_are_counted_row_by_row() -> None:
 def test_the_example_of_the_docs_is_a_legal_schema() -> None:
     text = (Path(__file__).parents[2] / "docs" / "schema.md").read_text(encoding="utf-8")
     schema = Schema.from_dict(tomllib.loads(text.split("```toml\n")[1].split("```")[0]))
-    Rules.of(schema).check()
+    Rules(schema).check()
     assert len(schema.rules) == 4
 
 
@@ -373,7 +373,7 @@ def test_schema_check_says_how_many_rows_break_each_rule(call: Call, tmp_path: P
     (tmp_path / "s.toml").write_text(SCHEMA.to_toml(), encoding="utf-8")
     answer = call("schema", "check", "s.toml", "t.csv")
     assert answer.code == 0, answer.err
-    for rule, count in Rules.of(SCHEMA).broken(check_features(frame, SCHEMA)):
+    for rule, count in Rules(SCHEMA).broken(check_features(frame, SCHEMA)):
         assert count > 0
         assert f"{rule.words}: broken in {count} of 50 rows" in " ".join(answer.out.split())
 
@@ -387,7 +387,7 @@ def test_derived_columns_are_computed_rounded_and_in_their_place() -> None:
         {"derived": "bmi_class", "formula": "floor(bmi / 10)"},
         bmi_class={"kind": "integer", "low": 0, "high": 9},
     )
-    rules = Rules.of(schema)
+    rules = Rules(schema)
     assert rules.derived == ("bmi", "gender", "bmi_class")
     drawn = random_rows(200, schema=schema).drop(columns=list(rules.derived))
     made = rules.completed(drawn)
@@ -414,7 +414,7 @@ def test_a_formula_of_a_hole_is_a_hole() -> None:
         {"derived": "filled", "formula": "a * 3"},
         {"derived": "inverse", "formula": "1 / a"},
     ]
-    made = Rules.of(Schema.from_dict({"columns": columns, "rules": rules})).completed(
+    made = Rules(Schema.from_dict({"columns": columns, "rules": rules})).completed(
         pd.DataFrame({"a": pd.array([4, None, 0], "Int64")})
     )
     assert made["kept"].tolist() == [8, pd.NA, 0]
@@ -426,7 +426,7 @@ def test_a_formula_of_a_hole_is_a_hole() -> None:
 @settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(1, 60))
 def test_every_row_can_be_mended(seed: int, rows: int) -> None:
-    rules, frame = Rules.of(SCHEMA), random_rows(rows, seed)
+    rules, frame = Rules(SCHEMA), random_rows(rows, seed)
     good = rules.holds(frame)
     mended = rules.repaired(frame, np.random.default_rng(seed))
     assert rules.holds(mended).all()
@@ -440,17 +440,17 @@ def test_every_row_can_be_mended(seed: int, rows: int) -> None:
 
 def test_mending_changes_one_column_where_one_is_enough() -> None:
     frame = random_rows(400, 5)
-    rules = Rules.of(schema_of(RULES[0], RULES[3]))
+    rules = Rules(schema_of(RULES[0], RULES[3]))
     mended = rules.repaired(frame, np.random.default_rng(0))
     changed = pd.DataFrame({name: mended[name].astype(str) != frame[name].astype(str) for name in frame})
-    pressure, groups = (~Rules.of(schema_of(rule)).holds(frame) for rule in (RULES[0], RULES[3]))
+    pressure, groups = (~Rules(schema_of(rule)).holds(frame) for rule in (RULES[0], RULES[3]))
     np.testing.assert_array_equal(changed.sum(1), pressure.astype(int) + groups.astype(int))
     assert not changed["class"].any()  # the part goes where the whole is
     assert changed[["sex", "kilos", "height"]].to_numpy().sum() == 0
 
 
 def test_mending_is_the_same_for_the_same_seed_and_needs_no_row_that_obeys() -> None:
-    rules = Rules.of(SCHEMA)
+    rules = Rules(SCHEMA)
     frame = random_rows(300, 3)
     frame = frame[~rules.holds(frame)].reset_index(drop=True)
     once, again = (rules.repaired(frame, np.random.default_rng(4)) for _ in range(2))
@@ -461,7 +461,7 @@ def test_mending_is_the_same_for_the_same_seed_and_needs_no_row_that_obeys() -> 
 
 
 def test_rules_about_columns_that_are_not_there_are_left_alone() -> None:
-    rules = Rules.of(SCHEMA)
+    rules = Rules(SCHEMA)
     assert rules.holds(pd.DataFrame({"systolic": [70], "class": ["lung"]})).tolist() == [True]
     assert rules.reachable(["kilos", "sex"]) == ["sex", "kilos", "gender"]
     assert rules.reachable(["kilos", "height"]) == ["height", "bmi", "kilos"]
@@ -475,7 +475,7 @@ TABLE = Schema.from_dict({"columns": COLUMNS | {"ill": {"kind": "binary", "categ
 def clinic(rows: int = 1200, seed: int = 0) -> pd.DataFrame:
     """Rows that obey, with a signal."""
     frame = random_rows(rows, seed)
-    rules = Rules.of(SCHEMA)
+    rules = Rules(SCHEMA)
     frame = rules.completed(rules.repaired(frame, np.random.default_rng(seed)))
     risk = (frame["bmi"] - 30) / 6 + (frame["systolic"] - 150) / 40
     return frame.assign(ill=(np.random.default_rng(seed).random(rows) < 1 / (1 + np.exp(-risk))).astype(int))
@@ -488,7 +488,7 @@ def cohort() -> Cohort:
 
 def obeys(result: dc.Result) -> None:
     features = check_features(result.frame, result.schema)
-    counts = Rules.of(result.schema).broken(features)
+    counts = Rules(result.schema).broken(features)
     assert len(counts) == len(RULES)
     assert all(count == 0 for _, count in counts)
 
@@ -511,7 +511,7 @@ def test_every_released_row_obeys_and_derived_columns_cost_nothing(cohort: Cohor
     assert released.rules == SCHEMA.rules
     table = pd.read_csv(tmp_path / "run/release/condensed.csv").drop(columns=[column.name for column in released.added])
     on_disk = Cohort.from_frame(table, target="ill", schema=TABLE)
-    assert Rules.of(on_disk.schema).holds(on_disk.features).all()
+    assert Rules(on_disk.schema).holds(on_disk.features).all()
     assert np.isfinite([score.value for score in dc.evaluate(cohort, result, threads=1)]).all()
 
 

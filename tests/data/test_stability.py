@@ -57,7 +57,7 @@ def site(tmp_path: Path, sites: list[Any], wanted: Any, ending: str = "csv") -> 
     path = tmp_path / f"ward.{ending}"
     frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
     source = Source("ward", "", path=str(path), schema=SCHEMA, where={"site": wanted})
-    endpoint = Endpoint(Goal.of(target="died"), ignore=("months", "relapse"))
+    endpoint = Endpoint(Goal.from_roles(target="died"), ignore=("months", "relapse"))
     return len(load(source, endpoint))
 
 
@@ -113,7 +113,7 @@ def test_a_value_of_a_typed_file_is_selected_by_itself(
     table = pa.Table.from_pandas(patients(len(cells))).replace_schema_metadata()  # as no pandas wrote it
     pyarrow.parquet.write_table(table.append_column("site", pa.array(cells)), tmp_path / "ward.parquet")
     source = Source("ward", "", path=str(tmp_path / "ward.parquet"), schema=SCHEMA, where={"site": wanted})
-    assert len(load(source, Endpoint(Goal.of(target="died"), ignore=("months", "relapse")))) == rows
+    assert len(load(source, Endpoint(Goal.from_roles(target="died"), ignore=("months", "relapse")))) == rows
 
 
 # -- 2: identifiers ---------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_identifiers_with_a_decimal_point_are_refused_everywhere(tmp_path: Path,
                 Cohort.from_file(path, person_id="who", **HOW)
             source = Source("ward", "", path=str(path), schema=SCHEMA, person_id="who")
             with pytest.raises(CohortError, match="identifiers must be texts or whole numbers"):
-                load(source, Endpoint(Goal.of(target="died"), ignore=("months", "relapse")))
+                load(source, Endpoint(Goal.from_roles(target="died"), ignore=("months", "relapse")))
 
 
 def test_a_coin_is_the_persons_own_whoever_else_is_there() -> None:
@@ -210,11 +210,11 @@ def test_a_coin_is_the_persons_own_whoever_else_is_there() -> None:
     alone = Cohort.from_frame(frame, person_id="who", **HOW)
     for at in (0, 100, 240):
         both = Cohort.from_frame(pd.concat([frame[:at], new, frame[at:]]), person_id="who", **HOW)
-        out = np.isin(np.arange(243), HoldoutSplit(0.3, 2**90).of(both).test)
+        out = np.isin(np.arange(243), HoldoutSplit(0.3, 2**90).split(both).test)
         rest = np.delete(out, slice(at, at + 3))
-        np.testing.assert_array_equal(np.flatnonzero(rest), HoldoutSplit(0.3, 2**90).of(alone).test)
-    assert 0.2 < len(HoldoutSplit(0.3, 7).of(alone).test) / 240 < 0.4
-    assert not np.array_equal(HoldoutSplit(0.3, 7).of(alone).test, HoldoutSplit(0.3, 8).of(alone).test)
+        np.testing.assert_array_equal(np.flatnonzero(rest), HoldoutSplit(0.3, 2**90).split(alone).test)
+    assert 0.2 < len(HoldoutSplit(0.3, 7).split(alone).test) / 240 < 0.4
+    assert not np.array_equal(HoldoutSplit(0.3, 7).split(alone).test, HoldoutSplit(0.3, 8).split(alone).test)
 
 
 # -- 3: frames and outcomes -------------------------------------------------------------------------------------------
@@ -223,10 +223,14 @@ def test_a_coin_is_the_persons_own_whoever_else_is_there() -> None:
 @pytest.mark.parametrize("values", [(0, 1), (False, True), ("no", "yes")])
 def test_private_refuses_an_outcome_that_is_not_declared(values: tuple[Any, Any]) -> None:
     features = SCHEMA.without(["died", "months", "relapse"])
-    goals = (Goal.of(target="died"), Goal.of(time="months", event="relapse"), Goal.of(target="crp", kind="continuous"))
+    goals = (
+        Goal.from_roles(target="died"),
+        Goal.from_roles(time="months", event="relapse"),
+        Goal.from_roles(target="crp", kind="continuous"),
+    )
     private = method_named("private")
     for goal in goals:
-        facts = Facts.of(goal, features.without(["crp"]))
+        facts = Facts.from_goal(goal, features.without(["crp"]))
         options = private.Options(horizon=9.0 if "time" in goal.columns else None)
         with pytest.raises(SettingsError, match=r"declared in the schema.*kind = \"binary\", categories = \[0, 1\]"):
             refuse(private, facts, options)
@@ -396,7 +400,7 @@ def with_codes(codes: list[Any]) -> Schema:
 
 def private(schema: Schema, **options: Any) -> None:
     chosen = method_named("private")
-    refuse(chosen, Facts.of(Goal.of(target="died"), schema), chosen.Options(**options))
+    refuse(chosen, Facts.from_goal(Goal.from_roles(target="died"), schema), chosen.Options(**options))
 
 
 @pytest.mark.parametrize("what", IDENTIFIERS)
@@ -515,11 +519,11 @@ def joined_numbers(series: pd.Series, name: str) -> Any:
 
 
 BROKEN: dict[str, tuple[str, dict[str, Any]]] = {  # what is broken → a way in, what is put in place of what
-    "types in one column are merged": ("frame", {"data.values.Values.of": merged_types}),
+    "types in one column are merged": ("frame", {"data.values.Values.from_series": merged_types}),
     "labels are read off the rows": (
         "frame",
         {
-            "data.values.Values.of": merged_types,
+            "data.values.Values.from_series": merged_types,
             "outcomes.binary.declared_labels": lambda *given: None,
             "outcomes.binary.refuse_mixture": lambda *given: None,
         },

@@ -14,8 +14,8 @@ import pytest
 import distcondense as dc
 from distcondense.data import cohort as reading
 from distcondense.data import features
-from distcondense.data.ours import WEIGHT
 from distcondense.data.persons import HoldoutSplit, Split
+from distcondense.data.reserved import WEIGHT
 from distcondense.errors import SettingsError
 from distcondense.evaluation.audit import AUDITORS, end_to_end, release_features, run_audit
 from distcondense.methods.base import method_named
@@ -220,7 +220,7 @@ def categories_in_order_of_appearance(patch):
 
 
 def drawn_until_both_parts_have_cases(patch):
-    honest = HoldoutSplit.of
+    honest = HoldoutSplit.split
 
     def draw(self, cohort):
         label = cohort.outcome["label"]
@@ -232,14 +232,16 @@ def drawn_until_both_parts_have_cases(patch):
                 break
         return split
 
-    patch.setattr(HoldoutSplit, "of", draw)
+    patch.setattr(HoldoutSplit, "split", draw)
 
 
 def by_the_public_seed_and_the_place(patch):
-    honest = HoldoutSplit.of
-    patch.setattr(
-        HoldoutSplit, "of", lambda self, cohort: honest(dataclasses.replace(self, entropy=0, way="place"), cohort)
-    )
+    def by_place(self, cohort):
+        person = np.arange(len(cohort)) if cohort.person is None else cohort.person
+        out = (np.random.default_rng(0).random(int(person.max()) + 1) < self.share)[person]
+        return Split(np.flatnonzero(~out), np.empty(0, np.int64), np.flatnonzero(out))
+
+    patch.setattr(HoldoutSplit, "split", by_place)
 
 
 # releases

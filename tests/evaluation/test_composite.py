@@ -287,7 +287,7 @@ def test_factuality_counts_rows_that_break_any_rule_derived_ones_too():
     frame.loc[3:7, "stage"], frame.loc[3:7, "crp"] = "III", 0.5
     frame.loc[40:42, "double"] += 1
     bad = {*range(8), 40, 41, 42}
-    obeys = obeying(Rules.of(cohort.schema), frame)
+    obeys = obeying(Rules(cohort.schema), frame)
     assert set(np.flatnonzero(~obeys)) == bad
     part = composite.section(home_of(cohort, frame), seed=0, threads=1)
     assert found_in(part)["s_fact"].value == pytest.approx(1 - len(bad) / 50)

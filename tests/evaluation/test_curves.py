@@ -154,7 +154,7 @@ def by_group(part: Section, trained_on: str = CONDENSED):
 
 def test_the_same_rows_have_the_same_curves():
     cohort = big()
-    part = curves.section(home_of(cohort, SPLIT.of(cohort).test), seed=0, threads=1)
+    part = curves.section(home_of(cohort, SPLIT.split(cohort).test), seed=0, threads=1)
     found = by_group(part)
     assert set(found) == {"all rows", "low risk", "middle risk", "high risk", "mean of risk groups"}
     for score in found.values():
@@ -172,7 +172,7 @@ def test_the_same_rows_have_the_same_curves():
 
 def test_rows_that_live_half_as_long_are_found_out():
     cohort = big()
-    rows = SPLIT.of(cohort).train
+    rows = SPLIT.split(cohort).train
     outcome = cohort.take(rows).outcome
     inputs = home_of(cohort, rows, outcome=outcome.with_arrays(time=outcome["time"] / 3))
     wrong = by_group(curves.section(inputs, seed=0, threads=1))
@@ -183,7 +183,7 @@ def test_rows_that_live_half_as_long_are_found_out():
 
 def test_times_are_in_the_tables_unit_whatever_models_see():
     cohort = big()
-    inputs = home_of(cohort, SPLIT.of(cohort).test)
+    inputs = home_of(cohort, SPLIT.split(cohort).test)
     one, other = (curves.section(replace(inputs, unit=unit), seed=0, threads=1) for unit in (1.0, 7.3))
     assert one.figures[0].series == other.figures[0].series
     assert one.settings["horizon"] == other.settings["horizon"] == 60
@@ -191,7 +191,7 @@ def test_times_are_in_the_tables_unit_whatever_models_see():
 
 def test_few_patients_at_risk_are_not_counted_out():
     cohort = big(600)
-    part = curves.section(home_of(cohort, SPLIT.of(cohort).train), seed=0, threads=1)
+    part = curves.section(home_of(cohort, SPLIT.split(cohort).train), seed=0, threads=1)
     table = next(table for table in part.tables if table.name == "at-risk")
     assert len(table.columns) == 6
     real = {row[0]: row[1:] for row in table.rows if row[0].endswith("real")}
@@ -201,7 +201,7 @@ def test_few_patients_at_risk_are_not_counted_out():
         groups = [row[k] for name, row in real.items() if not name.startswith("all")]
         if "<10" in groups:
             assert not isinstance(real["all rows, real"][k], int)
-    assert real["all rows, real"][0] == len(SPLIT.of(cohort).test)
+    assert real["all rows, real"][0] == len(SPLIT.split(cohort).test)
 
 
 def test_few_rows_are_two_groups_and_fewer_none(survival):
@@ -270,7 +270,7 @@ def test_bands_of_observed_shares_are_wilsons():
 
 
 def test_the_same_rows_are_calibrated_alike(binary):
-    inputs = home_of(binary, SPLIT.of(binary).train)
+    inputs = home_of(binary, SPLIT.split(binary).train)
     part = curves.section(inputs, seed=0, threads=1)
     by_way = {(score.trained_on, score.labels): score for score in part.scores}
     assert by_way[FULL, ""].value == by_way[CONDENSED, PLAIN].value
@@ -283,7 +283,7 @@ def test_the_same_rows_are_calibrated_alike(binary):
 
 def test_turned_labels_are_not_calibrated():
     cohort = Cohort.from_frame(small_frame(900), target="died", ignore=["months", "event"], schema=SMALL_TABLE)
-    rows = SPLIT.of(cohort).train
+    rows = SPLIT.split(cohort).train
     outcome = cohort.take(rows).outcome
     turned = outcome.with_arrays(label=(1 - outcome["label"]).astype(np.int8))
     inputs = home_of(cohort, rows, outcome=turned, soft=outcome["label"].astype(float))

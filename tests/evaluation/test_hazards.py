@@ -124,7 +124,7 @@ def test_the_score_test_finds_what_matters_alone():
 
 
 def test_the_same_rows_have_the_same_ratios(survival):
-    part = hazards.section(home_of(survival, SPLIT.of(survival).train), seed=0, threads=1)
+    part = hazards.section(home_of(survival, SPLIT.split(survival).train), seed=0, threads=1)
     found = values(part)
     assert found["hazard_direction"].value == found["hazard_covered"].value == 1
     assert found["hazard_overlap"].value == pytest.approx(1)
@@ -137,7 +137,7 @@ def test_the_same_rows_have_the_same_ratios(survival):
 
 def test_rows_that_turn_every_effect_around_are_found_out():
     cohort = Cohort.from_frame(small_frame(900), time="months", event="event", ignore=["died"], schema=SMALL_TABLE)
-    rows = SPLIT.of(cohort).train
+    rows = SPLIT.split(cohort).train
     outcome = cohort.take(rows).outcome
     turned = outcome.with_arrays(time=61 - outcome["time"], label=np.ones(len(rows), np.int8))
     part = hazards.section(home_of(cohort, rows, outcome=turned), seed=0, threads=1)
@@ -149,7 +149,7 @@ def test_rows_that_turn_every_effect_around_are_found_out():
 
 def test_units_are_public_and_categories_have_a_reference():
     cohort = Cohort.from_frame(small_frame(900), time="months", event="event", ignore=["died"], schema=SMALL_TABLE)
-    rows = SPLIT.of(cohort).train
+    rows = SPLIT.split(cohort).train
     part = hazards.section(home_of(cohort, rows), seed=0, threads=1)
     table = {row[0]: row for row in part.tables[0].rows}
     assert {name: row[1] for name, row in table.items()} == {
@@ -179,7 +179,7 @@ def test_units_are_public_and_categories_have_a_reference():
 
 
 def test_weighted_condensed_rows_are_a_way_of_their_own(survival):
-    rows = SPLIT.of(survival).train[:120]
+    rows = SPLIT.split(survival).train[:120]
     part = hazards.section(home_of(survival, rows, weight=np.linspace(1, 30, 120)), seed=0, threads=1)
     assert values(part, labels=SOFT)["hazard_difference"].value != values(part)["hazard_difference"].value
     assert not values(hazards.section(home_of(survival, rows), seed=0, threads=1), labels=SOFT)
@@ -192,7 +192,7 @@ def test_one_row_of_each_person_is_fitted():
         frame, time="months", event="event", ignore=["died"], schema=SMALL_TABLE, person_id="person"
     )
     part = hazards.section(home_of(cohort, range(60)), seed=0, threads=1)
-    persons = len(np.unique(cohort.person[SPLIT.of(cohort).train]))
+    persons = len(np.unique(cohort.person[SPLIT.split(cohort).train]))
     assert part.settings["rows"] == persons < 400
     assert "one row of each person" in part.notes[0]
 

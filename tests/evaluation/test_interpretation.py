@@ -11,7 +11,7 @@ import xgboost as xgb
 from scipy import stats
 
 from distcondense import Cohort, Column, Schema
-from distcondense.data.codec import Block, Codec
+from distcondense.data.codec import Codec, EncodedColumn
 from distcondense.evaluation.interpretation import attributions as interpretation
 from distcondense.evaluation.interpretation.attributions import by_column, compared, explained_line, explained_trees
 from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT
@@ -41,7 +41,7 @@ def plain_codec(*widths: int) -> Codec:
     blocks = []
     for name, width in zip("abcdefgh", widths, strict=False):
         column = Column(name, "continuous", low=0, high=1)
-        blocks.append(Block(column, tuple(f"{name}{k}" for k in range(width))))
+        blocks.append(EncodedColumn(column, tuple(f"{name}{k}" for k in range(width))))
     return Codec(tuple(blocks), np.zeros(sum(widths)), np.ones(sum(widths)))
 
 
@@ -131,7 +131,7 @@ def test_persons_are_resampled_together():
 @pytest.mark.parametrize("outcome", ["binary", "survival"])
 def test_the_same_rows_are_explained_alike(outcome, request):
     cohort = request.getfixturevalue(outcome)
-    inputs = home_of(cohort, SPLIT.of(cohort).train)
+    inputs = home_of(cohort, SPLIT.split(cohort).train)
     part = interpretation.section(inputs, seed=0, threads=1)
     for student in ("trees", "linear"):
         for tested_on in ("held out", "own rows"):
@@ -156,7 +156,7 @@ def test_rows_that_teach_the_opposite_order_are_found_out():
     columns = [Column(name, "continuous", low=0, high=1) for name in "abcdef"]
     schema = Schema((*columns, Column("y", "binary", categories=(0, 1))))
     cohort = Cohort.from_frame(frame, target="y", schema=schema)
-    rows = SPLIT.of(cohort).train
+    rows = SPLIT.split(cohort).train
     turned = cohort.take(rows).features[list("fedcba")].set_axis(list("abcdef"), axis=1)
     part = interpretation.section(of_features(cohort, turned, cohort.take(rows).outcome), seed=0, threads=1)
     for student in ("trees", "linear"):
@@ -167,7 +167,7 @@ def test_rows_that_teach_the_opposite_order_are_found_out():
 
 
 def test_soft_labels_and_weights_are_a_way_of_their_own(binary):
-    rows = SPLIT.of(binary).train[:80]
+    rows = SPLIT.split(binary).train[:80]
     label = binary.outcome["label"][rows].astype(float)
     inputs = home_of(binary, rows, soft=0.1 + 0.8 * label, weight=np.linspace(1, 3, 80))
     part = interpretation.section(inputs, seed=0, threads=1)
@@ -177,7 +177,7 @@ def test_soft_labels_and_weights_are_a_way_of_their_own(binary):
 
 
 def test_what_weights_add_up_to_changes_no_linear_model(survival):
-    rows = SPLIT.of(survival).train[:80]
+    rows = SPLIT.split(survival).train[:80]
     small, large = (
         interpretation.section(home_of(survival, rows, weight=np.linspace(1, 3, 80) * by), seed=0, threads=1)
         for by in (1, 1000)
@@ -213,7 +213,7 @@ def many_kinds():
 
 def test_other_kinds_of_outcome_are_explained_by_what_they_have():
     for cohort, lines in zip(many_kinds(), (True, True, False), strict=True):
-        split = SPLIT.of(cohort)
+        split = SPLIT.split(cohort)
         part = interpretation.section(home_of(cohort, split.train), seed=0, threads=1)
         assert values(part, "trees")["attribution_distance"].value == pytest.approx(0, abs=1e-9)
         linear = values(part, "linear")["attribution_distance"]
@@ -223,7 +223,7 @@ def test_other_kinds_of_outcome_are_explained_by_what_they_have():
 
 def test_soft_labels_of_several_classes_are_explained_too():
     cohort = next(many_kinds())
-    rows = SPLIT.of(cohort).train[:90]
+    rows = SPLIT.split(cohort).train[:90]
     soft = 0.1 + 0.7 * np.eye(3)[cohort.outcome["label"][rows].astype(int)]
     part = interpretation.section(home_of(cohort, rows, soft=soft), seed=0, threads=1)
     for student in ("trees", "linear"):

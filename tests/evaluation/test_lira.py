@@ -171,11 +171,11 @@ def test_each_shadow_condenses_half_of_the_persons_and_no_person_is_torn_apart()
     cohort = Cohort.from_frame(frame, target="died", ignore=["months", "event"], person_id="who", schema=SMALL_TABLE)
 
     class ByPerson(Kept):
-        def of(self, cohort: Cohort) -> Any:
+        def split(self, cohort: Cohort) -> Any:
             assert cohort.person is not None
             coin = np.random.default_rng([self.seed, 1]).random(int(cohort.person.max()) + 1) < self.share
             inside = coin[cohort.person]
-            whole = super().of(cohort)
+            whole = super().split(cohort)
             return replace(whole, train=np.flatnonzero(inside), test=np.flatnonzero(~inside))
 
     seen: list[float] = []
@@ -184,7 +184,7 @@ def test_each_shadow_condenses_half_of_the_persons_and_no_person_is_torn_apart()
         assert table.person is not None
         assert set(np.bincount(table.person)) <= {0, 3}
         splitting = ByPerson(0.8, seed)
-        train = splitting.of(table).train
+        train = splitting.split(table).train
         seen.append(len(train) / len(cohort))
         return replace(memorised(table, seed=seed), splitting=splitting)
 

@@ -26,7 +26,7 @@ def test_models_of_home_are_tested_everywhere_beside_each_sites_own(kind):
     ours = {(FULL, "", ""), (CONDENSED, PLAIN, ""), (CONDENSED, SOFT, ""), (RANDOM, "", "")}
     wanted = {(*way, place) for way in ours for place in (HELD_OUT, "OUH", "UHB")}
     assert found == wanted | {(FULL, "", sites.OWN, "OUH"), (FULL, "", sites.OWN, "UHB")}
-    assert {s.n for s in part.scores if s.tested_on == "OUH"} == {len(Stratified(0).of(there).test)}
+    assert {s.n for s in part.scores if s.tested_on == "OUH"} == {len(Stratified(0).split(there).test)}
     assert [len(table.rows) for table in part.tables] == [4, 5, 5]
     assert [len(series.x) for series in part.figures[0].series] == [3, 3, 3, 3, 2]
 
@@ -36,7 +36,7 @@ def test_a_number_at_another_site_is_the_librarys_with_the_cut_from_home():
 
     inputs, there = home_of(cohort_of("binary", 900)), cohort_of("binary", 700, seed=8)
     part = sites.section(inputs, sites={"OUH": there}, seed=0, threads=1)
-    split = Stratified(0).of(there)
+    split = Stratified(0).split(there)
     test, train = there.take(split.test), there.take(split.train)
     encode, label = inputs.codec.encode, test.outcome["label"]
     model = inputs.learner.fit(inputs.rows, inputs.made, seed=0)

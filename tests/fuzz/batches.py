@@ -52,7 +52,7 @@ def batches(room: Room) -> None:
             if code == 0:
                 room.clean(room.path / "run")
             return
-        found = room.call("LargeTable.of", lambda: dc.LargeTable.of("table", **how))
+        found = room.call("LargeTable.from_path", lambda: dc.LargeTable.from_path("table", **how))
         if found is not None:
             room.no_canary(repr(found), "a repr")
             room.call("condense in batches", lambda: dc.condense(found, ipc=2, threads=1, out="run"))

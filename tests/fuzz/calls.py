@@ -145,12 +145,12 @@ def _reading(room: Room, thing: Any) -> Iterator[tuple[str, Any]]:
     for name in ("target", "time", "event", "positive", "kind", "person_id", "schema", "ignore"):
         how = {"schema": SCHEMA, **BINARY, name: thing}
         yield f"from_frame {name}", lambda how=how: dc.Cohort.from_frame(patients(12), **how)
-        yield f"LargeTable {name}", lambda how=how: dc.LargeTable.of("t.csv", **how)
+        yield f"LargeTable {name}", lambda how=how: dc.LargeTable.from_path("t.csv", **how)
     for name in ("separator", "encoding", "decimal", "missing_markers"):
         yield f"from_file {name}", lambda name=name: dc.Cohort.from_file("t.csv", target="x", **{name: thing})
     yield "from_frame table", lambda: dc.Cohort.from_frame(thing, schema=SCHEMA, **BINARY)
     yield "from_file path", lambda: dc.Cohort.from_file(thing, schema=SCHEMA, **BINARY)
-    yield "LargeTable path", lambda: dc.LargeTable.of(thing, schema=SCHEMA, **BINARY)
+    yield "LargeTable path", lambda: dc.LargeTable.from_path(thing, schema=SCHEMA, **BINARY)
     yield "from_toml", lambda: Schema.from_toml(thing)
     yield "from_dict", lambda: Schema.from_dict(thing)
     yield "from_dict columns", lambda: Schema.from_dict({"columns": {"a": thing}})

@@ -95,7 +95,9 @@ def read_schema(room: Room, content: bytes | str) -> None:
         return
     room.call("to_toml", found.to_toml)
     cohort = room.call("Cohort.from_frame", lambda: dc.Cohort.from_frame(patients(12), schema=found, **BINARY))
-    facts = room.call("Facts.of", lambda: Facts.of(Goal.of(target="died"), found, ignore=BINARY["ignore"]))
+    facts = room.call(
+        "Facts.from_goal", lambda: Facts.from_goal(Goal.from_roles(target="died"), found, ignore=BINARY["ignore"])
+    )
     for known in (facts, cohort and cohort.facts):
         for name in method_names() if known else ():
             method = method_named(name)

@@ -534,7 +534,7 @@ def test_only_opening_the_gate_and_the_coins_read_patients(kind: Kind, monkeypat
     with pytest.raises(AssertionError, match="patients were read"):  # the trap works
         method.condense(trapped, options, Context())
     opened = []
-    gate, toss = method.open_gate, HoldoutSplit.of
+    gate, toss = method.open_gate, HoldoutSplit.split
 
     def open_real(cohort: Cohort, *more: Any) -> PrivateTable:
         opened.append(("gate", cohort is trapped))
@@ -545,7 +545,7 @@ def test_only_opening_the_gate_and_the_coins_read_patients(kind: Kind, monkeypat
         return toss(self, real)
 
     monkeypatch.setattr(method, "open_gate", open_real)
-    monkeypatch.setattr(HoldoutSplit, "of", toss_for_real)
+    monkeypatch.setattr(HoldoutSplit, "split", toss_for_real)
     condensed = method.condense(trapped, options, Context())
     assert opened == [("coins", True), ("gate", True)]
     assert len(condensed.labelled.outcome) == 5 * side_of(kind).groups

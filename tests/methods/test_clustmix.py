@@ -209,7 +209,7 @@ def test_a_row_has_the_noise_of_its_cluster_s_size() -> None:
 def test_a_run_without_its_noise_is_the_algorithm_by_hand() -> None:
     cohort = table(120, seed=3)
     result = dc.condense(cohort, **{**QUICK, "ipc": 2, "adapt_steps": 2}, slices=1, sigma_max=1.0, epsilon=8.0, seed=2)
-    split = Stratified(2).of(cohort)
+    split = Stratified(2).split(cohort)
     features, label = cohort.features.iloc[split.train], cohort.outcome.take(split.train)["label"].astype(int)
     stage = features["stage"].map({"I": 0, "II": 1, "III": 2})
     raw = np.stack([features[name].astype(float) for name in ("age", "crp", "smoker")] + [stage.astype(float)], axis=1)
@@ -298,7 +298,7 @@ def test_noise_is_drawn_once_for_a_run_that_is_resumed(tmp_path: Path, monkeypat
             dc.condense(table(), **QUICK, sigma_max=0.3, epsilon=8.0, out=tmp_path / "run")
     result = dc.condense(table(), **QUICK, sigma_max=0.3, epsilon=8.0, out=tmp_path / "run", resume=True)
     assert len(drawn) == 1
-    units = Units.of_rows(table().features.iloc[Stratified(0).of(table()).train], SMALL_SCHEMA)
+    units = Units.of_rows(table().features.iloc[Stratified(0).split(table()).train], SMALL_SCHEMA)
     assert np.allclose(result.frame["crp"], units.decode(drawn[0])["crp"])
     assert not (tmp_path / "run/internal/checkpoint.npz").exists()
 
@@ -522,7 +522,7 @@ def test_released_rows_are_legal_have_the_schema_s_holes_and_obey_its_rules(how:
     assert len(made)
     assert set(made["died"]) == {0, 1}
     checked = dc.data.features.check_features(made, schema.without(["died"]))  # refuses what is not legal
-    assert dc.data.rules.Rules.of(schema.without(["died"])).holds(checked).all()
+    assert dc.data.rules.Rules(schema.without(["died"])).holds(checked).all()
     assert made.loc[made["sex"] == "m", "weeks"].isna().all()
 
 

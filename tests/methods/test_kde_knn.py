@@ -52,7 +52,7 @@ def test_a_run_is_the_algorithm_by_hand(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(home, "BATCH", 16)
     cohort = tiny()
     result = made(cohort, ipc=12, neighbours=7, sigma=1.5, seed=4)
-    split = dc.data.persons.Stratified(4).of(cohort)
+    split = dc.data.persons.Stratified(4).split(cohort)
     codec = dc.data.codec.Codec.fit(cohort.features.iloc[split.train], cohort.schema)
     rows, label = codec.encode(cohort.features.iloc[split.train]), cohort.outcome.take(split.train)["label"]
 
@@ -116,7 +116,7 @@ def test_released_rows_themselves_are_as_far_from_patients_as_asked_and_their_cl
     binary: Cohort,
 ) -> None:
     result = made(binary, ipc=40, sigma=1.2, neighbours=9)
-    split = dc.data.persons.Stratified(0).of(binary)
+    split = dc.data.persons.Stratified(0).split(binary)
     codec = dc.data.codec.Codec.fit(binary.features.iloc[split.train], binary.schema)
     rows, label = codec.encode(binary.features.iloc[split.train]), binary.outcome.take(split.train)["label"]
     own = codec.encode(dc.data.features.check_features(result.frame, result.schema))

@@ -180,7 +180,7 @@ def test_every_option_says_what_it_is_for(method: Any) -> None:
 
 def test_published_refuses_several_classes_by_name_and_says_who_takes_them() -> None:
     schema = Schema((*SMALL_SCHEMA.columns, Column("grade", "categorical", categories=("a", "b", "c"))))
-    facts = Facts.of(Goal.of(target="grade"), schema)
+    facts = Facts.from_goal(Goal.from_roles(target="grade"), schema)
     with pytest.raises(SettingsError) as error:
         PUBLISHED.refuse(facts, PublishedOptions(epsilon=1.0))
     message = str(error.value)
@@ -191,7 +191,7 @@ def test_published_refuses_several_classes_by_name_and_says_who_takes_them() -> 
 
 # -- one rule for the horizon -----------------------------------------------------------------------------------------
 
-FOLLOWED = Goal.of(time="months", event="event")
+FOLLOWED = Goal.from_roles(time="months", event="event")
 EVENT = Column("event", "binary", categories=(0, 1))
 BOUNDED, UNBOUNDED = Column("months", "continuous", low=0, high=72), Column("months", "continuous")
 
@@ -206,7 +206,7 @@ def test_the_horizon_is_what_was_said_else_the_schema_s_bound_else_refused_befor
 ) -> None:
     schema = Schema((*SMALL_SCHEMA.columns, months, EVENT), origin)
     options = PrivateOptions(horizon=horizon, trust_inferred_schema=origin == "inferred")
-    facts = Facts.of(FOLLOWED, schema)
+    facts = Facts.from_goal(FOLLOWED, schema)
     cohort = Cohort.from_frame(small_frame(50), time="months", event="event", ignore=["died"], schema=schema)
     for public in (facts, cohort.facts):  # before and after the table is read: the same answer
         if known is None:
@@ -224,7 +224,7 @@ def test_a_trusted_inferred_schema_with_bounds_on_the_time_goes_all_the_way() ->
     assert schema.origin == "inferred"
     assert schema["months"].high is not None
     how = {"time": "months", "event": "event"}
-    PRIVATE.refuse(Facts.of(Goal.of(**how), schema), PrivateOptions(trust_inferred_schema=True))
+    PRIVATE.refuse(Facts.from_goal(Goal.from_roles(**how), schema), PrivateOptions(trust_inferred_schema=True))
     cohort = Cohort.from_frame(frame, schema=schema, **how)
     result = dc.condense(cohort, epsilon=6.0, ipc=10, threads=1, trust_inferred_schema=True)
     assert result.frame["months"].max() <= schema["months"].high
@@ -234,7 +234,7 @@ def test_a_trusted_inferred_schema_with_bounds_on_the_time_goes_all_the_way() ->
 
 
 def test_without_any_schema_a_trusted_run_still_needs_a_horizon() -> None:
-    facts = Facts.of(FOLLOWED, None)
+    facts = Facts.from_goal(FOLLOWED, None)
     with pytest.raises(SettingsError, match="end of follow-up must be known"):
         PRIVATE.refuse(facts, PrivateOptions(trust_inferred_schema=True))
     PRIVATE.refuse(facts, PrivateOptions(trust_inferred_schema=True, horizon=60.0))

@@ -710,7 +710,7 @@ def test_what_would_fail_half_way_is_refused_before_a_patient_is_read(large):
     schema = Schema((*SMALL_TABLE.columns, many))
     with pytest.raises(SchemaError, match="noisy answers in all"):
         METHOD.refuse(
-            Facts.of(Goal.of(target="died"), schema, ignore=("months", "event")),
+            Facts.from_goal(Goal.from_roles(target="died"), schema, ignore=("months", "event")),
             PrivateOptions(epsilon=4.0, categories_checked=("code",)),
         )
 

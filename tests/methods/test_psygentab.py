@@ -81,7 +81,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def judge() -> Judge:
     cohort = table()
-    split = Stratified(0).of(cohort)
+    split = Stratified(0).split(cohort)
     layout = Layout(OutcomeCells.of(cohort.outcome, 5), public_cells(cohort.schema, 5))
     train, held = (
         layout.patients(cohort.features.iloc[part], cohort.outcome.take(part))

@@ -56,7 +56,7 @@ def test_the_joint_gradient_is_the_mean_of_the_references_own_each_in_units_of_i
 ) -> None:
     cohort = binary(200) if "xgb" in names else survival(200)
     options = PublishedOptions(noise=False, ipc=4, reference=names)
-    split = dc.data.persons.Stratified(0).of(cohort)
+    split = dc.data.persons.Stratified(0).split(cohort)
     data = Prepared.of(cohort, split, keep_constant=False)
     models = [_reference(cohort.outcome.kind, data, name, options, 1)[1] for name in names]
     labels = synthetic_outcome(options, data.train)

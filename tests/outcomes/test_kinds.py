@@ -142,7 +142,7 @@ def test_a_date_becomes_days_and_the_same_date_again(days: list[dt.date]) -> Non
 @given(DAYS, DAYS)
 def test_years_between_counts_birthdays(born: dt.date, day: dt.date) -> None:
     ends = [dt.datetime(d.year, d.month, d.day) for d in sorted((born, day))]
-    how = Between.of("years_between(born, day)")
+    how = Between.parse("years_between(born, day)")
     assert how is not None
     assert how.between(*ends) == naive.birthdays_passed(*ends)
 

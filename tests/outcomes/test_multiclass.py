@@ -92,7 +92,7 @@ def test_an_undeclared_outcome_must_be_named_as_several_classes_and_its_classes_
     cohort = cohort_of(frame, SMALL_SCHEMA, kind="multiclass")
     assert cohort.outcome.kind.labels == tuple(sorted(GRADES))
     assert not cohort.outcome.kind.labels_public
-    before = Facts.of(Goal.of(target="grade", kind="multiclass"), SMALL_SCHEMA)
+    before = Facts.from_goal(Goal.from_roles(target="grade", kind="multiclass"), SMALL_SCHEMA)
     for facts in (before, cohort.facts):
         with pytest.raises(SettingsError, match=r"outcome 'grade': .*read off the rows"):
             METHOD.refuse(facts, PrivateOptions())
@@ -103,9 +103,9 @@ def test_twenty_one_classes_and_two_are_refused_before_a_row_is_read() -> None:
     for count in (2, 21):
         schema = Schema((Column("x", "continuous"), Column("grade", "categorical", categories=tuple(range(count)))))
         with pytest.raises(SchemaError, match=f"'grade': must have 3 to 20 classes. Found {count} declared. Fix"):
-            Facts.of(Goal.of(target="grade"), schema)
+            Facts.from_goal(Goal.from_roles(target="grade"), schema)
     legal = Schema((Column("x", "continuous"), Column("grade", "categorical", categories=tuple(range(20)))))
-    assert len(Facts.of(Goal.of(target="grade"), legal).kind.labels) == 20
+    assert len(Facts.from_goal(Goal.from_roles(target="grade"), legal).kind.labels) == 20
 
 
 @pytest.mark.parametrize("count", [1, 2, 21])
@@ -139,12 +139,12 @@ def test_a_table_with_one_class_is_read_and_only_splitting_it_says_so() -> None:
     cohort = cohort_of(graded().assign(grade="mild"))
     assert cohort.outcome.kind.labels == GRADES
     with pytest.raises(CohortError, match=r"'grade': must have two classes or more. Found one class only"):
-        Stratified(0).of(cohort)
+        Stratified(0).split(cohort)
 
 
 def test_a_split_has_its_share_of_every_class() -> None:
     cohort = cohort_of(graded(1000))
-    split, label = Stratified(3).of(cohort), cohort.outcome["label"]
+    split, label = Stratified(3).split(cohort), cohort.outcome["label"]
     for k in range(3):
         held = [np.count_nonzero(label[rows] == k) for rows in (split.train, split.validation, split.test)]
         assert np.allclose(held, np.array([0.7, 0.1, 0.2]) * np.count_nonzero(label == k), atol=1)

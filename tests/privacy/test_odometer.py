@@ -209,8 +209,8 @@ def facts_of(columns: int, outcome: str, person_id: str | None = None) -> Facts:
         schema = Schema(
             (*features, Column("t", "continuous", low=0, high=60), Column("e", "binary", categories=(0, 1)))
         )
-        return Facts.of(Goal.of(time="t", event="e"), schema, person_id=person_id)
-    return Facts.of(Goal.of(target="y"), Schema((*features, described)), person_id=person_id)
+        return Facts.from_goal(Goal.from_roles(time="t", event="e"), schema, person_id=person_id)
+    return Facts.from_goal(Goal.from_roles(target="y"), Schema((*features, described)), person_id=person_id)
 
 
 # of 1,678 wide plans at δ from 1e-14 to 1e-8, calibrated as they are, 76 replayed to more than their ε: some of them

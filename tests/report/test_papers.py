@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import distcondense as dc
-from distcondense.data.ours import WEIGHT
+from distcondense.data.reserved import WEIGHT
 from distcondense.data.schema import Column, Schema
 from distcondense.methods.private.smoothing import doubt, prior_kernels, smooth
 from distcondense.outcomes.recipes import Recipe

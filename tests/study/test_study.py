@@ -965,7 +965,7 @@ def test_a_private_release_is_tested_elsewhere_as_its_receiver_would(reported: t
     home = home_of(folder.run(cell), load(cell.source, cell.endpoint))
     ((source, endpoint),) = cell.test_on
     site = load(source, endpoint)
-    test = cell.held_out.of(site).test
+    test = cell.held_out.split(site).test
     released = pd.read_parquet(folder.run(cell).release / "condensed.parquet")
     outcome = home.labelled.outcome.with_arrays(label=(released["died"] == 1).to_numpy().astype(np.int8))
     student = home.learner.fit(

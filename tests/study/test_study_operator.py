@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import distcondense as dc
-from distcondense.data.persons import Apart, HoldoutSplit, split_from
+from distcondense.data.persons import HoldoutSplit, NestedSplit, split_from
 from distcondense.errors import CohortError, SettingsError
 from distcondense.methods import base as methods
 from distcondense.privacy.accountant import replay
@@ -66,7 +66,7 @@ def splits(study: Study, out: Path) -> dict[tuple[str, int], Any]:
     found = {}
     for cell in study.cells:
         record = json.loads((StudyFolder(out).run(cell).internal / "run.json").read_text())
-        found[cell.method, cell.seed] = split_from(record["splitting"]).of(load(cell.source, cell.endpoint))
+        found[cell.method, cell.seed] = split_from(record["splitting"]).split(load(cell.source, cell.endpoint))
     return found
 
 
@@ -112,13 +112,13 @@ def test_a_method_is_given_the_table_without_the_test_persons(folder: Path) -> N
         methods.register(Watched())
         result = dc.condense(cohort, method="uniform", ipc=5, held_out=coins, seed=2)
     ((rest, apart),) = given
-    split = coins.of(cohort)
+    split = coins.split(cohort)
     assert apart
     assert rest.features.equals(cohort.features.iloc[split.train].reset_index(drop=True))
     assert not set(frame["who"][split.test]) & set(frame["who"][split.train])  # persons stay together
     used = split_from(result.record["splitting"])
-    assert isinstance(used, Apart)
-    np.testing.assert_array_equal(used.of(cohort).test, split.test)
+    assert isinstance(used, NestedSplit)
+    np.testing.assert_array_equal(used.split(cohort).test, split.test)
     assert split_from(json.loads(json.dumps(used.to_dict()))) == used
 
 
@@ -130,7 +130,7 @@ def test_who_is_tested_on_depends_on_the_seed_and_on_nobody_else(folder: Path) -
     def tested(table: pd.DataFrame) -> pd.DataFrame:
         table.to_csv(folder / "ward.csv", index=False)
         cohort = load(cell.source, cell.endpoint)
-        return cohort.features.iloc[cell.held_out.of(cohort).test]
+        return cohort.features.iloc[cell.held_out.split(cohort).test]
 
     before = tested(frame)
     for table in (pd.concat([one, frame]), pd.concat([frame[:60], one, frame[60:]]), frame.sample(frac=1.0)):

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import stats
 
 from distcondense.arrays import Flags, Floats, Index, Matrix
-from distcondense.data.codec import Block
+from distcondense.data.codec import EncodedColumn
 from distcondense.evaluation.attacks.base import (
     MOST_CONDENSED,
     Targets,
@@ -65,7 +65,7 @@ JACKKNIFE = "infinitesimal jackknife"
 class Attribute:
     """One column as it is guessed: a number, or a category's code."""
 
-    block: Block
+    block: EncodedColumn
     place: slice
     centre: Floats  # (width,) of the codec
     scale: Floats

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import optimize, stats
 
 from distcondense.arrays import Flags, Floats, Index, Matrix
-from distcondense.data.codec import Block, Codec
+from distcondense.data.codec import Codec, EncodedColumn
 from distcondense.data.outcome import Outcome
 from distcondense.evaluation.attacks.ceiling import Ceilings
 from distcondense.evaluation.audit.stats import rate_above, rate_below
@@ -163,7 +163,7 @@ def condensed_rows(inputs: EvaluationInput, seed: int) -> Matrix:
     return inputs.rows[np.sort(chosen)]
 
 
-def places(codec: Codec) -> list[tuple[Block, slice]]:
+def places(codec: Codec) -> list[tuple[EncodedColumn, slice]]:
     """The table's columns, and where each stands among the encoded ones."""
     found, at = [], 0
     for block in codec.blocks:

@@ -23,7 +23,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from distcondense.arrays import Flags, Floats
-from distcondense.data.ours import WEIGHT
+from distcondense.data.reserved import WEIGHT
 
 LONGEST = 80  # characters of a text that is told apart: hashes, categories, words; statements are longer
 FEW = 40  # different numbers of a column that are counted one by one

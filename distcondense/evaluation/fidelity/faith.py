@@ -209,7 +209,7 @@ def faith_scores(
 ) -> tuple[list[Score], tuple[Table, ...]]:
     """Eq. 9–13 for every way, and which rules are broken how often."""
     frame, held = legal_frame(inputs), inputs.sample(inputs.split.test, HELD, seed).features
-    rules = Rules.of(inputs.schema)
+    rules = Rules(inputs.schema)
     epsilon = float(np.quantile(near.held[:, 0], NEARER))
     support = TrainingSupport.of(inputs)
     scores = []

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Flags, Floats, Index, Numbers
-from distcondense.data.codec import Block, Codec
+from distcondense.data.codec import Codec, EncodedColumn
 from distcondense.errors import ModelError
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.resampling import RESAMPLES, between, resampled, some_of
@@ -147,7 +147,7 @@ def independent(covariates: Sequence[Floats]) -> list[bool]:
     return [bool(one > SAME) for one in left[1:]]
 
 
-def _is_number(block: Block, k: int) -> bool:
+def _is_number(block: EncodedColumn, k: int) -> bool:
     return block.column.numeric and k == 0
 
 
@@ -157,7 +157,7 @@ def _common(flag: Floats) -> bool:
     return FEWEST <= yes <= len(flag) - FEWEST
 
 
-def _term(inputs: EvaluationInput, block: Block, k: int, at: int, against: str, made: Floats) -> Covariate:
+def _term(inputs: EvaluationInput, block: EncodedColumn, k: int, at: int, against: str, made: Floats) -> Covariate:
     """The k-th encoded column of a block, with its public step."""
     column, name = block.column, block.names[k]
     if block.values:

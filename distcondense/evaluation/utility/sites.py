@@ -53,7 +53,7 @@ def section(
     exams, notes, own = [lessons.test], lessons.notes(), list[Score]()
     for name, cohort in checked.items():
         try:
-            split = Stratified(seed).of(cohort)
+            split = Stratified(seed).split(cohort)
         except UserError as error:
             notes.append(f"{name}: not measured. {error}")
             continue

@@ -54,7 +54,7 @@ def condense(cohort: Cohort, options: ClustMixOptions, context: Context, split: 
     """Condense by clustmix as published. `split` is the seed's, unless a test or a benchmark gives another."""
     kind, timings, started = cohort.outcome.kind, dict[str, float](), clock.perf_counter()
     splitting = context.stratified(options.seed)
-    split = splitting.of(cohort) if split is None else split
+    split = splitting.split(cohort) if split is None else split
     features, train = cohort.features.iloc[split.train], cohort.outcome.take(split.train)
     units = Units.of_rows(features, cohort.schema)
     rows, label, classes = units.encode(features), kind.strata(train), len(kind.labels)
@@ -76,7 +76,7 @@ def condense(cohort: Cohort, options: ClustMixOptions, context: Context, split: 
     codec = Codec.fit(features, cohort.schema)
 
     started = clock.perf_counter()
-    frames = [_frame(units, one, Rules.of(schema), options.seed) for one in noisy]
+    frames = [_frame(units, one, Rules(schema), options.seed) for one in noisy]
     labels = [Labelled(replace(train, arrays={"label": one.label.astype(train["label"].dtype)})) for one in made]
     best, scores = 0, list[float]()
     if len(frames) > 1:

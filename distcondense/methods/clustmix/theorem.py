@@ -156,7 +156,7 @@ def public_side(facts: Facts, options: ClustMixOptions) -> Public | None:
             found=f"{len(searched)} columns without",
             fix="declare them, or say the default method",
         )
-    rules = Rules.of(schema)
+    rules = Rules(schema)
     rules.check()
     own = schema.without(rules.derived)  # what is computed is not asked for
     side, cells = facts.kind.private_side(), public_cells(own)
@@ -229,7 +229,7 @@ def open_gate(
     cohort: Cohort, splitting: HoldoutSplit, options: ClustMixOptions, public: Public, ledger: Ledger
 ) -> PrivateTable:
     """The one place of this path that reads patients' rows; what it returns does not give them back."""
-    train = splitting.of(cohort).train
+    train = splitting.split(cohort).train
     codes: list[Any] = [cells.codes(cohort.features[cells.column.name].iloc[train]) for cells in public.cells]
     codes.append(splitting.parts(cohort, options.parts)[train])
     return PrivateTable(
@@ -310,7 +310,7 @@ def _condensed(
     privacy: Privacy,
 ) -> Condensed:
     used = replace(public.schema, notes=())
-    rules, codec = Rules.of(used), Codec.public(used)
+    rules, codec = Rules(used), Codec.public(used)
     frame = public.units.decode(made.rows)
     if rules and len(frame):
         frame = rules.completed(rules.repaired(frame, np.random.default_rng([options.seed, 0x9005])))

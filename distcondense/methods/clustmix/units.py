@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Floats
-from distcondense.data.codec import Block, Codec
+from distcondense.data.codec import Codec, EncodedColumn
 from distcondense.data.schema import Schema
 
 
@@ -63,7 +63,7 @@ class Units:
         return self.codec.decode(np.concatenate(plain, axis=1).astype(np.float32))
 
 
-def _ends(block: Block, one_hot: bool) -> list[tuple[float, float]]:
+def _ends(block: EncodedColumn, one_hot: bool) -> list[tuple[float, float]]:
     """The public ends of each column that a block has here."""
     column = block.column
     if block.values:

@@ -49,7 +49,7 @@ def condense(cohort: Cohort, options: DpGengOptions, context: Context) -> Conden
     """Condense a cohort to one set of IPC rows for each class."""
     public, timings = public_side(cohort.facts, options), dict[str, float]()
     splitting = context.coins(options.holdout)
-    train = splitting.of(cohort).train
+    train = splitting.split(cohort).train
     ledger = context.ledger()
     parts = public.allocation
     context.log(

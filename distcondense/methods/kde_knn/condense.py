@@ -49,7 +49,7 @@ def condense(cohort: Cohort, options: KdeKnnOptions, context: Context, split: Sp
     context.log(LOUD)
     kind, timings, started = cohort.outcome.kind, dict[str, float](), clock.perf_counter()
     splitting = context.stratified(options.seed)
-    split = splitting.of(cohort) if split is None else split
+    split = splitting.split(cohort) if split is None else split
     features, train = cohort.features.iloc[split.train], cohort.outcome.take(split.train)
     codec = Codec.fit(features, cohort.schema)
     rows, label, classes = codec.encode(features), kind.strata(train), len(kind.labels)
@@ -81,7 +81,7 @@ def condense(cohort: Cohort, options: KdeKnnOptions, context: Context, split: Sp
 
     started = clock.perf_counter()
     schema = replace(cohort.schema.only(codec.columns), notes=())
-    mould = Mould(codec, Rules.of(schema), options.seed)
+    mould = Mould(codec, Rules(schema), options.seed)
     frames, drawn_in_all = [], []
     for wanted in range(classes):
         density = Density.of(rows[label == wanted], options.bandwidth)

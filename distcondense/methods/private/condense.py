@@ -91,7 +91,7 @@ def condense_each(
         if isinstance(cohort, LargeTable):
             table = stack.enter_context(large_gate(cohort, splitting, public, ledger, context))
         else:
-            table = open_gate(cohort, splitting.of(cohort).train, options, public, ledger)
+            table = open_gate(cohort, splitting.split(cohort).train, options, public, ledger)
         timings["encode"] = clock.perf_counter() - started
         started = clock.perf_counter()
         learned = fit_private(
@@ -191,7 +191,7 @@ def public_side(facts: Facts, options: PrivateOptions) -> Public:
         schema = UNKNOWN
     else:
         check_categories(schema, options.categories_checked)
-    rules = Rules.of(schema)
+    rules = Rules(schema)
     rules.check()
     cells = public_cells(schema.without(rules.derived), MICRO)  # what is computed is not asked for
     plan = Plan.of(len(cells), side, cells)
@@ -247,7 +247,7 @@ def unlisted(values: pd.Series[Any]) -> UnlistedColumn:
 
 def legal_rules(learned: Learned, public: Public) -> Legal | None:
     """Which rows of a table of the used columns obey the rules of the domain; None where there are no rules."""
-    rules = Rules.of(public.schema.described([cells.column for cells in learned.model.cells]))
+    rules = Rules(public.schema.described([cells.column for cells in learned.model.cells]))
     return rules.holds if rules else None
 
 
@@ -282,9 +282,9 @@ def released_rows(
     """Values of the used columns as they are released: (legal and complete by the rules, schema, codec, encoded)."""
     own = [cells.column for cells in learned.model.cells]
     known = public.schema.described(own)
-    names = Rules.of(known).reachable(column.name for column in own)
+    names = Rules(known).reachable(column.name for column in own)
     used = replace(known.only(names), notes=())
-    codec, drawn, rules = Codec.public(used), Codec.public(Schema(tuple(own))), Rules.of(used)
+    codec, drawn, rules = Codec.public(used), Codec.public(Schema(tuple(own))), Rules(used)
     frame = drawn.decode(drawn.encode(values))
     frame = rules.completed(rules.repaired(frame, np.random.default_rng([seed, 0x9005])))[names]
     return frame, used, codec, codec.encode(frame)

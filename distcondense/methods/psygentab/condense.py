@@ -110,8 +110,8 @@ def _network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Con
     warnings.warn(NO_PRIVACY, DistcondenseWarning, stacklevel=2)
     kind: Kind = cohort.outcome.kind
     learner, splitting, timings = kind.learner(options.reference), context.stratified(options.seed), dict[str, float]()
-    split = splitting.of(cohort)
-    rules = Rules.of(cohort.schema)
+    split = splitting.split(cohort)
+    rules = Rules(cohort.schema)
     cells = public_cells(cohort.schema.without(rules.derived), options.cells)
     started = clock.perf_counter()
     train = cohort.outcome.take(split.train)

@@ -91,7 +91,7 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
     """Condense by the published method. `split` is the seed's, unless a test or an audit gives another."""
     kind: Kind = cohort.outcome.kind
     splitting = context.stratified(options.seed)
-    split = splitting.of(cohort) if split is None else split
+    split = splitting.split(cohort) if split is None else split
     _say_sizes(kind, cohort.outcome.take(split.train), options, context)
     timings: dict[str, float] = {}
     given = any(not isinstance(one, str) for one in options.against)
@@ -163,7 +163,7 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
     rows, codec = released(state.best_X), data.codec
     # a category no training row had is not a category of the released table's rows, but stays one of its schema
     schema = replace(cohort.schema.only(codec.columns), notes=())
-    rules = Rules.of(schema)
+    rules = Rules(schema)
     frame = codec.soften(rows) if options.soft else codec.decode(rows)
     if rules and not options.soft:
         frame = rules.completed(rules.repaired(frame, np.random.default_rng([options.seed, 0x9005])))

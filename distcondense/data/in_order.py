@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.arrays import Flags, Index, Marks
-from distcondense.data.buckets import Each, Layout, full_disk, write_all
+from distcondense.data.buckets import Each, RecordLayout, full_disk, write_all
 from distcondense.data.coding import Coded
 from distcondense.data.persons import HoldoutSplit, Ranks, no_marks, numbered
 from distcondense.kernels import records as kernels
@@ -39,7 +39,7 @@ SLOTS = 8  # for each mark of a bucket, at least: an eighth of those without an 
 class Columns:
     """Where the columns of a shard lie in its file; public."""
 
-    layout: Layout
+    layout: RecordLayout
     room: int
 
     @cached_property
@@ -67,7 +67,7 @@ class Columns:
 
 
 @dataclass(repr=False)
-class Pile:
+class RowBuffer:
     """A shard that grows."""
 
     number: int
@@ -89,11 +89,11 @@ class Segment:
 
 
 @dataclass(repr=False)
-class Straight:
+class InOrderRows:
     """The rows of a table on disk. Threads may add at once."""
 
     folder: Path
-    layout: Layout
+    layout: RecordLayout
     coins: HoldoutSplit
     buckets: int  # of marks; a power of two
     room: int  # rows of a shard, at most
@@ -102,8 +102,8 @@ class Straight:
     def __post_init__(self) -> None:
         self.columns = Columns(self.layout, self.room)
         self._lock = Lock()
-        self._piles: list[Pile] = []
-        self._free: list[Pile] = []
+        self._piles: list[RowBuffer] = []
+        self._free: list[RowBuffer] = []
         self._segments: list[Segment] = []
         self._marked = 0
         self._changed: NDArray[np.uint8] | None = None
@@ -127,7 +127,7 @@ class Straight:
                 self._back(pile)
                 first = last
 
-    def _taken(self) -> Pile:
+    def _taken(self) -> RowBuffer:
         """A shard that has room, of which nobody else knows meanwhile."""
         with self._lock:
             if self._free:
@@ -135,11 +135,11 @@ class Straight:
             number = len(self._piles)
             path = self.folder / f"shard-{number:04d}"
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            self._piles.append(pile := Pile(number, path, file))
+            self._piles.append(pile := RowBuffer(number, path, file))
         os.posix_fallocate(file, 0, self.columns.size)  # rows may change places in the map: a full disk would kill
         return pile
 
-    def _back(self, pile: Pile) -> None:
+    def _back(self, pile: RowBuffer) -> None:
         with self._lock:
             if pile.kept + pile.lost < self.room:
                 self._free.append(pile)
@@ -147,7 +147,7 @@ class Straight:
         os.close(pile.file)
         pile.file = -1
 
-    def _laid(self, pile: Pile, given: Mapping[str, NDArray[Any]], mark: Marks) -> None:
+    def _laid(self, pile: RowBuffer, given: Mapping[str, NDArray[Any]], mark: Marks) -> None:
         rows = len(mark)
         place, ends = self._places(mark) if self.coins.share > 0 else (None, np.full(1, rows, np.int32))
         kept = int(ends[len(ends) // 2 - 1]) if place is not None else rows
@@ -173,7 +173,7 @@ class Straight:
 
     def _places(self, mark: Marks) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Where each row goes: rows that count, bucket by bucket, then the others in the same way; and the ends."""
-        lost = self.coins.lost(mark[:, 0], mark[:, 1])  # as first rows of their content
+        lost = self.coins.held_out(mark[:, 0], mark[:, 1])  # as first rows of their content
         key, place = np.empty(len(mark), np.int32), np.empty(len(mark), np.int32)
         counts = np.zeros(2 * self.buckets, np.int64)
         kernels.keys_of(mark, lost, self.buckets, key, counts)
@@ -188,8 +188,8 @@ class Straight:
         mark, begin, where = self._of_bucket(bucket)
         there = np.flatnonzero(_suspects(mark))
         own = mark[there]
-        first = self.coins.lost(own[:, 0], own[:, 1])
-        wrong = there[first != self.coins.lost(*numbered(own, Ranks(len(own))))]
+        first = self.coins.held_out(own[:, 0], own[:, 1])
+        wrong = there[first != self.coins.held_out(*numbered(own, Ranks(len(own))))]
         if not len(wrong):
             return
         part = np.searchsorted(begin, wrong, side="right") - 1

@@ -32,7 +32,7 @@ SMALL = 0.03  # a loss that few will mind
 
 
 @dataclass(frozen=True)
-class Bought:
+class Forecast:
     """What one ε buys on the simulated table; the guarantee is that of the method."""
 
     epsilon: float
@@ -128,7 +128,7 @@ def _reached(home: EvaluationInput, fresh: Cohort, threads: int) -> dict[str, fl
     return found
 
 
-def suggested(bought: Sequence[Bought]) -> float:
+def suggested(bought: Sequence[Forecast]) -> float:
     """The smallest ε whose loss is small, else the one that lost least; 1 where nothing answered."""
     answered = [one for one in bought if one.loss is not None]
     small = [one.epsilon for one in answered if one.loss is not None and one.loss < SMALL]
@@ -142,7 +142,7 @@ def foresee(
     ipc: int = 100,
     threads: int | None = None,
     progress: Callable[..., None] | None = None,
-) -> Iterator[Bought]:
+) -> Iterator[Forecast]:
     """Condense the simulated table but for its last `FRESH` rows at each ε, and test models of both on these."""
     from distcondense.api import available_threads, condense
 
@@ -155,6 +155,6 @@ def foresee(
             warnings.simplefilter("ignore", DistcondenseWarning)
             result = condense(table, ipc=ipc, epsilon=epsilon, threads=threads)
             found = _reached(EvaluationInput.of_result(table, result), fresh, threads)
-        yield Bought(epsilon, result.kind.measures[0], found[FULL], found.get(CONDENSED))
+        yield Forecast(epsilon, result.kind.measures[0], found[FULL], found.get(CONDENSED))
     if progress is not None:
         progress(doing="planning", step=len(epsilons), steps=len(epsilons))

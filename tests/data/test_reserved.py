@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import distcondense as dc
-from distcondense.data.ours import MADE_HERE, RISK, each_named
+from distcondense.data.reserved import MADE_HERE, RISK, each_named
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, SchemaError
 from tests.shell import Call, refused

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distcondense.cluster import shards
-from distcondense.data import buckets, files, straight
+from distcondense.data import buckets, files, in_order
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import HoldoutSplit
@@ -48,7 +48,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_memory(exact: list[Any], frame: pd.DataFrame, coins: HoldoutSplit) -> Any:
     cohort = Cohort.from_frame(frame, **HOW)
     public = public_side(cohort.facts, OPTIONS)
-    return told(exact, open_gate(cohort, coins.of(cohort).train, OPTIONS, public, Ledger()), public)
+    return told(exact, open_gate(cohort, coins.split(cohort).train, OPTIONS, public, Ledger()), public)
 
 
 def in_batches(exact: list[Any], table: LargeTable, coins: HoldoutSplit, threads: int = 1, **how: Any) -> Any:
@@ -81,7 +81,7 @@ def test_rows_laid_out_as_they_are_read_give_the_integers_of_memory(
     due = in_memory(exact, frame, coins)
     for name, write in WRITERS.items():
         (tmp_path / name).mkdir()
-        table = LargeTable.of(write(frame, tmp_path / name), **HOW)
+        table = LargeTable.from_path(write(frame, tmp_path / name), **HOW)
         assert in_batches(exact, table, coins, threads=1 if name == "CSV" else 2) == due, name
         assert table.read_rows == len(frame)
 
@@ -91,11 +91,11 @@ def test_scores_in_a_file_are_those_in_memory(
     exact: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, found, coins = (
-        LargeTable.of(WRITERS["one file"](patients(), tmp_path), **HOW),
+        LargeTable.from_path(WRITERS["one file"](patients(), tmp_path), **HOW),
         list[Any](),
         HoldoutSplit(0.25, 7),
     )
-    made = straight.scores_of
+    made = in_order.scores_of
     for allowed in (2**30, 100):
         monkeypatch.setattr(shards, "SCORES_HELD", allowed)
         monkeypatch.setattr(shards, "scores_of", lambda *how: found.append(made(*how)) or found[-1])
@@ -108,7 +108,7 @@ def test_scores_in_a_file_are_those_in_memory(
 
 def test_scores_of_several_classes_stand_row_by_row(tmp_path: Path) -> None:
     for allowed, kind in ((0, np.dtype(np.float64)), (10**6, np.dtype(np.int32))):
-        parts = straight.scores_of([3, 0, 2], 4, kind, tmp_path, allowed)
+        parts = in_order.scores_of([3, 0, 2], 4, kind, tmp_path, allowed)
         assert {part.dtype for part in parts} == {kind}
         assert [part.shape for part in parts] == [(3, 4), (0, 4), (2, 4)]
         assert not any(part.any() for part in parts)
@@ -118,14 +118,14 @@ def test_persons_and_values_without_a_list_are_still_brought_together(tmp_path: 
     path = WRITERS["one file"](patients(), tmp_path)
     named = Schema(tuple(c for c in SCHEMA.columns if c.name != "ward"))
     for how, kind in (
-        (HOW, straight.Straight),
+        (HOW, in_order.InOrderRows),
         ({"target": "died", "schema": SCHEMA, "ignore": ["who"]}, buckets.Buckets),
         ({"target": "died", "schema": named, "ignore": ["ward"], "person_id": "who"}, buckets.Buckets),
     ):
-        table = LargeTable.of(path, **how)
+        table = LargeTable.from_path(path, **how)
         cells = public_side(table.facts, OPTIONS).cells
         coded = next(iter(table.read(table.pieces[0], table.coder(cells)))).coded
-        layout = buckets.Layout.of(cells, coded.target, coded.who is not None)
+        layout = buckets.RecordLayout.from_arrays(cells, coded.target, coded.who is not None)
         store = shards._store(layout, HoldoutSplit(0.25, 7), 700, tmp_path, None, 1)
         assert isinstance(store, kind)
         store.close()
@@ -135,12 +135,12 @@ def test_persons_and_values_without_a_list_are_still_brought_together(tmp_path: 
 def test_a_disk_that_fills_up_ends_in_words(
     call: str, exact: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = LargeTable.of(WRITERS["one file"](patients(), tmp_path), **HOW)
+    table = LargeTable.from_path(WRITERS["one file"](patients(), tmp_path), **HOW)
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(straight.os, call, full)
+    monkeypatch.setattr(in_order.os, call, full)
     with pytest.raises(RunFolderError, match="No space left"):
         in_batches(exact, table, HoldoutSplit(0.25, 7), threads=2)
 
@@ -151,7 +151,7 @@ def test_rows_that_change_sides_leave_those_that_count_in_front(kept: int, lost:
     there = [*range(kept), *range(kept + free, room)]
     changed = sorted(data.draw(st.sets(st.sampled_from(there)))) if there else []
     due = [row for row in there if (row < kept) != (row in changed)]
-    rows, source, target = straight.moves(kept, np.array(changed, np.int64))
+    rows, source, target = in_order.moves(kept, np.array(changed, np.int64))
     column = np.arange(room)
     column[target] = column[source]
     assert rows == len(due)
@@ -181,5 +181,5 @@ def test_marks_are_dealt_into_buckets_as_loops_do_it(rows: int) -> None:
 def test_marks_that_have_an_equal_are_never_missed(words: list[int]) -> None:
     mark = np.array([[word * 0x9E3779B97F4A7C15 % 2**64, word] for word in words], np.uint64).reshape(-1, 2)
     times = Counter(words)
-    suspected = straight._suspects(mark)
+    suspected = in_order._suspects(mark)
     assert all(flag for word, flag in zip(words, suspected, strict=True) if times[word] > 1)

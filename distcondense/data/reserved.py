@@ -16,13 +16,13 @@ RISK, EXPECTED, WEIGHT = f"{PREFIX}risk", f"{PREFIX}expected", f"{PREFIX}weight"
 MADE_HERE = "these are rows that distcondense made"
 
 
-def ours(name: str) -> bool:
+def is_reserved(name: str) -> bool:
     return name.casefold().startswith(PREFIX)
 
 
-def refuse_ours(names: Iterable[str]) -> None:
+def refuse_reserved(names: Iterable[str]) -> None:
     """A table with a column of ours is no table of patients."""
-    found = [name for name in map(str, names) if ours(name)]
+    found = [name for name in map(str, names) if is_reserved(name)]
     if found:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise CohortError(

@@ -14,19 +14,19 @@ from typing import Any
 import pandas as pd
 
 from distcondense.data.dates import with_computed
-from distcondense.data.draft import Draft, draft
+from distcondense.data.draft import SchemaDraft, draft
 from distcondense.data.features import check_features
 from distcondense.data.ranges import Range, range_for, ranges_of
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, SchemaError
-from distcondense.guide.asking import Asker
+from distcondense.guide.prompts import Asker
 
 OUTCOMES = re.compile(r"died|death|dead|mortal|outcome|target|label|event|readmi|relapse|case|surviv", re.IGNORECASE)
 PRIVATE, NONE = "private", "none"
 
 
 @dataclass(frozen=True)
-class Begun:
+class WizardState:
     """What the questions led to."""
 
     schema: Schema
@@ -66,7 +66,7 @@ class Begun:
         ]
 
 
-def begin(frame: pd.DataFrame, ask: Asker, *, declared: bool) -> Begun:
+def begin(frame: pd.DataFrame, ask: Asker, *, declared: bool) -> WizardState:
     """Ask, and describe the table. `declared`: a person answers, so what is kept was confirmed."""
     found = draft(frame)
     person = _person(found, ask)
@@ -80,11 +80,11 @@ def begin(frame: pd.DataFrame, ask: Asker, *, declared: bool) -> Begun:
     for name in outcome.values():
         columns[name] = _settled_outcome(columns[name], ask)
     schema = Schema((*columns.values(), *found.schema.ignored), "declared" if declared else "inferred")
-    begun = Begun(schema, found.comments if not ages else {}, person=person, **outcome)
+    begun = WizardState(schema, found.comments if not ages else {}, person=person, **outcome)
     return replace(begun, problem=_problem(frame, schema))
 
 
-def _person(found: Draft, ask: Asker) -> str:
+def _person(found: SchemaDraft, ask: Asker) -> str:
     if not found.persons:
         return ""
     shown = "\n".join(f"{name}: {rows} rows, {different} different" for name, (rows, different) in found.counts.items())
@@ -112,7 +112,7 @@ def _outcome(columns: dict[str, Column], ask: Asker) -> dict[str, str]:
         ask.show("No such column", "One of: " + ", ".join(columns))
 
 
-def _codes(frame: pd.DataFrame, found: Draft, columns: dict[str, Column], ask: Asker) -> None:
+def _codes(frame: pd.DataFrame, found: SchemaDraft, columns: dict[str, Column], ask: Asker) -> None:
     """Codes that are none after all are values again, within bounds that hold them."""
     for hint in found.codes:
         if hint.column not in columns:
@@ -125,7 +125,7 @@ def _codes(frame: pd.DataFrame, found: Draft, columns: dict[str, Column], ask: A
             columns[hint.column] = replace(plain, missing_values=left)
 
 
-def _age(found: Draft, columns: dict[str, Column], ask: Asker) -> set[str]:
+def _age(found: SchemaDraft, columns: dict[str, Column], ask: Asker) -> set[str]:
     births = [name for name in found.dates if re.search(r"birth|dob|geb|naiss", name, re.IGNORECASE)]
     others = [name for name in found.dates if name not in births]
     if not births or not others or "age" in columns:
@@ -210,7 +210,7 @@ def _problem(frame: pd.DataFrame, schema: Schema) -> str:
     return ""
 
 
-def summary(begun: Begun) -> list[tuple[str, str, str]]:
+def summary(begun: WizardState) -> list[tuple[str, str, str]]:
     """Name, kind and what is declared of each column, for a table on the screen."""
     rows = [(c.name, str(c.kind), _described(c)) for c in begun.schema.columns]
     return rows + [(c.name, "ignore", c.reason) for c in begun.schema.ignored]
