@@ -184,7 +184,7 @@ def condense(
             found="one that is read in batches",
             fix=f"give it a file that fits, or say a method that reads in batches: {able}",
         )
-    account = Odometer.of(odometer)
+    account = Odometer.open(odometer)
     identity = {
         "method": chosen.name,
         "options": settings.to_dict(),

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from distcondense.bench.problems import F32, BenchProblem, loaded
 from distcondense.kernels import native, walk
+from distcondense.kernels.arguments import over_rows
 from distcondense.kernels.fused import fused_step
 from distcondense.kernels.jit import kernel
-from distcondense.kernels.rows import over_rows
 from distcondense.kernels.update import AdamState, NoiseRule
 
 Columns = NDArray[np.int64]

@@ -23,7 +23,7 @@ from distcondense.bench.adapters import ADAPTERS, Adapter, Columns, Run
 from distcondense.bench.problems import F32, FULL, QUICK, BenchPlan, BenchProblem, problems
 from distcondense.errors import UserError
 from distcondense.kernels import native
-from distcondense.kernels.rows import check_threads
+from distcondense.kernels.arguments import check_threads
 from distcondense.runs.files import write_json, write_text, write_whole
 
 Say = Callable[[str], None]

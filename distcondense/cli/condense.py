@@ -141,9 +141,9 @@ def fixed(
     from distcondense.data.outcome import Goal
     from distcondense.data.schema import Schema
     from distcondense.data.tables import table_name
+    from distcondense.privacy.accounts import account_of_table, earlier_spending
     from distcondense.privacy.ledger import new_run
     from distcondense.privacy.odometer import Odometer
-    from distcondense.privacy.remembered import remembered, spent_before
     from distcondense.report.terminal import Console, fate
 
     if quiet:  # they are in run.json
@@ -165,14 +165,14 @@ def fixed(
         warnings.simplefilter("ignore", DistcondenseWarning)
         facts = Facts.from_goal(goal, known, person_id=person_id, ignore=ignore or ())
         refuse(chosen, facts, options)
-        account = remembered(table) if odometer is None else Odometer.of(odometer)
+        account = account_of_table(table) if odometer is None else Odometer.open(odometer)
         if account is not None and known is not None and not resume:  # a table may take long to read
             account.check(new_run(), planned(chosen, facts, options), method=chosen.name, guarantee=options.promise)
     allowed = None if memory is None else bytes_of(memory)
     large = takes_large(chosen) and known is not None and (memory is not None or is_large(table, half_of_memory()))
     read = LargeTable.from_path if large or is_large(table, 2**63) else Cohort.from_file
     console = Console(quiet=quiet or as_json)
-    if account is not None and not resume and (before := spent_before(account)):
+    if account is not None and not resume and (before := earlier_spending(account)):
         console.log(f"hint: this table was condensed before: {before} ({account.path})")
     with console.progress() as progress:
         progress(doing=f"reading {table_name(table)}", step=0, steps=0)

@@ -27,7 +27,7 @@ from distcondense.data.cells import Cells
 from distcondense.data.coding import Coded
 from distcondense.data.persons import HoldoutSplit, Ranks, numbered, ordered
 from distcondense.errors import RunFolderError
-from distcondense.kernels import records as kernels
+from distcondense.kernels import scatter as kernels
 from distcondense.privacy.rows import KeptRows
 
 Each = Callable[[Callable[[int], Any], Iterable[int]], list[Any]]  # calls for each, some at a time, in order
@@ -104,7 +104,7 @@ class RecordLayout:
             fields = np.empty((len(block.names), len(coded)), block.kind)
             for row, name in zip(fields, block.names, strict=True):
                 row.view(self.fields[name])[:] = given[name]
-            kernels.deal(fields, place, block.at, block.of(out))
+            kernels.scatter_fields(fields, place, block.at, block.of(out))
         return out
 
     def parted(self, coded: Coded, buckets: int) -> list[NDArray[Any]]:
@@ -113,7 +113,7 @@ class RecordLayout:
         number = ((home >> np.uint64(kernels.TOP)) & np.uint64(buckets - 1)).astype(np.int64)
         ends = np.cumsum(np.bincount(number, minlength=buckets))
         place = np.empty(len(coded), np.int64)
-        kernels.places_of(number, np.append(0, ends[:-1]), place)
+        kernels.places_by_number(number, np.append(0, ends[:-1]), place)
         return np.split(self.records(coded, place), ends[:-1])
 
 
@@ -314,7 +314,7 @@ class Shard:
         for block, array in zip(blocks, arrays, strict=False):
             at = 0
             for part in parts:
-                kernels.collect(block.of(part.records), part.which, block.at, array[:, at : at + len(part.which)])
+                kernels.gather_fields(block.of(part.records), part.which, block.at, array[:, at : at + len(part.which)])
                 at += len(part.which)
             found |= {name: one.view(layout.fields[name]) for name, one in zip(block.names, array, strict=True)}
         for name, codes in texts.items():

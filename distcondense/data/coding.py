@@ -27,8 +27,7 @@ from distcondense.data.schema import Column, Schema
 from distcondense.data.tables import as_frame
 from distcondense.data.values import identifiers_of
 from distcondense.errors import CohortError
-from distcondense.kernels import cells as kernels
-from distcondense.kernels import marks as hashing
+from distcondense.kernels import binning, hashing
 
 FEW = 1000  # values of a column that are read once each, and remembered for the next batch
 STEPS = 4  # for each cut, of a number's range, by which its cell is looked up
@@ -326,11 +325,11 @@ class _Grid:
                 hashing.fold_listed(given, self.first, self.codes, self.words, out, mark)
                 return out
         numbers = _numbers(values)
-        holes, bad = kernels.cut(numbers, self.cuts, *self.jumps, self.low, self.high, self.whole, out)
+        holes, bad = binning.bin_numbers(numbers, self.cuts, *self.jumps, self.low, self.high, self.whole, out)
         if bad or (holes and self.refuses):
             return None
         if holes:
-            kernels.fill(numbers, self.hole, out)
+            binning.fill_missing(numbers, self.hole, out)
         mark_numbers(mark, numbers)
         return out
 

@@ -28,7 +28,7 @@ from distcondense.arrays import Flags, Index, Marks
 from distcondense.data.buckets import Each, RecordLayout, full_disk, write_all
 from distcondense.data.coding import Coded
 from distcondense.data.persons import HoldoutSplit, Ranks, no_marks, numbered
-from distcondense.kernels import records as kernels
+from distcondense.kernels import scatter as kernels
 from distcondense.privacy.rows import KeptRows
 
 MARK_BYTES = 16
@@ -156,13 +156,13 @@ class InOrderRows:
             values = given[name]
             if place is not None:
                 values = np.empty(rows, kind)
-                kernels.put(_bits(given[name]), place, _bits(values))
+                kernels.scatter_values(_bits(given[name]), place, _bits(values))
             start = self.columns.starts[name]
             write_all(pile.file, values[:kept], start + pile.kept * kind.itemsize)
             write_all(pile.file, values[kept:], start + begin * kind.itemsize)
         if place is not None:
             marks = np.empty((rows, 2), np.uint64)
-            kernels.put_both(mark, place, marks)
+            kernels.scatter_pairs(mark, place, marks)
             with self._lock:
                 at, self._marked = self._marked, self._marked + rows
                 self._segments.append(Segment(at, ends, pile.number, pile.kept, begin))
@@ -176,9 +176,9 @@ class InOrderRows:
         lost = self.coins.held_out(mark[:, 0], mark[:, 1])  # as first rows of their content
         key, place = np.empty(len(mark), np.int32), np.empty(len(mark), np.int32)
         counts = np.zeros(2 * self.buckets, np.int64)
-        kernels.keys_of(mark, lost, self.buckets, key, counts)
+        kernels.bucket_keys(mark, lost, self.buckets, key, counts)
         ends = np.cumsum(counts)
-        kernels.places_of(key, np.append(0, ends[:-1]), place)
+        kernels.places_by_number(key, np.append(0, ends[:-1]), place)
         return place, ends.astype(np.int32)
 
     # ---- once all rows were read
@@ -210,7 +210,7 @@ class InOrderRows:
             place.append(at + own - ends[:, side])
         begin = np.append(0, np.cumsum(np.concatenate(many)))
         mark = no_marks(int(begin[-1]))
-        kernels.gather_both(file, np.concatenate(first), begin, mark)
+        kernels.gather_stretches(file, np.concatenate(first), begin, mark)
         return mark, begin[:-1], np.concatenate(place)
 
     @cached_property
@@ -279,7 +279,7 @@ def _suspects(mark: Marks) -> Flags:
     """Marks that may have an equal: all that have, and few others."""
     seen = np.zeros(1 << max(4, (SLOTS * len(mark) - 1).bit_length()), np.uint8)
     out = np.empty(len(mark), np.bool_)
-    kernels.met_twice(mark, seen, out)
+    kernels.maybe_repeated(mark, seen, out)
     return out
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from distcondense.arrays import Flags, Floats, Index, Marks
 from distcondense.errors import CohortError, SettingsError
-from distcondense.kernels import marks as kernels
+from distcondense.kernels import hashing as kernels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +65,7 @@ class HoldoutSplit:
         secret = hashlib.sha256(f"{self.entropy}{what}".encode()).digest()
         keys = np.frombuffer(secret[:16], np.uint64)
         out = np.empty(len(first))
-        kernels.toss(np.ascontiguousarray(first), np.ascontiguousarray(second), keys[0], keys[1], out)
+        kernels.keyed_uniforms(np.ascontiguousarray(first), np.ascontiguousarray(second), keys[0], keys[1], out)
         return out
 
     def parts(self, cohort: Cohort, count: int) -> Index:
@@ -142,7 +142,7 @@ class Ranks:
     def count(self, mark: Marks) -> Marks:
         """(n,) how many equal marks stood before each."""
         rank = np.empty(len(mark), np.uint64)
-        kernels.number_off(np.ascontiguousarray(mark), self._keys, self._counts, rank)
+        kernels.occurrence_ranks(np.ascontiguousarray(mark), self._keys, self._counts, rank)
         return rank
 
 

@@ -11,19 +11,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from distcondense.kernels.arguments import NOISE_STREAM
     from distcondense.kernels.ensemble import TreeEnsemble
     from distcondense.kernels.fused import fused_step
     from distcondense.kernels.native import backend
     from distcondense.kernels.random import bits, normals, uniforms
-    from distcondense.kernels.rows import NOISE_STREAM
     from distcondense.kernels.update import AdamState, NoiseRule, adam, clip_and_noise, row_norms
     from distcondense.kernels.walk import jacobian, jacobian_csr, margins, scores
 
-_HOMES = {
+_MODULES = {
     "backend": "native",
     "TreeEnsemble": "ensemble",
     "fused_step": "fused",
-    "NOISE_STREAM": "rows",
+    "NOISE_STREAM": "arguments",
     "bits": "random",
     "normals": "random",
     "uniforms": "random",
@@ -61,11 +61,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES[name]
+    module = _MODULES[name]
     if name in _TWINS and import_module(f"{__name__}.native").backend() == "native":
-        home = "native"
-    value = getattr(import_module(f"{__name__}.{home}"), name)
+        module = "native"
+    value = getattr(import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value

@@ -8,7 +8,7 @@ sum of two numbers has one right rounding, and where nothing is multiplied there
 
 Only touched entries cross the bus: `_walk_rows` counts them, the host adds up where each row's begin, `_pack_rows` puts
 them there in ascending order. Rows go in blocks that fit `memory_budget` bytes of the device; the trees come besides.
-Needs a driver and NVVM (a CUDA toolkit, or the package numba-cuda); `available()` says whether all of it works here.
+Needs a driver and NVVM (a CUDA toolkit, or the package numba-cuda); `why_not()` says what is missing here.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from numba.core.errors import NumbaPerformanceWarning
 from numpy.typing import ArrayLike, NDArray
 
 from distcondense.errors import SettingsError
+from distcondense.kernels.arguments import as_rows, as_steps, check_threads, over_rows
 from distcondense.kernels.ensemble import TreeEnsemble
 from distcondense.kernels.jit import kernel
-from distcondense.kernels.rows import as_rows, as_steps, check_threads, over_rows
-from distcondense.kernels.walk import CSR, depth_of, indptr_of, link, quotient, trees_of, walk_row
+from distcondense.kernels.walk import CSR, forest_of, indptr_of, link, quotient, walk_row
 from distcondense.kernels.walk import jacobian as jacobian_here
 
 _unusable: str | None = None
@@ -89,7 +89,7 @@ def _slopes(
             values[k] = quotient(margin, here, delta[k, 0], delta[k, 1], steps[columns[k]], sigmoid)
 
 
-class _Room(NamedTuple):
+class _DeviceBuffers(NamedTuple):
     """What a block of rows needs on the device; scratch has its rows last, so that a warp's lie side by side."""
 
     X: Any  # (rows, width) float32
@@ -103,8 +103,10 @@ class _Room(NamedTuple):
     packed: Any  # (rows · width, 2) float64
 
 
-def _room(rows: int, width: int, depth: int, make: Callable[[tuple[int, ...], type[np.generic]], Any]) -> _Room:
-    return _Room(
+def _buffers(
+    rows: int, width: int, depth: int, make: Callable[[tuple[int, ...], type[np.generic]], Any]
+) -> _DeviceBuffers:
+    return _DeviceBuffers(
         X=make((rows, width), np.float32),
         delta=make((width, 2, rows), np.float64),
         touched=make((width, rows), np.int32),
@@ -119,7 +121,7 @@ def _room(rows: int, width: int, depth: int, make: Callable[[tuple[int, ...], ty
 
 def row_bytes(width: int, depth: int) -> int:
     """Device memory of one row of `width` used columns under trees of this depth."""
-    return int(sum(_room(1, width, depth, lambda shape, dtype: math.prod(shape) * np.dtype(dtype).itemsize)))
+    return int(sum(_buffers(1, width, depth, lambda shape, dtype: math.prod(shape) * np.dtype(dtype).itemsize)))
 
 
 def _launch(compiled: Any, rows: int, *arguments: Any) -> None:
@@ -133,29 +135,29 @@ def _blocks(
     ensemble: TreeEnsemble, X: NDArray[np.float32], steps: NDArray[np.float32], threads: int, memory_budget: int
 ) -> Iterator[_Entries]:
     """Block after block of rows; none where there is no row, or no tree tests anything."""
-    used, trees, base = ensemble.used, trees_of(ensemble.compact), float(ensemble.base)
-    sigmoid, eps = ensemble.link == "sigmoid", steps[used]
+    used = ensemble.used
     if not used.size or not len(X):
         return
-    width, depth = len(used), int(depth_of(trees[2], trees[4]))
+    trees, base, sigmoid, depth = forest_of(ensemble.compact)
+    width, eps = len(used), steps[used]
     height = min(len(X), max(1, memory_budget // row_bytes(width, depth)))
-    room = _room(height, width, depth, cuda.device_array)
-    room.mark.copy_to_device(np.zeros((width, height), np.uint8))
+    buffers = _buffers(height, width, depth, cuda.device_array)
+    buffers.mark.copy_to_device(np.zeros((width, height), np.uint8))
     on_device = (cuda.to_device(eps), tuple(cuda.to_device(array) for array in trees), base)
-    scratch = (room.delta, room.touched, room.mark, room.flips)
+    scratch = (buffers.delta, buffers.touched, buffers.mark, buffers.flips)
     for first in range(0, len(X), height):
         block = X[first : first + height].take(used, axis=1)
         n = len(block)
-        room.X[:n].copy_to_device(block)
-        _launch(_walk_kernel, n, room.X, *on_device, scratch, room.counts, room.margins)
-        starts, margins = indptr_of(room.counts[:n].copy_to_host()), room.margins[:n].copy_to_host()
+        buffers.X[:n].copy_to_device(block)
+        _launch(_walk_kernel, n, buffers.X, *on_device, scratch, buffers.counts, buffers.margins)
+        starts, margins = indptr_of(buffers.counts[:n].copy_to_host()), buffers.margins[:n].copy_to_host()
         total = int(starts[-1])
         columns, delta = np.empty(total, np.int32), np.empty((total, 2))
         if total:
-            room.counts[:n].copy_to_device(starts[:-1])
-            _launch(_pack_kernel, n, room.mark, room.delta, room.counts, room.columns, room.packed)
-            room.columns[:total].copy_to_host(columns)
-            room.packed[:total].copy_to_host(delta)
+            buffers.counts[:n].copy_to_device(starts[:-1])
+            _launch(_pack_kernel, n, buffers.mark, buffers.delta, buffers.counts, buffers.columns, buffers.packed)
+            buffers.columns[:total].copy_to_host(columns)
+            buffers.packed[:total].copy_to_host(delta)
         values = np.empty(total, np.float32)
         slopes = partial(_slopes, margins, starts, columns, delta, eps, sigmoid, values)
         over_rows(slopes, n, threads)
@@ -209,11 +211,6 @@ def why_not() -> str | None:
     except Exception as error:  # whatever a driver, compiler or linker says: the processor can do the work
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
     return None if same else "a device whose answer is not that of the processor"
-
-
-def available() -> bool:
-    """Whether the functions below work in this process; never raises."""
-    return why_not() is None
 
 
 def _checked(

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from distcondense.errors import SettingsError
+from distcondense.kernels.arguments import NOISE_STREAM, as_slopes, as_steps, check_moments, over_rows
 from distcondense.kernels.ensemble import TreeEnsemble
 from distcondense.kernels.jit import kernel
-from distcondense.kernels.random import BLOCKS, key_words
-from distcondense.kernels.rows import NOISE_STREAM, as_steps, check_counter, check_in_place, over_rows, read_only
+from distcondense.kernels.random import BLOCKS, counter_words
 from distcondense.kernels.update import (
     AdamState,
     NoiseRule,
@@ -27,7 +26,7 @@ from distcondense.kernels.update import (
     norm_row,
     sigma_of,
 )
-from distcondense.kernels.walk import depth_of, gradient_row, scratch_of, trees_of
+from distcondense.kernels.walk import forest_of, gradient_row, scratch_of
 
 
 @kernel()
@@ -35,10 +34,7 @@ def _fused(
     X: Any,
     dldf: Any,
     steps: Any,
-    trees: Any,
-    base: Any,
-    sigmoid: Any,
-    depth: Any,
+    forest: Any,
     m: Any,
     v: Any,
     clip: Any,
@@ -51,13 +47,13 @@ def _fused(
     last: Any,
 ) -> None:
     d = X.shape[1]
-    scratch, words = scratch_of(d, depth), np.empty((4, BLOCKS), np.uint32)
+    scratch, words = scratch_of(d, forest[3]), np.empty((4, BLOCKS), np.uint32)
     g, z = np.empty(d, np.float32), np.empty(d, np.float32)
     key0, key1, stream, step, row0 = counter
     short = np.float32(clip)
     for i in range(first, last):
         g[:] = 0
-        gradient_row(X[i], dldf[i], steps, trees, base, sigmoid, scratch, g)
+        gradient_row(X[i], dldf[i], steps, forest, scratch, g)
         norms[i] = norm_row(g)
         clip_row(g, norms[i], short)
         sigmas[i] = sigma_of(norms[i], clip, sigma_base)
@@ -85,40 +81,15 @@ def fused_step(
 
     `dldf` (m,) is ∂ℓ/∂f at X, `steps` (d,) the ε_j; `key`, `step` and `row0` are the counter of the noise.
     """
-    check_in_place(X, (len(X), ensemble.n_features), "X")
-    check_in_place(state.m, X.shape, "state.m")
-    check_in_place(state.v, X.shape, "state.v")
-    outer = read_only(np.ascontiguousarray(dldf, np.float32))
-    if outer.shape != (len(X),):
-        raise SettingsError("dldf", f"must have one entry per row, shape ({len(X)},)", found=f"shape {outer.shape}")
-    eps = as_steps(steps, X.shape[1])
-    check_counter(stream=NOISE_STREAM, step=step, row0=row0, rows=len(X))
-    counter = (*key_words(key), np.uint32(NOISE_STREAM), np.uint32(step), np.uint32(row0))
-    rule = adam_rule(state.step + 1, rate, *betas)
-    trees, base, sigmoid = trees_of(ensemble), float(ensemble.base), ensemble.link == "sigmoid"
-    depth, clip, sigma_base = depth_of(trees[2], trees[4]), float(noise.clip), float(noise.sigma_base)
+    check_moments(X, state, *betas, ensemble.n_features)
+    slopes, eps = as_slopes(dldf, len(X)), as_steps(steps, X.shape[1])
+    counter = counter_words(key, NOISE_STREAM, step, row0, len(X))
+    rule, forest = adam_rule(state.step + 1, rate, *betas), forest_of(ensemble)
+    clip, sigma_base, m, v = float(noise.clip), float(noise.sigma_base), state.m, state.v
     norms, sigmas = np.empty(len(X), np.float32), np.empty(len(X), np.float32)
 
     def rows(first: int, last: int) -> None:
-        _fused(
-            X,
-            outer,
-            eps,
-            trees,
-            base,
-            sigmoid,
-            depth,
-            state.m,
-            state.v,
-            clip,
-            sigma_base,
-            rule,
-            counter,
-            norms,
-            sigmas,
-            first,
-            last,
-        )
+        _fused(X, slopes, eps, forest, m, v, clip, sigma_base, rule, counter, norms, sigmas, first, last)
 
     over_rows(rows, len(X), threads)
     state.step += 1

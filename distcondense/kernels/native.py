@@ -14,23 +14,28 @@ import sys
 import threading
 import weakref
 from functools import cache
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from distcondense.errors import ModelError, SettingsError
-from distcondense.kernels.ensemble import TreeEnsemble
-from distcondense.kernels.native_build import NativeBuildError, build
-from distcondense.kernels.rows import (
+from distcondense.kernels.arguments import (
     NOISE_STREAM,
     as_rows,
+    as_slopes,
     as_steps,
+    check_clip,
     check_counter,
     check_in_place,
-    check_key,
+    check_moments,
     check_threads,
 )
+
+if TYPE_CHECKING:
+    from distcondense.kernels.update import AdamState, NoiseRule
+from distcondense.kernels.ensemble import TreeEnsemble
+from distcondense.kernels.native_build import NativeBuildError, build
 
 Backend = Literal["numba", "native"]
 F32 = NDArray[np.float32]
@@ -59,23 +64,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dck_fused_step": (_I32, [_P] * 6 + [_I64] * 3 + [_F64] * 6 + [_U64, _U32, _U32, _P, _P, _I32]),
     "dck_copy_control": (_I32, [_P] * 3 + [_I64] * 2 + [_I32]),
 }
-
-
-class Moments(Protocol):
-    """`AdamState`: moments (m, d) float32 and the number of updates done."""
-
-    m: F32
-    v: F32
-    step: int
-
-
-class Noise(Protocol):
-    """`NoiseRule`: the clipping norm C and σ_base; 0 means no noise."""
-
-    @property
-    def clip(self) -> float: ...
-    @property
-    def sigma_base(self) -> float: ...
 
 
 @cache
@@ -223,7 +211,7 @@ def jacobian_csr(
 def bits(key: int, stream: int, step: int, row0: int, shape: tuple[int, int]) -> NDArray[np.uint32]:
     """Random words, (rows, cols) uint32, for rows row0 … row0 + rows − 1."""
     out = np.empty(shape, np.uint32)
-    _check_counter(key, stream, step, row0, shape[0])
+    check_counter(key=key, stream=stream, step=step, row0=row0, rows=shape[0])
     _library().dck_bits(key, stream, step, row0, *out.shape, _at(out))
     return out
 
@@ -231,7 +219,7 @@ def bits(key: int, stream: int, step: int, row0: int, shape: tuple[int, int]) ->
 def normals(key: int, stream: int, step: int, row0: int, shape: tuple[int, int]) -> F32:
     """Standard normal numbers, (rows, cols) float32."""
     out = np.empty(shape, np.float32)
-    _check_counter(key, stream, step, row0, shape[0])
+    check_counter(key=key, stream=stream, step=step, row0=row0, rows=shape[0])
     _library().dck_normals(key, stream, step, row0, *out.shape, _at(out))
     return out
 
@@ -240,8 +228,8 @@ def clip_and_noise(G: F32, clip: float, sigma: ArrayLike, key: int, step: int, r
     """g_i ← g_i·min(1, C/‖g_i‖) + N(0, σ_i²C²I) in place (eqs. 12, 13); the norms before clipping, (m,) float32."""
     check_in_place(G, as_rows(G, name="G").shape, "G")
     sigmas = np.ascontiguousarray(np.broadcast_to(np.asarray(sigma, np.float32), (len(G),)))
-    _check_clip(clip, bool((sigmas >= 0).all()), bool(sigmas.any()))
-    _check_counter(key, NOISE_STREAM, step, row0, len(G))
+    check_clip(clip, sigmas)
+    check_counter(key=key, stream=NOISE_STREAM, step=step, row0=row0, rows=len(G))
     norms = np.empty(len(G), np.float32)
     arguments = (*G.shape, float(clip), _at(sigmas), key, step, row0, _at(norms), check_threads(threads))
     _done(_library().dck_clip_and_noise(_at(G), *arguments))
@@ -249,10 +237,10 @@ def clip_and_noise(G: F32, clip: float, sigma: ArrayLike, key: int, step: int, r
 
 
 def adam(
-    X: F32, G: ArrayLike, state: Moments, rate: float, beta1: float = 0.9, beta2: float = 0.999, threads: int = 1
+    X: F32, G: ArrayLike, state: AdamState, rate: float, beta1: float = 0.9, beta2: float = 0.999, threads: int = 1
 ) -> None:
     """One Adam update (eq. 8) of X (m, d) along G, in place; `state` moves one step on."""
-    _check_moments(X, state, beta1, beta2)
+    check_moments(X, state, beta1, beta2)
     along = as_rows(G, X.shape[1], "G")
     if along.shape != X.shape:
         raise SettingsError("G", f"must have the shape of X, {X.shape}", found=str(along.shape))
@@ -267,8 +255,8 @@ def fused_step(
     X: F32,
     dldf: ArrayLike,
     steps: ArrayLike,
-    state: Moments,
-    noise: Noise,
+    state: AdamState,
+    noise: NoiseRule,
     rate: float,
     betas: tuple[float, float],
     key: int,
@@ -280,14 +268,10 @@ def fused_step(
 
     `dldf` (m,) is ∂ℓ/∂f. Equal, bit for bit, to jacobian, clip_and_noise and adam one after the other.
     """
-    as_rows(X, ensemble.n_features)
-    _check_moments(X, state, *betas)
-    slopes = np.ascontiguousarray(dldf, np.float32)
-    if slopes.shape != (len(X),):
-        raise SettingsError("dldf", f"must have one entry per row, shape ({len(X)},)", found=f"shape {slopes.shape}")
-    eps = as_steps(steps, X.shape[1])
-    _check_clip(noise.clip, noise.sigma_base >= 0, noise.sigma_base > 0)
-    _check_counter(key, NOISE_STREAM, step, row0, len(X))
+    check_moments(X, state, *betas, ensemble.n_features)
+    slopes, eps = as_slopes(dldf, len(X)), as_steps(steps, X.shape[1])
+    check_clip(noise.clip, noise.sigma_base)
+    check_counter(key=key, stream=NOISE_STREAM, step=step, row0=row0, rows=len(X))
     norms, sigmas = np.empty(len(X), np.float32), np.empty(len(X), np.float32)
     arrays = (_at(X), _at(slopes), _at(eps), _at(state.m), _at(state.v))
     numbers = (state.step + 1, float(noise.clip), float(noise.sigma_base), rate, *betas, ADAM_EPSILON, key, step, row0)
@@ -302,27 +286,6 @@ def copy_control(X: F32, m: F32, v: F32, threads: int = 1) -> None:
     for name, array in (("X", X), ("m", m), ("v", v)):
         check_in_place(array, as_rows(X).shape, name)
     _done(_library().dck_copy_control(_at(X), _at(m), _at(v), *X.shape, check_threads(threads)))
-
-
-def _check_moments(X: F32, state: Moments, beta1: float, beta2: float) -> None:
-    shape = as_rows(X).shape
-    for name, array in (("X", X), ("state.m", state.m), ("state.v", state.v)):
-        check_in_place(array, shape, name)
-    for name, value in (("beta1", beta1), ("beta2", beta2)):
-        if not 0 <= value < 1:
-            raise SettingsError(name, "must be in [0, 1)", found=str(value))
-
-
-def _check_clip(clip: float, legal: bool, noisy: bool) -> None:
-    if not clip > 0 or (noisy and np.isinf(clip)):
-        raise SettingsError("clip", "must be above 0, and finite where noise is added", found=str(clip))
-    if not legal:
-        raise SettingsError("sigma", "must be at least 0", found="a negative or missing one")
-
-
-def _check_counter(key: int, stream: int, step: int, row0: int, rows: int) -> None:
-    check_key(key)
-    check_counter(stream=stream, step=step, row0=row0, rows=rows)
 
 
 def main(arguments: list[str]) -> int:

@@ -15,8 +15,8 @@ from threadpoolctl import threadpool_limits
 
 from distcondense.arrays import Floats, Index, Matrix
 from distcondense.errors import SettingsError
+from distcondense.kernels.arguments import as_rows, over_rows, read_only
 from distcondense.kernels.jit import kernel
-from distcondense.kernels.rows import as_rows, over_rows, read_only
 
 POINTS = 256  # rows of a block: its products with AMONG rows are 4 MB a thread and stay in the cache
 AMONG = 4096

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.errors import SettingsError
+from distcondense.kernels.arguments import check_counter
 from distcondense.kernels.jit import kernel
-from distcondense.kernels.rows import check_counter, check_key
 
 BLOCKS = 512  # Philox blocks made at a time: 8 KB of words, which stay in the first cache
 
@@ -81,15 +81,8 @@ def _log(x: Any) -> Any:
     e = np.int32(shifted >> np.int32(23))
     y = np.int32(np.int32(shifted & np.int32(0x007FFFFF)) + np.int32(0x3F3504F3)).view(np.float32) - _ONE
     z = y * y
-    p = _LOG[0]
-    p = p * y + _LOG[1]
-    p = p * y + _LOG[2]
-    p = p * y + _LOG[3]
-    p = p * y + _LOG[4]
-    p = p * y + _LOG[5]
-    p = p * y + _LOG[6]
-    p = p * y + _LOG[7]
-    p = p * y + _LOG[8]
+    p = (((_LOG[0] * y + _LOG[1]) * y + _LOG[2]) * y + _LOG[3]) * y + _LOG[4]
+    p = (((p * y + _LOG[5]) * y + _LOG[6]) * y + _LOG[7]) * y + _LOG[8]
     p = p * y * z
     ef = f32(e)
     p = p + _LN2_LO * ef
@@ -170,18 +163,16 @@ def _normals(out: Any, key0: Any, key1: Any, stream: Any, step: Any, row0: Any) 
         normals_row(out[i], words, key0, key1, stream, step, np.uint32(row0 + np.uint32(i)))
 
 
-def key_words(key: int) -> tuple[np.uint32, np.uint32]:
-    """The two words (low, high) of a 64-bit key."""
-    check_key(key)
-    return np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32)
+def counter_words(key: int, stream: int, step: int, row0: int, rows: int) -> tuple[np.uint32, ...]:
+    """(low word of the key, high word, stream, step, row0) as the kernels take them, checked for `rows` rows."""
+    check_counter(key=key, stream=stream, step=step, row0=row0, rows=rows)
+    return tuple(np.uint32(word) for word in (key & 0xFFFFFFFF, key >> 32, stream, step, row0))
 
 
 def bits(key: int, stream: int, step: int, row0: int, shape: tuple[int, int]) -> NDArray[np.uint32]:
     """Random words, (rows, cols) uint32, for rows row0 … row0 + rows − 1."""
     out = np.empty(_check_shape(shape), np.uint32)
-    key0, key1 = key_words(key)
-    check_counter(stream=stream, step=step, row0=row0, rows=shape[0])
-    _bits(out, key0, key1, np.uint32(stream), np.uint32(step), np.uint32(row0))
+    _bits(out, *counter_words(key, stream, step, row0, shape[0]))
     return out
 
 
@@ -194,9 +185,7 @@ def uniforms(key: int, stream: int, step: int, row0: int, shape: tuple[int, int]
 def normals(key: int, stream: int, step: int, row0: int, shape: tuple[int, int]) -> NDArray[np.float32]:
     """Standard normal numbers, (rows, cols) float32, within ±6.77."""
     out = np.empty(_check_shape(shape), np.float32)
-    key0, key1 = key_words(key)
-    check_counter(stream=stream, step=step, row0=row0, rows=shape[0])
-    _normals(out, key0, key1, np.uint32(stream), np.uint32(step), np.uint32(row0))
+    _normals(out, *counter_words(key, stream, step, row0, shape[0]))
     return out
 
 

@@ -14,15 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from distcondense.errors import SettingsError
+from distcondense.kernels.arguments import NOISE_STREAM, check_clip, check_in_place, check_moments, over_rows, read_only
 from distcondense.kernels.jit import kernel
-from distcondense.kernels.random import BLOCKS, key_words, normals_row
-from distcondense.kernels.rows import NOISE_STREAM, check_counter, check_in_place, over_rows, read_only
+from distcondense.kernels.random import BLOCKS, counter_words, normals_row
 
 ADAM_EPSILON = 1e-8
 RUNGS = 8  # the ladder of eq. (14): RUNGS multiples of σ_base/4
-
-_STREAM = np.uint32(NOISE_STREAM)
-_ONE = np.float32(1)
 
 
 @dataclass
@@ -46,12 +43,9 @@ class NoiseRule:
     sigma_base: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.clip > 0:
-            raise SettingsError("clip", "must be above 0", found=str(self.clip))
         if not 0 <= self.sigma_base < math.inf:
             raise SettingsError("sigma_base", "must be finite and at least 0", found=str(self.sigma_base))
-        if self.sigma_base > 0 and math.isinf(self.clip):
-            raise SettingsError("clip", "must be finite where noise is added", found="infinity")
+        check_clip(self.clip, self.sigma_base)
 
     def sigmas(self, norms: ArrayLike) -> NDArray[np.float32]:
         """σ_i for each row norm, clipped or not, (m,) float32 (eq. 14)."""
@@ -138,19 +132,8 @@ def _norms(G: Any, out: Any, first: Any, last: Any) -> None:
 
 
 @kernel()
-def _clip_and_noise(
-    G: Any,
-    norms: Any,
-    clip: Any,
-    sigma: Any,
-    key0: Any,
-    key1: Any,
-    stream: Any,
-    step: Any,
-    row0: Any,
-    first: Any,
-    last: Any,
-) -> None:
+def _clip_and_noise(G: Any, norms: Any, clip: Any, sigma: Any, counter: Any, first: Any, last: Any) -> None:
+    key0, key1, stream, step, row0 = counter
     scratch, words = np.empty(G.shape[1], np.float32), np.empty((4, BLOCKS), np.uint32)
     for i in range(first, last):
         g = G[i]
@@ -183,27 +166,17 @@ def clip_and_noise(
     `sigma` is one number or (m,). Row i of G takes the noise of row row0 + i, step `step`, stream NOISE_STREAM.
     """
     check_in_place(G, np.shape(G), "G")
-    if not clip > 0:
-        raise SettingsError("clip", "must be above 0", found=str(clip))
     sigmas = read_only(np.ascontiguousarray(np.broadcast_to(np.asarray(sigma, np.float32), (len(G),))))
-    if not (sigmas >= 0).all() or (math.isinf(clip) and sigmas.any()):
-        raise SettingsError("sigma", "must be at least 0, and 0 where clip is infinite", found="others")
-    check_counter(stream=NOISE_STREAM, step=step, row0=row0, rows=len(G))
-    key0, key1 = key_words(key)
-    norms, where = np.empty(len(G), np.float32), (np.uint32(step), np.uint32(row0))
+    check_clip(clip, sigmas)
+    counter, norms = counter_words(key, NOISE_STREAM, step, row0, len(G)), np.empty(len(G), np.float32)
     over_rows(
-        lambda a, b: _clip_and_noise(G, norms, np.float32(clip), sigmas, key0, key1, _STREAM, *where, a, b),
-        len(G),
-        threads,
+        lambda first, last: _clip_and_noise(G, norms, np.float32(clip), sigmas, counter, first, last), len(G), threads
     )
     return norms
 
 
 def adam_rule(step: int, rate: float, beta1: float, beta2: float) -> tuple[np.float32, ...]:
     """The constants of update number `step` (from 1), bias corrections included."""
-    for name, value in (("beta1", beta1), ("beta2", beta2)):
-        if not 0 <= value < 1:
-            raise SettingsError(name, "must be in [0, 1)", found=str(value))
     numbers = (beta1, 1 - beta1, beta2, 1 - beta2, rate / (1 - beta1**step), 1 / (1 - beta2**step), ADAM_EPSILON)
     return tuple(np.float32(number) for number in numbers)
 
@@ -218,9 +191,7 @@ def adam(
     threads: int = 1,
 ) -> None:
     """One Adam update (eq. 8) of X (m, d) along G, in place; `state` moves one step on."""
-    check_in_place(X, X.shape, "X")
-    check_in_place(state.m, X.shape, "state.m")
-    check_in_place(state.v, X.shape, "state.v")
+    check_moments(X, state, beta1, beta2)
     G = read_only(np.ascontiguousarray(G, np.float32))
     if G.shape != X.shape:
         raise SettingsError("G", f"must have the shape of X, {X.shape}", found=str(G.shape))

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from distcondense.kernels.arguments import as_rows, as_steps, over_rows, read_only
 from distcondense.kernels.ensemble import TreeEnsemble
 from distcondense.kernels.jit import kernel
-from distcondense.kernels.rows import as_rows, as_steps, over_rows, read_only
 
 
 @kernel()
@@ -107,6 +107,7 @@ def walk_row(x: Any, steps: Any, trees: Any, base: Any, delta: Any, touched: Any
 
 @kernel(error_model="numpy")
 def link(margin: Any, sigmoid: Any) -> Any:
+    """A margin's score: its logistic transform, or itself."""
     return 1.0 / (1.0 + math.exp(-margin)) if sigmoid else margin
 
 
@@ -119,8 +120,9 @@ def quotient(margin: Any, here: Any, up: Any, down: Any, step: Any, sigmoid: Any
 
 
 @kernel(error_model="numpy")
-def gradient_row(x: Any, dldf: Any, steps: Any, trees: Any, base: Any, sigmoid: Any, scratch: Any, g: Any) -> None:
+def gradient_row(x: Any, dldf: Any, steps: Any, forest: Any, scratch: Any, g: Any) -> None:
     """dldf · J of one row into g (d,) float32, which must be zero before; `scratch` is what `scratch_of` gives."""
+    trees, base, sigmoid, _ = forest
     delta, touched, mark, flips = scratch
     count, margin = walk_row(x, steps, trees, base, delta, touched, mark, flips)
     here = link(margin, sigmoid)
@@ -132,60 +134,49 @@ def gradient_row(x: Any, dldf: Any, steps: Any, trees: Any, base: Any, sigmoid: 
 
 @kernel()
 def scratch_of(d: Any, depth: Any) -> Any:
+    """Δ (d, 2), touched (d,), mark (d,) and flips (depth + 1,): what `walk_row` needs of memory."""
     return np.empty((d, 2)), np.empty(d, np.int32), np.zeros(d, np.uint8), np.empty(depth + 1, np.int32)
 
 
 @kernel()
-def _jacobian(
-    X: Any, steps: Any, trees: Any, base: Any, sigmoid: Any, depth: Any, J: Any, first: Any, last: Any
-) -> None:
-    scratch, one = scratch_of(X.shape[1], depth), np.float32(1)
+def _jacobian(X: Any, steps: Any, forest: Any, J: Any, first: Any, last: Any) -> None:
+    scratch, one = scratch_of(X.shape[1], forest[3]), np.float32(1)
     for i in range(first, last):
-        gradient_row(X[i], one, steps, trees, base, sigmoid, scratch, J[i])
+        gradient_row(X[i], one, steps, forest, scratch, J[i])
 
 
 @kernel()
-def _jacobian_csr(
-    X: Any,
-    columns: Any,
-    steps: Any,
-    trees: Any,
-    base: Any,
-    sigmoid: Any,
-    depth: Any,
-    counts: Any,
-    first: Any,
-    last: Any,
-) -> Any:
+def _jacobian_csr(X: Any, columns: Any, steps: Any, forest: Any, counts: Any, first: Any, last: Any) -> Any:
     """The columns and values of rows first … last − 1, end to end; counts[i] is how many of them row i has.
 
-    `trees` and `steps` know the used columns only. A row's are gathered first: a line of cache holds 16 of them then,
+    `forest` and `steps` know the used columns only. A row's are gathered first: a line of cache holds 16 of them then,
     and not one of them, however far apart they lie in X.
     """
     width, one, n = columns.size, np.float32(1), 0
-    scratch = scratch_of(width, depth)
+    scratch = scratch_of(width, forest[3])
     x, g = np.empty(width, np.float32), np.zeros(width, np.float32)
-    found, values = np.empty(2 * width + 1, np.int32), np.empty(2 * width + 1, np.float32)
+    entries, values = np.empty(2 * width + 1, np.int32), np.empty(2 * width + 1, np.float32)
     for i in range(first, last):
         row = X[i]
         for k in range(width):
             x[k] = row[columns[k]]
-        gradient_row(x, one, steps, trees, base, sigmoid, scratch, g)
-        if n + width >= found.size:
-            more_found, more_values = np.empty(2 * found.size, np.int32), np.empty(2 * found.size, np.float32)
-            more_found[:n], more_values[:n] = found[:n], values[:n]
-            found, values = more_found, more_values
+        gradient_row(x, one, steps, forest, scratch, g)
+        if n + width >= entries.size:
+            more_entries, more_values = np.empty(2 * entries.size, np.int32), np.empty(2 * entries.size, np.float32)
+            more_entries[:n], more_values[:n] = entries[:n], values[:n]
+            entries, values = more_entries, more_values
         before = n
         for k in range(width):  # without a branch: what is zero is written over
-            found[n], values[n] = columns[k], g[k]
+            entries[n], values[n] = columns[k], g[k]
             n += 1 if g[k] != 0 else 0
             g[k] = 0
         counts[i] = n - before
-    return found[:n], values[:n]
+    return entries[:n], values[:n]
 
 
 @kernel()
-def _margins(X: Any, trees: Any, base: Any, sigmoid: Any, out: Any, first: Any, last: Any) -> None:
+def _scores_of(X: Any, forest: Any, sigmoid: Any, out: Any, first: Any, last: Any) -> None:
+    trees, base, _, _ = forest
     roots = trees[4]
     for i in range(first, last):
         margin = base
@@ -199,22 +190,22 @@ CSR = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 Trees = tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32], NDArray[np.uint8], NDArray[np.int32]]
 
 
-def trees_of(ensemble: TreeEnsemble) -> Trees:
-    """The arrays of an ensemble, in the order the kernels take them."""
-    return (
+def forest_of(ensemble: TreeEnsemble) -> tuple[Trees, float, bool, int]:
+    """An ensemble as the kernels take it: its arrays, its base, whether its link is the sigmoid, its depth."""
+    trees = (
         read_only(ensemble.feature),
         read_only(ensemble.threshold),
         read_only(ensemble.left),
         read_only(ensemble.default_left),
         read_only(ensemble.roots),
     )
+    return trees, float(ensemble.base), ensemble.link == "sigmoid", int(depth_of(trees[2], trees[4]))
 
 
 def _scores(ensemble: TreeEnsemble, X: ArrayLike, sigmoid: bool, threads: int) -> NDArray[np.float32]:
-    rows = as_rows(X, ensemble.n_features)
+    rows, forest = as_rows(X, ensemble.n_features), forest_of(ensemble)
     out = np.empty(len(rows), np.float32)
-    trees, base = trees_of(ensemble), float(ensemble.base)
-    over_rows(lambda first, last: _margins(rows, trees, base, sigmoid, out, first, last), len(rows), threads)
+    over_rows(lambda first, last: _scores_of(rows, forest, sigmoid, out, first, last), len(rows), threads)
     return out
 
 
@@ -231,29 +222,26 @@ def scores(ensemble: TreeEnsemble, X: ArrayLike, threads: int = 1) -> NDArray[np
 def jacobian(ensemble: TreeEnsemble, X: ArrayLike, steps: ArrayLike, threads: int = 1) -> NDArray[np.float32]:
     """J_ij = [f(x_i + ε_j e_j) − f(x_i − ε_j e_j)] / 2ε_j for every entry of X (m, d); (m, d) float32."""
     rows = as_rows(X, ensemble.n_features)
-    step = as_steps(steps, ensemble.n_features)
+    step, forest = as_steps(steps, ensemble.n_features), forest_of(ensemble)
     J = np.zeros(rows.shape, np.float32)
-    trees, base, sigmoid = trees_of(ensemble), float(ensemble.base), ensemble.link == "sigmoid"
-    depth = depth_of(trees[2], trees[4])
-    over_rows(lambda a, b: _jacobian(rows, step, trees, base, sigmoid, depth, J, a, b), len(rows), threads)
+    over_rows(lambda first, last: _jacobian(rows, step, forest, J, first, last), len(rows), threads)
     return J
 
 
 def jacobian_csr(ensemble: TreeEnsemble, X: ArrayLike, steps: ArrayLike, threads: int = 1) -> CSR:
     """The entries of `jacobian` that are not zero, row by row with ascending columns; the cost does not grow with d."""
     rows = as_rows(X, ensemble.n_features)
-    few, used = ensemble.compact, read_only(ensemble.used)
+    used, forest = read_only(ensemble.used), forest_of(ensemble.compact)
     step = read_only(as_steps(steps, ensemble.n_features)[used])
-    trees, base, sigmoid = trees_of(few), float(few.base), few.link == "sigmoid"
-    depth, counts = depth_of(trees[2], trees[4]), np.empty(len(rows), np.int64)
+    counts = np.empty(len(rows), np.int64)
     parts: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
 
     def part(first: int, last: int) -> None:
-        parts[first] = _jacobian_csr(rows, used, step, trees, base, sigmoid, depth, counts, first, last)
+        parts[first] = _jacobian_csr(rows, used, step, forest, counts, first, last)
 
     over_rows(part, len(rows), threads)
-    found, values = zip(*(parts[first] for first in sorted(parts)), strict=True)
-    return indptr_of(counts), np.concatenate(found), np.concatenate(values)
+    columns, values = zip(*(parts[first] for first in sorted(parts)), strict=True)
+    return indptr_of(counts), np.concatenate(columns), np.concatenate(values)
 
 
 def indptr_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:

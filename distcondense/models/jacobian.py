@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from distcondense.arrays import Matrix
 from distcondense.errors import ModelError, SettingsError
-from distcondense.kernels.rows import as_rows, as_steps, check_threads
+from distcondense.kernels.arguments import as_rows, as_steps, check_threads
 from distcondense.models.base import BlackBox, Model
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Batches:
 
     def grid(self, rows: int) -> tuple[int, int]:
         """(rows, columns) of one batch; a tile starts at multiples of them."""
-        from distcondense.kernels.batches import plan
+        from distcondense.kernels.perturbation import plan
 
         if self.path == "naive":
             return rows, 1
@@ -191,7 +191,7 @@ class Batches:
 
     def tile(self, X: NDArray[np.float32], steps: NDArray[np.float32], tile: Tile) -> NDArray[np.float32]:
         """The quotients of one tile, (rows, columns) float32."""
-        from distcondense.kernels.batches import perturbed
+        from distcondense.kernels.perturbation import perturbed
 
         columns = self.columns[tile.first : tile.last]
         part = np.empty((tile.bottom - tile.top, len(columns)), np.float32)

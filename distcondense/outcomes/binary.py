@@ -22,7 +22,7 @@ from distcondense.data.schema import Column, Label, Schema, plain_value
 from distcondense.data.tables import read_cell
 from distcondense.data.values import TRUTH, Values, labels_of, plain_number, refuse_absent, refuse_mixture, type_of
 from distcondense.errors import CohortError, SettingsError
-from distcondense.kernels import cells, elementwise
+from distcondense.kernels import cell_sums, elementwise
 from distcondense.models.base import BlackBox, Model, Rows
 from distcondense.models.learners import Learner, TrainingSet, boosted, learner
 from distcondense.outcomes.base import (
@@ -428,11 +428,11 @@ class Logistic:
     ) -> None:
         code, table = _NO_WAY if way is None else way
         if target["label"].dtype == np.bool_:
-            elementwise.looked_up_sums(code, table, cell, score, target["label"], _entries(self, factor), total)
+            cell_sums.looked_up_sums(code, table, cell, score, target["label"], _entries(self, factor), total)
             return
         score += table[code] if way is not None else 0  # a kind that builds on this one has shares: no two labels
         for own, value in zip(total, self.contributions(score.astype(np.float64) * self.step, target), strict=True):
-            cells.add(cell, value, factor, own)
+            cell_sums.add(cell, value, factor, own)
 
     def continues(self, earlier: Objective) -> bool:
         return type(self) is type(earlier)

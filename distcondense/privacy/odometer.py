@@ -119,7 +119,7 @@ class Odometer:
         return cls(path)
 
     @classmethod
-    def of(cls, given: str | Path | Odometer | None) -> Odometer | None:
+    def open(cls, given: str | Path | Odometer | None) -> Odometer | None:
         """The account that a caller named by its path or brought along."""
         return given if given is None or isinstance(given, Odometer) else cls(given)
 

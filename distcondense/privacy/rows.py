@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.arrays import Codes, Floats, Index
-from distcondense.kernels import cells as kernels
+from distcondense.kernels import cell_sums as kernels
 from distcondense.privacy.contributions import FINITE, Objective, OnGrid, PublicMap, Target, in_steps
 from distcondense.privacy.questions import (
     AdoptCategories,
@@ -411,7 +411,7 @@ class TableRows(ExactAnswers):
         begins = np.append(0, np.cumsum(np.prod(sizes[among], axis=1)))
         rows = np.zeros(begins[-1], np.int64)
         for part in _chunks(0, self.single):
-            kernels.count_threes(self._small(columns, part), among, sizes, begins, rows)
+            kernels.count_triples(self._small(columns, part), among, sizes, begins, rows)
         blocks: list[Any] = [None] * len(pairs)
         for (three, told), begin, end in zip(joined, begins[:-1], begins[1:], strict=True):
             cells = rows[begin:end].reshape(sizes[list(three)])
@@ -486,7 +486,7 @@ class TableRows(ExactAnswers):
         values (K, rows), total (K, cells). Cells are added upwards, so that no norm depends on the order of rows.
         """
         owner, where, parts = np.empty_like(cell), np.empty_like(cell), np.empty_like(values)
-        found = kernels.by_person(begin, cell, values, owner, where, parts)
+        found = kernels.sum_by_person(begin, cell, values, owner, where, parts)
         owner, where, parts = owner[:found], where[:found], parts[:, :found]
         square = np.zeros(found)
         for part in parts:
@@ -563,7 +563,7 @@ class _Move:
 
     def make(self, part: slice, scores: NDArray[Any]) -> None:
         """(n, S) scores of these rows."""
-        kernels.move(self.places.given(part), self.table, scores)
+        kernels.shift_scores(self.places.given(part), self.table, scores)
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from distcondense.data.schema import Schema
-from distcondense.privacy.remembered import STATE
+from distcondense.privacy.accounts import STATE
 from tests import hospital
 from tests.cli.test_init import Screen
 from tests.shell import Answer, Call

@@ -551,7 +551,7 @@ with connected(Cluster(address="local", object_store_memory=80 * 2**20)) as sess
     assert hosts <= loopback
 
 
-@pytest.mark.skipif(cuda.available(), reason="this machine has a GPU")
+@pytest.mark.skipif(cuda.why_not() is None, reason="this machine has a GPU")
 def test_an_actor_whose_gpu_cannot_be_used_says_why_at_once(nodes, boosted):
     with pytest.raises(ClusterError, match=r"GPU of .*: must be usable"):
         loops.run(on(nodes, 1, num_gpus=1), boosted, "structured")

@@ -19,7 +19,7 @@ from distcondense.data.large import LargeTable
 from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Schema
 from distcondense.errors import RunFolderError
-from distcondense.kernels import records as kernels
+from distcondense.kernels import scatter as kernels
 from distcondense.methods.private.condense import open_gate, public_side
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.privacy.gate import gate_over
@@ -164,14 +164,14 @@ def test_marks_are_dealt_into_buckets_as_loops_do_it(rows: int) -> None:
     rng = np.random.default_rng(rows)
     mark, lost, many = rng.integers(0, 2**64, (rows, 2), dtype=np.uint64), rng.random(rows) < 0.3, 8
     key, counts = np.empty(rows, np.int32), np.zeros(2 * many, np.int64)
-    kernels.keys_of(mark, lost, many, key, counts)
+    kernels.bucket_keys(mark, lost, many, key, counts)
     due = [(int(one) >> kernels.TOP) % many + many * int(out) for one, out in zip(mark[:, 0], lost, strict=True)]
     assert key.tolist() == due
     assert counts.tolist() == [due.count(k) for k in range(2 * many)]
     place = rng.permutation(rows).astype(np.int32)
     both, one = np.zeros((rows, 2), np.uint64), np.zeros(rows, np.uint64)
-    kernels.put_both(mark, place, both)
-    kernels.put(mark[:, 0].copy(), place, one)
+    kernels.scatter_pairs(mark, place, both)
+    kernels.scatter_values(mark[:, 0].copy(), place, one)
     for i in range(rows):
         assert both[place[i]].tolist() == mark[i].tolist()
         assert one[place[i]] == mark[i, 0]

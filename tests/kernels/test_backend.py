@@ -92,7 +92,7 @@ import json
 import numpy as np
 from numba.core.registry import CPUDispatcher
 from distcondense.models.jacobian import jacobian
-from distcondense.kernels import batches, exchange, fused, native, native_build, random, update, walk
+from distcondense.kernels import perturbation, exchange, fused, native, native_build, random, update, walk
 from tests import naive
 
 built, really = [], native_build.compile_to
@@ -110,7 +110,7 @@ jacobian(lambda rows: rows[:, 0], X, steps, "blocked")
 update.clip_and_noise(X.copy(), 1.0, 0.5, 1, 0)
 update.adam(X.copy(), X, update.AdamState.zeros(X.shape), 0.1)
 random.bits(1, 2, 3, 4, (2, 5))
-modules = (batches, exchange, fused, random, update, walk)
+modules = (perturbation, exchange, fused, random, update, walk)
 kernels = {k.py_func.__name__: k.stats for m in modules for k in vars(m).values() if isinstance(k, CPUDispatcher)}
 hits = [name for name, stats in kernels.items() if stats.cache_hits]
 misses = [name for name, stats in kernels.items() if stats.cache_misses]

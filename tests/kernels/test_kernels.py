@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from distcondense.errors import SettingsError
-from distcondense.kernels import batches, fused, update, walk
+from distcondense.kernels import fused, perturbation, update, walk
 from distcondense.kernels.fused import fused_step
 from distcondense.kernels.update import AdamState, NoiseRule
 from tests import naive
@@ -267,8 +267,8 @@ def test_batches_are_copies_with_one_column_moved_and_stay_in_the_budget(seed, m
     X, steps = rng.normal(size=(m, d)).astype(np.float32), rng.uniform(0.1, 2, d).astype(np.float32)
     columns = np.flatnonzero(rng.random(d) < 0.7)
     seen = np.zeros((m, d), int)
-    shape = batches.plan(m, d, len(columns), 4, budget)
-    for rows, at, block, batch in batches.perturbed(X, steps, columns, shape=shape, dtype=np.float32):
+    shape = perturbation.plan(m, d, len(columns), 4, budget)
+    for rows, at, block, batch in perturbation.perturbed(X, steps, columns, shape=shape, dtype=np.float32):
         np.testing.assert_array_equal(block, columns[at : at + len(block)])
         assert batch.nbytes <= max(budget, 2 * d * 4)
         for c, j in enumerate(block):

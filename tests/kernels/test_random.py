@@ -13,7 +13,7 @@ from scipy import special, stats
 
 from distcondense.errors import SettingsError
 from distcondense.kernels import random
-from distcondense.kernels.rows import NOISE_STREAM
+from distcondense.kernels.arguments import NOISE_STREAM
 from tests import naive
 
 KEY = 0x0123_4567_89AB_CDEF

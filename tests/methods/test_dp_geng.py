@@ -16,7 +16,7 @@ import distcondense as dc
 from distcondense.data.cells import public_cells
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import BudgetError, SettingsError
-from distcondense.kernels.network import affine
+from distcondense.kernels.elementwise import affine
 from distcondense.methods.base import method_named
 from distcondense.methods.dp_geng import networks
 from distcondense.methods.dp_geng.allocation import (

@@ -24,7 +24,7 @@ from distcondense.evaluation.attacks.base import (
 )
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.section import Say, Section, quiet
-from distcondense.kernels.rows import over_rows
+from distcondense.kernels.arguments import over_rows
 
 NAME, TITLE = "domias", "Membership attack by densities (DOMIAS)"
 COMPONENTS = 8  # at most: kernels see nothing in more dimensions

@@ -1,7 +1,7 @@
 """Approximate (3A, eqs 1 to 3): a mixture of isotropic Gaussians whose every cluster holds at least l_min rows.
 
 p(s) of eq. 2 is a step: 0 below l_min, the same above. So the best assignment (eq. 3) is the one of least
-Σ −log p(x|θ_z) in which no cluster is too small; it is found exactly (kernels/assign.py).
+Σ −log p(x|θ_z) in which no cluster is too small; it is found exactly (kernels/assignment.py).
 Where expectation maximisation does not settle, all clusters get one variance: k-means with the same constraint.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from distcondense.arrays import Floats, Index
-from distcondense.kernels.assign import fill_clusters
+from distcondense.kernels.assignment import fill_clusters
 
 ROUNDS = 20  # of expectation maximisation
 LEAST_VARIANCE = 1e-4  # of a cluster, in units of the interval [0, 1]

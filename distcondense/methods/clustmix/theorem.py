@@ -1,8 +1,8 @@
 """clustmix with a theorem: patients are asked once, for noisy sums over a public partition; all else comes after.
 
-Every person falls into one of P parts by a keyed hash of their own (`data/persons.py: Coins.parts`): mixing at random,
-as in the paper this one improves on, and the one way to mix that depends on nobody else. A row adds to the sum of its
-part and class
+Every person falls into one of P parts by a keyed hash of their own (`data/persons.py: HoldoutSplit.parts`): mixing at
+random, as in the paper this one improves on, and the one way to mix that depends on nobody else. A row adds to the sum
+of its part and class
 
     (β·(x − c)/R, √(1 − β²)),        x ∈ [0, 1]^D by the schema, R the largest ‖x − c‖ that the schema allows,
 

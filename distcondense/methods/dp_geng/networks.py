@@ -1,10 +1,10 @@
 """Small networks: feature extractors φ_F and the expert φ_E (DP-GENG §3.2, §3.3), two layers and a head each.
 
 They are trained on generated rows alone, by JAX and optax, which nothing imports before this is called. What a trained
-network says of a row is computed without either, in float64 and a fixed order (`kernels/network.py`), for it is also
-asked about patients. The paper's networks are convolutions of images; a table has no neighbouring pixels. The paper's
-learn drawn classes; the generator knows the probabilities that classes were drawn by, and networks learn these: the
-same in expectation, without the chance of the draw.
+network says of a row is computed without either, in float64 and a fixed order (`kernels/elementwise.py`), for it is
+also asked about patients. The paper's networks are convolutions of images; a table has no neighbouring pixels. The
+paper's learn drawn classes; the generator knows the probabilities that classes were drawn by, and networks learn
+these: the same in expectation, without the chance of the draw.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from distcondense.arrays import Floats, Index
 from distcondense.errors import SettingsError
 from distcondense.kernels import elementwise
-from distcondense.kernels.network import affine
+from distcondense.kernels.elementwise import affine
 
 RATE = 1e-3  # Adam's
 BATCH = 256  # generated rows in a step

@@ -143,7 +143,7 @@ class PrivateModel:
         )
         refuse_kind(METHOD, cohort.outcome.kind)
         public = public_side(cohort.facts, options)
-        ledger, account = Ledger(), Odometer.of(self.odometer)
+        ledger, account = Ledger(), Odometer.open(self.odometer)
         others: tuple[Event, ...] = ()
         if account is not None:  # refused over its cap, and on disk before a patient is read
             account.charge(ledger.run, public.planned, "a PrivateModel", method=METHOD.name, guarantee=options.promise)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distcondense.data.persons import mark_numbers, no_marks
-from distcondense.kernels import records as kernels
+from distcondense.kernels import scatter as kernels
 from distcondense.outcomes.binary import STEP, Logistic
 from distcondense.privacy.contributions import in_steps
 from distcondense.privacy.questions import GradientQuery, HistogramQuery, MergeBins, ShiftScores
@@ -23,14 +23,14 @@ def test_records_are_dealt_out_and_collected_as_loops_do_it(kind: Any) -> None:
     rng = np.random.default_rng(3)
     fields, number = rng.integers(0, 200, (3, 50)).astype(kind), rng.integers(0, 4, 50)
     place = np.empty(50, np.int64)
-    kernels.places_of(number, np.append(0, np.cumsum(np.bincount(number, minlength=4))[:-1]), place)
+    kernels.places_by_number(number, np.append(0, np.cumsum(np.bincount(number, minlength=4))[:-1]), place)
     assert place.tolist() == naive.stable_places(number.tolist())
     at, out = np.array([4, 0, 2]), np.zeros((50, 5), kind)
-    kernels.deal(fields, place, at, out)
+    kernels.scatter_fields(fields, place, at, out)
     for i in range(50):
         assert [int(out[place[i], column]) for column in at] == [int(field[i]) for field in fields]
     which, back = rng.permutation(50)[:20], np.zeros((3, 20), kind)
-    kernels.collect(out, which, at, back)
+    kernels.gather_fields(out, which, at, back)
     assert back.tolist() == [[int(out[row, column]) for row in which] for column in at]
 
 

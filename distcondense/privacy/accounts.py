@@ -27,7 +27,7 @@ def state_folder() -> Path | None:
     return (Path(home) if home else Path.home() / ".local" / "state") / "distcondense"
 
 
-def remembered(table: str | Path) -> Odometer | None:
+def account_of_table(table: str | Path) -> Odometer | None:
     """The account of the table at this path, begun where there is none; None where none can be kept."""
     folder = state_folder()
     if folder is None:
@@ -47,6 +47,6 @@ def remembered(table: str | Path) -> Odometer | None:
     return Odometer(path)
 
 
-def spent_before(account: Odometer) -> str:
+def earlier_spending(account: Odometer) -> str:
     """What earlier runs on the same table were charged, in words; empty where there were none."""
     return "" if not account.read().charges else account.lines()[-2].removeprefix("together: ")

@@ -13,31 +13,29 @@ import numpy as np
 from distcondense.kernels.jit import kernel
 
 FEW = 32  # rows of one person that are sorted in place
-CROWDED = 8  # cuts in one step
 BLOCK = 512  # rows whose cells are found before they are counted: they stay in the nearest cache
-KNOWN, TRIED = 2**12, 2**12  # numbers whose cells are remembered; rows after which it is seen whether that helps
-_ODD, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(64 - 12)
-SIDES, SMALL = 4, 1024  # tallies side by side, of so few cells: rows that follow each other often lie in the same cell,
-# and adding there would wait for the addition before
+# Tables of few cells are summed in four copies side by side: rows that follow each other often lie in one cell, and
+# adding there would wait for the addition before.
+SIDES, SMALL, SMALL_PAIRS = 4, 1024, 512
 
 
 @kernel()
 def place(code: Any, to: Any, size: Any, cell: Any) -> None:
-    """cell ← cell·size + to[code]: one more column of a joint cell."""
+    """cell (n,) ← cell·size + to[code], code (n,): one more column of a joint cell."""
     for i in range(code.shape[0]):
         cell[i] = cell[i] * size + to[code[i]]
 
 
 @kernel()
 def look_up(code: Any, to: Any, out: Any) -> None:
-    """out ← to[code]."""
+    """out (n,) ← to[code], code (n,)."""
     for i in range(code.shape[0]):
         out[i] = to[code[i]]
 
 
 @kernel()
 def count(cell: Any, group: Any, total: Any) -> None:
-    """Rows in each (group, cell), added to `total`; one group alone is that of all rows."""
+    """total (groups, cells) += rows in each (group, cell); cell (n,), group (n,) or (1,) where all rows are in one."""
     rows, cells = cell.shape[0], np.uint32(total.shape[1])
     at, flat = np.empty(BLOCK, np.uint32), total.reshape(-1)
     sides = SIDES if flat.shape[0] <= SMALL else 1
@@ -67,7 +65,7 @@ def count(cell: Any, group: Any, total: Any) -> None:
 
 @kernel()
 def add(cell: Any, values: Any, factor: Any, total: Any) -> None:
-    """Σ trunc(value·factor) in each cell, added to `total`."""
+    """total (cells,) += Σ trunc(values·factor) in each cell; cell, values (n,)."""
     for i in range(cell.shape[0]):
         total[cell[i]] += np.int64(values[i] * factor)
 
@@ -82,16 +80,16 @@ def add_pairs(small: Any, weight: Any, first: Any, second: Any, sizes: Any, star
 
 
 @kernel()
-def count_threes(small: Any, threes: Any, sizes: Any, starts: Any, total: Any) -> None:
-    """Rows in each joint cell of three columns, added to `total`; `small` (columns, n) cells, threes (T, 3) columns."""
+def count_triples(small: Any, triples: Any, sizes: Any, starts: Any, total: Any) -> None:
+    """total += rows in each joint cell of three columns; `small` (columns, n) cells, triples (T, 3) columns."""
     rows, at = small.shape[1], np.empty(BLOCK, np.uint32)
-    for t in range(threes.shape[0]):
+    for t in range(triples.shape[0]):
         own = total[starts[t] : starts[t + 1]]
-        second, third = np.uint32(sizes[threes[t, 1]]), np.uint32(sizes[threes[t, 2]])
+        second, third = np.uint32(sizes[triples[t, 1]]), np.uint32(sizes[triples[t, 2]])
         for first in range(0, rows, BLOCK):
             last = min(first + BLOCK, rows)
-            a, b = small[threes[t, 0], first:last], small[threes[t, 1], first:last]
-            c = small[threes[t, 2], first:last]
+            a, b = small[triples[t, 0], first:last], small[triples[t, 1], first:last]
+            c = small[triples[t, 2], first:last]
             for i in range(last - first):
                 at[i] = (np.uint32(a[i]) * second + np.uint32(b[i])) * third + np.uint32(c[i])
             for i in range(last - first):
@@ -99,7 +97,7 @@ def count_threes(small: Any, threes: Any, sizes: Any, starts: Any, total: Any) -
 
 
 @kernel()
-def move(cell: Any, table: Any, score: Any) -> None:
+def shift_scores(cell: Any, table: Any, score: Any) -> None:
     """score (n, S) += table (cells, S)[cell]."""
     if table.shape[1] == 1:
         for i in range(cell.shape[0]):
@@ -111,7 +109,7 @@ def move(cell: Any, table: Any, score: Any) -> None:
 
 
 @kernel()
-def by_person(begin: Any, cell: Any, values: Any, owner: Any, where: Any, parts: Any) -> Any:
+def sum_by_person(begin: Any, cell: Any, values: Any, owner: Any, where: Any, parts: Any) -> Any:
     """Adds up each person's rows by cell, cells upwards; rows of person p are begin[p] … begin[p+1].
 
     values (K, n) whole numbers; owner, where (n,) and parts (K, n) are written up to the number that is returned: whose
@@ -146,71 +144,43 @@ def by_person(begin: Any, cell: Any, values: Any, owner: Any, where: Any, parts:
     return found
 
 
-@kernel(inline="always")
-def _slot(bits: Any) -> Any:
-    return (bits * _ODD) >> _SHIFT
-
-
-@kernel(inline="always")
-def _cell(x: Any, cuts: Any, jump: Any, origin: Any, scale: Any) -> Any:
-    """How many cuts lie at or below x. Mostly there is none or one more than where looking begins: these are added
-    without a branch, which nobody could foresee."""
-    at, steps = (x - origin) * scale, jump.shape[0] - 1
-    step = 0 if at < 0 else steps - 1 if at >= steps else int(at)
-    found, last = jump[step], jump[step + 1]
-    if last - found > CROWDED:
-        while found < last:
-            middle = (found + last) >> 1
-            if cuts[middle] <= x:
-                found = middle + 1
-            else:
-                last = middle
-    found += cuts[found] <= x
-    found += cuts[found] <= x
-    while cuts[found] <= x:
-        found += 1
-    while found > 0 and cuts[found - 1] > x:  # a step's edge is rounded
-        found -= 1
-    return found
-
-
 @kernel()
-def cut(values: Any, cuts: Any, jump: Any, origin: Any, scale: Any, low: Any, high: Any, whole: Any, out: Any) -> Any:
-    """out ← how many cuts lie at or below each number; returns (how many are no number, how many are illegal).
+def looked_up_sums(code: Any, table: Any, cell: Any, score: Any, label: Any, entries: Any, total: Any) -> None:
+    """What rows add in each cell, looked up by score and label: total (2, cells) += entries (2, 2·L + 1, 2) int64.
 
-    Illegal are infinite ones, those outside [low, high] and, with `whole`, those with decimals. `cuts` end with
-    infinity. `jump`: equal steps of 1/scale from `origin` on, and how many cuts lie below each, where looking begins.
-    Measured numbers have few decimals and come again: cells of some are remembered, as long as that is worth while.
+    Scores are whole numbers; beyond ±L they count as ±L. First score += table[code], where there are codes. Few cells
+    have tallies side by side.
     """
-    holes, bad, hits, remember = 0, 0, 0, True
-    bits, known, cells = values.view(np.uint64), np.zeros(KNOWN, np.uint64), np.zeros(KNOWN, out.dtype)
-    known[_slot(np.uint64(0))] = np.uint64(1)  # so that no slot knows what was never looked up
-    for i in range(values.shape[0]):
-        if i % TRIED == 0:
-            remember = i == 0 or (remember and hits > TRIED // 4 * 3)
-            hits = 0
-        if remember:
-            slot = _slot(bits[i])
-            if known[slot] == bits[i]:
-                out[i] = cells[slot]
-                hits += 1
-                continue
-        x = values[i]
-        if x != x:
-            holes += 1
-            continue
-        if not (low <= x <= high) or np.isinf(x) or (whole and x != np.round(x)):
-            bad += 1
-            continue
-        out[i] = _cell(x, cuts, jump, origin, scale)
-        if remember:
-            known[slot], cells[slot] = bits[i], out[i]
-    return holes, bad
-
-
-@kernel()
-def fill(values: Any, code: Any, out: Any) -> None:
-    """out ← code where there is no number."""
-    for i in range(values.shape[0]):
-        if values[i] != values[i]:
-            out[i] = code
+    rows, cells, most = score.shape[0], total.shape[1], np.int32(entries.shape[1] // 2)
+    size, flat = np.int32(entries.shape[1]), entries.reshape(-1, 2)
+    at = np.empty(BLOCK, np.uint32)
+    sides = SIDES if cells <= SMALL_PAIRS else 1
+    tally = np.zeros((sides, cells, 2), np.int64)
+    for first in range(0, rows, BLOCK):
+        last = min(first + BLOCK, rows)
+        here, own, where = score[first:last], label[first:last], cell[first:last]
+        if code.shape[0]:
+            way = code[first:last]
+            for i in range(last - first):
+                here[i] += table[way[i]]
+        for i in range(last - first):
+            at[i] = np.uint32(min(max(here[i], -most), most) + most + np.int32(own[i]) * size)
+        even = (last - first) // SIDES * SIDES if sides == SIDES else 0
+        for i in range(0, even, SIDES):
+            a, b, c, d = where[i], where[i + 1], where[i + 2], where[i + 3]
+            p, q, r, s = at[i], at[i + 1], at[i + 2], at[i + 3]
+            tally[0, a, 0] += flat[p, 0]
+            tally[0, a, 1] += flat[p, 1]
+            tally[1, b, 0] += flat[q, 0]
+            tally[1, b, 1] += flat[q, 1]
+            tally[2, c, 0] += flat[r, 0]
+            tally[2, c, 1] += flat[r, 1]
+            tally[3, d, 0] += flat[s, 0]
+            tally[3, d, 1] += flat[s, 1]
+        for i in range(even, last - first):
+            tally[0, where[i], 0] += flat[at[i], 0]
+            tally[0, where[i], 1] += flat[at[i], 1]
+    for side in range(sides):
+        for j in range(cells):
+            total[0, j] += tally[side, j, 0]
+            total[1, j] += tally[side, j, 1]

@@ -15,7 +15,7 @@ TOP = 54  # of 64 bits: the ten above name a bucket
 
 
 @kernel()
-def places_of(number: Any, begin: Any, place: Any) -> None:
+def places_by_number(number: Any, begin: Any, place: Any) -> None:
     """place ← where each row lies once rows stand by their number, in row order; numbers begin at `begin` (written)."""
     for i in range(number.shape[0]):
         place[i] = begin[number[i]]
@@ -23,7 +23,7 @@ def places_of(number: Any, begin: Any, place: Any) -> None:
 
 
 @kernel()
-def deal(fields: Any, place: Any, at: Any, out: Any) -> None:
+def scatter_fields(fields: Any, place: Any, at: Any, out: Any) -> None:
     """out[place[i], at[f]] ← fields[f, i]."""
     for i in range(place.shape[0]):
         row = out[place[i]]
@@ -32,7 +32,7 @@ def deal(fields: Any, place: Any, at: Any, out: Any) -> None:
 
 
 @kernel()
-def collect(records: Any, which: Any, at: Any, out: Any) -> None:
+def gather_fields(records: Any, which: Any, at: Any, out: Any) -> None:
     """out[f, j] ← records[which[j], at[f]]."""
     for j in range(which.shape[0]):
         row = records[which[j]]
@@ -41,14 +41,14 @@ def collect(records: Any, which: Any, at: Any, out: Any) -> None:
 
 
 @kernel()
-def put(values: Any, place: Any, out: Any) -> None:
+def scatter_values(values: Any, place: Any, out: Any) -> None:
     """out[place[i]] ← values[i]."""
     for i in range(place.shape[0]):
         out[place[i]] = values[i]
 
 
 @kernel()
-def put_both(values: Any, place: Any, out: Any) -> None:
+def scatter_pairs(values: Any, place: Any, out: Any) -> None:
     """The same of (n, 2)."""
     for i in range(place.shape[0]):
         out[place[i], 0] = values[i, 0]
@@ -56,7 +56,7 @@ def put_both(values: Any, place: Any, out: Any) -> None:
 
 
 @kernel()
-def gather_both(values: Any, first: Any, begin: Any, out: Any) -> None:
+def gather_stretches(values: Any, first: Any, begin: Any, out: Any) -> None:
     """Stretches of (n, 2) values one behind the other: the k-th is values[first[k]:], out[begin[k]:begin[k + 1]]."""
     for k in range(first.shape[0]):
         at = first[k] - begin[k]
@@ -65,7 +65,7 @@ def gather_both(values: Any, first: Any, begin: Any, out: Any) -> None:
 
 
 @kernel()
-def keys_of(mark: Any, lost: Any, buckets: Any, key: Any, counts: Any) -> None:
+def bucket_keys(mark: Any, lost: Any, buckets: Any, key: Any, counts: Any) -> None:
     """key ← the bucket that each mark names, behind all of them where a row is lost; counts += rows of each key."""
     last = np.uint64(buckets - 1)
     for i in range(mark.shape[0]):
@@ -74,7 +74,7 @@ def keys_of(mark: Any, lost: Any, buckets: Any, key: Any, counts: Any) -> None:
 
 
 @kernel()
-def met_twice(mark: Any, seen: Any, out: Any) -> None:
+def maybe_repeated(mark: Any, seen: Any, out: Any) -> None:
     """out ← whether another mark of (n, 2) has the same place in `seen` (zeros, a power of two): any equal one has."""
     last = np.uint64(seen.shape[0] - 1)
     for i in range(mark.shape[0]):

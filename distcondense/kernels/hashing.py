@@ -66,14 +66,14 @@ def fold_listed(values: Any, low: Any, codes: Any, words: Any, out: Any, mark: A
 
 
 @kernel()
-def toss(first: Any, second: Any, key0: Any, key1: Any, out: Any) -> None:
+def keyed_uniforms(first: Any, second: Any, key0: Any, key1: Any, out: Any) -> None:
     """Uniforms in [0, 1) from two words of each row and a key."""
     for i in range(out.shape[0]):
         out[i] = (_mix(_mix(first[i] ^ key0) ^ _mix(second[i] + key1)) >> _11) * 2.0**-53
 
 
 @kernel()
-def number_off(mark: Any, keys: Any, counts: Any, rank: Any) -> None:
+def occurrence_ranks(mark: Any, keys: Any, counts: Any, rank: Any) -> None:
     """rank ← how often each mark was met before; keys, counts: a table of a power of two places, 0 counts at first."""
     last = np.uint64(keys.shape[0] - 1)
     for i in range(mark.shape[0]):

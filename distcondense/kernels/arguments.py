@@ -1,4 +1,4 @@
-"""What every kernel's Python front shares: the checks of its arrays, and threads over rows.
+"""What the Python fronts of all kernels share: the checks of their arguments, and threads over rows.
 
 Threads are plain Python threads over row ranges; the kernels release the GIL. Unlike Numba's `prange` this changes no
 global setting, so several callers in one process do not disturb each other, and as each row is computed by the same
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distcondense.errors import SettingsError
+
+if TYPE_CHECKING:
+    from distcondense.kernels.update import AdamState
 
 NOISE_STREAM = 7  # the stream of clip-and-noise; other users of a key take other streams
 
@@ -34,6 +37,7 @@ def over_rows(kernel: Callable[[int, int], None], rows: int, threads: int) -> No
 
 
 def check_threads(threads: int) -> int:
+    """The number of threads, at least 1."""
     if threads < 1:
         raise SettingsError("threads", "must be at least 1", found=str(threads))
     return int(threads)
@@ -87,20 +91,38 @@ def check_in_place(array: NDArray[np.float32], shape: tuple[int, ...], name: str
         )
 
 
-def check_key(key: int) -> None:
-    """Refuse what is not a 64-bit key."""
-    _check_range("key", key, 64)
+def as_slopes(dldf: Any, rows: int) -> NDArray[np.float32]:
+    """∂ℓ/∂f as read-only (rows,) float32."""
+    slopes = np.ascontiguousarray(dldf, np.float32)
+    if slopes.shape != (rows,):
+        raise SettingsError("dldf", f"must have one entry per row, shape ({rows},)", found=f"shape {slopes.shape}")
+    return read_only(slopes)
 
 
-def check_counter(*, stream: int, step: int, row0: int, rows: int) -> None:
-    """Refuse a counter that would wrap round, for a wrapped counter repeats noise."""
-    _check_range("stream", stream, 32)
-    _check_range("step", step, 32)
-    _check_range("row0", row0, 32)
+def check_moments(
+    X: NDArray[np.float32], state: AdamState, beta1: float, beta2: float, n_features: int | None = None
+) -> None:
+    """Refuse rows and moments that Adam could not change in place, and rates of decay outside [0, 1)."""
+    shape = as_rows(X, n_features).shape
+    for name, array in (("X", X), ("state.m", state.m), ("state.v", state.v)):
+        check_in_place(array, shape, name)
+    for name, value in (("beta1", beta1), ("beta2", beta2)):
+        if not 0 <= value < 1:
+            raise SettingsError(name, "must be in [0, 1)", found=str(value))
+
+
+def check_clip(clip: float, sigma: Any) -> None:
+    """Refuse a clipping norm that is not above 0, or infinite where noise is added, and noise below 0."""
+    if not clip > 0 or (np.isinf(clip) and np.any(sigma)):
+        raise SettingsError("clip", "must be above 0, and finite where noise is added", found=str(clip))
+    if not np.all(np.asarray(sigma) >= 0):
+        raise SettingsError("sigma", "must be at least 0", found="a negative or missing one")
+
+
+def check_counter(*, key: int, stream: int, step: int, row0: int, rows: int) -> None:
+    """Refuse a key of more than 64 bits and a counter that would wrap round, for a wrapped counter repeats noise."""
+    for name, value, width in (("key", key, 64), ("stream", stream, 32), ("step", step, 32), ("row0", row0, 32)):
+        if not 0 <= value < 2**width:
+            raise SettingsError(name, f"must be a whole number in [0, 2**{width})", found=str(value))
     if row0 + rows > 2**32:
         raise SettingsError("row0", "row0 + rows must be at most 2**32", found=f"{row0} + {rows}")
-
-
-def _check_range(name: str, value: int, width: int) -> None:
-    if not 0 <= value < 2**width:
-        raise SettingsError(name, f"must be a whole number in [0, 2**{width})", found=str(value))

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distcondense.data.coding import _jumps
-from distcondense.kernels import cells as kernels
-from distcondense.kernels import elementwise
+from distcondense.kernels import binning, elementwise
+from distcondense.kernels import cell_sums as kernels
 from distcondense.outcomes.binary import Logistic
 from distcondense.privacy.contributions import FARTHEST, OnGrid, in_steps
 from distcondense.privacy.questions import (
@@ -50,7 +50,7 @@ def test_rows_are_counted_as_loops_count_them(size: int, groups: int) -> None:
 
 @pytest.mark.parametrize("objective", [Logistic(), SoftLogistic()], ids=["labels", "shares"])
 @pytest.mark.parametrize("shifted", [False, True])
-@pytest.mark.parametrize("cells", [5, elementwise.SMALL + 1])
+@pytest.mark.parametrize("cells", [5, kernels.SMALL_PAIRS + 1])
 @pytest.mark.parametrize("rows", LENGTHS)
 def test_gradients_looked_up_are_those_written_down_and_added_one_by_one(
     rows: int, cells: int, shifted: bool, objective: Logistic
@@ -108,8 +108,8 @@ def test_scores_in_steps_stay_what_they_are_when_something_else_is_aimed_at() ->
     assert np.array_equal(*(rows.answer(GradientQuery((0,)), LIMIT) for rows in both))
 
 
-@pytest.mark.parametrize("few", [1, 30, 3 * kernels.KNOWN, 0], ids=["one", "few", "many", "no number twice"])
-@pytest.mark.parametrize("rows", [0, 1, kernels.TRIED + 1, 3 * kernels.TRIED + 5])
+@pytest.mark.parametrize("few", [1, 30, 3 * binning.KNOWN, 0], ids=["one", "few", "many", "no number twice"])
+@pytest.mark.parametrize("rows", [0, 1, binning.TRIED + 1, 3 * binning.TRIED + 5])
 def test_numbers_that_come_again_have_the_cells_that_numpy_says(rows: int, few: int) -> None:
     """Remembered or not; what is no number or illegal is counted each time it comes."""
     rng = np.random.default_rng([rows, few])
@@ -122,7 +122,7 @@ def test_numbers_that_come_again_have_the_cells_that_numpy_says(rows: int, few: 
     values[odd < 0.02], values[(odd > 0.02) & (odd < 0.04)] = np.nan, 5000.0
     legal = ~np.isnan(values) & (values < 1000)
     out = np.full(rows, 999, np.uint16)
-    told = kernels.cut(values, np.append(cuts, np.inf), *_jumps(cuts), -1000.0, 1000.0, False, out)
+    told = binning.bin_numbers(values, np.append(cuts, np.inf), *_jumps(cuts), -1000.0, 1000.0, False, out)
     assert told == (np.isnan(values).sum(), (values == 5000).sum())
     assert np.array_equal(out[legal], np.searchsorted(cuts, values[legal], side="right"))
     assert np.all(out[~legal] == 999)

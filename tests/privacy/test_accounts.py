@@ -11,8 +11,8 @@ import pytest
 import distcondense as dc
 from distcondense.data.draft import draft
 from distcondense.errors import DistcondenseWarning
+from distcondense.privacy.accounts import STATE, account_of_table, earlier_spending, state_folder
 from distcondense.privacy.events import Event
-from distcondense.privacy.remembered import STATE, remembered, spent_before, state_folder
 from tests import hospital
 
 
@@ -29,19 +29,19 @@ def test_an_account_is_one_for_a_path_whatever_the_file_holds(monkeypatch: pytes
     monkeypatch.setenv(STATE, str(tmp_path / "state"))
     table = tmp_path / "t.csv"
     table.write_text("a\n1\n")
-    account = remembered(table)
+    account = account_of_table(table)
     assert account is not None
-    assert spent_before(account) == ""
+    assert earlier_spending(account) == ""
     account.charge("one", (Event.nonprivate(),), method="a method", guarantee="none")
     table.write_text("a\n1\n2\n")
     monkeypatch.chdir(tmp_path)
-    again = remembered("t.csv")
+    again = account_of_table("t.csv")
     assert again is not None
     assert again.path == account.path
-    assert spent_before(again).startswith("1 run")
-    other = remembered(tmp_path / "u.csv")
+    assert earlier_spending(again).startswith("1 run")
+    other = account_of_table(tmp_path / "u.csv")
     assert other is not None
-    assert spent_before(other) == ""
+    assert earlier_spending(other) == ""
 
 
 def test_where_nothing_can_be_written_no_account_is_kept_and_nothing_stops(
@@ -49,7 +49,7 @@ def test_where_nothing_can_be_written_no_account_is_kept_and_nothing_stops(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(STATE, str(tmp_path / "file"))
-    assert remembered(tmp_path / "t.csv") is None
+    assert account_of_table(tmp_path / "t.csv") is None
 
 
 def test_an_identifier_that_repeats_is_hinted_at_where_no_person_is_named() -> None:
