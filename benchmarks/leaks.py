@@ -8,6 +8,7 @@ implies (none without a theorem), the power, and whether the page calls it a lea
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 import time
 import warnings
@@ -22,7 +23,8 @@ from benchmarks import cohorts, record
 from distcondense.data.cohort import Cohort
 from distcondense.data.persons import Stratified
 from distcondense.evaluation.attacks import ATTACKS
-from distcondense.evaluation.findings import CHANCE, Findings, leaking
+from distcondense.evaluation.findings import Findings
+from distcondense.evaluation.leaks import excess, is_leak
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
 from distcondense.methods.base import Condensed, Context, Options, method_named, register
@@ -64,12 +66,10 @@ RUNS: dict[str, dict[str, Any]] = {"private": {"epsilon": 1.0}, "published": {"e
 
 def strongest(part: Section) -> Score | None:
     """The score furthest above chance, in its own standard errors, on all targets."""
-    tried = [s for s in part.scores if s.power is not None and s.low == s.low and not s.measure.startswith("tpr")]
-    return max(tried, default=None, key=lambda s: (s.value - CHANCE.get(s.measure, 0.0)) / max(s.value - s.low, 1e-9))
+    return max((score for score in part.scores if math.isfinite(excess(score))), default=None, key=excess)
 
 
 def lines(method: str, found: Findings) -> Iterator[str]:
-    leaks = {part.name for part in leaking([part for part in found.parts if part.name in ATTACKS])}
     for part in found.parts:
         if part.name not in ATTACKS:
             continue
@@ -79,10 +79,11 @@ def lines(method: str, found: Findings) -> Iterator[str]:
             continue
         words = part.titles.get(best.measure, best.measure)
         of = ", ".join(filter(None, (best.student, best.group)))
+        leak = "LEAK" if any(map(is_leak, part.scores)) else "no leak found"
         ceiling = "" if best.ceiling is None else f"{best.ceiling:.3f}"
         yield (
             f"| {method} | {part.title} | {words}{f' ({of})' if of else ''}: {best.value:.3f} [{best.low:.3f}, "
-            f"{best.high:.3f}] | {ceiling} | {best.power:.3f} | {'LEAK' if part.name in leaks else 'no leak found'} |"
+            f"{best.high:.3f}] | {ceiling} | {best.power:.3f} | {leak} |"
         )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from statistics import NormalDist
 from typing import Any
 
-from distcondense.evaluation.score import CONDENSED, FULL, NORMAL, RANDOM, Score, find
+from distcondense.evaluation.leaks import above_ceiling, is_leak
+from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, Score, find
 from distcondense.evaluation.section import Section
 from distcondense.evaluation.suite import ATTACKS
 from distcondense.outcomes.measures import title
@@ -89,43 +89,15 @@ def _how_safe(parts: Sequence[Section]) -> list[str]:
     tried = [part for part in parts if part.name in ATTACKS and part.scores]
     if not tried:
         return []
-    above = [part.title for part in beyond(tried, lambda score: score.ceiling)]
-    if above:
+    if above := [part.title for part in tried if any(map(above_ceiling, part.scores))]:
         return [f"ABOVE WHAT THE GUARANTEE ALLOWS: {', '.join(above)}. Do not release; report this."]
-    leaks = [part.title for part in leaking(tried)]
-    if leaks:
+    if leaks := [part.title for part in tried if any(map(is_leak, part.scores))]:
         return [f"A leak was found by {len(leaks)} of {_groups(tried)} of attacks: {', '.join(leaks)}."]
     return [f"{NO_LEAK} ({_groups(tried)} of attacks; those that were not tried may find more)."]
 
 
 def _groups(parts: Sequence[Section]) -> str:
     return "1 group" if len(parts) == 1 else f"{len(parts)} groups"
-
-
-CHANCE = {"auroc": 0.5}  # of an attack that knows nothing; 0 of an advantage, an excess or a risk
-ONCE = 0.05  # how often all attacks together may call chance a leak
-
-
-def leaking(parts: Sequence[Section]) -> list[Section]:
-    """Parts with a score further above chance than the largest of so many scores would be by chance alone."""
-    return beyond(parts, lambda score: CHANCE.get(score.measure, 0.0))
-
-
-def beyond(parts: Sequence[Section], level: Callable[[Score], float | None]) -> list[Section]:
-    """Parts with a score so far above its level that the best of all of them would be by chance in `ONCE` of pages."""
-    tried = [(part, score, level(score)) for part in parts for score in part.scores if _tested(score)]
-    far = NormalDist().inv_cdf(1 - ONCE / max(len(tried), 1)) / NORMAL
-    found = {
-        part.name
-        for part, score, at in tried
-        if at is not None and score.value - at > far * max(score.value - score.low, 1e-9)
-    }
-    return [part for part in parts if part.name in found]
-
-
-def _tested(score: Score) -> bool:
-    """Whether it is a test of a leak, with a power; hits at one rate of false alarms are part of its AUROC."""
-    return score.power is not None and not math.isnan(score.low) and not score.measure.startswith("tpr")
 
 
 def _shown(score: Score) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from distcondense.evaluation.leaks import above_ceiling
 from distcondense.evaluation.score import FULL, PLAIN, RANDOM, SOFT, WAYS, Score
 from distcondense.outcomes.measures import title
 from distcondense.report.axes import digits, written
@@ -306,6 +307,6 @@ def judged(score: Score) -> TableCell:
         return TableCell("no guarantee to hold it to")
     if score.value <= score.ceiling:
         return TableCell("✓ within the ceiling", tone="good")
-    if score.low <= score.ceiling:
-        return TableCell("above the ceiling, within chance", tone="care")
-    return TableCell("▲ above the ceiling", tone="bad")
+    if above_ceiling(score) or not math.isfinite(score.low):
+        return TableCell("▲ above the ceiling", tone="bad")
+    return TableCell("above the ceiling, within chance", tone="care")

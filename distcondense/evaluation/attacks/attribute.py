@@ -57,7 +57,6 @@ TITLES = {
     EXCESS_R2: "R² for members beyond that for outsiders (0: no leak)",
     EXCESS_RIGHT: "Share guessed right for members beyond that for outsiders (0: no leak)",
 }
-CHANCE = {EXCESS_R2: 0.0, EXCESS_RIGHT: 0.0}
 JACKKNIFE = "infinitesimal jackknife"
 
 
@@ -128,7 +127,6 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quie
         scores,
         notes=notes,
         titles=TITLES,
-        chance=CHANCE,
         figures=_figures(scores),
         settings={
             "most_attributes": MOST_ATTRIBUTES,
@@ -280,7 +278,7 @@ def _excess(
 
 
 def _figures(scores: Sequence[Score]) -> tuple[Figure, ...]:
-    excess = [score for score in scores if score.measure in CHANCE and math.isfinite(score.value)]
+    excess = [score for score in scores if score.measure in (EXCESS_R2, EXCESS_RIGHT) and math.isfinite(score.value)]
     if not excess:
         return ()
     points = Series(

@@ -28,6 +28,7 @@ from distcondense.data.outcome import Outcome
 from distcondense.evaluation.attacks.ceiling import Ceilings
 from distcondense.evaluation.audit.stats import rate_above, rate_below
 from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.leaks import above_ceiling, chance, excess, is_leak
 from distcondense.evaluation.ruler import Ruler
 from distcondense.evaluation.score import CONDENSED, NORMAL, Interval, Score, interval
 from distcondense.evaluation.score import wilson as wilson
@@ -50,9 +51,7 @@ TITLES = {
     TPR_10: "Members found at 10% false alarms (0.1: chance)",
     TPR_001: "Members found at 0.1% false alarms (0.001: chance)",
 }
-CHANCE = {AUROC: 0.5, ADVANTAGE: 0.0, **RATES}
 LIKELY = 0.8  # probability with which `power` would have been found
-SURE = 3.09  # standard errors above chance for "a leak was found": 1 in 1,000 by luck, for there are many scores
 LESSONS = 5  # of an attacker who learns: on four fifths of the targets, judged on the last
 # of LESSONS that overlap so many targets vary like one: 1 + LESSONS · judged/learned (Nadeau and Bengio 2003)
 OVERLAP = 1 + LESSONS * (1 / LESSONS) / (1 - 1 / LESSONS)
@@ -375,42 +374,35 @@ def _least(beyond: Callable[[float], float], low: float) -> float:
 # -- what it means ----------------------------------------------------------------------------------------------------
 
 
-def above_chance(score: Score, chance: float) -> bool:
-    """Whether it is so far above chance that, of all the scores there are, one so high by luck is unlikely."""
-    return math.isfinite(score.value) and score.value - SURE / NORMAL * (score.value - score.low) > chance
-
-
-def verdict(scores: Sequence[Score], chance: Mapping[str, float], titles: Mapping[str, str]) -> tuple[bool, list[str]]:
-    """Whether a leak was found, and sentences that say so: never more than what was found at this power."""
-    counted = [score for score in scores if score.measure in chance and math.isfinite(score.value)]
-    sure = [score for score in counted if above_chance(score, chance[score.measure])]
+def verdict(scores: Sequence[Score], titles: Mapping[str, str]) -> tuple[bool, list[str]]:
+    """Whether a leak was found (leaks.py), and sentences that say so: never more than what was found at this power."""
+    tested = [score for score in scores if excess(score) > -math.inf]
+    leaks = [score for score in tested if is_leak(score)]
     notes = []
-    if sure:
-        worst = max(sure, key=lambda score: (score.value - chance[score.measure]) / (score.value - score.low + 1e-12))
-        where = ", ".join(part for part in (worst.student, worst.group) if part)
+    if leaks:
+        worst = max(leaks, key=excess)
+        where = ", ".join(filter(None, (worst.student, worst.group)))
         notes.append(
             f"A leak was found: {titles[worst.measure]} is {worst.value:.3f} ({worst.low:.3f} to {worst.high:.3f})"
-            f"{f' [{where}]' if where else ''}; {len(sure)} of {len(counted)} scores are beyond what chance explains."
+            f"{f' [{where}]' if where else ''}; {len(leaks)} of {len(tested)} scores are beyond what chance explains."
         )
-    elif counted:
-        seen = [score.power for score in counted if score.measure == AUROC and not score.group and score.power]
-        reach = f": an AUROC of {max(seen):.3f} or more would have been found with 80% probability" if seen else ""
+    elif tested:
+        powers = [score.power for score in tested if score.measure == AUROC and not score.group and score.power]
+        reach = f": an AUROC of {max(powers):.3f} or more would have been found with 80% probability" if powers else ""
         notes.append(f"No leak found by these attacks at this power{reach}. It is no proof that there is none.")
-        lucky = sum(score.low > chance[score.measure] for score in counted)
-        if lucky:
+        if lucky := sum(score.low > chance(score.measure) for score in tested):
             notes.append(
-                f"{lucky} of {len(counted)} intervals lie above chance, none of them far; of independent ones about "
+                f"{lucky} of {len(tested)} intervals lie above chance, none of them far; of independent ones about "
                 "one in 40 does by luck."
             )
     else:
         notes.append("Nothing could be measured, so nothing was found or ruled out.")
-    beyond = [score for score in counted if score.ceiling is not None and score.low > score.ceiling]
-    if beyond:
+    if beyond := sum(map(above_ceiling, tested)):
         notes.append(
-            f"{len(beyond)} intervals lie above the ceiling of the guarantee: either luck (one in 40 would), or the "
-            "guarantee does not hold as stated. Repeat with another seed, and run `distcondense attack audit`."
+            f"{beyond} scores lie above the ceiling of the guarantee by more than luck explains: the guarantee does "
+            "not hold as stated. Repeat with another seed, and run `distcondense attack audit`."
         )
-    return bool(sure), notes
+    return bool(leaks), notes
 
 
 def attacked(
@@ -424,12 +416,11 @@ def attacked(
     figures: Sequence[Figure] = (),
     tables: Sequence[Table] = (),
     titles: Mapping[str, str] | None = None,
-    chance: Mapping[str, float] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Section:
     """A room's part: scores, the verdict first, then bounds. `settings["found"]` says whether a leak was found."""
-    titles, chance = {**TITLES, **(titles or {})}, {**CHANCE, **(chance or {})}
-    found, words = verdict(scores, chance, titles)
+    titles = {**TITLES, **(titles or {})}
+    found, words = verdict(scores, titles)
     bounds = [f"{targets.words()[0].upper()}{targets.words()[1:]}."]
     if len(inputs.rows) > MOST_CONDENSED:
         bounds.append(f"On a random {MOST_CONDENSED:,} of {len(inputs.rows):,} condensed rows.")
@@ -452,7 +443,6 @@ def attacked(
             "most_condensed": MOST_CONDENSED,
             "vulnerable": int(targets.vulnerable.sum()),
             "power_at": LIKELY,
-            "chance": {measure: level for measure, level in chance.items() if measure in used},
             **(settings or {}),
         },
     )

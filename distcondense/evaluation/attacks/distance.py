@@ -67,7 +67,6 @@ TITLES = {
     LINKED: "Share linked: nearest by half of the columns, agreeing on the rest",
     LINKED_EXCESS: "Share of members linked beyond that of outsiders (0: no leak)",
 }
-CHANCE = {LINKED_EXCESS: 0.0}
 
 
 def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quiet) -> Section:
@@ -115,7 +114,6 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quie
         [*scores, *columns],
         notes=notes,
         titles=TITLES,
-        chance=CHANCE,
         figures=(roc_figure(attacks, targets, ceilings), *figure),
         tables=table,
         settings={"known_columns": list(by), "agree_within": AGREE, "most_columns": MOST_COLUMNS},

@@ -386,8 +386,7 @@ def _written(inputs: EvaluationInput, trials: list[Trial], mixed: MixedTable, re
     ceilings = ceilings_of(inputs)
     words = {ALONE: "singling out", LINK: "linking", INFER: "inferring"}
     scores = tuple(one.score(ceilings, inputs.privacy.charged, len(inputs.rows)) for one in trials)
-    chance = dict.fromkeys(TITLES, 0.0)
-    found, sentences = verdict(scores, chance, TITLES)
+    found, sentences = verdict(scores, TITLES)
     rows = tuple(
         (
             words[one.attack],
@@ -434,7 +433,6 @@ def _written(inputs: EvaluationInput, trials: list[Trial], mixed: MixedTable, re
     ]
     bounds = {
         "found": found,
-        "chance": chance,
         "guesses": GUESSES,
         "rows": ROWS,
         "condensed_rows": MADE,
