@@ -12,7 +12,7 @@ from pathlib import Path
 import distcondense as dc
 from benchmarks.cohorts import adult
 from distcondense.evaluation.score import Score
-from distcondense.report.page import at_a_glance
+from distcondense.report.internal_page import at_a_glance
 from distcondense.report.picture import panels
 
 PICTURE = Path(__file__).parents[1] / "docs" / "adult.svg"

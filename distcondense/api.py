@@ -59,7 +59,7 @@ from distcondense.methods.base import (
 from distcondense.outside import parse_json
 from distcondense.privacy.ledger import new_run
 from distcondense.privacy.odometer import Odometer
-from distcondense.report.page import internal_page
+from distcondense.report.internal_page import internal_page
 from distcondense.report.papers import PAPERS
 from distcondense.runs.figures import Figure
 from distcondense.runs.files import plain, write_json, write_text

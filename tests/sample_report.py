@@ -6,9 +6,11 @@ import json
 import math
 from typing import Any
 
+from distcondense.data.schema import Column
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, Score
 from distcondense.evaluation.section import Section
 from distcondense.privacy.statement import Privacy
+from distcondense.report.release_page import schema_rows
 from distcondense.runs.figures import BARS, DOTS, HEAT, LINES, STEPS, Figure, Series, Table
 from distcondense.runs.files import plain
 
@@ -398,12 +400,14 @@ def release() -> dict[str, Any]:
             "format": 1,
             "name": "icu-2026",
             "privacy": {**privacy().to_dict(), "software": {"version": "0.1.0", "commit": None}},
-            "schema": [
-                {"name": "age", "kind": "integer", "unit": "years", "bounds": [0, 120], "description": "at admission"},
-                {"name": "stage", "kind": "categorical", "categories": ["I", "II", "III"]},
-                {"name": "icd", "kind": "categorical", "categories": [f"C{i:02d}" for i in range(80)]},
-                {"name": "crp", "kind": "continuous", "unit": "mg/L", "low": 0, "high": 400.5},
-            ],
+            "schema": schema_rows(
+                (
+                    Column("age", "integer", unit="years", low=0, high=120),
+                    Column("stage", "categorical", categories=("I", "II", "III")),
+                    Column("icd", "categorical", categories=tuple(f"C{i:02d}" for i in range(80))),
+                    Column("crp", "continuous", unit="mg/L", low=0, high=400.5),
+                )
+            ),
             "outcome": "died is the label; weight says how many patients a row stands for.",
             "rows": 100,
             "model": [_as_dict(IMPORTANCE), _as_dict(BY_SIZE)],

@@ -14,6 +14,12 @@ from distcondense.privacy.events import Event, Unit
 # a theorem · a theorem if what was read off the patients is public · a paper's accounting · nothing
 Guarantee = Literal["end-to-end", "conditional", "as-published", "none"]
 GUARANTEES: tuple[str, ...] = get_args(Guarantee)  # the best first
+MEANINGS = {  # guarantee → what stands behind its ε
+    "end-to-end": "a theorem about every {unit} of the table",
+    "conditional": "a theorem only if what was read off the patients is public anyway",
+    "as-published": "the accounting of a paper, not a theorem about patients",
+    "none": "nothing bounds what these rows tell about patients",
+}
 UNBOUNDED: Literal["unbounded"] = "unbounded"
 # of several runs without an ε together: after "with earlier runs", and after "together with them"
 NO_SUM: dict[NoSum, tuple[str, str]] = {
@@ -230,6 +236,11 @@ class Privacy:
 def suffices(guarantee: str, least: str) -> bool:
     """Whether a guarantee is at least as good as another."""
     return GUARANTEES.index(guarantee) <= GUARANTEES.index(least)
+
+
+def meaning(guarantee: str, unit: str) -> str:
+    """What stands behind an ε of this guarantee, in a few words. unit: whose presence is protected."""
+    return MEANINGS[guarantee].format(unit=unit)
 
 
 def shown(value: float, digits: int) -> str:

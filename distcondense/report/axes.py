@@ -1,100 +1,15 @@
-"""Words and numbers as a page writes them, how wide they are, and the scales of its drawings."""
+"""Axes of a drawing: numbers → units, with round ticks whose labels do not touch."""
 
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-FONT = 12.0  # units of a drawing
-LONGEST = 300  # characters of a text that is to be fitted: no drawing has room for more
+from distcondense.report.text import width_of
+
 SMALLEST = 1e-100  # numbers nearer to each other than this are one
-UNSEEN = "�"
-_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
-# -- words and numbers ------------------------------------------------------------------------------------------------
-
-
-def clean(text: str) -> str:
-    """What no document may hold or what turns the reading order around becomes a visible �."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(c if c in "\t\n" or _legal(c) else UNSEEN for c in text)
-
-
-def _legal(c: str) -> bool:
-    return c not in _BIDI and unicodedata.category(c) not in ("Cc", "Cs", "Cn", "Zl", "Zp")
-
-
-def digits(value: float) -> str:
-    """Three decimals; whole, large and tiny numbers as people write them; a dash where there is none."""
-    if not math.isfinite(value):
-        return "—"
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}".replace("-", "−")
-    small = abs(value) < 0.001
-    text = f"{value:.1e}" if small else f"{value:.3f}" if abs(value) < 10 else f"{value:,.4g}"
-    if "e" not in text and abs(value) >= 1000:
-        text = f"{value:,.0f}"
-    return text.replace("-", "−")
-
-
-def written(value: Any) -> str:
-    """A cell of a table."""
-    if value is None:
-        return "—"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return digits(float(value)) if isinstance(value, int | float) else clean(str(value))
-
-
-def width_of(text: str, font: float = FONT) -> float:
-    """About how wide a text is, on the safe side: the widest of the usual fonts."""
-    return font * sum(map(_em, text))
-
-
-def _em(c: str) -> float:
-    if c in "iIjl.,:;|!'()[]{} /ft·":
-        return 0.4
-    if c in "mwMW@%—→∞…&":
-        return 1.0
-    if unicodedata.combining(c):
-        return 0.0
-    if unicodedata.east_asian_width(c) in "WF":
-        return 1.3
-    return 0.75 if c.isupper() else 0.63 if ord(c) < 0x250 else 0.8
-
-
-def fitted(text: str, room: float) -> str:
-    """Cut to the room there is, with an ellipsis."""
-    text = " ".join(clean(text[:LONGEST]).split())
-    if width_of(text) <= room:
-        return text
-    while text and width_of(text) + FONT > room:
-        text = text[:-1]
-    return f"{text.rstrip()}…"
-
-
-def wrapped(text: str, room: float, lines: int = 2) -> list[str]:
-    """In at most so many lines, the last of them cut."""
-    words, out = " ".join(clean(text[:LONGEST]).split()).split(" "), [""]
-    for number, word in enumerate(words):
-        longer = f"{out[-1]} {word}".strip()
-        if width_of(longer) <= room or not out[-1]:
-            out[-1] = longer
-        elif len(out) < lines:
-            out.append(word)
-        else:
-            out[-1] = " ".join([out[-1], *words[number:]])
-            break
-    return [fitted(line, room) for line in out if line]
-
-
-# -- scales -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

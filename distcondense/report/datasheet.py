@@ -12,8 +12,8 @@ from typing import Any
 
 from distcondense.data.schema import Column
 from distcondense.privacy.statement import Privacy, shown
-from distcondense.report.axes import clean
 from distcondense.report.manual import WARNINGS, code, expected_words, markdown
+from distcondense.report.text import clean
 from distcondense.runs.release import MANUAL, PAGE, SCHEMA, software
 from distcondense.runs.result import Result
 

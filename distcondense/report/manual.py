@@ -17,7 +17,7 @@ from distcondense.data.reserved import WEIGHT
 from distcondense.data.schema import Column, Label
 from distcondense.outcomes.recipes import Recipe
 from distcondense.privacy.statement import Privacy
-from distcondense.report.axes import clean, written
+from distcondense.report.text import clean, written
 from distcondense.runs.release import DATASHEET, PAGE, PICTURE, SCHEMA
 from distcondense.runs.result import Result
 
@@ -77,7 +77,10 @@ def manual(sets: Mapping[str, Result]) -> str:
         apart=[code(name) for name in (*kind.names, *kind.own_columns(), WEIGHT)],
         recipes=recipes(sets),
         misread=misread(labels_of(first)),
-        columns=[described(column) for column in first.schema.columns],
+        columns=[
+            (code(column.name), column.kind, f"{column_values(column, code)}{clean(_unit(column))}")
+            for column in first.schema.columns
+        ],
         holes=[code(name) for name in holes],
         raw=first.raw,
         covered=first.covered,
@@ -142,13 +145,16 @@ def expected_words(privacy: Privacy) -> str:
     return "" if not found else f"{found[0]} {found[1]:.2f}"
 
 
-def described(column: Column) -> dict[str, Any]:
-    """A column of the table, in the words of the public schema."""
-    listed = ", ".join(code(written(one)) for one in column.categories[:MOST])
-    more = f", … ({len(column.categories):,} in all)" if len(column.categories) > MOST else ""
-    bounds = "" if column.low is None else f"{written(column.low)} to {written(column.high)}"
-    unit = f" {column.unit}" if column.unit else ""
-    return {"name": code(column.name), "kind": column.kind, "values": f"{listed}{more}" or f"{bounds}{clean(unit)}"}
+def column_values(column: Column, quoted: Callable[[str], str] = str) -> str:
+    """Categories, the first of many, or bounds, in the words of the public schema."""
+    if column.categories:
+        listed = ", ".join(quoted(written(category)) for category in column.categories[:MOST])
+        return listed + (f", … ({len(column.categories):,} in all)" if len(column.categories) > MOST else "")
+    return "" if column.low is None else f"{written(column.low)} to {written(column.high)}"
+
+
+def _unit(column: Column) -> str:
+    return f" {column.unit}" if column.unit and not column.categories else ""
 
 
 def code(text: Any) -> str:

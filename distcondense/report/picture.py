@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from distcondense.report.axes import clean, fitted, width_of, wrapped
-from distcondense.report.svg import WIDTH, draw
+from distcondense.report.canvas import WIDTH
+from distcondense.report.svg import draw
+from distcondense.report.text import clean, fitted, width_of, wrapped
 from distcondense.runs.figures import Figure
 from distcondense.runs.result import Result
 

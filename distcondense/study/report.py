@@ -16,7 +16,7 @@ import pandas as pd
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, REFERENCE, WAYS
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import shown
-from distcondense.report.page import study_page
+from distcondense.report.study_page import study_page
 from distcondense.runs.files import plain, write_json, write_text, write_whole
 from distcondense.study.accounts import spent
 from distcondense.study.comparison import FailedCell, behind, decisions, in_markdown, overview, pictures, promises

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,20 +17,12 @@ from hypothesis import strategies as st
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM
 from distcondense.evaluation.section import Section
 from distcondense.privacy.statement import Privacy
-from distcondense.report.axes import clean
-from distcondense.report.page import (
-    LADDER,
-    LARGEST,
-    Bounds,
-    at_a_glance,
-    claim_of,
-    internal_page,
-    release_page,
-    sections_of,
-    size_checked,
-    study_page,
-)
-from distcondense.report.tables import MOST_COLUMNS, judged, score_sheets, sheet_of, sheet_of_rows
+from distcondense.report.internal_page import at_a_glance, chapters_of, internal_page
+from distcondense.report.page import LADDER, LARGEST, Bounds, claim_of, size_checked
+from distcondense.report.release_page import release_page
+from distcondense.report.study_page import study_page
+from distcondense.report.tables import MOST_COLUMNS, judged, page_table, rows_table, score_tables
+from distcondense.report.text import clean
 from distcondense.runs.figures import BARS, HEAT, Figure, Series, Table
 from tests import sample_report as sample
 from tests.browser import CHECK, Browser, chromium
@@ -138,14 +129,14 @@ def test_a_release_page_has_no_word_of_that():
 def test_a_room_that_nobody_listed_finds_its_place():
     with_power = Section("new", "New", (sample.attack("a", 0.5),))
     without = Section("other", "Other", (sample.score("a", CONDENSED, 0.5),))
-    found = sections_of([without, with_power, *sample.parts()])
+    found = chapters_of([without, with_power, *sample.parts()])
     assert found["attacks"][-1] is with_power
     assert found["looks"][-1] is without
     assert [part.name for part in found["good"]] == ["utility", "subgroups", "interpretation", "hazards", "curves"]
 
 
 def test_an_empty_report_says_that_nothing_was_measured():
-    report = {"run": {"name": "r", "method": "toy"}, "privacy": {"guarantee": "none", "epsilon": None, "delta": None}}
+    report = {"run": {"name": "r", "method": "toy"}, "privacy": statement("none", epsilon=None, delta=None)}
     root = body(internal_page(report))
     assert words(root).count("Nothing was measured here") == 3
     assert "No guarantee" in words(root)
@@ -215,7 +206,7 @@ def test_each_guarantee_is_called_what_it_is(privacy, said, tone):
 
 
 def test_epsilon_is_never_rounded_down():
-    assert claim_of({"guarantee": "end-to-end", "epsilon": 1.23001, "delta": 1e-5}).card.number == "ε = 1.24"
+    assert claim_of(statement("end-to-end", epsilon=1.23001)).card.number == "ε = 1.24"
 
 
 # -- only what is given -----------------------------------------------------------------------------------------------
@@ -241,19 +232,15 @@ def test_a_release_page_shows_nothing_that_it_does_not_know():
 
 
 def test_all_but_name_and_privacy_is_optional():
-    root = body(release_page({"name": "r", "privacy": {"guarantee": "end-to-end", "epsilon": 1.0, "delta": 1e-6}}))
+    root = body(release_page({"name": "r", "privacy": statement("end-to-end", epsilon=1.0, delta=1e-6)}))
     assert [section.get("id") for section in root.iter("section")] == ["guarantee"]
 
 
-def test_the_trade_off_curve_comes_from_the_statement_where_no_figure_is_given():
+def test_the_trade_off_curve_comes_from_the_statement():
     privacy = sample.release()["privacy"]
     assert "What any test of membership can do (end-to-end guarantee)" in release_page(
         {"name": "r", "privacy": privacy}
     )
-    own = asdict(replace(sample.RELIABILITY, title="My own curve"))
-    html = release_page({"name": "r", "privacy": privacy, "trade_off": own})
-    assert "My own curve" in html
-    assert "What any test" not in html
 
 
 def test_a_release_page_shows_bounds_categories_rules_and_code():
@@ -368,7 +355,7 @@ def test_the_fullest_page_that_fits_is_taken():
 
 
 def test_scores_become_a_row_a_way_and_a_column_a_measure():
-    (sheet,) = score_sheets(sample.quick(), {"brier": "Brier (0: best)"}, "Quick")
+    (sheet,) = score_tables(sample.quick(), {"brier": "Brier (0: best)"}, "Quick")
     assert sheet.columns == ("trained on", "AUROC", "Balanced accuracy", "Brier (0: best)")
     assert sheet.rows[0][0].text == "Real training rows (ceiling)"
     assert sheet.rows[-1][0].text == "Random real rows, same number (floor)"
@@ -381,7 +368,7 @@ def test_scores_become_a_row_a_way_and_a_column_a_measure():
 
 def test_few_things_with_many_measures_are_turned_around():
     scores = [sample.score(measure, way, 0.5) for measure in ("auroc", "ppv", "npv") for way in (FULL, RANDOM)]
-    (sheet,) = score_sheets(scores, {}, "x")
+    (sheet,) = score_tables(scores, {}, "x")
     assert sheet.columns[0] == "measure"
     assert [row[0].text for row in sheet.rows] == ["AUROC", "PPV", "NPV"]
 
@@ -389,7 +376,7 @@ def test_few_things_with_many_measures_are_turned_around():
 def test_things_with_other_measures_have_a_table_of_their_own():
     groups = [sample.score("auroc", way, 0.8, group=group) for group in ("a", "b", "") for way in (FULL, CONDENSED)]
     gap = sample.score("gap", CONDENSED, 0.1, group="a or b")
-    first, second = score_sheets([*groups, gap], {}, "x")
+    first, second = score_tables([*groups, gap], {}, "x")
     assert first.columns == ("of", "trained on", "AUROC")
     assert [row[0].text for row in first.rows] == ["a", "a", "b", "b", "all", "all"]
     assert "gap" in second.columns
@@ -398,7 +385,7 @@ def test_things_with_other_measures_have_a_table_of_their_own():
 
 def test_an_attack_without_a_guarantee_has_no_ceiling_and_what_it_could_not_measure_stands_with_it():
     failed = sample.attack("b", math.nan, low=math.nan, high=math.nan, ceiling=None, power=None, note="too few")
-    (sheet,) = score_sheets([sample.attack("a", 0.6, ceiling=None), failed], {}, "x")
+    (sheet,) = score_tables([sample.attack("a", 0.6, ceiling=None), failed], {}, "x")
     assert sheet.columns == ("attack", "found", "power", "targets", "note")
     assert sheet.rows[1][-1].text == "too few"
     assert "There is no ceiling" in sheet.below[0]
@@ -429,14 +416,14 @@ def test_attacks_stand_with_ceiling_power_and_what_they_found():
 
 
 def test_tables_take_ragged_rows_small_counts_and_intervals():
-    sheet = sheet_of(Table("t", "T", ("a", "n"), (("x", "<10"), ("y", 12), ("z",))))
+    sheet = page_table(Table("t", "T", ("a", "n"), (("x", "<10"), ("y", 12), ("z",))))
     assert sheet.numeric == {1}
     assert [row[1].text for row in sheet.rows] == ["<10", "12", ""]
-    grid = sheet_of_rows("G", [{"a": "x", "auroc": [0.5, 0.4, 0.6]}, {"a": "y", "b": ["p", "q"]}], {"auroc": "AUROC"})
+    grid = rows_table("G", [{"a": "x", "auroc": [0.5, 0.4, 0.6]}, {"a": "y", "b": ["p", "q"]}], {"auroc": "AUROC"})
     assert grid.columns == ("a", "AUROC", "b")
     assert (grid.rows[0][1].text, grid.rows[0][1].more) == ("0.500", "0.400 to 0.600")
     assert grid.rows[1][2].text == "p, q"
-    assert sheet_of_rows("G", []) is None
+    assert rows_table("G", []) is None
 
 
 def test_at_a_glance_the_condensed_rows_stand_between_ceiling_and_floor():

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distcondense.errors import SettingsError
-from distcondense.report.axes import axis_of, clean, digits, fitted, span_of, ticks, width_of, wrapped, written
-from distcondense.report.svg import MOST_NAMES, MOST_SERIES, WIDTH, draw, numbers
+from distcondense.report.axes import axis_of, span_of, ticks
+from distcondense.report.canvas import WIDTH
+from distcondense.report.svg import MOST_NAMES, MOST_SERIES, draw, figure_table
+from distcondense.report.text import clean, digits, fitted, width_of, wrapped, written
 from distcondense.runs.figures import BARS, DOTS, HEAT, LINES, STEPS, Figure, Series
 from tests.sample_report import BY_STUDENT, EVERY_KIND, HAZARDS, PAIRS, RELIABILITY, SURVIVAL
 
@@ -160,7 +162,7 @@ def test_numbers_over_powers_of_ten_stand_evenly():
 def test_nothing_to_draw_is_said(kind):
     for one in (figure(kind), figure(kind, Series("s", (), ())), figure(kind, Series("s", ("a",), (math.nan,)))):
         assert texts(read(one)) == ["Nothing to draw: no value was measured."]
-        assert numbers(one).columns
+        assert figure_table(one).columns
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -175,7 +177,7 @@ def test_holes_and_infinities_are_left_out_of_a_drawing_but_not_of_its_table(kin
     values = (1.0, math.nan, math.inf, -math.inf, 1e308, 5e-324)
     one = figure(kind, Series("s", tuple("abcdef"), values, (math.nan,) * 6, (math.inf,) * 6))
     assert all(math.isfinite(place) for place in places(read(one)))
-    table = numbers(one)
+    table = figure_table(one)
     assert (len(table.rows) if kind != HEAT else len(table.columns) - 1) == 6
 
 
@@ -186,7 +188,7 @@ def test_two_hundred_names_stay_a_drawing_and_all_are_in_the_table(kind):
     root = read(one)
     assert float(root.get("height")) < 2000
     assert len(str(draw(one))) < 60_000
-    table = numbers(one)
+    table = figure_table(one)
     assert (len(table.rows) if kind != HEAT else len(table.columns) - 1) == 200
     if kind in (BARS, DOTS):
         assert any(text.startswith(f"The first {MOST_NAMES} of 200") for text in texts(root))
@@ -301,9 +303,9 @@ def test_cells_are_written_as_they_are():
 
 
 def test_the_table_behind_a_figure_has_every_number():
-    table = numbers(HAZARDS)
+    table = figure_table(HAZARDS)
     assert table.columns == ("series", "column", "hazard ratio", "95% interval")
     assert [row[2] for row in table.rows] == [y for one in HAZARDS.series for y in one.y]
-    heat = numbers(PAIRS)
+    heat = figure_table(PAIRS)
     assert heat.columns[1:] == PAIRS.series[0].x
     assert [row[0] for row in heat.rows] == [one.name for one in PAIRS.series]
