@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from distcondense.data.names import nearest
 from distcondense.data.populations import BLOCK, Array, Population, count, curial, diabetes, proteomics, seer, yes_no
-from distcondense.data.schema import Column, Schema, nearest
+from distcondense.data.schema import Column, Schema
 from distcondense.errors import SettingsError
 
 CHUNK_BYTES = 64_000_000  # about how large a chunk is when nobody says

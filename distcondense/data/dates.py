@@ -19,7 +19,8 @@ from distcondense.arrays import Floats
 from distcondense.errors import CohortError
 
 if TYPE_CHECKING:
-    from distcondense.data.schema import Column, Schema
+    from distcondense.data.column import Column
+    from distcondense.data.schema import Schema
 
 ISO = "%Y-%m-%d"
 EPOCH = "1970-01-01"

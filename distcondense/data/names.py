@@ -39,5 +39,11 @@ class Names:
     def nearest(self, name: str) -> str:
         """'no such name', and the column that may be meant; where no other name shows a header, one spelt like it."""
         sure = not set(self.known).isdisjoint(self.header)
-        close = get_close_matches(name, list(self.header), n=1, cutoff=0.5 if sure else 0.75)
-        return f"no {name!r}; the nearest is {close[0]!r}" if close else f"no {name!r} among {len(self.header)}"
+        return nearest(name, self.header, 0.5 if sure else 0.75)
+
+
+def nearest(name: str, legal: Iterable[str], cutoff: float = 0.5) -> str:
+    """'no such name', and the legal one that may be meant, for error messages."""
+    legal = list(legal)
+    close = get_close_matches(name, legal, n=1, cutoff=cutoff)
+    return f"no {name!r}; the nearest is {close[0]!r}" if close else f"no {name!r} among {len(legal)}"

@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from distcondense.data.schema import Column, Schema, nearest
+from distcondense.data.names import nearest
+from distcondense.data.schema import Column, Schema
 from distcondense.errors import SettingsError
 
 Array = NDArray[Any]

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Flags, Floats, Index
-from distcondense.data.schema import MAX_WHOLE, Column, Label, plain_value
+from distcondense.data.column import MAX_WHOLE, Column, Label, plain_value
 from distcondense.data.tables import number_in
 from distcondense.errors import CohortError
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from distcondense.data.cohort import Facts
 from distcondense.data.draft import like_identifiers
-from distcondense.data.schema import Schema, nearest
+from distcondense.data.names import nearest
+from distcondense.data.schema import Schema
 from distcondense.errors import DistcondenseWarning, SchemaError, SettingsError
 from distcondense.privacy.accountant import (
     advantage_with_earlier,

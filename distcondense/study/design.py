@@ -46,9 +46,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from distcondense.data.cohort import Facts
+from distcondense.data.names import nearest
 from distcondense.data.outcome import kinds
 from distcondense.data.persons import HoldoutSplit
-from distcondense.data.schema import nearest
 from distcondense.errors import DistcondenseWarning, SettingsError, UserError, brief
 from distcondense.evaluation.suite import SECTIONS
 from distcondense.methods.base import (

@@ -15,11 +15,11 @@ from typing import Any
 from distcondense.data.cohort import Facts
 from distcondense.data.datasets import DATASETS, RECIPES
 from distcondense.data.dialect import Dialect
-from distcondense.data.names import Names
+from distcondense.data.names import Names, nearest
 from distcondense.data.outcome import Goal
 from distcondense.data.populations import count
 from distcondense.data.roles import ROLES
-from distcondense.data.schema import Label, Schema, nearest, unknown_keys
+from distcondense.data.schema import Label, Schema, unknown_keys
 from distcondense.data.tables import MISSING_MARKERS, at_uri, header_of, is_csv, is_uri, table_name
 from distcondense.errors import UserError
 from distcondense.privacy.odometer import Odometer
