@@ -67,16 +67,6 @@ def _expected(node: dict[str, Any], row: Any, known: frozenset[int]) -> float:
     return (yes["cover"] * _expected(yes, row, known) + no["cover"] * _expected(no, row, known)) / node["cover"]
 
 
-def survival(time: Any, event: Any, at: float) -> float:
-    """Kaplan–Meier at one time."""
-    alive = 1.0
-    for t in sorted({t for t, e in zip(time, event, strict=True) if e and t <= at}):
-        at_risk = sum(1 for other in time if other >= t)
-        died = sum(1 for other, e in zip(time, event, strict=True) if e and other == t)
-        alive *= 1 - died / at_risk
-    return alive
-
-
 def overlap(one: tuple[float, float], other: tuple[float, float]) -> float:
     """Karr et al. 2006 of two intervals."""
     common = max(0.0, min(one[1], other[1]) - max(one[0], other[0]))

@@ -15,6 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from distcondense.arrays import Flags, Floats, Index, Numbers
+from distcondense.outcomes.kaplan_meier import SurvivalCurves
 
 TITLES = {  # key → what people read
     "auroc": "AUROC", "macro_auroc": "AUROC, macro", "auprc": "AUPRC", "balanced_accuracy": "Balanced accuracy",
@@ -276,18 +277,6 @@ def _enter(tree, rank):  # type: ignore[no-untyped-def]
         k += k & -k
 
 
-def kaplan_meier(time: Floats, event: NDArray[np.int8], at: Floats) -> Floats:
-    """(k,) the share that is free of the event after each time `at`."""
-    order = np.argsort(time, kind="stable")
-    when, happened = np.asarray(time, np.float64)[order], np.asarray(event)[order] == 1
-    moments, first = np.unique(when, return_index=True)
-    if not len(moments):
-        return np.ones(len(at))
-    events, here = np.add.reduceat(happened.astype(float), first), len(when) - first
-    alive = np.concatenate([[1.0], np.cumprod(1 - events / here)])
-    return np.asarray(alive[np.searchsorted(moments, at, side="right")], np.float64)
-
-
 def survival_loss(time: Floats, event: NDArray[np.int8], alive: Floats, times: Floats) -> Measured:
     """The Brier score at each of `times`, weighted for censoring (Graf 1999), as a mean over the times.
 
@@ -297,11 +286,10 @@ def survival_loss(time: Floats, event: NDArray[np.int8], alive: Floats, times: F
     t, happened = np.asarray(time, np.float64), np.asarray(event) == 1
     if not len(t):
         return NONE
-    censored = (~happened).astype(np.int8)
-    before = kaplan_meier(t, censored, np.nextafter(t, -np.inf))  # still followed just before one's own time
+    followed = SurvivalCurves(t, ~happened)
+    before = followed.survival(np.nextafter(t, -np.inf))  # still followed just before one's own time
     loss = np.zeros(len(t))
-    for k, moment in enumerate(times):
-        still = float(kaplan_meier(t, censored, np.array([moment]))[0])
+    for k, (moment, still) in enumerate(zip(times, followed.survival(times), strict=True)):
         gone = (t <= moment) & happened
         loss[gone] += alive[gone, k] ** 2 / np.maximum(before[gone], 1e-12)
         later = t > moment
@@ -317,7 +305,7 @@ def expected_over_observed(time: Floats, event: NDArray[np.int8], alive: Floats,
     t, happened = np.asarray(time, np.float64), np.asarray(event) == 1
     if not len(t):
         return NONE
-    free = float(kaplan_meier(t, event, np.array([horizon]))[0])
+    free = float(SurvivalCurves(t, happened).survival(np.array([horizon]))[0])
     if free >= 1:
         return NONE
     moments, place = np.unique(t, return_inverse=True)

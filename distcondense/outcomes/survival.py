@@ -42,14 +42,8 @@ from distcondense.outcomes.base import (
     present,
 )
 from distcondense.outcomes.binary import declared_labels, is_public, read_label
-from distcondense.outcomes.measures import (
-    Measured,
-    c_index,
-    concordance,
-    expected_over_observed,
-    kaplan_meier,
-    survival_loss,
-)
+from distcondense.outcomes.kaplan_meier import SurvivalCurves
+from distcondense.outcomes.measures import Measured, c_index, concordance, expected_over_observed, survival_loss
 from distcondense.outcomes.panel import SEED, standardised
 from distcondense.outcomes.recipes import Recipe, Released, of_survival
 from distcondense.privacy.contributions import FINITE, SCORE_MAX, Objective, Statistic, Target
@@ -92,9 +86,9 @@ def breslow(risk: Numbers, time: Floats, event: NDArray[np.int8]) -> Callable[[N
 def longer(scores: Numbers, time: Floats, event: NDArray[np.int8]) -> Callable[[Numbers, Floats], Floats]:
     """S(t | score) of an accelerated failure time: how many of these rows outlived their log-time by log t − score."""
     residual = np.log(time) - np.asarray(scores, np.float64)
-    ends = np.unique(residual[np.asarray(event) == 1])
-    left = kaplan_meier(residual, event, ends)
-    steps = np.concatenate([[1.0], left])
+    happened = np.asarray(event) == 1
+    ends = np.unique(residual[happened])
+    steps = np.concatenate([[1.0], SurvivalCurves(residual, happened).survival(ends)])
 
     def alive(scores: Numbers, times: Floats) -> Floats:
         apart = np.log(times)[None] - np.asarray(scores, np.float64)[:, None]

@@ -16,7 +16,6 @@ from distcondense import Cohort
 from distcondense.evaluation.interpretation import curves
 from distcondense.evaluation.interpretation.curves import RiskTenths
 from distcondense.evaluation.interpretation.kaplan_meier import (
-    SurvivalCurves,
     common,
     distance,
     log_rank,
@@ -26,10 +25,11 @@ from distcondense.evaluation.interpretation.kaplan_meier import (
 )
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT
 from distcondense.evaluation.section import Section
+from distcondense.outcomes.kaplan_meier import SurvivalCurves
 from distcondense.runs.figures import LINES, STEPS
+from tests import naive
 from tests.conftest import SMALL_TABLE, small_frame
 from tests.naive_evaluate_interpretation import SPLIT, as_text, home_of
-from tests.naive_evaluate_interpretation import survival as slow_survival
 
 TIMES = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=40)
 GRID = np.arange(0.5, 14, 0.5)
@@ -48,7 +48,7 @@ def some_lives(rows: int, seed: int = 0, rate: float = 0.05) -> SurvivalCurves:
 @given(TIMES)
 def test_curves_are_those_of_the_formula(rows):
     lives = lives_of(rows)
-    slow = [slow_survival(lives.time, lives.event, at) for at in GRID]
+    slow = [naive.survival_after(lives.time, lives.event, np.ones(len(lives)), at) for at in GRID]
     np.testing.assert_allclose(lives.survival(GRID), slow, atol=1e-12)
 
 
@@ -56,15 +56,15 @@ def test_curves_are_those_of_the_formula(rows):
 def test_curves_and_greenwoods_bands_are_lifelines(rows):
     lives = lives_of(rows)
     model = KaplanMeierFitter().fit(lives.time, lives.event)
-    curve = lives.curve(GRID)
-    np.testing.assert_allclose(curve.survival, model.survival_function_at_times(GRID), atol=1e-9)
+    survival, low, high = lives.band(GRID)
+    np.testing.assert_allclose(survival, model.survival_function_at_times(GRID), atol=1e-9)
     bounds = model.confidence_interval_survival_function_
     at = np.searchsorted(bounds.index.to_numpy(), GRID, side="right") - 1
-    inside = (curve.survival > 0) & (curve.survival < 1)  # at the ends lifelines has no band
-    np.testing.assert_allclose(curve.low[inside], bounds.iloc[at, 0].to_numpy()[inside], atol=1e-6)
-    np.testing.assert_allclose(curve.high[inside], bounds.iloc[at, 1].to_numpy()[inside], atol=1e-6)
-    assert np.all((curve.low <= curve.survival) & (curve.survival <= curve.high))
-    np.testing.assert_array_equal(curve.at_risk, [(lives.time >= at).sum() for at in GRID])
+    inside = (survival > 0) & (survival < 1)  # at the ends lifelines has no band
+    np.testing.assert_allclose(low[inside], bounds.iloc[at, 0].to_numpy()[inside], atol=1e-6)
+    np.testing.assert_allclose(high[inside], bounds.iloc[at, 1].to_numpy()[inside], atol=1e-6)
+    assert np.all((low <= survival) & (survival <= high))
+    np.testing.assert_array_equal(lives.at_risk(GRID), [(lives.time >= at).sum() for at in GRID])
 
 
 @given(TIMES, st.integers(0, 100))

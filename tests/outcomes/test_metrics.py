@@ -12,6 +12,7 @@ from distcondense.evaluation.score import Score, find, interval
 from distcondense.outcomes import measures
 from distcondense.outcomes.base import Rule
 from distcondense.outcomes.binary import Binary
+from distcondense.outcomes.kaplan_meier import SurvivalCurves
 from distcondense.outcomes.measures import TITLES, Measured, auroc, best_threshold, c_index, title
 from distcondense.outcomes.survival import Survival, breslow, longer
 from tests import naive
@@ -91,7 +92,7 @@ def test_the_libraries_agree_on_a_larger_sample_with_ties():
     assert c_index(time, label, score) == pytest.approx(concordance_index(time, -score, label), abs=1e-12)
     at = np.array([0.0, 1.0, 7.5, 40.0, 89.0, 200.0])
     theirs = KaplanMeierFitter().fit(time, label).survival_function_at_times(at).to_numpy()
-    np.testing.assert_allclose(measures.kaplan_meier(time, label, at), theirs, atol=1e-12)
+    np.testing.assert_allclose(SurvivalCurves(time, label == 1).survival(at), theirs, atol=1e-12)
 
 
 def test_no_cases_means_no_number():
@@ -170,7 +171,7 @@ def test_breslow_and_residuals_say_the_survival_that_there_is():
     theirs = cox.predict_survival_function(frame.iloc[:50], at).T.to_numpy()
     np.testing.assert_allclose(ours, theirs, atol=0.01)
     same = longer(np.zeros(1500), time, event)(np.zeros(3), at)  # no score: everybody has the Kaplan–Meier curve
-    np.testing.assert_allclose(same, np.tile(measures.kaplan_meier(time, event, at), (3, 1)), atol=1e-9)
+    np.testing.assert_allclose(same, np.tile(SurvivalCurves(time, event == 1).survival(at), (3, 1)), atol=1e-9)
 
 
 @pytest.mark.parametrize("link", ["log-risk", "log-time"])

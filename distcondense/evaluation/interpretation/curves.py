@@ -20,7 +20,6 @@ from distcondense.errors import ModelError
 from distcondense.evaluation.inputs import EvaluationInput, Sample
 from distcondense.evaluation.interpretation.kaplan_meier import (
     AT_RISK,
-    SurvivalCurves,
     common,
     distance,
     log_rank,
@@ -33,6 +32,7 @@ from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, 
 from distcondense.evaluation.section import Section, quiet
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner
+from distcondense.outcomes.kaplan_meier import SurvivalCurves
 from distcondense.runs.figures import LINES, STEPS, Figure, Series, Table
 
 NAME = "curves"
@@ -233,10 +233,7 @@ def _steps(
         shared = common(grid, real, made)
         for words, lives in (("real", real), ("condensed", made)):
             if len(shared):
-                curve = lives.curve(shared)
-                y, low, high = (
-                    _rounded(np.concatenate([[1.0], part])) for part in (curve.survival, curve.low, curve.high)
-                )
+                y, low, high = (_rounded(np.concatenate([[1.0], end])) for end in lives.band(shared))
                 series.append(Series(f"{group}, {words}", _rounded(np.concatenate([[0.0], shared])), y, low, high))
     return Figure(
         name,

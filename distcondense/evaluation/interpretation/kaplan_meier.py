@@ -1,92 +1,17 @@
-"""Kaplan–Meier curves in NumPy: rows that count any number of times, Greenwood's band, grids that no patient is in.
-
-lifelines is the oracle in the tests; it takes a second for what two hundred resamples need done two hundred times.
-"""
+"""Survival curves of real and condensed rows side by side: on grids that no patient's time is in, by risk group."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from distcondense.arrays import Flags, Floats, Index, Numbers
-from distcondense.evaluation.score import NORMAL
+from distcondense.outcomes.kaplan_meier import SurvivalCurves
 
 STEPS_DRAWN = 60  # of a curve, at most
 AT_RISK = 10  # patients; with fewer at risk a curve ends
-
-
-@dataclass(frozen=True, repr=False)
-class SurvivalBand:
-    """Survival at the times of a grid, with Greenwood's 95% band (log-log), and how many are at risk."""
-
-    survival: Floats
-    low: Floats
-    high: Floats
-    at_risk: Floats
-
-
-@dataclass(frozen=True, repr=False)
-class SurvivalCurves:
-    """Times and events, sorted once; each row may count any number of times."""
-
-    time: Floats
-    event: Flags
-
-    def __len__(self) -> int:
-        return len(self.time)
-
-    def take(self, rows: Index | Flags) -> SurvivalCurves:
-        return SurvivalCurves(self.time[rows], self.event[rows])
-
-    @cached_property
-    def _sorted(self) -> tuple[Index, Floats, Index]:
-        """Rows by time, the different times, and where each of them starts."""
-        order = np.argsort(self.time, kind="stable")
-        times, starts = np.unique(self.time[order], return_index=True)
-        return order, times, starts
-
-    def _counted(self, counts: Floats | None) -> tuple[Floats, Floats, Floats]:
-        """Different times, events at each, rows at risk just before each."""
-        order, times, starts = self._sorted
-        weight = np.ones(len(order)) if counts is None else np.asarray(counts, np.float64)[order]
-        events = np.add.reduceat(weight * self.event[order], starts)
-        leaving = np.add.reduceat(weight, starts)
-        return times, events, np.cumsum(leaving[::-1])[::-1]
-
-    def survival(self, grid: Floats, counts: Floats | None = None) -> Floats:
-        """(k,) the Kaplan–Meier estimate S(t) = Π (1 − d/n) over times up to each of the grid."""
-        times, events, at_risk = self._counted(counts)
-        alive = np.cumprod(1 - np.divide(events, at_risk, out=np.zeros_like(events), where=at_risk > 0))
-        return np.concatenate([[1.0], alive])[np.searchsorted(times, grid, side="right")]
-
-    def at_risk(self, grid: Floats) -> Floats:
-        """(k,) rows whose time is not before each of the grid."""
-        return len(self) - np.searchsorted(np.sort(self.time), grid, side="left").astype(np.float64)
-
-    def curve(self, grid: Floats) -> SurvivalBand:
-        """With Var log S = Σ d/(n(n − d)) the band is S^exp(±1.96·√Var/log S), which stays between 0 and 1.
-
-        Where nobody is left it keeps its last upper end.
-        """
-        times, events, at_risk = self._counted(None)
-        alive = self.survival(times)
-        left = at_risk * (at_risk - events)
-        variance = np.cumsum(np.divide(events, left, out=np.zeros_like(events), where=left > 0))
-        inside = (alive > 0) & (alive < 1)
-        low, high = alive.copy(), alive.copy()
-        log = np.log(alive[inside])
-        apart = NORMAL * np.sqrt(variance[inside]) / -log
-        low[inside], high[inside] = np.exp(log * np.exp(apart)), np.exp(log * np.exp(-apart))
-        gone = alive <= 0
-        if gone.any():
-            high[gone] = high[~gone][-1] if (~gone).any() else 1.0
-        at = np.searchsorted(times, grid, side="right")
-        drawn = [np.concatenate([[1.0], part])[at] for part in (alive, low, high)]
-        return SurvivalBand(drawn[0], drawn[1], drawn[2], self.at_risk(grid))
 
 
 def tidy(times: Floats) -> Floats:
