@@ -24,7 +24,7 @@ from distcondense.privacy.accountant import (
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.noise import SOURCE
-from distcondense.privacy.statement import LARGE_EPSILON, Guarantee, Privacy, shown
+from distcondense.privacy.statement import LARGE_EPSILON, Guarantee, Privacy, rounded_up
 
 PUBLIC = (
     "the schema (columns, kinds, bounds, categories, missing-value policies, rules)",
@@ -136,7 +136,7 @@ def statement(
     total = replay(ledger.events, delta)
     # never seen, and too late to refuse: the budget is spent, so the larger number is stated, and that they differ
     holds = total.epsilon if total.agree else max(total.epsilon, total.pld, total.exact_or_rdp)
-    apart = () if total.agree else (APART.format(shown(total.pld, 6), shown(total.exact_or_rdp, 6)),)
+    apart = () if total.agree else (APART.format(rounded_up(total.pld, 6), rounded_up(total.exact_or_rdp, 6)),)
     if apart:
         warnings.warn(apart[0], DistcondenseWarning, stacklevel=3)
     spent = math.ceil(holds * 1e6) / 1e6

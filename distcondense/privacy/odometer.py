@@ -33,7 +33,7 @@ from distcondense.privacy.accountant import NoSum, membership_advantage, togethe
 from distcondense.privacy.budget import check_budget
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import sync_folder
-from distcondense.privacy.statement import NO_SUM, shown
+from distcondense.privacy.statement import NO_SUM, rounded_up
 
 VERSION = 1
 DRAFT = ".draft-"
@@ -230,11 +230,11 @@ class Odometer:
             )
         if both > account.cap:
             before = account.total()
-            spent = shown(before, DIGITS) if isinstance(before, float) else before
+            spent = rounded_up(before, DIGITS) if isinstance(before, float) else before
             raise BudgetError(
                 what,
                 f"must stay within its cap of ε = {account.cap:g} at δ = {account.delta:g} ({guarantee})",
-                found=f"ε = {shown(both, DIGITS)} with this run, {spent} before it ({guarantee})",
+                found=f"ε = {rounded_up(both, DIGITS)} with this run, {spent} before it ({guarantee})",
                 fix=f"ask for a smaller epsilon; only the custodian may raise the cap{read}",
             )
         return False
@@ -462,7 +462,7 @@ def _words(account: Account) -> list[str]:
 
 def _price(charge: Charge, delta: float) -> str:
     alone = together(charge.events, delta)
-    words = f"ε = {shown(alone, DIGITS)}" if isinstance(alone, float) else NO_SUM[alone][0]
+    words = f"ε = {rounded_up(alone, DIGITS)}" if isinstance(alone, float) else NO_SUM[alone][0]
     return f"{words} ({charge.guarantee})"
 
 
@@ -487,10 +487,10 @@ def _together(account: Account) -> str:
     by_person = {event.unit for event in account.events} == {"person"}
     advantage = membership_advantage(account.events)
     return (
-        f"{runs}, ε = {shown(both, DIGITS)} ({account.guarantee}) at δ = {account.delta:g} for every "
+        f"{runs}, ε = {rounded_up(both, DIGITS)} ({account.guarantee}) at δ = {account.delta:g} for every "
         f"{'person' if by_person else 'row'}: the best possible test of whether "
         f"{'somebody' if by_person else 'a row'} was in the table, by all that these runs released, has sensitivity "
-        f"plus specificity of at most {shown(min(2.0, 1 + advantage), DIGITS)}, where guessing has 1"
+        f"plus specificity of at most {rounded_up(min(2.0, 1 + advantage), DIGITS)}, where guessing has 1"
     )
 
 
@@ -504,7 +504,7 @@ def to_dict(account: Account) -> dict[str, Any]:
         "cap": account.cap,
         "guarantee": account.guarantee,
         "total_epsilon": number,
-        "total": both if isinstance(both, str) else shown(both, DIGITS),
+        "total": both if isinstance(both, str) else rounded_up(both, DIGITS),
         "membership_advantage": membership_advantage(account.events) if number is not None else None,
         "charges": [
             {

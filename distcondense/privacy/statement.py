@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from decimal import ROUND_CEILING, Context
 from typing import Any, Literal, get_args
 
@@ -29,18 +29,6 @@ NO_SUM: dict[NoSum, tuple[str, str]] = {
         "the {} guarantee is without a common bound: the runs protect different units, rows and persons",
     ),
 }
-# what stands behind a statement whose method gives no words of its own: those of Thakur et al. 2026
-PAPER_000: dict[str, tuple[str, ...]] = {
-    "none": ("This table was optimised against a model of real patients without any noise.",),
-    "as-published": (
-        "That accounting holds only if the reference model is public and one patient changes each step's gradient "
-        "by at most the clipping norm; neither is true here.",
-    ),
-}
-NOT_COUNTED = (
-    "Not counted in either: the choice of noise levels and of the clipping norm, the stopping step, scaling by "
-    "training means, and the range of the labels."
-)
 LARGE_EPSILON = 10.0
 LARGE_DELTA = 1e-3
 ALMOST, SIMILAR = 0.3, 0.6  # membership advantages up to which a person in the table is as good as one who is not
@@ -48,7 +36,26 @@ ALMOST, SIMILAR = 0.3, 0.6  # membership advantages up to which a person in the 
 
 @dataclass(frozen=True)
 class Privacy:
-    """The privacy side of a result. `epsilon` belongs to `guarantee`; read them together or not at all."""
+    """The privacy statement of a release: the guarantee, its ε and δ, and what they rest on.
+
+    Read `epsilon` with `guarantee` or not at all. "end-to-end": a theorem about everything that was released.
+    "conditional": the same if what was read off the patients outside the ledger (`inferred`) is public anyway.
+    "as-published": a paper's own accounting, no theorem about patients. "none": treat the table as patient data.
+
+    Raises
+    ------
+    SettingsError
+        If a guarantee is called end-to-end although the schema or the labels were read off the patients.
+
+    Examples
+    --------
+    >>> from distcondense.privacy.statement import Privacy
+    >>> stated = Privacy("end-to-end", "private", 0.99999, 1e-5, "add or remove one person", "opendp", unit="person")
+    >>> stated.short()
+    'ε = 1 (end-to-end, δ = 1e-05)'
+    >>> stated.sentence()
+    'guarantee: end-to-end differential privacy, ε = 1 at δ = 1e-05, for every person in the table.'
+    """
 
     guarantee: Guarantee
     method: str
@@ -106,10 +113,9 @@ class Privacy:
         """One phrase for a table or a progress line."""
         if self.epsilon is None:
             return "no privacy guarantee"
-        claim = f"ε = {shown(self.epsilon, 3)} ({self.guarantee}, δ = {self.delta:g})"
-        both = self._with_earlier
-        if both is not None:
-            words = f"ε = {shown(both, 3)}" if isinstance(both, float) else NO_SUM[both][0]
+        claim = f"ε = {rounded_up(self.epsilon, 3)} ({self.guarantee}, δ = {self.delta:g})"
+        if (both := self._with_earlier) is not None:
+            words = f"ε = {rounded_up(both, 3)}" if isinstance(both, float) else NO_SUM[both][0]
             claim += f"; with earlier runs {words} ({self.guarantee})"
         return f"{claim}; end to end at worst: {self.worst_case_epsilon}" if self.worst_case_epsilon else claim
 
@@ -124,10 +130,10 @@ class Privacy:
         if self.guarantee == "none":
             return "NO PRIVACY GUARANTEE."
         assert self.epsilon is not None
-        claim = f"ε = {shown(self.epsilon, 4)} at δ = {self.delta:g}"
+        claim = f"ε = {rounded_up(self.epsilon, 4)} at δ = {self.delta:g}"
         if not self.charged:
             last = self.epsilon_at_last_step
-            steps = "" if last is None else f" at the released step (ε = {shown(last, 4)} at the last step)"
+            steps = "" if last is None else f" at the released step (ε = {rounded_up(last, 4)} at the last step)"
             return f"guarantee: {self.guarantee}, {claim}{steps}: not a theorem about patients."
         whom = "for every person in the table" if self.unit == "person" else "for every row"
         condition = (
@@ -137,19 +143,25 @@ class Privacy:
 
     def paragraph(self) -> str:
         """What a data-protection officer should read: first the claim, then the details."""
-        parts = [self.sentence()]
         if self.guarantee == "none":
-            return " ".join((*parts, *self._why, "Treat it as patient data: do not hand it over."))
-        parts += [*self._inferred_words(), *(self._end_to_end() if self.charged else self._as_published())]
-        return " ".join(part for part in parts if part)
+            return " ".join((self.sentence(), *self.why, "Treat it as patient data: do not hand it over."))
+        sentences = [self.sentence()]
+        if self.schema_origin == "inferred":
+            sentences.append(
+                "The schema was inferred from the patients: bounds and categories are not public knowledge."
+            )
+        if not self.labels_public:
+            sentences.append("The outcome's values were read off patients: they are not public knowledge either.")
+        if self.charged:
+            sentences += self._what_it_means()
+        else:
+            worst = f"End to end, the worst case of the same noise is an ε of {self.worst_case_epsilon}."
+            sentences += [*self.why, worst, "This is a reproduction of a paper."]
+        return " ".join(sentence for sentence in sentences if sentence)
 
-    def _inferred_words(self) -> list[str]:
-        schema = "The schema was inferred from the patients: bounds and categories are not public knowledge."
-        labels = "The outcome's values were read off patients: they are not public knowledge either."
-        return [schema] * (self.schema_origin == "inferred") + [labels] * (not self.labels_public)
-
-    def _end_to_end(self) -> list[str]:
-        public, uncovered = ("; ".join(words) for words in (self.public, self.not_covered))
+    def _what_it_means(self) -> list[str]:
+        """The paragraph of an end-to-end or conditional guarantee, after its claim; empty sentences are left out."""
+        public, uncovered = "; ".join(self.public), "; ".join(self.not_covered)
         made = "" if self.answer else f"; {self.made} from these answers alone"
         return [
             self._earlier(),
@@ -183,29 +195,29 @@ class Privacy:
         assert epsilon is not None
         assert self.delta is not None
         of = "Of this run alone: " if isinstance(both, str) else ""
-        found = _promise(_largest(epsilon, self.delta) if advantage is None else advantage, by_person, joint)
+        promise = _promise(largest_advantage(epsilon, self.delta) if advantage is None else advantage, by_person, joint)
         if advantage is None:
-            return f"{of}{found}."
+            return f"{of}{promise}."
         alone = ""
         if joint and self.membership_advantage is not None:
-            alone = f" (this run alone: {shown(1 + self.membership_advantage, 4)})"
+            alone = f" (this run alone: {rounded_up(1 + self.membership_advantage, 4)})"
         return (
-            f"{of}{found}: the best possible test of whether {'somebody' if by_person else 'a row'} was in it has "
-            f"sensitivity plus specificity of at most {shown(1 + advantage, 4)}, where guessing has 1{alone}."
+            f"{of}{promise}: the best possible test of whether {'somebody' if by_person else 'a row'} was in it has "
+            f"sensitivity plus specificity of at most {rounded_up(1 + advantage, 4)}, where guessing has 1{alone}."
         )
 
     def _warnings(self) -> list[str]:
         assert self.epsilon is not None
         assert self.delta is not None
-        both, found = self._with_earlier, []
+        both, warnings = self._with_earlier, []
         if max(self.epsilon, both if isinstance(both, float) else 0.0) > LARGE_EPSILON:
-            found.append(f"WARNING: an ε above {LARGE_EPSILON:g} ({self.guarantee}) promises patients very little.")
+            warnings.append(f"WARNING: an ε above {LARGE_EPSILON:g} ({self.guarantee}) promises patients very little.")
         if self.delta > LARGE_DELTA:
-            found.append(
+            warnings.append(
                 f"WARNING: δ is above {LARGE_DELTA:g}: publishing one patient in {math.floor(1 / self.delta):,} as "
                 "they are would satisfy it."
             )
-        return found
+        return warnings
 
     def _earlier(self) -> str:
         both = self._with_earlier
@@ -213,24 +225,18 @@ class Privacy:
             return ""
         read = f"{self.earlier_runs} read the same patients; together with them "
         if isinstance(both, float):
-            return f"{read}the {self.guarantee} guarantee is ε = {shown(both, 4)} at δ = {self.delta:g}."
+            return f"{read}the {self.guarantee} guarantee is ε = {rounded_up(both, 4)} at δ = {self.delta:g}."
         return f"{read}{NO_SUM[both][1].format(self.guarantee)}."
-
-    def _as_published(self) -> list[str]:
-        return [
-            *self._why,
-            f"End to end, the worst case of the same noise is an ε of {self.worst_case_epsilon}.",
-            "" if self.why else NOT_COUNTED,
-            "This is a reproduction of a paper.",
-        ]
-
-    @property
-    def _why(self) -> tuple[str, ...]:
-        return tuple(self.why) or PAPER_000[self.guarantee]
 
     def to_dict(self) -> dict[str, Any]:
         """For privacy.json, whose numbers are all finite: what is unbounded is so in words."""
         return {**asdict(self), "epsilon_with_earlier_runs": self._with_earlier, "statement": self.paragraph()}
+
+    @classmethod
+    def from_dict(cls, stated: dict[str, Any]) -> Privacy:
+        """The statement that a privacy.json holds; what else stands in the file (hashes, software) is left out."""
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in stated.items() if name in names})
 
 
 def suffices(guarantee: str, least: str) -> bool:
@@ -243,7 +249,7 @@ def meaning(guarantee: str, unit: str) -> str:
     return MEANINGS[guarantee].format(unit=unit)
 
 
-def shown(value: float, digits: int) -> str:
+def rounded_up(value: float, digits: int) -> str:
     """A number with so many significant digits, rounded up: what is printed never promises more than what holds."""
     if math.isnan(value):
         return "unknown"
@@ -253,7 +259,7 @@ def shown(value: float, digits: int) -> str:
     return f"{float(up):.{digits}g}"
 
 
-def _largest(epsilon: float, delta: float) -> float:
+def largest_advantage(epsilon: float, delta: float) -> float:
     """The largest membership advantage any (ε, δ) allows."""
     return math.tanh(epsilon / 2) + 2 * delta / (1 + math.exp(min(epsilon, 700.0)))
 
@@ -261,12 +267,14 @@ def _largest(epsilon: float, delta: float) -> float:
 def _promise(advantage: float, by_person: bool, several: bool) -> str:
     """In words that get weaker as the membership advantage grows."""
     one, gone = ("one person", "that person's rows") if by_person else ("one row", "that row")
-    found, without = f"what they can find out about {one}", f"if {gone} had never been in the table"
+    learned, without = f"what they can find out about {one}", f"if {gone} had never been in the table"
     whatever = (
         f"Whatever anybody does with {'these releases' if several else 'this release'} and whatever else they know, "
     )
     if advantage <= ALMOST:
-        return f"{whatever}{found} is almost the same as {without}"
+        return f"{whatever}{learned} is almost the same as {without}"
     if advantage <= SIMILAR:
-        return f"{whatever}{found} is similar to what it would be {without}"
-    return f"But this ε promises little: depending on what else somebody knows, {found} may be far more than {without}"
+        return f"{whatever}{learned} is similar to what it would be {without}"
+    return (
+        f"But this ε promises little: depending on what else somebody knows, {learned} may be far more than {without}"
+    )

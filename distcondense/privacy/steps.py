@@ -30,6 +30,13 @@ from distcondense.outside import OutsideError, parse_json, read_text
 from distcondense.privacy.budget import check_budget
 from distcondense.privacy.ledger import sync_folder
 
+WHY = (
+    "That accounting holds only if the reference model is public and one patient changes each step's gradient by at "
+    "most the clipping norm; neither is true here.",
+    "Not counted in it, nor in the worst case: the choice of noise levels and of the clipping norm, the stopping step, "
+    "scaling by training means, and the range of the labels.",
+)
+WHY_WITHOUT_NOISE = ("This table was optimised against a model of real patients without any noise.",)
 WORST_CASE_SHOWN = 100.0  # above this a digit would only pretend to mean something
 # dp-accounting logs each RDP order it leaves out of a minimum; leaving one out can only raise ε, so it is no news
 logging.set_verbosity(logging.ERROR)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from distcondense.privacy.budget import check_budget
 from distcondense.privacy.curves import gaussian_epsilon, pld_epsilon
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import read_events
-from distcondense.privacy.statement import GUARANTEES, NO_SUM, Privacy, shown
+from distcondense.privacy.statement import GUARANTEES, NO_SUM, Privacy, rounded_up
 from distcondense.privacy.steps import StepAccountant, in_words
 
 ROUNDING = 1e-9
@@ -76,11 +76,11 @@ class Verified:
         return self.pays and not self.contradictions
 
     def lines(self) -> list[str]:
-        claim = NOTHING if self.stated is None else f"ε = {shown(self.stated, DIGITS)} ({self.guarantee}) at δ = "
+        claim = NOTHING if self.stated is None else f"ε = {rounded_up(self.stated, DIGITS)} ({self.guarantee}) at δ = "
         claim += "" if self.delta is None else f"{self.delta:g}"
         out = [f"stated:   {claim}, {self.events} ledger entries"]
         out += [
-            f"replayed: ε = {shown(value, DIGITS)} ({self.guarantee}) by {name}"
+            f"replayed: ε = {rounded_up(value, DIGITS)} ({self.guarantee}) by {name}"
             if math.isfinite(value)
             else f"replayed: no bound ({self.guarantee}) by {name}"
             for name, value in self.accountants.items()
@@ -158,12 +158,6 @@ def _whole(value: Any, least: int = 1, most: int = MOST_STEPS) -> int:
     if type(value) is not int or not least <= value <= most:
         raise ValueError
     return value
-
-
-def statement_of_file(stated: dict[str, Any]) -> Privacy:
-    """The statement that a privacy.json holds."""
-    known = {field.name for field in fields(Privacy)}
-    return Privacy(**{name: value for name, value in stated.items() if name in known})
 
 
 def _charged(stated: dict[str, Any], epsilon: float, delta: float) -> Verified:
@@ -282,7 +276,7 @@ def _wrong_sum(stated: dict[str, Any], epsilon: float) -> list[str]:
 def _wrong_words(stated: dict[str, Any]) -> list[str]:
     """The paragraph people read must be the one its numbers make."""
     try:
-        said = statement_of_file(stated).paragraph()
+        said = Privacy.from_dict(stated).paragraph()
     except SettingsError as error:  # a guarantee that these facts do not allow
         return [str(error)]
     return [] if said == stated["statement"] else ["the statement in words is not that of the numbers"]
@@ -301,7 +295,7 @@ def _with_folder(found: Verified, stated: dict[str, Any], internal: Path) -> Ver
         notes.append(f"internal/ledger.jsonl holds the same {len(events)} entries")
     if earlier:
         both, said = with_earlier(events, earlier, float(stated["delta"])), stated["epsilon_with_earlier_runs"]
-        total = NO_SUM[both][0] if isinstance(both, str) else f"ε = {shown(both or 0.0, DIGITS)}"
+        total = NO_SUM[both][0] if isinstance(both, str) else f"ε = {rounded_up(both or 0.0, DIGITS)}"
         notes.append(f"internal/earlier.jsonl holds {len(earlier)} entries of earlier runs, together {total}")
         low = isinstance(both, float) and isinstance(said, int | float) and said < both - ROUNDING
         if low or said is None or (isinstance(both, str) and said != both):

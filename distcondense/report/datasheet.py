@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distcondense.data.schema import Column
-from distcondense.privacy.statement import Privacy, shown
+from distcondense.privacy.statement import Privacy, rounded_up
 from distcondense.report.manual import WARNINGS, code, expected_words, markdown
 from distcondense.report.text import clean
 from distcondense.runs.release import MANUAL, PAGE, SCHEMA, software
@@ -52,7 +52,7 @@ def datasheet(sets: Mapping[str, Result]) -> str:
 
 def facts(privacy: Privacy) -> list[tuple[str, Any]]:
     """The numbers, each with its name."""
-    number = "none" if privacy.epsilon is None else shown(privacy.epsilon, 6)
+    number = "none" if privacy.epsilon is None else rounded_up(privacy.epsilon, 6)
     found = [
         ("guarantee", privacy.guarantee),
         (f"ε ({privacy.guarantee})", number),
@@ -63,7 +63,7 @@ def facts(privacy: Privacy) -> list[tuple[str, Any]]:
         ("noise", privacy.noise_source),
     ]
     if privacy.membership_advantage is not None:
-        most = f"at most {shown(1 + privacy.membership_advantage, 4)}, where guessing has 1"
+        most = f"at most {rounded_up(1 + privacy.membership_advantage, 4)}, where guessing has 1"
         found.append(("sensitivity plus specificity of the best test of who was in the table", most))
     if privacy.worst_case_epsilon:
         found.append(("worst case of the same noise, end to end", f"ε of {privacy.worst_case_epsilon}"))
@@ -74,21 +74,21 @@ def spent(privacy: Privacy) -> str:
     """Everything that was spent on these patients, as far as the run knew."""
     if privacy.epsilon is None:
         return "Patients were read without a gate: nothing bounds what was spent, ε is unbounded (guarantee: none)."
-    this = f"This release: ε = {shown(privacy.epsilon, 4)} ({privacy.guarantee}) at δ = {privacy.delta:g}."
+    this = f"This release: ε = {rounded_up(privacy.epsilon, 4)} ({privacy.guarantee}) at δ = {privacy.delta:g}."
     both = privacy.epsilon_with_earlier_runs
     if both is None:
         known = "No earlier run on these patients was known to it"
         return f"{this} {known}: in this folder there was none, and no account that says otherwise was given."
     if isinstance(both, str):
         return f"{this} Together with earlier runs on the same patients: {both}. Read the statement below."
-    return f"{this} {privacy.earlier_runs} included: ε = {shown(both, 4)} ({privacy.guarantee}), the total known."
+    return f"{this} {privacy.earlier_runs} included: ε = {rounded_up(both, 4)} ({privacy.guarantee}), the total known."
 
 
 def factor(privacy: Privacy) -> str:
     """e^ε, rounded up: by how much one person may change the odds of anything."""
     both = privacy.epsilon_with_earlier_runs
     epsilon = max(privacy.epsilon or 0.0, both if isinstance(both, float) else 0.0)
-    return shown(math.exp(epsilon), 3) if privacy.charged and epsilon < 20 else ""
+    return rounded_up(math.exp(epsilon), 3) if privacy.charged and epsilon < 20 else ""
 
 
 def quotable(first: Result, rows: Sequence[int]) -> str:
@@ -106,14 +106,14 @@ def quotable(first: Result, rows: Sequence[int]) -> str:
     assert privacy.delta is not None
     if not privacy.charged:
         return (
-            f"{made}. It follows a published method whose own accounting gives ε = {shown(privacy.epsilon, 3)} "
+            f"{made}. It follows a published method whose own accounting gives ε = {rounded_up(privacy.epsilon, 3)} "
             f"(as-published); that is not a differential-privacy guarantee for the patients, and none is claimed."
         )
     whom = "every person, with all their rows," if privacy.unit == "person" else "every row"
     condition = "" if privacy.guarantee == "end-to-end" else ", provided that the schema is public knowledge"
     both = privacy.epsilon_with_earlier_runs
     total = (
-        f" Together with all earlier runs known, ε is {shown(both, 3)} ({privacy.guarantee})."
+        f" Together with all earlier runs known, ε is {rounded_up(both, 3)} ({privacy.guarantee})."
         if isinstance(both, float)
         else f" Together with earlier runs: {both}."
         if both
@@ -123,8 +123,8 @@ def quotable(first: Result, rows: Sequence[int]) -> str:
     good = f" By its own account, from noisy answers, the model behind it has {expected}." if expected else ""
     return (
         f"{made}. Everything released satisfies {privacy.guarantee} (ε, δ)-differential privacy with ε = "
-        f"{shown(privacy.epsilon, 3)} and δ = {privacy.delta:g} for {whom} in the table{condition}: patients were read "
-        f"only through noisy sums, each of which is listed in privacy.json.{total}{good}"
+        f"{rounded_up(privacy.epsilon, 3)} and δ = {privacy.delta:g} for {whom} in the table{condition}: patients were "
+        f"read only through noisy sums, each of which is listed in privacy.json.{total}{good}"
     )
 
 

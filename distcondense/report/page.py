@@ -16,8 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from distcondense.privacy.statement import meaning, shown
-from distcondense.privacy.verify import statement_of_file
+from distcondense.privacy.statement import Privacy, meaning, rounded_up
 from distcondense.report.svg import draw, figure_table
 from distcondense.report.tables import PageTable, page_table
 from distcondense.report.text import sentence, written
@@ -172,12 +171,12 @@ class Claim:
 
 def claim_of(stated: Mapping[str, Any]) -> Claim:
     """A statement as privacy.json holds it, in its own words."""
-    privacy = statement_of_file(dict(stated))
+    privacy = Privacy.from_dict(dict(stated))
     guarantee, means, short = privacy.guarantee, meaning(privacy.guarantee, privacy.unit), privacy.short()
     if privacy.epsilon is None:
         card = Card("Privacy", "No guarantee", means, "bad")
     else:
-        number, more = f"ε = {shown(privacy.epsilon, 3)}", f"{guarantee}, δ = {privacy.delta:g}: {means}"
+        number, more = f"ε = {rounded_up(privacy.epsilon, 3)}", f"{guarantee}, δ = {privacy.delta:g}: {means}"
         card = Card(f"Privacy: {guarantee} guarantee", number, more, TONES.get(guarantee, "bad"))
     beyond = [short] if ";" in short else []  # what the card does not say: earlier runs, the worst case
     words = tuple(map(sentence, (*beyond, privacy.sentence())))

@@ -25,7 +25,7 @@ from distcondense.errors import ModelError, RunFolderError, brief, os_errors
 from distcondense.outside import parse_json
 from distcondense.privacy.binding import SIGNATURE, STATEMENT, bound, hash_of
 from distcondense.privacy.statement import Privacy
-from distcondense.privacy.verify import Verified, statement_file, statement_of_file, verify
+from distcondense.privacy.verify import Verified, statement_file, verify
 from distcondense.runs.files import draft_of, plain, write_json, write_whole
 
 LABEL = "distcondense"  # under which the guarantee stands in a frame's attributes and a Parquet file's metadata
@@ -119,7 +119,7 @@ def verify_release(path: Path, *, key: Path | None = None) -> Verified:
 def _wrong_label(file: Path, table: Path) -> list[str]:
     wrong = [f"the label of {table.name} is not that of the statement"]
     try:
-        due = statement_of_file(parse_json(file.read_bytes())).label()
+        due = Privacy.from_dict(parse_json(file.read_bytes())).label()
         label = parse_json((pq.read_schema(table).metadata or {})[LABEL.encode()])
     except (ValueError, KeyError, OSError, AssertionError, TypeError):  # pyarrow's errors are ValueErrors and OSErrors
         return wrong

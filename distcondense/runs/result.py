@@ -28,7 +28,6 @@ from distcondense.privacy.binding import STATEMENT, unbound
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import Privacy
-from distcondense.privacy.verify import statement_of_file
 from distcondense.runs.figures import Figure
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.release import SCHEMA, TABLE, label_frame, table_names, write_release
@@ -260,7 +259,7 @@ def read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
 def _read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
     record, stated = folder.record(), _statement(folder)
     ipcs = [one["ipc"] for one in record.get("sets", [record])]
-    privacy = statement_of_file(stated)
+    privacy = Privacy.from_dict(stated)
     privacy = replace(privacy, trade_off=tuple((a, b) for a, b in privacy.trade_off))
     schema, out = Schema.from_toml(folder.release / SCHEMA), {}
     for ipc, name in table_names(ipcs).items():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from distcondense.privacy.accountant import together, unite
 from distcondense.privacy.events import Event
-from distcondense.privacy.statement import shown
+from distcondense.privacy.statement import rounded_up
 from distcondense.runs.folder import RunFolder
 from distcondense.study.folder import StudyFolder, read_json
 
@@ -85,9 +85,9 @@ class PatientAccount:
         both = together(unite(*self.gated), DELTA)
         guarantee = "conditional" if self.conditional else "end-to-end"
         if isinstance(both, float):
-            said = f"ε = {shown(both, 3)} ({guarantee}, δ = {DELTA:g})"
+            said = f"ε = {rounded_up(both, 3)} ({guarantee}, δ = {DELTA:g})"
         elif both == "different units":
             said = "without a common bound, because some protect rows and some persons"
         else:
-            said = f"ε = {shown(math.inf, 3)} ({guarantee}, δ = {DELTA:g})"
+            said = f"ε = {rounded_up(math.inf, 3)} ({guarantee}, δ = {DELTA:g})"
         return f"{said}; and {without}" if without else said

@@ -20,7 +20,7 @@ from scipy import stats
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, REFERENCE, SOFT
 from distcondense.methods.base import default_method
 from distcondense.outcomes.measures import title
-from distcondense.privacy.statement import shown
+from distcondense.privacy.statement import rounded_up
 from distcondense.runs.figures import DOTS, Figure, Series, Table
 from distcondense.study.design import STUDENTS
 from distcondense.study.results import QUICK
@@ -332,7 +332,7 @@ def _lost_row(one: FailedCell) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 def _promise(part: pd.DataFrame) -> str:
     known, guarantee = part["epsilon"].dropna().astype(float), str(part["guarantee"].iloc[0])
     words = WORDS.get(guarantee, guarantee).format(unit=part["unit"].iloc[0])
-    return words if known.empty else f"ε = {shown(float(known.max()), 3)} {guarantee}: {words}"
+    return words if known.empty else f"ε = {rounded_up(float(known.max()), 3)} {guarantee}: {words}"
 
 
 def _cost(part: pd.DataFrame) -> str:

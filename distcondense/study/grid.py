@@ -12,7 +12,7 @@ import pandas as pd
 
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM
 from distcondense.outcomes.measures import title
-from distcondense.privacy.statement import shown
+from distcondense.privacy.statement import rounded_up
 from distcondense.runs.figures import LINES, Figure, Series
 from distcondense.runs.files import plain
 from distcondense.runs.release import software
@@ -80,7 +80,7 @@ def _grid(main: pd.DataFrame) -> Iterator[dict[str, Any]]:
 def _promise(rows: pd.DataFrame) -> str:
     known = rows["epsilon"].dropna()
     guarantee = rows["guarantee"].iloc[0]
-    return "no privacy" if known.empty else f"ε = {shown(float(known.max()), 3)} ({guarantee})"
+    return "no privacy" if known.empty else f"ε = {rounded_up(float(known.max()), 3)} ({guarantee})"
 
 
 def _mean(rows: pd.DataFrame) -> list[float]:

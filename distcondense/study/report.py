@@ -15,7 +15,7 @@ import pandas as pd
 
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, REFERENCE, WAYS
 from distcondense.outcomes.measures import title
-from distcondense.privacy.statement import shown
+from distcondense.privacy.statement import rounded_up
 from distcondense.report.study_page import study_page
 from distcondense.runs.files import plain, write_json, write_text, write_whole
 from distcondense.study.accounts import spent
@@ -229,7 +229,7 @@ def _epsilon(rows: pd.DataFrame) -> str:
     """The largest over seeds, with its guarantee."""
     if rows.empty or rows["epsilon"].isna().all():
         return "no privacy" if len(rows) else ""
-    return f"{shown(float(rows['epsilon'].max()), 3)} {rows['guarantee'].iloc[0]}"
+    return f"{rounded_up(float(rows['epsilon'].max()), 3)} {rows['guarantee'].iloc[0]}"
 
 
 def _row(*cells: str) -> str:

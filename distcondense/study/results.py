@@ -15,7 +15,6 @@ import pandas as pd
 
 from distcondense.data.outcome import kind_named
 from distcondense.evaluation.score import CONDENSED, Score
-from distcondense.privacy.statement import PAPER_000
 from distcondense.study.design import STUDENTS, Cell, Study
 from distcondense.study.folder import StudyFolder, read_json
 
@@ -130,7 +129,7 @@ def what_it_is(cell: Cell) -> dict[str, Any]:
 
 def _why(stated: dict[str, Any]) -> str | None:
     """Why it is no theorem, in its statement's first words; None where it is one."""
-    return next(iter(stated.get("why") or PAPER_000.get(stated["guarantee"], ())), None)
+    return next(iter(stated.get("why", ())), None)
 
 
 def _number(score: Score, claim: dict[str, Any]) -> dict[str, Any]:

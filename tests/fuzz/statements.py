@@ -14,7 +14,7 @@ from typing import Any
 
 import distcondense as dc
 from distcondense.privacy.binding import digest_of
-from distcondense.privacy.verify import statement_of_file
+from distcondense.privacy.statement import Privacy
 from tests.fuzz.driver import Room
 from tests.tiny import BINARY, SCHEMA, patients
 
@@ -163,7 +163,7 @@ def _tampered(room: Room, stated: dict[str, Any]) -> dict[str, Any]:
         stated[key] = rng.choice(NASTY)
     if rng.random() < 0.7:
         with contextlib.suppress(Exception):  # a forger who cannot write the sentence leaves the old one
-            stated["statement"] = statement_of_file(stated).paragraph()
+            stated["statement"] = Privacy.from_dict(stated).paragraph()
     with contextlib.suppress(ValueError):
         stated["digest"] = digest_of(stated)
     return stated

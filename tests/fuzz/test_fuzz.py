@@ -22,7 +22,7 @@ from distcondense.data.schema import Column, Schema
 from distcondense.errors import SchemaError, UserError
 from distcondense.outside import MOST_DEPTH, OutsideError, parse_json, parse_toml
 from distcondense.privacy.binding import digest_of
-from distcondense.privacy.verify import statement_of_file
+from distcondense.privacy.statement import Privacy
 from distcondense.runs.release import verify_release
 from tests.fuzz.__main__ import fuzz
 from tests.fuzz.driver import TEXT, Room
@@ -112,7 +112,7 @@ def test_a_statement_forged_with_its_sentence_and_digest_does_not_verify(tmp_pat
     stated = json.loads((tmp_path / "privacy.json").read_bytes())
     forge(stated)
     with contextlib.suppress(Exception):  # a forger who cannot write the sentence leaves the old one
-        stated["statement"] = statement_of_file(stated).paragraph()
+        stated["statement"] = Privacy.from_dict(stated).paragraph()
     stated["digest"] = digest_of(stated)
     (tmp_path / "privacy.json").write_text(json.dumps(stated))
     assert not accepted(tmp_path)

@@ -24,7 +24,7 @@ from distcondense.outcomes.multiclass import SoftmaxLoss
 from distcondense.privacy import curves, ledger, noise, questions
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.gate import PrivateTable
-from distcondense.privacy.statement import shown
+from distcondense.privacy.statement import rounded_up
 from distcondense.privacy.verify import verify
 from distcondense.runs.folder import RunFolder
 from tests.conftest import SMALL_SCHEMA, SMALL_TABLE, small_frame
@@ -372,7 +372,7 @@ def test_a_replaced_run_is_still_counted(tmp_path: Path) -> None:
     both = replay((*first.privacy.events, *second.privacy.events), 1e-5).epsilon
     assert both > 1.05
     assert second.privacy.epsilon_with_earlier_runs == pytest.approx(both, rel=1e-6)
-    assert f"ε = {shown(both, 4)}" in second.privacy.paragraph()
+    assert f"ε = {rounded_up(both, 4)}" in second.privacy.paragraph()
     third = dc.condense(binary(300, 0), epsilon=0.5, force=True, **how)
     assert third.privacy.epsilon_with_earlier_runs is not None
     assert third.privacy.epsilon_with_earlier_runs > both

@@ -23,7 +23,7 @@ from distcondense.privacy.binding import bound, hash_of
 from distcondense.privacy.curves import gaussian_mu
 from distcondense.privacy.events import Event
 from distcondense.privacy.gate import PrivateTable
-from distcondense.privacy.statement import Privacy, shown
+from distcondense.privacy.statement import Privacy, rounded_up
 from distcondense.privacy.verify import verify
 from distcondense.runs.files import plain, write_json
 from tests.conftest import SMALL_SCHEMA, small_frame
@@ -60,9 +60,9 @@ def privacy(epsilon: float = 1.0, delta: float = 1e-5, **more: Any) -> Privacy:
 
 @given(st.floats(1e-6, 1e6), st.integers(2, 6))
 def test_a_shown_number_is_never_below_the_real_one_and_hardly_above(value: float, digits: int) -> None:
-    assert value <= float(shown(value, digits)) * (1 + 1e-15)
-    assert float(shown(value, digits)) <= value * (1 + 10.0 ** (1 - digits)) * (1 + 1e-12)
-    assert len(shown(value, digits).split("e")[0].replace(".", "").lstrip("0")) <= max(digits, 1)
+    assert value <= float(rounded_up(value, digits)) * (1 + 1e-15)
+    assert float(rounded_up(value, digits)) <= value * (1 + 10.0 ** (1 - digits)) * (1 + 1e-12)
+    assert len(rounded_up(value, digits).split("e")[0].replace(".", "").lstrip("0")) <= max(digits, 1)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_shown_number_is_never_below_the_real_one_and_hardly_above(value: floa
     ],
 )
 def test_numbers_are_shown_rounded_up(value: float, digits: int, text: str) -> None:
-    assert shown(value, digits) == text
+    assert rounded_up(value, digits) == text
 
 
 def test_every_printed_epsilon_and_advantage_is_rounded_up() -> None:
@@ -190,7 +190,7 @@ def test_the_words_and_the_advantage_are_those_of_all_runs_together() -> None:
     text = replace(one, epsilon_with_earlier_runs=both, advantage_with_earlier_runs=joint).paragraph()
     assert "almost the same" not in text
     assert "promises little" in text
-    assert f"at most {shown(1 + joint, 4)}, where guessing has 1 (this run alone: " in text
+    assert f"at most {rounded_up(1 + joint, 4)}, where guessing has 1 (this run alone: " in text
     assert "Of this run alone: Whatever" in replace(one, epsilon_with_earlier_runs="unbounded").paragraph()
 
 
@@ -397,7 +397,7 @@ def test_earlier_runs_of_a_folder_are_reported_and_must_be_counted(tmp_path: Pat
         (run / "internal" / "earlier.jsonl").write_text((run / "internal" / "ledger.jsonl").read_text())
         found = verify(run)
         assert found.holds is holds
-        assert f"3 entries of earlier runs, together ε = {shown(both, 6)}" in " ".join(found.notes)
+        assert f"3 entries of earlier runs, together ε = {rounded_up(both, 6)}" in " ".join(found.notes)
 
 
 # ---- PrivateModel

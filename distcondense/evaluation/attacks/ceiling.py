@@ -24,7 +24,7 @@ import numpy as np
 from distcondense.arrays import Floats
 from distcondense.privacy.accountant import trade_off
 from distcondense.privacy.events import Event
-from distcondense.privacy.statement import Privacy
+from distcondense.privacy.statement import Privacy, largest_advantage
 
 # where false positives are looked at: 1e-6 to a hundredth in equal ratios (1e-3 among them), then every thousandth
 LEVELS = np.concatenate([[0.0], np.power(10.0, np.arange(-120, -40) / 20), np.arange(10, 1001) / 1000])
@@ -63,7 +63,7 @@ class Ceilings:
                 curve = _of_ledger(privacy.events)
             found = np.minimum(found, 1 - _stepped(curve))
         words = f"{privacy.guarantee}, ε = {privacy.epsilon:g} at δ = {privacy.delta:g}"
-        largest = [_largest(privacy.epsilon, privacy.delta), privacy.membership_advantage]
+        largest = [largest_advantage(privacy.epsilon, privacy.delta), privacy.membership_advantage]
         return cls._made(found, words, largest, _earlier(privacy))
 
     @classmethod
@@ -89,11 +89,6 @@ def _from_budget(epsilon: float, delta: float) -> Floats:
     return np.maximum(0.0, np.maximum(1 - delta - grown * LEVELS, (1 - delta - LEVELS) / grown))
 
 
-def _largest(epsilon: float, delta: float) -> float:
-    """The largest advantage that (ε, δ) allow: where the two lines of f cross."""
-    return math.tanh(epsilon / 2) + 2 * delta / (1 + math.exp(min(epsilon, 700.0)))
-
-
 def _stepped(curve: tuple[tuple[float, float], ...]) -> Floats:
     """f at LEVELS of a stored curve: between two of its points the smaller β holds."""
     alphas, betas = np.array(curve, np.float64).T
@@ -109,5 +104,5 @@ def _earlier(privacy: Privacy) -> Ceilings | None:
     if isinstance(both, str) or not math.isfinite(both):
         return Ceilings._made(np.ones(len(LEVELS)), f"{privacy.guarantee}, with earlier runs: {both}")
     words = f"{privacy.guarantee}, with earlier runs ε = {both:g} at δ = {privacy.delta:g}"
-    largest = [_largest(both, privacy.delta), privacy.advantage_with_earlier_runs]
+    largest = [largest_advantage(both, privacy.delta), privacy.advantage_with_earlier_runs]
     return Ceilings._made(1 - _from_budget(both, privacy.delta), words, largest)

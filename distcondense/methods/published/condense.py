@@ -57,7 +57,7 @@ from distcondense.models.given import in_model_space
 from distcondense.models.learners import Learner
 from distcondense.outcomes.base import Kind, Labelled
 from distcondense.privacy.statement import Privacy
-from distcondense.privacy.steps import StepAccountant, StepRecord, calibrate, in_words
+from distcondense.privacy.steps import WHY, WHY_WITHOUT_NOISE, StepAccountant, StepRecord, calibrate, in_words
 
 CLIP_SHARE = 0.25
 FEW = 10  # rows of the rarest stratum below which the user is warned
@@ -267,7 +267,8 @@ def _privacy(
 ) -> Privacy:
     noise = problem.noise
     if not options.noise:
-        return Privacy("none", "published", None, None, "none", "none", schema_origin=cohort.schema.origin)
+        origin = cohort.schema.origin
+        return Privacy("none", "published", None, None, "none", "none", schema_origin=origin, why=WHY_WITHOUT_NOISE)
     released = state.best_epsilon
     if released is None:
         raise SettingsError("run", "must have been evaluated at least once", found="no evaluation")
@@ -295,4 +296,5 @@ def _privacy(
         parameters=facts,
         ledger=[{"event": "noisy gradient step", "noise_multiplier": a, "count": b} for a, b in accountant.ledger],
         schema_origin=cohort.schema.origin,
+        why=WHY,
     )
