@@ -26,7 +26,7 @@ from distcondense.data.schema import Column, Schema
 from distcondense.methods.private.doubt import FEW
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.plan import Plan
-from distcondense.outcomes.base import Learned
+from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
@@ -50,7 +50,7 @@ class Fits:
         self.plan = Plan.of(len(self.cells), side, self.cells)
         self.codes = np.stack([one.codes(self.cohort.features[one.column.name]) for one in self.cells], axis=1)
 
-    def fit(self, epsilon: float, order: np.ndarray | None = None) -> Learned:
+    def fit(self, epsilon: float, order: np.ndarray | None = None) -> PrivateFit:
         """With the outcomes of the rows in this order."""
         outcome = self.cohort.outcome if order is None else self.cohort.outcome.take(order)
         budget = self.budgets.setdefault(epsilon, self.plan.budget(epsilon, DELTA))

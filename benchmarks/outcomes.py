@@ -109,7 +109,7 @@ def main() -> None:
 
 def run(train: Cohort, test: Cohort, plan: dict[str, Any], seed: int, threads: int) -> Iterator[dict[str, Any]]:
     epsilon, kind = plan["epsilon"], train.outcome.kind
-    for student in kind.learners if len(train) < MANY else [kind.default_learner]:
+    for student in kind.learners if len(train) < MANY else [kind.learner().name]:
         yield {"what": "full data", "student": student, "score": real(train, test, student, seed, threads)}
     started = time.perf_counter()
     model = dc.PrivateModel(epsilon=epsilon, delta=DELTA).fit(train)
@@ -193,7 +193,7 @@ def floor(train: Cohort, test: Cohort, epsilon: float) -> float:
         share = replace(public, budget=replace(public.budget, mu=public.budget.mu / np.sqrt(classes)))
         gate = open_gate(one, np.arange(len(one)), options, share, Ledger())
         learned = fit_private(gate, share.cells, share.plan, share.side)
-        answers[:, k] = share.side.expected(learned.model.margin(learned.model.codes(test.features)), learned)
+        answers[:, k] = share.side.expected(learned.model.margin(learned.model.codes(test.features)))
     return train.outcome.kind.score("probabilities", answers, test.outcome)
 
 

@@ -1,7 +1,7 @@
 """Ways of placing rows after the budget is spent: `python -m benchmarks.placement adult brfss seer --seeds 3`.
 
 One private model per seed (ε end-to-end at δ = 1e-5, a fifth of the persons kept for the test), the same for every way;
-all ways read `Learned` and a seed, no patient:
+all ways read `PrivateFit` and a seed, no patient:
 
     drawn        whole rows of the joint model, as many of each stratum as a set has
     chosen       `place`, the product's: rows exchanged while a panel learns better from them, the best of several sets
@@ -41,8 +41,9 @@ from distcondense.data.schema import Schema
 from distcondense.methods.private import placement, zero_order
 from distcondense.methods.private.placement import Placed, place
 from distcondense.methods.private.zero_order import moved
-from distcondense.outcomes.base import Kind, Learned, PrivateSide
+from distcondense.outcomes.base import Kind
 from distcondense.outcomes.panel import classifiers, standardised
+from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 
 DELTA = 1e-5
 STEPS = 100
@@ -53,7 +54,7 @@ PRODUCT = "chosen (the product)"
 class Lab:
     """One private model, a number of rows and a seed: all that a way of placing rows may know."""
 
-    learned: Learned
+    learned: PrivateFit
     side: PrivateSide
     ipc: int
     seed: int
@@ -112,11 +113,11 @@ class Test:
     unit: float
 
     @classmethod
-    def of(cls, real: Cohort, learned: Learned, side: PrivateSide) -> Test:
+    def of(cls, real: Cohort, learned: PrivateFit, side: PrivateSide) -> Test:
         codec = Codec.public(Schema(tuple(cells.column for cells in learned.model.cells)))
         return cls(real, codec, codec.encode(real.features), side.unit)
 
-    def scores(self, placed: Placed, learned: Learned, seed: int) -> dict[str, float]:
+    def scores(self, placed: Placed, learned: PrivateFit, seed: int) -> dict[str, float]:
         rows, labelled = self.codec.encode(placed.features(learned.model.cells)), placed.labelled
         kind: Kind = self.real.outcome.kind
         found = dict(self._students(rows, labelled.outcome, seed))

@@ -43,7 +43,7 @@ from distcondense.methods.private import domain, fit, plan
 from distcondense.methods.private.condense import open_gate, public_side
 from distcondense.methods.private.fit import Asking, fit_private
 from distcondense.methods.private.options import PrivateOptions
-from distcondense.outcomes.base import Learned, PrivateSide
+from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.ledger import Ledger
 
@@ -89,14 +89,14 @@ def parts_of(name: str, seed: int) -> tuple[Cohort, Cohort]:
 # -- the two methods --------------------------------------------------------------------------------------------------
 
 
-def private(train: Cohort, epsilon: float) -> tuple[Learned, PrivateSide]:
+def private(train: Cohort, epsilon: float) -> tuple[PrivateFit, PrivateSide]:
     options = PrivateOptions(epsilon=epsilon, delta=DELTA)
     public = public_side(train.facts, options)
     gate = open_gate(train, np.arange(len(train)), options, public, Ledger())
     return fit_private(gate, public.cells, public.plan, public.side), public.side
 
 
-def model_score(learned: Learned, test: Cohort) -> float:
+def model_score(learned: PrivateFit, test: Cohort) -> float:
     margin = learned.model.margin(learned.model.codes(test.features))
     return test.outcome.kind.score(learned.model.link, margin, test.outcome)
 

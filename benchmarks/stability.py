@@ -363,7 +363,7 @@ def from_result(pair: Pair, rows: list[Row], room: Path) -> EvaluationInput:
             "scaling": "public",
             "soft_labels": False,
             "weighted": True,
-            "student": kind.default_learner,
+            "student": kind.learner().name,
             "unit": 1.0,
         }
         privacy = Privacy("none", "published", None, None, "none", "none")

@@ -21,9 +21,10 @@ from distcondense.data.persons import Stratified
 from distcondense.methods import base as methods
 from distcondense.methods.base import Condensed, Options, option
 from distcondense.models.learners import Learner, TrainingSet, boosted, learner
-from distcondense.outcomes.base import Kind, Labelled, PrivateSide
+from distcondense.outcomes.base import Kind, Labelled
 from distcondense.outcomes.binary import Logistic, LogOdds
 from distcondense.outcomes.measures import error
+from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy.statement import Privacy
 
 # -- a method ---------------------------------------------------------------------------------------------------------
@@ -88,52 +89,40 @@ class ShareSide(LogOdds):
     link: str = "share"
 
     def label(self, learned: Any, codes: Any, at: Any, rows: int) -> Labelled:
-        share = self.expected(learned.model.margin(codes), learned)
+        share = self.expected(learned.model.margin(codes))
         return Labelled(Outcome(self.kind, {"share": share}), share)
-
-    def strata(self, learned: Any, labelled: Labelled) -> Any:
-        return self.kind.strata(labelled.outcome)
-
-    def training(self, labelled: Labelled) -> Any:
-        return labelled.outcome["share"][:, None], None
 
     def weighted(self, learned: Any, labelled: Labelled) -> Labelled:
         return PrivateSide.weighted(self, learned, labelled)
 
-    def judge(self, learned: Any, pool: Any, rows: Any) -> Any:
-        truth = self.expected(learned.model.margin(pool), learned)
+    def judge(self, learned: Any, pool: Any, rows: Any, among: Any = ()) -> Any:
+        truth = self.expected(learned.model.margin(pool))
 
         def judged(those: Any, labelled: Labelled) -> float:
             return -error(truth, fit_shares(those, labelled.outcome, threads=1).scores(rows), "mae").value
 
         return judged
 
-    def unlabelled(self) -> Labelled:
-        none = np.empty(0)
-        return Labelled(Outcome(self.kind, {"share": none}), none, none)
-
 
 @dataclass(frozen=True)
 class Fraction(Kind):
     name: ClassVar[str] = "fraction"
     roles: ClassVar[tuple[str, ...]] = ("target",)
+    arrays: ClassVar[Mapping[str, Any]] = {"share": np.float64}
+    numeric_roles: ClassVar[tuple[str, ...]] = ("target",)
     measures: ClassVar[tuple[str, ...]] = ("mae",)
     learners: ClassVar[Mapping[str, Learner]] = {"trees": Learner("trees", "share", fit_shares)}
     groups_named: ClassVar[str] = "half"
 
     names: tuple[str, ...]
-    labels_public: bool = True
 
     @classmethod
     def recognises(cls, goal: Any, schema: Any) -> bool:
         return False  # only where it is named: kind="fraction"
 
     @classmethod
-    def of(cls, goal: Any, schema: Any) -> Fraction:
+    def from_goal(cls, goal: Any, schema: Any) -> Fraction:
         return cls((goal.columns["target"],))
-
-    def number_columns(self) -> tuple[str, ...]:
-        return self.names
 
     def read(self, frame: pd.DataFrame) -> Outcome:
         refuse_holes(frame[self.names[0]], self.names[0])
@@ -152,16 +141,6 @@ class Fraction(Kind):
 
     def measured(self, link: str, scores: Any, outcome: Outcome, rule: Any) -> dict[str, Any]:
         return {"mae": error(outcome["share"], scores, "mae")}
-
-    def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
-        frame[self.names[0]] = labelled.outcome["share"]
-
-    def written(self, frame: pd.DataFrame) -> Labelled:
-        share = frame[self.names[0]].to_numpy(np.float64)
-        return Labelled(Outcome(self, {"share": share}), share)
-
-    def training_data(self, X: pd.DataFrame, labelled: Labelled) -> Any:
-        return X, labelled.outcome["share"], labelled.weight
 
     def private_side(self, *, horizon: float | None = None) -> PrivateSide:
         return ShareSide(self)

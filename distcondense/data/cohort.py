@@ -256,7 +256,7 @@ class Cohort:
 
     def fingerprint(self) -> str:
         """Which data this is, for telling run folders apart. Kept in `internal/` only."""
-        public = repr((self.schema.to_dict(), self.outcome.kind.identity()))
+        public = repr((self.schema.to_dict(), (self.outcome.kind.name, self.outcome.kind.names)))
         digest = hashlib.sha256(public.encode("utf-8", "surrogatepass"))
         digest.update(pd.util.hash_pandas_object(self.features, index=False).to_numpy().tobytes())
         for part in self.outcome.digest_parts():

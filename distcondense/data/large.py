@@ -77,7 +77,12 @@ class LargeTable:
 
     def fingerprint(self) -> str:
         """Which data this is, by its files' names, sizes and times: for telling run folders apart."""
-        facts = (self.facts.schema.to_dict(), self.facts.kind.identity(), self.how.get("person_id"), self.files)  # type: ignore[union-attr]
+        facts = (
+            self.facts.schema.to_dict(),  # type: ignore[union-attr]
+            (self.facts.kind.name, self.facts.kind.names),
+            self.how.get("person_id"),
+            self.files,
+        )
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     @classmethod

@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from distcondense.arrays import Index
@@ -27,7 +26,7 @@ _HOMES = {  # name → module:class, in the order in which they are tried; loade
     "continuous": "distcondense.outcomes.continuous:Continuous",
     "binary": "distcondense.outcomes.binary:Binary",
 }
-_LOADED: dict[str, type[ReadableKind]] = {}
+_LOADED: dict[str, type[Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,10 @@ class Goal:
 
 
 class ReadableKind(Protocol):
-    """A kind of outcome with its public facts, as far as reading goes; the whole is `outcomes/base.py: Kind`."""
+    """What reading a CSV needs to know of a kind of outcome; the whole is `outcomes/base.py: Kind`."""
 
-    name: ClassVar[str]
     roles: ClassVar[tuple[str, ...]]  # columns it needs, in order
+    numeric_roles: ClassVar[tuple[str, ...]]  # whose cells are numbers; the others are labels, read as text
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,46 +57,8 @@ class ReadableKind(Protocol):
         ...
 
     @property
-    def labels_public(self) -> bool:
-        """Whether the values that it releases are publicly known, not read off the rows."""
-        ...
-
-    @classmethod
-    def recognises(cls, goal: Goal, schema: Schema | None) -> bool:
-        """Whether the schema describes this goal's columns as an outcome of this kind."""
-        ...
-
-    @classmethod
-    def of(cls, goal: Goal, schema: Schema | None) -> ReadableKind:
-        """The kind with what is public about it; refuses what can be refused before a row is read."""
-        ...
-
-    def number_columns(self) -> tuple[str, ...]:
-        """Of its columns those that a CSV is read as numbers; the others are labels, read as text."""
-        ...
-
-    def label_column(self, schema: Schema | None) -> Column | None:
-        """How its label column's cells are written, where that is declared."""
-        ...
-
-    def read(self, frame: pd.DataFrame) -> Outcome:
-        """Check the columns and take them in; the outcome's kind knows its labels."""
-        ...
-
-    def strata(self, outcome: Outcome) -> Index:
-        """(n,) small codes to stratify a split by."""
-        ...
-
-    def check(self, outcome: Outcome) -> None:
-        """Refuse rows that no model could be fitted to: never asked on a private path, where the error would tell."""
-        ...
-
-    def lacking(self, outcome: Outcome) -> str:
-        """What these rows lack for a model to be fitted or measured on them, in words; empty where nothing."""
-        ...
-
-    def identity(self) -> Any:
-        """What tells two outcomes of this kind apart, for a run's identity."""
+    def declared(self) -> Column | None:
+        """How its label column's cells are written, where the schema says so."""
         ...
 
 
@@ -191,7 +152,7 @@ def kind_of(goal: Goal, schema: Schema | None) -> Any:
             found=repr(twice[0]),
             fix="say which column is which",
         )
-    return chosen.of(goal, schema)
+    return chosen.from_goal(goal, schema)
 
 
 def _wrong_roles(goal: Goal, kinds: Sequence[type[Any]]) -> SettingsError:

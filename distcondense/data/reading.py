@@ -36,7 +36,8 @@ def read_csv_cells(
     reads them: nothing but `Schema.infer` looks at those.
     """
     exact, ignore = tuple(exact), tuple(ignore)
-    outcome_numbers = set() if kind is None else set(kind.number_columns())
+    roles = {} if kind is None else dict(zip(kind.roles, kind.names, strict=True))
+    outcome_numbers = set() if kind is None else {roles[role] for role in kind.numeric_roles}
     outcome_labels = set() if kind is None else set(kind.names) - outcome_numbers
     aside = {*outcome_labels, person_id, *ignore, *exact}
     features = () if schema is None else tuple(c for c in schema.columns if c.name not in aside | outcome_numbers)
@@ -63,7 +64,7 @@ def read_csv_cells(
             frame[column.name] = _each_text(frame[column.name], _label_of(column, decimal))
     for label in outcome_labels - {person_id}:
         if label in frame:
-            declared = None if kind is None else kind.label_column(schema)
+            declared = None if kind is None else kind.declared
             text_of = frame[label]
             frame[label] = (
                 _undeclared_label(text_of, label, decimal)

@@ -6,7 +6,7 @@ has hard labels only: 0 or 1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -26,22 +26,7 @@ from distcondense.errors import CohortError, SettingsError
 from distcondense.kernels import cell_sums, elementwise
 from distcondense.models.base import BlackBox, Model, Rows
 from distcondense.models.learners import Learner, TrainingSet, boosted, learner
-from distcondense.outcomes.base import (
-    Ask,
-    Counted,
-    Judge,
-    Kind,
-    Labelled,
-    Learned,
-    Look,
-    PrivateSide,
-    Rule,
-    as_written,
-    label_codes,
-    looked,
-    present,
-    restoring,
-)
+from distcondense.outcomes.base import Kind, Labelled, Rule, as_written
 from distcondense.outcomes.measures import (
     Measured,
     auroc,
@@ -56,6 +41,17 @@ from distcondense.outcomes.measures import (
     share,
 )
 from distcondense.outcomes.panel import SEED, classifiers, standardised, takes_soft
+from distcondense.outcomes.private_side import (
+    GroupCounts,
+    Judge,
+    NewtonStep,
+    PrivateFit,
+    PrivateQueries,
+    PrivateSide,
+    newton_step,
+    present,
+    restoring,
+)
 from distcondense.outcomes.recipes import Recipe, Released, of_two_classes
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Steps, Target
 
@@ -143,6 +139,7 @@ class Binary(Kind):
 
     name: ClassVar[str] = "binary"
     roles: ClassVar[tuple[str, ...]] = ("target",)
+    arrays: ClassVar[Mapping[str, type[np.generic]]] = {"label": np.int8}
     measures: ClassVar[tuple[str, ...]] = (
         "auroc",
         "sensitivity",
@@ -161,6 +158,8 @@ class Binary(Kind):
         "svm": Learner("svm", "probability", fit_svm),
     }
 
+    too_few: ClassVar[tuple[str, str]] = ("one class only", "check the column, and which value means yes (--positive)")
+
     names: tuple[str, ...]
     labels: tuple[Label, Label] = (0, 1)
     labels_public: bool = True  # declared: 0 and 1 are no exception, or one row could make them something else
@@ -172,29 +171,17 @@ class Binary(Kind):
         return declared_labels(schema, goal.columns["target"]) is not None
 
     @classmethod
-    def of(cls, goal: Goal, schema: Schema | None) -> Binary:
+    def from_goal(cls, goal: Goal, schema: Schema | None) -> Binary:
         name = goal.columns["target"]
         declared = declared_labels(schema, name)
         public = declared is not None and is_public(schema, name)
         return cls((name,), labels_public=public, declared=declared, positive=goal.positive)
-
-    def label_column(self, schema: Schema | None) -> Column | None:
-        return declared_labels(schema, self.names[-1])
 
     def read(self, frame: pd.DataFrame) -> Outcome:
         series = frame[self.names[0]]
         refuse_absent(series, self.names[0])
         label, labels = read_label(series, self.names[0], self.positive, self.declared)
         return Outcome(replace(self, labels=labels), {"label": label})
-
-    def check(self, outcome: Outcome) -> None:
-        if self.lacking(outcome):
-            raise CohortError(
-                f"target {self.names[-1]!r}",
-                "must have both classes",
-                found="one class only",
-                fix="check the column, and which value means yes (--positive)",
-            )
 
     def lacking(self, outcome: Outcome) -> str:
         label = outcome["label"]
@@ -241,19 +228,9 @@ class Binary(Kind):
     def recipes(self, table: Released) -> tuple[Recipe, ...]:
         return of_two_classes(table)
 
-    def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
-        label = labelled.outcome["label"]
-        frame[self.names[0]] = as_written(self.labels, label)
-        frame[RISK] = label.astype(np.float64) if labelled.soft is None else labelled.soft
-
-    def written(self, frame: pd.DataFrame) -> Labelled:
-        label = (label_codes(frame[self.names[0]], self.labels) == 1).astype(np.int8)
-        return Labelled(Outcome(self, {"label": label}), frame[RISK].to_numpy(np.float64))
-
-    def training_data(self, X: pd.DataFrame, labelled: Labelled) -> tuple[pd.DataFrame, Any, Floats]:
-        """y is 0/1, the plain label."""
-        assert labelled.weight is not None
-        return X, labelled.outcome["label"].astype(np.int64), labelled.weight
+    def training_target(self, labelled: Labelled) -> Any:
+        """The plain label, 0 or 1."""
+        return labelled.outcome["label"].astype(np.int64)
 
     def invented(self, train: Outcome, rows: int, positives: int, inside: Floats) -> Outcome:
         return train.with_arrays(label=np.repeat(np.array([0, 1], np.int8), [rows - positives, positives]))
@@ -457,60 +434,58 @@ def _stepped(values: Any) -> Any:
     return np.rint(np.asarray(values) / STEP) * STEP
 
 
+class ClassSide(PrivateSide):
+    """What two and several classes have in common: classes are counted first, and a set has as many rows of each."""
+
+    # gradients start from the prevalence, and too few cases are seen as such
+    questions: ClassVar[Mapping[str, float]] = {"count": COUNT_SHARE}
+
+    def begin(self, ask: PrivateQueries) -> Mapping[str, Any]:
+        counted = GroupCounts(ask.counts("label", "count"), ask.noise("count"))
+        counts = np.maximum(counted.rows, 1.0)
+        start = self.intercept(np.clip(counts / counts.sum(), 1e-4, 1.0))
+        ask.shift(start)
+        return {"started": start, "counted": counted}
+
+    def weighted(self, learned: PrivateFit, labelled: Labelled) -> Labelled:
+        """So that every class has its private prevalence."""
+        return replace(labelled, weight=restoring(labelled.outcome["label"], learned.shares, learned.rows))
+
+
 @dataclass(frozen=True)
-class LogOdds(PrivateSide):
+class LogOdds(ClassSide):
     """An additive model of the log odds."""
 
-    kind: Binary
+    kind: Kind
     objective: Objective = Logistic()
     link: str = "probability"
     effect: str = "log odds"
 
-    def questions(self) -> Mapping[str, float]:
-        """The classes are counted first: gradients start from the prevalence, and too few cases are seen as such."""
-        return {"count": COUNT_SHARE}
-
-    def begin(self, ask: Ask) -> Mapping[str, Any]:
-        counted = Counted(ask.counts("label", "count"), ask.noise("count"))
-        negative, positive = np.maximum(counted.rows, 1.0)
-        start = float(_stepped(logit(float(np.clip(positive / (negative + positive), 1e-4, 1 - 1e-4)))))
-        ask.shift(start)
-        return {"started": start, "counted": counted}
-
-    def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> float:
-        return float(_stepped(logit(float(shares[1]))))
+    def intercept(self, shares: Floats) -> float:
+        return float(_stepped(logit(float(np.clip(shares[1], 1e-4, 1 - 1e-4)))))
 
     def settled(self, table: Floats) -> Floats:
         return np.asarray(_stepped(table), np.float64)
 
-    def newton(self, G: Floats, H: Floats) -> Floats:
-        return np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
-
-    def first_look(self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]) -> Look:
+    def histogram_step(
+        self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]
+    ) -> NewtonStep:
         p, rows = 1 / (1 + np.exp(-(logit(float(shares[1])) + table))), present(held, noise)
         slope = p * (1 - p) * rows
         own = noise * (p**2 + (1 - p) ** 2)  # of (1 − p) cases less p controls
-        return looked((1 - p) * held[1] - p * held[0], slope, own, slope, table)
+        return newton_step((1 - p) * held[1] - p * held[0], slope, own, slope, table)
 
-    def fewest(self, shares: Floats) -> float:
-        return float(min(shares[1], 1 - shares[1]))
-
-    def expected(self, margin: Floats, learned: Learned) -> Floats:
+    def expected(self, margin: Floats) -> Floats:
         return np.asarray(1 / (1 + np.exp(-np.clip(margin, -elementwise.RANGE, elementwise.RANGE))), np.float64)
 
-    def predict(self, margin: Floats, learned: Learned) -> Any:
-        return as_written(self.kind.labels, (self.expected(margin, learned) >= 0.5).astype(int)).to_numpy(object)
+    def predict(self, margin: Floats) -> Any:
+        return as_written(self.kind.labels, (self.expected(margin) >= 0.5).astype(int)).to_numpy(object)
 
-    def probabilities(self, margin: Floats, learned: Learned) -> Floats:
-        positive = self.expected(margin, learned)
+    def probabilities(self, margin: Floats) -> Floats:
+        positive = self.expected(margin)
         return np.stack([1 - positive, positive], axis=1)
 
-    def tilt(self, learned: Learned, margin: Floats) -> Floats:
-        """Half cases and half controls, as the model has them."""
-        risk = self.expected(margin, learned)
-        return np.asarray(risk / max(float(risk.sum()), 1e-12) + (1 - risk) / max(float((1 - risk).sum()), 1e-12))
-
-    def label(self, learned: Learned, codes: Index, at: Floats, rows: int) -> Labelled:
+    def label(self, learned: PrivateFit, codes: Index, at: Floats, rows: int) -> Labelled:
         """Yes where the risk is above the prevalence: among as many cases as controls, where yes is the likelier.
 
         Few rows cannot afford chance; the more there are, the more of it they get, up to as much as patients have.
@@ -519,13 +494,9 @@ class LogOdds(PrivateSide):
         start = np.clip(logit(float(learned.shares[1])), *np.quantile(margin, [EXTREME, 1 - EXTREME]))
         chance = by_chance(rows) * np.log(at / (1 - at))
         label = (margin - start + chance > 0).astype(np.int8)
-        return Labelled(Outcome(self.kind, {"label": label}), self.expected(margin, learned))
+        return Labelled(Outcome(self.kind, {"label": label}), self.expected(margin))
 
-    def training(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
-        assert labelled.soft is not None
-        return labelled.outcome["label"][:, None].astype(np.float64), labelled.soft[:, None]
-
-    def weighted(self, learned: Learned, labelled: Labelled) -> Labelled:
+    def weighted(self, learned: PrivateFit, labelled: Labelled) -> Labelled:
         """So that the label has the private prevalence; and the risk too, as far as no row counts much for others."""
         assert labelled.soft is not None
         label, risk, share = labelled.outcome["label"].astype(np.int64), labelled.soft, float(learned.shares[1])
@@ -547,12 +518,8 @@ class LogOdds(PrivateSide):
             low, high = (middle, high) if weight @ risk < share * weight.sum() else (low, middle)
         return replace(labelled, weight=tilted((low + high) / 2))
 
-    def judge(self, learned: Learned, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
-        return _Ranking(self.expected(learned.model.margin(pool), learned), rows, among)
-
-    def unlabelled(self) -> Labelled:
-        none = np.empty(0)
-        return Labelled(Outcome(self.kind, {"label": none.astype(np.int8)}), none, none)
+    def judge(self, learned: PrivateFit, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
+        return ranking_judge(self.probabilities(learned.model.margin(pool)), rows, among, fit_xgb)
 
 
 def logit(share: float) -> float:
@@ -564,18 +531,21 @@ def by_chance(rows: int) -> float:
     return float(np.clip(np.log(rows / SURE) / np.log(CHANCE / SURE), 0.0, 1.0))
 
 
-class _Ranking:
-    """How well students of a candidate set rank a pool like the private model does: naive ones, and one of the risk."""
+def ranking_judge(truth: Floats, pool: Matrix, among: Sequence[str], soft_student: Callable[..., Model]) -> Judge:
+    """How well students rank a pool for every class like the private model does: naive ones, and one of soft labels.
 
-    def __init__(self, truth: Floats, rows: Matrix, among: Sequence[str] = ()) -> None:
-        self.truth, self.pool, self.among = truth, rows, among
+    `truth` (n, K) are the private model's probabilities of the pool's rows; of two classes the second says all.
+    """
+    classes = truth.shape[1]
+    ranked = range(classes) if classes > 2 else (1,)
 
-    def __call__(self, rows: Matrix, labelled: Labelled) -> float:
-        here, there = standardised(rows, self.pool)
-        label = labelled.outcome["label"]
-        found = [expected_auroc(ask(here, label, there)[:, 1], self.truth) for _, ask in classifiers(2, self.among)]
-        if takes_soft(self.among):
-            boosted_soft = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
-            answer = np.asarray(boosted_soft.scores(self.pool), np.float64)
-            found.append(expected_auroc(answer, self.truth))
-        return float(np.mean(found))
+    def judge(rows: Matrix, labelled: Labelled) -> float:
+        here, there = standardised(rows, pool)
+        answers = [ask(here, labelled.outcome["label"], there) for _, ask in classifiers(classes, among)]
+        if takes_soft(among):
+            student = soft_student(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
+            scores = np.asarray(student.scores(pool), np.float64)
+            answers.append(scores if classes > 2 else np.stack([1 - scores, scores], axis=1))
+        return float(np.mean([expected_auroc(answer[:, k], truth[:, k]) for answer in answers for k in ranked]))
+
+    return judge

@@ -9,7 +9,7 @@ a row; the outcome itself has a part of the private residual spread on top, roun
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,26 +24,22 @@ from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.reserved import EXPECTED
 from distcondense.data.schema import Column, Schema
 from distcondense.data.values import numbers_of, refuse_absent, refuse_rows
-from distcondense.errors import CohortError, SchemaError
-from distcondense.models.additive import AdditiveModel
+from distcondense.errors import SchemaError
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner, TrainingSet, boosted, learner, sklearn_model
-from distcondense.outcomes.base import (
-    Ask,
-    Judge,
-    Kind,
-    Labelled,
-    Learned,
-    Look,
-    PrivateSide,
-    Rule,
-    as_the_population,
-    looked,
-    present,
-)
+from distcondense.outcomes.base import Kind, Labelled, Rule
 from distcondense.outcomes.binary import by_chance, refuse_horizon
 from distcondense.outcomes.measures import Measured, error
 from distcondense.outcomes.panel import SEED, regressors, standardised, takes_soft
+from distcondense.outcomes.private_side import (
+    Judge,
+    NewtonStep,
+    PrivateFit,
+    PrivateQueries,
+    PrivateSide,
+    newton_step,
+    present,
+)
 from distcondense.outcomes.recipes import Recipe, Released, of_a_number
 from distcondense.privacy.contributions import Objective, Statistic, Target
 
@@ -96,6 +92,8 @@ class Continuous(Kind):
 
     name: ClassVar[str] = "continuous"
     roles: ClassVar[tuple[str, ...]] = ("target",)
+    arrays: ClassVar[Mapping[str, type[np.generic]]] = {"value": np.float64}
+    numeric_roles: ClassVar[tuple[str, ...]] = ("target",)
     measures: ClassVar[tuple[str, ...]] = ("r2", "rmse", "mae")
     learners: ClassVar[Mapping[str, Learner]] = {
         "xgb": Learner("xgb", "value", fit_xgb),
@@ -103,6 +101,7 @@ class Continuous(Kind):
         "forest": Learner("forest", "value", fit_forest),
     }
     groups_named: ClassVar[str] = "stratum of the outcome"
+    too_few: ClassVar[tuple[str, str]] = ("one value only", "check the column")
 
     names: tuple[str, ...]
     column: Column
@@ -120,7 +119,7 @@ class Continuous(Kind):
         return bool(np.floor(column.high) - np.ceil(column.low) >= 2)
 
     @classmethod
-    def of(cls, goal: Goal, schema: Schema | None) -> Continuous:
+    def from_goal(cls, goal: Goal, schema: Schema | None) -> Continuous:
         name = goal.columns["target"]
         if schema is None or name not in schema:
             return cls((name,), Column(name, "continuous"), labels_public=False)
@@ -134,9 +133,6 @@ class Continuous(Kind):
             )
         return cls((name,), column, schema.origin == "declared")
 
-    def number_columns(self) -> tuple[str, ...]:
-        return self.names
-
     def read(self, frame: pd.DataFrame) -> Outcome:
         name = self.names[0]
         refuse_absent(frame[name], name)
@@ -147,22 +143,11 @@ class Continuous(Kind):
 
     def strata(self, outcome: Outcome) -> Index:
         """Fifths of these very rows."""
-        value = outcome["value"]
-        cuts = np.unique(np.quantile(value, np.arange(1, STRATA) / STRATA)) if len(value) else np.empty(0)
-        return np.searchsorted(cuts, value, side="right").astype(np.int64)
+        return _fifths(outcome["value"])
 
     def alike(self, real: Outcome, synthetic: Outcome, rng: np.random.Generator) -> Index:
         """As many, whatever their outcome: a number has no classes to balance."""
         return rng.permutation(len(real))[: len(synthetic)]
-
-    def check(self, outcome: Outcome) -> None:
-        if self.lacking(outcome):
-            raise CohortError(
-                f"target {self.names[0]!r}",
-                "must have two values or more",
-                found="one value only",
-                fix="check the column",
-            )
 
     def lacking(self, outcome: Outcome) -> str:
         return "two values or more" if len(np.unique(outcome["value"])) < 2 else ""
@@ -185,19 +170,13 @@ class Continuous(Kind):
         return of_a_number(table)
 
     def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
-        value = labelled.outcome["value"]
-        whole = self.column.kind == "integer"
-        frame[self.names[0]] = value.astype(np.int64) if whole else value
-        frame[EXPECTED] = value.astype(np.float64) if labelled.soft is None else labelled.soft
+        super().write(frame, labelled)
+        if self.column.kind == "integer":
+            frame[self.names[0]] = frame[self.names[0]].astype(np.int64)
 
-    def written(self, frame: pd.DataFrame) -> Labelled:
-        value, expected = (frame[name].to_numpy(np.float64) for name in (self.names[0], EXPECTED))
-        return Labelled(Outcome(self, {"value": value}), expected)
-
-    def training_data(self, X: pd.DataFrame, labelled: Labelled) -> tuple[pd.DataFrame, Any, Floats]:
-        """y is the expected value."""
-        assert labelled.weight is not None
-        return X, labelled.soft, labelled.weight
+    def training_target(self, labelled: Labelled) -> Any:
+        """The expected value."""
+        return labelled.soft
 
     def private_side(self, *, horizon: float | None = None) -> PrivateSide:
         refuse_horizon(self, horizon)
@@ -292,15 +271,17 @@ class Expectation(PrivateSide):
     objective: Objective
     link: str = "value"
     grouping: str = "stratum"
+    balanced: bool = False
     effect: str = "expected value"
     steady: bool = True
     public: tuple[str, ...] = ("the bounds of the outcome",)
 
-    def questions(self) -> Mapping[str, float]:
-        rounds = {f"spread {number + 1}": SPREAD_SHARE / ROUNDS for number in range(ROUNDS)}
-        return {"outcome": OUTCOME_SHARE, **rounds}
+    questions: ClassVar[Mapping[str, float]] = {
+        "outcome": OUTCOME_SHARE,
+        **{f"spread {number + 1}": SPREAD_SHARE / ROUNDS for number in range(ROUNDS)},
+    }
 
-    def begin(self, ask: Ask) -> Mapping[str, Any]:
+    def begin(self, ask: PrivateQueries) -> Mapping[str, Any]:
         objective = ask.objective
         assert isinstance(objective, Residuals)
         counts = ask.counts("cell", "outcome")
@@ -310,50 +291,38 @@ class Expectation(PrivateSide):
         centre = float(share @ middle)
         unit = float(np.sqrt(max(share @ ((middle - centre) ** 2 + width**2 / 12), (width.min() / 2) ** 2)))
         cuts = _cuts(edges, share)
-        ask.aim(replace(objective, centre=centre, unit=unit, cuts=cuts))
+        ask.set_objective(replace(objective, centre=centre, unit=unit, cuts=cuts))
         means = tuple((_means(edges, share, cuts) - centre) / unit)
         rows = max(float(counts.sum()), 1.0)
-        return {"centre": centre, "unit": unit, "spread": 1.0, "rows": rows, "asked": 0, "means": means}
+        facts = {"centre": centre, "unit": unit, "rows": rows, "means": means}
+        return {**facts, "spread": 1.0, "dispersion": 1.0, "asked": 0}
 
-    def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> float:
-        return 0.0  # of an outcome measured from its private mean
-
-    def newton(self, G: Floats, H: Floats) -> Floats:
-        return np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
-
-    def first_look(self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]) -> Look:
+    def histogram_step(
+        self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]
+    ) -> NewtonStep:
         """Rows of a stratum taken at its mean."""
         apart, rows = np.array(facts["means"])[:, None] - table, present(held, noise)
         seen, own = (apart * held).sum(0), noise * (apart**2).sum(0)
-        return looked(seen[None], rows[None], own[None], self.dispersion(facts) * rows[None], table)
+        return newton_step(seen[None], rows[None], own[None], facts["dispersion"] * rows[None], table)
 
-    def dispersion(self, facts: Mapping[str, Any]) -> float:
-        return float(facts["spread"] ** 2)
-
-    def after_round(self, ask: Ask, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    def after_round(self, ask: PrivateQueries, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """The residuals' spread, one standard deviation of its noise on the safe side, clips the next round."""
         objective, number = ask.objective, facts["asked"] + 1
         assert isinstance(objective, Residuals)
         squares = float(ask.total("residuals", f"spread {number}")[0])
         noise = objective.clip**2 * ask.noise(f"spread {number}")
         spread = float(np.sqrt(np.clip((squares + noise) / facts["rows"], LEAST_SPREAD**2, 1.0)))
-        ask.aim(replace(objective, clip=CLIP * spread))
-        return {**facts, "spread": spread, "asked": number}
+        ask.set_objective(replace(objective, clip=CLIP * spread))
+        return {**facts, "spread": spread, "dispersion": spread**2, "asked": number}
 
-    def in_units(self, model: AdditiveModel, facts: Mapping[str, Any]) -> AdditiveModel:
-        unit = facts["unit"]
-        return replace(
-            model, intercept=facts["centre"] + unit * model.intercept, tables=tuple(unit * t for t in model.tables)
-        )
+    def least_share(self, shares: Floats) -> float:
+        return 1.0  # every row says something
 
-    def fewest(self, shares: Floats) -> float:
-        return 1.0
-
-    def expected(self, margin: Floats, learned: Learned) -> Floats:
+    def expected(self, margin: Floats) -> Floats:
         column = self.kind.column
         return np.asarray(np.clip(margin, column.low, column.high), np.float64)
 
-    def label(self, learned: Learned, codes: Index, at: Floats, rows: int) -> Labelled:
+    def label(self, learned: PrivateFit, codes: Index, at: Floats, rows: int) -> Labelled:
         """What is expected, and as much of the residuals as so many rows can afford."""
         margin = learned.model.margin(codes)
         share = RESIDUAL + (1 - RESIDUAL) * by_chance(rows)
@@ -361,28 +330,34 @@ class Expectation(PrivateSide):
         spread = share * learned.facts["spread"] * learned.facts["unit"] * special.ndtri(at)
         value = np.clip(column.rounded(np.clip(margin + spread, column.low, column.high)), column.low, column.high)
         outcome = Outcome(self.kind, {"value": np.asarray(value, np.float64)})
-        return Labelled(outcome, self.expected(margin, learned))
+        return Labelled(outcome, self.expected(margin))
 
-    def strata(self, learned: Learned, labelled: Labelled) -> Index:
+    def strata(self, labelled: Labelled) -> Index:
         """Fifths of what is expected of the population."""
         assert labelled.soft is not None
-        cuts = np.unique(np.quantile(labelled.soft, np.arange(1, STRATA) / STRATA))
-        return np.searchsorted(cuts, labelled.soft, side="right").astype(np.int64)
+        return _fifths(labelled.soft)
 
-    def quotas(self, learned: Learned, stratum: Index, rows: int) -> dict[int, int]:
-        """As the population has them."""
-        return as_the_population(stratum, rows)
+    def judge(self, learned: PrivateFit, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
+        """How closely students follow the private model's expectations: naive ones, and one of these."""
+        truth, population = self.expected(learned.model.margin(pool)), rows
 
-    def training(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
-        assert labelled.soft is not None
-        return labelled.outcome["value"][:, None], labelled.soft[:, None]
+        def judge(rows: Matrix, labelled: Labelled) -> float:
+            here, there = standardised(rows, population)
+            value = labelled.outcome["value"]
+            centre, unit = float(value.mean()), max(float(value.std()), 1e-12)
+            answers = [centre + unit * ask(here, (value - centre) / unit, there) for _, ask in regressors(among)]
+            if takes_soft(among):
+                student = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
+                answers.append(np.asarray(student.scores(population), np.float64))
+            return float(np.mean([error(truth, answer, "r2").value for answer in answers]))
 
-    def judge(self, learned: Learned, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
-        return _Agreement(self.expected(learned.model.margin(pool), learned), rows, tuple(among))
+        return judge
 
-    def unlabelled(self) -> Labelled:
-        none = np.empty(0)
-        return Labelled(Outcome(self.kind, {"value": none}), none, none)
+
+def _fifths(values: Floats) -> Index:
+    """(n,) which fifth of these very values each is in; fewer than five where many are equal."""
+    cuts = np.unique(np.quantile(values, np.arange(1, STRATA) / STRATA)) if len(values) else np.empty(0)
+    return np.searchsorted(cuts, values, side="right").astype(np.int64)
 
 
 def without_invented(counts: Floats) -> Floats:
@@ -412,22 +387,3 @@ def _means(edges: Floats, share: Floats, cuts: tuple[float, ...]) -> Floats:
     middle = np.concatenate([edges[:1], cuts, edges[-1:]])
     empty = (middle[1:] + middle[:-1]) / 2
     return np.where(many > 0, np.bincount(stratum, values, len(cuts) + 1) / np.maximum(many, 1), empty)
-
-
-@dataclass(frozen=True)
-class _Agreement:
-    """How closely students follow the private model's expectations over a pool: naive ones, and one of these."""
-
-    truth: Floats
-    pool: Matrix = field(repr=False)
-    among: tuple[str, ...] = ()
-
-    def __call__(self, rows: Matrix, labelled: Labelled) -> float:
-        here, there = standardised(rows, self.pool)
-        value = labelled.outcome["value"]
-        centre, unit = float(value.mean()), max(float(value.std()), 1e-12)
-        answers = [centre + unit * ask(here, (value - centre) / unit, there) for _, ask in regressors(self.among)]
-        if takes_soft(self.among):
-            boosted_soft = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
-            answers.append(np.asarray(boosted_soft.scores(self.pool), np.float64))
-        return float(np.mean([error(self.truth, answer, "r2").value for answer in answers]))

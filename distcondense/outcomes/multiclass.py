@@ -7,7 +7,7 @@ has hard labels only: 0 or 1).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,25 +23,10 @@ from distcondense.errors import CohortError, SchemaError
 from distcondense.kernels import elementwise
 from distcondense.models.base import Model, Rows
 from distcondense.models.learners import Learner, TrainingSet, boosted_many, learner, sklearn_model
-from distcondense.outcomes.base import (
-    Ask,
-    Counted,
-    Judge,
-    Kind,
-    Labelled,
-    Learned,
-    Look,
-    PrivateSide,
-    Rule,
-    as_written,
-    label_codes,
-    looked,
-    present,
-    restoring,
-)
-from distcondense.outcomes.binary import COUNT_SHARE, by_chance, refuse_horizon
-from distcondense.outcomes.measures import Measured, brier, expected_auroc, f1, macro_ranking, recall
-from distcondense.outcomes.panel import SEED, classifiers, standardised, takes_soft
+from distcondense.outcomes.base import Kind, Labelled, Rule, as_written
+from distcondense.outcomes.binary import ClassSide, by_chance, ranking_judge, refuse_horizon
+from distcondense.outcomes.measures import Measured, brier, f1, macro_ranking, recall
+from distcondense.outcomes.private_side import Judge, NewtonStep, PrivateFit, PrivateSide, newton_step, present
 from distcondense.outcomes.recipes import Recipe, Released, of_classes
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
 
@@ -125,6 +110,7 @@ class Multiclass(Kind):
 
     name: ClassVar[str] = "multiclass"
     roles: ClassVar[tuple[str, ...]] = ("target",)
+    arrays: ClassVar[Mapping[str, type[np.generic]]] = {"label": np.int64}
     measures: ClassVar[tuple[str, ...]] = ("macro_auroc", "balanced_accuracy", "macro_f1", "brier")
     learners: ClassVar[Mapping[str, Learner]] = {
         "xgb": Learner("xgb", "probabilities", fit_xgb),
@@ -135,6 +121,7 @@ class Multiclass(Kind):
     names: tuple[str, ...]
     labels: tuple[Label, ...] = ()
     labels_public: bool = True
+    declared: Column | None = None
 
     @classmethod
     def recognises(cls, goal: Goal, schema: Schema | None) -> bool:
@@ -142,7 +129,7 @@ class Multiclass(Kind):
         return schema is not None and name in schema and schema[name].kind == "categorical"
 
     @classmethod
-    def of(cls, goal: Goal, schema: Schema | None) -> Multiclass:
+    def from_goal(cls, goal: Goal, schema: Schema | None) -> Multiclass:
         name = goal.columns["target"]
         if schema is None or name not in schema or not schema[name].categories:
             return cls((name,), labels_public=False)  # they will be read off the rows
@@ -154,11 +141,7 @@ class Multiclass(Kind):
                 found=f"{len(labels)} declared",
                 fix='declare two classes as kind = "binary"; group classes where there are many',
             )
-        return cls((name,), labels, schema.origin == "declared")
-
-    def label_column(self, schema: Schema | None) -> Column | None:
-        name = self.names[0]
-        return schema[name] if schema is not None and name in schema and schema[name].categories else None
+        return cls((name,), labels, schema.origin == "declared", schema[name])
 
     def read(self, frame: pd.DataFrame) -> Outcome:
         name = self.names[0]
@@ -181,15 +164,6 @@ class Multiclass(Kind):
                 fix="group them, or declare the outcome in the schema",
             )
         return replace(self, labels=tuple(found), labels_public=False)
-
-    def check(self, outcome: Outcome) -> None:
-        if self.lacking(outcome):
-            raise CohortError(
-                f"target {self.names[0]!r}",
-                "must have two classes or more",
-                found="one class only",
-                fix="check the column",
-            )
 
     def lacking(self, outcome: Outcome) -> str:
         return "two classes or more" if len(np.unique(outcome["label"])) < 2 else ""
@@ -223,21 +197,9 @@ class Multiclass(Kind):
     def recipes(self, table: Released) -> tuple[Recipe, ...]:
         return of_classes(table)
 
-    def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
-        label = labelled.outcome["label"]
-        frame[self.names[0]] = as_written(self.labels, label)
-        soft = np.eye(len(self.labels))[label] if labelled.soft is None else labelled.soft
-        for k, name in enumerate(self.own_columns()):
-            frame[name] = soft[:, k]
-
-    def written(self, frame: pd.DataFrame) -> Labelled:
-        soft = frame[list(self.own_columns())].to_numpy(np.float64)
-        return Labelled(Outcome(self, {"label": label_codes(frame[self.names[0]], self.labels)}), soft)
-
-    def training_data(self, X: pd.DataFrame, labelled: Labelled) -> tuple[pd.DataFrame, Any, Floats]:
-        """y is the class as the table writes it."""
-        assert labelled.weight is not None
-        return X, as_written(self.labels, labelled.outcome["label"]).to_numpy(), labelled.weight
+    def training_target(self, labelled: Labelled) -> Any:
+        """The class as the table writes it."""
+        return as_written(self.labels, labelled.outcome["label"]).to_numpy()
 
     def private_side(self, *, horizon: float | None = None) -> PrivateSide:
         refuse_horizon(self, horizon)
@@ -295,7 +257,7 @@ class SoftmaxLoss:
 
 
 @dataclass(frozen=True)
-class Softmax(PrivateSide):
+class Softmax(ClassSide):
     """An additive model of K scores."""
 
     kind: Multiclass
@@ -303,65 +265,40 @@ class Softmax(PrivateSide):
     link: str = "margins"
     effect: str = "score of each class"
 
-    @property
-    def gradient_noise(self) -> float:  # type: ignore[override]
-        return float(np.sqrt(1 - 1 / self.groups))
-
-    def questions(self) -> Mapping[str, float]:
-        return {"count": COUNT_SHARE}
-
-    def begin(self, ask: Ask) -> Mapping[str, Any]:
-        counted = Counted(ask.counts("label", "count"), ask.noise("count"))
-        counts = np.maximum(counted.rows, 1.0)
-        start = self.intercept(np.clip(counts / counts.sum(), 1e-4, 1.0), {})
-        ask.shift(start)
-        return {"started": start, "counted": counted}
-
-    def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> Floats:
+    def intercept(self, shares: Floats) -> Floats:
         logs = np.log(shares)
         return np.asarray(logs - logs.mean(), np.float64)
 
     def newton(self, G: Floats, H: Floats) -> Floats:
         """All classes of a cell move at once, so that each goes (K − 1)/K of its own way (Friedman et al. 2000)."""
         G = G - G.mean(axis=0)  # without noise the gradients of a row add up to 0
-        return self._part * np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
+        return self._part * super().newton(G, H)
 
     @property
     def _part(self) -> float:
         return (self.groups - 1) / self.groups
 
-    def first_look(self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]) -> Look:
+    def histogram_step(
+        self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]
+    ) -> NewtonStep:
         p, rows = softmax(np.log(shares) + table.T).T, present(held, noise)
         slope = p * (1 - p) * rows
         own = noise * ((1 - p) ** 2 + (len(p) - 1) * p**2)
-        return looked(held - p * held.sum(0), slope, own, slope, table, self._part)
+        return newton_step(held - p * held.sum(0), slope, own, slope, table, self._part)
 
     def settled(self, table: Floats) -> Floats:
         return table - table.mean(axis=0)
 
-    def spread(self, variances: Floats) -> float:
-        """Of two classes that would be the spread of the log odds."""
-        return float(np.sqrt(2 * variances.sum() / (len(variances) - 1)))
-
-    def fewest(self, shares: Floats) -> float:
-        """All but the largest class."""
-        return float(1 - shares.max())
-
-    def expected(self, margin: Floats, learned: Learned) -> Floats:
+    def expected(self, margin: Floats) -> Floats:
         return softmax(margin)
 
-    def predict(self, margin: Floats, learned: Learned) -> Any:
+    def predict(self, margin: Floats) -> Any:
         return as_written(self.kind.labels, np.argmax(margin, axis=1)).to_numpy(object)
 
-    def probabilities(self, margin: Floats, learned: Learned) -> Floats:
+    def probabilities(self, margin: Floats) -> Floats:
         return softmax(margin)
 
-    def tilt(self, learned: Learned, margin: Floats) -> Floats:
-        """As many of each class, as the model has them."""
-        soft = softmax(margin)
-        return np.asarray((soft / np.maximum(soft.sum(0), 1e-12)).sum(1))
-
-    def label(self, learned: Learned, codes: Index, at: Floats, rows: int) -> Labelled:
+    def label(self, learned: PrivateFit, codes: Index, at: Floats, rows: int) -> Labelled:
         """The class whose probability is highest above its prevalence: among as many of each, the likeliest.
 
         Chance comes in with the number of rows, as with two classes. A class that no candidate belongs to is moved
@@ -385,35 +322,5 @@ class Softmax(PrivateSide):
                 ahead = ahead + 0.1 * few
         return Labelled(Outcome(self.kind, {"label": label.astype(np.int64)}), soft)
 
-    def training(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
-        return np.eye(len(self.kind.labels))[labelled.outcome["label"]], labelled.soft
-
-    def weighted(self, learned: Learned, labelled: Labelled) -> Labelled:
-        """So that every class has its private prevalence."""
-        return replace(labelled, weight=restoring(labelled.outcome["label"], learned.shares, learned.rows))
-
-    def judge(self, learned: Learned, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
-        return _Ranking(softmax(learned.model.margin(pool)), rows, tuple(among))
-
-    def unlabelled(self) -> Labelled:
-        none = np.empty(0)
-        outcome = Outcome(self.kind, {"label": none.astype(np.int64)})
-        return Labelled(outcome, np.empty((0, len(self.kind.labels))), none)
-
-
-@dataclass(frozen=True)
-class _Ranking:
-    """How well students rank a pool for every class like the private model does: naive ones, and one of the risks."""
-
-    truth: Floats
-    pool: Matrix = field(repr=False)
-    among: tuple[str, ...] = ()
-
-    def __call__(self, rows: Matrix, labelled: Labelled) -> float:
-        here, there = standardised(rows, self.pool)
-        classes = self.truth.shape[1]
-        answers = [ask(here, labelled.outcome["label"], there) for _, ask in classifiers(classes, self.among)]
-        if takes_soft(self.among):
-            boosted_soft = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
-            answers.append(np.asarray(boosted_soft.scores(self.pool), np.float64))
-        return float(np.mean([expected_auroc(one[:, k], self.truth[:, k]) for one in answers for k in range(classes)]))
+    def judge(self, learned: PrivateFit, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
+        return ranking_judge(softmax(learned.model.margin(pool)), rows, among, fit_xgb)

@@ -25,26 +25,21 @@ from distcondense.errors import CohortError, ModelError, SettingsError
 from distcondense.kernels import elementwise
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner, TrainingSet, boosted, learner, proportional_hazards
-from distcondense.outcomes.base import (
-    Ask,
-    Counted,
-    Judge,
-    Kind,
-    Labelled,
-    Learned,
-    Look,
-    PrivateSide,
-    Rule,
-    as_the_population,
-    as_written,
-    label_codes,
-    looked,
-    present,
-)
+from distcondense.outcomes.base import Kind, Labelled, Rule
 from distcondense.outcomes.binary import declared_labels, is_public, read_label
 from distcondense.outcomes.kaplan_meier import SurvivalCurves
 from distcondense.outcomes.measures import Measured, c_index, concordance, expected_over_observed, survival_loss
 from distcondense.outcomes.panel import SEED, standardised
+from distcondense.outcomes.private_side import (
+    GroupCounts,
+    Judge,
+    NewtonStep,
+    PrivateFit,
+    PrivateQueries,
+    PrivateSide,
+    newton_step,
+    present,
+)
 from distcondense.outcomes.recipes import Recipe, Released, of_survival
 from distcondense.privacy.contributions import FINITE, SCORE_MAX, Objective, Statistic, Target
 
@@ -123,12 +118,15 @@ class Survival(Kind):
 
     name: ClassVar[str] = "survival"
     roles: ClassVar[tuple[str, ...]] = ("time", "event")
+    arrays: ClassVar[Mapping[str, type[np.generic]]] = {"time": np.float64, "label": np.int8}
+    numeric_roles: ClassVar[tuple[str, ...]] = ("time",)
     measures: ClassVar[tuple[str, ...]] = ("c_index", "integrated_brier", "calibration")
     learners: ClassVar[Mapping[str, Learner]] = {
         "cox": Learner("cox", "log-risk", fit_cox),
         "aft": Learner("aft", "log-time", fit_aft),
     }
     groups_named: ClassVar[str] = "event status"
+    too_few: ClassVar[tuple[str, str]] = ("all rows censored", "check which value means an event (--positive)")
 
     names: tuple[str, ...]
     labels: tuple[Label, Label] = (0, 1)
@@ -142,7 +140,7 @@ class Survival(Kind):
         return True
 
     @classmethod
-    def of(cls, goal: Goal, schema: Schema | None) -> Survival:
+    def from_goal(cls, goal: Goal, schema: Schema | None) -> Survival:
         time, event = goal.columns["time"], goal.columns["event"]
         declared = declared_labels(schema, event)
         return cls(
@@ -152,12 +150,6 @@ class Survival(Kind):
             positive=goal.positive,
             time=schema[time] if schema is not None and time in schema else None,
         )
-
-    def number_columns(self) -> tuple[str, ...]:
-        return (self.names[0],)
-
-    def label_column(self, schema: Schema | None) -> Column | None:
-        return declared_labels(schema, self.names[1])
 
     def read(self, frame: pd.DataFrame) -> Outcome:
         time, event = self.names
@@ -172,15 +164,8 @@ class Survival(Kind):
         return Outcome(replace(self, labels=labels), {"label": label, "time": times})
 
     def check(self, outcome: Outcome) -> None:
-        label, time = outcome["label"], outcome["time"]
-        if not label.any():
-            raise CohortError(
-                f"event {self.names[1]!r}",
-                "must have at least one event",
-                found="all rows censored",
-                fix="check which value means an event (--positive)",
-            )
-        if len(np.unique(time[label == 1])) < 2:
+        super().check(outcome)
+        if len(np.unique(outcome["time"][outcome["label"] == 1])) < 2:
             raise CohortError(
                 f"time {self.names[0]!r}",
                 "events must happen at two times at least",
@@ -237,19 +222,10 @@ class Survival(Kind):
     def recipes(self, table: Released) -> tuple[Recipe, ...]:
         return of_survival(table, self.labels[1])
 
-    def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
-        frame[self.names[0]] = labelled.outcome["time"]
-        frame[self.names[1]] = as_written(self.labels, labelled.outcome["label"])
-
-    def written(self, frame: pd.DataFrame) -> Labelled:
-        label = (label_codes(frame[self.names[1]], self.labels) == 1).astype(np.int8)
-        return Labelled(Outcome(self, {"label": label, "time": frame[self.names[0]].to_numpy(np.float64)}))
-
-    def training_data(self, X: pd.DataFrame, labelled: Labelled) -> tuple[pd.DataFrame, Any, Floats]:
-        """y is a frame with the time and the event (0/1)."""
-        assert labelled.weight is not None
+    def training_target(self, labelled: Labelled) -> Any:
+        """A frame with the time and the event (0/1)."""
         time, event = labelled.outcome["time"], labelled.outcome["label"].astype(np.int64)
-        return X, pd.DataFrame({self.names[0]: time, self.names[1]: event}), labelled.weight
+        return pd.DataFrame({self.names[0]: time, self.names[1]: event})
 
     def invented(self, train: Outcome, rows: int, positives: int, inside: Floats) -> Outcome:
         """Event times uniform within equal bins between the smallest event time and the largest censoring time, one a
@@ -432,60 +408,55 @@ class LogHazard(PrivateSide):
     objective: Objective
     link: str = "log-risk"
     merged: int = MERGED
+    balanced: bool = False  # an unweighted survival curve of a set is the population's
     effect: str = "log hazard"
     drifts: bool = True  # a hazard is cut at 1, which many events push scores against
     unit: float = 1.0
     public: tuple[str, ...] = ("the end of follow-up and its intervals",)
 
-    def questions(self) -> Mapping[str, float]:
-        return {"hazard": HAZARD_SHARE, "follow-up": FOLLOW_UP_SHARE}
+    questions: ClassVar[Mapping[str, float]] = {"hazard": HAZARD_SHARE, "follow-up": FOLLOW_UP_SHARE}
 
-    def begin(self, ask: Ask) -> Mapping[str, Any]:
+    def begin(self, ask: PrivateQueries) -> Mapping[str, Any]:
         assert isinstance(ask.objective, PiecewiseExponential)
         events, exposure = np.split(ask.total("hazard", "hazard"), 2)
-        ask.aim(ask.objective.with_hazard(_baseline(events, exposure)))
+        ask.set_objective(ask.objective.with_hazard(_baseline(events, exposure)))
         ends = ask.counts("stratum", "follow-up").reshape(2, -1)
-        counted = Counted(ends.sum(1), float(ask.noise("follow-up") * np.sqrt(ends.shape[1])))
+        counted = GroupCounts(ends.sum(1), float(ask.noise("follow-up") * np.sqrt(ends.shape[1])))
         leaving = _baseline(ends[0], exposure)
-        varies = _varies(ask.objective, leaving)
-        return {"leaving": tuple(float(rate) for rate in leaving), "counted": counted, "varies": varies}
-
-    def dispersion(self, facts: Mapping[str, Any]) -> float:
-        return float(facts["varies"])
-
-    def intercept(self, shares: Floats, facts: Mapping[str, Any]) -> float:
-        return 0.0
+        dispersion = _dispersion(ask.objective, leaving)
+        return {"leaving": tuple(float(rate) for rate in leaving), "counted": counted, "dispersion": dispersion}
 
     def newton(self, G: Floats, H: Floats) -> Floats:
         """A hazard multiplies: observed over expected events is 1 − G/H, and its logarithm the exact step, where
         Newton's own would run far past it; noise below the half of what is expected is not believed."""
-        ratio = np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
-        return np.log1p(np.maximum(ratio, -0.5))
+        return np.log1p(np.maximum(super().newton(G, H), -0.5))
 
-    def first_look(self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]) -> Look:
+    def histogram_step(
+        self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]
+    ) -> NewtonStep:
         """Who has the event at all, as if all were followed alike: 1 − exp(−Λ·e^t) of a cell's rows."""
         rows, hazard = present(held, noise), -np.log1p(-shares[1]) * np.exp(np.clip(table, -SCORE_MAX, SCORE_MAX))
         p = -np.expm1(-hazard)
         own = noise * (p**2 + (1 - p) ** 2)
         seen, slope = (1 - p) * held[1] - p * held[0], rows * hazard * (1 - p)
-        look = looked(seen, slope, own, rows * p * (1 - p), table)
-        return *look[:3], rows * p  # the hessian of the rounds: expected events
+        step = newton_step(seen, slope, own, rows * p * (1 - p), table)
+        return step._replace(hessian=rows * p)  # that of the rounds: expected events
 
-    def fewest(self, shares: Floats) -> float:
+    def least_share(self, shares: Floats) -> float:
         """Of events; that nobody is censored is no fault."""
         return float(shares[1])
 
-    def expected(self, margin: Floats, learned: Learned) -> Floats:
+    def expected(self, margin: Floats) -> Floats:
         return margin
 
-    def survival(self, margin: Floats, learned: Learned, times: Floats) -> Floats:
+    def survival(self, margin: Floats, learned: PrivateFit, times: Floats) -> Floats:
         """Free of the event at each time, up to the public horizon."""
         objective = learned.objective
         assert isinstance(objective, PiecewiseExponential)
         at = np.clip(times, 0.0, objective.horizon)
         return np.exp(-np.exp(margin)[:, None] * objective.cumulative(at)[None, :])
 
-    def label(self, learned: Learned, codes: Index, at: Floats, rows: int) -> Labelled:
+    def label(self, learned: PrivateFit, codes: Index, at: Floats, rows: int) -> Labelled:
         """How and when follow-up ends, by chance, as the model has it: the event, or leaving without it.
 
         A Cox model of few rows finds hazard ratios that are too large, the more so as rows are chosen that teach; by so
@@ -503,7 +474,7 @@ class LogHazard(PrivateSide):
         rounded = column.rounded(time)
         return np.asarray(np.where(rounded > 0, rounded, column.rounded(np.ceil(time))), np.float64)
 
-    def strata(self, learned: Learned, labelled: Labelled) -> Index:
+    def strata(self, labelled: Labelled) -> Index:
         """Event status and time, in parts of as many rows each: exchanges leave the survival curve as it is."""
         label, time = labelled.outcome["label"], labelled.outcome["time"]
         out = np.zeros(len(label), np.int64)
@@ -514,11 +485,7 @@ class LogHazard(PrivateSide):
                 out[there] = status * PARTS + np.searchsorted(cuts, time[there], side="right")
         return out
 
-    def quotas(self, learned: Learned, stratum: Index, rows: int) -> dict[int, int]:
-        """As the population has them: an unweighted survival curve is its own."""
-        return as_the_population(stratum, rows)
-
-    def training(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
+    def student_labels(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
         """What a row's end says of its hazard: the event, less what was to be expected in the time it was seen."""
         label, time = labelled.outcome["label"], labelled.outcome["time"]
         order = np.argsort(time, kind="stable")
@@ -527,12 +494,25 @@ class LogHazard(PrivateSide):
         expected[order] = np.cumsum(label[order] / at_risk)
         return (label - expected)[:, None], None
 
-    def judge(self, learned: Learned, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
-        return _Following(learned.model.margin(pool), rows, self.unit, among)
+    def judge(self, learned: PrivateFit, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
+        """How closely unweighted Cox and AFT students, or those named, follow the private model's log hazard."""
+        truth, population, named = learned.model.margin(pool), rows, among or ("cox", "aft")
 
-    def unlabelled(self) -> Labelled:
-        none = np.empty(0)
-        return Labelled(Outcome(self.kind, {"label": none.astype(np.int8), "time": none}), None, none)
+        def judge(rows: Matrix, labelled: Labelled) -> float:
+            if not (rows != rows[0]).any():
+                return -1.0
+            here, there = standardised(rows, population)
+            outcome, risks = self.kind.in_unit(labelled.outcome, self.unit), []
+            try:
+                if "cox" in named:
+                    risks.append(np.asarray(fit_cox(here, outcome).scores(there.astype(np.float32)), np.float64))
+                if "aft" in named:
+                    risks.append(-np.asarray(fit_aft(rows, outcome, seed=SEED).scores(population), np.float64))
+            except ModelError:  # some sets of few rows have no Cox model
+                return -1.0
+            return sum(_correlation(risk, truth) for risk in risks) / len(risks)
+
+        return judge
 
 
 def _baseline(events: Floats, exposure: Floats) -> Floats:
@@ -543,7 +523,7 @@ def _baseline(events: Floats, exposure: Floats) -> Floats:
     return np.maximum(events, floor) / at_risk
 
 
-def _varies(objective: Objective, leaving: Floats) -> float:
+def _dispersion(objective: Objective, leaving: Floats) -> float:
     """Variance of a row's gradient over its hessian where features say nothing: less than 1 where many have events."""
     assert isinstance(objective, PiecewiseExponential)
     still = np.zeros(GRID)
@@ -551,31 +531,6 @@ def _varies(objective: Objective, leaving: Floats) -> float:
     label, time = curve.drawn(still, (np.arange(GRID) + 0.5) / GRID)
     g, h = objective.contributions(still, objective.prepare({"label": label, "time": time}))
     return float(np.clip(np.var(g) / max(float(np.mean(h)) / objective.hessian_weight, 1e-9), LEAST_VARIES, 1.0))
-
-
-class _Following:
-    """How closely unweighted Cox and AFT students, or those named, follow the private model's log hazard."""
-
-    def __init__(self, truth: Floats, pool: Matrix, unit: float, among: Sequence[str] = ()) -> None:
-        self.truth, self.pool, self.unit, self.among = truth, pool, unit, among or ("cox", "aft")
-
-    def __call__(self, rows: Matrix, labelled: Labelled) -> float:
-        if not (rows != rows[0]).any():
-            return -1.0
-        here, there = standardised(rows, self.pool)
-        outcome = self.kind_in_unit(labelled)
-        found = []
-        try:
-            if "cox" in self.among:
-                found.append(np.asarray(fit_cox(here, outcome).scores(there.astype(np.float32)), np.float64))
-            if "aft" in self.among:
-                found.append(-np.asarray(fit_aft(rows, outcome, seed=SEED).scores(self.pool), np.float64))
-        except ModelError:  # some sets of few rows have no Cox model
-            return -1.0
-        return sum(_correlation(one, self.truth) for one in found) / len(found)
-
-    def kind_in_unit(self, labelled: Labelled) -> Outcome:
-        return labelled.outcome.kind.in_unit(labelled.outcome, self.unit)
 
 
 def _correlation(answer: Floats, truth: Floats) -> float:
@@ -593,7 +548,7 @@ class Curve:
     shift: float = 0.0  # of the margin, so that as many events are seen as the private share says
 
     @classmethod
-    def of(cls, learned: Learned, margin: Floats) -> Curve:
+    def of(cls, learned: PrivateFit, margin: Floats) -> Curve:
         """`margin` of a pool of rows."""
         objective = learned.objective
         assert isinstance(objective, PiecewiseExponential)

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from distcondense import __version__
 from distcondense.data.reserved import WEIGHT
 from distcondense.data.schema import Column, Label
-from distcondense.outcomes.recipes import Recipe
+from distcondense.outcomes.recipes import Recipe, Released
 from distcondense.privacy.statement import Privacy
 from distcondense.report.text import clean, written
 from distcondense.runs.release import DATASHEET, PAGE, PICTURE, SCHEMA
@@ -72,7 +72,10 @@ def manual(sets: Mapping[str, Result]) -> str:
         answer=clean(privacy.answer),
         files=files,
         first=f"{next(iter(sets))}.csv",
-        words=[_as_code(line, (*kind.names, *kind.own_columns())) for line in kind.words()],
+        words=[
+            _as_code(f"{column.name}: {column.meaning}", (*kind.names, *kind.own_columns()))
+            for column in (*kind.outcome_columns(), *kind.added_columns())
+        ],
         weight=code(WEIGHT),
         apart=[code(name) for name in (*kind.names, *kind.own_columns(), WEIGHT)],
         recipes=recipes(sets),
@@ -104,7 +107,8 @@ def labels_of(result: Result) -> Listed:
 def recipes(sets: Mapping[str, Result]) -> tuple[Recipe, ...]:
     """How the first of a run's tables teaches models of other people's tools."""
     name, first = next(iter(sets.items()))
-    return first.kind.recipes(first.kind.released(f"{name}.csv", texts(labels_of(first))))
+    kind, quoted = first.kind, tuple(texts(labels_of(first)))
+    return kind.recipes(Released(f"{name}.csv", kind.names, kind.own_columns(), WEIGHT, quoted))
 
 
 def texts(labels: Listed) -> list[str]:

@@ -52,7 +52,7 @@ def released(sets: Mapping[str, Result]) -> dict[str, Any]:
             "name": f"Condensed table: {' and '.join(kind.names)}",
             "privacy": {**privacy.to_dict(), "software": software()},
             "schema": schema_rows(schema.columns),
-            "outcome": [*kind.words(), f"{WEIGHTS.name}: {WEIGHTS.meaning}"],
+            "outcome": [f"{c.name}: {c.meaning}" for c in (*kind.outcome_columns(), *kind.added_columns(), WEIGHTS)],
             "rows": sum(len(one.frame) for one in sets.values()),
             **{name: [asdict(figure) for figure in figures] for name, figures in first.covered.items()},
             "ledger": [_question(entry) for entry in privacy.ledger] if privacy.charged else [],

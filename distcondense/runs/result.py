@@ -109,7 +109,7 @@ class Result:
         labelled = self._labelled()
         assert labelled.weight is not None
         mean = labelled.weight.mean() if len(labelled.weight) else 1.0
-        return self.kind.training_data(self._features(), replace(labelled, weight=labelled.weight / mean))
+        return self._features(), self.kind.training_target(labelled), labelled.weight / mean
 
     def soft_data(self) -> tuple[pd.DataFrame, Floats, Floats]:
         """X, soft labels, weights (in persons, as released) for models that take expectations as labels.

@@ -456,7 +456,7 @@ def _cells(
 def _references(table: DataTable, facts: Facts, asked: _MethodTable, problems: list[str]) -> list[str]:
     """The method's references, if they are for this kind of outcome."""
     kind = facts.kind
-    wanted = asked.references or (kind.default_learner,)
+    wanted = asked.references or (kind.learner().name,)
     problems += [
         f"{asked.where} reference {name!r} does not fit data {table.name!r}, which has a {kind.name} outcome: say "
         f'{" or ".join(kind.learners)}, or name the data this method is for (data = ["…"])'

@@ -30,10 +30,11 @@ from distcondense.methods.private.plan import Plan
 from distcondense.methods.private.smoothing import merge_cells, prior_kernels, smooth, spread_out
 from distcondense.models.additive import AdditiveModel
 from distcondense.models.jacobian import jacobian
-from distcondense.outcomes.base import Kind, PrivateSide
+from distcondense.outcomes.base import Kind
 from distcondense.outcomes.binary import Binary
 from distcondense.outcomes.measures import auroc, c_index
 from distcondense.outcomes.multiclass import Multiclass
+from distcondense.outcomes.private_side import PrivateSide
 from distcondense.outcomes.survival import Survival
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.gate import PrivateTable
@@ -425,7 +426,7 @@ def test_the_private_model_learns_and_spends_exactly_its_plan(kind: Kind) -> Non
 
     fresh, truth = simulated(3000, seed=1)
     margin = learned.model.margin(learned.model.codes(fresh))
-    assert kind.score(side.link, side.expected(margin, learned), outcome_of(kind, truth)) > 0.75
+    assert kind.score(side.link, side.expected(margin), outcome_of(kind, truth)) > 0.75
     assert learned.informative
     assert learned.rows == pytest.approx(4000, rel=0.05)
     assert learned.shares == pytest.approx(np.bincount(outcome["label"]) / 4000, abs=0.03)

@@ -34,8 +34,8 @@ from distcondense.methods.dp_geng.networks import Network, softmax, trained
 from distcondense.methods.dp_geng.options import DpGengOptions
 from distcondense.methods.dp_geng.public import public_side
 from distcondense.methods.dp_geng.work import class_means
-from distcondense.outcomes.base import Learned
 from distcondense.outcomes.binary import Logistic
+from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy import accountant, noise
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.budget import Budget
@@ -237,7 +237,7 @@ def test_a_row_adds_the_same_bits_whoever_stands_beside_it(encoding):
 
 
 def test_noisy_means_are_sums_over_noisy_counts_and_no_longer_than_the_clip():
-    learned = Learned(None, (), (), 100.0, np.array([0.25, 0.75]), 9.0, Logistic())
+    learned = PrivateFit(None, (), (), 100.0, np.array([0.25, 0.75]), 9.0, Logistic())
     means = class_means(np.array([5.0, 0.0, 0.0, 1500.0]), learned, clip=3.0)
     assert means.tolist() == [[3.0 * 5 / 25, 0.0], [0.0, 3.0]]
 

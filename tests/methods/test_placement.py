@@ -26,11 +26,12 @@ from distcondense.methods.private.placement import Encoder, Holes, Placed, place
 from distcondense.methods.private.teaching import Panel
 from distcondense.models.additive import AdditiveModel
 from distcondense.outcomes import panel as students
-from distcondense.outcomes.base import Kind, Labelled, Learned, PrivateSide, as_the_population
+from distcondense.outcomes.base import Kind, Labelled
 from distcondense.outcomes.binary import Binary, by_chance
 from distcondense.outcomes.continuous import Continuous
 from distcondense.outcomes.measures import expected_auroc
 from distcondense.outcomes.multiclass import Multiclass
+from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 from distcondense.outcomes.survival import Curve, PiecewiseExponential, Survival
 from tests import naive
 
@@ -70,7 +71,7 @@ def side_of(name: str) -> PrivateSide:
     return side
 
 
-def learned(*columns: Column, name: str = "binary", seed: int = 0, **other: Any) -> Learned:
+def learned(*columns: Column, name: str = "binary", seed: int = 0, **other: Any) -> PrivateFit:
     """What a gate might have answered about these columns, without any gate."""
     rng, side = np.random.default_rng(seed), side_of(name)
     scores = side.objective.scores
@@ -101,10 +102,10 @@ def learned(*columns: Column, name: str = "binary", seed: int = 0, **other: Any)
         apart = whole.expected(0, 2).sum(0) * np.exp(rng.normal(0, 1, (coarse[0].max() + 1, coarse[2].max() + 1)))
         whole = whole.with_forest({(0, 2): apart / apart.sum()})
     known: dict[str, Any] = {"rows": 3217.4, "shares": shares, "evidence": 50.0, "facts": facts, "joint": whole}
-    return Learned(model, tuple(range(len(cells))), tuple(marginals), objective=objective, **known | other)
+    return PrivateFit(model, tuple(range(len(cells))), tuple(marginals), objective=objective, **known | other)
 
 
-def placed_of(known: Learned, ipc: int, *, name: str = "binary", seed: int = 5, threads: int = 1) -> Placed:
+def placed_of(known: PrivateFit, ipc: int, *, name: str = "binary", seed: int = 5, threads: int = 1) -> Placed:
     return place(known, side_of(name), ipc, seed=seed, threads=threads)
 
 
@@ -184,7 +185,7 @@ def test_exchanges_stay_within_strata_and_teach_more() -> None:
     codes, inside = population(known, 600, rng)
     encode, margin = Encoder(known.model.cells), known.model.margin(codes)
     labelled = side.label(known, codes[:300], placement._even(300, rng), 40)
-    hard, soft = side.training(labelled)
+    hard, soft = side.student_labels(labelled)
     parts = placement._parts(known, codes, 1.0)
     panel = Panel.of(
         encode(codes[:300], inside[:300]),
@@ -195,7 +196,7 @@ def test_exchanges_stay_within_strata_and_teach_more() -> None:
         parts[300:],
         margin[300:, None],
     )
-    stratum = side.strata(known, labelled)
+    stratum = side.strata(labelled)
     start = placement._stratified(stratum, {0: 20, 1: 20}, placement.Holes(np.zeros_like(stratum), np.ones(1)), rng)
     better = panel.improved(start, stratum, 300, np.random.default_rng(1))
     np.testing.assert_array_equal(stratum[better], stratum[start])
@@ -331,15 +332,15 @@ def test_a_label_is_the_more_chance_the_more_rows_there_are(name: str) -> None:
     known, side = learned(name=name), side_of(name)
     codes, _ = population(known, 6000, np.random.default_rng(0))
     margin = known.model.margin(codes)
-    drawn = codes[placement._drawn(side.tilt(known, margin), 6000, np.random.default_rng(1))]
+    drawn = codes[placement._drawn(placement._class_weight(side.probabilities(margin)), 6000, np.random.default_rng(1))]
     at = placement._even(6000, np.random.default_rng(2))
     sure, some, most = (side.label(known, drawn, at, rows).outcome["label"] for rows in (200, 5000, 10**6))
     assert 0 < (sure != some).mean() < (sure != most).mean()
     # as patients' labels: among as many of each class, in proportion to probability over prevalence
     soft = (
-        side.expected(known.model.margin(drawn), known)
+        side.expected(known.model.margin(drawn))
         if name == "multiclass"
-        else side.probabilities(known.model.margin(drawn), known)
+        else side.probabilities(known.model.margin(drawn))
     )
     likely = soft / np.array(SHARES[name])
     likely /= likely.sum(1, keepdims=True)
@@ -361,7 +362,7 @@ def test_a_number_is_what_is_expected_and_some_of_the_residuals() -> None:
     spreads = [
         np.std(
             side.label(known, codes, placement._even(4000, np.random.default_rng(1)), rows).outcome["value"]
-            - side.expected(known.model.margin(codes), known)
+            - side.expected(known.model.margin(codes))
         )
         for rows in (100, 10**6)
     ]
@@ -620,7 +621,7 @@ def test_candidates_are_dealt_out_once_and_every_part_has_what_it_is_to_take(
     drawn: list[tuple[int, int]], parts: int, rows: int, seed: int
 ) -> None:
     stratum, which = (np.array(one) for one in zip(*drawn, strict=True))
-    quotas = as_the_population(stratum, rows)
+    quotas = placement.quotas_of(stratum, rows, balanced=False)
     dealt = placement.dealt(stratum, quotas, Holes(which, np.full(16, 1 / 16)), parts, np.random.default_rng(seed))
     assert len(dealt) <= parts
     seen = np.concatenate([here for here, _ in dealt])
@@ -749,7 +750,7 @@ def test_columns_are_measured_by_the_rows_at_hand() -> None:
 # ---- survival: two ends of follow-up
 
 
-def curve_of(known: Learned) -> tuple[Curve, Index]:
+def curve_of(known: PrivateFit) -> tuple[Curve, Index]:
     pool, _ = population(known, 500, np.random.default_rng(0))
     return Curve.of(known, known.model.margin(pool)), pool
 
@@ -803,7 +804,8 @@ ALLOWED = {  # modules that hold no rows, and of others the names that hold none
     "distcondense.kernels.exchange": None,
     "distcondense.methods.private.plan": {"PAIRED"},
     "distcondense.methods.private.teaching": None,
-    "distcondense.outcomes.base": {"Judge", "Labelled", "Learned", "PrivateSide", "shared"},
+    "distcondense.outcomes.base": {"Labelled"},
+    "distcondense.outcomes.private_side": {"Judge", "PrivateFit", "PrivateSide", "shared"},
 }
 
 

@@ -19,11 +19,12 @@ from distcondense.methods.private.doubt import _multinomial, _zero_sum, stands_o
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.plan import PAIR_GROUPS, Plan
 from distcondense.methods.private.smoothing import prior_kernels, smooth
-from distcondense.outcomes.base import Counted, Kind
+from distcondense.outcomes.base import Kind
 from distcondense.outcomes.binary import STEP, Binary
 from distcondense.outcomes.continuous import Continuous
 from distcondense.outcomes.measures import auroc
 from distcondense.outcomes.multiclass import Multiclass
+from distcondense.outcomes.private_side import GroupCounts
 from distcondense.outcomes.survival import Survival
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
@@ -42,7 +43,7 @@ def steps(kind: Kind, held: Any, noise: float, shares: Any, facts: Any = None, m
     side, held = side_of(kind), np.asarray(held, np.float64)
     table = np.zeros((side.objective.scores, held.shape[1]))
     for _ in range(most):
-        precision, information, *_ = side.first_look(  # type: ignore[misc]
+        precision, information, *_ = side.histogram_step(  # type: ignore[misc]
             held, np.full(held.shape[1], noise), np.asarray(shares), table, facts or {}
         )
         table = table + np.clip(side.settled(information / precision) - table, -1, 1)
@@ -79,7 +80,7 @@ def test_the_histograms_alone_find_the_hazard_of_people_followed_alike(rows: lis
 def test_the_histograms_alone_find_the_mean_of_a_number() -> None:
     kind = Continuous(("y",), Column("y", "continuous", low=-20.0, high=20.0))
     held = np.array([[30.0, 0.0], [10.0, 10.0], [0.0, 30.0]])
-    found = steps(kind, held, 1e-6, held.sum(1) / held.sum(), {"means": (-1.0, 0.0, 1.0), "spread": 1.0})
+    found = steps(kind, held, 1e-6, held.sum(1) / held.sum(), {"means": (-1.0, 0.0, 1.0), "dispersion": 1.0})
     assert found[0] == pytest.approx([-0.75, 0.75])
 
 
@@ -87,7 +88,7 @@ def test_the_histograms_alone_find_the_mean_of_a_number() -> None:
 def test_noise_in_a_histogram_is_less_to_be_believed_and_empty_cells_do_no_harm(kind: Kind) -> None:
     side, shares = side_of(kind), np.array([0.8, 0.2])
     held = np.array([[80.0, -30.0, 0.0], [20.0, 5.0, -40.0]])
-    told = [side.first_look(held, np.full(3, noise), shares, np.zeros((1, 3)), {}) for noise in (1.0, 400.0)]
+    told = [side.histogram_step(held, np.full(3, noise), shares, np.zeros((1, 3)), {}) for noise in (1.0, 400.0)]
     assert all(np.all(np.isfinite(part)) for one in told for part in one)  # type: ignore[union-attr]
     assert told[0][0][0, 0] > 5 * told[1][0][0, 0]  # type: ignore[index]
 
@@ -146,7 +147,7 @@ def test_cells_follow_rows_that_are_seen_and_are_even_where_noise_hides_them() -
 )
 def test_cells_are_counted_by_the_rows_of_a_rare_group(kind: Kind, held: list[int], rare: float) -> None:
     side = side_of(kind)
-    assert fit._told(side, {"counted": Counted(np.array(held, np.float64), 1.0)}) == pytest.approx((1000, rare))
+    assert fit._told(side, {"counted": GroupCounts(np.array(held, np.float64), 1.0)}) == pytest.approx((1000, rare))
     assert fit._told(side, {}) == (0.0, None)
 
 

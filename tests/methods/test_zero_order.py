@@ -35,7 +35,7 @@ from distcondense.methods.zero_order.objectives import Composite, bce, softmax, 
 from distcondense.methods.zero_order.several import Several, opened
 from distcondense.models.base import BlackBox
 from distcondense.models.trees import tree_model
-from distcondense.outcomes.base import Learned, PrivateSide
+from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 from tests import naive
 from tests.conftest import SMALL_SCHEMA, SMALL_TABLE, small_frame
 
@@ -86,7 +86,7 @@ def quick() -> Iterator[None]:
         yield
 
 
-Known = tuple[Learned, PrivateSide, Placed]
+Known = tuple[PrivateFit, PrivateSide, Placed]
 
 
 class Everything(dict[str, Known]):
@@ -155,7 +155,7 @@ def test_moved_rows_are_legal_and_what_is_expected_of_them_is_the_private_model_
             assert np.allclose(found, column.rounded(found), atol=1e-9)
     assert np.array_equal(learned.model.codes(values), made.codes)  # cells and values agree
     if made.labelled.soft is not None:
-        assert np.allclose(made.labelled.soft, side.expected(learned.model.margin(made.codes), learned))
+        assert np.allclose(made.labelled.soft, side.expected(learned.model.margin(made.codes)))
     assert made.labelled.weight.sum() == pytest.approx(learned.rows)
 
 
@@ -230,7 +230,7 @@ def test_a_column_is_kept_only_where_it_helps(known):
 
 def test_where_nothing_was_learned_or_rows_are_many_nothing_moves(known):
     learned, side, placed = known["binary"]
-    none = replace(placed, codes=placed.codes[:0], inside=placed.inside[:0], labelled=side.unlabelled())
+    none = replace(placed, codes=placed.codes[:0], inside=placed.inside[:0], labelled=side.kind.no_rows())
     assert moved(none, replace(learned, doubt="no signal"), side, seed=0, steps=5) == (none, {})
     many = placed.take(np.arange(placement.LARGE + 1) % len(placed.codes))  # a drawn cohort, which nobody judges
     assert moved(many, learned, side, seed=0, steps=5) == (many, {})

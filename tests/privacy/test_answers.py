@@ -22,10 +22,11 @@ from distcondense.methods.private.doubt import FEW, NOTHING, Agreeing, Chosen, T
 from distcondense.methods.private.fit import fit_private, sizes
 from distcondense.methods.private.plan import AGREEMENT_SHARE, Plan
 from distcondense.methods.private.smoothing import prior_kernels
-from distcondense.outcomes.base import Counted, Kind, Learned, PrivateSide
+from distcondense.outcomes.base import Kind
 from distcondense.outcomes.binary import COUNT_SHARE, Binary
 from distcondense.outcomes.continuous import Continuous
 from distcondense.outcomes.multiclass import Multiclass
+from distcondense.outcomes.private_side import GroupCounts, PrivateFit, PrivateSide
 from distcondense.outcomes.survival import PiecewiseExponential, Survival
 from distcondense.privacy import noise
 from distcondense.privacy.gate import PrivateTable
@@ -75,7 +76,7 @@ def fitted(
     effect: float = 0.0,
     alike: float = 0.0,
     outcome: Outcome | None = None,
-) -> tuple[Learned, PrivateTable, Plan]:
+) -> tuple[PrivateFit, PrivateTable, Plan]:
     """Numbers that are correlated by `alike`; the first three say something about the outcome, by `effect`."""
     rng, side = np.random.default_rng([rows, columns]), side_of(kind)
     x = np.sqrt(alike) * rng.normal(size=(rows, 1)) + np.sqrt(1 - alike) * rng.normal(size=(rows, columns))
@@ -201,7 +202,7 @@ def test_the_less_noisy_count_weighs_more() -> None:
     assert rows == pytest.approx(2 * (300 / 100 + 200 / 25) / (1 / 100 + 1 / 25))
     assert shares.tolist() == [0.5, 0.5]
     assert spread == pytest.approx(1 / np.sqrt(1 / 100 + 1 / 25))
-    rows, shares, spread = sizes(histograms, 1.0, Counted(np.array([90.0, 10.0]), 1e-3))
+    rows, shares, spread = sizes(histograms, 1.0, GroupCounts(np.array([90.0, 10.0]), 1e-3))
     assert rows == pytest.approx(100, rel=1e-3)
     assert shares == pytest.approx([0.9, 0.1], rel=1e-3)
     assert spread == pytest.approx(1e-3, rel=1e-3)

@@ -22,7 +22,7 @@ from distcondense.arrays import Flags, Floats, Index
 from distcondense.data.cells import Cells, public_cells
 from distcondense.data.schema import Column, Schema
 from distcondense.methods.private.plan import Plan
-from distcondense.outcomes.base import PrivateSide
+from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy import noise
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.events import Event

@@ -107,7 +107,7 @@ def students_of(kind: Kind) -> tuple[Student, ...]:
     for name, learn in ours.items():
         found.setdefault(name, Student(name, learn, _takes_soft(name, link)))
     order = [name for name in TITLES if name in found] + [name for name in found if name not in TITLES]
-    order.sort(key=lambda name: name != kind.default_learner)
+    order.sort(key=lambda name: name != kind.learner().name)
     return tuple(found[name] for name in order)
 
 

@@ -28,7 +28,8 @@ from distcondense.methods.clustmix.kip import Kip, adapted
 from distcondense.methods.clustmix.mixture import clusters
 from distcondense.methods.clustmix.options import ClustMixOptions
 from distcondense.methods.clustmix.units import Units
-from distcondense.outcomes.base import Labelled, shared
+from distcondense.outcomes.base import Labelled
+from distcondense.outcomes.private_side import shared
 from distcondense.privacy import noise
 from distcondense.privacy.curves import gaussian_epsilon, gaussian_mu
 from distcondense.privacy.statement import Privacy

@@ -35,7 +35,8 @@ from distcondense.methods.clustmix.kip import Kip, adapted
 from distcondense.methods.clustmix.options import ClustMixOptions
 from distcondense.methods.clustmix.units import Units
 from distcondense.methods.gated import ON_ACCOUNT, check_categories, constants_of, no_answer, refuse_unpublic, statement
-from distcondense.outcomes.base import Labelled, PrivateSide
+from distcondense.outcomes.base import Labelled
+from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, rows
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.binding import digest_of
@@ -316,7 +317,7 @@ def _condensed(
         frame = rules.completed(rules.repaired(frame, np.random.default_rng([options.seed, 0x9005])))
     if not len(frame):
         frame = pd.DataFrame({name: frame[name] if name in frame else pd.Series(dtype=object) for name in used.names})
-    nobody = public.side.unlabelled()
+    nobody = public.side.kind.no_rows()
     labels = made.label.astype(nobody.outcome["label"].dtype)
     weight = made.count * (max(float(made.total.sum()), 1.0) / max(float(made.count.sum()), 1.0))
     labelled = Labelled(Outcome(nobody.outcome.kind, {"label": labels}), None, weight) if len(frame) else nobody

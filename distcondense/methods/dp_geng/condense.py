@@ -33,7 +33,8 @@ from distcondense.methods.dp_geng.public import Public, public_side
 from distcondense.methods.dp_geng.work import Work
 from distcondense.models.base import Model
 from distcondense.models.learners import FittedModel
-from distcondense.outcomes.base import Labelled, Learned
+from distcondense.outcomes.base import Labelled
+from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy.curves import gaussian_epsilon
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.statement import Privacy
@@ -92,10 +93,10 @@ def _condensed(
     if learned.informative:
         values = work.encoding.codec.decode(work.encoding.to_codec(rows.reshape(-1, rows.shape[2])))
     frame, schema, codec, encoded = generator.released(learned, values)
-    labelled = side.unlabelled()
+    labelled = side.kind.no_rows()
     if len(frame):
         label = np.repeat(np.arange(len(rows)), rows.shape[1]).astype(labelled.outcome["label"].dtype)
-        soft = side.expected(_margin(work, frame), learned)
+        soft = side.expected(_margin(work, frame))
         labelled = side.weighted(learned, Labelled(Outcome(labelled.outcome.kind, {"label": label}), soft))
     return Condensed(
         frame=frame,
@@ -136,18 +137,18 @@ def _reference(work: Work, codec: Codec) -> Model:
 
     def scores(rows: Any) -> Floats:
         margin = _of_logits(work, expert.logits(encoding.of_codec(np.asarray(rows, np.float32)[:, used])))
-        return side.expected(margin, work.learned) if side.objective.scores == 1 else margin
+        return side.expected(margin) if side.objective.scores == 1 else margin
 
     return FittedModel(scores, side.link, len(codec.centre), "expert")  # type: ignore[arg-type]
 
 
-def _statement(public: Public, learned: Learned, ledger: Ledger, context: Context, facts: Facts) -> Privacy:
+def _statement(public: Public, learned: PrivateFit, ledger: Ledger, context: Context, facts: Facts) -> Privacy:
     """The ledger's exact account, which is the claim, and beside it the paper's own."""
     said = public.generator.statement(learned, ledger, context, facts, OWN)
     return replace(said, method="dp-geng", parameters={**said.parameters, **_paper(public, learned)})
 
 
-def _paper(public: Public, learned: Learned) -> dict[str, Any]:
+def _paper(public: Public, learned: PrivateFit) -> dict[str, Any]:
     """DP-GENG's accounting of the same parts: Lemmas 2 and 3, and Theorem 2 for its batches and steps."""
     parts, budget, options = public.allocation, public.generator.budget, public.options
     choices = budget.picks * budget.pick_epsilon**2 / 4  # of μ²: an exponential mechanism as a Gaussian of equal ρ

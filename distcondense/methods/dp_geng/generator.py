@@ -31,7 +31,7 @@ from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.placement import population
 from distcondense.methods.private.shown import to_show
-from distcondense.outcomes.base import Learned
+from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.events import Event
 from distcondense.privacy.gate import PrivateTable
@@ -93,13 +93,13 @@ class Generator:
         """Numbers that a row becomes for a network, at most: one for each category, two for a number."""
         return sum(2 if cells.numeric else most_cells(cells) for cells in self.public.cells)
 
-    def fitted(self, cohort: Cohort, train: Index, ledger: Ledger, progress: Callable[[int, int], None]) -> Learned:
+    def fitted(self, cohort: Cohort, train: Index, ledger: Ledger, progress: Callable[[int, int], None]) -> PrivateFit:
         """The sampler, fitted through the gate with its share of μ²."""
         table = open_gate(cohort, train, self.options, self.public, ledger)
         public = self.public
         return fit_private(table, public.cells, public.plan, public.side, progress, self.options.categories_checked)
 
-    def opened(self, cohort: Cohort, train: Index, learned: Learned, ledger: Ledger) -> PrivateTable:
+    def opened(self, cohort: Cohort, train: Index, learned: PrivateFit, ledger: Ledger) -> PrivateTable:
         """The gate again, on the cells that the fit has found: same ledger, same budget, the rest of it."""
         found = {cells.column.name: cells for cells in learned.model.cells}
         unlisted = [cells.column.name for cells in self.public.cells if not cells.numeric and cells.column.unknown]
@@ -115,11 +115,11 @@ class Generator:
                 table.adopt(place, [str(label) for label in told.column.categories[:-1]], hole=told.hole)
         return table
 
-    def drawn(self, learned: Learned, rows: int, seed: int) -> Generated:
+    def drawn(self, learned: PrivateFit, rows: int, seed: int) -> Generated:
         """T̂, whole rows that obey the rules of the domain, each with a class drawn by the model's probabilities."""
         legal = legal_rules(learned, self.public)
         codes, inside = population(learned, rows, np.random.default_rng([seed, DRAW]), legal)
-        chance = self.public.side.probabilities(learned.model.margin(codes), learned)
+        chance = self.public.side.probabilities(learned.model.margin(codes))
         upto = np.cumsum(chance, axis=1)
         at = np.random.default_rng([seed, CLASS]).random(len(codes))
         label = (at[:, None] > upto[:, :-1] / upto[:, -1:]).sum(1)
@@ -127,28 +127,28 @@ class Generator:
 
     # ---- what is released
 
-    def nothing(self, learned: Learned) -> pd.DataFrame:
+    def nothing(self, learned: PrivateFit) -> pd.DataFrame:
         """No rows of the used columns."""
         none = np.empty((0, len(learned.model.cells)), np.int64)
         return values_of(learned.model.cells, none, none.astype(np.float64))
 
-    def released(self, learned: Learned, values: pd.DataFrame) -> tuple[pd.DataFrame, Schema, Codec, Matrix]:
+    def released(self, learned: PrivateFit, values: pd.DataFrame) -> tuple[pd.DataFrame, Schema, Codec, Matrix]:
         """Values of the used columns as they are released: (legal, schema, codec, encoded)."""
         return released_rows(learned, self.public, values, self.options.seed)
 
-    def shown(self, learned: Learned) -> Mapping[str, tuple[Figure, ...]]:
+    def shown(self, learned: PrivateFit) -> Mapping[str, tuple[Figure, ...]]:
         """Of the sampler, for everybody."""
-        return to_show(learned, self.public.side, self.public.side.unlabelled().outcome.kind.labels)
+        return to_show(learned, self.public.side, self.public.side.kind.labels)
 
     def statement(
-        self, learned: Learned, ledger: Ledger, context: Context, facts: Facts, own: tuple[ModuleType, ...]
+        self, learned: PrivateFit, ledger: Ledger, context: Context, facts: Facts, own: tuple[ModuleType, ...]
     ) -> Privacy:
         """What the whole ledger pays for, this method's own questions included; `own` modules have constants too."""
         said = statement_of(self.options, self.public, learned, ledger, context.earlier(), facts)
         said = replace(said, constants=constants_digest(type(facts.kind), own))
         return said if context.odometer is None else replace(said, earlier_runs=ON_ACCOUNT)
 
-    def rows_of(self, learned: Learned, codes: Index, inside: Any) -> Matrix:
+    def rows_of(self, learned: PrivateFit, codes: Index, inside: Any) -> Matrix:
         """Cells as the numbers of a public codec."""
         return codec_of(learned.model.cells).encode(values_of(learned.model.cells, codes, inside))
 

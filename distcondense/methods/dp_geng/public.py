@@ -10,7 +10,7 @@ from distcondense.methods.dp_geng.allocation import Allocation
 from distcondense.methods.dp_geng.generator import Generator
 from distcondense.methods.dp_geng.maps import ClassFeatures, Gradients, weights_of
 from distcondense.methods.dp_geng.options import ALL, DpGengOptions
-from distcondense.outcomes.base import PrivateSide
+from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.events import Event

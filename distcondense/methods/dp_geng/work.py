@@ -17,7 +17,7 @@ from distcondense.methods.dp_geng.maps import ClassFeatures, Gradients
 from distcondense.methods.dp_geng.networks import Network, trained
 from distcondense.methods.dp_geng.options import ALL, GENERATED
 from distcondense.methods.dp_geng.public import Public
-from distcondense.outcomes.base import Learned
+from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy.gate import PrivateTable
 
 TYPICAL = 0.5  # quantile of norms over generated rows that is the clipping norm C; the paper gives none
@@ -28,7 +28,7 @@ EXTRACTOR, EXPERT, START, WALK, REFERENCE = 0xD603, 0xD604, 0xD605, 0xD606, 0xD6
 class Work:
     """One run after the generator: T̂, the networks, and what patients' answers make of them."""
 
-    def __init__(self, public: Public, learned: Learned, log: Callable[[str], None]) -> None:
+    def __init__(self, public: Public, learned: PrivateFit, log: Callable[[str], None]) -> None:
         self.public, self.learned, self.options, self.log = public, learned, public.options, log
         self.classes = public.side.groups
         self.extractors: list[Network] = []
@@ -128,7 +128,7 @@ def typical(vectors: Floats) -> float:
     return max(float(np.quantile(np.sqrt((vectors * vectors).sum(1)), TYPICAL)), 1e-6)
 
 
-def class_means(noisy: Floats, learned: Learned, clip: float) -> Floats:
+def class_means(noisy: Floats, learned: PrivateFit, clip: float) -> Floats:
     """(classes, features) means of clipped features: noisy sums over noisy numbers of rows, no longer than C."""
     means = clip * noisy.reshape(len(learned.shares), -1) / np.maximum(learned.rows * learned.shares, 1.0)[:, None]
     length = np.sqrt((means * means).sum(1, keepdims=True))

@@ -35,8 +35,8 @@ from distcondense.methods.private.placement import LARGE, Draw, Legal, Placed, p
 from distcondense.methods.private.plan import PAIR_GROUPS, Plan
 from distcondense.methods.private.shown import to_show
 from distcondense.methods.private.zero_order import moved, refuse_references
-from distcondense.outcomes.base import Learned, PrivateSide
 from distcondense.outcomes.measures import title
+from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.curves import CELLS_MAX
 from distcondense.privacy.events import Event, Unit
@@ -46,7 +46,7 @@ from distcondense.privacy.rows import UnlistedColumn
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.figures import Figure
 
-Steer = Callable[[Learned, PrivateSide, Legal | None], Draw]  # what left the gate → how whole rows are drawn from it
+Steer = Callable[[PrivateFit, PrivateSide, Legal | None], Draw]  # what left the gate → how whole rows are drawn from it
 
 UNKNOWN = Schema((Column("any", "continuous", low=0.0, high=1.0),), "inferred")
 SEEDS = (
@@ -245,14 +245,14 @@ def unlisted(values: pd.Series[Any]) -> UnlistedColumn:
     return UnlistedColumn(np.asarray(values.cat.codes, np.int64), list(values.cat.categories))
 
 
-def legal_rules(learned: Learned, public: Public) -> Legal | None:
+def legal_rules(learned: PrivateFit, public: Public) -> Legal | None:
     """Which rows of a table of the used columns obey the rules of the domain; None where there are no rules."""
     rules = Rules(public.schema.described([cells.column for cells in learned.model.cells]))
     return rules.holds if rules else None
 
 
 def _moved(
-    placed: Placed, learned: Learned, public: Public, options: PrivateOptions, context: Context, legal: Legal | None
+    placed: Placed, learned: PrivateFit, public: Public, options: PrivateOptions, context: Context, legal: Legal | None
 ) -> tuple[Placed, dict[str, Any]]:
     """The placed rows after the zero-order engine, and how that went; no patient is read."""
     placed, facts = moved(
@@ -277,7 +277,7 @@ def _moved(
 
 
 def released_rows(
-    learned: Learned, public: Public, values: pd.DataFrame, seed: int
+    learned: PrivateFit, public: Public, values: pd.DataFrame, seed: int
 ) -> tuple[pd.DataFrame, Schema, Codec, Matrix]:
     """Values of the used columns as they are released: (legal and complete by the rules, schema, codec, encoded)."""
     own = [cells.column for cells in learned.model.cells]
@@ -291,7 +291,7 @@ def released_rows(
 
 
 def _condensed(
-    learned: Learned,
+    learned: PrivateFit,
     placed: Placed,
     public: Public,
     privacy: Privacy,
@@ -332,7 +332,7 @@ def _given(words: str, options: PrivateOptions) -> tuple[str, ...]:
     return (words.format(", ".join(options.given)),) if options.given else ()
 
 
-def own_account(learned: Learned, side: PrivateSide, kind: Any) -> list[str | float]:
+def own_account(learned: PrivateFit, side: PrivateSide, kind: Any) -> list[str | float]:
     """How good the private model takes itself to be: its main measure on rows and outcomes that it draws itself.
 
     No patient is asked, so that it may be quoted; it is right as far as the model is. Nothing without an answer.
@@ -343,12 +343,12 @@ def own_account(learned: Learned, side: PrivateSide, kind: Any) -> list[str | fl
     codes, _ = learned.joint.draw(learned.marginals, OWN_ROWS, rng)
     margin = learned.model.margin(codes)
     outcome = side.label(learned, codes, rng.random(len(codes)), MANY_ROWS).outcome
-    value = kind.score(side.link, np.asarray(side.expected(margin, learned), np.float32), outcome)
+    value = kind.score(side.link, np.asarray(side.expected(margin), np.float32), outcome)
     return [title(kind.measures[0]), round(float(value), 3)]
 
 
 def statement_of(
-    options: PrivateOptions, public: Public, learned: Learned, ledger: Ledger, earlier: Sequence[Event], facts: Facts
+    options: PrivateOptions, public: Public, learned: PrivateFit, ledger: Ledger, earlier: Sequence[Event], facts: Facts
 ) -> Privacy:
     """What the ledger pays for, in numbers and words."""
     return statement(

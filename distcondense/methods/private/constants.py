@@ -9,7 +9,7 @@ from typing import Any
 from distcondense.data import cells
 from distcondense.methods.gated import constants_of
 from distcondense.methods.private import domain, doubt, fit, joint, placement, plan, smoothing, teaching, zero_order
-from distcondense.outcomes import base, panel
+from distcondense.outcomes import panel, private_side
 from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, rows
 from distcondense.privacy.binding import digest_of
 
@@ -24,7 +24,7 @@ SHARED: tuple[ModuleType, ...] = (
     placement,
     teaching,
     zero_order,
-    base,
+    private_side,
     panel,
     accountant,
     budget,

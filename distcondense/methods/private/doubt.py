@@ -20,7 +20,7 @@ from scipy import special
 from distcondense.arrays import Codes, Floats
 from distcondense.kernels import elementwise
 from distcondense.methods.private.smoothing import smooth
-from distcondense.outcomes.base import Ask, Learned, PrivateSide
+from distcondense.outcomes.private_side import PrivateFit, PrivateQueries, PrivateSide
 from distcondense.privacy.contributions import Objective, Statistic, Target
 
 DRAWS = 100  # of a table without any relation
@@ -116,7 +116,7 @@ class Chosen:
 
 
 def evidence_of(
-    ask: Ask,
+    ask: PrivateQueries,
     side: PrivateSide,
     intercept: Any,
     tables: Sequence[Floats],
@@ -138,7 +138,7 @@ def evidence_of(
         centre, square = centre + mean, square + variance.sum()
     if not side.drifts:
         start = centre
-    ask.aim(
+    ask.set_objective(
         Agreeing(
             objective, tuple(start.tolist()), tuple(centre.tolist()), max(float(WIDTH * np.sqrt(square)), NARROWEST)
         )
@@ -146,7 +146,7 @@ def evidence_of(
     product, *means = ask.total("agreement", "agreement")
     g, phi = np.clip(np.reshape(means, (2, scores)) / max(rows, 1.0), -1, 1)
     noise = ask.noise("agreement") * np.sqrt(1 / PRODUCT**2 + (g @ g + phi @ phi) / MEANS**2)
-    chance = by_chance(side, told, side.dispersion(facts), Chosen(chosen.rivals, chosen.noise / scale))
+    chance = by_chance(side, told, facts.get("dispersion", 1.0), Chosen(chosen.rivals, chosen.noise / scale))
     # as much of scores that spread like these, cut to φ; the more they spread, the less of it chance can have made
     chance = scale * _cut(scores) * chance / max(float(np.sqrt(square)), NARROWEST)
     return stands_out(product - rows * (g @ phi), chance, noise)
@@ -226,12 +226,14 @@ def _zero_sum(drawn: Floats, share: Floats) -> Floats:
     return drawn - share[:, None] * drawn.sum(0)
 
 
-def doubt_of(learned: Learned, side: PrivateSide, noise: float) -> str:
+def doubt_of(learned: PrivateFit, side: PrivateSide, noise: float) -> str:
     """Why what was learned is no answer, in words; empty where it is one. `noise` is that of a group's rows."""
-    if learned.rows * side.fewest(learned.shares) < CASES * noise:
+    if learned.rows * side.least_share(learned.shares) < CASES * noise:
         return FEW
     pairs = zip(learned.overall, learned.model.tables, strict=True)  # tables have mean 0
     variances = np.sum([np.square(np.atleast_2d(table)) @ p for p, table in pairs], axis=0)
-    if learned.evidence < STANDS_OUT or side.spread(variances) < SPREAD:
+    # of several scores that add up to 0: for two classes that would be the spread of the log odds
+    spread = np.sqrt(variances[0] if len(variances) == 1 else 2 * variances.sum() / (len(variances) - 1))
+    if learned.evidence < STANDS_OUT or spread < SPREAD:
         return NOTHING
     return ""

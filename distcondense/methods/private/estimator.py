@@ -37,7 +37,7 @@ from distcondense.methods.private.condense import open_gate, public_side, statem
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.models.additive import AdditiveModel
-from distcondense.outcomes.base import Learned
+from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy.accountant import unite
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import Ledger
@@ -171,7 +171,7 @@ class PrivateModel:
         return self
 
     @property
-    def learned_(self) -> Learned:
+    def learned_(self) -> PrivateFit:
         """Model, marginals and sizes: all that left the gate."""
         if not hasattr(self, "_learned"):
             raise ModelError("PrivateModel", "must be fitted first", found="no fit", fix="call fit(X, y, schema=…)")
@@ -207,12 +207,12 @@ class PrivateModel:
     def predict_proba(self, X: pd.DataFrame) -> Floats:
         """(n, classes) probabilities."""
         margin = self.decision_function(X)  # says it where nothing is fitted
-        return self._side.probabilities(margin, self.learned_)
+        return self._side.probabilities(margin)
 
     def predict(self, X: pd.DataFrame) -> NDArray[Any]:
         """The likeliest class, the expected value, or the log hazard ratio (survival)."""
         margin = self.decision_function(X)
-        return np.asarray(self._side.predict(margin, self.learned_))
+        return np.asarray(self._side.predict(margin))
 
     def survival_function(self, X: pd.DataFrame, times: ArrayLike) -> Floats:
         """(n, len(times)) probability of being free of the event at each time, up to the public horizon."""

@@ -22,7 +22,7 @@ from distcondense.methods.private.joint import Joint, ask_pairs, coarse_cells
 from distcondense.methods.private.plan import Plan
 from distcondense.methods.private.smoothing import DRIFT, doubt, merge_cells, prior_kernels, smooth, spread_out
 from distcondense.models.additive import AdditiveModel
-from distcondense.outcomes.base import Counted, Learned, Look, PrivateSide, pooled
+from distcondense.outcomes.private_side import GroupCounts, NewtonStep, PrivateFit, PrivateSide, pooled
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.gate import PrivateTable
 
@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]  # (answers so far, planned answers)
 
 @dataclass
 class Asking:
-    """The gate with a plan; counts the answers. What a kind of outcome sees of it is `outcomes.base.Ask`."""
+    """The gate with a plan; counts the answers. What a kind of outcome sees of it is `PrivateQueries`."""
 
     table: PrivateTable
     plan: Plan
@@ -48,7 +48,7 @@ class Asking:
     def objective(self) -> Objective:
         return self.table.objective
 
-    def aim(self, objective: Objective) -> None:
+    def set_objective(self, objective: Objective) -> None:
         self.table.objective = objective
 
     def shift(self, intercept: Any) -> None:
@@ -77,7 +77,7 @@ def fit_private(
     side: PrivateSide,
     progress: Progress = lambda done, of: None,
     checked: Collection[str] = (),
-) -> Learned:
+) -> PrivateFit:
     """Spend the table's budget according to the plan. `progress` hears (answers so far, planned answers).
 
     `checked`: columns whose categories may be told though they look like identifiers.
@@ -104,7 +104,7 @@ def fit_private(
     ]
     for j, merge in zip(columns, merges, strict=True):
         table.bins(j, merge)
-    intercept = side.intercept(shares, facts)
+    intercept = side.intercept(shares)
     start = intercept - facts.get("started", 0.0)
     if np.any(start != 0):
         ask.shift(start)
@@ -129,10 +129,10 @@ def fit_private(
     joint = _joint(ask, columns, merges, marginals, shares, rows, groups, model)
     objective = table.objective
     evidence = evidence_of(ask, side, intercept, tables, told, rows, facts, _choice(plan, table))
-    learned = Learned(model, columns, marginals, rows, shares, evidence, objective, facts, joint=joint)
+    learned = PrivateFit(model, columns, marginals, rows, shares, evidence, objective, facts, joint=joint)
     fine = tuple(error[:, merge] for error, merge in zip(errors, merges, strict=True))
-    scaled = side.in_units(replace(model, tables=fine), facts).tables
-    return replace(learned, doubt=doubt_of(learned, side, counted), model=side.in_units(model, facts), errors=scaled)
+    scaled = _in_units(replace(model, tables=fine), facts).tables
+    return replace(learned, doubt=doubt_of(learned, side, counted), model=_in_units(model, facts), errors=scaled)
 
 
 def _choice(plan: Plan, table: PrivateTable) -> Chosen:
@@ -157,7 +157,7 @@ def _told(side: PrivateSide, facts: Mapping[str, Any]) -> tuple[float, float | N
         return 0.0, None
     held = np.full(side.groups, facts["rows"] / side.groups) if counted is None else np.maximum(counted.rows, 1.0)
     rows = float(held.sum())
-    return rows, rows * side.fewest(held / rows) / max(side.groups - 1, 1)
+    return rows, rows * side.least_share(held / rows) / max(side.groups - 1, 1)
 
 
 def _follow(ask: Asking, column: int, cells: Cells, rows: float, most: int) -> Cells:
@@ -214,12 +214,12 @@ def _looked(
     shares: Floats,
     facts: Mapping[str, Any],
     kernels: Floats,
-) -> Look | None:
+) -> NewtonStep | None:
     """What a column's histogram by group says about its table, by Newton's steps from an empty one; asks nothing."""
     held, noise = _by_group(count, merge), sigma**2 * np.bincount(merge).astype(np.float64)
     table, told = np.zeros((side.objective.scores, held.shape[1])), None
     for _ in range(LOOKS):
-        told = side.first_look(held, noise, shares, table, facts)
+        told = side.histogram_step(held, noise, shares, table, facts)
         if told is None:
             break
         fresh = side.settled(smooth(told[0], told[1], kernels))
@@ -232,7 +232,7 @@ def _boost(
     side: PrivateSide,
     columns: tuple[int, ...],
     kernels: list[Floats],
-    known: list[Look | None],
+    known: list[NewtonStep | None],
     facts: Mapping[str, Any],
     cost: float,
 ) -> tuple[list[Floats], list[Told], list[Floats], Mapping[str, Any]]:
@@ -247,7 +247,8 @@ def _boost(
         if look is not None:
             precision[k], information[k], noise[k], _ = look
     for epoch in range(ask.plan.epochs):
-        sigma = side.gradient_noise / (cost * table.objective.scales[0])  # of G; H comes with less
+        # of G, where several gradients of a row are centred, which takes a part of it away; H comes with less
+        sigma = (np.sqrt(1 - 1 / scores) if scores > 1 else 1.0) / (cost * table.objective.scales[0])
         for k, j in enumerate(columns):
             parts = ask.told(table.sums((j,), mu=cost))
             G, H = np.stack(parts[:scores]), np.stack(parts[scores:])
@@ -255,7 +256,7 @@ def _boost(
             H = np.maximum(hessians[k] / (epoch + 1) if side.steady else H, 0.0)
             kept = 1 / (1 + DRIFT * precision[k])
             # a gradient sum of n patients varies by about H even without noise
-            variance = sigma**2 + side.dispersion(facts) * H
+            variance = sigma**2 + facts.get("dispersion", 1.0) * H
             told_by = H * H / variance
             precision[k] = kept * precision[k] + told_by
             information[k] = kept * information[k] + told_by * (tables[k] + side.newton(G, H))
@@ -270,7 +271,7 @@ def _boost(
         np.maximum(hessian / ask.plan.epochs, 0.0) if look is None else look[3]
         for hessian, look in zip(hessians, known, strict=True)
     ]
-    varies = side.dispersion(facts)
+    varies = facts.get("dispersion", 1.0)
     errors = [_error(*one, varies) for one in zip(precision, information, means, kernels, tables, strict=True)]
     told = [Told(*one) for one in zip(precision, noise, means, kernels, strict=True)]
     return [t if scores > 1 else t[0] for t in tables], told, errors, facts
@@ -287,7 +288,7 @@ def _error(
     return np.stack([doubt(p, p * w, kernels, t) for p, w, t in zip(held, said, table, strict=True)])
 
 
-def sizes(counts: list[Floats], sigma: float, counted: Counted | None) -> tuple[float, Floats, float]:
+def sizes(counts: list[Floats], sigma: float, counted: GroupCounts | None) -> tuple[float, Floats, float]:
     """(rows, (groups,) shares, noise of a group's rows), as all histograms and the count say: the noisier, the less."""
     told, variances = [count.sum(1) for count in counts], [count.shape[1] * sigma**2 for count in counts]
     if counted is not None:
@@ -318,6 +319,16 @@ def _probabilities(count: Floats, merge: Index, sigma: float, cells: Cells) -> F
 def _by_group(count: Floats, merge: Index) -> Floats:
     """(groups, merged cells) noisy numbers of rows."""
     return np.stack([np.bincount(merge, row) for row in count])
+
+
+def _in_units(model: AdditiveModel, facts: Mapping[str, Any]) -> AdditiveModel:
+    """The model of an outcome that was fitted in units of its own, in the outcome's units."""
+    if "unit" not in facts:
+        return model
+    unit = facts["unit"]
+    return replace(
+        model, intercept=facts["centre"] + unit * model.intercept, tables=tuple(unit * t for t in model.tables)
+    )
 
 
 def _centred(model: AdditiveModel, marginals: tuple[Floats, ...], shares: Floats) -> AdditiveModel:

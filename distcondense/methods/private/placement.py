@@ -1,7 +1,7 @@
 """Condensation as post-processing: few whole rows whose students agree with the private model.
 
-Nothing here sees a patient: it reads `Learned`, what left the gate, and a seed. What was tried and what won is measured
-by `python -m benchmarks.placement`.
+Nothing here sees a patient: it reads `PrivateFit`, what left the gate, and a seed. What was tried and what won is
+measured by `python -m benchmarks.placement`.
 
 Whole rows are drawn from the joint model (joint.py). Candidates among them get their labels, each row on its own, by
 the rule of the kind of outcome; a set takes a fixed number of rows from each stratum (class, event and time), and rows
@@ -27,11 +27,12 @@ from distcondense.data.codec import Codec
 from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Schema
 from distcondense.methods.private.teaching import Panel
-from distcondense.outcomes.base import Judge, Labelled, Learned, PrivateSide, shared
+from distcondense.outcomes.base import Labelled
+from distcondense.outcomes.private_side import Judge, PrivateFit, PrivateSide, shared
 
 Rng = np.random.Generator
 Legal = Callable[[pd.DataFrame], Flags]  # which rows obey the rules of the domain
-Draw = Callable[[Learned, int, Rng, Legal | None], tuple[Index, Floats]]  # whole rows: `population`, or another way
+Draw = Callable[[PrivateFit, int, Rng, Legal | None], tuple[Index, Floats]]  # whole rows: `population`, or another way
 Told = Callable[[int, int], None]  # (parts so far, in all)
 
 POPULATION = 20_000  # rows drawn from the joint model, or so many for each row that is wanted:
@@ -83,7 +84,7 @@ class Holes:
     share: Floats  # (2 ** HOLES,)
 
     @classmethod
-    def of(cls, learned: Learned, population: Index, candidates: Index) -> Holes:
+    def of(cls, learned: PrivateFit, population: Index, candidates: Index) -> Holes:
         cells = learned.model.cells
         empty = np.array([p[-1] * (1 - p[-1]) * c.hole for c, p in zip(cells, learned.overall, strict=True)])
         columns = [j for j in np.argsort(-empty, kind="stable")[:HOLES] if empty[j] > 0]
@@ -108,7 +109,7 @@ class Encoder:
 
 
 def place(
-    learned: Learned,
+    learned: PrivateFit,
     side: PrivateSide,
     ipc: int,
     *,
@@ -126,18 +127,19 @@ def place(
     """
     if not learned.informative:
         codes = np.empty((0, len(learned.marginals)), np.int64)
-        return Placed(codes, codes.astype(float), side.unlabelled())
+        return Placed(codes, codes.astype(float), side.kind.no_rows())
     told(0, 1)
     rows, rng = len(learned.shares) * ipc, np.random.default_rng([seed, 0x9001])
     codes, inside = (draw or population)(learned, max(POPULATION, SPARE * rows), rng, legal)
     many = len(codes)
     if rows <= LARGE:
         many = min(max(CHOICE * rows, POOL // 4), CANDIDATES * number_of_parts(rows), many)
-    among = _drawn(side.tilt(learned, learned.model.margin(codes)), many, rng)
+    weight = _class_weight(side.probabilities(learned.model.margin(codes))) if side.balanced else None
+    among = _drawn(weight, many, rng)
     labelled = side.label(learned, codes[among], _even(many, rng), rows)
     found = Placed(codes[among], inside[among], labelled)
-    stratum = side.strata(learned, labelled)
-    quotas = side.quotas(learned, stratum, rows)
+    stratum = side.strata(labelled)
+    quotas = quotas_of(stratum, rows, balanced=side.balanced)
     holes = Holes.of(learned, codes, found.codes)
     if rows > LARGE:
         kept = found.take(_stratified(stratum, quotas, holes, rng))
@@ -147,7 +149,7 @@ def place(
     return replace(kept, labelled=side.weighted(learned, kept.labelled))
 
 
-def population(learned: Learned, rows: int, rng: Rng, legal: Legal | None = None) -> tuple[Index, Floats]:
+def population(learned: PrivateFit, rows: int, rng: Rng, legal: Legal | None = None) -> tuple[Index, Floats]:
     """((rows, d) cells, (rows, d) where in their cells): whole rows as the joint model has them."""
     codes, _ = learned.joint.draw(learned.marginals, rows, rng)
     inside = np.stack(
@@ -185,7 +187,7 @@ def within(cells: Cells, share: Floats, codes: Index, u: Floats) -> Floats:
 
 
 def _chosen(
-    learned: Learned,
+    learned: PrivateFit,
     side: PrivateSide,
     found: Placed,
     stratum: Index,
@@ -199,12 +201,12 @@ def _chosen(
 ) -> Placed:
     encode = Encoder(learned.model.cells)
     rows, seen = encode(found.codes, found.inside), encode(*people)
-    judge = side.judge(learned, people[0], seen, named) if named else side.judge(learned, people[0], seen)
+    judge = side.judge(learned, people[0], seen, named)
     margin = learned.model.margin(people[0])
     scale = max(float(np.sqrt(np.sum(np.var(margin, axis=0)))), 1e-6)
-    hard, soft = side.training(found.labelled)
+    hard, soft = side.student_labels(found.labelled)
     few = slice(0, PEOPLE)
-    known = _parts(learned, people[0][few], scale), np.atleast_2d(side.truth(learned, margin[few]).T).T
+    known = _parts(learned, people[0][few], scale), np.atleast_2d(margin[few].T).T
     wanted = sum(quotas.values())
     sets = max(int(SETS * min(1.0, STEPS_AT / max(wanted, 1))), min(SETS, SETS_LEAST))
     # a row is exchanged for one with the same holes: its lesson may be the hole
@@ -268,10 +270,22 @@ def _judged(judge: Judge, encode: Encoder, placed: Placed) -> float:
     return judge(encode(placed.codes, placed.inside), placed.labelled)
 
 
-def _parts(learned: Learned, codes: Index, scale: float) -> Floats:
+def _parts(learned: PrivateFit, codes: Index, scale: float) -> Floats:
     """(n, columns × scores) what each column adds to the score, in standard deviations of the score."""
     tables = (np.atleast_2d(table)[:, codes[:, j]].T for j, table in enumerate(learned.model.tables))
     return np.concatenate(list(tables), axis=1) / scale
+
+
+def quotas_of(stratum: Index, rows: int, *, balanced: bool) -> dict[int, int]:
+    """How many rows a set takes of each stratum: as many of each, or the shares that the candidates have."""
+    there, many = np.unique(stratum, return_counts=True)
+    counts = shared(rows, np.ones(len(there)) if balanced else many.astype(np.float64))
+    return {int(value): int(count) for value, count in zip(there, counts, strict=True)}
+
+
+def _class_weight(probabilities: Floats) -> Floats:
+    """(n,) how often rows of the population are candidates: as many of each class, as the model has them."""
+    return np.asarray((probabilities / np.maximum(probabilities.sum(0), 1e-12)).sum(1))
 
 
 def _even(rows: int, rng: Rng) -> Floats:

@@ -27,7 +27,7 @@ import numpy as np
 from distcondense.data.cells import FINE, Cells
 from distcondense.errors import BudgetError
 from distcondense.methods.private.domain import levels, most_cells
-from distcondense.outcomes.base import PrivateSide
+from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.events import Event, Query, Unit
@@ -77,7 +77,7 @@ class Plan:
         among = 0 if picks else min(columns, PAIRED)
         forest = max(among - 1, 0)
         more = min(MORE * forest, among * (among - 1) // 2 - forest)
-        own = {**side.questions(), "agreement": AGREEMENT_SHARE}
+        own = {**side.questions, "agreement": AGREEMENT_SHARE}
         return cls(columns, EPOCHS, picks, own, sum(asked), unlisted, forest, more)
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 from distcondense.arrays import Floats, Index
 from distcondense.data.cells import Cells
 from distcondense.errors import ModelError
-from distcondense.outcomes.base import Learned, PrivateSide
+from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 from distcondense.runs.figures import BARS, HEAT, LINES, STEPS, Figure, Series
 
 STRONGEST = 12  # columns whose part in the model is drawn
@@ -24,7 +24,7 @@ MOMENTS = 40
 NORMAL = 1.96  # standard deviations of a 95% band
 
 
-def to_show(learned: Learned, side: PrivateSide, labels: tuple[object, ...]) -> Mapping[str, tuple[Figure, ...]]:
+def to_show(learned: PrivateFit, side: PrivateSide, labels: tuple[object, ...]) -> Mapping[str, tuple[Figure, ...]]:
     """By what they show: `model`, `marginals`, `pairs`. Nothing where there was no answer."""
     if not learned.informative:
         return {}
@@ -35,7 +35,7 @@ def to_show(learned: Learned, side: PrivateSide, labels: tuple[object, ...]) -> 
     }
 
 
-def _model(learned: Learned, side: PrivateSide, labels: tuple[object, ...]) -> tuple[Figure, ...]:
+def _model(learned: PrivateFit, side: PrivateSide, labels: tuple[object, ...]) -> tuple[Figure, ...]:
     """What each value adds to the score, with its 95% band: the strongest columns, all on one scale."""
     tables = [np.atleast_2d(table) for table in learned.model.tables]
     errors = [NORMAL * np.atleast_2d(error) for error in learned.errors]
@@ -96,7 +96,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f}%" if share >= 0.005 else "<1%"
 
 
-def _survival(learned: Learned, side: PrivateSide) -> tuple[Figure, ...]:
+def _survival(learned: PrivateFit, side: PrivateSide) -> tuple[Figure, ...]:
     """The population's survival, where the outcome is one."""
     rng = np.random.default_rng(0x5407)
     codes, _ = learned.joint.draw(learned.marginals, POPULATION, rng)
@@ -121,7 +121,7 @@ def _survival(learned: Learned, side: PrivateSide) -> tuple[Figure, ...]:
     )
 
 
-def _marginals(learned: Learned) -> tuple[Figure, ...]:
+def _marginals(learned: PrivateFit) -> tuple[Figure, ...]:
     """How common values are, among all rows."""
     out = []
     for j, cells in enumerate(learned.model.cells[:DRAWN]):
@@ -140,7 +140,7 @@ def _marginals(learned: Learned) -> tuple[Figure, ...]:
     return tuple(out)
 
 
-def _pairs(learned: Learned) -> tuple[Figure, ...]:
+def _pairs(learned: PrivateFit) -> tuple[Figure, ...]:
     """How strongly pairs of columns hang together, of those that were measured, and the tables of the strongest."""
     joint, cells = learned.joint, learned.model.cells
     tables = {**{pair: table.sum(0) for pair, table in joint.forest.items()}, **joint.more}

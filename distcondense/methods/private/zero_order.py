@@ -45,7 +45,8 @@ from distcondense.models.base import Model
 from distcondense.models.flat import EnsembleModel
 from distcondense.models.given import in_model_space
 from distcondense.models.jacobian import JacobianPath
-from distcondense.outcomes.base import Judge, Kind, Labelled, Learned, PrivateSide
+from distcondense.outcomes.base import Kind, Labelled
+from distcondense.outcomes.private_side import Judge, PrivateFit, PrivateSide
 
 Rng = np.random.Generator
 
@@ -86,7 +87,7 @@ class Walk:
 
 def moved(
     placed: Placed,
-    learned: Learned,
+    learned: PrivateFit,
     side: PrivateSide,
     *,
     seed: int,
@@ -139,7 +140,7 @@ class Field:
     """Where rows move: the start, how far they may go, and the pool that stands where patients would."""
 
     placed: Placed
-    learned: Learned
+    learned: PrivateFit
     side: PrivateSide
     codec: Codec  # scaled by the pool
     start: Matrix  # (m, d) encoded
@@ -155,7 +156,7 @@ class Field:
     def of(
         cls,
         placed: Placed,
-        learned: Learned,
+        learned: PrivateFit,
         side: PrivateSide,
         rng: Rng,
         legal: Legal | None = None,
@@ -170,7 +171,7 @@ class Field:
         start = codec.encode(placed.features(cells))
         limits = _limits(placed, learned)
         seen = Codec.public(schema).encode(frame)
-        judge = side.judge(learned, codes, seen, among) if among else side.judge(learned, codes, seen)
+        judge = side.judge(learned, codes, seen, among)
         box = _box(start, codec, limits)
         rows = codec.encode(frame)
         outcome = pool.labelled.outcome
@@ -287,11 +288,11 @@ class Field:
         labelled = self.placed.labelled
         if labelled.soft is not None:
             margin = self.learned.model.margin(codes)
-            labelled = replace(labelled, soft=self.side.expected(margin, self.learned))
+            labelled = replace(labelled, soft=self.side.expected(margin))
         return self.side.weighted(self.learned, labelled)
 
 
-def _limits(placed: Placed, learned: Learned) -> tuple[Floats, Floats]:
+def _limits(placed: Placed, learned: PrivateFit) -> tuple[Floats, Floats]:
     """(m, columns) the lowest and highest that each number may become, in original units; NaN: it stays."""
     low = np.full(placed.codes.shape, np.nan)
     high = low.copy()
@@ -306,7 +307,7 @@ def _limits(placed: Placed, learned: Learned) -> tuple[Floats, Floats]:
     return low, high
 
 
-def _kept(learned: Learned) -> dict[int, Index]:
+def _kept(learned: PrivateFit) -> dict[int, Index]:
     """Of columns whose tables with others were paid for: the coarse cell of each cell, which a row must not leave."""
     if learned.joint is None:
         return {}

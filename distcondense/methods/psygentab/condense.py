@@ -27,7 +27,8 @@ from distcondense.methods.psygentab.layout import Layout, OutcomeCells
 from distcondense.methods.psygentab.options import NETWORK, OFF, PsygentabOptions
 from distcondense.methods.psygentab.scores import Judge, Judged
 from distcondense.methods.psygentab.steering import SPARE, Knobs, Steered, kept, steered
-from distcondense.outcomes.base import Kind, Labelled, restoring
+from distcondense.outcomes.base import Kind, Labelled
+from distcondense.outcomes.private_side import restoring
 from distcondense.privacy.statement import Privacy
 
 MEASURED = (500, 3000)  # rows that U and P of a setting are measured on: as many as are released, within these
@@ -199,12 +200,12 @@ def _private(cohort: Cohort, options: PsygentabOptions, context: Context) -> Con
     from distcondense.methods.private.condense import condense_each
     from distcondense.methods.private.placement import Draw, population
     from distcondense.methods.psygentab.drawn import Legal, Sampler
-    from distcondense.outcomes.base import Learned, PrivateSide
+    from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 
     told: dict[str, Any] = {}
     learner = cohort.outcome.kind.learner(options.reference)
 
-    def steer(learned: Learned, side: PrivateSide, legal: Legal | None) -> Draw:
+    def steer(learned: PrivateFit, side: PrivateSide, legal: Legal | None) -> Draw:
         """From what left the gate alone: neither the cohort nor its rows are in reach of what is called here."""
         if not learned.informative:
             return population

@@ -1,6 +1,6 @@
 """The private method's sampler of whole rows, steered after its budget is spent: post-processing, the guarantee stays.
 
-Nothing here sees a patient: it reads `Learned`, what left the gate, and a seed. So U and P are not measured against
+Nothing here sees a patient: it reads `PrivateFit`, what left the gate, and a seed. So U and P are not measured against
 patients either: the "records" and the "held-out rows" are rows drawn from the private model itself. P then says how far
 rows lie from other rows of the model, not from patients, whom the guarantee protects whatever P is.
 
@@ -24,7 +24,8 @@ from distcondense.methods.psygentab.layout import Layout, OutcomeCells
 from distcondense.methods.psygentab.scores import HELD, RECORDS, Judge
 from distcondense.methods.psygentab.steering import SPARE, Knobs, kept
 from distcondense.models.learners import Learner
-from distcondense.outcomes.base import Labelled, Learned, PrivateSide
+from distcondense.outcomes.base import Labelled
+from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 
 Rng = np.random.Generator
 Legal = Callable[[pd.DataFrame], Flags]
@@ -36,7 +37,7 @@ STEEPEST = 5.0  # a row's chance is multiplied by at most e to this power
 class Sampler:
     """The private model as a generator of rows, and rows of it that stand where patients would."""
 
-    learned: Learned
+    learned: PrivateFit
     side: PrivateSide
     seed: int
     learner: Learner
@@ -94,7 +95,7 @@ class Sampler:
         return codes[chosen], inside[chosen]
 
 
-def log_density(learned: Learned, codes: Index) -> Floats:
+def log_density(learned: PrivateFit, codes: Index) -> Floats:
     """(n,) of whole rows under the private model's forest: Σ_j log p(x_j) + Σ_pairs log p(x_i, x_j)/p(x_i)p(x_j), mixed
     over the groups of rows. What is raked on top of the forest is left out."""
     joint, groups = learned.joint, []

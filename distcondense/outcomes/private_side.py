@@ -1,0 +1,297 @@
+"""What the private method asks of a kind of outcome: its objective, its own questions, and how rows get their labels.
+
+`PrivateSide` is that view. It knows public facts only; everything it learns about patients comes as a noisy answer
+through `PrivateQueries`, and is covered by the guarantee.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from distcondense.arrays import Floats, Index, Matrix
+from distcondense.errors import ModelError
+from distcondense.outcomes.base import Kind, Labelled
+from distcondense.privacy.contributions import Objective
+
+if TYPE_CHECKING:
+    from distcondense.models.additive import AdditiveModel
+
+Judge = Callable[[Matrix, Labelled], float]  # rows of a candidate set, their labels → how well its students do
+
+
+class PrivateQueries(Protocol):
+    """The gate with a plan: what a kind may ask, by the names it gave its questions."""
+
+    @property
+    def objective(self) -> Objective: ...
+
+    def set_objective(self, objective: Objective) -> None:
+        """A public step: the objective with what an answer told."""
+        ...
+
+    def shift(self, intercept: float | Floats) -> None:
+        """A public step: every row's score moves by this."""
+        ...
+
+    def counts(self, by: str, question: str) -> Floats:
+        """(groups,) noisy numbers of rows; `question` is one of the kind's own."""
+        ...
+
+    def total(self, name: str, question: str) -> Floats:
+        """The objective's statistic of that name."""
+        ...
+
+    def noise(self, question: str) -> float:
+        """Standard deviation of that question's noise, in persons."""
+        ...
+
+
+@dataclass(frozen=True)
+class PrivateFit:
+    """Everything that left the gate, in usable form. All of it is covered by the guarantee."""
+
+    model: AdditiveModel  # over the used columns
+    columns: tuple[int, ...]  # their numbers in the table
+    marginals: tuple[Floats, ...]  # per used column (groups, cells): cell probabilities in each group of rows
+    rows: float  # noisy number of rows
+    shares: Floats  # (groups,) noisy share of each group
+    evidence: float  # that the features say anything about the outcome: standard deviations above chance
+    objective: Objective  # with what its own questions told
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what the kind keeps of its own questions
+    doubt: str = ""  # why there is no answer in this, if there is none
+    joint: Any = None  # methods.private.joint.Joint: whole rows
+    errors: tuple[Floats, ...] = ()  # per used column (S, cells): standard deviations of the model's table
+
+    @property
+    def overall(self) -> list[Floats]:
+        """Per used column (cells,): cell probabilities of all groups together."""
+        return pooled(self.marginals, self.shares)
+
+    @property
+    def informative(self) -> bool:
+        """Whether there is an answer in this."""
+        return not self.doubt
+
+
+@dataclass(frozen=True)
+class GroupCounts:
+    """Rows of each group, counted before anything else."""
+
+    rows: Floats  # (groups,) noisy
+    noise: float  # standard deviation of each
+
+
+class NewtonStep(NamedTuple):
+    """What noisy sums say about a column's table; all (S, cells)."""
+
+    precision: Floats
+    information: Floats
+    noise: Floats  # variance of the information that privacy noise makes
+    hessian: Floats
+
+
+class PrivateSide(ABC):
+    """What the private method asks of a kind of outcome.
+
+    A side is a frozen dataclass with the data below and three methods: `expected`, `label` and `judge`. Everything else
+    has a default, that of a kind with one score a row and classes as groups.
+
+    **The sensitivity rule.** Patients are seen through `objective` alone. For every score and every target, one row's
+    contributions (gradients and scaled hessians), and one row's part of each of its statistics, are vectors of
+    Euclidean norm at most 1. The proof stands in the objective's docstring; a test tries thousands of rows against it.
+    Numbers outside their public range are moved into it by `Objective.prepare`, never refused: an error would tell.
+
+    Attributes
+    ----------
+    kind : Kind
+        The kind of outcome this is the private side of.
+    objective : Objective
+        Before any answer (`privacy/contributions.py`).
+    link : str
+        What the private model's expectations are (`models/base.py: Link`).
+    questions : dict of str to float
+        Its own questions and their shares of μ², in the order in which they are asked.
+    merged : int
+        A merged cell holds at least a 1/(2·merged) share of the rows.
+    grouping : str
+        Columns are counted by these groups of the objective; records per class (IPC) counts rows of each.
+    balanced : bool
+        A set has as many rows of each stratum, of candidates that are drawn as often for each class; otherwise it has
+        the strata as often as the population does.
+    drifts : bool
+        Scores may drift away together, so that gradients without features are those of the start.
+    steady : bool
+        The hessian does not change between rounds, so that their answers are averaged.
+    effect : str
+        What a table's entries add to, in words.
+    unit : float
+        Students see the outcome divided by this.
+    public : tuple of str
+        What the guarantee takes as known besides the schema.
+    """
+
+    kind: Kind
+    objective: Objective
+    link: str
+    questions: ClassVar[Mapping[str, float]]
+    merged: int = 64
+    grouping: str = "label"
+    balanced: bool = True
+    drifts: bool = False
+    steady: bool = False
+    effect: str = "score"
+    unit: float = 1.0
+    public: tuple[str, ...] = ()
+
+    @property
+    def groups(self) -> int:
+        """How many groups of rows columns are counted by."""
+        return self.objective.groupings[self.grouping]
+
+    # -- fitting
+
+    def begin(self, ask: PrivateQueries) -> Mapping[str, Any]:
+        """Ask what must be known before anything else; what it keeps of the answers.
+
+        The fit itself reads, where they are there: `counted` (GroupCounts), `rows` (noisy number), `started` (the
+        score all rows were shifted to), `dispersion` (variance of a row's gradient over its hessian, 1 if not said),
+        and `centre` and `unit` (of an outcome that is fitted in units of its own).
+        """
+        return {}
+
+    def intercept(self, shares: Floats) -> float | Floats:
+        """Where the score of every row starts, from the groups' shares: a number, or (S,)."""
+        return 0.0
+
+    def newton(self, G: Floats, H: Floats) -> Floats:
+        """The step that would make each cell's noisy gradient 0; 0 where its noisy hessian is. All (S, …, cells)."""
+        return np.divide(-G, H, out=np.zeros_like(G), where=H > 0)
+
+    def histogram_step(
+        self, held: Floats, noise: Floats, shares: Floats, table: Floats, facts: Mapping[str, Any]
+    ) -> NewtonStep | None:
+        """Newton's step from `table` (S, cells) on the histograms alone, which were asked anyway; None: no step.
+
+        `held` (groups, cells) are noisy numbers of rows, `noise` (cells,) their variances. What a column says alone is
+        where rounds begin: with a class that is naive Bayes, and on a small table most of what can be known.
+        """
+        return None
+
+    def settled(self, table: Floats) -> Floats:
+        """(S, cells) a column's table with what says nothing taken out of it."""
+        return table
+
+    def after_round(self, ask: PrivateQueries, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask what a round has changed; the facts with what that told."""
+        return facts
+
+    def least_share(self, shares: Floats) -> float:
+        """The share of rows without which there is nothing to learn: all but the largest group."""
+        return float(1 - shares.max())
+
+    # -- what the model says
+
+    @abstractmethod
+    def expected(self, margin: Floats) -> Floats:
+        """Margins (n,) or (n, S) → soft labels of the same shape: what is expected of a row."""
+
+    def predict(self, margin: Floats) -> Any:
+        """What `PrivateModel.predict` says of rows with these margins: the likelier class, or what is expected."""
+        return self.expected(margin)
+
+    def probabilities(self, margin: Floats) -> Floats:
+        """(n, classes) for `PrivateModel.predict_proba`."""
+        raise _no_such_answer("probabilities of classes")
+
+    def survival(self, margin: Floats, learned: PrivateFit, times: Floats) -> Floats:
+        """(n, times) for `PrivateModel.survival_function`."""
+        raise _no_such_answer("a survival function")
+
+    # -- placing rows
+
+    @abstractmethod
+    def label(self, learned: PrivateFit, codes: Index, at: Floats, rows: int) -> Labelled:
+        """Labels of candidates, each on its own: cells (n, d), a uniform of each (n,), and how many rows are wanted."""
+
+    def strata(self, labelled: Labelled) -> Index:
+        """(n,) a row is exchanged for one of its stratum only."""
+        return self.kind.strata(labelled.outcome)
+
+    def student_labels(self, labelled: Labelled) -> tuple[Floats, Floats | None]:
+        """(n, S) plain labels and soft ones, as numbers for the students of `methods/private/students.py`."""
+        plain, soft = self.kind.as_soft(labelled.outcome), labelled.soft
+        return np.atleast_2d(plain.T).T, None if soft is None else np.atleast_2d(soft.T).T
+
+    def weighted(self, learned: PrivateFit, labelled: Labelled) -> Labelled:
+        """With weights that add up to the noisy number of rows and restore what the population is like."""
+        m = len(labelled.outcome)
+        return replace(labelled, weight=np.full(m, learned.rows / max(m, 1)))
+
+    @abstractmethod
+    def judge(self, learned: PrivateFit, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
+        """How well students of a candidate set follow the private model over a pool of rows.
+
+        Parameters
+        ----------
+        learned : PrivateFit
+            What left the gate.
+        pool, rows : (n, d) cells and (n, f) float32
+            Rows of the population, as cells and as students see them.
+        among : sequence of str
+            Learners of the kind whose students alone count; none: all that it has.
+        """
+
+
+def pooled(marginals: Sequence[Floats], shares: Floats) -> list[Floats]:
+    """Per column: the groups' cell probabilities, weighted by the groups' shares."""
+    out = []
+    for by_group in marginals:
+        total = shares[0] * by_group[0]
+        for share, cells in zip(shares[1:], by_group[1:], strict=True):
+            total = total + share * cells
+        out.append(total)
+    return out
+
+
+def newton_step(
+    apart: Floats, slope: Floats, own: Floats, varies: Floats, table: Floats, part: float = 1.0
+) -> NewtonStep:
+    """Newton's step of sums (S, cells) that are seen `apart` from what `table` leads to expect.
+
+    `slope` is by how much these grow with the table, `own` the variance of their noise, `varies` that of patients.
+    """
+    variance = own + varies
+    precision = slope * slope / variance
+    return NewtonStep(precision, precision * table + part * slope / variance * apart, precision * own / variance, slope)
+
+
+def present(held: Floats, noise: Floats) -> Floats:
+    """(cells,) rows of all groups, at least a standard deviation of their noise: a noisy zero is not believed."""
+    return np.maximum(held.sum(0), np.sqrt(len(held) * noise))
+
+
+def shared(rows: int, share: Floats) -> Index:
+    """(k,) whole numbers that add up to `rows`, in proportion."""
+    reached = np.round(np.cumsum(share) / np.sum(share) * rows).astype(np.int64)
+    return np.diff(np.concatenate([[0], reached]))
+
+
+def restoring(label: Index, shares: Floats, rows: float) -> Floats:
+    """(m,) weights under which each class has its share, and which add up to `rows`; classes without rows are left."""
+    there = np.bincount(label, minlength=len(shares))
+    share = np.where(there > 0, shares, 0.0)
+    return np.asarray(rows * (share / share.sum() / np.maximum(there, 1))[label], np.float64)
+
+
+def _no_such_answer(what: str) -> ModelError:
+    return ModelError(
+        "PrivateModel",
+        "has no such answer for this kind of outcome",
+        found=f"{what} asked",
+        fix="use predict, or decision_function",
+    )
