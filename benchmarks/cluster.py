@@ -137,15 +137,14 @@ def scaling(said: argparse.Namespace) -> dict[str, Any]:
     }
     with RayExecutor(Cluster(address="local", actors=2)) as executor:
         executor.open(waiting(d, 0.0), "blocked", X, widths)
-        crew = executor._dispatcher.crew
-        found["put_seconds"] = statistics.median(seconds(lambda: crew.put(Shared(X, widths))) for _ in range(5))
+        workers = executor._dispatcher.pool.workers
+        found["put_seconds"] = statistics.median(seconds(lambda: workers.put(Shared(X, widths))) for _ in range(5))
     few, narrow = X[:64, :512].copy(), widths[:512].copy()
     with RayExecutor(Cluster(address="local", actors=2)) as executor:
         # a box that costs nothing, one unit a tile: a step is then messages and nothing else
         executor.open(waiting(512, 0.0), "naive", few, narrow)
         executor.jacobian(few, narrow)
-        for member in executor._dispatcher._members:
-            member.speed = 1e-3
+        executor._dispatcher._speeds = [1e-3] * 2
         taken = seconds(lambda: executor.jacobian(few, narrow))
         found["message_seconds"] = taken / 512
     J = np.empty(X.shape, np.float32)

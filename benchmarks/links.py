@@ -2,7 +2,7 @@
 
     python -m benchmarks.links
 
-A real row crew on two real Ray nodes (two raylets on this machine, TCP over loopback between them): the seconds of a
+Real row workers on two real Ray nodes (two raylets on this machine, TCP over loopback between them): the seconds of a
 round (a public step and a question to every actor, and its sums back) with 1, 2, 4 and 8 actors, and the driver's own
 share of it, which no other machine can take over; bytes of sums that the driver takes in per second of its own; bytes
 of coded records per second from the actor that read them to one on the other node that owns them; the driver's own
@@ -84,7 +84,7 @@ def seconds_of(call: Callable[[], Any], times: int) -> tuple[float, float]:
 
 
 @contextmanager
-def crew(address: str, actors: int, table: LargeTable, public: Public, folder: Path) -> Iterator[Any]:
+def opened(address: str, actors: int, table: LargeTable, public: Public, folder: Path) -> Iterator[Any]:
     where = Cluster(address=address, actors=actors, num_cpus=2 / max(actors, 2), start_timeout=300)
     cells, objective, most = public.cells, public.side.objective, public.rows_per_person
     with opened_on(where, table, cells, objective, COINS, most, scratch_=folder) as rows:
@@ -115,14 +115,14 @@ def exchanged(rows: Any) -> dict[str, float]:
     """Bytes per second of records from the first actor, which reads them, to the second."""
     import ray
 
-    hands, table = rows.shards.hands, rows.shards.job.table
+    workers, table = rows.shards.pool.workers, rows.shards.shard_plan.table
     done, cell = list[float](), 0.0
     for piece in range(len(table.pieces)):
-        all_of_them = tuple(range(rows.shards.job.buckets))
-        ticket, loads = hands.read(0, piece, {1: all_of_them}, False)
+        all_of_them = tuple(range(rows.shards.shard_plan.buckets))
+        ticket, loads = workers.call(0, "read", piece, {1: all_of_them}, 2, False, -1, parts=2)
         ray.get(ticket)
         began = time.perf_counter()
-        ray.get(hands.ask(1, "take", loads[1]))
+        ray.get(workers.call(1, "take", loads[1])[0])
         took, bytes_ = time.perf_counter() - began, ray.get(loads[1]).nbytes
         done.append(bytes_ / took)
         cell = bytes_ / table.pieces[piece].rows
@@ -133,7 +133,7 @@ def handed(rows: Any) -> dict[str, float]:
     """The driver's own seconds for a load that goes from its reader to an owner, and for a call that takes some."""
     import ray
 
-    hands = rows.shards.hands
+    workers = rows.shards.pool.workers
     wanted = {owner: tuple(own) for owner, own in enumerate(rows.shards.owned) if owner}
 
     began = time.process_time()
@@ -144,9 +144,11 @@ def handed(rows: Any) -> dict[str, float]:
         """For each load, where so many are taken by one call."""
         began, clock = time.process_time(), time.perf_counter()
         for _ in range(HANDED // at_once):
-            read = [hands.read(0, 0, wanted, False) for _ in range(at_once)]
+            read = [
+                workers.call(0, "read", 0, wanted, workers.size, False, -1, parts=workers.size) for _ in range(at_once)
+            ]
             ray.get([ticket for ticket, _ in read])
-            ray.get([hands.ask(owner, "take", *(loads[owner] for _, loads in read)) for owner in wanted])
+            ray.get([workers.call(owner, "take", *(loads[owner] for _, loads in read))[0] for owner in wanted])
         busy = time.process_time() - began - idle * (time.perf_counter() - clock)
         return busy / (HANDED * len(wanted))
 
@@ -158,7 +160,7 @@ def handed(rows: Any) -> dict[str, float]:
 
 def an_answer(rows: Any, public: Public) -> dict[str, float]:
     """A whole fit: how many answers it gives, how many of them go to the rows, and the bytes of an actor's sums."""
-    crew_, counted = rows.shards, rows.shards.counted
+    shards, counted = rows.shards, rows.shards.counted
     sizes, rounds_ = list[int](), list[int]()
 
     def telling(question: Any, limit: float) -> Iterator[Any]:
@@ -167,7 +169,7 @@ def an_answer(rows: Any, public: Public) -> dict[str, float]:
             sizes.append(part.values.nbytes)
             yield part
 
-    crew_.counted = telling
+    shards.counted = telling
     names = [one.column.name for one in public.cells]
     gate = gate_over(rows, names=names, budget=public.budget, ledger=Ledger(), unit=public.unit)
     fit_private(gate, public.cells, public.plan, public.side)
@@ -185,7 +187,7 @@ def main() -> None:
     by_actors, more = [], dict[str, Any]()
     with two_nodes() as address:
         for actors in ACTORS:
-            with crew(address, actors, table, public, said.folder) as rows:
+            with opened(address, actors, table, public, said.folder) as rows:
                 by_actors.append({"actors": actors, **rounds(rows, public)})
                 if actors == 2:
                     more |= {**exchanged(rows), **an_answer(rows, public)}

@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks import record
 from distcondense.cluster.config import Cluster
 from distcondense.cluster.ray.session import connected
-from distcondense.cluster.row_crew import TOGETHER
+from distcondense.cluster.remote_shards import TOGETHER
 from distcondense.cluster.shards import opened, opened_on, scratch
 from distcondense.data.datasets import load, stream
 from distcondense.data.files import PIECE_MOST, PIECES_EACH
@@ -145,11 +145,11 @@ def fitted(
             rows = held_open.enter_context(
                 opened_on(config, table, cells, objective, COINS, most, scratch_=folder, memory=memory)
             )
-            crew: Any = rows.shards
+            shards: Any = rows.shards
             found["cluster_seconds"] = clock["cluster"] - clock["begin"]  # Ray's own processes
-            found["actors_start_seconds"] = crew.start_seconds  # theirs, until they have imported what they need
-            clock["begin"] = clock["cluster"] + crew.start_seconds
-            found["actors_open_cpu_seconds"] = cpu_of(crew)
+            found["actors_start_seconds"] = shards.start_seconds  # theirs, until they have imported what they need
+            clock["begin"] = clock["cluster"] + shards.start_seconds
+            found["actors_open_cpu_seconds"] = cpu_of(shards)
         else:
             place_ = held_open.enter_context(scratch(folder))
             rows = opened(table, cells, objective, COINS, most, place_, threads=threads, memory=memory)
@@ -160,7 +160,7 @@ def fitted(
         learned = fit_private(gate, cells, public.plan, public.side)
         clock["fitted"] = time.perf_counter()
         if actors:
-            found["actors_cpu_seconds"] = cpu_of(crew)
+            found["actors_cpu_seconds"] = cpu_of(shards)
     open_, fit, end = (
         clock["opened"] - clock["begin"],
         clock["fitted"] - clock["opened"],
@@ -178,11 +178,10 @@ def fitted(
     return {**found, **({"exact": hash_of(exact)} if persons else {})}
 
 
-def cpu_of(crew: Any) -> float:
-    """Seconds of the cores that a crew's actors have taken, all of them on this machine, since they began."""
-    import ray
+def cpu_of(shards: Any) -> float:
+    """Seconds of the cores that the actors of shards have taken, all of them on this machine, since they began."""
 
-    pids = [ray.get(crew.hands.ask(worker, "identity")).pid for worker in range(crew.hands.size)]
+    pids = [member.identity.pid for member in shards.pool.members]
     spent = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13] for pid in pids]
     return sum(int(ticks) for both in spent for ticks in both) / os.sysconf("SC_CLK_TCK")
 

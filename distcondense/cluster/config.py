@@ -61,6 +61,11 @@ class Cluster:
         return self.address or os.environ["RAY_ADDRESS"]
 
     @property
+    def cores_of_actors(self) -> int | None:
+        """What all actors take together, where their number is said."""
+        return None if self.actors is None else max(1, round(self.actors * self.num_cpus))
+
+    @property
     def threads(self) -> int:
         """What one actor's models may use."""
         return max(1, int(self.num_cpus))

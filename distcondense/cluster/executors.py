@@ -7,7 +7,6 @@ Both give the same bits, with any number of threads, actors or nodes.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -18,21 +17,21 @@ from threadpoolctl import threadpool_limits
 
 from distcondense.arrays import Matrix
 from distcondense.cluster.config import Cluster, check_store
-from distcondense.cluster.plan import divide, grid_of
-from distcondense.cluster.worker import Shared, Worker
+from distcondense.cluster.plan import grid_of, shares
+from distcondense.cluster.worker import Shared, TileResult, TileWorker
 from distcondense.models.base import Model
-from distcondense.models.jacobian import JacobianPath, jacobian, path_of, way_of
+from distcondense.models.jacobian import JacobianPath, Tile, jacobian, path_of, way_of
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 TILES_PER_THREAD = 8
 
 
 class Executor(Protocol):
-    """Computes a model's Jacobian, step after step. Entered, it has its machines; opened, it has its model."""
+    """Computes a model's Jacobian, step after step; `open` gives it the model, leaving it frees its machines."""
 
     def __enter__(self) -> Executor: ...
 
-    def __exit__(self, *error: Any) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
     @property
     def fuses(self) -> bool:
@@ -43,7 +42,9 @@ class Executor(Protocol):
         """Get ready for rows of X's shape; X and widths are the first step's."""
         ...
 
-    def jacobian(self, X: Matrix, widths: Matrix) -> Matrix: ...
+    def jacobian(self, X: Matrix, widths: Matrix) -> Matrix:
+        """∂f/∂X (m, d) float32 at the rows X (m, d) by symmetric differences over `widths` (d,)."""
+        ...
 
     def report(self, *, steps_per_second: float, epsilon: Callable[[], float] | None, guarantee: str) -> None:
         """How the run goes, once a step; ε, by this guarantee, is computed only where it is shown."""
@@ -65,7 +66,7 @@ class LocalExecutor:
     def __enter__(self) -> LocalExecutor:
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
 
     def open(self, model: Model, path: JacobianPath, X: Matrix, widths: Matrix) -> None:
@@ -76,31 +77,28 @@ class LocalExecutor:
         # one thread in a BLAS: with more a product may round otherwise, and the threads here are enough
         self._stack.enter_context(threadpool_limits(1, user_api="blas"))
         self._pool = self._stack.enter_context(ThreadPoolExecutor(self.threads))
-        self._way = way_of(model, path)
-        self._mine = threading.local()
-        self._make: Callable[[], Worker] = lambda: Worker(model, path)
+        self._tiler = way_of(model, path)
+        self._path, self._of_thread = path, threading.local()
 
     def jacobian(self, X: Matrix, widths: Matrix) -> Matrix:
         if self.fuses:
             return jacobian(self._model, X, widths, path="structured", threads=self.threads)  # type: ignore[return-value]
         J, shared = np.zeros(X.shape, np.float32), Shared(X, widths)
-        grid = grid_of(self._way, len(X))
+        grid = grid_of(self._tiler, len(X))
         first, tiles = 0, []
-        for count in divide(grid.units, [1.0] * (self.threads * TILES_PER_THREAD)):
+        for count in shares(grid.units, [1.0] * (self.threads * TILES_PER_THREAD)):
             tiles += [tile for _, tile in grid.tiles(first, first + count)]
             first += count
-        for tile, part in zip(
-            tiles, self._pool.map(lambda tile: self._worker().tile(shared, tile), tiles), strict=True
-        ):
-            self._way.place(J, tile, part.value)
-        return J
 
-    def _worker(self) -> Worker:
-        """This thread's own: a compiled predictor serves one caller at a time."""
-        if not hasattr(self._mine, "worker"):
-            self._mine.worker = self._make()
-        worker: Worker = self._mine.worker
-        return worker
+        def compute(tile: Tile) -> TileResult:
+            if not hasattr(self._of_thread, "worker"):  # a compiled predictor serves one caller at a time
+                self._of_thread.worker = TileWorker(self._model, self._path)
+            result: TileResult = self._of_thread.worker.tile(shared, tile)
+            return result
+
+        for tile, result in zip(tiles, self._pool.map(compute, tiles), strict=True):
+            self._tiler.place(J, tile, result.value)
+        return J
 
     def report(self, *, steps_per_second: float, epsilon: Callable[[], float] | None, guarantee: str) -> None:
         pass
@@ -110,22 +108,31 @@ class LocalExecutor:
 
 
 class RayExecutor:
-    """On Ray: actors hold the model, tiles of the Jacobian go to them by their measured speed."""
+    """On Ray, where that pays: actors hold the model, tiles of the Jacobian go to them by their measured speed.
 
-    def __init__(self, config: Cluster, *, threads: int = 1, log: Say = lambda line: None) -> None:
+    Which of both is chosen by the kind of model, before a cluster is started or joined: `open` touches Ray only where
+    the Jacobian is then computed there.
+
+    Parameters
+    ----------
+    config
+        The cluster, its actors, and how patient to be with them.
+    threads
+        Of this process, where the Jacobian is computed in it.
+    log
+        Called with a line about what was chosen and why, and about what happens to workers.
+    """
+
+    def __init__(self, config: Cluster, *, threads: int = 1, log: Log = lambda line: None) -> None:
         self.config, self.threads, self.log = config, threads, log
         self._stack = ExitStack()
         self._local: LocalExecutor | None = None
         self._facts: dict[str, Any] = {}
 
     def __enter__(self) -> RayExecutor:
-        from distcondense.cluster.ray.session import connected
-
-        self._session = self._stack.enter_context(connected(self.config, cpus=self._cpus()))
-        self.log(str(self._session))
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
 
     @property
@@ -133,55 +140,32 @@ class RayExecutor:
         return self._local is not None
 
     def open(self, model: Model, path: JacobianPath, X: Matrix, widths: Matrix) -> None:
-        structured = path_of(model, path) == "structured"
-        if structured and getattr(model, "ensemble", None) is None:
-            self.log("planner: a linear score has its Jacobian in closed form; the loop stays in process")
-            self._stay(model, path, X, widths)
+        if (reason := why_in_process(model, path, self.config)) is not None:
+            self.log(f"the loop stays in process, and Ray is not used: {reason}")
+            self._local = self._stack.enter_context(LocalExecutor(self.threads))
+            self._local.open(model, path, X, widths)
             return
-        from distcondense.cluster.dispatch import Dispatcher
-        from distcondense.cluster.ray.actors import Meters, RayCrew
+        from distcondense.cluster.ray.actors import tile_workers
+        from distcondense.cluster.ray.gauges import EPSILON, TILES, Gauges
+        from distcondense.cluster.ray.session import connected
+        from distcondense.cluster.tiles import TileDispatcher
 
-        session, way, shared = self._session, way_of(model, path), Shared(X, widths)
-        _check_store(session.object_store, shared, len(way.columns))
-        crew = RayCrew(session, self.config, model, path)
-        self._stack.callback(crew.close)
-        self._dispatcher = Dispatcher(crew, self.config, way, log=self.log)
+        session = self._stack.enter_context(connected(self.config))
+        self.log(str(session))
+        tiler, shared = way_of(model, path), Shared(X, widths)
+        answers = len(X) * len(tiler.columns) * 4
+        # two steps' rows and one step's answers must fit at once, or Ray would spill them to disk or stall
+        check_store(session.object_store, 2 * shared.nbytes + answers, "a step's rows and answers", "a smaller IPC")
+        workers = tile_workers(session, self.config, model, path)
+        self._dispatcher = TileDispatcher(workers, self.config, tiler, log=self.log)
+        self._stack.callback(self._dispatcher.pool.close)
         self._dispatcher.calibrate(shared)
         speeds = ", ".join(f"{speed:.3g}" for speed in self._dispatcher.speeds)
-        self.log(f"{crew.size} actors, {speeds} units/s; a step is {grid_of(way, len(X)).units} units, path {path}")
-        self._facts = {"nodes": session.nodes, "actors": crew.size, "cluster_started_here": session.started_here}
-        if path == "auto" and structured and not self.config.num_gpus:
-            self._choose(model, path, shared)
-        else:
-            self._stack.enter_context(threadpool_limits(1, user_api="blas"))  # the driver scores rows, too
-        if self._local is None:
-            self._meters = Meters()
-
-    def _cpus(self) -> int | None:
-        """Cores of a cluster started here: what the actors take, if their number is said."""
-        return None if self.config.actors is None else max(1, round(self.config.actors * self.config.num_cpus))
-
-    def _choose(self, model: Model, path: JacobianPath, shared: Shared) -> None:
-        """Trees whose structure is known: through Ray only if that is measured to be faster here."""
-        self.jacobian(shared.X, shared.widths)
-        remote = _seconds(lambda: self.jacobian(shared.X, shared.widths))
-        here = LocalExecutor(self.threads)
-        here.open(model, path, shared.X, shared.widths)
-        here.jacobian(shared.X, shared.widths)
-        local = _seconds(lambda: here.jacobian(shared.X, shared.widths))
-        stays = local <= remote
-        self._facts["planner"] = {"in_process_seconds": local, "through_ray_seconds": remote, "in_process": stays}
-        self.log(
-            f"planner: the structured Jacobian takes {1e3 * local:.1f} ms in process and {1e3 * remote:.1f} ms through "
-            f"Ray; {'the loop stays in process' if stays else 'Ray it is'}"
-        )
-        if stays:  # and the cluster goes
-            self._stay(model, path, shared.X, shared.widths)
-
-    def _stay(self, model: Model, path: JacobianPath, X: Matrix, widths: Matrix) -> None:
-        self._stack.close()
-        self._local = self._stack.enter_context(LocalExecutor(self.threads))
-        self._local.open(model, path, X, widths)
+        units = grid_of(tiler, len(X)).units
+        self.log(f"{workers.size} actors, {speeds} units/s; a step is {units} units, path {path}")
+        self._facts = {"nodes": session.nodes, "actors": workers.size, "cluster_started_here": session.started_here}
+        self._stack.enter_context(threadpool_limits(1, user_api="blas"))  # the driver scores rows, too
+        self._gauges, self._epsilon = Gauges(TILES), Gauges(EPSILON, "guarantee")
 
     def jacobian(self, X: Matrix, widths: Matrix) -> Matrix:
         if self._local is not None:
@@ -189,43 +173,51 @@ class RayExecutor:
         return self._dispatcher.jacobian(Shared(X, widths))
 
     def report(self, *, steps_per_second: float, epsilon: Callable[[], float] | None, guarantee: str) -> None:
-        if self._local is None:
-            spent = None if epsilon is None else epsilon()
-            self._meters.set({"steps_per_second": steps_per_second, **self._moved()}, spent, guarantee)
+        if self._local is not None:
+            return
+        numbers = self._numbers()
+        numbers["actor_restarts"] = numbers.pop("restarts")
+        self._gauges.set({"steps_per_second": steps_per_second, **numbers})
+        if epsilon is not None:
+            self._epsilon.set({"epsilon": epsilon()}, guarantee=guarantee)
 
-    def _moved(self) -> dict[str, float]:
-        tally = self._dispatcher.tally
+    def _numbers(self) -> dict[str, float]:
+        counts = self._dispatcher.counts
         return {
-            "tiles_per_second": tally.tiles / tally.seconds if tally.seconds else 0.0,
-            "bytes_moved": float(tally.bytes_moved),
-            "restarts": float(tally.restarts),
+            "tiles_per_second": counts.tiles / counts.seconds if counts.seconds else 0.0,
+            "bytes_moved": float(counts.bytes_moved),
+            "restarts": float(self._dispatcher.pool.restarts),
         }
 
     def facts(self) -> dict[str, Any]:
         if self._local is not None:
-            return {**self._local.facts(), **self._facts}
-        tally = self._dispatcher.tally
+            return self._local.facts()
         return {
             "executor": "ray",
             **self._facts,
-            **self._moved(),
-            "tiles": tally.tiles,
-            "tiles_computed_twice": tally.computed_twice,
-            "workers_lost": list(tally.causes),
+            **self._numbers(),
+            "tiles": self._dispatcher.counts.tiles,
+            "tiles_computed_twice": self._dispatcher.counts.computed_twice,
+            "workers_lost": list(self._dispatcher.pool.causes),
             "units_per_second": self._dispatcher.speeds,
         }
 
 
-def executor_of(cluster: Cluster | None, *, threads: int, log: Say = lambda line: None) -> Executor:
+def why_in_process(model: Model, path: JacobianPath, config: Cluster) -> str | None:
+    """Why this model's Jacobian is not computed on a cluster that is given; None where it is.
+
+    Trees whose structure is known take milliseconds in process, where the fused kernel does not even write their
+    Jacobian down; through Ray the same step took 6.5 times as long (benchmarks/results/cluster-speed.md).
+    """
+    if path_of(model, path) != "structured":
+        return None
+    if getattr(model, "ensemble", None) is None:
+        return "a linear score has its Jacobian in closed form"
+    if path == "auto" and not config.num_gpus:
+        return "trees have a Jacobian that is faster than messages; path 'structured' would use the cluster"
+    return None
+
+
+def executor_of(cluster: Cluster | None, *, threads: int, log: Log = lambda line: None) -> Executor:
+    """An executor of this process, or of a cluster where one is given; nothing is started yet."""
     return LocalExecutor(threads) if cluster is None else RayExecutor(cluster, threads=threads, log=log)
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
-
-
-def _check_store(room: float, shared: Shared, columns: int) -> None:
-    """Two steps' rows and one step's answers must fit at once, or Ray would spill them to disk or stall."""
-    check_store(room, 2 * shared.nbytes + len(shared.X) * columns * 4, "a step's rows and answers", "a smaller IPC")

@@ -26,20 +26,18 @@ class Grid:
     width: int
 
     @property
-    def stripes(self) -> int:
-        return -(-self.rows // self.height)
-
-    @property
     def blocks(self) -> int:
+        """How many units a stripe has."""
         return -(-self.columns // self.width)
 
     @property
     def units(self) -> int:
-        return self.stripes * self.blocks
+        """How many units there are."""
+        return -(-self.rows // self.height) * self.blocks
 
     def tiles(self, first: int, last: int) -> list[tuple[int, Tile]]:
         """Units first … last − 1 as (number of units, tile): a tile may cover whole stripes, or part of one."""
-        found = []
+        tiles = []
         while first < last:
             stripe, block = divmod(first, self.blocks)
             whole = (last - first) // self.blocks if block == 0 else 0
@@ -47,14 +45,14 @@ class Grid:
             bottom = min(self.rows, (stripe + max(whole, 1)) * self.height)
             left = block * self.width
             right = self.columns if whole else min(self.columns, (block + end - first) * self.width)
-            found.append((end - first, Tile(stripe * self.height, bottom, left, right)))
+            tiles.append((end - first, Tile(stripe * self.height, bottom, left, right)))
             first = end
-        return found
+        return tiles
 
 
-def grid_of(way: Batches | Walk, rows: int) -> Grid:
+def grid_of(tiler: Batches | Walk, rows: int) -> Grid:
     """The units of a table of `rows` rows; a model that uses no column has one, and it is empty."""
-    return Grid(rows, max(len(way.columns), 1), *way.grid(rows))
+    return Grid(rows, max(len(tiler.columns), 1), *tiler.grid(rows))
 
 
 @dataclass(frozen=True)
@@ -66,15 +64,18 @@ class Assignment:
     worker: int
 
 
-def divide(units: int, speeds: Sequence[float]) -> list[int]:
-    """`units` divided in proportion to the speeds; whole numbers that add up, the larger remainders first."""
-    total = sum(speeds)
+def shares(count: int, weights: Sequence[float]) -> list[int]:
+    """`count` things divided in proportion to the weights; whole numbers that add up, the larger remainders first.
+
+    Equal shares where all weights are 0; of two equal remainders the earlier one is first.
+    """
+    total = sum(weights)
     if total <= 0:
-        speeds, total = [1.0] * len(speeds), float(len(speeds))
-    exact = [units * speed / total for speed in speeds]
+        weights, total = [1.0] * len(weights), float(len(weights))
+    exact = [count * weight / total for weight in weights]
     counts = [int(share) for share in exact]
-    order = sorted(range(len(counts)), key=lambda k: (counts[k] - exact[k], k))
-    for k in order[: units - sum(counts)]:
+    order = sorted(range(len(counts)), key=lambda k: counts[k] - exact[k])
+    for k in order[: count - sum(counts)]:
         counts[k] += 1
     return counts
 
@@ -82,9 +83,7 @@ def divide(units: int, speeds: Sequence[float]) -> list[int]:
 def plan(grid: Grid, speeds: Sequence[float]) -> list[Assignment]:
     """Tiles in the order of the table, each worker's a run of it; `speeds` in units per second, 0 for who is away."""
     assignments, first = [], 0
-    for worker, count in enumerate(divide(grid.units, speeds)):
-        if not count:
-            continue
+    for worker, count in enumerate(shares(grid.units, speeds)):
         least = max(1, int(speeds[worker] * LEAST_SECONDS))
         most = max(least, int(speeds[worker] * TILE_SECONDS))
         last = first + count

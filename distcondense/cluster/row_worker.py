@@ -30,8 +30,8 @@ from distcondense.privacy.shards import ShardedRows, ThreadShards
 
 
 @dataclass(frozen=True)
-class Job:
-    """What a crew is to do; all of it is public but the secret of the coins."""
+class ShardPlan:
+    """A table and how it becomes shards; all of it is public but the key of the holdout split."""
 
     table: LargeTable
     cells: tuple[Cells, ...]
@@ -58,7 +58,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Read:
+class PieceRead:
     """What the driver hears of a piece: how large it was, and the rows of it that evaluation sees."""
 
     rows: int
@@ -69,9 +69,9 @@ class Read:
 class RowWorker:
     """One reader and owner; `owned` buckets are its own."""
 
-    def __init__(self, job: Job, owned: Sequence[int]) -> None:
-        self.job, self.owned = job, list(owned)
-        self._coder = job.table.coder(job.cells)
+    def __init__(self, shard_plan: ShardPlan, owned: Sequence[int]) -> None:
+        self.shard_plan, self.owned = shard_plan, list(owned)
+        self._coder = shard_plan.table.coder(shard_plan.cells)
         self._folder: Path | None = None
         self._buckets: Buckets | None = None
         self._shards: dict[int, TableRows] = {}
@@ -79,6 +79,7 @@ class RowWorker:
         self._rows: ShardedRows | None = None
 
     def identity(self) -> Identity:
+        """Who this is; its sums are integers, so its BLAS does not matter."""
         return Identity(socket.gethostname(), os.getpid(), "", versions())
 
     def read(
@@ -88,19 +89,19 @@ class RowWorker:
 
         What the reader wants itself, as number `own`, it takes at once, and it does not travel.
         """
-        table, piece, rows = self.job.table, self.job.table.pieces[number], 0
+        table, piece, rows = self.shard_plan.table, self.shard_plan.table.pieces[number], 0
         parts: dict[int, list[NDArray[Any]]] = {bucket: [] for own in wanted.values() for bucket in own}
         words: dict[int, dict[int, str]] = {}
         sample, layout = list[Any](), None
         for batch in table.read(piece, self._coder):
             coded = batch.coded
-            layout = layout or RecordLayout.from_arrays(self.job.cells, coded.target, coded.who is not None)
-            for bucket, records in enumerate(layout.parted(coded, self.job.buckets)):
+            layout = layout or RecordLayout.from_arrays(self.shard_plan.cells, coded.target, coded.who is not None)
+            for bucket, records in enumerate(layout.parted(coded, self.shard_plan.buckets)):
                 if len(records) and bucket in parts:
                     parts[bucket].append(records)
             for column, texts in coded.words.items():
                 words.setdefault(column, {}).update(texts)
-            if sampled and (flags := table.sampled(batch, self.job.coins, table.rate)).any():
+            if sampled and (flags := table.sampled(batch, self.shard_plan.coins, table.rate)).any():
                 sample.append(batch.some(flags))
             rows += len(coded)
         loads: list[Load | None] = [None] * of
@@ -110,41 +111,38 @@ class RowWorker:
         if own >= 0:
             self.take(loads[own])
             loads[own] = None
-        return (Read(rows, piece.bytes, sample), *loads)
+        return (PieceRead(rows, piece.bytes, sample), *loads)
 
     def take(self, *loads: Load | None) -> None:
         """Keep loads on disk."""
+        shard_plan = self.shard_plan
         for load in loads:
-            if load is not None:
-                self._take(load)
-
-    def _take(self, load: Load) -> None:
-        if self._buckets is None:
-            self._folder = self._folder or scratch_folder(self.job.scratch, self.job.name)
-            check_room(self._folder, self.job.table.rows * len(self.owned) // self.job.buckets, load.layout)
-            self._buckets = Buckets(self._folder, load.layout, self.job.buckets)
-        for bucket, parts in load.records.items():
-            self._buckets.append(bucket, *parts)
-        self._buckets.know(load.words)
+            if load is None:
+                continue
+            if self._buckets is None:
+                self._folder = self._folder or scratch_folder(shard_plan.scratch, shard_plan.name)
+                check_room(self._folder, shard_plan.table.rows * len(self.owned) // shard_plan.buckets, load.layout)
+                self._buckets = Buckets(self._folder, load.layout, shard_plan.buckets)
+            for bucket, parts in load.records.items():
+                self._buckets.append(bucket, *parts)
+            self._buckets.know(load.words)
 
     def lay_out(self, bucket: int) -> None:
         """A bucket that has all its rows becomes a shard."""
-        job = self.job
-        if self._buckets is None:  # nothing came
-            return
-        objective = job.objective
-        shard = self._buckets.shard(bucket, job.coins, job.most, objective.scores, score_kind(objective))
-        sizes = [one.size for one in job.cells]
-        self._shards[bucket] = TableRows.of(shard.kept, shard.score, sizes, objective, job.most)
+        shard_plan, objective = self.shard_plan, self.shard_plan.objective
+        if self._buckets is not None:  # else nothing came
+            kind = score_kind(objective)
+            shard = self._buckets.shard(bucket, shard_plan.coins, shard_plan.most, objective.scores, kind)
+            sizes = [cell.size for cell in shard_plan.cells]
+            self._shards[bucket] = TableRows.of(shard.kept, shard.score, sizes, objective, shard_plan.most)
 
     def replay(self, steps: Sequence[Step]) -> None:
         """All public steps so far, on shards that are new; from then on they answer with the others."""
-        job, sizes = self.job, [one.size for one in self.job.cells]
+        shard_plan = self.shard_plan
         new = [shard for bucket, shard in self._shards.items() if bucket not in self._stepped]
-        rows = ShardedRows(ThreadShards(new, job.threads), sizes, job.objective, job.most)
-        for step in steps:
-            rows.apply(step)
-        self._rows = rows
+        sizes = [cell.size for cell in shard_plan.cells]
+        self._rows = ShardedRows(ThreadShards(new, shard_plan.threads), sizes, shard_plan.objective, shard_plan.most)
+        self.apply(steps)
         self._gather()
 
     def forget(self, buckets: Sequence[int]) -> None:
@@ -156,8 +154,9 @@ class RowWorker:
         self._gather()
 
     def _gather(self) -> None:
+        """All shards answer together from here on."""
         assert self._rows is not None
-        self._rows.shards = ThreadShards(list(self._shards.values()), self.job.threads)
+        self._rows.shards = ThreadShards(list(self._shards.values()), self.shard_plan.threads)
         self._stepped = set(self._shards)
 
     def counted(self, question: Question, limit: float, steps: Sequence[Step] = ()) -> IntegerSums | None:
@@ -167,11 +166,13 @@ class RowWorker:
         return self._rows.counted(question, limit) if self._shards else None
 
     def apply(self, steps: Sequence[Step]) -> None:
+        """Public steps, on all shards that answer."""
         assert self._rows is not None
         for step in steps:
             self._rows.apply(step)
 
     def close(self) -> None:
+        """Forget all rows, and remove their files."""
         self._shards.clear()
         self._rows = self._buckets = None
         if self._folder is not None:

@@ -34,9 +34,9 @@ from distcondense.privacy.contributions import Objective
 from distcondense.privacy.rows import ROWS_ALL_MAX, KeptRows, TableRows, score_kind
 from distcondense.privacy.shards import ShardedRows, ThreadShards
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 SCRATCH = "distcondense-rows-"
-SAY_SECONDS = 10.0  # between two lines of progress
+LOG_SECONDS = 10.0  # between two lines of progress
 ROW_BYTES = 900  # of memory for each row of a bucket that is laid out: its records, their order, and copies of both
 LEAST_MEMORY = 256 * 2**20
 MARKS_EACH = 2  # buckets of records whose rows share one of marks, which are a fraction of a record
@@ -45,43 +45,46 @@ BUCKETS_EACH = 16  # for each worker, at least: so many that a slow one can give
 
 
 @dataclass
-class Reading:
-    """How far a table is read: rows, bytes and pieces, in words; nothing that a row says."""
+class ReadProgress:
+    """How far a table is read: rows, bytes and pieces, in words and numbers; nothing that a row says."""
 
     rows: int
     bytes: int
     pieces: int
-    log: Say = lambda line: None
+    log: Log = lambda line: None
     clock: Callable[[], float] = time.monotonic
     done: dict[str, int] = field(default_factory=lambda: {"rows": 0, "bytes": 0, "pieces": 0})
 
     def __post_init__(self) -> None:
         self._lock, self._began = Lock(), self.clock()
-        self._said = self._began
+        self._logged = self._began
 
     def add(self, *, rows: int = 0, bytes_: int = 0, pieces: int = 0) -> None:
+        """So much more is read; a line now and then."""
         with self._lock:
             for name, more in (("rows", rows), ("bytes", bytes_), ("pieces", pieces)):
                 self.done[name] += more
             now = self.clock()
-            if now - self._said >= SAY_SECONDS:
-                self._said = now
-                self.log(self.words())
+            if now - self._logged >= LOG_SECONDS:
+                self._logged = now
+                self.log(str(self))
 
-    @property
-    def rate(self) -> float:
-        """Rows per second."""
-        return self.done["rows"] / max(self.clock() - self._began, 1e-9)
+    def numbers(self) -> dict[str, float]:
+        """Rows per second, rows and bytes so far, and about how many seconds are left."""
+        rate = self.done["rows"] / max(self.clock() - self._began, 1e-9)
+        return {
+            "rows_per_second": rate,
+            "rows_read": float(self.done["rows"]),
+            "bytes_read": float(self.done["bytes"]),
+            "seconds_left": max(0.0, (self.rows - self.done["rows"]) / max(rate, 1e-9)),
+        }
 
-    @property
-    def left(self) -> float:
-        """Seconds, about."""
-        return max(0.0, (self.rows - self.done["rows"]) / max(self.rate, 1e-9))
-
-    def words(self) -> str:
+    def __str__(self) -> str:
+        numbers = self.numbers()
         return (
             f"read {self.done['rows']:,} of about {self.rows:,} rows, {self.done['bytes'] / 1e9:.1f} GB, "
-            f"{self.done['pieces']} of {self.pieces} pieces; {self.rate:,.0f} rows/s, about {self.left:.0f} s left"
+            f"{self.done['pieces']} of {self.pieces} pieces; {numbers['rows_per_second']:,.0f} rows/s, "
+            f"about {numbers['seconds_left']:.0f} s left"
         )
 
 
@@ -160,13 +163,13 @@ def opened(
     *,
     threads: int = 1,
     memory: int | None = None,
-    log: Say = lambda line: None,
+    log: Log = lambda line: None,
 ) -> ShardedRows:
     """Read a table once; its rows as the gate takes them, and its sample."""
     if table.rows > ROWS_ALL_MAX:
         raise SettingsError("table", f"must have at most {ROWS_ALL_MAX} rows", found=f"{table.rows}")
     coder, parts, lock = table.coder(cells), list[Any](), Lock()
-    reading = Reading(table.rows, table.bytes, len(table.pieces), log)
+    progress = ReadProgress(table.rows, table.bytes, len(table.pieces), log)
     stores: list[Buckets | InOrderRows] = []
 
     def store(coded: Coded) -> Buckets | InOrderRows:
@@ -184,17 +187,17 @@ def opened(
             flags = table.sampled(batch, coins, table.rate)
             if flags.any():
                 parts.append(batch.some(flags))
-            reading.add(rows=len(coded), bytes_=int(piece.bytes * len(coded) / max(piece.rows, 1)))
-        reading.add(pieces=1)
+            progress.add(rows=len(coded), bytes_=int(piece.bytes * len(coded) / max(piece.rows, 1)))
+        progress.add(pieces=1)
 
     with ExitStack() as ends:
-        ends.callback(lambda: [one.close() for one in stores])
+        ends.callback(lambda: [store.close() for store in stores])
         each(take, table.pieces, threads)
         if not stores:
             raise CohortError("table", "must have at least one row", found="files without rows", fix="check the export")
         table.read_rows = stores[0].all_rows
         table.take_sample(parts)
-        log(f"{reading.words()}; laying {table.read_rows:,} rows out")
+        log(f"{progress}; laying {table.read_rows:,} rows out")
         kept: list[KeptRows] = stores[0].laid_out(coins, most, lambda call, items: each(call, items, threads))
     allowed = SCORES_HELD if memory is None else memory - LEAST_MEMORY // 2
     scores = scores_of([one.rows for one in kept], objective.scores, score_kind(objective), place, allowed)
@@ -224,13 +227,13 @@ def opened_on(
     *,
     scratch_: Path | None = None,
     memory: int | None = None,
-    log: Say = lambda line: None,
+    log: Log = lambda line: None,
 ) -> Iterator[ShardedRows]:
     """The same on a cluster, whose workers read the files themselves; each must see them under the same name."""
-    from distcondense.cluster.ray.rows import crew_on
-    from distcondense.cluster.row_worker import Job
+    from distcondense.cluster.ray.rows import remote_shards
+    from distcondense.cluster.row_worker import ShardPlan
 
-    job = Job(
+    shard_plan = ShardPlan(
         table,
         cells,
         objective,
@@ -241,8 +244,8 @@ def opened_on(
         None if scratch_ is None else str(scratch_),
         config.threads,
     )
-    with crew_on(config, job, log) as crew:
-        yield ShardedRows(crew, [one.size for one in cells], objective, most)
+    with remote_shards(config, shard_plan, log) as shards:
+        yield ShardedRows(shards, [cell.size for cell in cells], objective, most)
 
 
 def each(call: Callable[[Any], Any], items: Any, threads: int) -> list[Any]:

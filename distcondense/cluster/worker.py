@@ -1,4 +1,4 @@
-"""`Worker`: holds the model and computes tiles of its Jacobian. A plain class: it knows neither Ray nor noise.
+"""`TileWorker`: holds the model and computes tiles of its Jacobian. A plain class: it knows neither Ray nor noise.
 
 It is given synthetic rows and the model, and draws no random number. No table of patients reaches it; a model that
 keeps patients inside itself (an SVM, nearest neighbours) brings them along.
@@ -49,8 +49,8 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One tile's answer, and the seconds it took."""
+class TileResult:
+    """The quotients of one tile, and the seconds they took."""
 
     value: Any
     seconds: float
@@ -63,23 +63,23 @@ class Part:
 
 def versions() -> dict[str, str]:
     """What must be the same wherever tiles of one run are computed."""
-    found = {"python": ".".join(platform.python_version_tuple()[:2]), "machine": platform.machine()}
+    numbers = {"python": ".".join(platform.python_version_tuple()[:2]), "machine": platform.machine()}
     for name in ALIKE:
         try:
-            found[name] = metadata.version(name)
+            numbers[name] = metadata.version(name)
         except metadata.PackageNotFoundError:  # run from a checkout
-            found[name] = "not installed"
-    return {**found, "backend": kernels.backend()}
+            numbers[name] = "not installed"
+    return {**numbers, "backend": kernels.backend()}
 
 
 def blas_kernels() -> str:
     """The kernels that this machine's BLAS libraries chose."""
     return ", ".join(
-        sorted({str(found.get("architecture")) for found in threadpool_info() if found["user_api"] == "blas"})
+        sorted({str(library.get("architecture")) for library in threadpool_info() if library["user_api"] == "blas"})
     )
 
 
-class Worker:
+class TileWorker:
     """Computes tiles; the same object serves threads and Ray actors."""
 
     def __init__(self, model: Model, path: JacobianPath, threads: int = 1, gpu: bool = False) -> None:
@@ -90,14 +90,14 @@ class Worker:
                 raise ClusterError(
                     f"GPU of {socket.gethostname()}", "must be usable", found=problem, fix="leave out num_gpus"
                 )
-        self.way = way_of(model, path, threads=threads, gpu=gpu)
+        self.tiler = way_of(model, path, threads=threads, gpu=gpu)
 
     def identity(self) -> Identity:
         return Identity(socket.gethostname(), os.getpid(), "", versions(), blas_kernels())
 
     def refuse_interpreter(self) -> None:
         """Compiled trees and Treelite's interpreter differ in last bits: the workers of a run must not mix them."""
-        if isinstance(self.way, Batches) and self.way.path == "compiled" and self.way._scores.engine is None:  # type: ignore[attr-defined]
+        if isinstance(self.tiler, Batches) and self.tiler.path == "compiled" and self.tiler._scores.engine is None:  # type: ignore[attr-defined]
             raise ClusterError(
                 f"worker on {socket.gethostname()}",
                 "must compile the trees, or its tiles would differ in their bits",
@@ -105,11 +105,11 @@ class Worker:
                 fix="install both on every node, or use another path",
             )
 
-    def tile(self, shared: Shared, tile: Tile) -> Part:
+    def tile(self, shared: Shared, tile: Tile) -> TileResult:
         """The quotients of a tile."""
         started = time.perf_counter()
-        value = self.way.tile(shared.X, shared.widths, tile)
-        return Part(value, time.perf_counter() - started)
+        value = self.tiler.tile(shared.X, shared.widths, tile)
+        return TileResult(value, time.perf_counter() - started)
 
     def calibrate(self, shared: Shared, tile: Tile) -> float:
         """Seconds this tile takes here once everything is compiled and loaded."""

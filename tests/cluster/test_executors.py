@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,9 +32,11 @@ from distcondense import Cluster, errors, kernels
 from distcondense import jacobian as jacobian_function
 from distcondense.arrays import Index, Matrix
 from distcondense.cli.common import with_address
-from distcondense.cluster.executors import LocalExecutor, RayExecutor, _check_store, executor_of
+from distcondense.cluster.config import check_store
+from distcondense.cluster.executors import LocalExecutor, RayExecutor, executor_of, why_in_process
 from distcondense.cluster.plan import Grid
-from distcondense.cluster.worker import Part, Shared, Worker, versions
+from distcondense.cluster.ray import session
+from distcondense.cluster.worker import Shared, TileResult, TileWorker, versions
 from distcondense.errors import ClusterError, ModelError, SettingsError, UserError
 from distcondense.kernels import cuda
 from distcondense.kernels.random import normals
@@ -140,7 +143,7 @@ def test_any_tile_plan_gives_the_bits_of_the_whole(kind: str, path: Any, batches
     assert grid.units > 2
     expected = whole(way, shared)
     assert np.count_nonzero(expected) > ROWS
-    workers = [Worker(model, path), Worker(model, path)]
+    workers = [TileWorker(model, path), TileWorker(model, path)]
 
     @given(st.sets(st.integers(1, grid.units - 1), max_size=6), st.integers(0, 2**32))
     @settings(max_examples=8 if path == "naive" else 12)
@@ -206,7 +209,7 @@ def test_a_model_that_tests_no_feature_has_a_jacobian_of_zeros() -> None:
         grid = Grid(ROWS, max(len(way.columns), 1), *way.grid(ROWS))  # as the dispatcher sees it
         J = np.zeros(shared.X.shape, np.float32)
         for _, tile in grid.tiles(0, grid.units):
-            way.place(J, tile, Worker(stump, path).tile(shared, tile).value)
+            way.place(J, tile, TileWorker(stump, path).tile(shared, tile).value)
         assert not J.any()
 
 
@@ -258,7 +261,9 @@ def test_an_error_of_the_model_comes_out_of_a_thread_as_it_is() -> None:
             executor.jacobian(shared.X, shared.widths)
 
 
-def test_a_linear_score_stays_in_closed_form() -> None:
+def line() -> Any:
+    """A linear score that is never asked for one."""
+
     class Line:
         name, link, n_features = "line", "log-risk", COLUMNS
         coefficients = np.linspace(-1, 1, COLUMNS)
@@ -266,18 +271,58 @@ def test_a_linear_score_stays_in_closed_form() -> None:
         def scores(self, rows: Matrix) -> Matrix:
             raise AssertionError("not needed")
 
+    return Line()
+
+
+def test_a_linear_score_stays_in_closed_form() -> None:
     shared = table()
     with LocalExecutor(2) as executor:
-        executor.open(Line(), "auto", shared.X, shared.widths)  # type: ignore[arg-type]
+        executor.open(line(), "auto", shared.X, shared.widths)
         J = executor.jacobian(shared.X, shared.widths)
-    np.testing.assert_array_equal(J, np.tile(Line.coefficients.astype(np.float32), (ROWS, 1)))
+    np.testing.assert_array_equal(J, np.tile(line().coefficients.astype(np.float32), (ROWS, 1)))
     with pytest.raises(SettingsError, match="needs a tree ensemble"):
-        way_of(Line(), "structured")  # type: ignore[arg-type]
+        way_of(line(), "structured")
 
 
 def test_the_executor_is_ray_only_where_a_cluster_is_said() -> None:
     assert isinstance(executor_of(None, threads=3), LocalExecutor)
     assert isinstance(executor_of(Cluster(actors=2), threads=3), RayExecutor)  # not entered: nothing is started
+
+
+def test_trees_and_linear_scores_start_no_cluster_and_the_log_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has structure stays in process: that is known before Ray is touched."""
+    monkeypatch.setattr(session, "connected", lambda *given: pytest.fail("a cluster was started or joined"))
+    shared, lines = table(), list[str]()
+    for model, reason in ((model_of("trees"), "faster than messages"), (line(), "closed form")):
+        with executor_of(Cluster(address="local"), threads=2, log=lines.append) as executor:
+            executor.open(model, "auto", shared.X, shared.widths)
+            assert executor.fuses
+            with LocalExecutor(1) as here:
+                here.open(model, "auto", shared.X, shared.widths)
+                due = here.jacobian(shared.X, shared.widths)
+            assert executor.jacobian(shared.X, shared.widths).tobytes() == due.tobytes()
+            executor.report(steps_per_second=1.0, epsilon=None, guarantee="none")
+            assert executor.facts() == {"executor": "in-process", "threads": 2}
+        assert "stays in process" in lines[-1]
+        assert reason in lines[-1]
+    assert len(lines) == 2
+    assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "gpus", "here"),
+    [
+        ("trees", "auto", 0, True),
+        ("trees", "auto", 1, False),
+        ("trees", "structured", 0, False),
+        ("trees", "blocked", 0, False),
+        ("logistic", "auto", 0, False),
+    ],
+)
+def test_a_cluster_is_used_for_black_boxes_gpus_and_where_the_path_asks_for_it(
+    kind: str, path: Any, gpus: float, here: bool
+) -> None:
+    assert (why_in_process(model_of(kind), path, Cluster(num_gpus=gpus)) is not None) == here
 
 
 def test_two_threads_compile_a_model_once_and_leave_stdout_alone(
@@ -309,19 +354,19 @@ def test_two_threads_compile_a_model_once_and_leave_stdout_alone(
 
 
 def test_a_worker_says_who_it_is_and_measures_itself() -> None:
-    worker, shared = Worker(model_of("trees"), "blocked"), table()
+    worker, shared = TileWorker(model_of("trees"), "blocked"), table()
     who = worker.identity()
     assert (who.pid, who.versions) == (os.getpid(), versions())
     assert {"python", "machine", "backend", "numpy", "xgboost"} <= set(who.versions)
     tile = Tile(0, ROWS, 0, 4)
     part = worker.tile(shared, tile)
-    assert isinstance(part, Part)
+    assert isinstance(part, TileResult)
     assert part.value.shape == (ROWS, 4)
     assert part.nbytes == ROWS * 4 * 4
     assert part.seconds > 0
     assert worker.calibrate(shared, tile) > 0
     assert pickle.loads(pickle.dumps(part)).value.tobytes() == part.value.tobytes()
-    sparse = Worker(model_of("trees"), "structured").tile(shared, Tile(0, 64, 0, 1))
+    sparse = TileWorker(model_of("trees"), "structured").tile(shared, Tile(0, 64, 0, 1))
     assert sparse.nbytes == sum(array.nbytes for array in sparse.value)
     assert shared.nbytes == shared.X.nbytes + shared.widths.nbytes
 
@@ -329,12 +374,12 @@ def test_a_worker_says_who_it_is_and_measures_itself() -> None:
 def test_calibration_does_not_count_the_first_call() -> None:
     """Which compiles and loads."""
     calls = list[int]()
-    worker = Worker(BlackBox(lambda rows: rows.sum(axis=1), "log-risk", COLUMNS), "blocked")
+    worker = TileWorker(BlackBox(lambda rows: rows.sum(axis=1), "log-risk", COLUMNS), "blocked")
     real = worker.tile
 
-    def counted(*arguments: Any) -> Part:
+    def counted(*arguments: Any) -> TileResult:
         calls.append(1)
-        return Part(real(*arguments).value, seconds=float(len(calls)))
+        return TileResult(real(*arguments).value, seconds=float(len(calls)))
 
     worker.tile = counted  # type: ignore[assignment, method-assign]
     assert worker.calibrate(table(), Tile(0, ROWS, 0, 1)) == 2.0
@@ -343,14 +388,14 @@ def test_calibration_does_not_count_the_first_call() -> None:
 def test_a_worker_without_a_usable_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "why_not", lambda: "no CUDA driver")
     with pytest.raises(ClusterError, match=r"must be usable\. Found no CUDA driver\. Fix: leave out num_gpus"):
-        Worker(model_of("trees"), "structured", gpu=True)
+        TileWorker(model_of("trees"), "structured", gpu=True)
 
 
 def test_paths_a_model_does_not_have_are_refused() -> None:
     with pytest.raises(SettingsError, match="needs a tree model that Treelite can read"):
-        Worker(model_of("logistic"), "compiled")
+        TileWorker(model_of("logistic"), "compiled")
     with pytest.raises(SettingsError, match="needs a tree ensemble"):
-        Worker(model_of("logistic"), "structured")
+        TileWorker(model_of("logistic"), "structured")
 
 
 def test_xgboost_predicts_on_the_gpu_in_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,7 +435,7 @@ class Tiles:
     fuses = False
 
     def __init__(self, model: Model) -> None:
-        self.worker = Worker(model, "structured")
+        self.worker = TileWorker(model, "structured")
 
     def __enter__(self) -> Tiles:
         return self
@@ -400,7 +445,7 @@ class Tiles:
     def open(self, *arguments: Any) -> None: ...
 
     def jacobian(self, X: Matrix, widths: Matrix) -> Matrix:
-        way, J, shared = self.worker.way, np.zeros(X.shape, np.float32), Shared(X, widths)
+        way, J, shared = self.worker.tiler, np.zeros(X.shape, np.float32), Shared(X, widths)
         grid = Grid(len(X), len(way.columns), *way.grid(len(X)))
         for unit in reversed(range(grid.units)):
             for _, tile in grid.tiles(unit, unit + 1):
@@ -454,7 +499,7 @@ def loop(
 @pytest.mark.parametrize("rows", [2, 65, ROWS])
 @pytest.mark.parametrize("sigma_base", [0.0, 1.0])
 def test_the_fused_loop_and_one_through_tiles_have_the_same_bits(sigma_base: float, rows: int) -> None:
-    """The planner chooses between them by measurement, which differs from run to run."""
+    """Trees are fused in process, and through tiles where the path 'structured' sends them to a cluster."""
     fused, paid = loop(LocalExecutor(2), sigma_base=sigma_base, rows=rows)
     tiled, paid_too = loop(Tiles(model_of("trees")), sigma_base=sigma_base, rows=rows)
     assert fused.X.tobytes() == tiled.X.tobytes()
@@ -647,9 +692,10 @@ def test_an_error_survives_the_way_back_from_a_worker(kind: type[UserError]) -> 
 
 def test_a_store_that_cannot_hold_a_step_is_refused_with_both_sizes() -> None:
     shared = Shared(np.zeros((1024, 1024), np.float32), np.ones(1024, np.float32))
-    _check_store(16 * 2**20, shared, 1024)
+    step = 2 * shared.nbytes + 1024 * 1024 * 4, "a step's rows and answers", "a smaller IPC"
+    check_store(16 * 2**20, *step)
     with pytest.raises(ClusterError, match=r"must hold 12 MiB.*Found 14 MiB, of which 80% may be used"):
-        _check_store(14 * 2**20, shared, 1024)
+        check_store(14 * 2**20, *step)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,10 @@ from sklearn.neural_network import MLPClassifier
 
 import distcondense as dc
 from distcondense.cluster.executors import LocalExecutor, RayExecutor
-from distcondense.cluster.ray.actors import Actor
+from distcondense.cluster.ray import session
+from distcondense.cluster.ray.actors import TileActor
 from distcondense.cluster.ray.session import connected
+from distcondense.cluster.worker import Identity
 from distcondense.errors import ClusterError, DistcondenseWarning, ModelError
 from distcondense.kernels import cuda
 from distcondense.methods.zero_order.engine import State
@@ -56,6 +58,11 @@ def nodes() -> Iterator[RayCluster]:
 def on(nodes: RayCluster, actors: int, **more: Any) -> RayExecutor:
     patient = {"backoff": 0.0, "start_timeout": HANG}
     return RayExecutor(dc.Cluster(address=nodes.address, actors=actors, **{**patient, **more}))
+
+
+def identities(executor: RayExecutor) -> list[Identity]:
+    """Of the workers that are up."""
+    return [member.identity for member in executor._dispatcher.pool.members if member.identity is not None]
 
 
 # The one place that knows the names of a method and its options; one thread, as two wait for each other on busy cores.
@@ -115,7 +122,7 @@ def test_any_number_of_actors_on_two_nodes_gives_the_bits_of_one_thread(nodes, u
     executor, priorities = on(nodes, actors), set[int]()
 
     def look(step: int) -> None:
-        priorities.update(os.getpriority(os.PRIO_PROCESS, who.pid) for who in executor._dispatcher.members if who)
+        priorities.update(os.getpriority(os.PRIO_PROCESS, who.pid) for who in identities(executor))
 
     assert loops.run(executor, loops.smooth(), at_step=look) == undisturbed
     assert priorities == {os.getpriority(os.PRIO_PROCESS, 0)}  # at Ray's own they would starve on a busy machine
@@ -136,14 +143,19 @@ def test_a_model_made_of_matrix_products_gives_the_same_bits_too(nodes, perceptr
     assert loops.run(on(nodes, 2), perceptron) == one
 
 
-def test_the_planner_measures_that_small_trees_stay_in_process_and_says_so(nodes, boosted):
-    said: list[str] = []
-    executor = RayExecutor(dc.Cluster(address=nodes.address, actors=1), log=said.append)
+def test_a_tree_model_is_condensed_in_process_and_no_cluster_is_started_or_joined(boosted, tmp_path, monkeypatch):
+    """From the command's Cluster down to the loop: which path a run takes is known before Ray is touched."""
+    monkeypatch.setattr(session, "connected", lambda *given: pytest.fail("a cluster was started or joined"))
+    executor = RayExecutor(dc.Cluster(address="local", actors=1))
     assert loops.run(executor, boosted) == loops.run(LocalExecutor(1), boosted)
-    planner = executor.facts()["planner"]
-    assert planner["in_process"] == (planner["in_process_seconds"] <= planner["through_ray_seconds"])
-    assert executor.facts()["executor"] == ("in-process" if planner["in_process"] else "ray")
-    assert any("the structured Jacobian takes" in line for line in said)
+    small_frame().to_csv(tmp_path / "cohort.csv", index=False)
+    cohort = dc.Cohort.from_file(tmp_path / "cohort.csv", schema=SMALL_SCHEMA, **COHORT)
+    trees = {**METHOD, "path": "auto", "steps": 2}
+    dc.condense(cohort, out=tmp_path / "run", threads=1, cluster=dc.Cluster(), **trees)
+    assert not ray.is_initialized()
+    assert "the loop stays in process, and Ray is not used" in (tmp_path / "run/internal/log.txt").read_text()
+    execution = json.loads((tmp_path / "run/internal/run.json").read_text())["execution"]
+    assert execution["executor"] == "in-process"
 
 
 def test_the_command_line_starts_a_cluster_of_its_own_and_gives_the_result_of_a_run_without(call, tmp_path):
@@ -176,7 +188,7 @@ def test_an_actor_killed_between_two_steps_comes_back(nodes, undisturbed):
 
     def kill(step: int) -> None:
         if step == 2:
-            os.kill(executor._dispatcher.members[0].pid, signal.SIGKILL)
+            os.kill(identities(executor)[0].pid, signal.SIGKILL)
 
     assert loops.run(executor, loops.smooth(), at_step=kill) == undisturbed
     assert executor.facts()["restarts"] == 1
@@ -188,10 +200,10 @@ def test_a_whole_node_killed_changes_nothing(nodes, undisturbed):
 
     def kill(step: int) -> None:
         if step == 2:
-            before.extend(who.node for who in executor._dispatcher.members if who)
+            before.extend(who.node for who in identities(executor))
             nodes.remove_node(victim, allow_graceful=False)
-            for who in executor._dispatcher.members:  # they would notice by themselves, in a while
-                if who and who.node == victim.node_id:
+            for who in identities(executor):  # they would notice by themselves, in a while
+                if who.node == victim.node_id:
                     with suppress(ProcessLookupError):
                         os.kill(who.pid, signal.SIGKILL)
 
@@ -211,7 +223,7 @@ def test_a_stalled_actor_is_relieved_and_the_step_finishes(nodes, undisturbed):
 
     def stop(step: int) -> None:
         if step == 2:
-            stopped.append(executor._dispatcher.members[0].pid)
+            stopped.append(identities(executor)[0].pid)
             os.kill(stopped[0], signal.SIGSTOP)
 
     assert loops.run(executor, loops.smooth(), at_step=stop) == undisturbed
@@ -427,7 +439,8 @@ def test_more_per_actor_than_the_cluster_has_is_refused(nodes):
 
 def test_no_room_for_a_worker_is_said_with_what_is_free(nodes):
     rows = np.zeros((10, 3), np.float32)
-    with on(nodes, 1, num_gpus=1, start_timeout=1) as executor:
+    executor = on(nodes, 1, num_gpus=1, start_timeout=1)
+    with connected(executor.config), executor:
         holder = ray.remote(num_cpus=0, num_gpus=1)(threading.Event).remote()  # of the only GPU
         ray.get(holder.is_set.remote())
         with pytest.raises(ClusterError, match=r"room for one worker within 1 s\. Found \d free cores and 0 free GPUs"):
@@ -456,12 +469,12 @@ def test_a_worker_that_is_slow_to_start_is_waited_for(nodes, tmp_path, monkeypat
             gate.write_text("go")
 
     rows = np.zeros((10, 3), np.float32)
-    monkeypatch.setattr("distcondense.cluster.dispatch.PATIENCE", HANG / 3)
+    monkeypatch.setattr("distcondense.cluster.pool.PATIENCE", HANG / 3)
     with on(nodes, 1, start_timeout=3) as executor:
         executor.log = log
         executor.open(BlackBox(Slow(), "probability", 3), "auto", rows, rows[0] + 1)
         assert not executor.jacobian(rows, rows[0] + 1).any()
-    assert "no worker is up after 3 s; 1 have their cores and are starting" in said
+    assert "too few workers are up after 3 s; 1 have their cores and are starting" in said
 
 
 def test_a_model_that_cannot_travel_is_refused(nodes):
@@ -479,7 +492,7 @@ def test_a_worker_that_would_interpret_what_others_compile_is_refused(boosted, t
     monkeypatch.setattr("distcondense.models.compiled.find_toolchain", lambda: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.warns(DistcondenseWarning, match="interpreter"):
-        actor = Actor(pickle.dumps(boosted), "compiled", 1, False)
+        actor = TileActor(pickle.dumps(boosted), "compiled", 1, False)
     with pytest.raises(ClusterError, match="must compile the trees"):
         actor.identity()
 

@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ from ray.cluster_utils import Cluster as RayCluster
 import distcondense as dc
 from distcondense.cluster.config import Cluster
 from distcondense.cluster.ray import rows
-from distcondense.cluster.ray.rows import RayHands, RowMeters, crew_on
-from distcondense.cluster.ray.session import connected
-from distcondense.cluster.row_crew import RowCrew
-from distcondense.cluster.row_worker import Job
+from distcondense.cluster.ray.rows import remote_shards
+from distcondense.cluster.remote_shards import RemoteShards
+from distcondense.cluster.row_worker import ShardPlan
+from distcondense.cluster.worker import Identity
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
 from distcondense.errors import CohortError
@@ -65,16 +65,16 @@ def config(address: str, **more: Any) -> Cluster:
     return Cluster(address=address, actors=2, num_cpus=2, start_timeout=HANG, **{"backoff": 0, **more})
 
 
-def job_of(table: LargeTable, scratch: Path) -> tuple[Job, Any]:
+def plan_of(table: LargeTable, scratch: Path) -> tuple[ShardPlan, Any]:
     public = public_side(table.facts, OPTIONS)
     scratch.mkdir(exist_ok=True)
-    return Job(
+    return ShardPlan(
         table, public.cells, public.side.objective, COINS, public.rows_per_person, 8, "nodes", str(scratch)
     ), public
 
 
-def gate_of(crew: RowCrew, public: Any, ledger: Ledger) -> Any:
-    rows = ShardedRows(crew, [one.size for one in public.cells], public.side.objective, public.rows_per_person)
+def gate_of(shards: RemoteShards, public: Any, ledger: Ledger) -> Any:
+    rows = ShardedRows(shards, [one.size for one in public.cells], public.side.objective, public.rows_per_person)
     return gate_over(
         rows,
         names=[one.column.name for one in public.cells],
@@ -89,25 +89,21 @@ class Clock:
     """An hour passes whenever all that is waited for is one process that is stopped; else it goes as usual."""
 
     def __init__(self) -> None:
-        self.crew: Any = None
+        self.shards: Any = None
         self.stopped, self._ahead = -1, 0.0
 
     def __call__(self) -> float:
         if self.stopped >= 0:
-            asked = {call.worker for call in self.crew._calls.values()}
-            if [self.crew.hands._who[worker].pid for worker in asked if self.crew.hands._who[worker]] == [self.stopped]:
+            members, requests = self.shards.pool.members, self.shards.pool.requests.values()
+            asked = {request.worker for request in requests}
+            if [members[worker].identity.pid for worker in asked if members[worker].identity] == [self.stopped]:
                 self._ahead += 3600
         return time.monotonic() + self._ahead
 
 
-@contextmanager
-def crew_of(where: Cluster, job: Job, clock: Any = time.monotonic) -> Iterator[tuple[RowCrew, RayHands]]:
-    with connected(where) as session:
-        hands = RayHands(session, where, job)
-        crew = RowCrew(hands, job, where, meter=RowMeters(), clock=clock)
-        crew.open()
-        yield crew, hands
-        hands.close()
+def identities(shards: RemoteShards) -> list[Identity]:
+    """Of the workers that are up."""
+    return [member.identity for member in shards.pool.members if member.identity is not None]
 
 
 def at_answer(number: int, what: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,11 +139,11 @@ def test_two_nodes_give_the_integers_and_the_ledger_of_memory(
     monkeypatch.setattr(rows, "on_every_node", lambda *given: pytest.fail("nobody was lost"))
     due = in_memory(exact, Cohort.from_frame(frame, **how(True)), OPTIONS)
     table = LargeTable.from_path(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
-    job, public = job_of(table, tmp_path / "scratch")
-    with crew_of(config(nodes.address), job) as (crew, hands):
-        assert len({who.node for who in hands._who if who}) == 2
-        assert told(exact, gate_of(crew, public, Ledger()), public) == due
-        assert crew.losses == []
+    shard_plan, public = plan_of(table, tmp_path / "scratch")
+    with remote_shards(config(nodes.address), shard_plan) as shards:
+        assert len({who.node for who in identities(shards)}) == 2
+        assert told(exact, gate_of(shards, public, Ledger()), public) == due
+        assert shards.pool.causes == []
         assert table.read_rows == len(frame)
         assert table.sample is not None
         late, seen = time.monotonic() + HANG, dict[str, float]()
@@ -164,12 +160,12 @@ def test_an_actor_stopped_and_a_node_killed_at_an_answer_change_nothing(
     """Who hears nothing any more (SIGSTOP) is replaced after the stated time; a node's place is taken by another."""
     due = in_memory(exact, Cohort.from_frame(frame, **how(True)), OPTIONS)
     table = LargeTable.from_path(as_shuffled_parts(frame, tmp_path / "in"), **how(True))
-    job, public = job_of(table, tmp_path / "scratch")
+    shard_plan, public = plan_of(table, tmp_path / "scratch")
     victim = nodes.list_all_nodes()[-1]
     clock = Clock()
-    with crew_of(config(nodes.address), job, clock) as (clock.crew, hands):
-        there = next(who for who in hands._who if who and who.node == victim.node_id)
-        here = next(who for who in hands._who if who and who.node != victim.node_id)
+    with remote_shards(config(nodes.address), shard_plan, clock=clock) as clock.shards:
+        there = next(who for who in identities(clock.shards) if who.node == victim.node_id)
+        here = next(who for who in identities(clock.shards) if who.node != victim.node_id)
 
         def stop() -> None:
             os.kill(here.pid, signal.SIGSTOP)
@@ -183,9 +179,9 @@ def test_an_actor_stopped_and_a_node_killed_at_an_answer_change_nothing(
 
         at_answer(3, stop, monkeypatch)
         at_answer(9, kill, monkeypatch)
-        assert told(exact, gate_of(clock.crew, public, Ledger()), public) == due
-        assert clock.crew.losses[0] == "no answer within 300 s"
-        assert len(clock.crew.losses) > 1
+        assert told(exact, gate_of(clock.shards, public, Ledger()), public) == due
+        assert clock.shards.pool.causes[0] == "no answer within 300 s"
+        assert len(clock.shards.pool.causes) > 1
     assert not list((tmp_path / "scratch").iterdir())
 
 
@@ -213,9 +209,9 @@ def test_a_driver_killed_between_ledger_and_answer_resumes_to_the_integers_and_t
     assert ended.returncode == -signal.SIGKILL
     assert len((tmp_path / "ray.jsonl").read_text().splitlines()) == KILLED_AT
     table = LargeTable.from_path(folder, **how(True))
-    job, public = job_of(table, tmp_path / "scratch")
-    with crew_on(config(nodes.address), job, lambda line: None) as crew:
-        assert told(exact, gate_of(crew, public, Ledger(tmp_path / "ray.jsonl", run="one")), public) == due
+    shard_plan, public = plan_of(table, tmp_path / "scratch")
+    with remote_shards(config(nodes.address), shard_plan) as shards:
+        assert told(exact, gate_of(shards, public, Ledger(tmp_path / "ray.jsonl", run="one")), public) == due
     assert not list((tmp_path / "scratch").iterdir())  # nor anything of the one that was killed
 
 
@@ -225,9 +221,9 @@ def main(address: str, folder: str, place: str) -> None:
     noise.noisy_top = lambda scores, count, scale: np.argsort(-scores, kind="stable")[:count]  # type: ignore[assignment]
     at_answer(KILLED_AT, lambda: os.kill(os.getpid(), signal.SIGKILL), pytest.MonkeyPatch())
     table = LargeTable.from_path(folder, **how(True))
-    job, public = job_of(table, Path(place) / "scratch")
-    with crew_on(config(address), job, lambda line: None) as crew:
-        told([], gate_of(crew, public, Ledger(Path(place) / "ray.jsonl", run="one")), public)
+    shard_plan, public = plan_of(table, Path(place) / "scratch")
+    with remote_shards(config(address), shard_plan) as shards:
+        told([], gate_of(shards, public, Ledger(Path(place) / "ray.jsonl", run="one")), public)
 
 
 # ---- bad input: found by the workers, said by the driver; nothing half-written, ledger true
@@ -236,7 +232,7 @@ def main(address: str, folder: str, place: str) -> None:
 def test_what_a_worker_finds_wrong_ends_the_run_in_the_words_of_one_process(
     nodes: RayCluster, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
-    """A file that vanishes while it is read; the others are played in tests/cluster/test_row_crew.py."""
+    """A file that vanishes while it is read; the others are played in tests/cluster/test_remote_shards.py."""
     as_shuffled_parts(frame, tmp_path / "in")
     table = LargeTable.from_path(
         tmp_path / "in", target="died", schema=SIMPLE, person_id="who", ignore=["ward", "spread"]

@@ -593,7 +593,7 @@ def test_a_file_that_vanishes_and_a_disk_without_room_end_in_words(
 
 def test_progress_tells_rows_bytes_and_time_and_nothing_else() -> None:
     now, said = [0.0], list[str]()
-    reading = shards.Reading(1000, 5 * 10**9, 4, said.append, clock=lambda: now[0])
+    reading = shards.ReadProgress(1000, 5 * 10**9, 4, said.append, clock=lambda: now[0])
     reading.add(rows=100, bytes_=5 * 10**8)
     now[0] = 10.0
     reading.add(rows=100, bytes_=5 * 10**8, pieces=1)

@@ -34,7 +34,10 @@ def cause_of(error: BaseException) -> str:
         return f"package {missing[1]!r} is not installed on the worker"
     if isinstance(error, ray.exceptions.RuntimeEnvSetupError):
         return "its runtime environment could not be set up"
-    if isinstance(error, ray.exceptions.OutOfMemoryError) or "running low on memory" in text:  # Ray's memory monitor
+    memory = isinstance(error, ray.exceptions.OutOfMemoryError) or isinstance(
+        getattr(error, "cause", None), MemoryError
+    )
+    if memory or "running low on memory" in text:  # Ray's memory monitor
         return OUT_OF_MEMORY
     if isinstance(error, ray.exceptions.NodeDiedError) or "its node has died" in text:
         return "its node died"

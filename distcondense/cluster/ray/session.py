@@ -78,7 +78,10 @@ class Session:
 
 @contextmanager
 def connected(config: Cluster, *, cpus: int | None = None) -> Iterator[Session]:
-    """A cluster for the length of a `with`: joined, or started on this machine (`cpus` cores) and then stopped."""
+    """A cluster for the length of a `with`: joined, or started on this machine and then stopped.
+
+    One that is started here has `cpus` cores, else what its actors take where their number is said, else all.
+    """
     fresh = config.starts_here
     if fresh:
         # before ray is imported: without it Ray would listen on every interface of this machine
@@ -106,7 +109,7 @@ def connected(config: Cluster, *, cpus: int | None = None) -> Iterator[Session]:
     with address_flag_restored():
         try:
             if fresh:
-                _start(ray, config, cpus)
+                _start(ray, config, cpus or config.cores_of_actors)
             else:
                 _join(ray, config)
             yield _session(ray, started_here=fresh)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from distcondense.cluster.ray.gauges import STUDY_CELLS, STUDY_TIME, Gauges
 from distcondense.cluster.ray.processes import cause_of, environment
 from distcondense.cluster.ray.session import Session, load_ray
 from distcondense.errors import ClusterError, UserError
@@ -24,10 +25,11 @@ class TaskPool:
             "runtime_env": environment(max(1, int(num_cpus))),
         }
         self._running: dict[Any, int] = {}
-        self._gauges: dict[str, Any] = {}
-        self._shown: set[str] = set()
+        self._cells, self._time = Gauges(STUDY_CELLS, "study", "state"), Gauges(STUDY_TIME, "study")
+        self._shown: dict[str, int] = {}  # cells by state, as last shown
 
     def start(self, number: int, function: Callable[..., Any], *arguments: Any) -> None:
+        """Run a function; `wait` gives its value with this number."""
         self._running[self._ray.remote(function).options(**self._options).remote(*arguments)] = number
 
     def wait(self, seconds: float) -> list[tuple[int, Any]]:
@@ -50,24 +52,14 @@ class TaskPool:
 
     def show(self, study: str, cells: Mapping[str, int], seconds_left: float | None) -> None:
         """Gauges on Ray's dashboard and its Prometheus endpoint: cells by state, and the time that is left."""
-        from ray.util.metrics import Gauge
-
-        def gauge(name: str, text: str, *tags: str) -> Any:
-            if name not in self._gauges:
-                self._gauges[name] = Gauge(f"distcondense_study_{name}", description=text, tag_keys=("study", *tags))
-            return self._gauges[name]
-
-        for state, count in cells.items():
-            gauge("cells", "Cells of the study by state.", "state").set(count, {"study": study, "state": state})
-        for state in self._shown - set(cells):  # else it would stay at what it was
-            gauge("cells", "Cells of the study by state.", "state").set(0, {"study": study, "state": state})
-        self._shown |= set(cells)
+        self._shown |= dict.fromkeys(self._shown, 0) | dict(cells)  # what is not there any more would stay as it was
+        for state, count in self._shown.items():
+            self._cells.set({"study_cells": count}, study=study, state=state)
         if seconds_left is not None:
-            gauge("seconds_left", "Seconds until the study is done, as far as is known.").set(
-                seconds_left, {"study": study}
-            )
+            self._time.set({"study_seconds_left": seconds_left}, study=study)
 
     def cancel(self) -> None:
+        """End all that is running."""
         for ticket in self._running:
             self._ray.cancel(ticket, force=True)
         self._running.clear()

@@ -1,7 +1,7 @@
 """Who computes the Jacobians of several references at once: at most one group of models goes to the cluster.
 
 Structure makes a Jacobian cheap, so models that have it stay in process; black boxes are what is worth spreading. Two
-or more of them are one model to the executor, which gets the rows once for each, numbered in a last column: one crew of
+or more of them are one model to the executor, which gets the rows once for each, numbered in a last column: one pool of
 workers, one batch a step. The same is done in process, so that where a run is carried out does not show in its bits.
 """
 

@@ -1,4 +1,4 @@
-"""The planner, and the dispatcher with a crew that is played: no Ray, no threads, a clock that is moved by hand.
+"""The planner, and tiles from a pool of workers that are played: no Ray, no threads, a clock that is moved by hand.
 
 Each life of a played worker says how fast it is and how it ends. Its answers are computed for real, so every test can
 ask for the only thing that counts: J has the bits of the Jacobian computed in one piece.
@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 
 from distcondense.arrays import Matrix
 from distcondense.cluster.config import Cluster
-from distcondense.cluster.dispatch import AHEAD, PATIENCE, Dispatcher, Failed, Lost, Outlook, Settled
-from distcondense.cluster.plan import LEAST_SECONDS, TILE_SECONDS, TILES_EACH, Grid, divide, plan
-from distcondense.cluster.worker import Identity, Part, Shared, blas_kernels, versions
+from distcondense.cluster.plan import LEAST_SECONDS, TILE_SECONDS, TILES_EACH, Grid, plan, shares
+from distcondense.cluster.pool import PATIENCE, CallFailed, Outlook, Settled, WorkerLost
+from distcondense.cluster.tiles import AHEAD, TileDispatcher
+from distcondense.cluster.worker import Identity, Shared, TileResult, blas_kernels, versions
 from distcondense.errors import ClusterError, ModelError
 from distcondense.models.base import BlackBox
 from distcondense.models.jacobian import Batches, Tile
@@ -61,7 +62,7 @@ def test_tiles_of_a_run_of_units_are_those_units_and_no_other(side: tuple[int, i
 
 @given(st.integers(0, 500), st.lists(st.floats(0, 1e9, allow_subnormal=False), min_size=1, max_size=9))
 def test_shares_add_up_and_are_within_one_of_the_exact_ones(units: int, speeds: list[float]) -> None:
-    found = divide(units, speeds)
+    found = shares(units, speeds)
     assert sum(found) == units
     total = sum(speeds)
     for share, speed in zip(found, speeds, strict=True):
@@ -72,8 +73,8 @@ def test_shares_add_up_and_are_within_one_of_the_exact_ones(units: int, speeds: 
 @given(st.integers(0, 100), st.lists(st.integers(0, 8), max_size=7))
 def test_shares_are_the_largest_remainders(units: int, speeds: list[int]) -> None:
     whole = [*map(float, speeds), 64.0 - sum(speeds)]  # a power of two in all: no rounding to disagree about
-    assert divide(units, whole) == naive.shares(units, whole)
-    assert divide(units, [0.0] * len(whole)) == naive.shares(units, [0.0] * len(whole))
+    assert shares(units, whole) == naive.shares(units, whole)
+    assert shares(units, [0.0] * len(whole)) == naive.shares(units, [0.0] * len(whole))
 
 
 @given(sides, st.lists(st.floats(0, 1e4), min_size=1, max_size=5).filter(any))
@@ -88,7 +89,7 @@ def test_a_plan_covers_every_entry_once_in_the_order_of_the_table(
     assert (seen == 1).all()
     assert [job.worker for job in jobs] == sorted(job.worker for job in jobs)
     given_to = [sum(job.units for job in jobs if job.worker == k) for k in range(len(speeds))]
-    assert given_to == divide(grid.units, speeds)
+    assert given_to == shares(grid.units, speeds)
     left = list(given_to)
     for job in jobs:
         speed = speeds[job.worker]
@@ -98,7 +99,7 @@ def test_a_plan_covers_every_entry_once_in_the_order_of_the_table(
         left[job.worker] -= job.units
 
 
-# ---- a played crew
+# ---- a played workers
 
 
 @dataclass
@@ -121,7 +122,7 @@ class Life:
     wakes: float = NEVER
     fails_at: int | None = None  # the model raises `error` in this request
     error: BaseException = field(default_factory=lambda: ModelError("model", "must work", found="a fault"))
-    lost: Lost = field(default_factory=lambda: Lost("its process died"))
+    lost: WorkerLost = field(default_factory=lambda: WorkerLost("its process died"))
     versions: dict[str, str] = field(default_factory=dict)
     blas: str = BLAS
 
@@ -136,8 +137,8 @@ class _Alive:
     tickets: set[int] = field(default_factory=set)
 
 
-class PlayedCrew:
-    """A `Crew` whose workers compute at once and answer when the clock says so."""
+class PlayedWorkers:
+    """`Workers` that compute at once and answer when the clock says so."""
 
     def __init__(self, lives: Sequence[Sequence[Life]], way: Batches, clock: Clock, order: Random | None = None):
         self.size, self.clock = len(lives), clock
@@ -150,7 +151,8 @@ class PlayedCrew:
         self._tickets = count()
         self._waits = 0
 
-    def launch(self, worker: int) -> Hashable:
+    def launch(self, worker: int, *arguments: Any) -> Hashable:
+        assert not arguments
         life = self._lives[worker].pop(0) if len(self._lives[worker]) > 1 else self._lives[worker][0]
         assert self._alive[worker] is None
         up_at = self.clock.now + life.boot
@@ -159,14 +161,12 @@ class PlayedCrew:
         who = Identity(f"host{worker}", worker, "", {**VERSIONS, **life.versions}, life.blas)
         return self._settle(worker, up_at, life.lost if life.dies_at == -1 else who)
 
-    def put(self, shared: Shared) -> Any:
-        return ("handed", shared)
+    def put(self, value: Shared) -> Any:
+        return ("handed", value)
 
-    def calibrate(self, worker: int, shared: Any, tile: Tile) -> Hashable:
-        return self._request(worker, "calibrate", shared, tile)
-
-    def start(self, worker: int, shared: Any, tile: Tile) -> Hashable:
-        return self._request(worker, "tile", shared, tile)
+    def call(self, worker: int, method: str, *arguments: Any, parts: int = 0) -> tuple[Hashable, list[Any]]:
+        assert parts == 0
+        return self._request(worker, method, *arguments), []
 
     def wait(self, tickets: Sequence[Any], seconds: float) -> list[Settled]:
         self._waits += 1
@@ -180,7 +180,7 @@ class PlayedCrew:
             ready = ready[: self._order.randint(1, len(ready))]
         return [Settled(ticket, self._book[ticket][1]) for ticket in ready]
 
-    def drop(self, worker: int) -> None:
+    def drop(self, worker: int, identity: Identity | None) -> None:
         if (one := self._alive[worker]) is not None:
             for ticket in one.tickets:
                 self._book.pop(ticket, None)
@@ -190,9 +190,6 @@ class PlayedCrew:
     def outlook(self) -> Outlook:
         pending = [one.life for one in self._alive if one is not None and one.up_at > self.clock.now]
         return Outlook(sum(life.hangs or life.boot < NEVER for life in pending), "0 free cores")
-
-    def close(self) -> None:
-        raise AssertionError("whoever made the crew closes it")
 
     def units(self, worker: int) -> int:
         """How much a worker was asked for, in tiles of steps."""
@@ -216,9 +213,9 @@ class PlayedCrew:
         if number == one.life.stalls_at:
             seconds = one.life.wakes
         one.free_at = begins + seconds
-        value: Any = Failed(one.life.error)
+        value: Any = CallFailed(one.life.error)
         if number != one.life.fails_at:
-            part = Part(self._way.tile(handed[1].X, handed[1].widths, tile), seconds)
+            part = TileResult(self._way.tile(handed[1].X, handed[1].widths, tile), seconds)
             value = part if kind == "tile" else part.seconds
         return self._settle(worker, one.free_at, value)
 
@@ -251,10 +248,10 @@ class Cut(Batches):
 
 @dataclass
 class Scene:
-    """A dispatcher that leads a played crew."""
+    """A dispatcher that asks played workers."""
 
-    dispatcher: Dispatcher
-    crew: PlayedCrew
+    dispatcher: TileDispatcher
+    workers: PlayedWorkers
     clock: Clock
     way: Cut
     said: list[str]
@@ -286,14 +283,14 @@ def direct(shared: Shared) -> Matrix:
 
 def scene(*lives: Life | Sequence[Life], order: Random | None = None, calibrated: bool = True, **config: Any) -> Scene:
     clock, way, said = Clock(), Cut(), list[str]()
-    crew = PlayedCrew([[each] if isinstance(each, Life) else each for each in lives], way, clock, order)
-    dispatcher = Dispatcher(crew, Cluster(**config), way, clock=clock, log=said.append)
+    workers = PlayedWorkers([[each] if isinstance(each, Life) else each for each in lives], way, clock, order)
+    dispatcher = TileDispatcher(workers, Cluster(**config), way, clock=clock, log=said.append)
     if calibrated:
         dispatcher.calibrate(rows_of(0))
-    return Scene(dispatcher, crew, clock, way, said)
+    return Scene(dispatcher, workers, clock, way, said)
 
 
-# ---- a crew that is well
+# ---- a workers that is well
 
 
 def test_the_bits_are_those_of_the_whole_with_any_number_of_workers() -> None:
@@ -301,24 +298,28 @@ def test_the_bits_are_those_of_the_whole_with_any_number_of_workers() -> None:
         played = scene(*[Life()] * size)
         for seed in range(3):
             played.step(seed)
-        tally = played.dispatcher.tally
-        assert (tally.steps, tally.restarts, tally.computed_twice, tally.causes) == (3, 0, 0, [])
-        assert tally.tiles == sum(kind == "tile" for _, kind, _ in played.crew.asked)  # none was asked for twice
+        counts, pool = played.dispatcher.counts, played.dispatcher.pool
+        assert (counts.steps, pool.restarts, counts.computed_twice, pool.causes) == (3, 0, 0, [])
+        assert counts.tiles == sum(kind == "tile" for _, kind, _ in played.workers.asked)  # none was asked for twice
 
 
 def test_each_worker_is_measured_once_on_one_unit_before_the_first_step() -> None:
     played = scene(Life(speed=10), Life(speed=40), Life(speed=2.5))
-    assert sorted(played.crew.asked, key=lambda asked: asked[0]) == [
+    assert sorted(played.workers.asked, key=lambda asked: asked[0]) == [
         (worker, "calibrate", Tile(0, SHAPE[0], 0, SHAPE[1])) for worker in range(3)
     ]
     assert played.dispatcher.speeds == pytest.approx([10, 40, 2.5])
-    assert [who and who.host for who in played.dispatcher.members] == ["host0", "host1", "host2"]
+    assert [member.identity and member.identity.host for member in played.dispatcher.pool.members] == [
+        "host0",
+        "host1",
+        "host2",
+    ]
 
 
 def test_unequal_workers_get_work_by_their_speed() -> None:
     played = scene(Life(speed=30), Life(speed=10))
     took = played.step()
-    assert (played.crew.units(0), played.crew.units(1)) == (12, 4)
+    assert (played.workers.units(0), played.workers.units(1)) == (12, 4)
     assert took == pytest.approx(UNITS / 40)
 
 
@@ -327,15 +328,15 @@ def test_a_slow_worker_never_makes_a_step_slower_than_the_fastest_one_alone(spee
     played = scene(*(Life(speed=speed) for speed in speeds))
     for seed in range(3):
         assert played.step(seed) <= UNITS / max(speeds) + 1e-9
-    assert played.dispatcher.tally.computed_twice == 0
+    assert played.dispatcher.counts.computed_twice == 0
 
 
 def test_whoever_is_done_early_takes_over_what_a_slower_one_still_has() -> None:
     """Measured alike, but one is ten times slower in earnest: its queue is emptied by the other, then it gets less."""
     fooled = scene(Life(), Life())
-    fooled.crew._alive[1].life = Life(speed=1.0)  # type: ignore[union-attr]
+    fooled.workers._alive[1].life = Life(speed=1.0)  # type: ignore[union-attr]
     first = fooled.step(0)
-    assert fooled.crew.units(0) > fooled.crew.units(1)
+    assert fooled.workers.units(0) > fooled.workers.units(1)
     assert first < UNITS / 2 / 1.0  # half the units at the slow one's speed: what its share would have taken
     for seed in range(1, 30):
         later = fooled.step(seed)
@@ -345,12 +346,12 @@ def test_whoever_is_done_early_takes_over_what_a_slower_one_still_has() -> None:
 
 def test_a_worker_that_comes_up_late_is_given_work_as_soon_as_it_is_there() -> None:
     played = scene(Life(speed=2), Life(boot=NEVER), calibrated=False, start_timeout=10)
-    played.crew._book[1] = (103.0, played.crew._book[1][1])  # up three seconds from now
-    played.crew._alive[1].up_at = played.crew._alive[1].free_at = 103.0  # type: ignore[union-attr]
-    played.dispatcher._members[1].losses = 1  # nobody waits for it
+    played.workers._book[1] = (103.0, played.workers._book[1][1])  # up three seconds from now
+    played.workers._alive[1].up_at = played.workers._alive[1].free_at = 103.0  # type: ignore[union-attr]
+    played.dispatcher.pool.members[1].losses = 1  # nobody waits for it
     took = played.step()
     assert played.clock.now - took < 103 < played.clock.now
-    assert played.crew.units(1) > 0
+    assert played.workers.units(1) > 0
     assert played.dispatcher.speeds[1] == pytest.approx(10)
 
 
@@ -359,17 +360,17 @@ def test_a_worker_there_is_no_room_for_does_not_hold_the_others_up_for_ever() ->
     assert played.clock.now <= 100 + 20 + 1
     took = played.step()
     assert took <= 1
-    assert played.crew.units(1) == 0
+    assert played.workers.units(1) == 0
 
 
 def test_bytes_and_tiles_are_counted() -> None:
     played = scene(Life(), Life())
-    shared, tally = rows_of(0), played.dispatcher.tally
-    moved = tally.bytes_moved
+    shared, counts = rows_of(0), played.dispatcher.counts
+    moved = counts.bytes_moved
     assert moved == shared.nbytes
     played.step()
-    assert tally.bytes_moved - moved == shared.nbytes + ROWS * COLUMNS * 4
-    assert tally.seconds == pytest.approx(played.clock.now - 100.125 - 0.1)
+    assert counts.bytes_moved - moved == shared.nbytes + ROWS * COLUMNS * 4
+    assert counts.seconds == pytest.approx(played.clock.now - 100.125 - 0.1)
 
 
 # ---- workers that die
@@ -378,34 +379,33 @@ def test_bytes_and_tiles_are_counted() -> None:
 def test_tiles_of_a_worker_that_dies_are_computed_again_by_others() -> None:
     played = scene([Life(dies_at=2), Life(boot=NEVER)], Life())
     played.step()
-    tally = played.dispatcher.tally
-    assert tally.causes == ["its process died"]
-    assert played.crew.dropped == [0]
-    asked = [tile for _, kind, tile in played.crew.asked if kind == "tile"]
-    assert len(asked) > tally.tiles  # what it had in hand was asked for again
-    assert played.said == ["worker 0 lost (its process died); its tiles go to others, it is started again in 0.5 s"]
+    assert played.dispatcher.pool.causes == ["its process died"]
+    assert played.workers.dropped == [0]
+    asked = [tile for _, kind, tile in played.workers.asked if kind == "tile"]
+    assert len(asked) > played.dispatcher.counts.tiles  # what it had in hand was asked for again
+    assert played.said == ["worker 0 lost (its process died); its work is done again, it is started again in 0.5 s"]
 
 
 def test_a_worker_that_died_comes_back_after_its_backoff_and_computes_again() -> None:
     played = scene([Life(dies_at=1), Life()], Life(speed=0.25))
     played.step()
-    assert played.dispatcher.tally.restarts == 1
-    (_, first), (_, second), (again, who) = played.crew.launched
+    assert played.dispatcher.pool.restarts == 1
+    (_, first), (_, second), (again, who) = played.workers.launched
     assert (first, second, who) == (0, 1, 0)
     assert again == pytest.approx(100.125 + 4 + 2 / 10 + 0.5, abs=0.3)
     assert played.dispatcher.speeds[0] == pytest.approx(10)
-    before = played.crew.units(0)
+    before = played.workers.units(0)
     played.step(1)
-    assert played.crew.units(0) > before
+    assert played.workers.units(0) > before
 
 
 def test_the_backoff_doubles_with_each_death_in_a_row() -> None:
     dead = Life(dies_at=-1, boot=0)
     played = scene([Life(dies_at=1), dead, dead, Life()], Life(speed=0.25), backoff=0.25, max_restarts=3)
     played.step()
-    times = [when for when, who in played.crew.launched if who == 0][1:]
+    times = [when for when, who in played.workers.launched if who == 0][1:]
     assert np.diff(times) == pytest.approx([0.5, 1.0])
-    assert played.dispatcher.tally.restarts == 3
+    assert played.dispatcher.pool.restarts == 3
     assert [line.rsplit(" ", 2)[1] for line in played.said] == ["0.25", "0.5", "1"]
 
 
@@ -413,25 +413,25 @@ def test_a_good_tile_clears_a_workers_record() -> None:
     """It dies in its second tile in every life: for ever below the cap, as there is progress each time."""
     played = scene([Life(dies_at=2), Life(dies_at=1)], max_restarts=1, backoff=0.125)
     played.step()
-    assert played.dispatcher.tally.restarts > 3  # far over the cap
+    assert played.dispatcher.pool.restarts > 3  # far over the cap
     assert all(line.endswith("0.125 s") for line in played.said)
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_a_worker_that_dies_for_ever_ends_the_run_with_its_cause(most: int) -> None:
-    last = Life(dies_at=0, lost=Lost("out of memory"))
-    played = scene([Life(dies_at=1, lost=Lost("out of memory")), last], Life(speed=0.001), max_restarts=most)
+    last = Life(dies_at=0, lost=WorkerLost("out of memory"))
+    played = scene([Life(dies_at=1, lost=WorkerLost("out of memory")), last], Life(speed=0.001), max_restarts=most)
     with pytest.raises(ClusterError) as caught:
         played.step()
     assert caught.value.what == "worker 0"
     assert caught.value.found == f"lost {most + 1} times in a row: out of memory"
     assert "memory" in caught.value.fix
-    assert played.dispatcher.tally.restarts == most
+    assert played.dispatcher.pool.restarts == most
 
 
 @pytest.mark.parametrize("dies_at", [-1, 0, 1])
 def test_a_worker_that_would_fail_again_ends_the_run_at_once(dies_at: int) -> None:
-    gone = Life(dies_at=dies_at, lost=Lost("package 'lightgbm' is not installed on the worker", again=False))
+    gone = Life(dies_at=dies_at, lost=WorkerLost("package 'lightgbm' is not installed on the worker", again=False))
     with pytest.raises(ClusterError, match=r"lightgbm.*Fix: install it on every node") as caught:
         scene(gone, Life()).step()
     assert "in a row" not in caught.value.found
@@ -440,15 +440,15 @@ def test_a_worker_that_would_fail_again_ends_the_run_at_once(dies_at: int) -> No
 def test_when_all_are_dead_the_step_goes_on_with_the_first_that_is_back() -> None:
     played = scene([Life(dies_at=1), Life()], [Life(dies_at=1), Life(boot=NEVER)])
     played.step()
-    assert played.dispatcher.tally.restarts == 2
-    assert played.dispatcher.tally.causes == ["its process died"] * 2
+    assert played.dispatcher.pool.restarts == 2
+    assert played.dispatcher.pool.causes == ["its process died"] * 2
 
 
 def test_a_step_that_begins_with_everybody_dead_waits_for_one() -> None:
     played = scene([Life(), Life(), Life()])
-    played.dispatcher._lose(0, Lost("its node died"), None)
+    played.dispatcher.pool.lose(0, WorkerLost("its node died"))
     played.step()
-    assert played.dispatcher.tally.restarts == 1
+    assert played.dispatcher.pool.restarts == 1
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -479,14 +479,16 @@ def test_a_worker_that_has_its_cores_is_slow_and_not_missing(boot: float) -> Non
     played = scene(Life(boot=boot), Life(boot=NEVER), start_timeout=7)
     assert played.clock.now == pytest.approx(100 + boot, abs=1)
     played.step()
-    assert played.said[0] == "no worker is up after 7 s; 1 have their cores and are starting"
+    assert played.said[0] == "too few workers are up after 7 s; 1 have their cores and are starting"
     assert len([line for line in played.said if "are starting" in line]) == 1
 
 
 def test_a_worker_that_has_its_cores_and_never_answers_is_given_up_in_the_end() -> None:
     played = scene([Life(dies_at=1), Life(boot=NEVER, hangs=True)], start_timeout=7)
     began = played.clock.now
-    with pytest.raises(ClusterError, match=r"within 70 s\. Found 1 that have their cores and do not answer"):
+    with pytest.raises(
+        ClusterError, match=r"within 70 s\. Found 1 of 1 missing, 1 that have their cores and do not answer"
+    ):
         played.step()
     assert 7 * PATIENCE < played.clock.now - began < 7 * PATIENCE + 2
 
@@ -503,53 +505,53 @@ def test_workers_that_die_slowly_one_after_the_other_are_named_by_their_cause() 
 def test_what_a_stalled_worker_holds_is_computed_by_others() -> None:
     played = scene(Life(stalls_at=1), Life())
     took = played.step()
-    assert played.dispatcher.tally.computed_twice == AHEAD
-    assert played.dispatcher.tally.causes == []
+    assert played.dispatcher.counts.computed_twice == AHEAD
+    assert played.dispatcher.pool.causes == []
     assert took < 5
-    held = [tile for who, kind, tile in played.crew.asked if (who, kind) == (0, "tile")]
+    held = [tile for who, kind, tile in played.workers.asked if (who, kind) == (0, "tile")]
     assert len(held) == AHEAD
     for tile in held:
-        assert played.crew.asked.count((1, "tile", tile)) == 1
+        assert played.workers.asked.count((1, "tile", tile)) == 1
 
 
 @pytest.mark.parametrize("stalls_at", [1, 2, 3, 4])
 def test_a_stalled_worker_is_given_nothing_in_later_steps(stalls_at: int) -> None:
     played = scene(Life(stalls_at=stalls_at), Life())
     played.step(0)
-    before = played.crew.units(0)
+    before = played.workers.units(0)
     for seed in range(1, 4):
         assert played.step(seed) <= UNITS / 10 + 1e-9  # as if the other were alone, without waiting for the first
-    assert played.crew.units(0) == before
+    assert played.workers.units(0) == before
 
 
 def test_the_share_of_a_stalled_worker_is_divided_by_the_speed_of_the_others() -> None:
     played = scene(Life(speed=100, stalls_at=1), Life(speed=30), Life(speed=10))
     played.step(0)
-    before = [played.crew.units(worker) for worker in range(3)]
+    before = [played.workers.units(worker) for worker in range(3)]
     assert played.step(1) == pytest.approx(UNITS / 40)
-    assert [played.crew.units(worker) - was for worker, was in enumerate(before)] == [0, 12, 4]
+    assert [played.workers.units(worker) - was for worker, was in enumerate(before)] == [0, 12, 4]
 
 
 def test_a_tile_that_comes_from_two_workers_in_one_step_counts_once() -> None:
     """The other one computes the first tile again and stalls on the second; then the first one wakes and sends both."""
     alone = scene(Life(stalls_at=1, wakes=30.0), Life())
     alone.step()
-    requests = [tile for who, _, tile in alone.crew.asked if who == 1]  # the last two are the other one's
+    requests = [tile for who, _, tile in alone.workers.asked if who == 1]  # the last two are the other one's
     played = scene(Life(stalls_at=1, wakes=30.0), Life(stalls_at=len(requests) - 1))
     assert played.step() > 30
-    first, second = (tile for who, kind, tile in played.crew.asked if (who, kind) == (0, "tile"))
-    assert [tile for who, _, tile in played.crew.asked if who == 1][-2:] == [first, second]
+    first, second = (tile for who, kind, tile in played.workers.asked if (who, kind) == (0, "tile"))
+    assert [tile for who, _, tile in played.workers.asked if who == 1][-2:] == [first, second]
 
 
 def test_a_stalled_workers_late_answer_is_ignored_and_it_gets_work_again() -> None:
     played = scene(Life(stalls_at=1, wakes=4.0), Life(speed=8))
     played.step(0)
-    before = played.crew.units(0)
+    before = played.workers.units(0)
     for seed in range(1, 8):  # the late tile comes in one of these, of other rows
         played.step(seed)
     assert played.clock.now > 105
-    assert played.crew.units(0) > before
-    assert played.dispatcher.tally.computed_twice == AHEAD
+    assert played.workers.units(0) > before
+    assert played.dispatcher.counts.computed_twice == AHEAD
 
 
 @pytest.mark.parametrize("second", range(1, 8))  # in one of these it is the first one's tile
@@ -574,7 +576,7 @@ def test_a_worker_that_stalls_while_it_is_measured_holds_the_run_up_for_a_while_
     played = scene(Life(stalls_at=0), Life(), start_timeout=15)
     assert played.clock.now < 100 + 15 + 1
     assert played.step() < 2
-    assert played.crew.units(0) == 0
+    assert played.workers.units(0) == 0
 
 
 # ---- errors
@@ -586,7 +588,7 @@ def test_an_error_of_the_model_is_raised_as_it_is() -> None:
     with pytest.raises(ModelError) as caught:
         played.step()
     assert caught.value is error
-    assert played.dispatcher.tally.causes == []
+    assert played.dispatcher.pool.causes == []
     with pytest.raises(ModelError):
         scene(Life(fails_at=0, error=error), Life())
 
@@ -645,8 +647,8 @@ def test_whoever_dies_stalls_or_answers_in_whatever_order_the_bits_are_the_same(
 ) -> None:
     """Someone is sound in the end: then every step ends, and each is right."""
     certain: Callable[[Life], Life] = lambda life: Life(life.speed, life.boot, life.dies_at)  # noqa: E731
-    crew = [*[[*each, last] for each in others], [*map(certain, doomed), last]]
-    played = scene(*crew, order=Random(seed), max_restarts=10, backoff=0.25)
+    workers = [*[[*each, last] for each in others], [*map(certain, doomed), last]]
+    played = scene(*workers, order=Random(seed), max_restarts=10, backoff=0.25)
     for step in range(4):
         played.step(step)
 
@@ -658,8 +660,8 @@ def test_a_worker_that_hangs_alone_is_replaced_after_the_stated_time() -> None:
     played = scene([Life(stalls_at=1), Life()], hung_after=40, backoff=0)
     assert 40 < played.step() < 50
     played.step(1)
-    assert played.dispatcher.tally.causes == ["no answer within 40 s"]
-    assert played.crew.dropped == [0]
+    assert played.dispatcher.pool.causes == ["no answer within 40 s"]
+    assert played.workers.dropped == [0]
     assert any("no answer within 40 s" in line for line in played.said)
 
 
@@ -667,10 +669,10 @@ def test_workers_that_all_hang_are_replaced_and_a_slow_one_is_left_alone() -> No
     played = scene([Life(stalls_at=1), Life()], [Life(stalls_at=2), Life()], hung_after=40, backoff=0)
     played.step()
     played.step(1)
-    assert set(played.dispatcher.tally.causes) == {"no answer within 40 s"}
+    assert set(played.dispatcher.pool.causes) == {"no answer within 40 s"}
     slow = scene(Life(stalls_at=1, wakes=39.0), hung_after=40)
     slow.step()
-    assert slow.dispatcher.tally.causes == []
+    assert slow.dispatcher.pool.causes == []
 
 
 def test_a_crew_that_hangs_for_ever_ends_the_run_in_words() -> None:
