@@ -168,7 +168,7 @@ def statement(
             "mu": total.mu,
             "picks": total.picks,
             "delta_reserved_for_discrete_noise": total.delta_grid,
-            "delta_reserved_for_found_categories": total.delta_named,
+            "delta_reserved_for_found_categories": total.delta_categories,
             **parameters,
         },
         ledger=[event.to_dict() for event in ledger.events],

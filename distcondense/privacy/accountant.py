@@ -19,8 +19,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -65,18 +66,38 @@ class Replay:
     cells: int
     delta_grid: float
     gaussian_part: float  # exact ε of the Gaussian answers alone
-    delta_named: float = 0.0  # of δ, for values that only one person brings
+    delta_categories: float = 0.0  # of δ, for values that only one person brings
 
     @property
     def agree(self) -> bool:
+        """Whether the two accountants agree in the sense above."""
         if self.picks == 0:
             return abs(self.pld - self.exact_or_rdp) <= 1e-3 * (1 + self.exact_or_rdp)
         above_floor = min(self.pld, self.exact_or_rdp) >= self.gaussian_part * (1 - 1e-3)
         return above_floor and self.pld <= math.sqrt(4 / 3) * self.exact_or_rdp + 1e-3
 
 
-def totals(events: Sequence[Event]) -> tuple[float, Picks, int]:
-    """(μ of all Gaussian answers, picks by ε₀, noisy coordinates).
+class Totals(NamedTuple):
+    """What accountants need of a list of events: numbers that do not depend on their order."""
+
+    mu: float  # √Σμ² of the Gaussian answers; infinite where nothing bounds what was read
+    picks: Picks  # (ε₀ of one pick, how many), sorted
+    cells: int  # noisy coordinates
+    delta_categories: float  # Δ: at most so likely an answer tells a value that only one person brings
+
+    @property
+    def picked(self) -> int:
+        """The number of picks."""
+        return sum(count for _, count in self.picks)
+
+    @property
+    def grid_distance(self) -> float:
+        """Total variation between the discrete noise and the continuous one, N·τ, of the planned number of cells."""
+        return max(CELLS_MAX, self.cells) * distance_to_rounded(GRID) if self.mu > 0 else 0.0
+
+
+def totals(events: Sequence[Event]) -> Totals:
+    """The events added up.
 
     μ is infinite where anybody read without a gate, and where there are so many picks that nobody can add them up.
     """
@@ -88,50 +109,61 @@ def totals(events: Sequence[Event]) -> tuple[float, Picks, int]:
     mu = math.sqrt(math.fsum(event.cost**2 for event in gaussian))
     if any(event.kind == "nonprivate" for event in events) or sum(e * n for e, n in picks.items()) > MOST_LOSS:
         mu = math.inf
-    return mu, tuple(sorted(picks.items())), sum(event.cells for event in gaussian)
-
-
-def named(events: Sequence[Event]) -> float:
-    """Δ: at most so likely a value that only one person brings is told by any of the answers."""
-    return math.fsum(event.delta for event in events)
+    delta_categories = math.fsum(event.delta for event in events)
+    return Totals(mu, tuple(sorted(picks.items())), sum(event.cells for event in gaussian), delta_categories)
 
 
 def replay(events: Sequence[Event], delta: float) -> Replay:
-    """ε at δ of all events together, by two accountants."""
+    """ε at δ of all events together, by two accountants.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        What was asked of patients, e.g. `Ledger.events`; their order does not matter.
+    delta : float
+        The δ at which ε is wanted, in (0, 1).
+
+    Returns
+    -------
+    Replay
+        ε by both accountants, never rounded down. The same totals are accounted for once a process.
+
+    Examples
+    --------
+    >>> from distcondense.privacy.accountant import replay
+    >>> from distcondense.privacy.events import Event
+    >>> twice = [Event("gaussian", "histogram", ("age",), cells=10, cost=0.1)] * 2
+    >>> total = replay(twice, delta=1e-5)
+    >>> round(total.epsilon, 3), total.agree
+    (0.497, True)
+    """
     check_budget(delta=delta)
-    mu, picks, cells = totals(events)
-    if (apart := named(events)) >= delta:
-        return Replay(math.inf, delta, math.inf, math.inf, mu, sum(n for _, n in picks), cells, 0.0, math.inf, apart)
-    if apart:
-        rest = replay(
-            [replace(event, query="histogram", delta=0.0) if event.delta else event for event in events], delta - apart
-        )
-        more = -math.log1p(-apart)
-        return replace(
-            rest,
-            epsilon=rest.epsilon + more,
-            delta=delta,
-            pld=rest.pld + more,
-            exact_or_rdp=rest.exact_or_rdp + more,
-            gaussian_part=rest.gaussian_part + more,
-            delta_named=apart,
-        )
+    return _replay(totals(events), delta)
+
+
+@lru_cache(maxsize=256)
+def _replay(spent: Totals, delta: float) -> Replay:
+    mu, picks, cells, apart = spent
+    if apart >= delta:
+        return Replay(math.inf, delta, math.inf, math.inf, mu, spent.picked, cells, 0.0, math.inf, apart)
+    left, more = delta - apart, -math.log1p(-apart)  # what values of one person cost: see above
     reserved = max(CELLS_MAX, cells)  # the planned number: ε must not fall when a query is left out
-    exact = exact_epsilon(mu, delta, reserved) if math.isfinite(mu) else math.inf
+    exact = exact_epsilon(mu, left, reserved) if math.isfinite(mu) else math.inf
     # no accountant finds less than the Gaussian part alone: where that is unbounded, a PLD would take minutes to say so
-    by_pld = pld_epsilon(mu, picks, delta, reserved) if math.isfinite(exact) else math.inf
-    by_rdp = rdp_epsilon(mu, picks, delta, reserved) if picks and math.isfinite(exact) else exact
+    by_pld = pld_epsilon(mu, picks, left, reserved) if math.isfinite(exact) else math.inf
+    by_rdp = rdp_epsilon(mu, picks, left, reserved) if picks and math.isfinite(exact) else exact
     epsilon = by_pld if picks else exact
     return Replay(
-        epsilon=epsilon,
+        epsilon=epsilon + more,
         delta=delta,
-        pld=by_pld,
-        exact_or_rdp=by_rdp,
+        pld=by_pld + more,
+        exact_or_rdp=by_rdp + more,
         mu=mu,
-        picks=sum(count for _, count in picks),
+        picks=spent.picked,
         cells=cells,
         delta_grid=grid_delta(epsilon, reserved) if mu > 0 else 0.0,
-        gaussian_part=exact,
+        gaussian_part=exact + more,
+        delta_categories=apart,
     )
 
 
@@ -152,19 +184,17 @@ def trade_off(events: Sequence[Event], at: Sequence[float] = FALSE_ALARMS) -> li
     chords of a convex one would be. Exact at its points for Gaussian answers; with picks the best of the supporting
     lines β ≥ 1 − δ(ε) − e^ε α of the PLD. The grid's total variation N·τ, and Δ, is taken off both errors.
     """
-    mu, picks, cells = totals(events)
-    if math.isinf(mu):
+    spent, alphas = totals(events), np.asarray(at, np.float64)
+    if math.isinf(spent.mu):
         return [(float(alpha), 0.0) for alpha in at]
-    alphas = np.asarray(at, np.float64)
-    far = max(CELLS_MAX, cells) * distance_to_rounded(GRID) if mu > 0 else 0.0
-    far += named(events)
-    moved = np.minimum(1.0, alphas + far)
-    if picks:
-        deltas = composed_deltas(mu, picks)
+    apart = spent.grid_distance + spent.delta_categories
+    moved = np.minimum(1.0, alphas + apart)
+    if spent.picks:
+        deltas = composed_deltas(spent.mu, spent.picks)
         betas = np.max((1 - deltas)[:, None] - np.exp(LOSSES)[:, None] * moved[None, :], axis=0)
     else:
-        betas = special.ndtr(-special.ndtri(moved) - mu)
-    betas = np.clip(betas - far, 0.0, 1.0)
+        betas = special.ndtr(-special.ndtri(moved) - spent.mu)
+    betas = np.clip(betas - apart, 0.0, 1.0)
     return [(float(alpha), float(beta)) for alpha, beta in zip(alphas, betas, strict=True)]
 
 
@@ -175,12 +205,16 @@ def missed_at(curve: Sequence[tuple[float, float]], alpha: float) -> float:
 
 def membership_advantage(events: Sequence[Event]) -> float:
     """The largest 1 − α − β of any membership test: total variation between neighbours, δ(0)."""
-    mu, picks, cells = totals(events)
+    return _advantage(totals(events))
+
+
+@lru_cache(maxsize=256)
+def _advantage(spent: Totals) -> float:
+    mu, picks, _, apart = spent
     if math.isinf(mu):
         return 1.0
-    far = max(CELLS_MAX, cells) * distance_to_rounded(GRID) if mu > 0 else 0.0
     at_zero = float(composed(mu, picks).get_delta_for_epsilon(0.0)) if picks else gaussian_delta(mu, 0.0)
-    return min(1.0, at_zero + 2 * far + named(events))
+    return min(1.0, at_zero + 2 * spent.grid_distance + apart)
 
 
 def advantage_with_earlier(
@@ -198,10 +232,10 @@ def unite(*accounts: Sequence[Event]) -> tuple[Event, ...]:
     runs: dict[str, list[Event]] = {}
     nameless: list[Event] = []
     for account in accounts:
-        found: dict[str, list[Event]] = {}
+        by_run: dict[str, list[Event]] = {}
         for event in account:
-            (found.setdefault(event.run, []) if event.run else nameless).append(event)
-        for run, events in found.items():
+            (by_run.setdefault(event.run, []) if event.run else nameless).append(event)
+        for run, events in by_run.items():
             if len(events) > len(runs.get(run, [])):
                 runs[run] = events
     return (*nameless, *(event for events in runs.values() for event in events))

@@ -40,7 +40,7 @@ class Budget:
     mu: float
     picks: int = 0
     pick_epsilon: float = 0.0
-    delta_named: float = 0.0  # of δ, for values that only one person brings (accountant.py)
+    delta_categories: float = 0.0  # of δ, for values that only one person brings (accountant.py)
 
     def __post_init__(self) -> None:
         check_budget(epsilon=self.epsilon, delta=self.delta)
@@ -50,8 +50,10 @@ class Budget:
                 "must have mu, picks and pick_epsilon of 0 or more",
                 found=f"mu {self.mu}, picks {self.picks}, pick_epsilon {self.pick_epsilon}",
             )
-        if not 0 <= self.delta_named < self.delta:
-            raise SettingsError("delta_named", "must be 0 or more and below delta", found=f"{self.delta_named}")
+        if not 0 <= self.delta_categories < self.delta:
+            raise SettingsError(
+                "delta_categories", "must be 0 or more and below delta", found=f"{self.delta_categories}"
+            )
         if (self.picks > 0) != (self.pick_epsilon > 0):
             raise SettingsError(
                 "budget",
@@ -61,21 +63,44 @@ class Budget:
 
     @classmethod
     def calibrate(
-        cls, *, epsilon: float, delta: float, picks: int = 0, pick_share: float = 0.0, delta_named: float = 0.0
+        cls, *, epsilon: float, delta: float, picks: int = 0, pick_share: float = 0.0, delta_categories: float = 0.0
     ) -> Budget:
-        """The largest budget that composes to at most ε at δ, after δ_grid and `delta_named`.
+        """The largest budget that composes to at most ε at δ.
 
-        `pick_share` of the budget goes to column choice, in the sense of zCDP: picks·ε₀²/8 against μ²/2.
+        Parameters
+        ----------
+        epsilon, delta : float
+            What the whole run may cost; what the grid of the noise costs (δ_grid) is taken off δ first.
+        picks : int
+            How many columns or pairs will be chosen, at most.
+        pick_share : float
+            The share of the budget that goes to these choices, in the sense of zCDP: picks·ε₀²/8 against μ²/2.
+        delta_categories : float
+            Of δ, for values of unlisted columns that only one person brings (accountant.py).
+
+        Raises
+        ------
+        SettingsError
+            If a number is outside its range.
+        BudgetError
+            If the grid of the noise alone costs δ, or leaves no room for choices.
+
+        Examples
+        --------
+        >>> from distcondense.privacy.budget import Budget
+        >>> budget = Budget.calibrate(epsilon=1.0, delta=1e-5)
+        >>> round(budget.mu, 4), budget.total_epsilon() <= 1.0
+        (0.2681, True)
         """
         check_budget(epsilon=epsilon, delta=delta)
-        if delta_named:
+        if delta_categories:
             rest = cls.calibrate(
-                epsilon=epsilon + math.log1p(-delta_named),
-                delta=delta - delta_named,
+                epsilon=epsilon + math.log1p(-delta_categories),
+                delta=delta - delta_categories,
                 picks=picks,
                 pick_share=pick_share,
             )
-            return replace(rest, epsilon=epsilon, delta=delta, delta_named=delta_named)
+            return replace(rest, epsilon=epsilon, delta=delta, delta_categories=delta_categories)
         if not 0 <= pick_share < 1 or picks < 0 or (picks > 0) != (pick_share > 0):
             raise SettingsError(
                 "pick_share",
@@ -99,7 +124,7 @@ class Budget:
 
     def total_epsilon(self) -> float:
         """ε at δ when everything is spent, rounded up."""
-        delta, more = self.delta - self.delta_named, -math.log1p(-self.delta_named)
+        delta, more = self.delta - self.delta_categories, -math.log1p(-self.delta_categories)
         if not self.picks:
             return exact_epsilon(self.mu, delta) + more
         return pld_epsilon(self.mu, ((self.pick_epsilon, self.picks),), delta) + more
@@ -130,7 +155,7 @@ def _calibrated(epsilon: float, delta: float, picks: int, share: float, whole: f
             )
     while over(high) <= 0:
         low, high = high, high * 1.5
-    found = float(optimize.brentq(over, low, high, xtol=1e-5, rtol=1e-5))
-    while over(found) > 0:  # the root finder stops on either side: step to the safe one
-        found *= 1 - 5e-6
-    return found
+    factor = float(optimize.brentq(over, low, high, xtol=1e-5, rtol=1e-5))
+    while over(factor) > 0:  # the root finder stops on either side: step to the safe one
+        factor *= 1 - 5e-6
+    return factor

@@ -63,10 +63,10 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     high = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1e-9  # the zCDP bound
     if gaussian_delta(mu, high) > delta:  # μ so large that float64 has no digits left for ε: no number is safe
         return math.inf
-    found = float(optimize.brentq(lambda e: gaussian_delta(mu, e) - delta, 0.0, high, xtol=1e-13, rtol=1e-13))
-    while gaussian_delta(mu, found) > delta:
-        found = found * (1 + 1e-12) + 1e-14
-    return found
+    epsilon = float(optimize.brentq(lambda e: gaussian_delta(mu, e) - delta, 0.0, high, xtol=1e-13, rtol=1e-13))
+    while gaussian_delta(mu, epsilon) > delta:
+        epsilon = epsilon * (1 + 1e-12) + 1e-14
+    return epsilon
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -76,10 +76,10 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     high = 1.0
     while gaussian_delta(high, epsilon) <= delta:
         high *= 2
-    found = float(optimize.brentq(lambda m: gaussian_delta(m, epsilon) - delta, 0.0, high, xtol=1e-15, rtol=1e-13))
-    while gaussian_delta(found, epsilon) > delta:
-        found *= 1 - 1e-12
-    return found
+    mu = float(optimize.brentq(lambda m: gaussian_delta(m, epsilon) - delta, 0.0, high, xtol=1e-15, rtol=1e-13))
+    while gaussian_delta(mu, epsilon) > delta:
+        mu *= 1 - 1e-12
+    return mu
 
 
 # ---- column choices and the PLD ------------------------------------------------------------------------------
@@ -165,18 +165,20 @@ def _settle(epsilon_at: Callable[[float], float], delta: float, cells: int) -> f
     epsilon = 0.0
     while True:
         left = delta - grid_delta(epsilon, cells)
-        found = epsilon_at(left) if left > 0 else math.inf
-        if found <= epsilon or math.isinf(found):
-            return max(epsilon, found)
-        epsilon = found * (1 + 1e-10) + 1e-12
+        needed = epsilon_at(left) if left > 0 else math.inf
+        if needed <= epsilon or math.isinf(needed):
+            return max(epsilon, needed)
+        epsilon = needed * (1 + 1e-10) + 1e-12
 
 
 def exact_epsilon(mu: float, delta: float, cells: int = CELLS_MAX) -> float:
+    """ε at δ of Gaussian answers alone, after what discrete noise on so many cells costs."""
     return 0.0 if mu == 0 else _settle(lambda left: gaussian_epsilon(mu, left), delta, cells)
 
 
 @lru_cache(maxsize=1024)
 def pld_epsilon(mu: float, picks: Picks, delta: float, cells: int = CELLS_MAX) -> float:
+    """The same of Gaussian answers and picks, by dp-accounting's privacy loss distribution."""
     if mu == 0 and not picks:
         return 0.0
     together = composed(mu, picks)
@@ -186,7 +188,7 @@ def pld_epsilon(mu: float, picks: Picks, delta: float, cells: int = CELLS_MAX) -
 
 
 def rdp_epsilon(mu: float, picks: Picks, delta: float, cells: int = CELLS_MAX) -> float:
-    """Rényi: a Gaussian, and ε₀²/8-zCDP for each bounded-range pick."""
+    """The same by dp-accounting's Rényi accountant: a Gaussian, and ε₀²/8-zCDP for each bounded-range pick."""
     accountant = rdp.RdpAccountant()
     if mu > 0:
         accountant.compose(dp_accounting.GaussianDpEvent(1 / mu))

@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from distcondense.arrays import Codes, Floats, Index
 from distcondense.errors import BudgetError, CohortError, SettingsError
 from distcondense.privacy import noise
-from distcondense.privacy.accountant import named, totals
+from distcondense.privacy.accountant import totals
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.contributions import Objective, PublicMap, Target
 from distcondense.privacy.curves import CELLS_MAX
@@ -91,6 +91,7 @@ class Balance:
     picks_left: int
     cells: int
     cells_left: int
+    delta_categories: float
 
 
 class PrivateTable:
@@ -169,10 +170,16 @@ class PrivateTable:
 
     def spent(self) -> Balance:
         """What is spent and what is left."""
-        mu, picks, cells = totals(self.ledger.events)
-        count, budget = sum(number for _, number in picks), self.budget
-        left = math.sqrt(max(0.0, budget.mu**2 - mu**2))
-        return Balance(mu, left, count, max(0, budget.picks - count), cells, max(0, CELLS_MAX - cells))
+        spent, budget = totals(self.ledger.events), self.budget
+        return Balance(
+            mu=spent.mu,
+            mu_left=math.sqrt(max(0.0, budget.mu**2 - spent.mu**2)),
+            picks=spent.picked,
+            picks_left=max(0, budget.picks - spent.picked),
+            cells=spent.cells,
+            cells_left=max(0, CELLS_MAX - spent.cells),
+            delta_categories=spent.delta_categories,
+        )
 
     # ---- public steps: cost nothing, release nothing
 
@@ -422,12 +429,12 @@ class PrivateTable:
 
     def _afford(self, event: Event) -> None:
         spent, budget = self.spent(), self.budget
-        if event.delta and named(self.ledger.events) + event.delta > budget.delta_named * (1 + TOLERANCE):
+        if event.delta and spent.delta_categories + event.delta > budget.delta_categories * (1 + TOLERANCE):
             raise BudgetError(
                 event.words,
                 "must stay within what the budget's delta leaves for them",
-                found=f"{event.delta:.3g} asked of {budget.delta_named:.3g}",
-                fix="Budget.calibrate(..., delta_named=…)",
+                found=f"{event.delta:.3g} asked of {budget.delta_categories:.3g}",
+                fix="Budget.calibrate(..., delta_categories=…)",
             )
         if event.kind == "choice":
             if event.picks > spent.picks_left:
@@ -622,18 +629,18 @@ def _check_target(objective: Objective, target: Target) -> None:
 
 def _check_ledger(ledger: Ledger, budget: Budget) -> None:
     """What earlier runs spent must fit this budget, or nothing can be promised."""
-    mu, picks, _ = totals(ledger.events)
-    count, dearest = sum(number for _, number in picks), max((each for each, _ in picks), default=0.0)
+    spent = totals(ledger.events)
+    dearest = max((each for each, _ in spent.picks), default=0.0)
     if (
-        named(ledger.events) > budget.delta_named * (1 + TOLERANCE)
-        or mu**2 > budget.mu**2 * (1 + TOLERANCE)
-        or count > budget.picks
+        spent.delta_categories > budget.delta_categories * (1 + TOLERANCE)
+        or spent.mu**2 > budget.mu**2 * (1 + TOLERANCE)
+        or spent.picked > budget.picks
         or dearest > budget.pick_epsilon * (1 + 1e-12)
     ):
         raise BudgetError(
             "ledger",
             "must hold no more than the budget",
-            found=f"mu {mu:.6g} of {budget.mu:.6g}, {count} picks of {budget.picks}",
+            found=f"mu {spent.mu:.6g} of {budget.mu:.6g}, {spent.picked} picks of {budget.picks}",
             fix="use the run's own budget, or a new one that covers what was spent",
         )
 

@@ -175,14 +175,11 @@ class StepAccountant:
         return self._rdp
 
 
+@lru_cache(maxsize=64)
 def calibrate(*, epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
     """The smallest σ_base whose lowest rung keeps `steps` steps within ε as published, rounded to the safe side."""
     check_budget(epsilon=epsilon, delta=delta)
-    return _calibrated(epsilon, delta, sampling_rate, steps)
 
-
-@lru_cache(maxsize=64)
-def _calibrated(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
     def event(multiplier: float) -> Any:
         gaussian = dp_accounting.GaussianDpEvent(multiplier)
         return dp_accounting.SelfComposedDpEvent(dp_accounting.PoissonSampledDpEvent(sampling_rate, gaussian), steps)

@@ -238,7 +238,7 @@ def _wrong_facts(found: Replay, second: float, stated: dict[str, Any], epsilon: 
         "picks": found.picks,
         "epsilon_by_second_accountant": second,
         "delta_reserved_for_discrete_noise": found.delta_grid,
-        "delta_reserved_for_found_categories": found.delta_named,
+        "delta_reserved_for_found_categories": found.delta_categories,
     }
     for name, value in due.items():
         if name in facts and not _fits(facts[name], value):

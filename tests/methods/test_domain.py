@@ -94,7 +94,7 @@ def test_the_plan_says_the_questions_and_their_price_from_public_facts() -> None
     assert math.fsum(e.delta for e in events) == pytest.approx(NAMED_SHARE * 1e-5)
     assert 0.999 < replay(events, 1e-5).epsilon <= 1.0
     bare = Plan.of(1, side, public_cells(Schema((Column("i", "integer", low=0, high=9),)), MICRO))
-    assert (bare.domain, bare.unlisted, bare.budget(1.0, 1e-5).delta_named) == (0, 0, 0.0)
+    assert (bare.domain, bare.unlisted, bare.budget(1.0, 1e-5).delta_categories) == (0, 0, 0.0)
     assert not [e for e in bare.events(bare.budget(1.0, 1e-5), cells[1:2], side, "row") if e.by == "none"]  # one column
 
 
@@ -316,7 +316,7 @@ def test_what_names_cost_is_added_to_delta_and_hardly_to_epsilon() -> None:
     plain = [Event("gaussian", "histogram", ("c",), 5, 0.1, noise=10.0)] * 2
     named = [told(1e-6), told(2e-6)]
     found = replay(named, 1e-5)
-    assert found.delta_named == pytest.approx(3e-6)
+    assert found.delta_categories == pytest.approx(3e-6)
     assert found.epsilon == pytest.approx(replay(plain, 7e-6).epsilon + 3e-6, abs=1e-9)
     assert found.epsilon > replay(plain, 7e-6).epsilon > replay(plain, 1e-5).epsilon
     assert found.agree
@@ -371,7 +371,7 @@ def test_the_two_sided_bound_holds_for_an_exact_mechanism() -> None:
 
 def test_a_budget_leaves_room_for_names() -> None:
     for picks, share in ((0, 0.0), (3, 0.2)):
-        budget = Budget.calibrate(epsilon=1.0, delta=1e-5, delta_named=1e-6, picks=picks, pick_share=share)
+        budget = Budget.calibrate(epsilon=1.0, delta=1e-5, delta_categories=1e-6, picks=picks, pick_share=share)
         assert budget.mu < Budget.calibrate(epsilon=1.0, delta=1e-5, picks=picks, pick_share=share).mu
         assert 0.99 < budget.total_epsilon() <= 1.0
 

@@ -476,7 +476,7 @@ def values_of(words, sites, **more):
     place = {word: code for code, word in enumerate(labels)} | {None: -1}
     unlisted = {1: UnlistedColumn(np.array([place[word] for word in words], np.int64), labels)}
     codes = np.column_stack([np.asarray(sites, np.int64), np.zeros(len(words), np.int64)])
-    budget = Budget(1.0, 1e-5, mu=4.0, picks=9, pick_epsilon=0.5, delta_named=5e-6)
+    budget = Budget(1.0, 1e-5, mu=4.0, picks=9, pick_epsilon=0.5, delta_categories=5e-6)
     return table(codes, np.zeros(len(words)), **{"sizes": [3, 1], "budget": budget, "unlisted": unlisted, **more})
 
 
@@ -544,7 +544,7 @@ def test_a_value_of_one_person_is_told_no_more_often_than_its_delta_says():
 def test_the_threshold_is_that_of_the_charged_delta_and_the_person_with_most_values():
     """With real noise: 2,000 values of one person each, at a δ so large that some must pass, and hardly too many."""
     words = [f"v{k}" for k in range(2000)]
-    budget = Budget(1.0, 0.2, mu=8.0, delta_named=0.15)
+    budget = Budget(1.0, 0.2, mu=8.0, delta_categories=0.15)
     t = values_of(words, np.zeros(2000), budget=budget)
     told = t.categories(1, mu=1.0, delta=0.05)
     assert stats.binomtest(len(told), 2000, 0.05).pvalue > 1e-7

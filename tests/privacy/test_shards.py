@@ -189,7 +189,7 @@ class Huge:
 
 def huge(ledger: Ledger, shards: int = 64) -> Any:
     rows = ShardedRows(Huge(shards), [2, 2], Logistic(), 1)
-    budget = Budget(1, 1e-5, 1.0, picks=40, pick_epsilon=0.1, delta_named=1e-8)
+    budget = Budget(1, 1e-5, 1.0, picks=40, pick_epsilon=0.1, delta_categories=1e-8)
     return gate_over(rows, names=["a", "b"], budget=budget, ledger=ledger, unit="row", unlisted=[0])
 
 

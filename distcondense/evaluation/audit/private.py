@@ -247,7 +247,7 @@ def _choices(
 def _unlisted(asked: AuditRequest, checks: Checks, done: Callable[[], None]) -> list[PendingFinding]:
     """The canary's own value settles the matter where it is told; else the noisy number of those it shares does."""
     delta = NAMED_SHARE * asked.delta
-    budget = Budget.calibrate(epsilon=asked.epsilon, delta=asked.delta, delta_named=delta)
+    budget = Budget.calibrate(epsilon=asked.epsilon, delta=asked.delta, delta_categories=delta)
     known = math.ceil(FAR_ABOVE / budget.mu)  # so many that the value is always told
     owner = np.append(np.arange(known), np.full(CAP, known))
     labels = ("own", "shared")

@@ -103,7 +103,7 @@ class Plan:
             delta=delta,
             picks=self.picks or self.pairs,
             pick_share=share,
-            delta_named=NAMED_SHARE * delta if self.unlisted else 0.0,
+            delta_categories=NAMED_SHARE * delta if self.unlisted else 0.0,
         )
         noise = 1 / self.sums_cost(budget)
         if noise > NOISIEST:
@@ -231,7 +231,7 @@ class Plan:
 
     def named_delta(self, budget: Budget) -> float:
         """δ of finding the categories of one column."""
-        return budget.delta_named / self.unlisted
+        return budget.delta_categories / self.unlisted
 
     def number_cells(self, budget: Budget, rows: float) -> int:
         """Cells of a number in its histogram, for so many rows of a rare group: noise counts in every one of them."""
