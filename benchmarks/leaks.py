@@ -27,7 +27,7 @@ from distcondense.evaluation.findings import Findings
 from distcondense.evaluation.leaks import excess, is_leak
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
-from distcondense.methods.base import Condensed, Context, Options, method_named, register
+from distcondense.methods.base import Condensed, Context, Options, Prepared, method_named, register
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
 
@@ -43,22 +43,23 @@ class Memoriser:
     def takes(self, kind: Any) -> bool:
         return True
 
-    def refuse(self, facts: Any, options: Any) -> None:
-        """Nothing."""
+    def prepare(self, facts: Any, options: Any) -> Prepared:
+        return Prepared(facts, options)
 
-    def condense(self, cohort: Cohort, options: Any, context: Context) -> Condensed:
-        splitting = Stratified(options.seed)
+    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Condensed]:
+        options, splitting = prepared.options, Stratified(prepared.options.seed)
         train = splitting.split(cohort).train
         chosen = np.random.default_rng(options.seed).choice(
             train, min(20 * options.ipc, len(train) // 2), replace=False
         )
-        return Condensed(
+        made = Condensed(
             cohort.features.iloc[chosen].reset_index(drop=True),
             cohort.schema,
             Labelled(cohort.outcome.take(chosen)),
             Privacy("none", self.name, None, None, "none", "none"),
             splitting,
         )
+        return {options.ipc: made}
 
 
 RUNS: dict[str, dict[str, Any]] = {"private": {"epsilon": 1.0}, "published": {"epsilon": 2.5}, "memoriser": {}}

@@ -33,9 +33,9 @@ from distcondense.cluster.config import Cluster
 from distcondense.cluster.shards import opened_on
 from distcondense.data import files
 from distcondense.data.large import LargeTable
-from distcondense.methods.private.condense import Public, public_side
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.prepare import PreparedPrivate, prepare
 from distcondense.privacy import noise
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
@@ -84,14 +84,14 @@ def seconds_of(call: Callable[[], Any], times: int) -> tuple[float, float]:
 
 
 @contextmanager
-def opened(address: str, actors: int, table: LargeTable, public: Public, folder: Path) -> Iterator[Any]:
+def opened(address: str, actors: int, table: LargeTable, public: PreparedPrivate, folder: Path) -> Iterator[Any]:
     where = Cluster(address=address, actors=actors, num_cpus=2 / max(actors, 2), start_timeout=300)
     cells, objective, most = public.cells, public.side.objective, public.rows_per_person
     with opened_on(where, table, cells, objective, COINS, most, scratch_=folder) as rows:
         yield rows
 
 
-def rounds(rows: Any, public: Public) -> dict[str, float]:
+def rounds(rows: Any, public: PreparedPrivate) -> dict[str, float]:
     """Seconds of an answer of few bytes, with a step before it, and of one of many; over all actors."""
     sizes = [one.size for one in public.cells]
     pairs = [(first, second) for second in range(len(sizes)) for first in range(second)]
@@ -158,7 +158,7 @@ def handed(rows: Any) -> dict[str, float]:
     return {"load_seconds": one - call, "call_seconds": call}
 
 
-def an_answer(rows: Any, public: Public) -> dict[str, float]:
+def an_answer(rows: Any, public: PreparedPrivate) -> dict[str, float]:
     """A whole fit: how many answers it gives, how many of them go to the rows, and the bytes of an actor's sums."""
     shards, counted = rows.shards, rows.shards.counted
     sizes, rounds_ = list[int](), list[int]()
@@ -183,7 +183,7 @@ def main() -> None:
     place = made(said.folder, 10**6)
     files.PIECE_ROWS = 2**17  # so that there are some
     table = LargeTable.from_path(place, target=target(), schema=schema())
-    public = public_side(table.facts, PrivateOptions(epsilon=1.0))
+    public = prepare(table.facts, PrivateOptions(epsilon=1.0))
     by_actors, more = [], dict[str, Any]()
     with two_nodes() as address:
         for actors in ACTORS:

@@ -29,9 +29,10 @@ from distcondense.data.outcome import Goal, Outcome, kind_of
 from distcondense.data.persons import HoldoutSplit
 from distcondense.data.tables import read_table
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.methods.private.condense import open_gate, public_side
+from distcondense.methods.private.condense import open_gate
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.prepare import prepare
 from distcondense.outcomes.base import Kind
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.ledger import Ledger
@@ -189,9 +190,9 @@ def floor(train: Cohort, test: Cohort, epsilon: float) -> float:
         label = (train.outcome["label"] == k).astype(np.int8)
         one = replace(train, outcome=Outcome(Binary(("class",)), {"label": label}))
         options = PrivateOptions(epsilon=epsilon, delta=DELTA)
-        public = public_side(one.facts, options)
+        public = prepare(one.facts, options)
         share = replace(public, budget=replace(public.budget, mu=public.budget.mu / np.sqrt(classes)))
-        gate = open_gate(one, np.arange(len(one)), options, share, Ledger())
+        gate = open_gate(one, np.arange(len(one)), share, Ledger())
         learned = fit_private(gate, share.cells, share.plan, share.side)
         answers[:, k] = share.side.expected(learned.model.margin(learned.model.codes(test.features)))
     return train.outcome.kind.score("probabilities", answers, test.outcome)
@@ -201,10 +202,10 @@ def naive_bayes(train: Cohort, test: Cohort, epsilon: float, ipc: int, seed: int
     """The low-tech bar: private marginals by group with all of the budget, i.i.d. draws, hard labels."""
     kind = train.outcome.kind
     options = PrivateOptions(epsilon=epsilon, delta=DELTA)
-    public = public_side(train.facts, options)
+    public = prepare(train.facts, options)
     cells = public_cells(train.schema, fine=16)
     budget = Budget.calibrate(epsilon=epsilon, delta=DELTA)
-    gate = open_gate(train, np.arange(len(train)), options, replace(public, cells=cells, budget=budget), Ledger())
+    gate = open_gate(train, np.arange(len(train)), replace(public, cells=cells, budget=budget), Ledger())
     spent, groups, value = 0.0, public.side.groups, None
     if public.side.grouping == "stratum":  # strata and their means come from the outcome's own histogram
         from distcondense.methods.private.fit import Asking

@@ -35,9 +35,9 @@ from distcondense.data.files import PIECE_MOST, PIECES_EACH
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Schema
-from distcondense.methods.private.condense import public_side
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.prepare import prepare
 from distcondense.privacy import noise
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
@@ -129,7 +129,7 @@ def fitted(
     """From files to the private model; seconds of both halves, and of a cluster's start and end apart from them."""
     how: dict[str, Any] = {"target": target(), "schema": schema()}
     table = LargeTable.from_path(place, **how, **({"person_id": "who"} if persons else {}))
-    public = public_side(table.facts, PrivateOptions(epsilon=1.0, rows_per_person=2 if persons else 5))
+    public = prepare(table.facts, PrivateOptions(epsilon=1.0, rows_per_person=2 if persons else 5))
     cells, objective, most = public.cells, public.side.objective, public.rows_per_person
     exact: list[str] = []
     if persons:  # integers before noise, to compare with memory
@@ -196,11 +196,11 @@ def in_memory(place: Path) -> dict[str, Any]:
 
     cohort = Cohort.from_frame(as_frame(pq.read_table(place)), target=target(), schema=schema(), person_id="who")
     options = PrivateOptions(epsilon=1.0, rows_per_person=2)
-    public = public_side(cohort.facts, options)
+    public = prepare(cohort.facts, options)
     exact: list[str] = []
     noise.discrete_gaussian = lambda sums, scale: (exact.append(repr(sums.tolist())), sums.copy())[1]  # type: ignore[assignment]
     noise.noisy_top = lambda scores, count, scale: np.argsort(-scores, kind="stable")[:count]  # type: ignore[assignment]
-    gate = open_gate(cohort, COINS.split(cohort).train, options, public, Ledger())
+    gate = open_gate(cohort, COINS.split(cohort).train, public, Ledger())
     fit_private(gate, public.cells, public.plan, public.side)
     return {"exact": hash_of(exact)}
 

@@ -40,9 +40,10 @@ from distcondense.evaluation.utility.students import students_of
 from distcondense.methods import base
 from distcondense.methods.base import Condensed, Context
 from distcondense.methods.private import domain, fit, plan
-from distcondense.methods.private.condense import open_gate, public_side
+from distcondense.methods.private.condense import open_gate
 from distcondense.methods.private.fit import Asking, fit_private
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.prepare import prepare
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.ledger import Ledger
@@ -91,8 +92,8 @@ def parts_of(name: str, seed: int) -> tuple[Cohort, Cohort]:
 
 def private(train: Cohort, epsilon: float) -> tuple[PrivateFit, PrivateSide]:
     options = PrivateOptions(epsilon=epsilon, delta=DELTA)
-    public = public_side(train.facts, options)
-    gate = open_gate(train, np.arange(len(train)), options, public, Ledger())
+    public = prepare(train.facts, options)
+    gate = open_gate(train, np.arange(len(train)), public, Ledger())
     return fit_private(gate, public.cells, public.plan, public.side), public.side
 
 
@@ -104,8 +105,8 @@ def model_score(learned: PrivateFit, test: Cohort) -> float:
 def naive_bayes_score(train: Cohort, test: Cohort, epsilon: float) -> float:
     """The posterior of a naive Bayes model: all of the budget on histograms by class (event status, stratum)."""
     options, budget = PrivateOptions(epsilon=epsilon, delta=DELTA), Budget.calibrate(epsilon=epsilon, delta=DELTA)
-    public, cells = public_side(train.facts, options), public_cells(train.schema, fine=SamplerOptions().cells)
-    gate = open_gate(train, np.arange(len(train)), options, replace(public, cells=cells, budget=budget), Ledger())
+    public, cells = prepare(train.facts, options), public_cells(train.schema, fine=SamplerOptions().cells)
+    gate = open_gate(train, np.arange(len(train)), replace(public, cells=cells, budget=budget), Ledger())
     spent, value = 0.0, None
     if public.side.grouping == "stratum":  # strata and their means come from the outcome's own histogram
         facts, objective = public.side.begin(Asking(gate, public.plan)), gate.objective
@@ -143,7 +144,7 @@ def condensed(name: str, train: Cohort, epsilon: float, ipc: int, seed: int) -> 
     if not method.takes(train.outcome.kind):
         return None
     options = method.Options(ipc=ipc, epsilon=epsilon, delta=DELTA, seed=seed)
-    return method.condense(train, options, Context(apart=True))
+    return method.condense(train, method.prepare(train.facts, options), Context(apart=True))[ipc]
 
 
 def taught(made: Condensed, train: Cohort, test: Cohort, seed: int) -> dict[str, float]:

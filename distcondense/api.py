@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -18,9 +18,12 @@ import numpy as np
 
 from distcondense import kernels
 from distcondense.cluster.config import Cluster
-from distcondense.data.cohort import Cohort
-from distcondense.data.large import LargeTable
+from distcondense.cluster.shards import half_of_memory
+from distcondense.data.cohort import Cohort, Facts, checked_roles
+from distcondense.data.large import LargeTable, is_large
+from distcondense.data.outcome import Goal
 from distcondense.data.persons import HoldoutSplit, NestedSplit, split_from
+from distcondense.data.roles import ROLES
 from distcondense.data.schema import Schema
 from distcondense.data.tables import table_name
 from distcondense.errors import (
@@ -47,16 +50,19 @@ from distcondense.methods.base import (
     Condensed,
     Context,
     Method,
+    Options,
+    Prepared,
     Progress,
     default_method,
     method_named,
     methods,
+    no_progress,
     options_of,
-    planned,
-    refuse,
+    prepare,
     takes_large,
 )
 from distcondense.outside import parse_json
+from distcondense.privacy.accounts import account_of_table, earlier_spending
 from distcondense.privacy.ledger import new_run
 from distcondense.privacy.odometer import Odometer
 from distcondense.report.internal_page import internal_page
@@ -149,80 +155,192 @@ def condense(
     memory, scratch: of a `dc.LargeTable`, which is read in batches: bytes that it may take, about, and a folder for its
         coded rows meanwhile (the run's own if not said). It is evaluated on a sample.
     """
+    arguments = _arguments(
+        method=method,
+        threads=threads,
+        out=out,
+        resume=resume,
+        force=force,
+        progress=progress,
+        log=log,
+        cluster=cluster,
+        odometer=odometer,
+        memory=memory,
+        scratch=scratch,
+        held_out=held_out,
+        known=known,
+        **options,
+    )
+    need(cohort, (Cohort, LargeTable), "cohort", "a Cohort", fix="dc.Cohort.from_frame(table, …) or from_file(path, …)")
+    return _condense(cohort, *_prepared(arguments, cohort.facts), arguments)
+
+
+def condense_file(table: str | Path, reading: Mapping[str, Any], **arguments: Any) -> Result | Results:
+    """Condense a table on disk: what `distcondense condense` does.
+
+    As `condense(Cohort.from_file(table, **reading), **arguments)`, but what can be refused is refused before the table
+    is read, which may take long; one that would not fit memory is read in batches; and where no `odometer` is said the
+    account that is kept by the table's path is charged.
+    """
+    asked = _arguments(**arguments)
+    reading = checked_roles(reading)
+    schema = reading.get("schema")
+    goal = Goal.from_roles(
+        positive=reading.get("positive"), kind=reading.get("kind"), **{role: reading.get(role) for role in ROLES}
+    )
+    facts = Facts.from_goal(goal, schema, person_id=reading.get("person_id"), ignore=reading["ignore"])
+    prepared, warned = _prepared(asked, facts)
+    account = account_of_table(table) if asked.odometer is None else asked.odometer
+    if account is not None and not asked.resume:
+        if schema is not None:
+            guarantee = prepared.options.promise
+            account.check(new_run(), prepared.planned, method=asked.method.name, guarantee=guarantee)
+        if before := earlier_spending(account):
+            asked.log(f"hint: this table was condensed before: {before} ({account.path})")
+    in_batches = is_large(table, 2**63) or (
+        takes_large(asked.method)
+        and schema is not None
+        and (asked.memory is not None or is_large(table, half_of_memory()))
+    )
+    asked.progress(doing=f"reading {table_name(table)}", step=0, steps=0)
+    cohort = LargeTable.from_path(table, **reading) if in_batches else Cohort.from_file(table, **reading)
+    if cohort.facts != facts:  # the schema, or the outcome's labels, were to be inferred
+        prepared, warned = _prepared(asked, cohort.facts)
+    return _condense(cohort, prepared, warned, replace(asked, odometer=account))
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    """What `condense` was asked for, checked."""
+
+    method: Method
+    options: Options
+    threads: int
+    out: Path | None
+    resume: bool
+    force: bool
+    progress: Progress
+    log: Callable[[str], None]
+    cluster: Cluster | None
+    odometer: Odometer | None
+    memory: int | None
+    scratch: Path | None
+    held_out: HoldoutSplit | None
+    known: Sequence[Score]
+
+
+def _arguments(
+    *,
+    method: str | None = None,
+    threads: int | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+    log: Callable[[str], None] | None = None,
+    cluster: Cluster | None = None,
+    odometer: str | Path | Odometer | None = None,
+    memory: int | None = None,
+    scratch: str | Path | None = None,
+    held_out: HoldoutSplit | None = None,
+    known: Sequence[Score] = (),
+    **options: Any,
+) -> _Arguments:
     for old in (name for name in options if name in OLD_WORDS):
         new, given = OLD_WORDS[old], options[old]
         said = brief(repr(given)) if isinstance(given, str) else f"a {type(given).__name__}"
         fix = "say method='published', noise=False" if said == "'none'" else f"say {new}={said}"
         raise SettingsError(old, f"is called {new} now", found=said, fix=fix)
-    need(cohort, (Cohort, LargeTable), "cohort", "a Cohort", fix="dc.Cohort.from_frame(table, …) or from_file(path, …)")
-    if out is not None:
-        need(out, (str, Path), "out", "a path")
+    for what, path in (("out", out), ("scratch", scratch)):
+        if path is not None:
+            need(path, (str, Path), what, "a path")
     if cluster is not None:
         need(cluster, Cluster, "cluster", "a Cluster", fix="dc.Cluster()")
     if method is not None:
         need(method, str, "method", "a text")
-    chosen = method_named(default_method() if method is None else method)
-    settings = options_of(chosen, options)
-    threads = available_threads() if threads is None else whole(threads, "threads", 1, MOST_THREADS)
     for what, flag in (("resume", resume), ("force", force)):
         need(flag, bool, what, "true or false")
     _need_calls(progress=progress, log=log)
-    memory = None if memory is None else whole(memory, "memory", 1, 2**63 - 1)
-    if scratch is not None:
-        need(scratch, (str, Path), "scratch", "a path")
     if held_out is not None:
         need(held_out, HoldoutSplit, "held_out", "coins that say who is left out")
     need(known, (list, tuple), "known", "a list of scores")
     for score in known:
         need(score, Score, "known", "a list of scores")
-    refuse(chosen, cohort.facts, settings)
-    if isinstance(cohort, LargeTable) and not takes_large(chosen):
+    chosen = method_named(default_method() if method is None else method)
+    return _Arguments(
+        method=chosen,
+        options=options_of(chosen, options),
+        threads=available_threads() if threads is None else whole(threads, "threads", 1, MOST_THREADS),
+        out=None if out is None else Path(out),
+        resume=resume,
+        force=force,
+        progress=no_progress if progress is None else progress,
+        log=_silent if log is None else log,
+        cluster=cluster,
+        odometer=Odometer.open(odometer),
+        memory=None if memory is None else whole(memory, "memory", 1, 2**63 - 1),
+        scratch=None if scratch is None else Path(scratch),
+        held_out=held_out,
+        known=known,
+    )
+
+
+def _prepared(arguments: _Arguments, facts: Facts) -> tuple[Prepared, list[warnings.WarningMessage]]:
+    """The run as far as public facts go, and what was warned of meanwhile: it is shown, and kept, with the run."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", DistcondenseWarning)
+        return prepare(arguments.method, facts, arguments.options), warned
+
+
+def _condense(
+    cohort: Cohort | LargeTable, prepared: Prepared, warned: list[warnings.WarningMessage], arguments: _Arguments
+) -> Result | Results:
+    """Claim the folder, charge the account, run, record and write."""
+    method, held_out = arguments.method, arguments.held_out
+    if isinstance(cohort, LargeTable) and not takes_large(method):
         able = ", ".join(one.name for one in methods() if takes_large(one))
         raise SettingsError(
-            f"method {chosen.name}",
+            f"method {method.name}",
             "needs the whole table in memory",
             found="one that is read in batches",
             fix=f"give it a file that fits, or say a method that reads in batches: {able}",
         )
-    account = Odometer.open(odometer)
     identity = {
-        "method": chosen.name,
-        "options": settings.to_dict(),
+        "method": method.name,
+        "options": prepared.options.to_dict(),
         "data": cohort.fingerprint(),
         "backend": kernels.backend(),
-        "gpu": cluster is not None and cluster.num_gpus > 0,  # its rounding is its own
+        "gpu": arguments.cluster is not None and arguments.cluster.num_gpus > 0,  # its rounding is its own
     }
     if held_out is not None:
         identity["held_out"] = held_out.to_dict()
-    folder = RunFolder(Path(out)) if out is not None else None
+    folder = None if arguments.out is None else RunFolder(arguments.out)
     if folder:
-        folder.claim(identity, resume=resume, force=force)
+        folder.claim(identity, resume=arguments.resume, force=arguments.force)
 
     def log_everywhere(line: str) -> None:
         if folder:
             folder.log(f"{datetime.now(UTC).isoformat(timespec='seconds')} {line}")
-        if log:
-            log(line)
+        arguments.log(line)
 
-    run = folder.run if folder else new_run()
     context = Context(
-        threads=threads,
+        threads=arguments.threads,
         log=log_everywhere,
+        progress=arguments.progress,
         folder=folder,
-        cluster=cluster,
-        run=run,
-        odometer=account,
-        memory=memory,
-        scratch=None if scratch is None else Path(scratch),
+        cluster=arguments.cluster,
+        run=folder.run if folder else new_run(),
+        odometer=arguments.odometer,
+        memory=arguments.memory,
+        scratch=arguments.scratch,
     )
-    context = context if progress is None else replace(context, progress=progress)
     if folder and isinstance(cohort, Cohort) and cohort.read_as:
         folder.log(f"table read as {cohort.read_as}")
     where = "run" if folder is None else f"run folder {brief(folder.path)}"
     try:
         with os_errors(where, "must be readable and writable to the end", RunFolderError):
-            _charge(chosen, cohort, settings, context)
-            result, figures = _run(chosen, cohort, settings, identity, context, held_out, known)
+            _charge(method, prepared, context)
+            result, figures = _run(method, cohort, prepared, warned, identity, context, held_out, arguments.known)
     except UserError:
         if folder:
             folder.abandon()
@@ -487,34 +605,31 @@ def _after_first(progress: Callable[[str, int, int], None] | None) -> Callable[[
     return None if progress is None else lambda part, done, of: progress(part, done + 1, of + 1)
 
 
-def _charge(method: Method, cohort: Cohort | LargeTable, settings: Any, context: Context) -> None:
+def _charge(method: Method, prepared: Prepared, context: Context) -> None:
     """On the patients' account, on disk, before anybody is read; once, however often the run is resumed."""
     if context.odometer is not None:
-        with warnings.catch_warnings():  # said once, by the run itself
-            warnings.simplefilter("ignore", DistcondenseWarning)
-            asked = planned(method, cohort.facts, settings)
         about = "" if context.folder is None else context.folder.path.name
-        context.odometer.charge(context.run, asked, about, method=method.name, guarantee=settings.promise)
+        guarantee = prepared.options.promise
+        context.odometer.charge(context.run, prepared.planned, about, method=method.name, guarantee=guarantee)
         context.log(f"charged: {context.odometer.path}")
 
 
 def _run(
     method: Method,
     table: Cohort | LargeTable,
-    settings: Any,
+    prepared: Prepared,
+    warned: list[warnings.WarningMessage],
     identity: dict[str, Any],
     context: Context,
     held_out: HoldoutSplit | None = None,
     known: Sequence[Score] = (),
 ) -> tuple[Result | Results, tuple[Figure, ...]]:
+    settings = prepared.options
     started, worked, several = time.perf_counter(), _worked(), not isinstance(settings.ipc, int)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DistcondenseWarning)
         given, context = (table, context) if held_out is None else _without(held_out, table, context)
-        if several:
-            sets = dict(method.condense_each(given, settings, context))  # type: ignore[attr-defined]  # takes_several
-        else:
-            sets = {settings.ipc: method.condense(given, settings, context)}  # type: ignore[arg-type]  # takes_large
+        sets = dict(method.condense(given, prepared, context))  # type: ignore[arg-type]  # takes_large
         if held_out is not None:
             sets = {ipc: replace(one, splitting=NestedSplit(held_out, one.splitting)) for ipc, one in sets.items()}
         before, worked = time.perf_counter(), _worked() - worked
@@ -525,9 +640,9 @@ def _run(
     condensed, inputs = _any(sets), _any(homes)  # what is said once for all sets is the same in all of them
     condensed.timings["evaluate"] = time.perf_counter() - before
     condensed.timings["cpu"] = worked  # of condensing: what it takes whatever else the machine does
-    for warning in caught:  # seen once by the caller, and kept in run.json
+    for warning in (*warned, *caught):  # seen once by the caller, and kept in run.json
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    said = [str(w.message) for w in caught if issubclass(w.category, DistcondenseWarning)]
+    said = [str(w.message) for w in (*warned, *caught) if issubclass(w.category, DistcondenseWarning)]
     condensed.timings["total"] = time.perf_counter() - started
     own = _own_notes({ipc: one.notes for ipc, one in sets.items()})
     for ipc, notes in own.items():

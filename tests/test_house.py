@@ -85,7 +85,8 @@ def test_the_import_graph_test_would_notice_an_arrow_against_the_stream(tmp_path
 # where a method's name may stand, and why
 METHOD_PLACES = {
     "methods/base.py": "the registry",
-    "data/schema.py": "the word that a schema's author writes where nobody knows bounds or categories",
+    "data/schema.py": "a column whose bounds are to be found by noisy answers",
+    "data/column.py": "the word that a schema's author writes where nobody knows bounds or categories",
     "guide/wizard.py": "the same word, as an answer to a question about bounds",
     "evaluation/audit/__init__.py": "the registry of auditors: an audit knows the mechanism it attacks",
     "evaluation/audit/private.py": "the auditor of that method",
@@ -102,7 +103,8 @@ METHOD_PLACES = {
 # where a kind's name may stand, and why
 KIND_PLACES = {
     "data/outcome.py": "the registry",
-    "data/schema.py": "kinds of *columns* share the words binary and continuous",
+    "data/schema.py": "kinds of columns",
+    "data/column.py": "kinds of *columns* share the words binary and continuous",
     "data/draft.py": "kinds of columns",
     "data/codec.py": "kinds of columns",
     "data/populations.py": "schemas of simulated cohorts: kinds of columns",
@@ -110,7 +112,6 @@ KIND_PLACES = {
     "models/additive.py": "kinds of columns",
     "models/trees.py": "LightGBM's objective of that name",
     "methods/private/estimator.py": "describes y as a column of a schema: kinds of columns",
-    "methods/private/condense.py": "stands in for a column that is not known yet: kinds of columns",
     "evaluation/audit/private.py": "its worst cases are of two kinds of outcome",
     "evaluation/audit/published.py": "schemas of simulated worlds: kinds of columns",
 }

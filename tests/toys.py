@@ -19,7 +19,7 @@ from distcondense.data.features import numbers_of, refuse_holes, refuse_rows
 from distcondense.data.outcome import Outcome
 from distcondense.data.persons import Stratified
 from distcondense.methods import base as methods
-from distcondense.methods.base import Condensed, Options, option
+from distcondense.methods.base import Condensed, Options, Prepared, option
 from distcondense.models.learners import Learner, TrainingSet, boosted, learner
 from distcondense.outcomes.base import Kind, Labelled
 from distcondense.outcomes.binary import Logistic, LogOdds
@@ -46,10 +46,11 @@ class Uniform:
     def takes(self, kind: Any) -> bool:
         return True
 
-    def refuse(self, facts: Any, options: Any) -> None:
-        """Nothing to refuse."""
+    def prepare(self, facts: Any, options: Any) -> Prepared:
+        return Prepared(facts, options)
 
-    def condense(self, cohort: Any, options: Any, context: Any) -> Condensed:
+    def condense(self, cohort: Any, prepared: Prepared, context: Any) -> dict[int, Condensed]:
+        options = prepared.options
         rng = np.random.default_rng(options.seed)
         rows = 2 * options.ipc
         cells = public_cells(cohort.schema)
@@ -59,7 +60,8 @@ class Uniform:
         chosen = rng.permutation(np.resize(np.arange(len(cohort)), rows))  # a toy: real outcomes, hence guarantee none
         privacy = Privacy("none", self.name, None, None, "none", "none")
         labelled = Labelled(cohort.outcome.take(chosen))
-        return Condensed(frame, cohort.schema, labelled, privacy, Stratified(options.seed), notes={"toy": True})
+        made = Condensed(frame, cohort.schema, labelled, privacy, Stratified(options.seed), notes={"toy": True})
+        return {options.ipc: made}
 
 
 # -- a kind of outcome ------------------------------------------------------------------------------------------------

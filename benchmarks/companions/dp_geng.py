@@ -27,7 +27,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.persons import HoldoutSplit
 from distcondense.methods.dp_geng.allocation import searched
 from distcondense.methods.dp_geng.options import DpGengOptions
-from distcondense.methods.dp_geng.public import Public, public_side
+from distcondense.methods.dp_geng.prepare import prepare
 from distcondense.methods.dp_geng.work import Work
 from distcondense.privacy.ledger import Ledger
 
@@ -99,13 +99,14 @@ def scored(result: dc.Result, train: Cohort, test: Cohort, seed: int, threads: i
 def allocated(cohort: Cohort, epsilon: float) -> dict[str, Any]:
     """The paper's search: Fréchet distance of generated to real features for μ_G, the expert's accuracy for μ_E."""
     options = DpGengOptions(epsilon=epsilon, delta=DELTA, holdout=0.0, generated=5000, extractors=1)
-    public, everybody = public_side(cohort.facts, options), np.arange(len(cohort))
-    total = public.generator.budget.mu
+    prepared, everybody = prepare(cohort.facts, options), np.arange(len(cohort))
+    total = prepared.generator.budget.mu
 
     def worked(generator: float, expert: float) -> tuple[Work, Any]:
-        parts = replace(public.allocation, generator=generator, expert=max(expert, 1e-3))
-        plan = replace(public.generator.public.plan, part=min((generator / total) ** 2, 1.0))
-        own = Public(replace(public.generator, public=replace(public.generator.public, plan=plan)), parts, options)
+        parts = replace(prepared.allocation, generator=generator, expert=max(expert, 1e-3))
+        plan = replace(prepared.generator.prepared.plan, part=min((generator / total) ** 2, 1.0))
+        sampler = replace(prepared.generator, prepared=replace(prepared.generator.prepared, plan=plan))
+        own = replace(prepared, generator=sampler, allocation=parts)
         learned = own.generator.fitted(cohort, everybody, Ledger(), lambda done, of: None)
         work = Work(own, learned, lambda line: None)
         work.train()

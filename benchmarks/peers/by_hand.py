@@ -21,7 +21,7 @@ from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.persons import reading_order
 from distcondense.errors import SettingsError
-from distcondense.methods.base import Condensed, Context, Options, option, refuse_kind
+from distcondense.methods.base import Condensed, Context, Options, Prepared, option
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.accountant import membership_advantage, replay, trade_off
 from distcondense.privacy.budget import Budget
@@ -57,6 +57,14 @@ class SamplerOptions(Options):
         yield from self.need(0 < self.delta < 1, "delta", "must be in (0, 1)")
 
 
+@dataclass(frozen=True)
+class PreparedSampler(Prepared):
+    """A run before it reads a patient: how rows become codes, and what will be asked about them."""
+
+    coding: Coding
+    planned: tuple[Event, ...] = ()  # type: ignore[assignment]  # a property of `Prepared`
+
+
 class Sampler:
     """Histograms through the gate, then rows column by column."""
 
@@ -70,8 +78,7 @@ class Sampler:
     def takes(self, kind: Any) -> bool:
         return kind.name in KINDS
 
-    def refuse(self, facts: Facts, options: SamplerOptions) -> None:
-        refuse_kind(self, facts.kind)  # type: ignore[arg-type]
+    def prepare(self, facts: Facts, options: SamplerOptions) -> PreparedSampler:
         if facts.schema is None or not facts.kind.labels_public:
             raise SettingsError(
                 f"peer {self.name}",
@@ -79,13 +86,10 @@ class Sampler:
                 found="none",
                 fix="declare bounds and categories",
             )
-        Coding.of(facts, options.cells)
-
-    def planned(self, facts: Facts, options: SamplerOptions) -> tuple[Event, ...]:
         coding = Coding.of(facts, options.cells)
         cost = _cost(options, len(self._columns(coding)))
         by, many = ("label", coding.classes) if self.by_class else ("none", 1)
-        return tuple(
+        events = tuple(
             Event(
                 "gaussian",
                 "histogram",
@@ -97,12 +101,10 @@ class Sampler:
             )
             for name in self._columns(coding)
         )
+        return PreparedSampler(facts, options, coding, events)
 
-    def condense(self, cohort: Cohort, options: SamplerOptions, context: Context) -> Condensed:
-        return next(iter(self.condense_each(cohort, options, context).values()))
-
-    def condense_each(self, cohort: Cohort, options: SamplerOptions, context: Context) -> dict[int, Condensed]:
-        splitting, coding = context.coins(0.2), Coding.of(cohort.facts, options.cells)
+    def condense(self, cohort: Cohort, prepared: PreparedSampler, context: Context) -> dict[int, Condensed]:
+        options, coding, splitting = prepared.options, prepared.coding, context.coins(0.2)
         began = clock.perf_counter()
         ledger = Ledger(None if context.folder is None else context.folder.ledger, run=context.run)
         gate = gate_of(cohort.take(splitting.split(cohort).train), coding, options, ledger)
@@ -217,13 +219,11 @@ class RandomRows:
     def takes(self, kind: Any) -> bool:
         return kind.name in KINDS
 
-    def refuse(self, facts: Facts, options: RandomOptions) -> None:
-        refuse_kind(self, facts.kind)  # type: ignore[arg-type]
+    def prepare(self, facts: Facts, options: RandomOptions) -> Prepared:
+        return Prepared(facts, options)
 
-    def condense(self, cohort: Cohort, options: RandomOptions, context: Context) -> Condensed:
-        return next(iter(self.condense_each(cohort, options, context).values()))
-
-    def condense_each(self, cohort: Cohort, options: RandomOptions, context: Context) -> dict[int, Condensed]:
+    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Condensed]:
+        options = prepared.options
         splitting = context.coins(0.2)
         given, made = cohort.take(splitting.split(cohort).train), {}
         label = np.asarray(given.outcome["label"])

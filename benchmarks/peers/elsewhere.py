@@ -15,7 +15,7 @@ from benchmarks.peers.environments import Unfinished, asked
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.errors import SettingsError
-from distcondense.methods.base import Condensed, Context, Options, option, refuse_kind
+from distcondense.methods.base import Condensed, Context, Options, Prepared, option
 from distcondense.models.additive import AdditiveModel
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
@@ -65,8 +65,7 @@ class Peer:
     def takes(self, kind: Any) -> bool:
         return kind.name in self.kinds
 
-    def refuse(self, facts: Facts, options: PeerOptions) -> None:
-        refuse_kind(self, facts.kind)  # type: ignore[arg-type]
+    def prepare(self, facts: Facts, options: PeerOptions) -> Prepared:
         if facts.schema is None or any(column.unknown for column in facts.schema.columns):
             raise SettingsError(
                 f"peer {self.name}",
@@ -75,12 +74,10 @@ class Peer:
                 fix="declare bounds and categories",
             )
         Coding.of(facts, options.cells)
+        return Prepared(facts, options)
 
-    def condense(self, cohort: Cohort, options: PeerOptions, context: Context) -> Condensed:
-        return next(iter(self.condense_each(cohort, options, context).values()))
-
-    def condense_each(self, cohort: Cohort, options: PeerOptions, context: Context) -> dict[int, Condensed]:
-        splitting = context.coins(0.2)
+    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Condensed]:
+        options, splitting = prepared.options, context.coins(0.2)
         given, coding = cohort.take(splitting.split(cohort).train), Coding.of(cohort.facts, options.cells)
         table, began = coding.table(given), clock.perf_counter()
         question = self.question(coding, options)

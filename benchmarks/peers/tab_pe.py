@@ -29,13 +29,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from benchmarks.peers.by_hand import KINDS, gate_of, statement_of
+from benchmarks.peers.by_hand import KINDS, PreparedSampler, gate_of, statement_of
 from benchmarks.peers.coding import LABEL, Coding
 from distcondense.arrays import Codes, Floats, Index
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.errors import SettingsError
-from distcondense.methods.base import Condensed, Context, Options, option, refuse_kind
+from distcondense.methods.base import Condensed, Context, Options, option
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.contributions import Target
@@ -181,8 +181,7 @@ class TabPE:
     def takes(self, kind: Any) -> bool:
         return kind.name in KINDS
 
-    def refuse(self, facts: Facts, options: TabPEOptions) -> None:
-        refuse_kind(self, facts.kind)  # type: ignore[arg-type]
+    def prepare(self, facts: Facts, options: TabPEOptions) -> PreparedSampler:
         if facts.schema is None or not facts.kind.labels_public:
             raise SettingsError(
                 f"peer {self.name}",
@@ -190,12 +189,9 @@ class TabPE:
                 found="none",
                 fix="declare bounds and categories",
             )
-        Coding.of(facts, options.cells)
-
-    def planned(self, facts: Facts, options: TabPEOptions) -> tuple[Event, ...]:
         coding = Coding.of(facts, options.cells)
         names = [name for name in coding.sizes if name != LABEL]
-        return tuple(
+        events = tuple(
             Event(
                 "gaussian",
                 "mapped",
@@ -207,9 +203,10 @@ class TabPE:
             )
             for t in range(1, options.rounds)
         )
+        return PreparedSampler(facts, options, coding, events)
 
-    def condense(self, cohort: Cohort, options: TabPEOptions, context: Context) -> Condensed:
-        splitting, coding = context.coins(0.2), Coding.of(cohort.facts, options.cells)
+    def condense(self, cohort: Cohort, prepared: PreparedSampler, context: Context) -> dict[int, Condensed]:
+        options, coding, splitting = prepared.options, prepared.coding, context.coins(0.2)
         began, space = clock.perf_counter(), Space.of(coding)
         ledger = Ledger(None if context.folder is None else context.folder.ledger, run=context.run)
         gate = gate_of(cohort.take(splitting.split(cohort).train), coding, options, ledger)
@@ -230,7 +227,7 @@ class TabPE:
         codes = pd.DataFrame(np.concatenate(kept), columns=names)
         codes[LABEL] = np.repeat(np.arange(coding.classes), options.ipc)
         frame, outcome = coding.rows(codes, rng)
-        return Condensed(
+        made = Condensed(
             frame=frame,
             schema=cohort.schema,
             labelled=Labelled(outcome),
@@ -240,6 +237,7 @@ class TabPE:
             codec=Codec.public(cohort.schema),
             timings={"condense": clock.perf_counter() - began},
         )
+        return {options.ipc: made}
 
 
 def _crowd(t: int) -> int:

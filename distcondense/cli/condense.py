@@ -31,20 +31,7 @@ from distcondense.cli.common import (
 )
 from distcondense.data.roles import ROLES
 from distcondense.errors import DistcondenseWarning, SettingsError
-from distcondense.methods.base import (
-    OLD_WORDS,
-    any_length,
-    default_method,
-    method_named,
-    method_names,
-    methods,
-    one_or_list,
-    options_of,
-    planned,
-    refuse,
-    takes_large,
-    types_of,
-)
+from distcondense.methods.base import OLD_WORDS, any_length, method_names, methods, one_or_list, types_of
 
 _REPEATED: set[str] = set()  # options that take one text, or several
 TABLE, RAY, RUN = "The table", "Ray", "The run"
@@ -134,61 +121,35 @@ def fixed(
     **more: Any,
 ) -> None:
     """Condense a table on disk into a run folder."""
-    from distcondense.api import condense as run
-    from distcondense.cluster.shards import half_of_memory
-    from distcondense.data.cohort import Cohort, Facts
-    from distcondense.data.large import LargeTable, is_large
-    from distcondense.data.outcome import Goal
+    from distcondense.api import condense_file
     from distcondense.data.schema import Schema
     from distcondense.data.tables import table_name
-    from distcondense.privacy.accounts import account_of_table, earlier_spending
-    from distcondense.privacy.ledger import new_run
-    from distcondense.privacy.odometer import Odometer
     from distcondense.report.terminal import Console, fate
 
     if quiet:  # they are in run.json
         warnings.simplefilter("ignore", DistcondenseWarning)
-    said = {
+    options = {
         name: one_or_all(value) if name in _REPEATED else value
         for name, value in more.items()
         if value is not None and value != []
     }
-    refuse_old_words(said)
-    columns = {role: said.pop(role) for role in ROLES if role in said}
-    chosen = method_named(said.pop("method", default_method()))
-    options = options_of(chosen, said)
-    cluster = cluster_of(ray, actors=actors, num_cpus=num_cpus, num_gpus=num_gpus, hung_after=hung_after)
-    how = markers(missing_marker) | written(separator, encoding, decimal)
-    known = Schema.from_toml(schema) if schema else None
-    goal = Goal.from_roles(positive=positive, kind=kind, **columns)
-    with warnings.catch_warnings():  # said once, by the run itself
-        warnings.simplefilter("ignore", DistcondenseWarning)
-        facts = Facts.from_goal(goal, known, person_id=person_id, ignore=ignore or ())
-        refuse(chosen, facts, options)
-        account = account_of_table(table) if odometer is None else Odometer.open(odometer)
-        if account is not None and known is not None and not resume:  # a table may take long to read
-            account.check(new_run(), planned(chosen, facts, options), method=chosen.name, guarantee=options.promise)
-    allowed = None if memory is None else bytes_of(memory)
-    large = takes_large(chosen) and known is not None and (memory is not None or is_large(table, half_of_memory()))
-    read = LargeTable.from_path if large or is_large(table, 2**63) else Cohort.from_file
+    refuse_old_words(options)
+    reading = {
+        **{role: options.pop(role) for role in ROLES if role in options},
+        "positive": positive,
+        "kind": kind,
+        "person_id": person_id,
+        "ignore": ignore or (),
+        "schema": None if schema is None else Schema.from_toml(schema),
+        **markers(missing_marker),
+        **written(separator, encoding, decimal),
+    }
     console = Console(quiet=quiet or as_json)
-    if account is not None and not resume and (before := earlier_spending(account)):
-        console.log(f"hint: this table was condensed before: {before} ({account.path})")
+    cluster = cluster_of(ray, actors=actors, num_cpus=num_cpus, num_gpus=num_gpus, hung_after=hung_after)
     with console.progress() as progress:
-        progress(doing=f"reading {table_name(table)}", step=0, steps=0)
-        cohort = read(
+        result = condense_file(
             table,
-            **columns,
-            positive=positive,
-            kind=kind,
-            person_id=person_id,
-            ignore=ignore or (),
-            schema=known,
-            **how,
-        )
-        result = run(
-            cohort,
-            method=chosen.name,
+            reading,
             threads=threads,
             out=out,
             resume=resume,
@@ -196,10 +157,10 @@ def fixed(
             progress=progress,
             log=console.log,
             cluster=cluster,
-            odometer=account,
-            memory=allowed,
+            odometer=odometer,
+            memory=None if memory is None else bytes_of(memory),
             scratch=scratch,
-            **said,
+            **options,
         )
     privacy, record = result.privacy, result.internal
     if as_json:

@@ -11,7 +11,7 @@ import typer
 
 from distcondense.cli.common import Force, Json, Quiet, Ray, Threads, app, cluster_of
 from distcondense.errors import UserError
-from distcondense.methods.base import method_named, methods, options_of, refuse
+from distcondense.methods.base import method_named, methods, options_of, prepare
 
 # cohort → ε, of the guarantee named; the small first cohort needs a larger one of the theorem's
 COHORTS = {"breast_cancer": {"end-to-end": 5.0, "as-published": 2.5}, "gbsg2": {"end-to-end": 2.5, "as-published": 2.5}}
@@ -52,7 +52,7 @@ def demo(
             if "epsilon" in own and one.guarantee in budgets:
                 said["epsilon"] = budgets[one.guarantee]
             try:
-                refuse(one, cohort.facts, options_of(one, said))
+                prepare(one, cohort.facts, options_of(one, said))
             except UserError as error:  # a package that only this method needs is not here
                 if method is not None:
                     raise

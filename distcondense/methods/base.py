@@ -343,14 +343,31 @@ class Condensed:
     figures: tuple[Figure, ...] = ()  # to show to the custodian: not covered
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A run as far as it is known before a row is read: public facts, checked settings, what will be asked.
+
+    Methods that read patients through the gate make one of their own, with plan and calibrated budget in it. It is
+    made once, by `prepare`, and handed on: to the account that is charged, and to the method.
+    """
+
+    facts: Facts
+    options: Any  # the method's own `Options`
+
+    @property
+    def planned(self) -> tuple[Event, ...]:
+        """What the run will ask of patients, at its price; that it reads all of them, where it has no gate."""
+        from distcondense.privacy.events import Event
+
+        return (Event.nonprivate(),)
+
+
 class Method(Protocol):
     """One way to make a condensed table.
 
-    One that reads patients through a gate also has `planned(facts, options) -> tuple[Event, ...]`, what it will ask:
-    an account is charged that. One without is charged as what it is, a run that no ε bounds. One whose options take a
-    list as `ipc` also has `condense_each(cohort, options, context) -> Mapping[int, Condensed]`: a set of each IPC, all
-    from one read of the patients under one guarantee, and so with one schema, statement and splitting. One with
-    `takes_large = True` also condenses a `data.large.LargeTable`, which it reads in batches, once.
+    One with `takes_large = True` also condenses a `data.large.LargeTable`, which it reads in batches, once. One whose
+    options take a list as `ipc` makes a set of each, all from one read of the patients under one guarantee, and so with
+    one schema, statement and splitting.
     """
 
     name: ClassVar[str]
@@ -362,11 +379,17 @@ class Method(Protocol):
         """Whether it can condense for this kind of outcome."""
         ...
 
-    def refuse(self, facts: Facts, options: Any) -> None:
-        """Raise what public facts alone rule out; no row has been read, and none is."""
+    def prepare(self, facts: Facts, options: Any) -> Prepared:
+        """Raise what public facts alone rule out, and plan the run; no row has been read, and none is.
+
+        `facts.schema` is None where it will be inferred from the rows: then only what needs no schema is refused, and
+        the run is prepared once more when the table has been read.
+        """
         ...
 
-    def condense(self, cohort: Cohort, options: Any, context: Context) -> Condensed: ...
+    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> Mapping[int, Condensed]:
+        """A condensed set for each IPC, made as `prepare` planned."""
+        ...
 
 
 # -- the registry -----------------------------------------------------------------------------------------------------
@@ -457,20 +480,13 @@ def _near(name: str, legal: Any) -> str:
     return next(iter(get_close_matches(name, list(legal), n=1, cutoff=0.5)), "")
 
 
-def refuse(method: Method, facts: Facts, options: Any) -> None:
-    """Everything that public facts rule out, whatever the method; no row is read."""
+def prepare(method: Method, facts: Facts, options: Any) -> Prepared:
+    """`Method.prepare`, after what is refused whatever the method; no row is read."""
     from distcondense.data.reserved import refuse_reserved
 
     refuse_reserved(facts.kind.names)
-    method.refuse(facts, options)
-
-
-def planned(method: Method, facts: Facts, options: Any) -> tuple[Event, ...]:
-    """What a run will ask of patients; that it reads all of them, where it has no gate."""
-    from distcondense.privacy.events import Event
-
-    tell = getattr(method, "planned", None)
-    return (Event.nonprivate(),) if tell is None else tuple(tell(facts, options))
+    refuse_kind(method, facts.kind)
+    return method.prepare(facts, options)
 
 
 def has_classes(kind: Any) -> bool:

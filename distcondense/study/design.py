@@ -59,7 +59,7 @@ from distcondense.methods.base import (
     method_names,
     methods,
     options_of,
-    refuse,
+    prepare,
     takes_several,
 )
 from distcondense.outside import OutsideError, parse_toml, read_text
@@ -472,6 +472,6 @@ def _refused(cell: Cell, facts: Facts) -> Iterator[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DistcondenseWarning)  # the run itself says it, and keeps it in run.json
-            refuse(method, facts, options_of(method, cell.options))
+            prepare(method, facts, options_of(method, cell.options))
     except UserError as error:
         yield str(error)

@@ -1,6 +1,6 @@
 """What a study will take, before it runs: `--dry-run`. Its tables are opened and checked; no method reads anybody.
 
-Cells are counted; ε is added up from what every cell will ask (`Method.planned`), beside what cells of earlier
+Cells are counted; ε is added up from what every cell will ask (`Prepared.planned`), beside what cells of earlier
 versions of the file have read already; time comes from cells alike that are done, else it is a lower bound that is
 measured here: to read the table and to fit one model of its rows. Memory is what reading the table took.
 """
@@ -21,7 +21,7 @@ from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.errors import DistcondenseWarning, UserError
 from distcondense.evaluation.quick import TRAINED
-from distcondense.methods.base import method_named, options_of, planned
+from distcondense.methods.base import method_named, options_of, prepare
 from distcondense.study.accounts import PatientAccount, accounts, groups_of
 from distcondense.study.cell import MemoryPeak
 from distcondense.study.design import Cell, Study
@@ -146,8 +146,8 @@ def _read(study: Study, folder: StudyFolder) -> dict[str, str]:
         name, method = folder.name(cell), method_named(cell.made_by)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DistcondenseWarning)
-            asked = planned(method, cell.source.facts(cell.endpoint), options_of(method, cell.options))
-        events = tuple(replace(event, run=name) for event in asked)
+            prepared = prepare(method, cell.source.facts(cell.endpoint), options_of(method, cell.options))
+        events = tuple(replace(event, run=name) for event in prepared.planned)
         if name not in found or len(events) > len(found[name].accounts[0]):
             found[name] = PatientAccount(
                 {cell.source.name}, {cell.source.content}, [events], cell.guarantee == "conditional"

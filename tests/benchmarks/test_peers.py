@@ -26,7 +26,7 @@ from distcondense.data.persons import HoldoutSplit
 from distcondense.errors import SettingsError
 from distcondense.evaluation.score import RANDOM, REFERENCE
 from distcondense.methods import base as methods
-from distcondense.methods.base import method_named, options_of, planned
+from distcondense.methods.base import method_named, options_of
 from distcondense.privacy.accountant import replay
 from distcondense.study import Study, design
 from distcondense.study.comparison import FailedCell, behind, decisions, in_markdown, overview, pictures
@@ -216,7 +216,8 @@ def test_samplers_spend_their_budget_at_the_gate_and_as_planned(name: str, survi
     stated = result.privacy
     assert (stated.guarantee, stated.unit) == ("end-to-end", "row")
     assert 0.99 * 1.5 < replay(stated.events, 1e-5).epsilon <= stated.epsilon * (1 + 1e-6) <= 1.5 * (1 + 1e-6)
-    asked = planned(method_named(name), there.facts, options_of(method_named(name), {"ipc": 6, "epsilon": 1.5}))
+    method = method_named(name)
+    asked = method.prepare(there.facts, options_of(method, {"ipc": 6, "epsilon": 1.5})).planned
     assert [(e.kind, e.query, e.columns, e.cells, e.by, e.unit) for e in asked] == [
         (e.kind, e.query, e.columns, e.cells, e.by, e.unit) for e in stated.events
     ]
@@ -246,13 +247,13 @@ def test_the_study_of_all_methods_is_legal_and_every_method_is_a_row(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_data("adult_48842.csv.gz")
-    real, asked = design.refuse, (1.0,) if name == "methods-quick" else ()
+    real, asked = design.prepare, (1.0,) if name == "methods-quick" else ()
 
-    def refuse(method: Any, facts: Any, options: Any) -> None:  # not every ε is calibrated here: those of 1 are
+    def prepare(method: Any, facts: Any, options: Any) -> None:  # not every ε is calibrated here: those of 1 are
         if getattr(options, "epsilon", None) in asked:
             real(method, facts, options)
 
-    monkeypatch.setattr(design, "refuse", refuse)
+    monkeypatch.setattr(design, "prepare", prepare)
     text = (ROOT / f"benchmarks/studies/{name}.toml").read_text(encoding="utf-8")
     shared = str(ROOT.parent / "shared")
     text = text.replace("../../../shared", shared).replace("../schemas", str(ROOT / "benchmarks/schemas"))

@@ -18,7 +18,7 @@ from benchmarks.peers.tab_pe import Space, TabPE, TabPEOptions, Votes, chosen
 from distcondense.data.persons import HoldoutSplit
 from distcondense.evaluation.audit import stats as st
 from distcondense.methods import base as methods
-from distcondense.methods.base import method_named, options_of, planned
+from distcondense.methods.base import method_named, options_of
 from distcondense.privacy import noise
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.budget import Budget
@@ -108,7 +108,7 @@ def test_the_budget_is_spent_at_the_gate_as_planned(survival: bool) -> None:
     stated = result.privacy
     assert (stated.guarantee, stated.unit) == ("end-to-end", "row")
     assert 0.99 * 1.5 < replay(stated.events, 1e-5).epsilon <= stated.epsilon * (1 + 1e-6) <= 1.5 * (1 + 1e-6)
-    due = planned(method, there.facts, options_of(method, asked))
+    due = method.prepare(there.facts, options_of(method, asked)).planned
     assert [(e.kind, e.query, e.columns, e.cells, e.by, e.unit) for e in due] == [
         (e.kind, e.query, e.columns, e.cells, e.by, e.unit) for e in stated.events
     ]

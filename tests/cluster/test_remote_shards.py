@@ -32,8 +32,8 @@ from distcondense.cluster.worker import Identity
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
 from distcondense.errors import ClusterError, CohortError, RunFolderError
-from distcondense.methods.private.condense import public_side
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.prepare import prepare
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.rows import ExactAnswers
@@ -134,7 +134,7 @@ def on_workers(
     scratch: Path | None = None,
     ledger: Ledger | None = None,
 ) -> tuple[Any, Played]:
-    public = public_side(table.facts, OPTIONS)
+    public = prepare(table.facts, OPTIONS)
     shard_plan = ShardPlan(
         table,
         public.cells,

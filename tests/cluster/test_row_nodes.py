@@ -32,8 +32,8 @@ from distcondense.cluster.worker import Identity
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
 from distcondense.errors import CohortError
-from distcondense.methods.private.condense import public_side
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.prepare import prepare
 from distcondense.privacy import noise
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
@@ -66,7 +66,7 @@ def config(address: str, **more: Any) -> Cluster:
 
 
 def plan_of(table: LargeTable, scratch: Path) -> tuple[ShardPlan, Any]:
-    public = public_side(table.facts, OPTIONS)
+    public = prepare(table.facts, OPTIONS)
     scratch.mkdir(exist_ok=True)
     return ShardPlan(
         table, public.cells, public.side.objective, COINS, public.rows_per_person, 8, "nodes", str(scratch)

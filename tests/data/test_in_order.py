@@ -20,8 +20,9 @@ from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Schema
 from distcondense.errors import RunFolderError
 from distcondense.kernels import scatter as kernels
-from distcondense.methods.private.condense import open_gate, public_side
+from distcondense.methods.private.condense import open_gate
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.prepare import prepare
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
 from tests.data.test_large import SCHEMA, WRITERS, exact, patients, told
@@ -47,12 +48,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def in_memory(exact: list[Any], frame: pd.DataFrame, coins: HoldoutSplit) -> Any:
     cohort = Cohort.from_frame(frame, **HOW)
-    public = public_side(cohort.facts, OPTIONS)
-    return told(exact, open_gate(cohort, coins.split(cohort).train, OPTIONS, public, Ledger()), public)
+    public = prepare(cohort.facts, OPTIONS)
+    return told(exact, open_gate(cohort, coins.split(cohort).train, public, Ledger()), public)
 
 
 def in_batches(exact: list[Any], table: LargeTable, coins: HoldoutSplit, threads: int = 1, **how: Any) -> Any:
-    public = public_side(table.facts, OPTIONS)
+    public = prepare(table.facts, OPTIONS)
     with shards.scratch(None) as place:
         rows = shards.opened(
             table, public.cells, public.side.objective, coins, public.rows_per_person, place, threads=threads, **how
@@ -123,7 +124,7 @@ def test_persons_and_values_without_a_list_are_still_brought_together(tmp_path: 
         ({"target": "died", "schema": named, "ignore": ["ward"], "person_id": "who"}, buckets.Buckets),
     ):
         table = LargeTable.from_path(path, **how)
-        cells = public_side(table.facts, OPTIONS).cells
+        cells = prepare(table.facts, OPTIONS).cells
         coded = next(iter(table.read(table.pieces[0], table.coder(cells)))).coded
         layout = buckets.RecordLayout.from_arrays(cells, coded.target, coded.who is not None)
         store = shards._store(layout, HoldoutSplit(0.25, 7), 700, tmp_path, None, 1)

@@ -32,9 +32,10 @@ from distcondense.data.large import LargeTable
 from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, RunFolderError, SchemaError, SettingsError
-from distcondense.methods.private.condense import open_gate, public_side
+from distcondense.methods.private.condense import open_gate
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.prepare import prepare
 from distcondense.privacy import noise
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
@@ -114,14 +115,14 @@ def told(exact: list[Any], gate: Any, public: Any) -> tuple[list[Any], Any]:
 def in_memory(
     exact: list[Any], cohort: Cohort, options: PrivateOptions, ledger: Ledger | None = None
 ) -> tuple[list[Any], Any]:
-    public = public_side(cohort.facts, options)
-    return told(exact, open_gate(cohort, COINS.split(cohort).train, options, public, ledger or Ledger()), public)
+    public = prepare(cohort.facts, options)
+    return told(exact, open_gate(cohort, COINS.split(cohort).train, public, ledger or Ledger()), public)
 
 
 def in_batches(
     exact: list[Any], table: LargeTable, options: PrivateOptions, threads: int = 1, ledger: Ledger | None = None
 ) -> tuple[list[Any], Any]:
-    public = public_side(table.facts, options)
+    public = prepare(table.facts, options)
     with shards.scratch(None) as place:
         rows = shards.opened(
             table, public.cells, public.side.objective, COINS, public.rows_per_person, place, threads=threads

@@ -32,7 +32,7 @@ from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Column, Schema
 from distcondense.data.values import Values
 from distcondense.errors import CohortError, SchemaError, SettingsError
-from distcondense.methods.base import method_named, refuse
+from distcondense.methods.base import method_named, prepare
 from distcondense.study.rows import load
 from distcondense.study.sources import Endpoint, Source
 from tests.shell import Call
@@ -233,7 +233,7 @@ def test_private_refuses_an_outcome_that_is_not_declared(values: tuple[Any, Any]
         facts = Facts.from_goal(goal, features.without(["crp"]))
         options = private.Options(horizon=9.0 if "time" in goal.columns else None)
         with pytest.raises(SettingsError, match=r"declared in the schema.*kind = \"binary\", categories = \[0, 1\]"):
-            refuse(private, facts, options)
+            prepare(private, facts, options)
     frame = patients().assign(died=lambda f: f["died"].map(dict(enumerate(values))))
     cohort = Cohort.from_frame(frame, schema=features, positive=values[1], **BINARY)
     assert not cohort.outcome.kind.labels_public
@@ -400,7 +400,7 @@ def with_codes(codes: list[Any]) -> Schema:
 
 def private(schema: Schema, **options: Any) -> None:
     chosen = method_named("private")
-    refuse(chosen, Facts.from_goal(Goal.from_roles(target="died"), schema), chosen.Options(**options))
+    prepare(chosen, Facts.from_goal(Goal.from_roles(target="died"), schema), chosen.Options(**options))
 
 
 @pytest.mark.parametrize("what", IDENTIFIERS)

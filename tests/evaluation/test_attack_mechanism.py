@@ -173,7 +173,8 @@ def test_many_pairs_and_columns_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_private_run_stays_below_its_ceiling(quick_placement: Any) -> None:
     method = method_named("private")
     cohort = cohort_of(4000)  # so many that there is an answer
-    made = method.condense(cohort, options_of(method, {"epsilon": 1.0, "ipc": 50, "holdout": 0.3}), Context())
+    options = options_of(method, {"epsilon": 1.0, "ipc": 50, "holdout": 0.3})
+    made = method.condense(cohort, method.prepare(cohort.facts, options), Context())[50]
     inputs = EvaluationInput.of(cohort, made)
     assert set(noises(inputs.privacy)) & {("age",), ("crp",), ("smoker",), ("stage",)}
     found = mechanism.section(inputs, seed=0, threads=1)

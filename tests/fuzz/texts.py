@@ -11,7 +11,7 @@ import distcondense as dc
 from distcondense.data.cohort import Facts
 from distcondense.data.outcome import Goal
 from distcondense.data.schema import Schema
-from distcondense.methods.base import method_named, method_names, methods, options_of, refuse
+from distcondense.methods.base import method_named, method_names, methods, options_of, prepare
 from tests.fuzz.driver import TEXT, Room
 from tests.fuzz.tables import broken
 from tests.shell import write
@@ -102,7 +102,7 @@ def read_schema(room: Room, content: bytes | str) -> None:
         for name in method_names() if known else ():
             method = method_named(name)
             settings = options_of(method, {"epsilon": 1.0} if name in ("private", "published") else {})
-            room.call(f"refuse {name}", lambda method=method, known=known, s=settings: refuse(method, known, s))
+            room.call(f"refuse {name}", lambda method=method, known=known, s=settings: prepare(method, known, s))
 
 
 def external(room: Room) -> None:

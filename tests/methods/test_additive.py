@@ -27,6 +27,7 @@ from distcondense.methods.private import condense as method
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.plan import Plan
+from distcondense.methods.private.prepare import prepare
 from distcondense.methods.private.smoothing import merge_cells, prior_kernels, smooth, spread_out
 from distcondense.models.additive import AdditiveModel
 from distcondense.models.jacobian import jacobian
@@ -531,9 +532,9 @@ def cohorts(rows: int, kind: Kind) -> tuple[Cohort, Cohort]:
 def test_only_opening_the_gate_and_the_coins_read_patients(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole private path on a booby-trapped cohort; the real one is known to `open_gate` and the coins alone."""
     real, trapped = cohorts(1500, kind)
-    options = PrivateOptions(epsilon=8.0, ipc=5, rows_per_person=2)
+    prepared = prepare(trapped.facts, PrivateOptions(epsilon=8.0, ipc=5, rows_per_person=2))
     with pytest.raises(AssertionError, match="patients were read"):  # the trap works
-        method.condense(trapped, options, Context())
+        method.condense(trapped, prepared, Context())
     opened = []
     gate, toss = method.open_gate, HoldoutSplit.split
 
@@ -547,7 +548,7 @@ def test_only_opening_the_gate_and_the_coins_read_patients(kind: Kind, monkeypat
 
     monkeypatch.setattr(method, "open_gate", open_real)
     monkeypatch.setattr(HoldoutSplit, "split", toss_for_real)
-    condensed = method.condense(trapped, options, Context())
+    condensed = method.condense(trapped, prepared, Context())[5]
     assert opened == [("coins", True), ("gate", True)]
     assert len(condensed.labelled.outcome) == 5 * side_of(kind).groups
     assert condensed.privacy.epsilon is not None

@@ -19,7 +19,7 @@ from distcondense.data.persons import HoldoutSplit, Stratified
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import BudgetError, SchemaError, SettingsError
 from distcondense.evaluation.audit import stats as st
-from distcondense.methods.base import method_named, planned
+from distcondense.methods.base import method_named
 from distcondense.methods.clustmix import paper, theorem
 from distcondense.methods.clustmix.accounting import delta_of, least_size, sigma_of
 from distcondense.methods.clustmix.kip import Kip, adapted, centred, loss_and_gradient
@@ -306,10 +306,10 @@ def test_noise_is_drawn_once_for_a_run_that_is_resumed(tmp_path: Path, monkeypat
 # -- the variant with a theorem ---------------------------------------------------------------------------------------
 
 
-def opened(cohort: Cohort, options: ClustMixOptions, entropy: int = 1) -> tuple[PrivateTable, theorem.Public]:
-    public = theorem.public_side(cohort.facts, options)
+def opened(cohort: Cohort, options: ClustMixOptions, entropy: int = 1) -> tuple[PrivateTable, theorem.PreparedTheorem]:
+    public = theorem.prepare(cohort.facts, options)
     assert public is not None
-    return theorem.open_gate(cohort, HoldoutSplit(options.holdout, entropy), options, public, Ledger()), public
+    return theorem.open_gate(cohort, HoldoutSplit(options.holdout, entropy), public, Ledger()), public
 
 
 def options_of(**more: Any) -> ClustMixOptions:
@@ -350,7 +350,7 @@ def _middle(values: Any) -> Any:
 
 
 def test_a_row_s_vector_is_never_longer_than_one_whatever_its_cells() -> None:
-    public = theorem.public_side(table().facts, options_of())
+    public = theorem.prepare(table().facts, options_of())
     assert public is not None
     rng = np.random.default_rng(7)
     codes = np.stack([rng.integers(0, len(one), 500) for one in public.sums.tables] + [rng.integers(0, 3, 500)], axis=1)
@@ -400,7 +400,7 @@ def test_its_guarantee_is_end_to_end_from_one_noisy_answer(tmp_path: Path) -> No
 
 def test_everything_after_the_gate_is_a_function_of_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tables whose noisy answers happen to be the same give the same rows."""
-    public = theorem.public_side(table().facts, options_of())
+    public = theorem.prepare(table().facts, options_of())
     assert public is not None
     answer = np.abs(np.random.default_rng(0).normal(30, 1, public.sums.size))
     monkeypatch.setattr(PrivateTable, "mapped", lambda *_, **__: answer)
@@ -435,9 +435,9 @@ def test_a_killed_run_resumes_from_the_answer_that_was_paid_for(
 
 def test_accounts_are_charged_what_each_variant_is() -> None:
     cohort, method = table(), method_named("clustmix")
-    assert [event.kind for event in planned(method, cohort.facts, ClustMixOptions())] == ["nonprivate"]
-    (event,) = planned(method, cohort.facts, options_of(parts=5))
-    public = theorem.public_side(cohort.facts, options_of(parts=5))
+    assert [event.kind for event in method.prepare(cohort.facts, ClustMixOptions()).planned] == ["nonprivate"]
+    (event,) = method.prepare(cohort.facts, options_of(parts=5)).planned
+    public = theorem.prepare(cohort.facts, options_of(parts=5))
     assert public is not None
     assert (event.kind, event.query, event.cost) == ("gaussian", "mapped", public.budget.mu)
     assert event.cells == 5 * 2 * (6 + 1)
@@ -538,11 +538,11 @@ def bound() -> float:
     how = {"target": "died", "schema": DECLARED, "person_id": "who"}
     worlds = [Cohort.from_frame(f, **how) for f in (frame, pd.concat([frame, outlier], ignore_index=True))]
     options, wrong = options_of(epsilon=CLAIM), [0, 0]
-    public = theorem.public_side(worlds[0].facts, options)
+    public = theorem.prepare(worlds[0].facts, options)
     assert public is not None
 
     def answer(world: Cohort) -> Any:
-        gate = theorem.open_gate(world, HoldoutSplit(0.0, 1), options, public, Ledger())
+        gate = theorem.open_gate(world, HoldoutSplit(0.0, 1), public, Ledger())
         return gate.mapped(public.sums, mu=public.budget.mu)
 
     with pytest.MonkeyPatch.context() as quiet:

@@ -20,10 +20,10 @@ from distcondense.data.features import check_features
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, SchemaError
 from distcondense.methods.private import plan as planning
-from distcondense.methods.private.condense import public_side
 from distcondense.methods.private.domain import follow, found_categories, found_cells, levels, most_cells, out_of_reach
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.plan import NAMED_SHARE, Plan
+from distcondense.methods.private.prepare import prepare
 from distcondense.outcomes.binary import Binary
 from distcondense.privacy import noise
 from distcondense.privacy.accountant import membership_advantage, replay, trade_off, with_earlier
@@ -444,7 +444,7 @@ def test_a_private_model_finds_its_domain_and_says_others_of_what_it_did_not() -
 
 def test_nothing_of_a_private_domain_is_public_before_the_gate() -> None:
     """What is planned is the same for two tables with other values."""
-    a, b = (public_side(cohort(rows, seed).facts, PrivateOptions()) for rows, seed in ((300, 0), (700, 5)))
+    a, b = (prepare(cohort(rows, seed).facts, PrivateOptions()) for rows, seed in ((300, 0), (700, 5)))
     assert a.planned == b.planned
     assert [c.size for c in a.cells] == [c.size for c in b.cells]
 

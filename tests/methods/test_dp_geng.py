@@ -32,7 +32,7 @@ from distcondense.methods.dp_geng.encoding import Encoding
 from distcondense.methods.dp_geng.maps import ClassFeatures, Gradients
 from distcondense.methods.dp_geng.networks import Network, softmax, trained
 from distcondense.methods.dp_geng.options import DpGengOptions
-from distcondense.methods.dp_geng.public import public_side
+from distcondense.methods.dp_geng.prepare import prepare
 from distcondense.methods.dp_geng.work import class_means
 from distcondense.outcomes.binary import Logistic
 from distcondense.outcomes.private_side import PrivateFit
@@ -329,7 +329,7 @@ def test_parts_that_are_switched_off_leave_their_share_to_the_others():
 
 @pytest.mark.parametrize("epsilon", [1.0, 6.0])
 def test_what_is_planned_costs_what_was_asked_by_two_accountants(epsilon):
-    public = public_side(binary(200).facts, DpGengOptions(epsilon=epsilon, extractors=7, expert_steps=3))
+    public = prepare(binary(200).facts, DpGengOptions(epsilon=epsilon, extractors=7, expert_steps=3))
     found = replay(public.planned, 1e-5)
     assert epsilon * (1 - 1e-3) < found.epsilon <= epsilon
     assert found.agree
@@ -342,7 +342,7 @@ def test_what_is_planned_costs_what_was_asked_by_two_accountants(epsilon):
 
 def test_too_small_a_budget_is_refused_before_a_patient_is_read():
     with pytest.raises(BudgetError, match="no patient was read"):
-        public_side(binary(200).facts, DpGengOptions(epsilon=0.002))
+        prepare(binary(200).facts, DpGengOptions(epsilon=0.002))
 
 
 # ---- refusing
@@ -360,7 +360,7 @@ def test_without_jax_it_says_what_to_install_and_reads_nobody(monkeypatch):
     monkeypatch.setattr(networks, "find_spec", lambda name: None if name == "optax" else find_spec(name))
     cohort = binary(60)
     with pytest.raises(SettingsError, match=r'no optax\. Fix: pip install "distcondense\[neural\]"'):
-        METHOD.refuse(cohort.facts, DpGengOptions())
+        METHOD.prepare(cohort.facts, DpGengOptions())
     with pytest.raises(SettingsError, match="distcondense"):
         dc.condense(cohort, method="dp-geng", **TINY)
 
@@ -417,7 +417,7 @@ def test_a_run_releases_legal_rows_of_every_class_under_a_statement_that_holds(k
 def test_what_a_run_asks_is_what_it_planned(tmp_path):
     options = {name: value for name, value in TINY.items() if name != "threads"}
     cohort = binary()
-    planned = METHOD.planned(cohort.facts, DpGengOptions(**options))
+    planned = METHOD.prepare(cohort.facts, DpGengOptions(**options)).planned
     result = dc.condense(cohort, method="dp-geng", holdout=0.0, **TINY)
     asked = result.privacy.events
     assert [(e.query, e.cost) for e in asked if e.query == "mapped"] == [
@@ -540,9 +540,9 @@ def test_only_the_generator_opens_the_gate_and_both_openings_share_one_account(m
 
     opened, real = [], generator.open_gate
 
-    def watched(cohort, train, options, public, ledger):
+    def watched(cohort, train, public, ledger):
         opened.append((public.budget, ledger))
-        return real(cohort, train, options, public, ledger)
+        return real(cohort, train, public, ledger)
 
     monkeypatch.setattr(generator, "open_gate", watched)
     result = dc.condense(binary(), method="dp-geng", holdout=0.0, **TINY)

@@ -15,7 +15,7 @@ import distcondense as dc
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, DistcondenseWarning, ModelError, SettingsError
-from distcondense.methods.base import method_named, planned
+from distcondense.methods.base import method_named
 from distcondense.methods.kde_knn import condense as home
 from distcondense.methods.kde_knn.condense import Density, scott
 from distcondense.methods.kde_knn.filters import far, mean_distance, voted
@@ -252,7 +252,7 @@ def test_an_honest_statement_verifies_and_one_that_claims_more_does_not(
 
 
 def test_it_is_charged_as_a_run_that_no_epsilon_bounds(binary: Cohort, tmp_path: Path) -> None:
-    events = planned(method_named("kde-knn"), binary.facts, KdeKnnOptions())
+    events = method_named("kde-knn").prepare(binary.facts, KdeKnnOptions()).planned
     assert [event.kind for event in events] == ["nonprivate"]
     account = Odometer.create(tmp_path / "a.jsonl")
     made(binary, odometer=account)

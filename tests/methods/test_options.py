@@ -14,7 +14,7 @@ from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.outcome import Goal
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SchemaError, SettingsError
-from distcondense.methods.base import default_method, method_named, methods, options_of
+from distcondense.methods.base import default_method, method_named, methods, options_of, prepare
 from distcondense.methods.private import METHOD as PRIVATE
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.published import METHOD as PUBLISHED
@@ -182,11 +182,11 @@ def test_published_refuses_several_classes_by_name_and_says_who_takes_them() -> 
     schema = Schema((*SMALL_SCHEMA.columns, Column("grade", "categorical", categories=("a", "b", "c"))))
     facts = Facts.from_goal(Goal.from_roles(target="grade"), schema)
     with pytest.raises(SettingsError) as error:
-        PUBLISHED.refuse(facts, PublishedOptions(epsilon=1.0))
+        prepare(PUBLISHED, facts, PublishedOptions(epsilon=1.0))
     message = str(error.value)
     assert "method published: takes survival and binary outcomes. Found a multiclass outcome" in message
     assert "private" in message
-    PRIVATE.refuse(facts, PrivateOptions())
+    PRIVATE.prepare(facts, PrivateOptions())
 
 
 # -- one rule for the horizon -----------------------------------------------------------------------------------------
@@ -211,9 +211,9 @@ def test_the_horizon_is_what_was_said_else_the_schema_s_bound_else_refused_befor
     for public in (facts, cohort.facts):  # before and after the table is read: the same answer
         if known is None:
             with pytest.raises(SettingsError, match=r"horizon: the public end of follow-up must be known.*--horizon"):
-                PRIVATE.refuse(public, options)
+                PRIVATE.prepare(public, options)
         else:
-            PRIVATE.refuse(public, options)
+            PRIVATE.prepare(public, options)
             assert public.kind.private_side(horizon=horizon).objective.horizon == known
 
 
@@ -224,7 +224,7 @@ def test_a_trusted_inferred_schema_with_bounds_on_the_time_goes_all_the_way() ->
     assert schema.origin == "inferred"
     assert schema["months"].high is not None
     how = {"time": "months", "event": "event"}
-    PRIVATE.refuse(Facts.from_goal(Goal.from_roles(**how), schema), PrivateOptions(trust_inferred_schema=True))
+    PRIVATE.prepare(Facts.from_goal(Goal.from_roles(**how), schema), PrivateOptions(trust_inferred_schema=True))
     cohort = Cohort.from_frame(frame, schema=schema, **how)
     result = dc.condense(cohort, epsilon=6.0, ipc=10, threads=1, trust_inferred_schema=True)
     assert result.frame["months"].max() <= schema["months"].high
@@ -236,8 +236,8 @@ def test_a_trusted_inferred_schema_with_bounds_on_the_time_goes_all_the_way() ->
 def test_without_any_schema_a_trusted_run_still_needs_a_horizon() -> None:
     facts = Facts.from_goal(FOLLOWED, None)
     with pytest.raises(SettingsError, match="end of follow-up must be known"):
-        PRIVATE.refuse(facts, PrivateOptions(trust_inferred_schema=True))
-    PRIVATE.refuse(facts, PrivateOptions(trust_inferred_schema=True, horizon=60.0))
+        PRIVATE.prepare(facts, PrivateOptions(trust_inferred_schema=True))
+    PRIVATE.prepare(facts, PrivateOptions(trust_inferred_schema=True, horizon=60.0))
     cohort = Cohort.from_frame(small_frame(60), time="months", event="event", ignore=["died"])
     with pytest.raises(SettingsError, match="end of follow-up must be known"):
         dc.condense(cohort, trust_inferred_schema=True)

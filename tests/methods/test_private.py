@@ -31,6 +31,7 @@ from distcondense.methods.base import Context
 from distcondense.methods.private import METHOD, placement
 from distcondense.methods.private import condense as private
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.prepare import prepare
 from distcondense.privacy import noise
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.gate import PrivateTable
@@ -140,7 +141,8 @@ def test_the_whole_private_path_runs_on_a_booby_trapped_table(kind, large, large
 
     monkeypatch.setattr(private, "open_gate", open_and_arm)
     mined = Cohort(cohort.features, cohort.schema, cohort.outcome)
-    made = private.condense(mined, PrivateOptions(ipc=10, epsilon=4.0, **more), Context())
+    options = PrivateOptions(ipc=10, epsilon=4.0, **more)
+    made = private.condense(mined, prepare(mined.facts, options), Context())[10]
     assert answering["depth"] == 1
     assert len(made.frame) == 20
     with pytest.raises(AssertionError, match="touched"):
@@ -158,7 +160,7 @@ def test_only_open_gate_names_the_cohorts_rows_in_the_private_method():
     functions = [function for function in tree.body if isinstance(function, ast.FunctionDef)]
     assert {f.name for f in functions if any(reads(node) for node in ast.walk(f))} == {"open_gate"}
     given = [f.name for f in functions if any(argument.arg == "cohort" for argument in f.args.args)]
-    assert given == ["condense", "condense_each", "open_gate"]
+    assert given == ["condense", "open_gate"]
     for name in ("fit", "plan", "placement", "smoothing", "shown", "options"):
         assert "Cohort" not in (PACKAGE / "methods" / "private" / f"{name}.py").read_text()
 
@@ -171,7 +173,7 @@ def test_no_noise_but_opendps_is_drawn_on_the_path(large, monkeypatch):
         raise AssertionError("noise from elsewhere")
 
     options = PrivateOptions(epsilon=4.0)
-    public = private.public_side(large.facts, options)
+    public = prepare(large.facts, options)
     for module, names in (
         (np.random, ("default_rng", "normal", "standard_normal", "randn", "laplace", "random")),
         (random, ("random", "gauss", "getrandbits")),
@@ -179,11 +181,11 @@ def test_no_noise_but_opendps_is_drawn_on_the_path(large, monkeypatch):
     ):
         for name in names:
             monkeypatch.setattr(module, name, broken)
-    table = private.open_gate(large, np.arange(len(large)), options, public, Ledger())
+    table = private.open_gate(large, np.arange(len(large)), public, Ledger())
     learned = private.fit_private(table, public.cells, public.plan, public.side)
     assert learned.informative
     monkeypatch.setattr(noise, "discrete_gaussian", broken)
-    table = private.open_gate(large, np.arange(len(large)), options, public, Ledger())
+    table = private.open_gate(large, np.arange(len(large)), public, Ledger())
     with pytest.raises(AssertionError, match="elsewhere"):
         private.fit_private(table, public.cells, public.plan, public.side)
 
@@ -656,8 +658,8 @@ def test_a_shortened_ledger_is_noticed_by_the_answers_beside_it(large, tmp_path,
 
 def test_threads_that_ask_at_once_cannot_overspend(large):
     options = PrivateOptions(epsilon=4.0)
-    public = private.public_side(large.facts, options)
-    table = private.open_gate(large, np.arange(len(large)), options, public, Ledger())
+    public = prepare(large.facts, options)
+    table = private.open_gate(large, np.arange(len(large)), public, Ledger())
     answered = []
 
     def ask(_):
@@ -709,7 +711,7 @@ def test_what_would_fail_half_way_is_refused_before_a_patient_is_read(large):
     many = Column("code", "categorical", categories=tuple(range(600_000)))
     schema = Schema((*SMALL_TABLE.columns, many))
     with pytest.raises(SchemaError, match="noisy answers in all"):
-        METHOD.refuse(
+        METHOD.prepare(
             Facts.from_goal(Goal.from_roles(target="died"), schema, ignore=("months", "event")),
             PrivateOptions(epsilon=4.0, categories_checked=("code",)),
         )

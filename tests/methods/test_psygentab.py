@@ -17,7 +17,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.persons import Stratified
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SettingsError
-from distcondense.methods.base import Context, method_named, planned
+from distcondense.methods.base import Context, method_named
 from distcondense.methods.private import condense as private
 from distcondense.methods.private.placement import population
 from distcondense.methods.psygentab import condense as home
@@ -290,7 +290,7 @@ def test_nothing_of_the_network_sounds_private(whole: dc.Result) -> None:
     assert not any("epsilon" in name for name in whole.internal["settings"])
     method, options = method_named("psygentab"), PsygentabOptions()
     assert options.promise == method.guarantee == "none"
-    assert [event.kind for event in planned(method, table().facts, options)] == ["nonprivate"]
+    assert [event.kind for event in method.prepare(table().facts, options).planned] == ["nonprivate"]
 
 
 def test_rows_are_balanced_and_legal_and_weights_restore_what_patients_are_like(whole: dc.Result) -> None:
@@ -380,12 +380,8 @@ def test_the_private_sampler_has_its_own_guarantee_by_two_accountants_and_resume
     assert total.agree
     assert total.epsilon <= privacy.epsilon <= 8.0
     assert verify(tmp_path / "run").holds
-    asked = [
-        event.to_dict()
-        for event in planned(
-            method_named("psygentab"), large.facts, PsygentabOptions(sampler="private", epsilon=8.0, ipc=12)
-        )
-    ]
+    options = PsygentabOptions(sampler="private", epsilon=8.0, ipc=12)
+    asked = method_named("psygentab").prepare(large.facts, options).planned
     assert 0 < len(privacy.ledger) <= len(asked)  # pairs are left out where the noisy count of rows is too small
     assert json.loads((tmp_path / "run/internal/run.json").read_text())["settings"]["epsilon_end_to_end"] == 8.0
     first = (tmp_path / "run/release/condensed.csv").read_bytes()
@@ -409,7 +405,8 @@ def test_steering_the_private_sampler_reads_no_patient(monkeypatch: pytest.Monke
     monkeypatch.setattr(private, "open_gate", open_and_arm)
     monkeypatch.setattr(private, "fit_private", lambda *how: replace(fit(*how), doubt=""))  # rows in any case
     options = PsygentabOptions(sampler="private", epsilon=4.0, ipc=8, rounds=2, holdout=0.0, columnwise=True)
-    result = method_named("psygentab").condense(mined, options, Context())
+    method = method_named("psygentab")
+    result = method.condense(mined, method.prepare(mined.facts, options), Context())[8]
     assert len(result.frame) == 16
     assert result.notes["psygentab"]["measured_against"].endswith("no patient is looked at")
     assert result.notes["psygentab"]["sampling"]
@@ -512,8 +509,8 @@ def test_without_jax_the_network_is_refused_before_anybody_is_read_and_the_priva
     monkeypatch.setattr("distcondense.methods.psygentab.find_spec", lambda name: None)
     facts, method = table().facts, method_named("psygentab")
     with pytest.raises(SettingsError, match=r'needs JAX and optax.*pip install "distcondense\[neural\]"'):
-        method.refuse(facts, PsygentabOptions())
-    method.refuse(facts, PsygentabOptions(sampler="private"))
+        method.prepare(facts, PsygentabOptions())
+    method.prepare(facts, PsygentabOptions(sampler="private"))
 
 
 def test_the_command_line_says_no_guarantee_and_refuses_an_epsilon_for_the_network(call: Call, tmp_path: Any) -> None:

@@ -29,6 +29,7 @@ from distcondense.methods.private import condense as private
 from distcondense.methods.private import placement, zero_order
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.placement import Placed, place
+from distcondense.methods.private.prepare import prepare
 from distcondense.methods.private.zero_order import Field, Walk, moved
 from distcondense.methods.zero_order.engine import Aim, Problem, RealScores, gradient, optimise, seed_key, widths_of
 from distcondense.methods.zero_order.objectives import Composite, bce, softmax, squares
@@ -310,7 +311,7 @@ def test_no_patient_is_read_after_the_gate(kind, monkeypatch):
     options = PrivateOptions(
         ipc=8, epsilon=4.0, placement="zero-order", moves=5, references="private, students", holdout=0.0
     )
-    made = private.condense(mined, options, Context())
+    made = private.condense(mined, prepare(mined.facts, options), Context())[8]
     assert len(made.frame) == 16
     assert made.notes["zero_order"]["steps"] == 5
     with pytest.raises(AssertionError, match="touched"):

@@ -95,8 +95,8 @@ def test_an_undeclared_outcome_must_be_named_as_several_classes_and_its_classes_
     before = Facts.from_goal(Goal.from_roles(target="grade", kind="multiclass"), SMALL_SCHEMA)
     for facts in (before, cohort.facts):
         with pytest.raises(SettingsError, match=r"outcome 'grade': .*read off the rows"):
-            METHOD.refuse(facts, PrivateOptions())
-        METHOD.refuse(facts, PrivateOptions(trust_inferred_schema=True))
+            METHOD.prepare(facts, PrivateOptions())
+        METHOD.prepare(facts, PrivateOptions(trust_inferred_schema=True))
 
 
 def test_twenty_one_classes_and_two_are_refused_before_a_row_is_read() -> None:

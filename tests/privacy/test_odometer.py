@@ -33,6 +33,7 @@ from distcondense.methods import gated
 from distcondense.methods.private import condense as private
 from distcondense.methods.private import estimator
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.prepare import prepare
 from distcondense.privacy.accountant import Replay, replay
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.events import Event
@@ -227,7 +228,7 @@ OVER = [
 @pytest.mark.parametrize(("epsilon", "delta"), OVER)
 def test_a_plan_that_replayed_to_more_than_its_budget_does_so_no_more(epsilon, delta):
     for outcome in OUTCOMES:
-        public = private.public_side(facts_of(200, outcome), PrivateOptions(epsilon=epsilon, delta=delta))
+        public = prepare(facts_of(200, outcome), PrivateOptions(epsilon=epsilon, delta=delta))
         found = replay(public.planned, delta)
         assert epsilon * (1 - 1e-3) < found.epsilon <= epsilon, outcome
 
@@ -243,7 +244,7 @@ def test_a_budget_that_is_calibrated_too_large_is_made_smaller_before_anybody_is
 
     monkeypatch.setattr(Budget, "calibrate", generous)
     facts = facts_of(columns, "two classes")
-    public = private.public_side(facts, PrivateOptions(epsilon=1.0))
+    public = prepare(facts, PrivateOptions(epsilon=1.0))
     assert replay(public.planned, 1e-5).epsilon <= 1.0
 
 
@@ -258,7 +259,7 @@ def test_a_budget_that_is_calibrated_too_large_is_made_smaller_before_anybody_is
 def test_what_a_plan_will_ask_replays_to_at_most_the_budget(epsilon, exponent, columns, outcome, persons):
     options = PrivateOptions(epsilon=epsilon, delta=10.0**exponent)
     try:
-        public = private.public_side(facts_of(columns, outcome, "who" if persons else None), options)
+        public = prepare(facts_of(columns, outcome, "who" if persons else None), options)
     except BudgetError:
         return
     found = replay(public.planned, options.delta)
@@ -296,8 +297,8 @@ def test_what_is_asked_is_what_was_planned(outcome, columns):
         frame["y"] = rng.choice(labels[outcome], 600) if outcome in labels else rng.uniform(0, 100, 600)
     cohort = Cohort.from_frame(frame, schema=full, **how)
     options = PrivateOptions(epsilon=3.0)
-    public, ledger = private.public_side(cohort.facts, options), Ledger()
-    table = private.open_gate(cohort, np.arange(600), options, public, ledger)
+    public, ledger = prepare(cohort.facts, options), Ledger()
+    table = private.open_gate(cohort, np.arange(600), public, ledger)
     private.fit_private(table, public.cells, public.plan, public.side)
     price = [(event.kind, event.cost, event.picks, event.unit) for event in public.planned]
     assert sorted((event.kind, event.cost, event.picks, event.unit) for event in ledger.events) == sorted(price)

@@ -95,9 +95,9 @@ def test_a_method_is_given_the_table_without_the_test_persons(folder: Path) -> N
     given = []
 
     class Watched(Uniform):
-        def condense(self, cohort: Any, options: Any, context: Any) -> Any:
+        def condense(self, cohort: Any, prepared: Any, context: Any) -> Any:
             given.append((cohort, context.apart))
-            return super().condense(cohort, options, context)
+            return super().condense(cohort, prepared, context)
 
     frame = small_frame(90).assign(who=np.repeat(np.arange(30), 3))
     cohort = dc.Cohort.from_frame(

@@ -112,7 +112,8 @@ def rerun_of(name: str, options: Options | Mapping[str, Any], *, threads: int = 
             own = options_of(method, {**options, "seed": seed})
         else:
             own = replace(options, seed=seed)
-        return method.condense(cohort, own, Context(threads=threads))
+        (made,) = method.condense(cohort, method.prepare(cohort.facts, own), Context(threads=threads)).values()
+        return made
 
     return rerun
 

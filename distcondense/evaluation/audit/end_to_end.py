@@ -45,7 +45,7 @@ from distcondense.evaluation.audit.release_features import (
     marked,
     traces_of,
 )
-from distcondense.methods.base import Context, Method, method_named, options_of, refuse
+from distcondense.methods.base import Context, Method, method_named, options_of, prepare
 from distcondense.privacy.binding import STATEMENT
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.release import SCHEMA as SCHEMA_FILE
@@ -175,7 +175,6 @@ class ReleaseRunner:
         schema.write_text(files.schema, encoding="utf-8")
         cohort = Cohort.from_file(table, target="case", person_id="who", schema=Schema.from_toml(schema))
         settings = options_of(self.method, {**self.options, **files.options})
-        refuse(self.method, cohort.facts, settings)
         identity = {"method": self.method.name, "options": settings.to_dict(), "data": cohort.fingerprint()}
         folder.claim(identity, resume=False, force=False)
         if answers is not None:
@@ -184,7 +183,9 @@ class ReleaseRunner:
         run = folder.run if answers is None else answers.run
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DistcondenseWarning)  # of a large ε: it is meant
-            made = self.method.condense(cohort, settings, Context(threads=self.threads, folder=folder, run=run))
+            prepared = prepare(self.method, cohort.facts, settings)
+            context = Context(threads=self.threads, folder=folder, run=run)
+            (made,) = self.method.condense(cohort, prepared, context).values()
         kind = cohort.outcome.kind
         Result(
             frame=table_of(made.frame, made.schema, kind, made.labelled),

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distcondense.methods.base import Condensed, Context, has_classes, refuse_kind
+from distcondense.methods.base import Condensed, Context, Prepared, has_classes
 from distcondense.methods.clustmix.options import THEOREM, ClustMixOptions
 
 if TYPE_CHECKING:
     from distcondense.data.cohort import Cohort, Facts
-    from distcondense.privacy.events import Event
 
 
 class ClustMix:
@@ -28,29 +27,23 @@ class ClustMix:
     def takes(self, kind: Any) -> bool:
         return has_classes(kind)
 
-    def refuse(self, facts: Facts, options: ClustMixOptions) -> None:
-        refuse_kind(self, facts.kind)
-        if options.variant == THEOREM:
-            from distcondense.methods.clustmix.theorem import public_side
-
-            public_side(facts, options)
-
-    def planned(self, facts: Facts, options: ClustMixOptions) -> tuple[Event, ...]:
-        from distcondense.privacy.events import Event
-
+    def prepare(self, facts: Facts, options: ClustMixOptions) -> Prepared:
         if options.variant != THEOREM:
-            return (Event.nonprivate(),)
-        from distcondense.methods.clustmix.theorem import public_side
+            return Prepared(facts, options)
+        from distcondense.methods.clustmix.theorem import prepare, refuse
 
-        public = public_side(facts, options)
-        return () if public is None else public.planned
+        if facts.schema is None:  # to be inferred, and trusted: there is nothing to plan yet
+            refuse(facts, options)
+            return Prepared(facts, options)
+        return prepare(facts, options)
 
-    def condense(self, cohort: Cohort, options: ClustMixOptions, context: Context) -> Condensed:
+    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> dict[int, Condensed]:
+        from distcondense.methods.clustmix import paper, theorem
+
+        options: ClustMixOptions = prepared.options
         if options.variant == THEOREM:
-            from distcondense.methods.clustmix.theorem import condense
-        else:
-            from distcondense.methods.clustmix.paper import condense
-        return condense(cohort, options, context)
+            return {options.ipc: theorem.condense(cohort, prepared, context)}
+        return {options.ipc: paper.condense(cohort, options, context)}
 
 
 METHOD = ClustMix()

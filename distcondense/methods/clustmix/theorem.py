@@ -29,7 +29,7 @@ from distcondense.data.persons import HoldoutSplit, reading_order
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Schema
 from distcondense.errors import SchemaError
-from distcondense.methods.base import Condensed, Context
+from distcondense.methods.base import Condensed, Context, Prepared
 from distcondense.methods.clustmix import kip, ntk
 from distcondense.methods.clustmix.kip import Kip, adapted
 from distcondense.methods.clustmix.options import ClustMixOptions
@@ -109,16 +109,21 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Public:
-    """What a run knows before it reads a patient."""
+class PreparedTheorem(Prepared):
+    """A run before it reads a patient: its one question, and its calibrated budget."""
 
+    options: ClustMixOptions
     schema: Schema
     side: PrivateSide
     cells: tuple[Cells, ...]
     units: Units
     budget: Budget
     sums: Sums
-    unit: Unit
+
+    @property
+    def unit(self) -> Unit:
+        """Whose presence is protected."""
+        return "person" if self.facts.by_person else "row"
 
     @property
     def planned(self) -> tuple[Event, ...]:
@@ -142,12 +147,16 @@ class Public:
         return float(np.sqrt(self.sums.parts / (1 - BETA**2)) / self.budget.mu)
 
 
-def public_side(facts: Facts, options: ClustMixOptions) -> Public | None:
-    """Everything that can be refused without reading a patient; None where a trusted schema is still to be inferred."""
+def refuse(facts: Facts, options: ClustMixOptions) -> None:
+    """Raise what can be told before the schema is known."""
     refuse_unpublic(facts, trusted=options.trust_inferred_schema, epsilon=options.epsilon, promise=options.promise)
+
+
+def prepare(facts: Facts, options: ClustMixOptions) -> PreparedTheorem:
+    """Refuse all that public facts rule out, and calibrate the budget of the one question."""
+    refuse(facts, options)
     schema = facts.schema
-    if schema is None:
-        return None
+    assert schema is not None
     check_categories(schema, ())
     searched = [column.name for column in schema.columns if column.unknown]
     if searched:
@@ -171,12 +180,12 @@ def public_side(facts: Facts, options: ClustMixOptions) -> Public | None:
             fix="say fewer --parts, or leave out columns with very many categories",
         )
     units = Units.of_schema(own, one_hot=True)
-    made = Budget.calibrate(epsilon=options.epsilon, delta=options.delta)
-    public = Public(schema, side, cells, units, made, sums, "person" if facts.by_person else "row")
+    calibrated = Budget.calibrate(epsilon=options.epsilon, delta=options.delta)
+    prepared = PreparedTheorem(facts, options, schema, side, cells, units, calibrated, sums)
     hair = HAIR
-    while replay(public.planned, options.delta).epsilon > options.epsilon:
-        public, hair = replace(public, budget=replace(made, mu=made.mu * (1 - hair))), 2 * hair
-    return public
+    while replay(prepared.planned, options.delta).epsilon > options.epsilon:
+        prepared, hair = replace(prepared, budget=replace(calibrated, mu=calibrated.mu * (1 - hair))), 2 * hair
+    return prepared
 
 
 def centre_of(units: Units) -> Floats:
@@ -198,48 +207,44 @@ def table_of(cells: Cells) -> Floats:
 # -- patients, once ---------------------------------------------------------------------------------------------------
 
 
-def condense(cohort: Cohort, options: ClustMixOptions, context: Context) -> Condensed:
+def condense(cohort: Cohort, prepared: PreparedTheorem, context: Context) -> Condensed:
     """Condense by the variant with a theorem."""
-    public, timings = public_side(cohort.facts, options), dict[str, float]()
-    assert public is not None  # a cohort has a schema
+    options, timings = prepared.options, dict[str, float]()
     splitting = context.coins(options.holdout)
     ledger = context.ledger()
     context.log(
         f"budget: ε = {options.epsilon:g} {options.promise} at δ = {options.delta:g}; one noisy sum of "
-        f"{public.sums.size:,} numbers over {options.parts} parts"
+        f"{prepared.sums.size:,} numbers over {options.parts} parts"
     )
     started = clock.perf_counter()
-    table = open_gate(cohort, splitting, options, public, ledger)
+    table = open_gate(cohort, splitting, prepared, ledger)
     context.progress(step=0, steps=2)
-    answer = table.mapped(public.sums, mu=public.budget.mu)
+    answer = table.mapped(prepared.sums, mu=prepared.budget.mu)
     del table
     context.progress(step=1, steps=2)
     timings["patients"] = clock.perf_counter() - started
 
     started = clock.perf_counter()
-    made = after(answer, public, options)
+    made = after(answer, prepared)
     context.progress(step=2, steps=2)
     timings["condense"] = clock.perf_counter() - started
     context.log(f"{len(made.rows)} clusters of noisy means" if not made.doubt else "no answer above the noise")
-    return _condensed(
-        made, public, options, splitting, timings, _privacy(made, public, options, ledger, context, cohort)
-    )
+    return _condensed(made, prepared, splitting, timings, _privacy(made, prepared, ledger, context))
 
 
-def open_gate(
-    cohort: Cohort, splitting: HoldoutSplit, options: ClustMixOptions, public: Public, ledger: Ledger
-) -> PrivateTable:
+def open_gate(cohort: Cohort, splitting: HoldoutSplit, prepared: PreparedTheorem, ledger: Ledger) -> PrivateTable:
     """The one place of this path that reads patients' rows; what it returns does not give them back."""
+    options = prepared.options
     train = splitting.split(cohort).train
-    codes: list[Any] = [cells.codes(cohort.features[cells.column.name].iloc[train]) for cells in public.cells]
+    codes: list[Any] = [cells.codes(cohort.features[cells.column.name].iloc[train]) for cells in prepared.cells]
     codes.append(splitting.parts(cohort, options.parts)[train])
     return PrivateTable(
         np.stack([np.asarray(column, np.int64) for column in codes], axis=1),
-        [*(cells.size for cells in public.cells), options.parts],
+        [*(cells.size for cells in prepared.cells), options.parts],
         cohort.outcome.take(train).arrays,
-        names=[*(cells.column.name for cells in public.cells), PART],
-        objective=public.side.objective,
-        budget=public.budget,
+        names=[*(cells.column.name for cells in prepared.cells), PART],
+        objective=prepared.side.objective,
+        budget=prepared.budget,
         ledger=ledger,
         person=None if cohort.person is None else cohort.person[train],
         rows_per_person=options.rows_per_person,
@@ -262,13 +267,14 @@ class Made:
     doubt: str = ""
 
 
-def after(answer: Floats, public: Public, options: ClustMixOptions) -> Made:
+def after(answer: Floats, prepared: PreparedTheorem) -> Made:
     """Noisy sums → clusters of means of at least l_min rows → adapted points. Looks at nobody."""
-    sums, counts = public.sums.read(answer)
-    least = public.noise / (options.sigma_max or SIGMA_MAX)
+    options = prepared.options
+    sums, counts = prepared.sums.read(answer)
+    least = prepared.noise / (options.sigma_max or SIGMA_MAX)
     total, classes = counts.sum(axis=0), counts.shape[1]
-    none = np.empty((0, public.sums.width))
-    if total.min() < max(least, STANDS_OUT * public.total_noise):
+    none = np.empty((0, prepared.sums.width))
+    if total.min() < max(least, STANDS_OUT * prepared.total_noise):
         doubt = "fewer rows of a class than would stand out from the noise"
         return Made(none, np.empty(0, np.int64), np.empty(0), total, least, doubt)
     means, label, held = list[Floats](), list[int](), list[float]()
@@ -277,9 +283,9 @@ def after(answer: Floats, public: Public, options: ClustMixOptions) -> Made:
             means.append(some / many)
             label.append(c)
             held.append(many)
-    centroids = np.clip(np.stack(means) + public.centre, 0.0, 1.0)
+    centroids = np.clip(np.stack(means) + prepared.centre, 0.0, 1.0)
     usable = counts.ravel() >= least
-    targets = sums.reshape(-1, sums.shape[2])[usable] / counts.ravel()[usable, None] + public.centre
+    targets = sums.reshape(-1, sums.shape[2])[usable] / counts.ravel()[usable, None] + prepared.centre
     target = np.tile(np.arange(classes), len(counts))[usable]
     how = Kip(options.alpha, options.adapt_steps, options.adapt_rate, options.layers, options.ridge)
     if len(targets) > 1:
@@ -303,21 +309,16 @@ def merged(sums: Floats, counts: Floats, least: float, most: int) -> list[tuple[
 
 
 def _condensed(
-    made: Made,
-    public: Public,
-    options: ClustMixOptions,
-    splitting: HoldoutSplit,
-    timings: dict[str, float],
-    privacy: Privacy,
+    made: Made, prepared: PreparedTheorem, splitting: HoldoutSplit, timings: dict[str, float], privacy: Privacy
 ) -> Condensed:
-    used = replace(public.schema, notes=())
+    used = replace(prepared.schema, notes=())
     rules, codec = Rules(used), Codec.public(used)
-    frame = public.units.decode(made.rows)
+    frame = prepared.units.decode(made.rows)
     if rules and len(frame):
-        frame = rules.completed(rules.repaired(frame, np.random.default_rng([options.seed, 0x9005])))
+        frame = rules.completed(rules.repaired(frame, np.random.default_rng([prepared.options.seed, 0x9005])))
     if not len(frame):
         frame = pd.DataFrame({name: frame[name] if name in frame else pd.Series(dtype=object) for name in used.names})
-    nobody = public.side.kind.no_rows()
+    nobody = prepared.side.kind.no_rows()
     labels = made.label.astype(nobody.outcome["label"].dtype)
     weight = made.count * (max(float(made.total.sum()), 1.0) / max(float(made.count.sum()), 1.0))
     labelled = Labelled(Outcome(nobody.outcome.kind, {"label": labels}), None, weight) if len(frame) else nobody
@@ -331,33 +332,32 @@ def _condensed(
         timings=timings,
         codec=codec,
         encoded=codec.encode(frame[used.names]),
-        unit=public.side.unit,
+        unit=prepared.side.unit,
     )
 
 
-def _privacy(
-    made: Made, public: Public, options: ClustMixOptions, ledger: Ledger, context: Context, cohort: Cohort
-) -> Privacy:
+def _privacy(made: Made, prepared: PreparedTheorem, ledger: Ledger, context: Context) -> Privacy:
     from distcondense.methods.clustmix import theorem
 
+    options = prepared.options
     said = statement(
         ledger,
-        cohort.facts,
+        prepared.facts,
         context.earlier(),
         method="clustmix",
         epsilon=options.epsilon,
         delta=options.delta,
         rows_per_person=options.rows_per_person,
-        origin=public.schema.origin,
+        origin=prepared.schema.origin,
         parameters={
             "variant": options.variant,
             "parts": options.parts,
             "l_min": round(made.least, 3),
             "rows_noisy_estimate": round(float(made.total.sum())),
         },
-        public=public.side.public,
+        public=prepared.side.public,
         answer=no_answer(
-            made.doubt, float(made.total.sum()), len(public.schema.columns), options.epsilon, options.promise
+            made.doubt, float(made.total.sum()), len(prepared.schema.columns), options.epsilon, options.promise
         ),
         constants=digest_of(constants_of((theorem, *MODULES))),
     )

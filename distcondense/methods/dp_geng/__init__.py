@@ -1,6 +1,6 @@
 """The method dp-geng (DP-GENG): rows distilled against patients' features and an expert, all through the gate.
 
-    allocation.py  μ_G, μ_F, μ_E (§3.4, Theorem 2)           public.py    all that will be asked, before a row is read
+    allocation.py  μ_G, μ_F, μ_E (§3.4, Theorem 2)           prepare.py   all that will be asked, before a row is read
     generator.py   the DP-generated rows (§3.1)              encoding.py  cells ↔ the numbers that networks see
     networks.py    extractors and expert (§3.2, §3.3)        maps.py      what is asked of patients (eq. 1, Alg. 2)
     distil.py      Alg. 1 from line 4 on (eqs 2 to 4)        work.py, condense.py   one run from a cohort to a set
@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distcondense.methods.base import Condensed, Context, refuse_kind
+from distcondense.methods.base import Condensed, Context, Prepared
 from distcondense.methods.dp_geng.options import DpGengOptions
 
 if TYPE_CHECKING:
     from distcondense.data.cohort import Cohort, Facts
-    from distcondense.privacy.events import Event
 
 
 class DpGeng:
@@ -34,23 +33,23 @@ class DpGeng:
         own: Any = kind if isinstance(kind, type) else type(kind)
         return own.private_side is not Kind.private_side and own.groups_named == Kind.groups_named
 
-    def refuse(self, facts: Facts, options: DpGengOptions) -> None:
+    def prepare(self, facts: Facts, options: DpGengOptions) -> Prepared:
         from distcondense.methods.dp_geng.networks import refuse_without_jax
-        from distcondense.methods.dp_geng.public import public_side
 
-        refuse_kind(self, facts.kind)
         refuse_without_jax()
-        public_side(facts, options)
+        if facts.schema is None:  # to be inferred, and trusted: there is nothing to plan yet
+            from distcondense.methods.dp_geng.generator import refuse
 
-    def planned(self, facts: Facts, options: DpGengOptions) -> tuple[Event, ...]:
-        from distcondense.methods.dp_geng.public import public_side
+            refuse(facts, options)
+            return Prepared(facts, options)
+        from distcondense.methods.dp_geng.prepare import prepare
 
-        return public_side(facts, options).planned
+        return prepare(facts, options)
 
-    def condense(self, cohort: Cohort, options: DpGengOptions, context: Context) -> Condensed:
+    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> dict[int, Condensed]:
         from distcondense.methods.dp_geng.condense import condense
 
-        return condense(cohort, options, context)
+        return {prepared.options.ipc: condense(cohort, prepared, context)}
 
 
 METHOD = DpGeng()

@@ -1,6 +1,6 @@
 """dp-geng from a cohort to a condensed set (DP-GENG, Algorithm 1): one ledger, one budget, all patients by the gate.
 
-    public.py     the three parts of μ, and everything that will be asked                      line 1
+    prepare.py    the three parts of μ, and everything that will be asked                      line 1
     generator.py  the sampler, fitted through the gate; generated rows T̂                       line 2
     work.py       extractors and expert on T̂; patients' noisy class means (eq. 1) and gradients (Algorithm 2);
                   rows that start by k-means and are distilled (distil.py), when no patient is asked any more
@@ -22,14 +22,13 @@ import pandas as pd
 
 from distcondense.arrays import Floats
 from distcondense.data.codec import Codec
-from distcondense.data.cohort import Cohort, Facts
+from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import Outcome
 from distcondense.data.persons import HoldoutSplit
 from distcondense.methods.base import Condensed, Context
-from distcondense.methods.dp_geng import allocation, distil, encoding, generator, networks, public, work
+from distcondense.methods.dp_geng import allocation, distil, encoding, generator, networks, prepare, work
 from distcondense.methods.dp_geng.allocation import sigma_of_lemma_5, sigma_of_theorem_2
-from distcondense.methods.dp_geng.options import DpGengOptions
-from distcondense.methods.dp_geng.public import Public, public_side
+from distcondense.methods.dp_geng.prepare import PreparedDpGeng
 from distcondense.methods.dp_geng.work import Work
 from distcondense.models.base import Model
 from distcondense.models.learners import FittedModel
@@ -39,38 +38,40 @@ from distcondense.privacy.curves import gaussian_epsilon
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.statement import Privacy
 
-OWN = (allocation, distil, encoding, generator, networks, public, work)  # whose constants are bound to statements
+OWN = (allocation, distil, encoding, generator, networks, prepare, work)  # whose constants are bound to statements
 SEEDS = (
     "seed: generated rows, networks, distillation. noise: the operating system, never kept. holdout: coins from the "
     "operating system, kept in internal/."
 )
 
 
-def condense(cohort: Cohort, options: DpGengOptions, context: Context) -> Condensed:
+def condense(cohort: Cohort, prepared: PreparedDpGeng, context: Context) -> Condensed:
     """Condense a cohort to one set of IPC rows for each class."""
-    public, timings = public_side(cohort.facts, options), dict[str, float]()
+    options, timings = prepared.options, dict[str, float]()
     splitting = context.coins(options.holdout)
     train = splitting.split(cohort).train
     ledger = context.ledger()
-    parts = public.allocation
+    parts = prepared.allocation
     context.log(
         f"budget: ε = {options.epsilon:g} {options.promise} at δ = {options.delta:g}; μ: generator "
         f"{parts.generator:.3g}, matching {parts.matching:.3g}, expert {parts.expert:.3g}"
     )
     with _timed(timings, "generator"):
-        learned = public.generator.fitted(cohort, train, ledger, lambda done, of: context.progress(step=done, steps=of))
-    work = Work(public, learned, context.log)
+        learned = prepared.generator.fitted(
+            cohort, train, ledger, lambda done, of: context.progress(step=done, steps=of)
+        )
+    work = Work(prepared, learned, context.log)
     if learned.informative:
         with _timed(timings, "networks"):
             work.train()
         with _timed(timings, "patients"):
-            work.ask(public.generator.opened(cohort, train, learned, ledger))
+            work.ask(prepared.generator.opened(cohort, train, learned, ledger))
         with _timed(timings, "condense"):
             rows = work.distilled()
     else:
         context.log("no signal above the noise: nothing is released but the statement")
-        rows = np.zeros((public.side.groups, 0, 0))
-    privacy = _statement(public, learned, ledger, context, cohort.facts)
+        rows = np.zeros((prepared.side.groups, 0, 0))
+    privacy = _statement(prepared, learned, ledger, context)
     return _condensed(work, rows, privacy, splitting, timings)
 
 
@@ -87,8 +88,8 @@ def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
 def _condensed(
     work: Work, rows: Floats, privacy: Privacy, splitting: HoldoutSplit, timings: dict[str, float]
 ) -> Condensed:
-    generator, learned = work.public.generator, work.learned
-    side = work.public.side
+    generator, learned = work.prepared.generator, work.learned
+    side = work.prepared.side
     values = generator.nothing(learned)
     if learned.informative:
         values = work.encoding.codec.decode(work.encoding.to_codec(rows.reshape(-1, rows.shape[2])))
@@ -124,14 +125,14 @@ def _margin(work: Work, frame: pd.DataFrame) -> Floats:
 
 def _of_logits(work: Work, logits: Floats) -> Floats:
     """One score where the kind of outcome has one, the log odds; else all of them."""
-    return logits[:, 1] - logits[:, 0] if work.public.side.objective.scores == 1 else logits
+    return logits[:, 1] - logits[:, 0] if work.prepared.side.objective.scores == 1 else logits
 
 
 def _reference(work: Work, codec: Codec) -> Model:
     """What rows were condensed against: the expert over the codec's rows, or the generator's model."""
     if work.expert is None:
         return work.learned.model.over(codec)
-    expert, encoding, side = work.expert, work.encoding, work.public.side
+    expert, encoding, side = work.expert, work.encoding, work.prepared.side
     own = {block.column.name for block in encoding.codec.blocks}
     used = np.repeat([block.column.name in own for block in codec.blocks], [block.width for block in codec.blocks])
 
@@ -142,15 +143,15 @@ def _reference(work: Work, codec: Codec) -> Model:
     return FittedModel(scores, side.link, len(codec.centre), "expert")  # type: ignore[arg-type]
 
 
-def _statement(public: Public, learned: PrivateFit, ledger: Ledger, context: Context, facts: Facts) -> Privacy:
+def _statement(prepared: PreparedDpGeng, learned: PrivateFit, ledger: Ledger, context: Context) -> Privacy:
     """The ledger's exact account, which is the claim, and beside it the paper's own."""
-    said = public.generator.statement(learned, ledger, context, facts, OWN)
-    return replace(said, method="dp-geng", parameters={**said.parameters, **_paper(public, learned)})
+    said = prepared.generator.statement(learned, ledger, context, OWN)
+    return replace(said, method="dp-geng", parameters={**said.parameters, **_paper(prepared, learned)})
 
 
-def _paper(public: Public, learned: PrivateFit) -> dict[str, Any]:
+def _paper(prepared: PreparedDpGeng, learned: PrivateFit) -> dict[str, Any]:
     """DP-GENG's accounting of the same parts: Lemmas 2 and 3, and Theorem 2 for its batches and steps."""
-    parts, budget, options = public.allocation, public.generator.budget, public.options
+    parts, budget, options = prepared.allocation, prepared.generator.budget, prepared.options
     choices = budget.picks * budget.pick_epsilon**2 / 4  # of μ²: an exponential mechanism as a Gaussian of equal ρ
     total = math.sqrt(parts.total**2 + choices)
     found: dict[str, Any] = {
@@ -164,5 +165,5 @@ def _paper(public: Public, learned: PrivateFit) -> dict[str, Any]:
         sampled = min(1.0, options.class_batch / max(learned.rows, 1.0))
         for name, sigma in (("theorem_2_as_printed", sigma_of_theorem_2), ("lemma_5", sigma_of_lemma_5)):
             found[f"sigma_matching_by_{name}"] = sigma(parts.matching, sampled=sampled, steps=options.iterations)
-        found["sigma_matching_of_one_answer"] = 1 / public.matching_cost
+        found["sigma_matching_of_one_answer"] = 1 / prepared.matching_cost
     return found

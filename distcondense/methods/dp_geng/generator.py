@@ -23,13 +23,14 @@ from distcondense.data.schema import Schema
 from distcondense.methods.base import Context
 from distcondense.methods.dp_geng.options import DpGengOptions
 from distcondense.methods.gated import ON_ACCOUNT
-from distcondense.methods.private.condense import Public, legal_rules, open_gate, released_rows, statement_of
-from distcondense.methods.private.condense import public_side as private_side
+from distcondense.methods.private.condense import legal_rules, open_gate, released_rows, statement_of
 from distcondense.methods.private.constants import constants_digest
 from distcondense.methods.private.domain import most_cells
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.placement import population
+from distcondense.methods.private.prepare import PreparedPrivate, prepare
+from distcondense.methods.private.prepare import refuse as refuse_sampler
 from distcondense.methods.private.shown import to_show
 from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy.budget import Budget
@@ -56,59 +57,52 @@ class Generated:
 class Generator:
     """What is public about the sampler: the other method's public side, whose plan is a part of the whole budget."""
 
-    public: Public
-    options: PrivateOptions
+    prepared: PreparedPrivate
 
     @classmethod
     def of(cls, facts: Facts, options: DpGengOptions) -> Generator:
         """Everything that can be refused without reading a patient is refused here."""
-        own = PrivateOptions(
-            epsilon=options.epsilon,
-            delta=options.delta,
-            seed=options.seed,
-            rows_per_person=options.rows_per_person,
-            holdout=options.holdout,
-            trust_inferred_schema=options.trust_inferred_schema,
-            categories_checked=options.categories_checked,
-        )
-        public = private_side(facts, own)
-        plan = replace(public.plan, part=options.shares[0])
-        return cls(replace(public, plan=plan, budget=plan.budget(options.epsilon, options.delta)), own)
+        return cls(prepare(facts, sampler_options(options), part=options.shares[0]))
+
+    @property
+    def options(self) -> PrivateOptions:
+        """Of the sampler."""
+        return self.prepared.options
 
     @property
     def budget(self) -> Budget:
         """All that a run may spend."""
-        return self.public.budget
+        return self.prepared.budget
 
     @property
     def planned(self) -> tuple[Event, ...]:
         """What fitting it will ask, and its price."""
-        return self.public.planned
+        return self.prepared.planned
 
     def within(self, budget: Budget) -> Generator:
-        return replace(self, public=replace(self.public, budget=budget))
+        return replace(self, prepared=replace(self.prepared, budget=budget))
 
     @property
     def widest(self) -> int:
         """Numbers that a row becomes for a network, at most: one for each category, two for a number."""
-        return sum(2 if cells.numeric else most_cells(cells) for cells in self.public.cells)
+        return sum(2 if cells.numeric else most_cells(cells) for cells in self.prepared.cells)
 
     def fitted(self, cohort: Cohort, train: Index, ledger: Ledger, progress: Callable[[int, int], None]) -> PrivateFit:
         """The sampler, fitted through the gate with its share of μ²."""
-        table = open_gate(cohort, train, self.options, self.public, ledger)
-        public = self.public
-        return fit_private(table, public.cells, public.plan, public.side, progress, self.options.categories_checked)
+        table = open_gate(cohort, train, self.prepared, ledger)
+        own = self.prepared
+        return fit_private(table, own.cells, own.plan, own.side, progress, own.options.categories_checked)
 
     def opened(self, cohort: Cohort, train: Index, learned: PrivateFit, ledger: Ledger) -> PrivateTable:
         """The gate again, on the cells that the fit has found: same ledger, same budget, the rest of it."""
         found = {cells.column.name: cells for cells in learned.model.cells}
-        unlisted = [cells.column.name for cells in self.public.cells if not cells.numeric and cells.column.unknown]
+        unlisted = [cells.column.name for cells in self.prepared.cells if not cells.numeric and cells.column.unknown]
         here = tuple(
             cells if cells.column.name in unlisted else found[cells.column.name]
-            for cells in self.public.cells
+            for cells in self.prepared.cells
             if cells.column.name in found
         )
-        table = open_gate(cohort, train, self.options, replace(self.public, cells=here), ledger)
+        table = open_gate(cohort, train, replace(self.prepared, cells=here), ledger)
         for place, cells in enumerate(here):
             if cells.column.name in unlisted:  # the last of its cells are those of other values, and of holes
                 told = found[cells.column.name]
@@ -117,9 +111,9 @@ class Generator:
 
     def drawn(self, learned: PrivateFit, rows: int, seed: int) -> Generated:
         """T̂, whole rows that obey the rules of the domain, each with a class drawn by the model's probabilities."""
-        legal = legal_rules(learned, self.public)
+        legal = legal_rules(learned, self.prepared)
         codes, inside = population(learned, rows, np.random.default_rng([seed, DRAW]), legal)
-        chance = self.public.side.probabilities(learned.model.margin(codes))
+        chance = self.prepared.side.probabilities(learned.model.margin(codes))
         upto = np.cumsum(chance, axis=1)
         at = np.random.default_rng([seed, CLASS]).random(len(codes))
         label = (at[:, None] > upto[:, :-1] / upto[:, -1:]).sum(1)
@@ -134,23 +128,39 @@ class Generator:
 
     def released(self, learned: PrivateFit, values: pd.DataFrame) -> tuple[pd.DataFrame, Schema, Codec, Matrix]:
         """Values of the used columns as they are released: (legal, schema, codec, encoded)."""
-        return released_rows(learned, self.public, values, self.options.seed)
+        return released_rows(learned, self.prepared, values, self.options.seed)
 
     def shown(self, learned: PrivateFit) -> Mapping[str, tuple[Figure, ...]]:
         """Of the sampler, for everybody."""
-        return to_show(learned, self.public.side, self.public.side.kind.labels)
+        return to_show(learned, self.prepared.side, self.prepared.side.kind.labels)
 
-    def statement(
-        self, learned: PrivateFit, ledger: Ledger, context: Context, facts: Facts, own: tuple[ModuleType, ...]
-    ) -> Privacy:
+    def statement(self, learned: PrivateFit, ledger: Ledger, context: Context, own: tuple[ModuleType, ...]) -> Privacy:
         """What the whole ledger pays for, this method's own questions included; `own` modules have constants too."""
-        said = statement_of(self.options, self.public, learned, ledger, context.earlier(), facts)
-        said = replace(said, constants=constants_digest(type(facts.kind), own))
+        said = statement_of(self.prepared, learned, ledger, context.earlier())
+        said = replace(said, constants=constants_digest(type(self.prepared.facts.kind), own))
         return said if context.odometer is None else replace(said, earlier_runs=ON_ACCOUNT)
 
     def rows_of(self, learned: PrivateFit, codes: Index, inside: Any) -> Matrix:
         """Cells as the numbers of a public codec."""
         return codec_of(learned.model.cells).encode(values_of(learned.model.cells, codes, inside))
+
+
+def refuse(facts: Facts, options: DpGengOptions) -> None:
+    """Raise what can be told before the schema is known."""
+    refuse_sampler(facts, sampler_options(options))
+
+
+def sampler_options(options: DpGengOptions) -> PrivateOptions:
+    """The settings of the sampler that a run's settings ask for."""
+    return PrivateOptions(
+        epsilon=options.epsilon,
+        delta=options.delta,
+        seed=options.seed,
+        rows_per_person=options.rows_per_person,
+        holdout=options.holdout,
+        trust_inferred_schema=options.trust_inferred_schema,
+        categories_checked=options.categories_checked,
+    )
 
 
 def codec_of(cells: Sequence[Cells]) -> Codec:

@@ -16,7 +16,7 @@ from distcondense.methods.dp_geng.generator import Generated
 from distcondense.methods.dp_geng.maps import ClassFeatures, Gradients
 from distcondense.methods.dp_geng.networks import Network, trained
 from distcondense.methods.dp_geng.options import ALL, GENERATED
-from distcondense.methods.dp_geng.public import Public
+from distcondense.methods.dp_geng.prepare import PreparedDpGeng
 from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy.gate import PrivateTable
 
@@ -28,9 +28,9 @@ EXTRACTOR, EXPERT, START, WALK, REFERENCE = 0xD603, 0xD604, 0xD605, 0xD606, 0xD6
 class Work:
     """One run after the generator: T̂, the networks, and what patients' answers make of them."""
 
-    def __init__(self, public: Public, learned: PrivateFit, log: Callable[[str], None]) -> None:
-        self.public, self.learned, self.options, self.log = public, learned, public.options, log
-        self.classes = public.side.groups
+    def __init__(self, prepared: PreparedDpGeng, learned: PrivateFit, log: Callable[[str], None]) -> None:
+        self.prepared, self.learned, self.options, self.log = prepared, learned, prepared.options, log
+        self.classes = prepared.side.groups
         self.extractors: list[Network] = []
         self.clips: list[float] = []
         self.targets: list[Floats] = []
@@ -38,7 +38,7 @@ class Work:
 
     def train(self) -> None:
         """T̂, extractors and the expert, before any patient is asked about them (Algorithm 1, lines 2 and 3)."""
-        options, generator = self.options, self.public.generator
+        options, generator = self.options, self.prepared.generator
         self.generated: Generated = generator.drawn(self.learned, options.generated, options.seed)
         self.encoding = Encoding.of(self.learned.model.cells, self.generated.codes)
         self.rows = self.encoding.rows(self.generated.codes)
@@ -64,7 +64,9 @@ class Work:
         if self.options.matching:
             for network, clip in zip(self.extractors, self.clips, strict=True):
                 asked = ClassFeatures(network, self.encoding, table.objective, clip)
-                self.targets.append(class_means(table.mapped(asked, mu=self.public.matching_cost), self.learned, clip))
+                self.targets.append(
+                    class_means(table.mapped(asked, mu=self.prepared.matching_cost), self.learned, clip)
+                )
         if self.expert is not None:
             self.expert = self._fine_tuned(self.expert, table)
         self.log(f"asked {len(table.ledger.events)} noisy answers of patients in all")
@@ -75,7 +77,7 @@ class Work:
         clip = typical(expert.gradients(self.rows[:SAMPLE], self.generated.label[:SAMPLE], whole=whole))
         for _ in range(options.expert_steps):
             asked = Gradients(expert, self.encoding, table.objective, clip, whole)
-            noisy = table.mapped(asked, mu=self.public.gradient_cost)
+            noisy = table.mapped(asked, mu=self.prepared.gradient_cost)
             expert = expert.moved(-options.expert_rate * clip / self.learned.rows * noisy)
         return expert
 
@@ -115,7 +117,7 @@ class Work:
 
     def _exact(self, where: Index) -> Matrix:
         """Generated rows with their numbers, not the middles of their cells."""
-        return self.public.generator.rows_of(self.learned, self.generated.codes[where], self.generated.inside[where])
+        return self.prepared.generator.rows_of(self.learned, self.generated.codes[where], self.generated.inside[where])
 
     def logits(self, rows: Floats) -> Floats:
         """(n, classes) of rows as networks see them, by the expert."""

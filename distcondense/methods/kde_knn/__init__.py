@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distcondense.methods.base import Condensed, Context, has_classes, refuse_kind
+from distcondense.methods.base import Condensed, Context, Prepared, has_classes
 from distcondense.methods.kde_knn.options import KdeKnnOptions
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ class KdeKnn:
     def takes(self, kind: Any) -> bool:
         return has_classes(kind)
 
-    def refuse(self, facts: Facts, options: KdeKnnOptions) -> None:
-        refuse_kind(self, facts.kind)
+    def prepare(self, facts: Facts, options: KdeKnnOptions) -> Prepared:
+        return Prepared(facts, options)
 
-    def condense(self, cohort: Cohort, options: KdeKnnOptions, context: Context) -> Condensed:
+    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Condensed]:
         from distcondense.methods.kde_knn.condense import condense
 
-        return condense(cohort, options, context)
+        return {prepared.options.ipc: condense(cohort, prepared.options, context)}
 
 
 METHOD = KdeKnn()

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distcondense.methods.base import Condensed, Context, refuse_kind
+from distcondense.methods.base import Condensed, Context, Prepared
 from distcondense.methods.private.options import PrivateOptions
 
 if TYPE_CHECKING:
     from distcondense.data.cohort import Cohort, Facts
-    from distcondense.privacy.events import Event
 
 
 class Private:
@@ -30,26 +29,18 @@ class Private:
         own: Any = kind if isinstance(kind, type) else type(kind)
         return own.private_side is not Kind.private_side
 
-    def refuse(self, facts: Facts, options: PrivateOptions) -> None:
-        from distcondense.methods.private.condense import public_side
+    def prepare(self, facts: Facts, options: PrivateOptions) -> Prepared:
+        from distcondense.methods.private.prepare import prepare, refuse
 
-        refuse_kind(self, facts.kind)
-        public_side(facts, options)
+        if facts.schema is None:  # to be inferred, and trusted: there is nothing to plan yet
+            refuse(facts, options)
+            return Prepared(facts, options)
+        return prepare(facts, options)
 
-    def planned(self, facts: Facts, options: PrivateOptions) -> tuple[Event, ...]:
-        from distcondense.methods.private.condense import public_side
-
-        return public_side(facts, options).planned
-
-    def condense(self, cohort: Cohort, options: PrivateOptions, context: Context) -> Condensed:
+    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> dict[int, Condensed]:
         from distcondense.methods.private.condense import condense
 
-        return condense(cohort, options, context)
-
-    def condense_each(self, cohort: Cohort, options: PrivateOptions, context: Context) -> dict[int, Condensed]:
-        from distcondense.methods.private.condense import condense_each
-
-        return condense_each(cohort, options, context)
+        return condense(cohort, prepared, context)
 
 
 METHOD = Private()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,30 +16,26 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from distcondense.arrays import Index, Matrix
-from distcondense.data.cells import FINE, MICRO, Cells, public_cells
+from distcondense.data.cells import Cells
 from distcondense.data.codec import Codec
-from distcondense.data.cohort import Cohort, Facts
+from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import HoldoutSplit, reading_order
 from distcondense.data.rules import Rules
-from distcondense.data.schema import Column, Schema
-from distcondense.errors import SchemaError
+from distcondense.data.schema import Schema
 from distcondense.methods.base import Condensed, Context
-from distcondense.methods.gated import ON_ACCOUNT, check_categories, no_answer, refuse_unpublic, statement
+from distcondense.methods.gated import ON_ACCOUNT, no_answer, statement
 from distcondense.methods.private.constants import constants_digest
-from distcondense.methods.private.domain import most_cells
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.large import large_gate
 from distcondense.methods.private.options import ZERO_ORDER, PrivateOptions
 from distcondense.methods.private.placement import LARGE, Draw, Legal, Placed, place
-from distcondense.methods.private.plan import PAIR_GROUPS, Plan
+from distcondense.methods.private.prepare import PreparedPrivate
 from distcondense.methods.private.shown import to_show
-from distcondense.methods.private.zero_order import moved, refuse_references
+from distcondense.methods.private.zero_order import moved
 from distcondense.outcomes.measures import title
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
-from distcondense.privacy.budget import Budget
-from distcondense.privacy.curves import CELLS_MAX
-from distcondense.privacy.events import Event, Unit
+from distcondense.privacy.events import Event
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.rows import UnlistedColumn
@@ -48,7 +44,6 @@ from distcondense.runs.figures import Figure
 
 Steer = Callable[[PrivateFit, PrivateSide, Legal | None], Draw]  # what left the gate → how whole rows are drawn from it
 
-UNKNOWN = Schema((Column("any", "continuous", low=0.0, high=1.0),), "inferred")
 SEEDS = (
     "seed: placement and students. noise: the operating system, never kept. holdout: coins from the "
     "operating system, kept in internal/."
@@ -61,44 +56,37 @@ GIVEN_PUBLIC = "models that the user brought as references, taken as known befor
 GIVEN_NOT_COVERED = "what models that the user brought tell of these patients, if they were fitted to any ({})"
 
 
-def condense(cohort: Cohort | LargeTable, options: PrivateOptions, context: Context) -> Condensed:
-    """Condense a cohort to one set, the first that is asked for."""
-    return next(iter(condense_each(cohort, options, context).values()))
-
-
-def condense_each(
-    cohort: Cohort | LargeTable, options: PrivateOptions, context: Context, *, steer: Steer | None = None
+def condense(
+    cohort: Cohort | LargeTable, prepared: PreparedPrivate, context: Context, *, steer: Steer | None = None
 ) -> dict[int, Condensed]:
     """A set of each IPC from one fit; `options.reference` names the students that the rows are for.
 
     `steer` makes another way to draw rows out of what was learned, for methods that build on this one.
     """
     timings: dict[str, float] = {}
-    facts, large = cohort.facts, isinstance(cohort, LargeTable)
-    kind = facts.kind
+    options, kind, large = prepared.options, prepared.facts.kind, isinstance(cohort, LargeTable)
     learner, *others = (kind.learner(name) for name in options.named or (None,))
-    public = public_side(facts, options)
     log = context.log
     if context.cluster is not None and options.placement != ZERO_ORDER and not large:
         log("placing chosen rows has no Jacobian to spread: it runs in process; --placement zero-order has one")
     splitting = context.coins(options.holdout)
     ledger = context.ledger()
 
-    log(f"budget: {public.budget_words}; plan: {public.plan_words}")
+    log(f"budget: {prepared.budget_words}; plan: {prepared.plan_words}")
     context.progress(doing="encoding", step=0, steps=0)
     started = clock.perf_counter()
     with ExitStack() as stack:
         if isinstance(cohort, LargeTable):
-            table = stack.enter_context(large_gate(cohort, splitting, public, ledger, context))
+            table = stack.enter_context(large_gate(cohort, splitting, prepared, ledger, context))
         else:
-            table = open_gate(cohort, splitting.split(cohort).train, options, public, ledger)
+            table = open_gate(cohort, splitting.split(cohort).train, prepared, ledger)
         timings["encode"] = clock.perf_counter() - started
         started = clock.perf_counter()
         learned = fit_private(
             table,
-            public.cells,
-            public.plan,
-            public.side,
+            prepared.cells,
+            prepared.plan,
+            prepared.side,
             lambda done, of: context.progress(doing="learning", step=done, steps=of),
             options.categories_checked,
         )
@@ -108,13 +96,13 @@ def condense_each(
     rows = " + ".join(str(len(learned.shares) * ipc) for ipc in options.ipcs)
     log(f"learned from {len(ledger.events)} noisy answers" + (f"; placing {rows} rows" if learned.informative else ""))
     started = clock.perf_counter()
-    legal = legal_rules(learned, public)
-    draw = None if steer is None else steer(learned, public.side, legal)
+    legal = legal_rules(learned, prepared)
+    draw = None if steer is None else steer(learned, prepared.side, legal)
     how: dict[str, Any] = {"seed": options.seed, "threads": context.threads, "legal": legal, "named": options.among}
     placed = {
         ipc: place(
             learned,
-            public.side,
+            prepared.side,
             ipc,
             draw=draw,
             **how,
@@ -125,19 +113,19 @@ def condense_each(
     told: dict[int, dict[str, Any]] = {}
     if options.placement == ZERO_ORDER:
         for ipc, one in placed.items():
-            placed[ipc], told[ipc] = _moved(one, learned, public, options, context, legal)
+            placed[ipc], told[ipc] = _moved(one, learned, prepared, context, legal)
     timings["condense"] = clock.perf_counter() - started
     if not learned.informative:
         log("no signal above the noise: nothing is released but the statement")
-    privacy = statement_of(options, public, learned, ledger, context.earlier(), cohort.facts)
+    privacy = statement_of(prepared, learned, ledger, context.earlier())
     if context.odometer is not None:
         privacy = replace(privacy, earlier_runs=ON_ACCOUNT)
     if len(placed) > 1:
         several = SEVERAL.format(len(placed), ", ".join(map(str, placed)))
         privacy = replace(privacy, made=several, parameters={**privacy.parameters, "ipc": list(placed)})
-    covered = to_show(learned, public.side, kind.labels)
+    covered = to_show(learned, prepared.side, kind.labels)
     made = {
-        ipc: _condensed(learned, one, public, privacy, learner, splitting, timings, options.seed, covered)
+        ipc: _condensed(learned, one, prepared, privacy, learner, splitting, timings, options.seed, covered)
         for ipc, one in placed.items()
     }
     if others:
@@ -151,90 +139,25 @@ def condense_each(
     }
 
 
-@dataclass(frozen=True)
-class Public:
-    """What a private run knows before it reads a patient: cells, plan, budget, objective."""
-
-    schema: Schema
-    side: PrivateSide
-    cells: tuple[Cells, ...]
-    plan: Plan
-    budget: Budget
-    promise: str  # which guarantee its ε is, as far as is known before a row is read
-    unit: Unit  # whose presence is protected
-    rows_per_person: int = 1
-
-    @property
-    def planned(self) -> tuple[Event, ...]:
-        """Everything that will be asked of patients, and its price."""
-        return self.plan.events(self.budget, self.cells, self.side, self.unit, self.rows_per_person)
-
-    @property
-    def budget_words(self) -> str:
-        return f"ε = {self.budget.epsilon:g} {self.promise} at δ = {self.budget.delta:g}"
-
-    @property
-    def plan_words(self) -> str:
-        chosen = f"{self.plan.picks} columns chosen privately, " if self.plan.picks else ""
-        pairs = f", up to {self.plan.pairs} pairs of columns" if self.plan.pairs else ""
-        return f"{chosen}{self.plan.used} histograms, {self.plan.epochs} rounds of gradient sums{pairs}"
-
-
-def public_side(facts: Facts, options: PrivateOptions) -> Public:
-    """Everything that can be refused without reading a patient is refused here."""
-    for name in options.named:
-        facts.kind.learner(name)
-    schema, trusted = facts.schema, options.trust_inferred_schema
-    refuse_unpublic(facts, trusted=trusted, epsilon=options.epsilon, promise=options.promise)
-    side = facts.kind.private_side(horizon=options.horizon)
-    if schema is None:  # to be inferred, and trusted: what depends on it is refused once it is known
-        schema = UNKNOWN
-    else:
-        check_categories(schema, options.categories_checked)
-    rules = Rules(schema)
-    rules.check()
-    cells = public_cells(schema.without(rules.derived), MICRO)  # what is computed is not asked for
-    plan = Plan.of(len(cells), side, cells)
-    _check_cells(cells, plan, side)
-    if options.placement == ZERO_ORDER:
-        known = schema.without(rules.derived)
-        refuse_references(options.against, facts.kind, side, known, chosen=plan.picks > 0)
-    budget = plan.budget(options.epsilon, options.delta)
-    unit: Unit = "person" if facts.by_person else "row"
-    most = options.rows_per_person if facts.by_person else 1
-    return Public(schema, side, cells, plan, budget, options.promise, unit, most)
-
-
-def _check_cells(cells: Sequence[Cells], plan: Plan, side: PrivateSide) -> None:
-    """The account covers so many noisy numbers and no more."""
-    largest = sorted((most_cells(cell) for cell in cells), reverse=True)[: plan.used]
-    own = len(plan.own) * plan.own_cells(side) + plan.domain * (FINE + 1) + plan.pairs * PAIR_GROUPS**2
-    if (side.groups + len(side.objective.scales) * plan.epochs) * sum(largest) + own > CELLS_MAX:
-        raise SchemaError(
-            "schema",
-            f"must not need more than {CELLS_MAX:,} noisy answers in all",
-            found=f"{sum(largest):,} categories and cells in {len(largest)} columns",
-            fix="leave out columns with very many categories, or group them",
-        )
-
-
-def open_gate(cohort: Cohort, train: Index, options: PrivateOptions, public: Public, ledger: Ledger) -> PrivateTable:
+def open_gate(cohort: Cohort, train: Index, prepared: PreparedPrivate, ledger: Ledger) -> PrivateTable:
     """The one place of the private path that reads patients' rows; what it returns does not give them back."""
-    codes: list[NDArray[Any]] = [cells.codes(cohort.features[cells.column.name].iloc[train]) for cells in public.cells]
+    codes: list[NDArray[Any]] = [
+        cells.codes(cohort.features[cells.column.name].iloc[train]) for cells in prepared.cells
+    ]
     return PrivateTable(
         np.stack(codes, axis=1),
-        [cells.size for cells in public.cells],
+        [cells.size for cells in prepared.cells],
         cohort.outcome.take(train).arrays,
-        names=[cells.column.name for cells in public.cells],
-        objective=public.side.objective,
-        budget=public.budget,
+        names=[cells.column.name for cells in prepared.cells],
+        objective=prepared.side.objective,
+        budget=prepared.budget,
         ledger=ledger,
         person=None if cohort.person is None else cohort.person[train],
-        rows_per_person=options.rows_per_person,
+        rows_per_person=prepared.options.rows_per_person,
         order=None if cohort.person is None else reading_order(cohort)[train],  # type: ignore[index]
         unlisted={
             j: unlisted(cohort.features[cells.column.name].iloc[train])
-            for j, cells in enumerate(public.cells)
+            for j, cells in enumerate(prepared.cells)
             if not cells.numeric and cells.column.unknown
         },
     )
@@ -245,20 +168,21 @@ def unlisted(values: pd.Series[Any]) -> UnlistedColumn:
     return UnlistedColumn(np.asarray(values.cat.codes, np.int64), list(values.cat.categories))
 
 
-def legal_rules(learned: PrivateFit, public: Public) -> Legal | None:
+def legal_rules(learned: PrivateFit, prepared: PreparedPrivate) -> Legal | None:
     """Which rows of a table of the used columns obey the rules of the domain; None where there are no rules."""
-    rules = Rules(public.schema.described([cells.column for cells in learned.model.cells]))
+    rules = Rules(prepared.schema.described([cells.column for cells in learned.model.cells]))
     return rules.holds if rules else None
 
 
 def _moved(
-    placed: Placed, learned: PrivateFit, public: Public, options: PrivateOptions, context: Context, legal: Legal | None
+    placed: Placed, learned: PrivateFit, prepared: PreparedPrivate, context: Context, legal: Legal | None
 ) -> tuple[Placed, dict[str, Any]]:
     """The placed rows after the zero-order engine, and how that went; no patient is read."""
+    options = prepared.options
     placed, facts = moved(
         placed,
         learned,
-        public.side,
+        prepared.side,
         seed=options.seed,
         steps=options.moves,
         references=options.against,
@@ -277,11 +201,11 @@ def _moved(
 
 
 def released_rows(
-    learned: PrivateFit, public: Public, values: pd.DataFrame, seed: int
+    learned: PrivateFit, prepared: PreparedPrivate, values: pd.DataFrame, seed: int
 ) -> tuple[pd.DataFrame, Schema, Codec, Matrix]:
     """Values of the used columns as they are released: (legal and complete by the rules, schema, codec, encoded)."""
     own = [cells.column for cells in learned.model.cells]
-    known = public.schema.described(own)
+    known = prepared.schema.described(own)
     names = Rules(known).reachable(column.name for column in own)
     used = replace(known.only(names), notes=())
     codec, drawn, rules = Codec.public(used), Codec.public(Schema(tuple(own))), Rules(used)
@@ -293,7 +217,7 @@ def released_rows(
 def _condensed(
     learned: PrivateFit,
     placed: Placed,
-    public: Public,
+    prepared: PreparedPrivate,
     privacy: Privacy,
     learner: Any,
     splitting: HoldoutSplit,
@@ -301,7 +225,7 @@ def _condensed(
     seed: int,
     covered: Mapping[str, tuple[Figure, ...]],
 ) -> Condensed:
-    frame, used, codec, encoded = released_rows(learned, public, placed.features(learned.model.cells), seed)
+    frame, used, codec, encoded = released_rows(learned, prepared, placed.features(learned.model.cells), seed)
     return Condensed(
         frame=frame,
         schema=used,
@@ -315,7 +239,7 @@ def _condensed(
         reference=learned.model.over(codec),
         reference_covered=True,
         learner=learner,
-        unit=public.side.unit,
+        unit=prepared.side.unit,
         covered=covered,
     )
 
@@ -347,10 +271,9 @@ def own_account(learned: PrivateFit, side: PrivateSide, kind: Any) -> list[str |
     return [title(kind.measures[0]), round(float(value), 3)]
 
 
-def statement_of(
-    options: PrivateOptions, public: Public, learned: PrivateFit, ledger: Ledger, earlier: Sequence[Event], facts: Facts
-) -> Privacy:
+def statement_of(prepared: PreparedPrivate, learned: PrivateFit, ledger: Ledger, earlier: Sequence[Event]) -> Privacy:
     """What the ledger pays for, in numbers and words."""
+    facts, options = prepared.facts, prepared.options
     return statement(
         ledger,
         facts,
@@ -359,16 +282,16 @@ def statement_of(
         epsilon=options.epsilon,
         delta=options.delta,
         rows_per_person=options.rows_per_person,
-        origin=public.schema.origin,
+        origin=prepared.schema.origin,
         parameters={
             "categories_checked": list(options.categories_checked),
             "columns_used": [cells.column.name for cells in learned.model.cells],
             "rows_noisy_estimate": round(learned.rows),
             "group_shares_noisy_estimate": [round(float(share), 4) for share in learned.shares],
-            "expected_by_the_model_itself": own_account(learned, public.side, facts.kind),
+            "expected_by_the_model_itself": own_account(learned, prepared.side, facts.kind),
         },
-        public=(*public.side.public, *_paid_for(public.cells), *_given(GIVEN_PUBLIC, options)),
+        public=(*prepared.side.public, *_paid_for(prepared.cells), *_given(GIVEN_PUBLIC, options)),
         not_covered=_given(GIVEN_NOT_COVERED, options),
-        answer=no_answer(learned.doubt, learned.rows, len(public.cells), options.epsilon, public.promise),
+        answer=no_answer(learned.doubt, learned.rows, len(prepared.cells), options.epsilon, options.promise),
         constants=constants_digest(type(facts.kind)),
     )

@@ -33,9 +33,10 @@ from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, DistcondenseWarning, ModelError, SettingsError, need
 from distcondense.methods.base import refuse_kind
 from distcondense.methods.private import METHOD
-from distcondense.methods.private.condense import open_gate, public_side, statement_of
+from distcondense.methods.private.condense import open_gate, statement_of
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.prepare import prepare
 from distcondense.models.additive import AdditiveModel
 from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy.accountant import unite
@@ -142,23 +143,27 @@ class PrivateModel:
             categories_checked=tuple(self.categories_checked),
         )
         refuse_kind(METHOD, cohort.outcome.kind)
-        public = public_side(cohort.facts, options)
+        prepared = prepare(cohort.facts, options)
         ledger, account = Ledger(), Odometer.open(self.odometer)
         others: tuple[Event, ...] = ()
         if account is not None:  # refused over its cap, and on disk before a patient is read
-            account.charge(ledger.run, public.planned, "a PrivateModel", method=METHOD.name, guarantee=options.promise)
+            account.charge(
+                ledger.run, prepared.planned, "a PrivateModel", method=METHOD.name, guarantee=options.promise
+            )
             others = account.others(ledger.run)
         before, earlier = self._spent, unite(self._spent, others)
         try:
-            table = open_gate(cohort, np.arange(len(cohort)), options, public, ledger)
-            learned = fit_private(table, public.cells, public.plan, public.side, checked=options.categories_checked)
+            table = open_gate(cohort, np.arange(len(cohort)), prepared, ledger)
+            learned = fit_private(
+                table, prepared.cells, prepared.plan, prepared.side, checked=options.categories_checked
+            )
         finally:  # a fit that is interrupted has read patients too
             self._spent = (*before, *ledger.events)
-        self._learned, self._side = learned, public.side
+        self._learned, self._side = learned, prepared.side
         self.classes_ = np.array(cohort.outcome.kind.labels, dtype=object)
         self.feature_names_in_ = np.array(cohort.schema.names, dtype=object)
         self.schema_ = cohort.schema
-        said = statement_of(options, public, learned, ledger, earlier, cohort.facts)
+        said = statement_of(prepared, learned, ledger, earlier)
         noise = NOISE.format(doubt=learned.doubt)
         self.privacy_ = replace(
             said,

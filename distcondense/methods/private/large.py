@@ -7,25 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 from distcondense.cluster.shards import opened, opened_on, scratch
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import HoldoutSplit
 from distcondense.methods.base import Context
+from distcondense.methods.private.prepare import PreparedPrivate
 from distcondense.privacy.gate import PrivateTable, gate_over
 from distcondense.privacy.ledger import Ledger
-
-if TYPE_CHECKING:
-    from distcondense.methods.private.condense import Public
 
 
 @contextmanager
 def large_gate(
-    table: LargeTable, coins: HoldoutSplit, public: Public, ledger: Ledger, context: Context
+    table: LargeTable, coins: HoldoutSplit, prepared: PreparedPrivate, ledger: Ledger, context: Context
 ) -> Iterator[PrivateTable]:
     """Read the table once, in batches; its rows are gone when this ends."""
-    cells, objective, most = public.cells, public.side.objective, public.rows_per_person
+    cells, objective, most = prepared.cells, prepared.side.objective, prepared.rows_per_person
     with ExitStack() as stack:
         if context.cluster is None:
             own = None if context.folder is None else context.folder.internal
@@ -58,8 +55,8 @@ def large_gate(
         yield gate_over(
             rows,
             names=[one.column.name for one in cells],
-            budget=public.budget,
+            budget=prepared.budget,
             ledger=ledger,
-            unit=public.unit,
+            unit=prepared.unit,
             unlisted=[k for k, one in enumerate(cells) if not one.numeric and one.column.unknown],
         )

@@ -10,12 +10,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from distcondense.errors import SettingsError
-from distcondense.methods.base import Condensed, Context, refuse_kind
+from distcondense.methods.base import Condensed, Context, Prepared, method_named
 from distcondense.methods.psygentab.options import NETWORK, PsygentabOptions
 
 if TYPE_CHECKING:
     from distcondense.data.cohort import Cohort, Facts
-    from distcondense.privacy.events import Event
 
 
 class Psygentab:
@@ -32,30 +31,23 @@ class Psygentab:
         own: Any = kind if isinstance(kind, type) else type(kind)
         return own.private_side is not Kind.private_side
 
-    def refuse(self, facts: Facts, options: PsygentabOptions) -> None:
-        refuse_kind(self, facts.kind)
-        if options.sampler != NETWORK:
-            from distcondense.methods.private.condense import public_side
+    def prepare(self, facts: Facts, options: PsygentabOptions) -> Prepared:
+        if options.sampler == NETWORK:
+            facts.kind.learner(options.reference)
+            _need_jax()
+            _refuse_unknown(facts)
+            return Prepared(facts, options)
+        from distcondense.methods.psygentab.condense import PreparedSteering
 
-            public_side(facts, options.private)
-            return
-        facts.kind.learner(options.reference)
-        _need_jax()
-        _refuse_unknown(facts)
+        return PreparedSteering(facts, options, method_named("private").prepare(facts, options.private))
 
-    def planned(self, facts: Facts, options: PsygentabOptions) -> tuple[Event, ...]:
-        if options.sampler != NETWORK:
-            from distcondense.methods.private.condense import public_side
+    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> dict[int, Condensed]:
+        from distcondense.methods.psygentab.condense import network, steered_private
 
-            return public_side(facts, options.private).planned
-        from distcondense.privacy.events import Event
-
-        return (Event.nonprivate(),)
-
-    def condense(self, cohort: Cohort, options: PsygentabOptions, context: Context) -> Condensed:
-        from distcondense.methods.psygentab.condense import condense
-
-        return condense(cohort, options, context)
+        options: PsygentabOptions = prepared.options
+        if options.sampler == NETWORK:
+            return {options.ipc: network(cohort, options, context)}
+        return {options.ipc: steered_private(cohort, prepared, context)}
 
 
 def _need_jax() -> None:

@@ -21,14 +21,15 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Schema
 from distcondense.errors import DistcondenseWarning
-from distcondense.methods.base import Condensed, Context
+from distcondense.methods.base import Condensed, Context, Prepared
 from distcondense.methods.psygentab.lagrangian import Lagrangian
 from distcondense.methods.psygentab.layout import Layout, OutcomeCells
-from distcondense.methods.psygentab.options import NETWORK, OFF, PsygentabOptions
+from distcondense.methods.psygentab.options import OFF, PsygentabOptions
 from distcondense.methods.psygentab.scores import Judge, Judged
 from distcondense.methods.psygentab.steering import SPARE, Knobs, Steered, kept, steered
 from distcondense.outcomes.base import Kind, Labelled
 from distcondense.outcomes.private_side import restoring
+from distcondense.privacy.events import Event
 from distcondense.privacy.statement import Privacy
 
 MEASURED = (500, 3000)  # rows that U and P of a setting are measured on: as many as are released, within these
@@ -45,8 +46,16 @@ BELOW = "P = {:.3f} is below P_min = {:g}: what is allowed to bend did not reach
 SEEDS = "seed: split, network, batches, drawn rows and students. There is no privacy noise."
 
 
-def condense(cohort: Cohort, options: PsygentabOptions, context: Context) -> Condensed:
-    return _network(cohort, options, context) if options.sampler == NETWORK else _private(cohort, options, context)
+@dataclass(frozen=True)
+class PreparedSteering(Prepared):
+    """A run with the private sampler before it reads a patient: the private method's own preparation."""
+
+    options: PsygentabOptions
+    sampler: Prepared
+
+    @property
+    def planned(self) -> tuple[Event, ...]:
+        return self.sampler.planned
 
 
 def _lagrangian(options: PsygentabOptions, columns: int) -> Lagrangian:
@@ -104,7 +113,8 @@ class Drawing:
         return places[np.concatenate(chosen)]
 
 
-def _network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Condensed:
+def network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Condensed:
+    """Train the network on patients and draw the rows from it: no guarantee, and a warning that says so."""
     from distcondense.methods.psygentab.network import Network
     from distcondense.methods.psygentab.training import trained
 
@@ -195,15 +205,15 @@ def _search(end: Steered | None) -> Mapping[str, Any]:
 # -- the private sampler ----------------------------------------------------------------------------------------------
 
 
-def _private(cohort: Cohort, options: PsygentabOptions, context: Context) -> Condensed:
+def steered_private(cohort: Cohort, prepared: PreparedSteering, context: Context) -> Condensed:
     """The private method's run, with its population drawn by a steered sampler; its statement, with this name."""
-    from distcondense.methods.private.condense import condense_each
+    from distcondense.methods.private.condense import condense
     from distcondense.methods.private.placement import Draw, population
     from distcondense.methods.psygentab.drawn import Legal, Sampler
     from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 
-    told: dict[str, Any] = {}
-    learner = cohort.outcome.kind.learner(options.reference)
+    options, told = prepared.options, dict[str, Any]()
+    learner = prepared.facts.kind.learner(options.reference)
 
     def steer(learned: PrivateFit, side: PrivateSide, legal: Legal | None) -> Draw:
         """From what left the gate alone: neither the cohort nor its rows are in reach of what is called here."""
@@ -221,5 +231,5 @@ def _private(cohort: Cohort, options: PsygentabOptions, context: Context) -> Con
         told.update({"sampler": options.sampler, "measured_against": OWN_ROWS, **_search(end)})
         return lambda _, rows, rng, __: sampler.draw(rows, rng, knobs, weights)
 
-    (made,) = condense_each(cohort, options.private, context, steer=steer).values()
+    (made,) = condense(cohort, prepared.sampler, context, steer=steer).values()  # type: ignore[arg-type]  # PreparedPrivate
     return replace(made, privacy=replace(made.privacy, method="psygentab"), notes={**made.notes, "psygentab": told})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distcondense.methods.base import Condensed, Context, refuse_kind
+from distcondense.methods.base import Condensed, Context, Prepared
 from distcondense.methods.published.options import PublishedOptions
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ class Published:
 
         return next(iter(kind.learners.values())).link in LOSSES
 
-    def refuse(self, facts: Facts, options: PublishedOptions) -> None:
-        refuse_kind(self, facts.kind)
-        for one in options.against:
-            if isinstance(one, str):
-                facts.kind.learner(one)
+    def prepare(self, facts: Facts, options: PublishedOptions) -> Prepared:
+        for reference in options.against:
+            if isinstance(reference, str):
+                facts.kind.learner(reference)
+        return Prepared(facts, options)
 
-    def condense(self, cohort: Cohort, options: PublishedOptions, context: Context) -> Condensed:
+    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Condensed]:
         from distcondense.methods.published.condense import condense
 
-        return condense(cohort, options, context)
+        return {prepared.options.ipc: condense(cohort, prepared.options, context)}
 
 
 METHOD = Published()

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from distcondense.data.cohort import Facts
+from distcondense.methods.base import Prepared
 from distcondense.methods.dp_geng.allocation import Allocation
 from distcondense.methods.dp_geng.generator import Generator
 from distcondense.methods.dp_geng.maps import ClassFeatures, Gradients, weights_of
@@ -19,16 +20,16 @@ HAIR = 1e-7  # relative: what a budget is first shortened by where what is plann
 
 
 @dataclass(frozen=True)
-class Public:
-    """What a run knows before it reads a patient."""
+class PreparedDpGeng(Prepared):
+    """A run before it reads a patient: its generator, and how the budget is divided."""
 
+    options: DpGengOptions
     generator: Generator
     allocation: Allocation
-    options: DpGengOptions
 
     @property
     def side(self) -> PrivateSide:
-        return self.generator.public.side
+        return self.generator.prepared.side
 
     @property
     def planned(self) -> tuple[Event, ...]:
@@ -48,7 +49,7 @@ class Public:
     @property
     def mapped(self) -> tuple[Event, ...]:
         """What is asked beyond the generator; of columns and cells only the most is known before."""
-        options, classes, unit = self.options, self.side.groups, self.generator.public.unit
+        options, classes, unit = self.options, self.side.groups, self.generator.prepared.unit
         weights = weights_of(
             self.generator.widest, options.units, options.features, classes, whole=options.fine_tune == ALL
         )
@@ -66,15 +67,15 @@ class Public:
         )
 
 
-def public_side(facts: Facts, options: DpGengOptions) -> Public:
-    """Everything that can be refused without reading a patient is refused here."""
+def prepare(facts: Facts, options: DpGengOptions) -> PreparedDpGeng:
+    """Refuse all that public facts rule out, and divide the calibrated budget."""
     generator, hair = Generator.of(facts, options), HAIR
-    public = _allocated(generator, generator.budget, options)
-    while replay(public.planned, options.delta).epsilon > options.epsilon:
-        budget = replace(public.generator.budget, mu=public.generator.budget.mu * (1 - hair))
-        public, hair = _allocated(generator, budget, options), 2 * hair
-    return public
+    prepared = _allocated(facts, generator, generator.budget, options)
+    while replay(prepared.planned, options.delta).epsilon > options.epsilon:
+        budget = replace(prepared.generator.budget, mu=prepared.generator.budget.mu * (1 - hair))
+        prepared, hair = _allocated(facts, generator, budget, options), 2 * hair
+    return prepared
 
 
-def _allocated(generator: Generator, budget: Budget, options: DpGengOptions) -> Public:
-    return Public(generator.within(budget), Allocation.of(budget.mu, options.shares), options)
+def _allocated(facts: Facts, generator: Generator, budget: Budget, options: DpGengOptions) -> PreparedDpGeng:
+    return PreparedDpGeng(facts, options, generator.within(budget), Allocation.of(budget.mu, options.shares))
