@@ -117,7 +117,7 @@ class Condition:
         return frozenset().union(*(part.names for part in self.parts))
 
     @property
-    def asked_missing(self) -> frozenset[str]:
+    def must_be_missing(self) -> frozenset[str]:
         """Columns that must be holes for it to be true."""
         return frozenset(name for part in self.parts if part.sign == "is" for name in part.names)
 

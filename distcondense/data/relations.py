@@ -25,6 +25,7 @@ A row breaks a rule only where it contradicts it: a comparison with a hole holds
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,80 +44,51 @@ SLACK = 1e-6  # relative, of a computed number
 
 
 @dataclass(frozen=True)
-class Compare:
-    """Comparisons that every row obeys."""
-
-    compare: str
-
-    def __post_init__(self) -> None:
-        Condition(self.compare)
-
-    @cached_property
-    def then(self) -> Condition:
-        return Condition(self.compare)
-
-    @property
-    def names(self) -> frozenset[str]:
-        return self.then.names
-
-    @property
-    def targets(self) -> frozenset[str]:
-        """Columns to change first where a row breaks it."""
-        return self.names
-
-    @property
-    def words(self) -> str:
-        return self.compare
-
-    def problems(self, columns: Columns) -> list[str]:
-        return self.then.problems(columns)
-
-    def broken(self, table: Table, columns: Columns) -> Flags:
-        """(m,) rows that contradict it."""
-        return self.then.truth(table, columns)[1]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"compare": self.compare}
-
-
-@dataclass(frozen=True)
 class Implies:
-    """Where the first condition is true, the second is."""
+    """Where the condition is true, the consequence is; without a condition every row obeys the consequence."""
 
-    condition: str
     consequence: str
+    condition: str | None = None
 
     def __post_init__(self) -> None:
-        Condition(self.condition)
-        Condition(self.consequence)
+        self.names  # noqa: B018  (read now, so that a wrong text is refused where it is written)
 
     @cached_property
-    def when(self) -> Condition:
-        return Condition(self.condition)
+    def when(self) -> Condition | None:
+        return None if self.condition is None else Condition(self.condition)
 
     @cached_property
     def then(self) -> Condition:
         return Condition(self.consequence)
 
     @property
+    def conditions(self) -> tuple[Condition, ...]:
+        return (self.then,) if self.when is None else (self.when, self.then)
+
+    @property
     def names(self) -> frozenset[str]:
-        return self.when.names | self.then.names
+        return frozenset().union(*(condition.names for condition in self.conditions))
 
     @property
     def targets(self) -> frozenset[str]:
-        return self.then.names - self.when.names or self.names
+        """Columns to change first where a row breaks it."""
+        return self.names if self.when is None else self.then.names - self.when.names or self.names
 
     @property
     def words(self) -> str:
-        return f"if {self.condition} then {self.consequence}"
+        return self.consequence if self.condition is None else f"if {self.condition} then {self.consequence}"
 
     def problems(self, columns: Columns) -> list[str]:
-        return [*self.when.problems(columns), *self.then.problems(columns)]
+        return [problem for condition in self.conditions for problem in condition.problems(columns)]
 
     def broken(self, table: Table, columns: Columns) -> Flags:
-        return self.when.truth(table, columns)[0] & self.then.truth(table, columns)[1]
+        """(m,) rows that contradict it."""
+        contradicted = self.then.truth(table, columns)[1]
+        return contradicted if self.when is None else self.when.truth(table, columns)[0] & contradicted
 
     def to_dict(self) -> dict[str, Any]:
+        if self.condition is None:
+            return {"compare": self.consequence}
         return {"if": self.condition, "then": self.consequence}
 
 
@@ -146,32 +118,29 @@ class Nested:
             return ["nested and within must be two columns with categories"]
         keys = [key for key, _ in self.allowed]
         listed = [label for _, labels in self.allowed for label in labels]
-        found = [f"map has {key!r}, which is no category of {whole.name!r}" for key in keys if _row(whole, key) is None]
-        found += [
-            f"map lists {label!r}, which is no category of {part.name!r}"
-            for label in listed
-            if code_of(part, label) is None
-        ]
-        found += [
-            f"map must list every category of {whole.name!r}; {str(label)!r} is not there"
-            for label in whole.categories
-            if str(label) not in keys
-        ]
+        wider = list(map(str, whole.categories))  # keys of a TOML table are texts: a category by how it is written
         known = {code_of(part, label) for label in listed}
-        found += [
-            f"map must list every category of {part.name!r}; {label!r} is not there"
-            for code, label in enumerate(part.categories)
-            if code not in known
+        absent = [label for code, label in enumerate(part.categories) if code not in known]
+        every = "map must list every category of"
+        return [
+            *(f"map has {key!r}, which is no category of {whole.name!r}" for key in keys if key not in wider),
+            *(
+                f"map lists {label!r}, which is no category of {part.name!r}"
+                for label in listed
+                if code_of(part, label) is None
+            ),
+            *(f"{every} {whole.name!r}; {label!r} is not there" for label in wider if label not in keys),
+            *(f"{every} {part.name!r}; {label!r} is not there" for label in absent),
         ]
-        return found
 
     def broken(self, table: Table, columns: Columns) -> Flags:
         part, whole = columns[self.nested], columns[self.within]
         legal = np.zeros((len(whole.categories) + 1, len(part.categories) + 1), bool)
         legal[-1], legal[:, -1] = True, True  # holes
+        wider = list(map(str, whole.categories))
         for key, labels in self.allowed:
             for label in labels:
-                legal[_row(whole, key), code_of(part, label)] = True
+                legal[wider.index(key), code_of(part, label)] = True
         inner, outer = (
             np.where(np.isnan(codes), -1, codes).astype(np.int64) for codes in (table[part.name], table[whole.name])
         )
@@ -179,11 +148,6 @@ class Nested:
 
     def to_dict(self) -> dict[str, Any]:
         return {"nested": self.nested, "within": self.within, "map": {key: list(part) for key, part in self.allowed}}
-
-
-def _row(column: Column, key: str) -> int | None:
-    """Keys of a TOML table are texts: a category by how it is written."""
-    return next((code for code, label in enumerate(column.categories) if str(label) == key), None)
 
 
 @dataclass(frozen=True)
@@ -194,7 +158,7 @@ class Derived:
     formula: str
 
     def __post_init__(self) -> None:
-        Formula(self.formula)
+        self.by  # noqa: B018  (read now, so that a wrong text is refused where it is written)
 
     @cached_property
     def by(self) -> Formula:
@@ -222,11 +186,11 @@ class Derived:
         """(m,) as computed, before it is rounded."""
         return np.broadcast_to(self.by.values(table, columns), np.shape(next(iter(table.values()))))
 
-    def differs(self, table: Table, columns: Columns) -> Flags:
+    def broken(self, table: Table, columns: Columns) -> Flags:
         """(m,) rows whose own value is another, by more than half a unit of its last digit or step and `SLACK`."""
-        column, own, due = columns[self.derived], table[self.derived], self.values(table, columns)
-        unit = unit_of(column)
-        return np.abs(own - due) > unit / 2 * (1 + SLACK) + SLACK * np.abs(due)  # a hole differs from nothing
+        unit, due = unit_of(columns[self.derived]), self.values(table, columns)
+        distance = np.abs(table[self.derived] - due)
+        return distance > unit / 2 * (1 + SLACK) + SLACK * np.abs(due)  # a hole differs from nothing
 
     def to_dict(self) -> dict[str, Any]:
         return {"derived": self.derived, "formula": self.formula}
@@ -237,58 +201,55 @@ class Copy:
     """A column that says what another says."""
 
     derived: str
-    source: str
+    copy: str
 
     @property
     def sources(self) -> frozenset[str]:
-        return frozenset((self.source,))
+        return frozenset((self.copy,))
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset((self.source, self.derived))
+        return frozenset((self.copy, self.derived))
 
     @property
     def words(self) -> str:
-        return f"{self.derived} = {self.source}"
+        return f"{self.derived} = {self.copy}"
 
     def problems(self, columns: Columns) -> list[str]:
-        own, source = columns[self.derived], columns[self.source]
-        if own.kind != source.kind:
-            return [f"{own.name!r} is a copy, so its kind must be that of {source.name!r}, {source.kind}"]
-        if not own.numeric and source.domain != "declared":
-            return [f"{own.name!r} is a copy, so the categories of {source.name!r} must be declared"]
-        found = [
-            f"{own.name!r} is a copy, so it must have category {label!r}"
-            for label in source.categories
-            if code_of(own, label) is None
-        ]
-        if (own.decimals, own.step) != (source.decimals, source.step):
-            found.append(f"{own.name!r} is a copy, so its decimals or step must be those of {source.name!r}")
-        if own.low is not None and own.high is not None:
+        copy, source = columns[self.derived], columns[self.copy]
+        said, given = f"{copy.name!r} is a copy, so", repr(source.name)
+        if copy.kind != source.kind:
+            return [f"{said} its kind must be that of {given}, {source.kind}"]
+        if not copy.numeric and source.domain != "declared":
+            return [f"{said} the categories of {given} must be declared"]
+        absent = [label for label in source.categories if code_of(copy, label) is None]
+        problems = [f"{said} it must have category {label!r}" for label in absent]
+        if (copy.decimals, copy.step) != (source.decimals, source.step):
+            problems.append(f"{said} its decimals or step must be those of {given}")
+        if copy.low is not None and copy.high is not None:
             low, high = (source.low, source.high)
-            if low is None or high is None or low < own.low or high > own.high:
-                found.append(
-                    f"{own.name!r} is a copy, so its bounds must not be narrower than those of {source.name!r}"
-                )
-        return [*found, *_target_problems(own, self.sources, columns)]
+            if low is None or high is None or low < copy.low or high > copy.high:
+                problems.append(f"{said} its bounds must not be narrower than those of {given}")
+        return [*problems, *_target_problems(copy, self.sources, columns)]
 
     def values(self, table: Table, columns: Columns) -> Floats:
-        own, source = columns[self.derived], columns[self.source]
-        given = table[self.source]
+        copy, source = columns[self.derived], columns[self.copy]
+        given = table[self.copy]
         if source.numeric:
             return given
-        codes = np.array([*(code_of(own, label) for label in source.categories), np.nan], np.float64)
+        codes = np.array([*(code_of(copy, label) for label in source.categories), np.nan], np.float64)
         return codes[np.where(np.isnan(given), -1, given).astype(np.int64)]
 
-    def differs(self, table: Table, columns: Columns) -> Flags:
-        own, due = table[self.derived], self.values(table, columns)
-        return np.abs(own - due) > SLACK * np.abs(due)
+    def broken(self, table: Table, columns: Columns) -> Flags:
+        """(m,) rows whose own value is another."""
+        due = self.values(table, columns)
+        return np.abs(table[self.derived] - due) > SLACK * np.abs(due)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"derived": self.derived, "copy": self.source}
+        return {"derived": self.derived, "copy": self.copy}
 
 
-Constraint = Compare | Implies | Nested
+Constraint = Implies | Nested
 Derivation = Derived | Copy
 Rule = Constraint | Derivation
 
@@ -315,12 +276,29 @@ def _target_problems(column: Column, sources: frozenset[str], columns: Columns) 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
+
+def _nested(nested: str, within: str, map: Any) -> Nested:
+    """A rule from its TOML table, whose keys these are."""
+    legal = isinstance(map, Mapping) and all(
+        isinstance(labels, list | tuple) and all(isinstance(label, str | int | float) for label in labels)
+        for labels in map.values()
+    )
+    if not legal:
+        raise SchemaError(
+            "rule",
+            f"map must give the categories of {nested!r} for every category of {within!r}",
+            found="another form",
+            fix='write map = { CATEGORY = ["PART", "PART"] }',
+        )
+    return Nested(nested, within, tuple((str(key), tuple(labels)) for key, labels in map.items()))
+
+
 _FORMS: dict[frozenset[str], Callable[..., Rule]] = {
-    frozenset(("compare",)): lambda compare: Compare(compare),
-    frozenset(("if", "then")): lambda **parts: Implies(parts["if"], parts["then"]),
-    frozenset(("nested", "within", "map")): lambda nested, within, map: _nested(nested, within, map),
-    frozenset(("derived", "formula")): lambda derived, formula: Derived(derived, formula),
-    frozenset(("derived", "copy")): lambda derived, copy: Copy(derived, copy),
+    frozenset(("compare",)): lambda compare: Implies(compare),
+    frozenset(("if", "then")): lambda **parts: Implies(parts["then"], parts["if"]),
+    frozenset(("nested", "within", "map")): _nested,
+    frozenset(("derived", "formula")): Derived,
+    frozenset(("derived", "copy")): Copy,
 }
 
 
@@ -340,25 +318,10 @@ def rule_from(entry: Any) -> Rule:
     return form(**entry)
 
 
-def _nested(part: str, whole: str, allowed: Any) -> Nested:
-    legal = isinstance(allowed, Mapping) and all(
-        isinstance(labels, list | tuple) and all(isinstance(label, str | int | float) for label in labels)
-        for labels in allowed.values()
-    )
-    if not legal:
-        raise SchemaError(
-            "rule",
-            f"map must give the categories of {part!r} for every category of {whole!r}",
-            found="another form",
-            fix='write map = { CATEGORY = ["PART", "PART"] }',
-        )
-    return Nested(part, whole, tuple((str(key), tuple(labels)) for key, labels in allowed.items()))
-
-
 # -- together ---------------------------------------------------------------------------------------------------------
 
 
-def in_order(rules: Sequence[Rule]) -> tuple[list[Derivation], list[str]]:
+def derivations_in_order(rules: Sequence[Rule]) -> tuple[list[Derivation], list[str]]:
     """Derivations, each after those it needs; and the columns of those that need each other in a circle."""
     waiting = [rule for rule in rules if isinstance(rule, Derived | Copy)]
     done: list[Derivation] = []
@@ -374,13 +337,12 @@ def in_order(rules: Sequence[Rule]) -> tuple[list[Derivation], list[str]]:
 
 def rule_problems(rules: Sequence[Rule], columns: Columns, nearest: Callable[[str], str]) -> list[str]:
     """Everything wrong with a schema's rules, all at once; `nearest` says which column may be meant."""
-    found = []
+    problems = []
     for number, rule in enumerate(rules, 1):
-        unknown = sorted(rule.names - set(columns))
-        own = [f"unknown column: {nearest(name)}" for name in unknown] or rule.problems(columns)
-        found += [f"[[rules]] {number}, {rule.words}: {problem}" for problem in own]
-    derived = [rule.derived for rule in rules if isinstance(rule, Derived | Copy)]
-    found += [f"[[rules]] column {n!r} is derived twice" for n in sorted({n for n in derived if derived.count(n) > 1})]
-    if circle := in_order(rules)[1]:
-        found.append(f"[[rules]] derived in a circle: {', '.join(map(repr, circle))}")
-    return found
+        unknown = [f"unknown column: {nearest(name)}" for name in sorted(rule.names - set(columns))]
+        problems += [f"[[rules]] {number}, {rule.words}: {text}" for text in unknown or rule.problems(columns)]
+    derived = Counter(rule.derived for rule in rules if isinstance(rule, Derived | Copy))
+    problems += [f"[[rules]] column {name!r} is derived twice" for name in sorted(derived) if derived[name] > 1]
+    if circle := derivations_in_order(rules)[1]:
+        problems.append(f"[[rules]] derived in a circle: {', '.join(map(repr, circle))}")
+    return problems

@@ -20,7 +20,7 @@ import pandas as pd
 
 from distcondense.arrays import Flags, Floats, Index
 from distcondense.data.codec import fill_value
-from distcondense.data.relations import Compare, Constraint, Derivation, Implies, Nested, Rule, in_order, unit_of
+from distcondense.data.relations import Constraint, Derivation, Implies, Rule, derivations_in_order, unit_of
 from distcondense.data.schema import Column, Schema
 from distcondense.data.writing import written_labels, written_numbers
 from distcondense.errors import SchemaError
@@ -43,12 +43,12 @@ class Rules:
 
     @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
-        return tuple(rule for rule in self.schema.rules if isinstance(rule, Compare | Implies | Nested))
+        return tuple(rule for rule in self.schema.rules if isinstance(rule, Constraint))
 
     @cached_property
     def derivations(self) -> tuple[Derivation, ...]:
         """Each after those it needs."""
-        return tuple(in_order(self.schema.rules)[0])
+        return tuple(derivations_in_order(self.schema.rules)[0])
 
     def __bool__(self) -> bool:
         return bool(self.schema.rules)
@@ -64,61 +64,51 @@ class Rules:
 
     def reachable(self, names: Iterable[str]) -> list[str]:
         """These columns and all that can be computed from them, in the schema's order."""
-        found = set(names) - set(self.derived)
+        known = set(names) - set(self.derived)
         for rule in self.derivations:
-            if rule.sources <= found:
-                found.add(rule.derived)
-        return [name for name in self.schema.names if name in found]
+            if rule.sources <= known:
+                known.add(rule.derived)
+        return [name for name in self.schema.names if name in known]
 
     # -- looking --------------------------------------------------------------------------------------------------
 
     def broken(self, frame: pd.DataFrame) -> list[tuple[Rule, int]]:
         """How many rows of a table that fits the schema break each rule, its own derived columns included."""
-        table = self._read(frame, [name for name in self.schema.names if name in frame])
-        return [
-            (rule, int(np.count_nonzero(self._breaks(rule, table))))
-            for rule in self.schema.rules
-            if rule.names <= set(table)
-        ]
+        table = self._read(frame, self.schema.names)
+        known = [rule for rule in self.schema.rules if rule.names <= set(table)]
+        return [(rule, int(np.count_nonzero(rule.broken(table, self.columns)))) for rule in known]
 
     def holds(self, frame: pd.DataFrame) -> Flags:
         """(m,) rows that obey, with derived columns computed, whatever the table says they are."""
         return self._count(self._free(frame), len(frame)) == 0
 
     def _read(self, frame: pd.DataFrame, names: Iterable[str]) -> Values:
-        return {name: _values(frame[name], self.columns[name]) for name in names}
+        """Of these columns those that the table has."""
+        return {name: _values(frame[name], self.columns[name]) for name in names if name in frame}
 
     def _free(self, frame: pd.DataFrame) -> Values:
-        return self._read(frame, [n for n in self.schema.names if n in frame and n not in self.derived])
-
-    def _breaks(self, rule: Rule, table: Values) -> Flags:
-        return (
-            rule.broken(table, self.columns)
-            if isinstance(rule, Compare | Implies | Nested)
-            else rule.differs(table, self.columns)
-        )
+        """All columns that are not computed."""
+        return self._read(frame, [name for name in self.schema.names if name not in self.derived])
 
     def _derive(self, table: Values) -> tuple[Values, dict[str, Flags]]:
         """The table with derived columns, and where each of those is no legal value of its column."""
         table, illegal = dict(table), {}
         for rule in self.derivations:
             if rule.sources <= set(table):
-                table[rule.derived], illegal[rule.derived] = _settled(
-                    self.columns[rule.derived], rule, table, self.columns
-                )
+                table[rule.derived], illegal[rule.derived] = _settled(rule, table, self.columns)
         return table, illegal
 
     def _count(self, table: Values, rows: int, touching: str | None = None) -> Index:
         """(m,) how many rules each row breaks, of those that can be checked (and depend on this column, if given)."""
         table, illegal = self._derive(table)
-        found = np.zeros(rows, np.int64)
+        count = np.zeros(rows, np.int64)
         for name, here in illegal.items():
             if touching is None or touching in self._roots[name]:
-                found += here
+                count += here
         for rule in self.constraints:
             if rule.names <= set(table) and (touching is None or touching in self._sources(rule)):
-                found += rule.broken(table, self.columns)
-        return found
+                count += rule.broken(table, self.columns)
+        return count
 
     @cached_property
     def _roots(self) -> dict[str, frozenset[str]]:
@@ -138,12 +128,13 @@ class Rules:
         if not self.derivations:
             return frame
         table, illegal = self._derive(self._free(frame))
-        made = {}
+        derived = {}
         for name in illegal:
             column, values = self.columns[name], table[name].copy()
             values[np.isnan(values) & illegal[name]] = fill_value(column) if column.numeric else 0
-            made[name] = _written(column, np.asarray(_legal(column, values)) if column.numeric else values, frame.index)
-        out = frame.assign(**made)
+            legal = np.asarray(_legal(column, values)) if column.numeric else values
+            derived[name] = _written(column, legal, frame.index)
+        out = frame.assign(**derived)
         known = [name for name in self.schema.names if name in out]
         return out[known + [name for name in out if name not in self.columns]]
 
@@ -255,8 +246,8 @@ class Rules:
                 luck = rng.exponential(1 / share[code], len(old))
                 yield np.full(len(old), float(code)), role + 0.3 * luck / (1 + luck)
         if column.keeps_holes:  # the last thing to do, unless a rule asks for one
-            asked = any(isinstance(rule, Implies) and name in rule.then.asked_missing for rule in rules)
-            yield np.full(len(old), np.nan), np.full(len(old), role if asked else 0.9)
+            wanted = any(isinstance(rule, Implies) and name in rule.then.must_be_missing for rule in rules)
+            yield np.full(len(old), np.nan), np.full(len(old), role if wanted else 0.9)
 
     def _numbers(self, column: Column, table: Values, like: Floats, rules: Sequence[Constraint]) -> Iterator[Floats]:
         """Numbers as other rows have them, some between the bounds, and those it is compared with."""
@@ -269,9 +260,7 @@ class Rules:
         unit = unit_of(column) or 1e-6 * (high - low)
         full = self._derive(table)[0]
         for rule in rules:
-            conditions = (
-                [] if isinstance(rule, Nested) else [rule.then, *([rule.when] if isinstance(rule, Implies) else [])]
-            )
+            conditions = reversed(rule.conditions) if isinstance(rule, Implies) else ()
             for part in (part for condition in conditions for part in condition.parts):
                 for other in part.compared_with(column.name, full, self.columns):
                     for move in (0.0, -unit, unit):
@@ -299,8 +288,9 @@ def _written(column: Column, values: Floats, index: Any) -> pd.Series[Any]:
     return written_labels(column, codes).set_axis(index)
 
 
-def _settled(column: Column, rule: Derivation, table: Values, columns: dict[str, Column]) -> tuple[Floats, Flags]:
+def _settled(rule: Derivation, table: Values, columns: dict[str, Column]) -> tuple[Floats, Flags]:
     """What a derived column is, as it is written, and where that is no legal value."""
+    column = columns[rule.derived]
     values = np.array(rule.values(table, columns))
     if column.numeric:
         values = column.rounded(values)
@@ -332,6 +322,6 @@ def _legal(column: Column, numbers: Any) -> Any:
 def _random(column: Column, rows: int, rng: Rng) -> Floats:
     if column.numeric:
         low, high = _bounds(column, np.empty(0))
-        found: Floats = _legal(column, rng.uniform(low, high, rows))
-        return found
+        numbers: Floats = _legal(column, rng.uniform(low, high, rows))
+        return numbers
     return rng.integers(len(column.categories), size=rows).astype(np.float64)
