@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 FONT = 12.0  # units of a drawing
@@ -83,6 +83,11 @@ def estimate(value: float | None, low: float | None = None, high: float | None =
         return "—"
     ends = [decimals(low), decimals(high)]
     return f"{decimals(value)}{spread}" + ("" if ends == ["—", "—"] else f" [{', '.join(ends)}]")
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    return [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows)]
 
 
 # -- how wide ---------------------------------------------------------------------------------------------------------

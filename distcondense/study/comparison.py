@@ -10,9 +10,8 @@ table stands there too, with the reason. Before them stands one table of who tea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import pandas as pd
 from scipy import stats
@@ -20,18 +19,13 @@ from scipy import stats
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, REFERENCE, SOFT
 from distcondense.methods.base import default_method
 from distcondense.outcomes.measures import title
-from distcondense.privacy.statement import rounded_up
+from distcondense.privacy.statement import meaning, rounded_up
+from distcondense.report.text import estimate, markdown_table
 from distcondense.runs.figures import DOTS, Figure, Series, Table
 from distcondense.study.design import STUDENTS
-from distcondense.study.results import QUICK
+from distcondense.study.results import QUICK, SeedMean
 
-KEYS = ["data", "method", "reference", "epsilon_asked", "ipc"]
-WORDS = {  # guarantee → what stands behind its ε
-    "end-to-end": "a theorem about {unit}s",
-    "conditional": "a theorem only if what was read off patients is public",
-    "as-published": "an account of its authors', no theorem of ours",
-    "none": "no privacy at all",
-}
+RANKS = {"end-to-end": 0, "none": 2}  # theorems before the rest, what promises nothing last; any other is 1
 COLUMNS = (
     "method",
     "what it promises",
@@ -45,7 +39,6 @@ COLUMNS = (
     "IPC",
     "seeds",
 )
-PLAIN_AT, SOFT_AT, MODEL_AT, IPC_AT = 3, 4, 5, 9
 MODEL = "model"  # beside PLAIN and SOFT: not trained on rows, but what the method fitted itself under its guarantee
 FEWEST = 3  # seeds that a difference is told by
 COMPARED = {PLAIN: "plain labels", SOFT: "as the manual says", MODEL: "its own model"}
@@ -62,93 +55,213 @@ OVERVIEW = (
 )
 
 
-@dataclass(frozen=True)
-class FailedCell:
-    """A cell that made no table, and why."""
+class Contender(NamedTuple):
+    """One way to condense one table at one IPC, with its results of all seeds."""
 
     data: str
     method: str
-    epsilon: float | None  # asked for
-    guarantee: str
+    reference: str
+    epsilon: float  # asked for; NaN: none
     ipc: int
-    reason: str
+    rows: pd.DataFrame
+
+    @property
+    def guarantee(self) -> str:
+        return str(self.rows["guarantee"].iloc[0])
+
+    @property
+    def is_default(self) -> bool:
+        return bool(self.rows["made_by"].iloc[0] == default_method())
+
+    def measured(self, labels: str) -> pd.DataFrame:
+        """The main measure of students trained on these labels, or of the method's own model."""
+        main = self.rows[self.rows["main"] & self.rows["value"].notna()]
+        if labels == MODEL:
+            return main[main["trained_on"] == REFERENCE]
+        rows = main[main["trained_on"] == CONDENSED]
+        students = rows[(rows["part"] == STUDENTS) & (rows["labels"] == labels)]
+        if len(students):
+            return students
+        return rows[rows["part"] == QUICK] if labels == SOFT else rows[rows["labels"] == labels]
+
+    def seeds(self, labels: str) -> pd.Series[Any]:
+        return self.measured(labels).groupby("seed")["value"].mean().astype(float)
+
+    def same_place(self, other: Contender) -> bool:
+        """Whether both condensed one table at the same ε and IPC."""
+        return (self.data, self.epsilon, self.ipc) == (other.data, other.epsilon, other.ipc)
 
 
-def decisions(results: pd.DataFrame, lost: Sequence[FailedCell] = ()) -> list[Table]:
-    """A table for each data set: by ε, theorems before the rest, best plain labels first."""
-    found = []
-    for data in results["data"].unique():
-        here = results[results["data"] == data]
-        ordered = [(_order(key[3], row), row) for key, part in _ways(here) if (row := _row(part)) is not None]
-        ordered += [_lost_row(one) for one in dict.fromkeys(one for one in lost if one.data == data)]
-        rows = [row for _, row in sorted(ordered, key=lambda pair: pair[0])]
-        if rows:
-            main = here.loc[here["main"], "metric"].iloc[0]
-            full = _estimate(_full(here))
-            words = "several kinds of students" if _several(here) else "one student"
-            about = ABOUT.format(measure=title(main), students=words, full="—" if full is None else f"{full[0]:.3f}")
-            found.append(Table(f"decide-{data}", f"{data}: which method when", COLUMNS, tuple(rows), about))
-    return found
+def contenders(results: pd.DataFrame) -> list[Contender]:
+    """Every way to condense, in the order of the results."""
+    made = results[results["trained_on"].isin([CONDENSED, REFERENCE])]
+    groups = made.groupby(["data", "method", "reference", "epsilon_asked", "ipc"], sort=False, dropna=False)
+    return [Contender(*cast(tuple[str, str, str, float, int], key), rows) for key, rows in groups]
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def decisions(results: pd.DataFrame, failed: pd.DataFrame | None = None) -> list[Table]:
+    """A table for each data set: by ε, theorems before the rest, best plain labels first.
+
+    Parameters
+    ----------
+    results : DataFrame
+        Scores on each site's own test persons (`study.results`).
+    failed : DataFrame, optional
+        Rows of cells that made no table; their `note` says why.
+
+    Returns
+    -------
+    list of Table
+        COLUMNS, a row for each way to condense.
+    """
+    tables = []
+    for data, here in results.groupby("data", sort=False):
+        lines = [line for line in map(_line, contenders(here)) if line is not None]
+        if failed is not None:
+            lost = failed[failed["data"] == data].drop_duplicates(["method", "epsilon_asked", "ipc", "note"])
+            lines += [_failed_line(row) for row in lost.to_dict("records")]
+        if lines:
+            full = SeedMean.from_rows(_real(here, FULL)).value
+            about = ABOUT.format(
+                measure=title(here.loc[here["main"], "metric"].iloc[0]),
+                students="several kinds of students" if (here["part"] == STUDENTS).any() else "one student",
+                full=estimate(full),
+            )
+            rows = tuple(row for _, row in sorted(lines, key=lambda line: line[0]))
+            tables.append(Table(f"decide-{data}", f"{data}: which method when", COLUMNS, rows, about))
+    return tables
+
+
+Line = tuple[tuple[Any, ...], tuple[Any, ...]]  # where a row stands, and the row
+
+
+def _line(way: Contender) -> Line | None:
+    """A row of a decision table; nothing for a way that has neither a number nor a reason."""
+    means = [SeedMean.from_rows(way.measured(labels)) for labels in COMPARED]
+    plain, soft, model = (mean.bounds if mean.seeds else "" for mean in means)
+    main = way.rows[way.rows["main"]]
+    if not plain and not soft:
+        notes = main.loc[main["value"].isna(), "note"].dropna()
+        if notes.empty:
+            return None
+        plain = f"no table: {notes.iloc[0]}"
+    known, words = way.rows["epsilon"].dropna().astype(float), meaning(way.guarantee, way.rows["unit"].iloc[0])
+    attack = way.rows[(way.rows["part"] == "membership") & (way.rows["metric"] == "auroc")]["value"].astype(float)
+    row = (
+        way.method,
+        words if known.empty else f"ε = {rounded_up(float(known.max()), 3)} {way.guarantee}: {words}",
+        _cost(way.rows),
+        plain,
+        soft,
+        model,
+        "" if attack.empty else round(float(attack.max()), 3),
+        _fidelity(way.rows, "total_variation"),
+        _fidelity(way.rows, "contingency_similarity"),
+        int(way.ipc),
+        int(main.loc[main["value"].notna(), "seed"].nunique()),
+    )
+    # by plain labels; then by models without rows; then what made no table
+    best = next(((number, -mean.value) for number, mean in enumerate(means) if mean.seeds), (len(means), 0.0))
+    return (_last_if_none(way.epsilon), RANKS.get(way.guarantee, 1), way.ipc, best), row
+
+
+def _failed_line(cell: Mapping[Any, Any]) -> Line:
+    epsilon, ipc = cell["epsilon_asked"], int(cell["ipc"])
+    words = f"ε ≤ {epsilon:g} {cell['guarantee_asked']}, not reached"
+    row = (
+        cell["method"],
+        meaning("none", "") if math.isnan(epsilon) else words,
+        "",
+        f"no table: {cell['note']}",
+        *[""] * 5,
+        ipc,
+        0,
+    )
+    return (_last_if_none(epsilon), 3, ipc, (len(COMPARED), 0.0)), row
+
+
+def _last_if_none(epsilon: float) -> float:
+    return math.inf if math.isnan(epsilon) else epsilon
+
+
+def _cost(rows: pd.DataFrame) -> str:
+    """Of a run without its evaluation; no seconds of runs whose processor nobody here has watched."""
+    seconds, memory = rows["cpu_seconds"].astype(float).mean(), rows["peak_memory_bytes"].astype(float).max()
+    words = [] if math.isnan(seconds) else [f"{seconds:.1f} CPU s"]
+    return ", ".join(words if math.isnan(memory) else [*words, f"{memory / 2**30:.2f} GiB"])
+
+
+def _fidelity(rows: pd.DataFrame, metric: str) -> tuple[float, ...] | str:
+    rows = rows[(rows["part"] == "fidelity") & (rows["metric"] == metric)]
+    weighted = rows[(rows["labels"] == SOFT) & rows["value"].notna()]
+    mean = SeedMean.from_rows(weighted if len(weighted) else rows)
+    return mean.bounds if mean.seeds else ""
+
+
+def _real(results: pd.DataFrame, trained_on: str) -> pd.DataFrame:
+    """The main measure of models of real rows: of all students, where they were trained."""
+    main = results[results["main"] & (results["trained_on"] == trained_on)]
+    students = main[main["part"] == STUDENTS]
+    return students if len(students) else main
 
 
 def overview(results: pd.DataFrame) -> list[Table]:
     """Who teaches best with plain labels at each ε: the default, the best other of each promise, real rows."""
-    home = default_method()
-    ways = {key: part for key, part in _ways(results) if not math.isnan(key[3]) and _estimate(_of_labels(part, PLAIN))}
+    ways = [way for way in contenders(results) if not math.isnan(way.epsilon) and len(way.measured(PLAIN))]
+    defaults = {(way.epsilon, way.ipc, way.data): way for way in reversed(ways) if way.is_default}
     rows = []
-    for epsilon, ipc, data in sorted({(key[3], key[4], key[0]) for key in ways}):
-        here = [part for key, part in ways.items() if (key[0], key[3], key[4]) == (data, epsilon, ipc)]
-        ours = [part for part in here if _made_by(part) == home]
-        others = [part for part in here if _made_by(part) != home]
-        proved = [part for part in others if part["guarantee"].iloc[0] == "end-to-end"]
-        told = [part for part in others if part["guarantee"].iloc[0] == "as-published"]
-        if ours and others:
-            real = results[(results["data"] == data) & results["main"]]
-            random = real[(real["trained_on"] == RANDOM) & (real["ipc"] == ipc)]
-            random = random[random["part"] == STUDENTS] if _several(random) else random
+    for place in sorted(defaults):
+        ours = defaults[place]
+        others = [way for way in ways if way.same_place(ours) and not way.is_default]
+        if others:
+            real = results[results["data"] == ours.data]
             rows.append(
                 (
-                    data,
-                    f"ε = {epsilon:g}, IPC {ipc}",
-                    _spread(_of_labels(ours[0], PLAIN)),
-                    _best(proved, ours[0]),
-                    _best(told, ours[0]),
-                    _spread(random),
-                    _spread(_full(results[results["data"] == data])),
+                    ours.data,
+                    f"ε = {ours.epsilon:g}, IPC {ours.ipc}",
+                    _spread(ours.measured(PLAIN)),
+                    _best([way for way in others if way.guarantee == "end-to-end"], ours),
+                    _best([way for way in others if way.guarantee == "as-published"], ours),
+                    _spread(_real(real[real["ipc"] == ours.ipc], RANDOM)),
+                    _spread(_real(real, FULL)),
                 )
             )
     columns = (
         "table",
         "asked for",
-        f"{home} (end-to-end)",
+        f"{default_method()} (end-to-end)",
         "best other, end-to-end",
         "best other, as-published",
         "random real rows (no privacy)",
         "all real rows (no privacy)",
     )
-    title_ = "At equal ε: who teaches best with plain labels"
-    return [Table("overview", title_, columns, tuple(rows), OVERVIEW)] if rows else []
+    heading = "At equal ε: who teaches best with plain labels"
+    return [Table("overview", heading, columns, tuple(rows), OVERVIEW)] if rows else []
 
 
-def _best(parts: Sequence[pd.DataFrame], ours: pd.DataFrame) -> str:
+def _best(others: Sequence[Contender], ours: Contender) -> str:
     """The way that does best against the default on the seeds that both have, and how far it is ahead there."""
-    own, found = _seeds(ours, PLAIN), []
-    for part in parts:
-        gap = (_seeds(part, PLAIN) - own).dropna().astype(float)
+    ahead = []
+    for way in others:
+        gap = (way.seeds(PLAIN) - ours.seeds(PLAIN)).dropna()
         if len(gap):
-            found.append((float(gap.mean()), f"{part['method'].iloc[0]} {_spread(_of_labels(part, PLAIN))}", len(gap)))
-    if not found:
+            ahead.append((float(gap.mean()), f"{way.method} {_spread(way.measured(PLAIN))}", len(gap)))
+    if not ahead:
         return "—"
-    ahead, words, seeds = max(found)
-    return f"{words}: {ahead:+.3f} on {seeds} shared"
+    by, words, seeds = max(ahead)
+    return f"{words}: {by:+.3f} on {seeds} shared"
 
 
 def _spread(rows: pd.DataFrame) -> str:
     """0.871 ± 0.004 (3): mean and standard deviation over so many seeds."""
-    seeds = rows.groupby("seed")["value"].mean().dropna()
-    if seeds.empty:
-        return "—"
-    return f"{seeds.mean():.3f}" + (f" ± {seeds.std(ddof=1):.3f}" if len(seeds) > 1 else "") + f" ({len(seeds)})"
+    mean = SeedMean.from_rows(rows)
+    return f"{mean.value:.3f}{mean.plus_minus} ({mean.seeds})" if mean.seeds else "—"
+
+
+# -- sentences and figures --------------------------------------------------------------------------------------------
 
 
 def behind(results: pd.DataFrame) -> list[str]:
@@ -157,46 +270,42 @@ def behind(results: pd.DataFrame) -> list[str]:
     Clearly: the 95% interval (Student's t) of the difference over three shared seeds or more leaves out zero. Those
     come first.
     """
-    home, compared, sure = default_method(), 0, 0
-    said: list[tuple[bool, str]] = []
-    ways = {key: part for key, part in _ways(results) if not math.isnan(key[3])}
-    for (data, method, reference, epsilon, ipc), part in ways.items():
-        ours = [p for k, p in ways.items() if (k[0], k[3], k[4]) == (data, epsilon, ipc) and _made_by(p) == home]
-        if _made_by(part) == home or not ours:
+    home, compared, surely_ahead = default_method(), 0, 0
+    sentences: list[tuple[bool, str]] = []
+    ways = [way for way in contenders(results) if not math.isnan(way.epsilon)]
+    for way in ways:
+        ours = next((other for other in ways if other.is_default and other.same_place(way)), None)
+        if way.is_default or ours is None:
             continue
         for labels, words in COMPARED.items():
-            theirs, own = _seeds(part, labels), _seeds(ours[0], labels)
-            both = theirs.index.intersection(own.index)
-            if not len(both):
+            gap = (ours.seeds(labels) - way.seeds(labels)).dropna()
+            if gap.empty:
                 continue
-            gap = (own[both] - theirs[both]).astype(float)
-            clear = _clear(gap)
-            compared, sure = compared + 1, sure + (clear and gap.mean() > 0)
+            clear = _is_clear(gap)
+            compared, surely_ahead = compared + 1, surely_ahead + (clear and gap.mean() > 0)
             if gap.mean() <= 0:
-                spread = f" ± {gap.std(ddof=1):.3f}" if len(both) > 1 else ""
-                promise, sure_of = part["guarantee"].iloc[0], ", clearly" if clear else ""
-                said.append(
-                    (
-                        clear,
-                        f"{data}, IPC {ipc}, {words}: {method} ({reference}, ε = {epsilon:g} {promise}) is ahead of "
-                        f"{home} by {-gap.mean():.3f}{spread} over {len(both)} seed{'s' * (len(both) > 1)}{sure_of}.",
-                    )
+                spread = f" ± {gap.std(ddof=1):.3f}" if len(gap) > 1 else ""
+                sentence = (
+                    f"{way.data}, IPC {way.ipc}, {words}: {way.method} ({way.reference}, ε = {way.epsilon:g} "
+                    f"{way.guarantee}) is ahead of {home} by {-gap.mean():.3f}{spread} over {len(gap)} "
+                    f"seed{'s' * (len(gap) > 1)}{', clearly' if clear else ''}."
                 )
+                sentences.append((clear, sentence))
     if not compared:
         return [f"No other method with an ε was measured beside {home}, at the same ε and IPC."]
-    if not said:
+    if not sentences:
         return [f"At equal ε and IPC {home} is ahead of every other method with an ε, wherever both were measured."]
-    lost = sum(clear for clear, _ in said)
     counted = (
-        f"At equal ε and IPC {home} is ahead in {compared - len(said)} of {compared} comparisons with other methods "
-        f"that have an ε (each table, method, ε, IPC and kind of label is one), clearly in {sure} (three seeds or "
-        f"more, and the 95% interval of the difference over them is above zero), and clearly behind in {lost}; of so "
+        f"At equal ε and IPC {home} is ahead in {compared - len(sentences)} of {compared} comparisons with other "
+        "methods that have an ε (each table, method, ε, IPC and kind of label is one), clearly in "
+        f"{surely_ahead} (three seeds or more, and the 95% interval of the difference over them is above zero), and "
+        f"clearly behind in {sum(clear for clear, _ in sentences)}; of so "
         "many, one in forty would look so by chance where there is no difference. Where it is not ahead:"
     )
-    return [counted, *(sentence for _, sentence in sorted(said, key=lambda one: not one[0]))]
+    return [counted, *(sentence for _, sentence in sorted(sentences, key=lambda entry: not entry[0]))]
 
 
-def _clear(gap: pd.Series[Any]) -> bool:
+def _is_clear(gap: pd.Series[Any]) -> bool:
     """Whether its mean differs from zero by more than seeds do."""
     if len(gap) < FEWEST:
         return False
@@ -204,7 +313,16 @@ def _clear(gap: pd.Series[Any]) -> bool:
     return abs(float(gap.mean())) > half
 
 
-def in_markdown(study: str, finished: int, cells: int, results: pd.DataFrame, lost: Sequence[FailedCell] = ()) -> str:
+def promises(results: pd.DataFrame) -> list[str]:
+    """What stands behind an ε, or in its place, wherever that is no theorem of ours: a sentence a method."""
+    made = results[results["trained_on"].isin([CONDENSED, REFERENCE]) & results["why"].notna()]
+    first = made[["method", "guarantee", "why"]].drop_duplicates("method")
+    return [f"{method} ({guarantee}): {why}" for method, guarantee, why in first.itertuples(index=False)]
+
+
+def in_markdown(
+    study: str, finished: int, cells: int, results: pd.DataFrame, failed: pd.DataFrame | None = None
+) -> str:
     """decide.md: the same as the page's first part, for whoever reads text."""
     lines = [
         f"# Study {study}: which method when",
@@ -213,61 +331,34 @@ def in_markdown(study: str, finished: int, cells: int, results: pd.DataFrame, lo
         "are computed on patients and not covered by any guarantee.",
         "",
     ]
-    first, *rest = behind(results)
-    lines += [first, "", *(f"- {sentence}" for sentence in rest)]
-    for table in (*overview(results), *decisions(results, lost)):
-        lines += ["", f"## {table.title}", "", table.about, "", f"| {' | '.join(table.columns)} |"]
-        lines += ["| --- " * len(table.columns) + "|"]
-        lines += [f"| {' | '.join(map(_written, row))} |" for row in table.rows]
-    told = promises(results)
-    if told:
-        lines += ["", "## What stands behind an ε that is no theorem of ours", "", *(f"- {line}" for line in told)]
+    first, *others = behind(results)
+    lines += [first, "", *(f"- {sentence}" for sentence in others)]
+    for table in [*overview(results), *decisions(results, failed)]:
+        rows = ([estimate(*cell) if isinstance(cell, tuple) else str(cell) for cell in row] for row in table.rows)
+        lines += ["", f"## {table.title}", "", table.about, "", *markdown_table(table.columns, rows)]
+    if words := promises(results):
+        lines += ["", "## What stands behind an ε that is no theorem of ours", "", *(f"- {line}" for line in words)]
     return "\n".join(lines) + "\n"
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, list):
-        return f"{value[0]:.3f} [{value[1]:.3f}, {value[2]:.3f}]"
-    return str(value)
-
-
-def promises(results: pd.DataFrame) -> list[str]:
-    """What stands behind an ε, or in its place, wherever that is no theorem of ours: a sentence a method."""
-    made = results[results["trained_on"].isin([CONDENSED, REFERENCE]) & results["why"].notna()]
-    told = made[["method", "guarantee", "why"]].drop_duplicates("method")
-    return [f"{method} ({guarantee}): {why}" for method, guarantee, why in told.itertuples(index=False)]
 
 
 def pictures(results: pd.DataFrame) -> Iterator[Figure]:
     """Plain labels by method, a series an ε, at the smallest IPC that most methods have."""
-    for number, data in enumerate(results["data"].unique()):
-        here = results[results["data"] == data]
-        main = here[here["main"] & (here["trained_on"].isin([CONDENSED, REFERENCE]))]
+    for number, (data, here) in enumerate(results.groupby("data", sort=False)):
+        main = here[here["main"] & here["trained_on"].isin([CONDENSED, REFERENCE])]
         if main.empty:
             continue
         ipc = main.groupby("ipc")["method"].nunique().sort_index(ascending=True).idxmax()
+        means = [(way, SeedMean.from_rows(way.measured(PLAIN))) for way in contenders(here) if way.ipc == ipc]
+        by_epsilon: dict[float, list[tuple[Contender, SeedMean]]] = {}
+        for way, mean in sorted(means, key=lambda pair: _last_if_none(pair[0].epsilon)):
+            if mean.seeds:
+                by_epsilon.setdefault(_last_if_none(way.epsilon), []).append((way, mean))
         series = []
-        ways = [(key, part) for key, part in _ways(here) if key[4] == ipc]
-        for epsilon in [*sorted({key[3] for key, _ in ways if not math.isnan(key[3])}), math.nan]:
-            same = [
-                (key, _estimate(_of_labels(part, PLAIN)))
-                for key, part in ways
-                if key[3] == epsilon or (math.isnan(epsilon) and math.isnan(key[3]))
-            ]
-            same = [(key, value) for key, value in same if value is not None]
-            if same:
-                name = "no ε" if math.isnan(epsilon) else f"ε {epsilon:g}, of the guarantee in the table"
-                values = [cast(list[float], value) for _, value in same]
-                series.append(
-                    Series(
-                        name,
-                        tuple(key[1] for key, _ in same),
-                        tuple(v[0] for v in values),
-                        tuple(v[1] for v in values),
-                        tuple(v[2] for v in values),
-                    )
-                )
-        full = _estimate(_full(here))
+        for epsilon, measured in by_epsilon.items():
+            name = "no ε" if math.isinf(epsilon) else f"ε {epsilon:g}, of the guarantee in the table"
+            values = zip(*(mean.bounds for _, mean in measured), strict=True)
+            series.append(Series(name, tuple(way.method for way, _ in measured), *values))
+        full = SeedMean.from_rows(_real(here, FULL))
         if series:
             metric = title(main["metric"].iloc[0])
             yield Figure(
@@ -279,108 +370,5 @@ def pictures(results: pd.DataFrame) -> Iterator[Figure]:
                 "method",
                 f"{metric} on test persons",
                 tuple(series),
-                at=() if full is None else (("real rows, no privacy", full[0]),),
+                at=(("real rows, no privacy", full.value),) if full.seeds else (),
             )
-
-
-# -- one way to condense ----------------------------------------------------------------------------------------------
-
-
-def _ways(results: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str, float, int], pd.DataFrame]]:
-    made = results[results["trained_on"].isin([CONDENSED, REFERENCE])]
-    for key, part in made.groupby(KEYS, sort=False, dropna=False):
-        yield cast(tuple[str, str, str, float, int], key), part
-
-
-def _row(part: pd.DataFrame) -> tuple[Any, ...] | None:
-    plain, manual, model = (_estimate(_of_labels(part, labels)) for labels in COMPARED)
-    first, measured = part.iloc[0], part.loc[part["main"] & part["value"].notna(), "seed"].nunique()
-    missing = part[part["main"] & part["value"].isna()]["note"].dropna()
-    if plain is None and manual is None:
-        if missing.empty:
-            return None
-        plain = cast(Any, f"no table: {missing.iloc[0]}")
-    attack = part[(part["part"] == "membership") & (part["metric"] == "auroc")]["value"].astype(float)
-    return (
-        str(first["method"]),
-        _promise(part),
-        _cost(part),
-        plain or "",
-        manual or "",
-        model or "",
-        "" if attack.empty else round(float(attack.max()), 3),
-        _fidelity(part, "total_variation"),
-        _fidelity(part, "contingency_similarity"),
-        int(first["ipc"]),
-        int(measured),
-    )
-
-
-def _order(epsilon: float, row: Sequence[Any]) -> tuple[Any, ...]:
-    theorem = 0 if "a theorem about" in row[1] else 1 if "ε" in row[1] else 2
-    values = [(at, -row[at][0]) for at in (PLAIN_AT, SOFT_AT, MODEL_AT) if isinstance(row[at], list)]
-    rank = values[0] if values else (IPC_AT, 0.0)  # by plain labels; then models without rows; then what made no table
-    return math.inf if math.isnan(epsilon) else epsilon, theorem, row[IPC_AT], rank
-
-
-def _lost_row(one: FailedCell) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    asked = "no privacy at all" if one.epsilon is None else f"ε ≤ {one.epsilon:g} {one.guarantee}, not reached"
-    row = (one.method, asked, "", f"no table: {one.reason}", *[""] * (IPC_AT - PLAIN_AT - 1), one.ipc, 0)
-    return (math.inf if one.epsilon is None else one.epsilon, 3, one.ipc, (IPC_AT, 0.0)), row
-
-
-def _promise(part: pd.DataFrame) -> str:
-    known, guarantee = part["epsilon"].dropna().astype(float), str(part["guarantee"].iloc[0])
-    words = WORDS.get(guarantee, guarantee).format(unit=part["unit"].iloc[0])
-    return words if known.empty else f"ε = {rounded_up(float(known.max()), 3)} {guarantee}: {words}"
-
-
-def _cost(part: pd.DataFrame) -> str:
-    """Of a run without its evaluation; no seconds of runs whose processor nobody here has watched."""
-    seconds, memory = part["cpu_seconds"].astype(float).mean(), part["peak_memory_bytes"].astype(float).max()
-    said = [] if math.isnan(seconds) else [f"{seconds:.1f} CPU s"]
-    return ", ".join(said if math.isnan(memory) else [*said, f"{memory / 2**30:.2f} GiB"])
-
-
-def _made_by(part: pd.DataFrame) -> str:
-    return str(part["made_by"].iloc[0])
-
-
-def _several(part: pd.DataFrame) -> bool:
-    return bool((part["part"] == STUDENTS).any())
-
-
-def _of_labels(part: pd.DataFrame, labels: str) -> pd.DataFrame:
-    """The main measure of students trained on these labels, or of the method's own model."""
-    main = part[part["main"] & part["value"].notna()]
-    if labels == MODEL:
-        return main[main["trained_on"] == REFERENCE]
-    rows = main[main["trained_on"] == CONDENSED]
-    of = rows[(rows["part"] == STUDENTS) & (rows["labels"] == labels)]
-    if len(of):
-        return of
-    return rows[rows["part"] == QUICK] if labels == SOFT else rows[rows["labels"] == labels]
-
-
-def _full(here: pd.DataFrame) -> pd.DataFrame:
-    main = here[here["main"] & (here["trained_on"] == FULL)]
-    return main[main["part"] == STUDENTS] if _several(main) else main
-
-
-def _seeds(part: pd.DataFrame, labels: str) -> pd.Series[Any]:
-    return _of_labels(part, labels).groupby("seed")["value"].mean()
-
-
-def _estimate(rows: pd.DataFrame) -> list[float] | None:
-    """Of seeds: value, low, high; None where nothing was measured."""
-    if rows.empty:
-        return None
-    mean = rows.groupby("seed")[["value", "low", "high"]].mean().mean()
-    return [float(mean[name]) for name in ("value", "low", "high")]
-
-
-def _fidelity(part: pd.DataFrame, metric: str) -> Any:
-    rows = part[(part["part"] == "fidelity") & (part["metric"] == metric) & part["value"].notna()]
-    weighted = rows[rows["labels"] == SOFT]
-    found = _estimate(weighted if len(weighted) else rows)
-    return "" if found is None else found

@@ -25,7 +25,7 @@ from distcondense.evaluation.suite import SECTIONS
 from distcondense.privacy.events import Unit
 from distcondense.privacy.statement import GUARANTEES
 from distcondense.study.design import Cell, Study
-from distcondense.study.results import COLUMNS, FAILED, QUICK, what_it_is
+from distcondense.study.results import COLUMNS, FAILED, QUICK, public_columns
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _read(path: Path, known: Mapping[str, Cell]) -> pd.DataFrame:
     rows = rows[rows["key"].isin(list(known))].reset_index(drop=True)
     if not _legal(rows, {(key, ipc) for key, cell in known.items() for ipc in cell.ipcs}):
         raise wrong
-    names = {key: what_it_is(known[key]) for key in rows["key"].unique()}
+    names = {key: public_columns(known[key]) for key in rows["key"].unique()}
     said = {name: [names[key][name] for key in rows["key"]] for name in next(iter(names.values()), {})}
     return rows.assign(**said).astype(COLUMNS)
 

@@ -16,6 +16,7 @@ from distcondense.privacy.statement import rounded_up
 from distcondense.runs.figures import LINES, Figure, Series
 from distcondense.runs.files import plain
 from distcondense.runs.release import software
+from distcondense.study.results import SeedMean
 
 AGAINST = {  # column → a word for it, and what stands below the axis
     "ipc": ("IPC", "IPC: synthetic rows per class, event status or stratum"),
@@ -71,9 +72,9 @@ def _grid(main: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "epsilon": _promise(made),
             "ipc": int(ipc),
             "seeds": int(made["seed"].nunique()),
-            "condensed": _mean(made),
-            "full": _mean(part[part["trained_on"] == FULL]),
-            "random": _mean(part[part["trained_on"] == RANDOM]),
+            "condensed": SeedMean.from_rows(made).bounds,
+            "full": SeedMean.from_rows(part[part["trained_on"] == FULL]).bounds,
+            "random": SeedMean.from_rows(part[part["trained_on"] == RANDOM]).bounds,
         }
 
 
@@ -81,13 +82,6 @@ def _promise(rows: pd.DataFrame) -> str:
     known = rows["epsilon"].dropna()
     guarantee = rows["guarantee"].iloc[0]
     return "no privacy" if known.empty else f"ε = {rounded_up(float(known.max()), 3)} ({guarantee})"
-
-
-def _mean(rows: pd.DataFrame) -> list[float]:
-    """Of seeds: value, low, high."""
-    if rows.empty:
-        return [math.nan] * 3
-    return [float(rows[name].astype(float).mean()) for name in ("value", "low", "high")]
 
 
 def figures(main: pd.DataFrame) -> Iterator[Figure]:

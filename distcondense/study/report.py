@@ -7,9 +7,9 @@ every ε with its guarantee. Kinds of outcome are those found in the results: a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import cast
 
 import pandas as pd
 
@@ -17,14 +17,15 @@ from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, REFERENCE, WA
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import rounded_up
 from distcondense.report.study_page import study_page
+from distcondense.report.text import estimate, markdown_table
 from distcondense.runs.files import plain, write_json, write_text, write_whole
 from distcondense.study.accounts import spent
-from distcondense.study.comparison import FailedCell, behind, decisions, in_markdown, overview, pictures, promises
+from distcondense.study.comparison import behind, decisions, in_markdown, overview, pictures, promises
 from distcondense.study.design import Study
 from distcondense.study.external import NO_RESULTS, ExternalResults
 from distcondense.study.folder import StudyFolder
 from distcondense.study.grid import LIMIT, study_report
-from distcondense.study.results import FAILED, QUICK, tidy
+from distcondense.study.results import FAILED, QUICK, SeedMean, results_table
 
 HEAD = """# Study {name}: for the custodian, not for release
 
@@ -43,11 +44,23 @@ have the shape of the paper's Table 3, those of all metrics of its Table 2, thos
 
 
 def write_report(study: Study, folder: StudyFolder, external: ExternalResults = NO_RESULTS) -> pd.DataFrame:
-    """Write results.parquet, results.csv, tables.md, decide.md and the page of the finished cells; the tidy table.
+    """Write results.parquet, results.csv, tables.md, decide.md, report.json and the page of the finished cells.
 
-    external: what other machines found; cells that are finished here are this one's.
+    Parameters
+    ----------
+    study : Study
+        The checked study file.
+    folder : StudyFolder
+        Where its cells lie; the report goes to its `internal/`.
+    external : ExternalResults
+        What other machines made of the study; cells that are finished here are this one's.
+
+    Returns
+    -------
+    DataFrame
+        All results, a row a score (`study.results`).
     """
-    everything, room = tidy(study, folder), folder.internal
+    everything, internal = results_table(study, folder), folder.internal
     read = {
         data: f"read by {_cells(many)} through the gate; all that was read: {words}"
         for data, (many, words) in spent(folder).items()
@@ -55,45 +68,31 @@ def write_report(study: Study, folder: StudyFolder, external: ExternalResults = 
     if len(more := external.without(set(everything["key"]))):
         everything = pd.concat([everything, more], ignore_index=True) if len(everything) else more
         read |= {"made elsewhere": f"{_cells(more['key'].nunique())}; what they read is in none of these sums"}
-    write_whole(room / "results.parquet", lambda draft: everything.to_parquet(draft, index=False))
-    write_whole(room / "results.csv", lambda draft: everything.to_csv(draft, index=False))
-    gone, results = everything[everything["part"] == FAILED], everything[everything["part"] != FAILED]
-    failed = {str(cell): str(why) for cell, why in zip(gone["cell"], gone["note"], strict=True)}
-    lost = [_lost(row) for row in gone.to_dict("records")]
+    write_whole(internal / "results.parquet", lambda draft: everything.to_parquet(draft, index=False))
+    write_whole(internal / "results.csv", lambda draft: everything.to_csv(draft, index=False))
+    failed, results = everything[everything["part"] == FAILED], everything[everything["part"] != FAILED]
+    reasons = {str(cell): str(note) for cell, note in zip(failed["cell"], failed["note"], strict=True)}
     quick, here = results[results["part"] == QUICK], results[at_home(results)]
-    write_text(room / "tables.md", markdown(study, quick, failed, read))
-    said = study_report(study.name, len(study.cells), quick[at_home(quick)], failed, read) | decided(here, lost)
-    if "decisions" in said:
+    write_text(internal / "tables.md", markdown(study, quick, reasons, read))
+    report = study_report(study.name, len(study.cells), quick[at_home(quick)], reasons, read)
+    if here["method"].nunique() > 1:  # several methods to decide between
+        report |= plain(
+            {
+                "decisions": [asdict(table) for table in (*overview(here), *decisions(here, failed))],
+                "verdict": [*behind(here), LIMIT],
+                "limits": [*promises(here), LIMIT],
+                "comparisons": [asdict(figure) for figure in pictures(here)],
+            }
+        )
         done = results["cell"].nunique()
-        write_text(room / "decide.md", in_markdown(study.name, done, len(study.cells), here, lost))
-    write_json(room / "report.json", said)
-    write_text(room / "report.html", study_page(said))
+        write_text(internal / "decide.md", in_markdown(study.name, done, len(study.cells), here, failed))
+    write_json(internal / "report.json", report)
+    write_text(internal / "report.html", study_page(report))
     return everything
 
 
 def _cells(many: int) -> str:
     return "1 cell" if many == 1 else f"{many} cells"
-
-
-def _lost(row: Mapping[Any, Any]) -> FailedCell:
-    asked = None if math.isnan(row["epsilon_asked"]) else float(row["epsilon_asked"])
-    return FailedCell(row["data"], row["method"], asked, row["guarantee_asked"], int(row["ipc"]), row["note"])
-
-
-def decided(here: pd.DataFrame, lost: Sequence[FailedCell] = ()) -> dict[str, Any]:
-    """Which method when, for the page: only where there are several methods to decide between."""
-    if here["method"].nunique() < 2:
-        return {}
-    tables, drawn = [*overview(here), *decisions(here, lost)], pictures(here)
-    found: dict[str, Any] = plain(
-        {
-            "decisions": [asdict(table) for table in tables],
-            "verdict": [*behind(here), LIMIT],
-            "limits": [*promises(here), LIMIT],
-            "comparisons": [asdict(figure) for figure in drawn],
-        }
-    )
-    return found
 
 
 def at_home(results: pd.DataFrame) -> pd.Series[bool]:
@@ -102,103 +101,73 @@ def at_home(results: pd.DataFrame) -> pd.Series[bool]:
 
 
 def markdown(study: Study, results: pd.DataFrame, failed: Mapping[str, str], read: Mapping[str, str]) -> str:
-    """The whole page."""
+    """tables.md."""
     finished = results["cell"].nunique()
-    parts = [HEAD.format(name=study.name), f"{finished} of {len(study.cells)} cells are in these tables.\n"]
+    lines = [HEAD.format(name=study.name), f"{finished} of {len(study.cells)} cells are in these tables.\n"]
     if read:
-        parts.append("## What was read\n\nAn ε below is of one cell alone. Releases about the same patients add up:\n")
-        parts += [*(f"- {data}: {words}" for data, words in read.items()), ""]
+        lines.append("## What was read\n\nAn ε below is of one cell alone. Releases about the same patients add up:\n")
+        lines += [*(f"- {data}: {words}" for data, words in read.items()), ""]
     home, away = results[at_home(results)], results[~at_home(results)]
-    for outcome in home["outcome"].unique():
-        here, name = home[home["outcome"] == outcome], f"{outcome.capitalize()} outcomes"
-        parts += _by_ipc(here[here["main"]], name)
+    for outcome, here in home.groupby("outcome", sort=False):
+        name = f"{str(outcome).capitalize()} outcomes"
+        lines += _by_ipc(here[here["main"]], name)
         if here["metric"].nunique() > 1:
-            parts += _by_metric(here, f"{name}, all metrics")
-    parts += _by_metric(away, "Other sites: trained at → tested at")
+            lines += _by_metric(here, f"{name}, all metrics")
+    if len(away):
+        lines += _by_metric(away, "Other sites: trained at → tested at")
     if failed:
-        parts.append("## Cells that failed\n")
-        parts += [f"- `{name}`: {reason}" for name, reason in failed.items()]
-    return "\n".join(parts).rstrip() + "\n"
+        lines.append("## Cells that failed\n")
+        lines += [f"- `{name}`: {reason}" for name, reason in failed.items()]
+    return "\n".join(lines).rstrip() + "\n"
 
 
-@dataclass(frozen=True)
-class _Line:
-    """One way to condense: what a row of a table is about."""
-
-    method: str
-    reference: str
-    asked: float | None
-    guarantee: str
-
-    @property
-    def words(self) -> str:
-        asked = "" if self.asked is None else f", ε ≤ {self.asked:g} {self.guarantee}"
-        return f"{self.method}, {self.reference}{asked}"
-
-    def of(self, results: pd.DataFrame) -> pd.DataFrame:
-        asked = results["epsilon_asked"]
-        return results[
-            (results["method"] == self.method)
-            & (results["reference"] == self.reference)
-            & (asked.isna() if self.asked is None else asked == self.asked)
-        ]
+def _ways(results: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Each way to condense, in words, and its rows."""
+    keys = ["method", "reference", "epsilon_asked", "guarantee_asked"]
+    for key, rows in results.groupby(keys, sort=False, dropna=False):
+        method, reference, epsilon, guarantee = cast(tuple[str, str, float, str], key)
+        words = "" if math.isnan(epsilon) else f", ε ≤ {epsilon:g} {guarantee}"
+        yield f"{method}, {reference}{words}", rows
 
 
-def _lines_in(results: pd.DataFrame) -> list[_Line]:
-    keys = results[["method", "reference", "epsilon_asked", "guarantee_asked"]].drop_duplicates()
-    return [_Line(m, r, None if math.isnan(e) else e, g) for m, r, e, g in keys.itertuples(index=False)]
-
-
-def _by_ipc(main: pd.DataFrame, name: str) -> Iterator[str]:
+def _by_ipc(main: pd.DataFrame, name: str) -> list[str]:
     """Rows data × method, columns IPC, of the main metric."""
-    if main.empty:
-        return
     ipcs = sorted(main["ipc"].unique())
-
-    def cells(rows: pd.DataFrame, way: str, words: Callable[[pd.DataFrame], str]) -> list[str]:
-        of_way = rows[rows["trained_on"] == way]
-        return [words(of_way[of_way["ipc"] == ipc]) for ipc in ipcs]
-
-    yield f"## {name}: {title(main['metric'].iloc[0])} by IPC\n"
-    yield _row("data", "trained on", "full", *(f"IPC {ipc}" for ipc in ipcs))
-    yield _rule(3 + len(ipcs))
-    for data in main["data"].unique():
-        here = main[main["data"] == data]
-        for line in _lines_in(here):
-            rows = line.of(here)
+    table = []
+    for data, here in main.groupby("data", sort=False):
+        for words, rows in _ways(here):
+            by_way = {
+                way: [rows[(rows["trained_on"] == way) & (rows["ipc"] == ipc)] for ipc in ipcs]
+                for way in (CONDENSED, REFERENCE, RANDOM)
+            }
             full = _estimate(rows[rows["trained_on"] == FULL])
-            yield _row(data, line.words, full, *cells(rows, CONDENSED, _estimate))
-            yield _row("", "ε", "—", *cells(rows, CONDENSED, _epsilon))
-            if REFERENCE in set(rows["trained_on"]):
-                yield _row("", WAYS[REFERENCE].lower(), "", *cells(rows, REFERENCE, _estimate))
-            yield _row("", "random", "", *cells(rows, RANDOM, _estimate))
-    yield ""
+            table.append([str(data), words, full, *map(_estimate, by_way[CONDENSED])])
+            table.append(["", "ε", "—", *map(_epsilon, by_way[CONDENSED])])
+            if any(map(len, by_way[REFERENCE])):
+                table.append(["", WAYS[REFERENCE].lower(), "", *map(_estimate, by_way[REFERENCE])])
+            table.append(["", "random", "", *map(_estimate, by_way[RANDOM])])
+    columns = ["data", "trained on", "full", *(f"IPC {ipc}" for ipc in ipcs)]
+    return [f"## {name}: {title(main['metric'].iloc[0])} by IPC\n", *markdown_table(columns, table), ""]
 
 
 def _by_metric(results: pd.DataFrame, heading: str) -> Iterator[str]:
     """A table per data set (and place of the test), rows IPC, columns metrics and ε."""
-    if results.empty:
-        return
     yield f"## {heading}\n"
-    pairs = results[["data", "tested_on"]].drop_duplicates()
-    for number, (data, place) in enumerate(pairs.itertuples(index=False)):
-        here = results[(results["data"] == data) & (results["tested_on"] == place)]
+    for number, ((data, place), here) in enumerate(results.groupby(["data", "tested_on"], sort=False)):  # type: ignore[misc]
         metrics = list(here["metric"].unique())
-        yield f"### ({_letter(number)}) {data}{'' if at_home(here).all() else f' → {place}'}\n"
-        yield _row("trained on", "IPC", *(title(metric) for metric in metrics), "ε")
-        yield _rule(3 + len(metrics))
-        for line in _lines_in(here):
-            rows = line.of(here)
-            for way, words in ((CONDENSED, line.words), (RANDOM, "random")):
-                for ipc in sorted(rows["ipc"].unique()):
-                    part = rows[(rows["trained_on"] == way) & (rows["ipc"] == ipc)]
-                    if len(part):
-                        yield _row(words, str(ipc), *_estimates(part, metrics), _epsilon(part))
-            yield _row("full", "—", *_estimates(rows[rows["trained_on"] == FULL], metrics), "no privacy")
+        table = []
+        for words, rows in _ways(here):
+            for way, name in ((CONDENSED, words), (RANDOM, "random")):
+                for ipc, part in rows[rows["trained_on"] == way].groupby("ipc"):
+                    table.append([name, str(ipc), *_estimates(part, metrics), _epsilon(part)])
+            table.append(["full", "—", *_estimates(rows[rows["trained_on"] == FULL], metrics), "no privacy"])
+        letter = chr(ord("a") + number) if number < 26 else str(number + 1)
+        yield f"### ({letter}) {data}{'' if at_home(here).all() else f' → {place}'}\n"
+        yield from markdown_table(["trained on", "IPC", *map(title, metrics), "ε"], table)
         yield ""
 
 
-def _estimates(rows: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
+def _estimates(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
     return [_estimate(rows[rows["metric"] == metric]) for metric in metrics]
 
 
@@ -206,23 +175,14 @@ def _estimate(rows: pd.DataFrame) -> str:
     """0.714 ± 0.021 [0.675, 0.751]: mean ± sd over seeds, interval; in words where there is no number."""
     if rows.empty:
         return ""
-    missing = rows[rows["value"].isna()]
-    lost = f" ({_why(missing)} in {len(missing)} of {len(rows)})" if len(missing) else ""
-    # cells of one seed share their split, or their number of patients: the seed is the repetition
-    seeds = rows.dropna(subset="value").groupby("seed")[["value", "low", "high"]].mean()
-    if seeds.empty:
-        return f"—{lost}"
-    mean = seeds.mean()
-    spread = f" ± {seeds['value'].std(ddof=1):.3f}" if len(seeds) > 1 else ""
-    low, high = ("—" if math.isnan(mean[bound]) else f"{mean[bound]:.3f}" for bound in ("low", "high"))
-    return f"{mean['value']:.3f}{spread} [{low}, {high}]{lost}"
-
-
-def _why(missing: pd.DataFrame) -> str:
-    """In a word: a measure of nobody (no PPV where nobody was flagged), a release without rows, or what a note says."""
-    if missing["note"].isna().all():
-        return "undefined"
-    return "no answer" if (missing["rows"] == 0).all() else "not measured"
+    mean, missing = SeedMean.from_rows(rows), rows[rows["value"].isna()]
+    words = estimate(*mean.bounds, mean.plus_minus)
+    if missing.empty:
+        return words
+    # a measure of nobody (no PPV where nobody was flagged), a release without rows, or what a note says
+    why = "no answer" if (missing["rows"] == 0).all() else "not measured"
+    why = "undefined" if missing["note"].isna().all() else why
+    return f"{words} ({why} in {len(missing)} of {len(rows)})"
 
 
 def _epsilon(rows: pd.DataFrame) -> str:
@@ -230,15 +190,3 @@ def _epsilon(rows: pd.DataFrame) -> str:
     if rows.empty or rows["epsilon"].isna().all():
         return "no privacy" if len(rows) else ""
     return f"{rounded_up(float(rows['epsilon'].max()), 3)} {rows['guarantee'].iloc[0]}"
-
-
-def _row(*cells: str) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _rule(columns: int) -> str:
-    return "| --- " * columns + "|"
-
-
-def _letter(number: int) -> str:
-    return chr(ord("a") + number) if number < 26 else str(number + 1)

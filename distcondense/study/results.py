@@ -1,4 +1,4 @@
-"""The tidy table of a study: the scores of all finished cells, one row each, with what the cell is and promises.
+"""The results of a study: the scores of all finished cells, one row each, with what the cell is and promises.
 
 One row per cell × IPC × part × student × tested on × trained on × metric; part "quick" is the run's own scores. A cell
 that failed has one row per IPC, of part "failed", whose note says why.
@@ -8,7 +8,9 @@ metric that tables by IPC and plots show.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -33,8 +35,48 @@ FAILED = "failed"  # no part: there is nothing to measure
 ON_PATIENTS = {"guarantee": "none", "privacy": "none: trained on patients"}
 
 
-def tidy(study: Study, folder: StudyFolder) -> pd.DataFrame:
-    """All finished cells; a model that could not be fitted or had no answer has rows without a value, and a note."""
+@dataclass(frozen=True)
+class SeedMean:
+    """A measure over seeds. Cells of one seed share their split: the seed is the repetition."""
+
+    value: float  # NaN where nothing was measured
+    low: float  # of the 95% interval over test persons, averaged
+    high: float
+    spread: float  # standard deviation over seeds; NaN of one
+    seeds: int
+
+    @classmethod
+    def from_rows(cls, rows: pd.DataFrame) -> SeedMean:
+        """Of rows of the results; those without a value do not count."""
+        seeds = rows.dropna(subset="value").groupby("seed")[["value", "low", "high"]].mean().astype(float)
+        mean, spread = seeds.mean(), float(seeds["value"].std(ddof=1))
+        return cls(float(mean["value"]), float(mean["low"]), float(mean["high"]), spread, len(seeds))
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        """Value, low, high: as tables hold a number with its interval."""
+        return self.value, self.low, self.high
+
+    @property
+    def plus_minus(self) -> str:
+        return "" if math.isnan(self.spread) else f" ± {self.spread:.3f}"
+
+
+def results_table(study: Study, folder: StudyFolder) -> pd.DataFrame:
+    """The scores of all cells of a study that are done.
+
+    Parameters
+    ----------
+    study : Study
+        The checked study file.
+    folder : StudyFolder
+        Where its cells lie.
+
+    Returns
+    -------
+    DataFrame
+        COLUMNS, a row a score. A model that could not be fitted or had no answer has rows without a value, and a note.
+    """
     rows = []
     for cell in study.cells:
         measured = {int(ipc): " ".join(sorted(parts)) for ipc, parts in folder.parts(cell).items()}
@@ -42,8 +84,22 @@ def tidy(study: Study, folder: StudyFolder) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
+def public_columns(cell: Cell) -> dict[str, Any]:
+    """Which cell it is, wherever it is run."""
+    return {
+        "key": cell.key,
+        "data": cell.data,
+        "method": cell.method,
+        "made_by": cell.made_by,
+        "seed": cell.seed,
+        "reference": cell.reference,
+        "epsilon_asked": cell.epsilon,
+        "guarantee_asked": "none" if cell.epsilon is None else cell.guarantee,
+    }
+
+
 def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, Any]]:
-    run, name = folder.run(cell), {"study": study, "cell": folder.name(cell), **what_it_is(cell)}
+    run, name = folder.run(cell), {"study": study, "cell": folder.name(cell), **public_columns(cell)}
     if reason := folder.failure(cell):
         yield from ({**name, "ipc": ipc, "part": FAILED, "main": False, "note": reason} for ipc in cell.ipcs)
     if not run.finished:
@@ -61,78 +117,32 @@ def _rows_of(study: str, cell: Cell, folder: StudyFolder) -> Iterator[dict[str, 
         "peak_memory_bytes": max(folder.peak(cell) or 0, record.get("peak_memory_bytes", 0)) or None,
     }
     claim = {
-        "epsilon": stated["epsilon"],
-        "guarantee": stated["guarantee"],
-        "delta": stated["delta"],
-        "unit": stated["unit"],
-        "why": _why(stated),
+        **{name: stated[name] for name in ("epsilon", "guarantee", "delta", "unit")},
+        # why it is no theorem, in its statement's first words; none where it is one
+        "why": next(iter(stated.get("why", ())), None),
         "privacy": record["privacy"],
         "worst_case_epsilon_end_to_end": stated["worst_case_epsilon"] or None,
     }
     done = folder.elsewhere(cell)
     tests = {cell.source.name: record, **{s.name: done[s.name] for s, _ in cell.test_on if s.name in done}}
-    sets = ((place, ipc, test) for place, found in tests.items() for ipc, test in _sets(cell, found).items())
-    for place, ipc, test in sets:
-        scores = [Score.from_dict(found) for found in test["scores"]]
-        for score in scores:
-            yield {
-                **head,
-                "ipc": ipc,
-                "tested_on": place,
-                "part": QUICK,
-                "main": score.measure == main,
-                **_number(score, claim),
-            }
-        if CONDENSED not in {score.trained_on for score in scores}:
-            none = bool(stated["answer"])  # a release without an answer has no rows
-            yield {
-                **head,
-                "ipc": ipc,
-                "tested_on": place,
-                "trained_on": CONDENSED,
-                "rows": 0 if none else None,
-                "metric": main,
-                "main": True,
-                "part": QUICK,
-                **claim,
-                "note": test["scores_note"] or stated["answer"] or "not measured",
-            }
-
+    for place, tested in tests.items():
+        for test in tested.get("sets", [tested]):
+            here = {**head, "ipc": test.get("ipc", cell.ipcs[0]), "tested_on": place, "part": QUICK}
+            scores = [Score.from_dict(entry) for entry in test["scores"]]
+            yield from ({**here, "main": score.measure == main, **_columns(score, claim)} for score in scores)
+            if CONDENSED not in {score.trained_on for score in scores}:
+                none = {"trained_on": CONDENSED, "metric": main, "main": True, **claim}
+                rows = 0 if stated["answer"] else None  # a release without an answer has no rows
+                yield {**here, **none, "rows": rows, "note": test["scores_note"] or stated["answer"] or "not measured"}
     students = read_json(folder.yardstick(cell)).get("students", [])
-    for of_ipc, parts in folder.parts(cell).items():
-        for part, found in parts.items():
-            own = found["scores"] + (students if part == STUDENTS else [])
-            for score in map(Score.from_dict, own):
-                yield {
-                    **head,
-                    "ipc": int(of_ipc),
-                    "tested_on": cell.source.name,
-                    "part": part,
-                    "main": part == STUDENTS and score.measure == main,
-                    **_number(score, claim),
-                }
+    for ipc, parts in folder.parts(cell).items():
+        for part, measured in parts.items():
+            here = {**head, "ipc": int(ipc), "tested_on": cell.source.name, "part": part}
+            for score in map(Score.from_dict, measured["scores"] + (students if part == STUDENTS else [])):
+                yield {**here, "main": part == STUDENTS and score.measure == main, **_columns(score, claim)}
 
 
-def what_it_is(cell: Cell) -> dict[str, Any]:
-    """Which cell it is, wherever it is run."""
-    return {
-        "key": cell.key,
-        "data": cell.data,
-        "method": cell.method,
-        "made_by": cell.made_by,
-        "seed": cell.seed,
-        "reference": cell.reference,
-        "epsilon_asked": cell.epsilon,
-        "guarantee_asked": "none" if cell.epsilon is None else cell.guarantee,
-    }
-
-
-def _why(stated: dict[str, Any]) -> str | None:
-    """Why it is no theorem, in its statement's first words; None where it is one."""
-    return next(iter(stated.get("why", ())), None)
-
-
-def _number(score: Score, claim: dict[str, Any]) -> dict[str, Any]:
+def _columns(score: Score, claim: dict[str, Any]) -> dict[str, Any]:
     """One score, with what its model promises."""
     return {
         "trained_on": score.trained_on,
@@ -147,8 +157,3 @@ def _number(score: Score, claim: dict[str, Any]) -> dict[str, Any]:
         "labels": score.labels,
         **(claim if score.covered else ON_PATIENTS),
     }
-
-
-def _sets(cell: Cell, tested: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """IPC → scores and note of each set that the cell has."""
-    return {one["ipc"]: one for one in tested["sets"]} if "sets" in tested else {cell.ipcs[0]: tested}

@@ -29,7 +29,7 @@ from distcondense.methods import base as methods
 from distcondense.methods.base import method_named, options_of
 from distcondense.privacy.accountant import replay
 from distcondense.study import Study, design
-from distcondense.study.comparison import FailedCell, behind, decisions, in_markdown, overview, pictures
+from distcondense.study.comparison import behind, decisions, in_markdown, overview, pictures
 from distcondense.study.results import COLUMNS
 from tests.conftest import real_data, small_frame
 from tests.study.test_study import BINARY, HEAD, SCHEMA, run, study_of
@@ -291,17 +291,19 @@ def test_a_page_says_which_method_when_with_the_words_of_each_guarantee(tmp_path
     said = json.loads((tmp_path / "out/internal/report.json").read_text(encoding="utf-8"))
     (table,) = said["decisions"]
     promises = {row[0]: row[1] for row in table["rows"]}
-    assert promises["random-rows"] == "no privacy at all"
-    assert re.fullmatch(r"ε = [\d.]+ end-to-end: a theorem about rows", promises["naive-bayes"])
+    assert promises["random-rows"] == "nothing bounds what these rows tell about patients"
+    assert re.fullmatch(r"ε = [\d.]+ end-to-end: a theorem about every row of the table", promises["naive-bayes"])
     assert [row[0] for row in table["rows"]] == ["naive-bayes", "random-rows"]  # theorems first
     assert "random-rows (none): These rows are patients." in said["limits"]
     assert not any("naive-bayes" in line for line in said["limits"])
     text = (tmp_path / "out/internal/decide.md").read_text(encoding="utf-8")
     assert "2 of 2 cells" in text
-    assert re.search(r"\| naive-bayes \| ε = [\d.]+ end-to-end: a theorem about rows \|.*\| 6 \| 1 \|", text)
+    assert re.search(
+        r"\| naive-bayes \| ε = [\d.]+ end-to-end: a theorem about every row of the table \|.*\| 6 \| 1 \|", text
+    )
     page = (tmp_path / "out/internal/report.html").read_text(encoding="utf-8")
     assert "Which method when" in page
-    assert "a theorem about rows" in page
+    assert "a theorem about every row of the table" in page
 
 
 def tidy_rows(method: str, epsilon: float | None, values: dict[int, float], **more: Any) -> list[dict[str, Any]]:
@@ -384,8 +386,10 @@ def test_what_made_no_table_is_a_row_with_its_reason() -> None:
     some = [*tidy_rows("some", 1.0, {0: 0.6}), *tidy_rows("some", 1.0, {1: np.nan}, part="quick", note="not finished")]
     rows = [*tidy_rows("private", 1.0, {0: 0.8, 1: 0.82}), *late, *some]
     results = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
-    lost = FailedCell("ward", "picky", 1.0, "as-published", 100, "too few rows")
-    (table,) = decisions(results, [lost, lost, FailedCell("other ward", "picky", 1.0, "none", 100, "")])
+    names = ("data", "method", "epsilon_asked", "guarantee_asked", "ipc", "note")
+    picky = dict(zip(names, ("ward", "picky", 1.0, "as-published", 100, "too few rows"), strict=True))
+    lost = pd.DataFrame([picky, picky, {**picky, "data": "other ward", "guarantee_asked": "none", "note": ""}])
+    (table,) = decisions(results, lost)
     assert [row[0] for row in table.rows] == ["private", "some", "late", "picky"]
     ours, some_, late_, picky = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
     assert (late_["seeds"], late_["plain labels"]) == (0, "no table: not finished within 9 s")
@@ -395,8 +399,8 @@ def test_what_made_no_table_is_a_row_with_its_reason() -> None:
     )
     assert (picky["IPC"], picky["seeds"]) == (100, 0)
     assert (some_["seeds"], ours["seeds"]) == (1, 2)  # seeds that have numbers
-    text = in_markdown("study", 3, 4, results, [lost])
-    assert "| late | ε = 1 end-to-end: a theorem about rows | 2.0 CPU s, 1.00 GiB | no table: not finished" in text
+    text = in_markdown("study", 3, 4, results, lost)
+    assert "a theorem about every row of the table | 2.0 CPU s, 1.00 GiB | no table: not finished" in text
 
 
 def test_an_overview_has_the_best_of_each_promise_at_each_epsilon() -> None:

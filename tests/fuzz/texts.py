@@ -108,11 +108,11 @@ def read_schema(room: Room, content: bytes | str) -> None:
 def external(room: Room) -> None:
     """Results of another machine with something wrong in them, brought to a study that is in order."""
     from distcondense.study import Study
-    from distcondense.study.results import COLUMNS, what_it_is
+    from distcondense.study.results import COLUMNS, public_columns
 
     rng, said = room.rng, Study.from_toml(room.write("s.toml", STUDY))
     row = {
-        **what_it_is(said.cells[0]),
+        **public_columns(said.cells[0]),
         "study": "s",
         "cell": "ward-private",
         "outcome": "binary",

@@ -290,7 +290,7 @@ def test_what_kind_of_outcome_a_column_is_the_schema_says_or_the_file(folder: Pa
     assert load(named.source, named.endpoint).fingerprint() == load(cell.source, cell.endpoint).fingerprint()
 
 
-def test_a_cell_is_named_after_what_it_is_and_not_after_where_it_lies(folder: Path) -> None:
+def test_a_cell_is_named_after_public_columns_and_not_after_where_it_lies(folder: Path) -> None:
     out = StudyFolder(folder / "out")
     out.internal.mkdir(parents=True)
     out.make_salt()
