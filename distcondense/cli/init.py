@@ -31,9 +31,9 @@ def init(
 
     from distcondense.data.dialect import Dialect
     from distcondense.data.tables import read_table, table_name
-    from distcondense.guide.forecast import about, foresee, simulated, suggested
-    from distcondense.guide.prompts import Nobody, Terminal
-    from distcondense.guide.wizard import begin, summary
+    from distcondense.guide.forecast import about, forecasts, simulated, suggested
+    from distcondense.guide.prompts import DefaultAnswers, TerminalPrompts
+    from distcondense.guide.wizard import run_wizard
     from distcondense.report.terminal import Console, forecast_table, schema_table
     from distcondense.runs.files import refuse_target, write_text
 
@@ -41,29 +41,26 @@ def init(
     if out.exists() and not force:
         raise SettingsError(f"schema file {out}", "exists already", found="a file", fix="--force to replace it")
     frame = read_table(table, dialect=Dialect(**written(separator, encoding, decimal)), **markers(missing_marker))
-    asked = not yes and sys.stdin.isatty()
-    ask = Terminal() if asked else Nobody()
-    begun = begin(frame, ask, declared=asked)
-    write_text(out, begun.to_toml())
+    attended = not yes and sys.stdin.isatty()
+    prompts = TerminalPrompts() if attended else DefaultAnswers()
+    state = run_wizard(frame, prompts, declared=attended)
+    write_text(out, state.to_toml())
     console = Console()
-    console.out.print(schema_table(table_name(table), summary(begun)))
+    console.out.print(schema_table(table_name(table), state.summary()))
     console.log(f"written: {out}")
-    for line in ask.open if isinstance(ask, Nobody) else ():
-        typer.echo(f"open: {line}")
-    if not asked:
+    if isinstance(prompts, DefaultAnswers):
+        for line in prompts.open:
+            typer.echo(f"open: {line}")
         typer.echo(f'open: check every bound and category in {out}, then set origin = "declared"')
-    if begun.problem:
-        typer.echo(f"open: {begun.problem}")
+    if state.problem:
+        typer.echo(f"open: {state.problem}")
     epsilon = 1.0
-    if plan and begun.outcome:
-        rows = len(frame) if not begun.person else int(frame[begun.person].nunique())
+    if plan and state.outcome:
+        rows = about(len(frame) if not state.person else int(frame[state.person].nunique()))
+        cohort = simulated(state.schema, state.outcome, rows)
         with console.progress() as progress:
-            made = list(
-                foresee(
-                    simulated(begun.schema, begun.outcome, about(rows)), ipc=ipc, threads=threads, progress=progress
-                )
-            )
-        console.out.print(forecast_table(made, about(rows)))
-        epsilon = suggested(made)
-    if begun.outcome:
-        typer.echo("next: " + shlex.join(begun.command(table, str(out), epsilon=epsilon, ipc=ipc)))
+            expected = list(forecasts(cohort, ipc=ipc, threads=threads, on_progress=progress))
+        console.out.print(forecast_table(expected, rows))
+        epsilon = suggested(expected)
+    if state.outcome:
+        typer.echo("next: " + shlex.join(state.command(table, str(out), epsilon=epsilon, ipc=ipc)))

@@ -6,7 +6,6 @@ No simulated row is a patient's; the distributions (populations.py) were written
 
     load("curial_like", site="OUH", rows=5_000)       a `Simulated`: frame, declared schema, outcome names
     stream("diabetes_like", chunk_rows=20_000)        the same rows, frame by frame
-    write_parquet("proteomics_like", "p.parquet")     the same rows, on disk, never more than a chunk in memory
 
 Rows are made in fixed blocks of 4,096, each with its own random stream (a function of seed and block number), so row i
 is the same whatever the chunk size and however many rows are asked for.
@@ -15,12 +14,9 @@ is the same whatever the chunk size and however many rows are asked for.
 from __future__ import annotations
 
 import inspect
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -30,6 +26,7 @@ from distcondense.data.populations import BLOCK, Array, Population, count, curia
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SettingsError
 
+T = TypeVar("T")
 CHUNK_BYTES = 64_000_000  # about how large a chunk is when nobody says
 
 
@@ -52,75 +49,38 @@ class Simulated:
 # -- streaming --------------------------------------------------------------------------------------------------------
 
 
-def _frames(recipe: Population, rows: int, chunk_rows: int, seed: int) -> Iterator[pd.DataFrame]:
+def _frames(population: Population, rows: int, chunk_rows: int, seed: int) -> Iterator[pd.DataFrame]:
     made, block = -1, {}
     for start in range(0, rows, chunk_rows):
         stop = min(start + chunk_rows, rows)
         arrays: dict[str, Array] = {}
         for number in range(start // BLOCK, (stop - 1) // BLOCK + 1):
             if number != made:
-                made, block = number, recipe.block(seed, number)
+                made, block = number, population.block(seed, number)
             first, last = max(start, number * BLOCK), min(stop, (number + 1) * BLOCK)
             for name, values in block.items():
                 out = arrays.setdefault(name, np.empty((*values.shape[:-1], stop - start), values.dtype))
                 out[..., first - start : last - start] = values[..., first - number * BLOCK : last - number * BLOCK]
-        yield recipe.frame(arrays)
+        yield population.frame(arrays)
 
 
-def _collect(recipe: Population, rows: int | None, seed: int) -> Simulated:
-    rows = recipe.rows if rows is None else count("rows", rows)
-    frame = next(_frames(recipe, rows, rows, count("seed", seed, least=0)))
-    return Simulated(frame, recipe.schema, recipe.description, recipe.target, recipe.time, recipe.event)
+def _collect(population: Population, rows: int | None, seed: int) -> Simulated:
+    rows = population.rows if rows is None else count("rows", rows)
+    frame = next(_frames(population, rows, rows, count("seed", seed, least=0)))
+    return Simulated(
+        frame, population.schema, population.description, population.target, population.time, population.event
+    )
 
 
 def stream(
     name: str, *, rows: int | None = None, chunk_rows: int | None = None, seed: int = 0, **options: Any
 ) -> Iterator[pd.DataFrame]:
     """The rows of a simulated cohort, frame by frame; settings are checked at the call, not at the first frame."""
-    recipe = _recipe(name, options)
+    population = _make(name, POPULATIONS, options)
     if chunk_rows is None:
-        chunk_rows = BLOCK * max(1, CHUNK_BYTES // (8 * BLOCK * len(recipe.schema.columns)))
-    rows = recipe.rows if rows is None else count("rows", rows)
-    return _frames(recipe, rows, count("chunk_rows", chunk_rows), count("seed", seed, least=0))
-
-
-def write_parquet(
-    name: str,
-    path: str | Path,
-    *,
-    rows: int | None = None,
-    chunk_rows: int | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> Path:
-    """A simulated cohort as a Parquet file, one row group a chunk. The file appears whole or not at all."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    frames = stream(name, rows=rows, chunk_rows=chunk_rows, seed=seed, **options)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    writer = None
-    try:
-        for frame in frames:
-            table = pa.Table.from_pandas(frame, preserve_index=False)
-            writer = writer or pq.ParquetWriter(scratch, table.schema, compression="zstd", use_dictionary=_texts(frame))
-            writer.write_table(table, row_group_size=len(frame))
-        if writer is not None:
-            writer.close()
-        os.replace(scratch, path)
-    except BaseException:
-        if writer is not None:
-            writer.close()
-        os.unlink(scratch)
-        raise
-    return path
-
-
-def _texts(frame: pd.DataFrame) -> list[str]:
-    return [str(name) for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
+        chunk_rows = BLOCK * max(1, CHUNK_BYTES // (8 * BLOCK * len(population.schema.columns)))
+    rows = population.rows if rows is None else count("rows", rows)
+    return _frames(population, rows, count("chunk_rows", chunk_rows), count("seed", seed, least=0))
 
 
 # -- the public names -------------------------------------------------------------------------------------------------
@@ -201,7 +161,7 @@ def gbsg2() -> Simulated:
     return Simulated(frame, Schema(columns, notes=(_BY_HAND,)), text, time="time", event="recurred_or_died")
 
 
-RECIPES: dict[str, Callable[..., Population]] = {
+POPULATIONS: dict[str, Callable[..., Population]] = {
     "curial_like": curial,
     "proteomics_like": proteomics,
     "diabetes_like": diabetes,
@@ -219,17 +179,11 @@ DATASETS: dict[str, Callable[..., Simulated]] = {
 
 def load(name: str, **options: Any) -> Simulated:
     """A cohort by name; `options` are those of its function (rows, seed, site, …)."""
-    made: Simulated = _legal(name, DATASETS, options)(**options)
-    return made
+    return _make(name, DATASETS, options)
 
 
-def _recipe(name: str, options: Mapping[str, Any]) -> Population:
-    recipe: Population = _legal(name, RECIPES, options)(**options)
-    return recipe
-
-
-def _legal(name: str, table: Mapping[str, Callable[..., Any]], options: Mapping[str, Any]) -> Callable[..., Any]:
-    """The maker of that name, if it exists and takes these options."""
+def _make(name: str, table: Mapping[str, Callable[..., T]], options: Mapping[str, Any]) -> T:
+    """What the function of that name gives, if it exists and takes these options."""
     if name not in table:
         rule = "must be a data set" if table is DATASETS else "must be a simulated data set (load() gives the others)"
         raise SettingsError(f"data set {name!r}", rule, found=nearest(str(name), table), fix=f"say {', '.join(table)}")
@@ -238,4 +192,4 @@ def _legal(name: str, table: Mapping[str, Callable[..., Any]], options: Mapping[
         if option not in known:
             fix = f"say {', '.join(known)}" if known else "give none"
             raise SettingsError(f"data set {name!r}", "has its own options", found=nearest(option, known), fix=fix)
-    return table[name]
+    return table[name](**options)

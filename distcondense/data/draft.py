@@ -112,7 +112,13 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
             fix="check the table, or write the schema by hand",
         )
     schema = Schema(tuple(columns), "inferred")
-    _suggest_age(dates, comments)
+    births, others = births_and_others(dates)
+    if births and others:  # ages may stand for dates of birth
+        comments[births[0]] += (
+            "\nAn age instead of both dates, which stay ignored:\n"
+            '[columns.age]\nkind = "integer"\nlow = 0\nhigh = 120\nunit = "years"\n'
+            f'computed = "years_between({births[0]}, {others[0]})"'
+        )
     persons = {c.name: repeats(frame[c.name]) for c in schema.ignored if c.name not in dates}
     many = {name: count for name, count in persons.items() if count is not None}
     return SchemaDraft(schema, tuple(found), tuple(many), tuple(dates), comments, many)
@@ -189,16 +195,10 @@ def _date_comment(name: str, form: str, missing: bool) -> str:
     )
 
 
-def _suggest_age(dates: Sequence[str], comments: dict[str, str]) -> None:
-    """Where a table has dates of birth, ages may stand for them."""
+def births_and_others(dates: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Columns of dates: those of births, by their names, and the others."""
     births = [name for name in dates if _BIRTH.search(name)]
-    others = [name for name in dates if name not in births]
-    for birth in births[:1] if others else []:
-        comments[birth] += (
-            "\nAn age instead of both dates, which stay ignored:\n"
-            f'[columns.age]\nkind = "integer"\nlow = 0\nhigh = 120\nunit = "years"\n'
-            f'computed = "years_between({birth}, {others[0]})"'
-        )
+    return births, [name for name in dates if name not in births]
 
 
 def _codes_of(name: str, series: pd.Series[Any]) -> list[Hint]:

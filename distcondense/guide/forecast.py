@@ -1,4 +1,4 @@
-"""What ε will buy here: the method tried on a simulated table of the declared shape. No patient is read for it.
+"""What each ε is expected to give: the method tried on a simulated table of the declared shape. No patient is read.
 
 Every column is drawn from its declared bounds or categories, a few of them move the outcome, about as strongly as
 clinical models rank patients (`STRENGTH`). Real columns may say more or less: the loss is a guide, and no promise.
@@ -33,7 +33,7 @@ SMALL = 0.03  # a loss that few will mind
 
 @dataclass(frozen=True)
 class Forecast:
-    """What one ε buys on the simulated table; the guarantee is that of the method."""
+    """What one ε gives on the simulated table; the guarantee is that of the method."""
 
     epsilon: float
     measure: str
@@ -128,20 +128,22 @@ def _reached(home: EvaluationInput, fresh: Cohort, threads: int) -> dict[str, fl
     return found
 
 
-def suggested(bought: Sequence[Forecast]) -> float:
+def suggested(expected: Sequence[Forecast]) -> float:
     """The smallest ε whose loss is small, else the one that lost least; 1 where nothing answered."""
-    answered = [one for one in bought if one.loss is not None]
-    small = [one.epsilon for one in answered if one.loss is not None and one.loss < SMALL]
-    return min(small) if small else max(answered, key=lambda one: one.condensed or 0.0).epsilon if answered else 1.0
+    scores = {forecast.epsilon: forecast.condensed for forecast in expected if forecast.condensed is not None}
+    small = [forecast.epsilon for forecast in expected if forecast.loss is not None and forecast.loss < SMALL]
+    if small or not scores:
+        return min(small, default=1.0)
+    return max(scores, key=scores.__getitem__)
 
 
-def foresee(
+def forecasts(
     cohort: Cohort,
     *,
     epsilons: tuple[float, ...] = EPSILONS,
     ipc: int = 100,
     threads: int | None = None,
-    progress: Callable[..., None] | None = None,
+    on_progress: Callable[..., None] | None = None,
 ) -> Iterator[Forecast]:
     """Condense the simulated table but for its last `FRESH` rows at each ε, and test models of both on these."""
     from distcondense.api import available_threads, condense
@@ -149,12 +151,12 @@ def foresee(
     threads = available_threads() if threads is None else threads
     table, fresh = (cohort.take(rows) for rows in np.split(np.arange(len(cohort)), [len(cohort) - FRESH]))
     for k, epsilon in enumerate(epsilons):
-        if progress is not None:
-            progress(doing="planning", step=k, steps=len(epsilons), note=f"trying ε = {epsilon:g} (simulated)")
+        if on_progress is not None:
+            on_progress(doing="planning", step=k, steps=len(epsilons), note=f"trying ε = {epsilon:g} (simulated)")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DistcondenseWarning)
             result = condense(table, ipc=ipc, epsilon=epsilon, threads=threads)
             found = _reached(EvaluationInput.of_result(table, result), fresh, threads)
         yield Forecast(epsilon, result.kind.measures[0], found[FULL], found.get(CONDENSED))
-    if progress is not None:
-        progress(doing="planning", step=len(epsilons), steps=len(epsilons))
+    if on_progress is not None:
+        on_progress(doing="planning", step=len(epsilons), steps=len(epsilons))

@@ -9,20 +9,21 @@ from rich.panel import Panel
 from rich.prompt import Confirm, Prompt
 
 
-class Asker(Protocol):
+class Prompts(Protocol):
     """One question at a time; each has a default."""
 
     def show(self, title: str, text: str) -> None:
         """A screen before its question."""
-        ...
 
-    def text(self, question: str, default: str) -> str: ...
+    def text(self, question: str, default: str) -> str:
+        """The answer, as it was typed."""
 
-    def confirm(self, question: str, default: bool = True) -> bool: ...
+    def confirm(self, question: str, default: bool = True) -> bool:
+        """Whether the answer is yes."""
 
 
-class Terminal:
-    """A person."""
+class TerminalPrompts:
+    """Asks a person."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False)
@@ -37,14 +38,14 @@ class Terminal:
         return Confirm.ask(question, console=self.console, default=default)
 
 
-class Nobody:
-    """Takes every default and remembers what was asked."""
+class DefaultAnswers:
+    """Asks nobody: takes every default and remembers the question."""
 
     def __init__(self) -> None:
         self.open: list[str] = []
 
     def show(self, title: str, text: str) -> None:
-        """Nobody looks."""
+        """Shows nothing."""
 
     def text(self, question: str, default: str) -> str:
         self.open.append(f"{question} ({default} is taken)" if default else question)

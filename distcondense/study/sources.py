@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from distcondense.data.cohort import Facts
-from distcondense.data.datasets import DATASETS, RECIPES
+from distcondense.data.datasets import DATASETS, POPULATIONS
 from distcondense.data.dialect import Dialect
 from distcondense.data.names import Names, nearest
 from distcondense.data.outcome import Goal
@@ -226,7 +226,7 @@ def _simulated(entry: TomlTable, name: str, simulated: str) -> tuple[Source, tup
         for key in ("rows", "seed"):
             count(key, options.get(key, 1), least=int(key == "rows"))
         population = {key: value for key, value in options.items() if key not in ("rows", "seed")}
-        made = RECIPES.get(simulated, DATASETS[simulated])(**population)  # columns and outcome, without its rows
+        made = POPULATIONS.get(simulated, DATASETS[simulated])(**population)  # columns and outcome, without its rows
     except (UserError, TypeError) as error:
         entry.wrong(f"options: {error}")
         return blank

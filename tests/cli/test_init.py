@@ -14,9 +14,9 @@ import pytest
 
 from distcondense.data.ranges import RANGES, range_for, ranges_of
 from distcondense.data.schema import Column, Schema
-from distcondense.guide.forecast import FRESH, Forecast, about, foresee, simulated, suggested
-from distcondense.guide.prompts import Nobody
-from distcondense.guide.wizard import begin
+from distcondense.guide.forecast import FRESH, Forecast, about, forecasts, simulated, suggested
+from distcondense.guide.prompts import DefaultAnswers
+from distcondense.guide.wizard import run_wizard
 from tests import hospital
 from tests.shell import Call, refused
 
@@ -111,11 +111,11 @@ def test_without_a_terminal_it_writes_a_draft_and_lists_what_is_open(
 
 
 def test_what_is_no_code_is_a_value_again() -> None:
-    class Doubter(Nobody):
+    class Doubter(DefaultAnswers):
         def confirm(self, question: str, default: bool = True) -> bool:
             return "999" not in question
 
-    schema = begin(hospital.export(120), Doubter(), declared=True).schema
+    schema = run_wizard(hospital.export(120), Doubter(), declared=True).schema
     assert schema["weight"].missing_values == ()
     assert schema["weight"].unknown  # beyond what is public about weights
     assert schema["creatinine"].missing_values == (-9,)
@@ -170,12 +170,12 @@ def test_a_simulated_table_has_the_declared_shape(outcome: dict[str, str]) -> No
 
 def test_the_plan_says_what_more_of_the_budget_buys() -> None:
     cohort = simulated(SHAPE.only(["age", "crp", "stage", "died"]), {"target": "died"}, 1500)
-    (bought,) = foresee(cohort, epsilons=(8.0,), ipc=20, threads=1)
-    assert bought.measure == "auroc"
-    assert 0.6 < bought.full < 0.95
-    assert bought.condensed is not None
-    assert bought.loss == bought.full - bought.condensed
-    assert bought.loss < 0.15
+    (expected,) = forecasts(cohort, epsilons=(8.0,), ipc=20, threads=1)
+    assert expected.measure == "auroc"
+    assert 0.6 < expected.full < 0.95
+    assert expected.condensed is not None
+    assert expected.loss == expected.full - expected.condensed
+    assert expected.loss < 0.15
     assert (about(1236), about(7), about(10**7)) == (1200, 7, 20_000)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from distcondense.data import datasets, populations
-from distcondense.data.datasets import DATASETS, Simulated, load, stream, write_parquet
+from distcondense.data.datasets import DATASETS, Simulated, load, stream
 from distcondense.errors import SettingsError
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -169,42 +169,16 @@ def test_proteins_are_correlated_and_some_of_them_carry_the_signal() -> None:
     assert 15 <= np.count_nonzero(apart > 3) <= 60
 
 
-def test_a_wide_cohort_goes_to_parquet_without_being_held_whole(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
+def test_a_wide_cohort_is_streamed_without_being_held_whole() -> None:
     options: dict[str, Any] = {"rows": 6 * populations.BLOCK, "proteins": 400}
     whole = options["rows"] * options["proteins"] * 4
-    write_parquet("proteomics_like", tmp_path / "warm.parquet", rows=10, proteins=400)
+    next(stream("proteomics_like", rows=10, proteins=400))
     tracemalloc.start()
-    path = write_parquet("proteomics_like", tmp_path / "new" / "p.parquet", **options, chunk_rows=2_048)
+    sizes = [len(frame) for frame in stream("proteomics_like", **options, chunk_rows=2_048)]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.75 * whole
-    file = pq.ParquetFile(path)
-    assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [2_048] * 12
-    pd.testing.assert_frame_equal(pd.read_parquet(path), load("proteomics_like", **options).frame)
-
-
-def test_categories_survive_parquet(tmp_path: Path) -> None:
-    path = write_parquet("seer_like", tmp_path / "s.parquet", rows=300, chunk_rows=128)
-    pd.testing.assert_frame_equal(pd.read_parquet(path), load("seer_like", rows=300).frame)
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "s.parquet"
-    path.write_text("old")
-    good = populations.Population.block
-
-    def second_block_fails(self: populations.Population, seed: int, number: int) -> Any:
-        if number == 1:
-            raise KeyboardInterrupt
-        return good(self, seed, number)
-
-    monkeypatch.setattr(populations.Population, "block", second_block_fails)
-    with pytest.raises(KeyboardInterrupt):
-        write_parquet("seer_like", path, rows=5_000, chunk_rows=1_000)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
+    assert sizes == [2_048] * 12
 
 
 def test_the_real_cohorts_are_the_ones_their_libraries_ship() -> None:
