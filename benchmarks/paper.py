@@ -33,7 +33,7 @@ from distcondense.api import evaluate_run
 from distcondense.data.cohort import Cohort
 from distcondense.data.datasets import load
 from distcondense.evaluation.findings import Findings
-from distcondense.evaluation.score import WAYS, Score
+from distcondense.evaluation.score import TRAINED_ON, Score
 from distcondense.evaluation.section import Section
 from distcondense.methods.base import method_named, method_names
 from distcondense.outcomes.measures import title
@@ -113,7 +113,7 @@ def quick(found: Mapping[str, Findings]) -> Iterator[str]:
     measures = list(dict.fromkeys(s.measure for one in found.values() for s in one.quick))
     rows = []
     for method, one in found.items():
-        for way, words in WAYS.items():
+        for way, words in TRAINED_ON.items():
             here = {s.measure: s for s in one.quick if s.trained_on == way}
             if here:
                 rows.append(
@@ -136,7 +136,7 @@ def part_of(part: Section) -> Iterator[str]:
         rows = [
             [
                 part.titles.get(s.measure, title(s.measure)),
-                WAYS.get(s.trained_on, s.trained_on),
+                TRAINED_ON.get(s.trained_on, s.trained_on),
                 s.tested_on,
                 s.student,
                 s.labels,

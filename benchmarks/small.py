@@ -36,7 +36,7 @@ from distcondense.data.cells import FINE, public_cells
 from distcondense.data.cohort import Cohort
 from distcondense.errors import UserError
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.utility.students import students_of
+from distcondense.evaluation.models import learners_of, recipient
 from distcondense.methods import base
 from distcondense.methods.base import Condensed, Context
 from distcondense.methods.private import domain, fit, plan
@@ -153,7 +153,7 @@ def taught(made: Condensed, train: Cohort, test: Cohort, seed: int) -> dict[str,
     if not len(home.rows):
         return dict.fromkeys(("plain", "manual"), GUESS.get(kind.name, 0.5))
     real, found = home.codec.encode(test.features), {"plain": [], "manual": []}
-    for student in students_of(kind):
+    for student in map(recipient, learners_of(kind)):
         for way, how in (("plain", {}), ("manual", {"weight": home.labelled.weight, "soft": home.labelled.soft})):
             if way == "manual" and not any(value is not None for value in how.values()):
                 found[way].append(found["plain"][-1])

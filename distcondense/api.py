@@ -40,8 +40,7 @@ from distcondense.errors import (
 )
 from distcondense.evaluation.findings import Findings
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.quick import evaluate as evaluate_home
-from distcondense.evaluation.quick import interval_words, measured
+from distcondense.evaluation.quick import interval_words, kept_or_measured, measured
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
 from distcondense.evaluation.suite import SECTIONS, EvaluationRequest, evaluated
@@ -366,23 +365,25 @@ def evaluate(
     *,
     parts: Sequence[str] = (),
     external: Mapping[str, Cohort] | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     threads: int | None = None,
 ) -> list[Score]:
     """Fresh models of a result's rows beside models of the real ones, on patients that its run held out.
 
-    parts: what else is measured, by name (`dc.PARTS`): utility of many models, fidelity, attacks, …
+    parts: what else is measured, by name (`distcondense evaluate --help` lists them)
     external: other sites' tables by name, which the same models are tested on.
+    seed: the run's own if not said; scores that the run has measured already are then kept.
     The numbers are computed on patients, outside the guarantee: they are for the custodian.
     """
     need(cohort, Cohort, "cohort", "a Cohort", fix="the one that was condensed")
     need(result, Result, "result", "a Result", fix="what dc.condense gave back")
-    inputs, asked = EvaluationInput.of_result(cohort, result), _asked(parts, external, 0, seed, threads)
-    scores, note = evaluate_home(inputs, seed=seed, threads=asked.threads)
+    inputs = EvaluationInput.of_result(cohort, result)
+    request = _request(result.record, parts, external, 0, seed, threads)
+    scores, note, known = kept_or_measured(inputs, result.record, seed=request.seed, threads=request.threads)
     if note:
         warnings.warn(note, DistcondenseWarning, stacklevel=2)
         return scores
-    return scores + [score for part in evaluated(inputs, asked) for score in part.scores]
+    return scores + [score for section in evaluated(inputs, request, known=known) for score in section.scores]
 
 
 def evaluate_run(
@@ -392,7 +393,7 @@ def evaluate_run(
     parts: Sequence[str] | None = None,
     external: Mapping[str, Cohort] | None = None,
     shadows: int = 0,
-    seed: int = 0,
+    seed: int | None = None,
     threads: int | None = None,
     log: Callable[[str], None] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
@@ -400,32 +401,37 @@ def evaluate_run(
     """Evaluate a finished run's sets on its own table, and write what was found into its `internal/`.
 
     parts: by name; all but attacks if not said. Parts that were measured before and are not asked for stay.
+    seed: the run's own if not said; by another one everything is drawn anew, and nothing of an earlier report stays.
     shadows: runs of the same method on random halves of the table, for the attack that needs them; each costs as much
         as the run, and none of them leaves this process.
     """
     need(run, (str, Path), "run", "a path")
     need(cohort, Cohort, "cohort", "a Cohort", fix="the one that was condensed")
     _need_calls(progress=progress, log=log)
-    asked = _asked(parts if parts is not None else EvaluationRequest().parts, external, shadows, seed, threads)
     folder = RunFolder(Path(run))
     sets = read_back(folder, cohort.outcome.kind)
-    _refuse_another_table(folder, cohort, next(iter(sets.values())).record)
+    record = next(iter(sets.values())).record
+    _refuse_another_table(folder, cohort, record)
+    parts = EvaluationRequest().parts if parts is None else parts
+    request = _request(record, parts, external, shadows, seed, threads)
     found = {}
     for name, result in sets.items():
         inputs = EvaluationInput.of_result(cohort, result)
         if progress is not None:
-            progress("first scores", 0, 1 + len(asked.parts))
-        quick, note = evaluate_home(inputs, seed=seed, threads=asked.threads)
-        measured_now: list[Section] = []
+            progress("first scores", 0, 1 + len(request.parts))
+        quick, note, known = kept_or_measured(inputs, result.record, seed=request.seed, threads=request.threads)
+        paths, sections = _report_files(folder, name), list[Section]()
+        kept = _kept(paths[0], request)
         if note:
             (log or _silent)(note)
         else:
-            rerun = _rerun(result, asked.threads) if asked.shadows else None
-            measured_now = evaluated(inputs, asked, log=log or _silent, progress=_after_first(progress), rerun=rerun)
-        paths = _report_files(folder, name)
-        kept = _kept(paths[0], {part.name for part in measured_now})
+            rerun = _rerun(result, request.threads) if request.shadows else None
+            known += [score for section in kept for score in section.scores]
+            sections = evaluated(
+                inputs, request, known=known, log=log or _silent, progress=_after_first(progress), rerun=rerun
+            )
         order = list(SECTIONS)
-        every = sorted([*kept, *measured_now], key=lambda part: order.index(part.name) if part.name in order else -1)
+        every = sorted([*kept, *sections], key=lambda part: order.index(part.name) if part.name in order else -1)
         found[name] = Findings(
             run=_facts(folder, result),
             privacy=result.privacy,
@@ -433,6 +439,7 @@ def evaluate_run(
             note=note,
             parts=tuple(every),
             made_with=_made_with(result.record),
+            seed=request.seed,
         )
         _write_findings(paths, found[name])
     return found
@@ -485,9 +492,15 @@ def _need_calls(**told: Any) -> None:
             need(call, Callable, what, "something to call")
 
 
-def _asked(
-    parts: Sequence[str], external: Mapping[str, Cohort] | None, shadows: int, seed: int, threads: int | None
+def _request(
+    record: Mapping[str, Any],
+    parts: Sequence[str],
+    external: Mapping[str, Cohort] | None,
+    shadows: int,
+    seed: int | None,
+    threads: int | None,
 ) -> EvaluationRequest:
+    """What is asked for, checked; by the run's own seed where none is said."""
     need(parts, (list, tuple), "parts", "a list of names", fix=f"some of {', '.join(SECTIONS)}")
     for name in parts:
         need(name, str, "parts", "a list of names")
@@ -498,7 +511,8 @@ def _asked(
         need(site, Cohort, "external", "a Cohort for each name")
     names = (*parts, *(["sites"] if sites and "sites" not in parts else []))
     threads = available_threads() if threads is None else whole(threads, "threads", 1, MOST_THREADS)
-    return EvaluationRequest(names, whole(seed, "seed", 0), threads, sites, whole(shadows, "shadows", 0, 100_000))
+    seed = record["settings"]["seed"] if seed is None else whole(seed, "seed", 0)
+    return EvaluationRequest(names, seed, threads, sites, whole(shadows, "shadows", 0, 100_000))
 
 
 def _refuse_another_table(folder: RunFolder, cohort: Cohort, record: Mapping[str, Any]) -> None:
@@ -547,6 +561,7 @@ def _report(folder: RunFolder, result: Result | Results, figures: Sequence[Figur
                 note=one.record["scores_note"],
                 parts=tuple(own),
                 made_with=_made_with(one.record),
+                seed=one.record["settings"]["seed"],
             )
             _write_findings(_report_files(folder, name), found)
         except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
@@ -566,13 +581,14 @@ def _write_findings(paths: tuple[Path, Path], found: Findings) -> None:
     write_text(paths[1], internal_page(said))
 
 
-def _kept(path: Path, new: set[str]) -> list[Section]:
-    """Parts that an earlier evaluation left, but for those that were measured anew."""
+def _kept(path: Path, request: EvaluationRequest) -> list[Section]:
+    """Sections that an earlier evaluation by the same seed left, but for those that are asked for again."""
     try:
-        parts = [Section.from_dict(one) for one in parse_json(path.read_bytes())["parts"]]
+        report = parse_json(path.read_bytes())
+        sections = [Section.from_dict(section) for section in report["parts"] if section["name"] not in request.parts]
+        return [section for section in sections if report["seed"] == request.seed or not section.scores]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    return [part for part in parts if part.name not in new]
 
 
 def _facts(folder: RunFolder, result: Result) -> dict[str, Any]:
@@ -729,10 +745,12 @@ def _scored(
     found = {}
     for ipc, inputs in homes.items():
 
-        def told(done: int, of: int, ipc: int = ipc) -> None:
+        def on_progress(done: int, of: int, ipc: int = ipc) -> None:
             context.progress(doing=f"measuring IPC {ipc}", step=done, steps=of)
 
-        known, note = measured(inputs, seed=seed, threads=context.threads, must=must, known=known, told=told)
+        known, note = measured(
+            inputs, seed=seed, threads=context.threads, must=must, known=known, on_progress=on_progress
+        )
         scores = [score.to_dict() for score in known]
         found[ipc] = {"ipc": ipc, "rows": len(inputs.rows), "scores": scores, "scores_note": note}
         if inputs.others:  # condensed against several references: a student of each

@@ -13,7 +13,7 @@ from distcondense.cli.common import A_RUN, Decimal, Encoding, Json, Quiet, Separ
 
 Run = Annotated[Path, typer.Argument(help="The run folder that condense wrote.")]
 Data = Annotated[str, typer.Option("--data", help="The table it was made of, a path or URI; read as it was then.")]
-Seed = Annotated[int, typer.Option(help="Seed of samples, students and attacks.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of samples, models and attacks; the run's own if not said.")]
 
 
 @app.command()
@@ -27,7 +27,7 @@ def evaluate(
         str | None, typer.Option(help="Only these, with commas between them (see docs/evaluation.md); all if not said.")
     ] = None,
     attacks: Annotated[bool, typer.Option("--attacks", help="The attacks too: see distcondense attack.")] = False,
-    seed: Seed = 0,
+    seed: Seed = None,
     threads: Threads = None,
     separator: Separator = None,
     encoding: Encoding = None,
@@ -56,7 +56,7 @@ def attack_run(
     shadows: Annotated[
         int, typer.Option(help="Runs of the same method on random halves of the table, for LiRA; each takes a run.")
     ] = 0,
-    seed: Seed = 0,
+    seed: Seed = None,
     threads: Threads = None,
     separator: Separator = None,
     encoding: Encoding = None,
@@ -82,7 +82,7 @@ def _measure(
     parts: Sequence[str],
     external: Sequence[str],
     shadows: int,
-    seed: int,
+    seed: int | None,
     threads: int | None,
     how: Mapping[str, str],
     *,

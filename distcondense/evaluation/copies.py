@@ -26,7 +26,7 @@ from distcondense.data.outcome import Outcome
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.ruler import Ruler
 from distcondense.evaluation.score import CONDENSED, Interval, Score, interval
-from distcondense.evaluation.section import Say, Section, quiet
+from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.kernels.neighbours import nearest
 from distcondense.outcomes.measures import share
 from distcondense.runs.figures import LINES, Figure, Series, Table
@@ -68,7 +68,7 @@ class _Side:
     ratio: Floats  # (m,) NNDR
 
 
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quiet) -> Section:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """The copy check of a condensed table."""
     why = _why_not(inputs)
     if why:

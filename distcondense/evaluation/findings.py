@@ -31,6 +31,7 @@ class Findings:
     figures: tuple[Figure, ...] = ()
     parts: tuple[Section, ...] = ()
     made_with: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0  # of everything that was drawn for it
 
     @property
     def scores(self) -> list[Score]:
@@ -49,6 +50,7 @@ class Findings:
                 "figures": [asdict(figure) for figure in self.figures],
                 "parts": [part.to_dict() for part in self.parts],
                 "made_with": dict(self.made_with),
+                "seed": self.seed,
             }
         )
         return found

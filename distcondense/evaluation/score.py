@@ -21,7 +21,7 @@ from distcondense.runs.files import plain
 NORMAL = 1.959963984540054  # of 95%
 # what a model was trained on, in the order in which tables show them
 FULL, REFERENCE, CONDENSED, RANDOM = "full", "reference", "condensed", "random_real"
-WAYS = {
+TRAINED_ON = {
     FULL: "Real training rows",
     REFERENCE: "Private reference model itself",
     CONDENSED: "Condensed (synthetic)",
@@ -36,7 +36,7 @@ class Score:
     """A measure of a model on test rows."""
 
     measure: str  # a key of outcomes/measures.py: TITLES
-    trained_on: str  # a key of WAYS
+    trained_on: str  # a key of TRAINED_ON
     tested_on: str  # the table, or another site's
     value: float  # NaN: could not be measured, see `note`
     low: float

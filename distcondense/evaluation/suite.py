@@ -6,7 +6,7 @@ attacks/__init__.py). Sections are independent of each other; one that fails say
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
@@ -16,7 +16,8 @@ from distcondense.data.cohort import Cohort
 from distcondense.errors import SettingsError, UserError
 from distcondense.evaluation.attacks import ATTACKS
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.section import Say, Section, quiet
+from distcondense.evaluation.score import Score
+from distcondense.evaluation.section import Log, Section, quiet
 
 __all__ = ["ATTACKS", "LIKENESS", "SECTIONS", "UTILITY", "EvaluationRequest", "evaluated"]
 
@@ -41,13 +42,30 @@ SECTIONS = {**UTILITY, **LIKENESS, **ATTACKS}
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """What an evaluation is asked for."""
+    """What an evaluation is asked for.
+
+    Parameters
+    ----------
+    parts
+        Names of sections, keys of `SECTIONS`.
+    seed, threads
+        Of everything that is drawn and fitted.
+    sites
+        Other sites' tables, by name.
+    shadows
+        Runs of the method on random halves of the table, for the attack that needs them.
+
+    Raises
+    ------
+    SettingsError
+        Where a part is none of `SECTIONS`.
+    """
 
     parts: tuple[str, ...] = (*UTILITY, *LIKENESS)
     seed: int = 0
     threads: int = 1
-    sites: Mapping[str, Cohort] = field(default_factory=dict)  # other sites' tables, by name
-    shadows: int = 0  # runs of the method on random halves, for attacks that need them
+    sites: Mapping[str, Cohort] = field(default_factory=dict)
+    shadows: int = 0
 
     def __post_init__(self) -> None:
         for name in self.parts:
@@ -63,37 +81,47 @@ class EvaluationRequest:
 
 def evaluated(
     inputs: EvaluationInput,
-    asked: EvaluationRequest,
+    request: EvaluationRequest,
     *,
-    log: Say = quiet,
+    known: Sequence[Score] = (),
+    log: Log = quiet,
     progress: Callable[[str, int, int], None] | None = None,
     rerun: Any = None,
 ) -> list[Section]:
-    """The parts that were asked for, in the page's order; other sites only where there are any."""
-    names = [name for name in SECTIONS if name in asked.parts and (name != "sites" or asked.sites)]
-    found = []
+    """The sections that were asked for, in the page's order; other sites only where there are any.
+
+    known: scores that are there already, of the run itself and of sections that were measured before. Sections that
+    train models keep them, and those of sections before them, so that a number has one value.
+    """
+    names = [name for name in SECTIONS if name in request.parts and (name != "sites" or request.sites)]
+    scores, sections = list(known), list[Section]()
     for done, name in enumerate(names):
         if progress is not None:
             progress(name, done, len(names))
-        found.append(_part(name, inputs, asked, log, rerun))
+        sections.append(_section(name, inputs, request, scores, log, rerun))
+        scores += sections[-1].scores
     if progress is not None:
         progress("", len(names), len(names))
-    return found
+    return sections
 
 
-def _part(name: str, inputs: EvaluationInput, asked: EvaluationRequest, log: Say, rerun: Any) -> Section:
+def _section(
+    name: str, inputs: EvaluationInput, request: EvaluationRequest, known: Sequence[Score], log: Log, rerun: Any
+) -> Section:
     module, _, function = SECTIONS[name].partition(":")
     measure = getattr(import_module(module), function or "section")
-    given: dict[str, Any] = {"seed": asked.seed, "threads": asked.threads, "log": log}
+    options: dict[str, Any] = {"seed": request.seed, "threads": request.threads, "log": log}
+    if name in ("utility", "sites"):
+        options["known"] = known
     if name == "sites":
-        given["sites"] = asked.sites
-    if name == "lira" and asked.shadows:
-        given |= {"shadows": asked.shadows, "rerun": rerun}
+        options["sites"] = request.sites
+    if name == "lira" and request.shadows:
+        options |= {"shadows": request.shadows, "rerun": rerun}
     try:
-        part: Section = measure(inputs, **given)
+        section: Section = measure(inputs, **options)
     except UserError:
         raise
     except Exception as error:  # a library's message may quote a patient's value: its type says enough
         log(f"{name}: {type(error).__name__}")
         return Section(name, name.capitalize(), notes=(f"could not be measured: {type(error).__name__}",))
-    return part
+    return section

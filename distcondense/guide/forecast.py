@@ -18,8 +18,8 @@ from distcondense.arrays import Floats
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import DistcondenseWarning
-from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.quick import ways_to_train
+from distcondense.evaluation.comparison import Comparison, EvaluationSet
+from distcondense.evaluation.inputs import EvaluationInput, Sample
 from distcondense.evaluation.score import CONDENSED, FULL
 
 EPSILONS = (0.5, 1.0, 2.5, 5.0)
@@ -120,12 +120,13 @@ def _standard(values: Floats) -> Floats:
 
 def _reached(home: EvaluationInput, fresh: Cohort, threads: int) -> dict[str, float]:
     """The main measure of models of all rows and of the condensed ones, where there are any."""
-    due, found = home.kind.in_unit(fresh.outcome, home.unit), dict[str, float]()
-    for way in ways_to_train(home, seed=0, threads=threads):
-        if way.name in (FULL, CONDENSED):
-            model = way.fit()
-            found[way.name] = home.kind.score(model.link, model.scores(way.codec.encode(fresh.features)), due)
-    return found
+    comparison, outcome = Comparison(home, 0, threads), home.kind.in_unit(fresh.outcome, home.unit)
+    test = EvaluationSet("fresh", Sample(fresh.features, outcome, None, len(fresh)))
+    arms = {FULL: comparison.full()}
+    if len(home.rows):
+        arms[CONDENSED] = comparison.condensed()
+    main = home.kind.measures[0]
+    return {name: comparison.trained(arm, home.learner).measured(test)[main].value for name, arm in arms.items()}
 
 
 def suggested(expected: Sequence[Forecast]) -> float:

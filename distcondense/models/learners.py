@@ -31,11 +31,24 @@ WIDE, WIDE_BINS = 500, 32  # on wider tables 256 bins a column cost six times th
 
 @dataclass(frozen=True)
 class Learner:
-    """One model class of a kind of outcome: how to fit it, and what its scores mean."""
+    """One model class of a kind of outcome: how to fit it, and what its scores mean.
+
+    Parameters
+    ----------
+    name
+        What options, reports and `Kind.learners` call it.
+    link
+        What its scores are: a probability, a value, a log-risk …
+    fit
+        `fit(rows, outcome, *, weight, soft, validation, seed, threads) -> Model`; made by `@learner`.
+    soft
+        It learns soft labels instead of the outcome, where there are any.
+    """
 
     name: str
     link: Link
-    fit: Callable[..., Model]  # (rows, outcome, *, weight, soft, validation, seed, threads)
+    fit: Callable[..., Model]
+    soft: bool = True
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,7 +1,9 @@
-"""Students as recipients train them: common models on the plain outcome column, no weights, no manual.
+"""Common models as recipients train them: scikit-learn's and XGBoost's own, with settings that fit few rows.
 
-They judge candidate sets (`PrivateSide.judge`): each is trained on a set's rows and asked about rows of the population,
-for which the private model's answer is known. Settings are the libraries' own where these fit few rows.
+Two uses. The private method lets them judge candidate sets (`PrivateSide.judge`): each is trained on a set's rows and
+the plain outcome column, and asked about rows of the population, for which the private model's answer is known
+(`classifiers`, `regressors`). The evaluation trains them on real and condensed rows (evaluation/models.py). Models are
+called by the names of learners: xgb, forest, logistic, ridge, svm, mlp.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from numpy.typing import NDArray
 from distcondense.arrays import Floats, Matrix
 from distcondense.models import learners
 
-SEED = 1001  # not a user's default, so that no one student's luck is chosen
+SEED = 1001  # not a user's default, so that no one model's luck is chosen
 TREES = 60
 HIDDEN = (32,)
 PASSES = 120
+STEPS = 500  # of a logistic regression, at most
 BOOSTED: dict[str, Any] = {
     **learners.TREES,
     "n_estimators": learners.ROUNDS,
@@ -28,58 +31,80 @@ BOOSTED: dict[str, Any] = {
     "verbosity": 0,
     "random_state": SEED,
 }
+CLASSIFIERS = ("xgb", "forest", "logistic", "svm", "mlp")
+REGRESSORS = ("xgb", "forest", "ridge", "svm", "mlp")
 
 
-LEARNERS = {  # students → the learner of a kind that each stands for
-    "boosted trees": "xgb",
-    "forest": "forest",
-    "logistic": "logistic",
-    "ridge": "ridge",
-    "support vectors": "svm",
-}
+def classifier(name: str, *, seed: int = SEED, threads: int = 1) -> Any:
+    """An unfitted classifier of `CLASSIFIERS`."""
+    if name == "xgb":
+        from xgboost import XGBClassifier
+
+        return XGBClassifier(**BOOSTED)
+    if name == "forest":
+        from sklearn.ensemble import RandomForestClassifier
+
+        return RandomForestClassifier(TREES, random_state=seed, n_jobs=threads)
+    if name == "logistic":
+        from sklearn.linear_model import LogisticRegression
+
+        return LogisticRegression(max_iter=STEPS)
+    if name == "svm":
+        from sklearn.svm import SVC
+
+        return SVC()
+    from sklearn.neural_network import MLPClassifier
+
+    return MLPClassifier(hidden_layer_sizes=HIDDEN, max_iter=PASSES, random_state=seed)
 
 
-def _among(made: dict[str, Callable[[], Any]], among: Sequence[str]) -> dict[str, Callable[[], Any]]:
-    """The students that stand for these learners; all where none is named."""
-    return {name: model for name, model in made.items() if not among or LEARNERS.get(name) in among}
+def regressor(name: str, *, seed: int = SEED, threads: int = 1) -> Any:
+    """An unfitted regressor of `REGRESSORS`."""
+    if name == "xgb":
+        from xgboost import XGBRegressor
+
+        return XGBRegressor(**BOOSTED)
+    if name == "forest":
+        from sklearn.ensemble import RandomForestRegressor
+
+        return RandomForestRegressor(TREES, random_state=seed, n_jobs=threads)
+    if name == "ridge":
+        from sklearn.linear_model import Ridge
+
+        return Ridge()
+    if name == "svm":
+        from sklearn.svm import SVR
+
+        return SVR()
+    from sklearn.neural_network import MLPRegressor
+
+    return MLPRegressor(hidden_layer_sizes=HIDDEN, max_iter=PASSES, random_state=seed)
 
 
 def takes_soft(among: Sequence[str]) -> bool:
-    """Whether a student of soft labels is listened to, which boosted trees are."""
-    return not among or LEARNERS["boosted trees"] in among
+    """Whether a model of soft labels judges too, which boosted trees do."""
+    return not among or "xgb" in among
 
 
 def classifiers(
     classes: int, among: Sequence[str] = ()
 ) -> Iterator[tuple[str, Callable[[Matrix, NDArray[Any], Matrix], Floats]]]:
     """Name, and fit-and-ask: rows, labels from 0, rows to ask about → (r, classes) scores, larger for likelier."""
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.neural_network import MLPClassifier
-    from sklearn.svm import SVC
-    from xgboost import XGBClassifier
+    for name in CLASSIFIERS:
+        if among and name not in among:
+            continue
 
-    made: dict[str, Callable[[], Any]] = {
-        "boosted trees": lambda: XGBClassifier(**BOOSTED),
-        "forest": lambda: RandomForestClassifier(TREES, random_state=SEED, n_jobs=1),
-        "logistic": lambda: LogisticRegression(max_iter=500),
-        "support vectors": lambda: SVC(),
-        "network": lambda: MLPClassifier(hidden_layer_sizes=HIDDEN, max_iter=PASSES, random_state=SEED),
-    }
-    for name, model in _among(made, among).items():
-
-        def ask(rows: Matrix, labels: NDArray[Any], people: Matrix, _model: Any = model) -> Floats:
+        def ask(rows: Matrix, labels: NDArray[Any], people: Matrix, name: str = name) -> Floats:
             there, code = np.unique(labels, return_inverse=True)
             answers = np.zeros((len(people), classes))
             if len(there) < 2:  # one class teaches nothing, and most models refuse it
                 return answers
-            student = _quietly(_model().fit, rows, code)
-            if hasattr(student, "decision_function"):
-                given = student.decision_function(people)
-                given = np.stack([-given, given], axis=1) if given.ndim == 1 else given
+            model = _quietly(classifier(name).fit, rows, code)
+            if hasattr(model, "decision_function"):
+                margin = model.decision_function(people)
+                answers[:, there] = np.stack([-margin, margin], axis=1) if margin.ndim == 1 else margin
             else:
-                given = student.predict_proba(people)
-            answers[:, there] = given
+                answers[:, there] = model.predict_proba(people)
             return answers
 
         yield name, ask
@@ -87,23 +112,12 @@ def classifiers(
 
 def regressors(among: Sequence[str] = ()) -> Iterator[tuple[str, Callable[[Matrix, Floats, Matrix], Floats]]]:
     """Name, and fit-and-ask: rows, values in units of their spread, rows to ask about → (r,) values."""
-    from sklearn.ensemble import RandomForestRegressor
-    from sklearn.linear_model import Ridge
-    from sklearn.neural_network import MLPRegressor
-    from sklearn.svm import SVR
-    from xgboost import XGBRegressor
+    for name in REGRESSORS:
+        if among and name not in among:
+            continue
 
-    made: dict[str, Callable[[], Any]] = {
-        "boosted trees": lambda: XGBRegressor(**BOOSTED),
-        "forest": lambda: RandomForestRegressor(TREES, random_state=SEED, n_jobs=1),
-        "ridge": lambda: Ridge(),
-        "support vectors": lambda: SVR(),
-        "network": lambda: MLPRegressor(hidden_layer_sizes=HIDDEN, max_iter=PASSES, random_state=SEED),
-    }
-    for name, model in _among(made, among).items():
-
-        def ask(rows: Matrix, values: Floats, people: Matrix, _model: Any = model) -> Floats:
-            return np.asarray(_quietly(_model().fit, rows, values).predict(people), np.float64)
+        def ask(rows: Matrix, values: Floats, people: Matrix, name: str = name) -> Floats:
+            return np.asarray(_quietly(regressor(name).fit, rows, values).predict(people), np.float64)
 
         yield name, ask
 
@@ -142,7 +156,7 @@ class _Quiet:
 _QUIET = _Quiet()
 
 
-def _quietly(fit: Callable[..., Any], *given: Any) -> Any:
-    """Students of few rows may stop early; that they say so is no news here."""
+def _quietly(fit: Callable[..., Any], *arguments: Any) -> Any:
+    """`fit(*arguments)`; that a model of few rows stops early is no news here."""
     with _QUIET:
-        return fit(*given)
+        return fit(*arguments)

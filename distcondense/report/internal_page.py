@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, WAYS, Score, find
+from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, TRAINED_ON, Score, find
 from distcondense.evaluation.section import Section
 from distcondense.evaluation.suite import ATTACKS, LIKENESS, UTILITY
 from distcondense.outcomes.measures import title
@@ -154,7 +154,7 @@ def at_a_glance(quick: Sequence[Score]) -> list[Figure]:
     """The first measure of every way to train, with its interval: the condensed rows between ceiling and floor."""
     if not quick:
         return []
-    first, order = quick[0], list(WAYS)
+    first, order = quick[0], list(TRAINED_ON)
     main = [s for s in quick if (s.measure, s.tested_on, s.group) == (first.measure, first.tested_on, first.group)]
     main.sort(key=lambda score: order.index(score.trained_on) if score.trained_on in order else len(order))
     series = []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distcondense.evaluation.leaks import above_ceiling
-from distcondense.evaluation.score import FULL, PLAIN, RANDOM, SOFT, WAYS, Score
+from distcondense.evaluation.score import FULL, PLAIN, RANDOM, SOFT, TRAINED_ON, Score
 from distcondense.outcomes.measures import title
 from distcondense.report.text import digits, interval, sentence, written
 from distcondense.runs.figures import Table
@@ -119,7 +119,7 @@ def _fits(value: Any) -> bool:
 
 def way_words(way: str) -> str:
     """What a model was trained on."""
-    return WAYS.get(way, way) + ENDS.get(way, "")
+    return TRAINED_ON.get(way, way) + ENDS.get(way, "")
 
 
 def labels_words(labels: str) -> str:

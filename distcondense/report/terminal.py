@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from distcondense.evaluation.findings import Findings
-from distcondense.evaluation.score import CONDENSED, FULL, WAYS, WITHOUT_ROWS, Score, find
+from distcondense.evaluation.score import CONDENSED, FULL, TRAINED_ON, WITHOUT_ROWS, Score, find
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.release import DATASHEET, MANUAL
@@ -213,7 +213,7 @@ def score_table(
         table.add_column(title(measure), justify="right", overflow="fold")
     for group, scores in groups.items():
         first = True
-        for way, label in WAYS.items():
+        for way, label in TRAINED_ON.items():
             here = [score for score in scores if score.trained_on == way]
             if here:
                 cells = [estimate(find(here, way, measure)) for measure in measures]

@@ -19,7 +19,6 @@ from distcondense.api import condense
 from distcondense.data.cohort import Cohort
 from distcondense.errors import DistcondenseWarning, UserError
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.quick import evaluate_elsewhere
 from distcondense.evaluation.score import Score
 from distcondense.runs.files import write_json
 from distcondense.runs.folder import RunFolder
@@ -27,7 +26,7 @@ from distcondense.runs.release import TABLE
 from distcondense.runs.result import read_back
 from distcondense.study.design import Cell, load_modules
 from distcondense.study.folder import StudyFolder, site_identity
-from distcondense.study.measure import Yardstick, measured_parts, yardstick
+from distcondense.study.measure import Yardstick, at_sites, measured_parts, yardstick
 from distcondense.study.rows import load
 from distcondense.study.sources import Endpoint, Source
 
@@ -118,9 +117,7 @@ class _CellRun:
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.sites}
         known: list[Score] = list(self.yardstick.elsewhere)
         for ipc in cell.ipcs:
-            tests = evaluate_elsewhere(
-                self._home(run, ipc), self.sites, cell.held_out, seed=cell.seed, threads=self.threads, known=known
-            )
+            tests = at_sites(self._home(run, ipc), self.sites, cell, threads=self.threads, known=known)
             known = [score for scores, _ in tests.values() for score in scores]
             for name, (scores, note) in tests.items():
                 found[name].append({"ipc": ipc, "scores": [s.to_dict() for s in scores], "scores_note": note})

@@ -20,7 +20,7 @@ import pandas as pd
 
 from distcondense.data.outcome import kind_names
 from distcondense.errors import RunFolderError, brief, os_errors
-from distcondense.evaluation.score import WAYS
+from distcondense.evaluation.score import TRAINED_ON
 from distcondense.evaluation.suite import SECTIONS
 from distcondense.privacy.events import Unit
 from distcondense.privacy.statement import GUARANTEES
@@ -99,7 +99,7 @@ def _legal(rows: pd.DataFrame, sets: set[tuple[str, int]]) -> bool:
     failed, told = rows[rows["part"] == FAILED], rows[rows["part"] != FAILED]
     words = {
         "part": (QUICK, *SECTIONS),
-        "trained_on": WAYS,
+        "trained_on": TRAINED_ON,
         "guarantee": GUARANTEES,
         "outcome": kind_names(),
         "unit": (*get_args(Unit), pd.NA),

@@ -9,7 +9,7 @@ of condensed and of random real rows are trained for each cell: those of all rea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,14 @@ from distcondense.arrays import Matrix
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.errors import UserError
+from distcondense.evaluation.comparison import HELD_OUT, Comparison, why_not
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.quick import Site, evaluate_at
+from distcondense.evaluation.models import learners_of
+from distcondense.evaluation.quick import first_scores
 from distcondense.evaluation.score import FULL, Score
 from distcondense.evaluation.suite import EvaluationRequest, evaluated
-from distcondense.evaluation.utility.lessons import HELD_OUT, TESTED, Lessons, trained, why_not
-from distcondense.evaluation.utility.students import students_of
+from distcondense.evaluation.utility.recipients import of_few_rows
+from distcondense.evaluation.utility.sites import fitting_sites, site_test
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.files import write_json
@@ -57,18 +59,32 @@ def yardstick(cell: Cell, folder: StudyFolder, cohort: Cohort, sites: Mapping[st
 
 
 def _measured(cell: Cell, cohort: Cohort, sites: Mapping[str, Cohort], threads: int) -> dict[str, Any]:
-    found: dict[str, list[Score]] = {"home": [], "elsewhere": [], "students": []}
+    yardstick: dict[str, list[Score]] = {"home": [], "elsewhere": [], "students": []}
     if (home := real_home(cell, cohort)) is not None:
-        away = [Site(name, site, cell.held_out.split(site).test) for name, site in sites.items()]
-        away = [site for site in away if not home.kind.lacking(site.cohort.outcome.take(site.test))]
-        scores = evaluate_at(home, [Site(HELD_OUT, cohort, home.split.test), *away], seed=cell.seed, threads=threads)
-        found["home"] = [score for score in scores if score.tested_on == HELD_OUT]
-        found["elsewhere"] = [score for score in scores if score.tested_on != HELD_OUT]
+        comparison = Comparison(home, cell.seed, threads)
+        places, _ = fitting_sites(home, sites, cell.held_out)
+        away = [site_test(home, name, *place, cell.seed) for name, place in places.items()]
+        for score in first_scores(comparison, [comparison.test, *away]):
+            yardstick["home" if score.tested_on == HELD_OUT else "elsewhere"].append(score)
         if cell.students:
-            lessons = Lessons.of(home, seed=cell.seed, tested=TESTED)
-            for student in students_of(home.kind):
-                found["students"] += trained(lessons, student, lessons.full(), threads=threads).in_exam(lessons.test)
-    return {name: [score.to_dict() for score in scores] for name, scores in found.items()}
+            comparison, full = replace(comparison, known=yardstick["home"]), comparison.full()
+            for learner in learners_of(home.kind):
+                yardstick["students"] += comparison.scores(full, learner, [comparison.test])
+    return {name: [score.to_dict() for score in scores] for name, scores in yardstick.items()}
+
+
+def at_sites(
+    inputs: EvaluationInput, sites: Mapping[str, Cohort], cell: Cell, *, threads: int, known: Sequence[Score] = ()
+) -> dict[str, tuple[list[Score], str]]:
+    """A run's first scores on other sites' patients: per site its scores, or why there are none.
+
+    Of another site only its test persons are used, whom the same coins hold out there, so that its own models and those
+    from elsewhere are measured on the same patients.
+    """
+    places, lacking = fitting_sites(inputs, sites, cell.held_out)
+    tests = [site_test(inputs, name, *place, cell.seed) for name, place in places.items()]
+    scores = first_scores(Comparison(inputs, cell.seed, threads, known), tests) if tests else []
+    return {name: ([score for score in scores if score.tested_on == name], lacking.get(name, "")) for name in sites}
 
 
 def real_home(cell: Cell, cohort: Cohort) -> EvaluationInput | None:
@@ -96,26 +112,28 @@ def real_home(cell: Cell, cohort: Cohort) -> EvaluationInput | None:
 
 
 def measured_parts(
-    home: EvaluationInput, parts: Sequence[str], *, seed: int, threads: int
+    home: EvaluationInput, parts: Sequence[str], *, seed: int, threads: int, known: Sequence[Score] = ()
 ) -> Iterator[tuple[str, Any]]:
-    """Part by part: its name, and its scores and notes as JSON holds them. Scores of single columns are left out."""
+    """Part by part: its name, and its scores and notes as JSON holds them. Scores of single columns are left out.
+
+    known: the run's first scores, which are kept.
+    """
     for name in parts:
         if name == STUDENTS:
-            scores, notes = _students(home, seed, threads)
+            scores, notes = _students(home, seed, threads, known)
         else:
-            (part,) = evaluated(home, EvaluationRequest((name,), seed, threads)) or (None,)
-            scores, notes = ([], ()) if part is None else (list(part.scores), part.notes)
+            (section,) = evaluated(home, EvaluationRequest((name,), seed, threads)) or (None,)
+            scores, notes = ([], ()) if section is None else (list(section.scores), section.notes)
         kept = [score.to_dict() for score in scores if not score.group and score.trained_on != FULL]
         yield name, {"scores": kept, "notes": list(notes)}
 
 
-def _students(home: EvaluationInput, seed: int, threads: int) -> tuple[list[Score], Sequence[str]]:
-    """Every student of condensed rows, with the plain outcome column and as the manual says, of random real rows."""
+def _students(
+    home: EvaluationInput, seed: int, threads: int, known: Sequence[Score]
+) -> tuple[list[Score], Sequence[str]]:
+    """Every model of condensed rows, with the plain outcome column and as the manual says, and of random real rows."""
     if why := why_not(home):
         return [], (why,)
-    lessons = Lessons.of(home, seed=seed, tested=TESTED)
-    scores: list[Score] = []
-    for student in students_of(home.kind):
-        for given in (*lessons.condensed(student), lessons.random()):
-            scores += trained(lessons, student, given, threads=threads).in_exam(lessons.test)
-    return scores, lessons.notes()
+    comparison = Comparison(home, seed, threads, known)
+    scores = [score for learner in learners_of(home.kind) for score in of_few_rows(comparison, learner)]
+    return scores, comparison.notes()

@@ -13,7 +13,7 @@ from typing import cast
 
 import pandas as pd
 
-from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, REFERENCE, WAYS
+from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, REFERENCE, TRAINED_ON
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import rounded_up
 from distcondense.report.study_page import study_page
@@ -144,7 +144,7 @@ def _by_ipc(main: pd.DataFrame, name: str) -> list[str]:
             table.append([str(data), words, full, *map(_estimate, by_way[CONDENSED])])
             table.append(["", "ε", "—", *map(_epsilon, by_way[CONDENSED])])
             if any(map(len, by_way[REFERENCE])):
-                table.append(["", WAYS[REFERENCE].lower(), "", *map(_estimate, by_way[REFERENCE])])
+                table.append(["", TRAINED_ON[REFERENCE].lower(), "", *map(_estimate, by_way[REFERENCE])])
             table.append(["", "random", "", *map(_estimate, by_way[RANDOM])])
     columns = ["data", "trained on", "full", *(f"IPC {ipc}" for ipc in ipcs)]
     return [f"## {name}: {title(main['metric'].iloc[0])} by IPC\n", *markdown_table(columns, table), ""]

@@ -102,10 +102,43 @@ def test_every_part_has_an_answer_for_every_kind_of_outcome(kind: str, method: s
             assert not np.isnan(score.value) or score.note, score
     text = (tmp_path / "run/internal/report.json").read_text(encoding="utf-8")
     assert json.loads(text) == found.to_dict()
+    assert {key: values for key, values in values_by_key(json.loads(text)).items() if len(values) > 1} == {}
     assert again(json.loads(text)["parts"]) == list(found.to_dict()["parts"])
     assert "<!doctype html>" in (tmp_path / "run/internal/report.html").read_text(encoding="utf-8")
     assert not re.search(r"(?<![\d.])77\.713[67]", text)  # a patient's own value; the page is a view of this
     assert digests(tmp_path / "run/release") == before  # nothing of it is released
+
+
+def values_by_key(report: dict[str, Any]) -> dict[tuple[str, ...], set[float | None]]:
+    """Every score of a report: what was measured, of which model, trained and tested on what → its values."""
+    names = ("measure", "student", "trained_on", "labels", "tested_on", "group")
+    values: dict[tuple[str, ...], set[float | None]] = {}
+    for score in [*report["quick"], *(score for part in report["parts"] for score in part["scores"])]:
+        values.setdefault(tuple(score[name] for name in names), set()).add(score["value"])
+    return values
+
+
+@pytest.mark.usefixtures("quick_placement", "fewer")
+def test_a_later_evaluation_keeps_the_runs_own_numbers_and_another_seed_starts_anew(tmp_path: Path) -> None:
+    cohort, run = cohort_of("two"), tmp_path / "run"
+    dc.condense(cohort, threads=1, out=run, seed=3, **METHODS["private"])
+    first = json.loads((run / "internal/run.json").read_text())["scores"]
+    dc.evaluate_run(run, cohort, parts=("utility",), threads=1)
+    sites = {"elsewhere": cohort_of("two", ward(400, seed=5))}
+    dc.evaluate_run(run, cohort, parts=("subgroups",), external=sites, threads=1)
+    report = json.loads((run / "internal/report.json").read_text())
+    assert report["quick"] == first
+    assert [part["name"] for part in report["parts"]] == ["utility", "subgroups", "sites"]
+    assert {key: values for key, values in values_by_key(report).items() if len(values) > 1} == {}
+    again = {(s["measure"], s["trained_on"]): s["value"] for s in first if s["trained_on"] != "reference"}
+    for part in (report["parts"][0], report["parts"][2]):
+        own = [s for s in part["scores"] if s["tested_on"] == "held out" and s["student"] == "xgb"]
+        kept = {(s["measure"], s["trained_on"]): s["value"] for s in own if s["labels"] != "plain"}
+        assert kept == again
+    dc.evaluate_run(run, cohort, parts=("copies",), seed=4, threads=1)
+    report = json.loads((run / "internal/report.json").read_text())
+    assert [part["name"] for part in report["parts"]] == ["copies"]
+    assert report["quick"] != first
 
 
 def again(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from distcondense.data.persons import HoldoutSplit
+from distcondense.evaluation.comparison import Comparison
 from distcondense.evaluation.score import CONDENSED, FULL
 from distcondense.evaluation.utility import imbalance
-from distcondense.evaluation.utility.imbalance import ADDED, REMEDIES, Balanced
-from distcondense.evaluation.utility.lessons import Lessons
+from distcondense.evaluation.utility.imbalance import ADDED, REMEDIES
 from tests.homes import HOW, cohort_of, home_of, nobody_held_out, noise_cohort, without_rows
 
 
@@ -24,15 +24,24 @@ def rare_cohort(rows=4000, share=0.05):
     return replace(cohort, outcome=cohort.outcome.with_arrays(label=label), person=None)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """What a remedy takes, and what it leaves."""
+
+    rows: np.ndarray
+    label: np.ndarray
+    weight: np.ndarray | None = None
+
+
 @pytest.fixture
 def training():
     rng = np.random.default_rng(0)
     label = np.array([1] * 12 + [0] * 88)
-    return Balanced((rng.normal(size=(100, 3)) + 4 * label[:, None]).astype(np.float32), label)
+    return Rows((rng.normal(size=(100, 3)) + 4 * label[:, None]).astype(np.float32), label)
 
 
 def done(name, training, seed=0):
-    return REMEDIES[name](training, np.random.default_rng(seed), 1)
+    return Rows(*REMEDIES[name](training.rows, training.label, np.random.default_rng(seed), 1))
 
 
 @pytest.mark.parametrize("name", ["over-sampling", "under-sampling", "SMOTE"])
@@ -106,15 +115,15 @@ def test_a_rare_class_is_missed_without_a_remedy_and_found_with_one():
 
 def test_without_a_remedy_the_learner_weighs_no_class_by_itself():
     """With plain labels of a rare class it would, and its probabilities would be far above the prevalence."""
-    lessons = Lessons.of(home_of(rare_cohort(), 1500), seed=0, tested=1000)
-    given = {(one.trained_on, one.group): one for one in imbalance.remedied(lessons, threads=1)}
-    share = float(lessons.train.outcome["label"].mean())
+    comparison = Comparison(home_of(rare_cohort(), 1500), 0, 1)
+    arms = {(arm.trained_on, arm.group): arm for arm in imbalance.remedied(comparison)}
+    share = float(comparison.train.outcome["label"].mean())
     assert share < 0.1
     said = {}
     for name in ("none", "class weights"):
-        one = given[FULL, name]
-        model = lessons.inputs.learner.fit(one.rows, one.outcome, weight=one.weight, soft=one.soft, seed=0)
-        said[name] = model.scores(lessons.test.rows(lessons.inputs.codec)).mean()
+        arm = arms[FULL, name]
+        model = comparison.inputs.learner.fit(arm.rows, arm.outcome, weight=arm.weight, soft=arm.soft, seed=0)
+        said[name] = model.scores(comparison.test.rows(comparison.inputs.codec)).mean()
     assert said["none"] == pytest.approx(share, abs=0.02)
     assert said["class weights"] > 2 * share
 

@@ -12,12 +12,13 @@ import pytest
 from distcondense.data.codec import Codec
 from distcondense.data.persons import HoldoutSplit
 from distcondense.errors import ModelError
+from distcondense.evaluation import comparison, models
+from distcondense.evaluation.comparison import CONDENSED_ROWS, HELD_OUT, Comparison
+from distcondense.evaluation.models import learners_of, recipient
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT
 from distcondense.evaluation.section import Section
-from distcondense.evaluation.utility import lessons, recipients, students
-from distcondense.evaluation.utility.lessons import CONDENSED_ROWS, HELD_OUT, Lessons
-from distcondense.evaluation.utility.students import Student, students_of
-from distcondense.models.learners import FittedModel
+from distcondense.evaluation.utility import recipients
+from distcondense.models.learners import FittedModel, Learner
 from distcondense.outcomes import panel
 from distcondense.outcomes.base import Labelled
 from tests import toys
@@ -51,7 +52,7 @@ PANELS = {
 def test_every_student_is_taught_in_every_way_and_every_measure_has_an_interval(kind):
     inputs = home_of(cohort_of(kind))
     part = recipients.section(inputs, seed=0, threads=1)
-    assert [student.name for student in students_of(inputs.kind)] == PANELS[kind]
+    assert [student.name for student in learners_of(inputs.kind)] == PANELS[kind]
     ways = [
         (FULL, "", HELD_OUT),
         (CONDENSED, PLAIN, HELD_OUT),
@@ -79,7 +80,7 @@ def test_every_student_is_taught_in_every_way_and_every_measure_has_an_interval(
 def test_a_kind_of_a_stranger_has_the_students_that_it_brings():
     with toys.registered():
         kind = toys.Fraction(("y",))
-        assert [(one.name, one.soft) for one in students_of(kind)] == [("trees", True)]
+        assert [(one.name, recipient(one).soft) for one in learners_of(kind)] == [("trees", True)]
 
 
 def test_the_numbers_depend_on_the_seed_alone():
@@ -121,7 +122,10 @@ def test_train_real_test_synthetic_is_the_real_rows_model_on_condensed_rows_each
     inputs = home_of(cohort_of("binary", 800))
     part = recipients.section(inputs, seed=0, threads=1)
     train = inputs.cohort.take(inputs.split.train)
-    model = inputs.learner.fit(inputs.codec.encode(train.features), train.outcome, seed=0, threads=1)
+    apart = inputs.cohort.take(inputs.split.validation)
+    validation = (inputs.codec.encode(apart.features), apart.outcome)
+    rows = inputs.codec.encode(train.features)
+    model = inputs.learner.fit(rows, train.outcome, validation=validation, seed=0, threads=1)
     wanted = roc_auc_score(inputs.labelled.outcome["label"], model.scores(inputs.rows))
     assert values(part, measure="auroc", tested_on=CONDENSED_ROWS)["xgb"] == pytest.approx(wanted, abs=1e-9)
 
@@ -131,7 +135,7 @@ def test_support_vectors_have_platts_probabilities_of_their_own_rows():
     from sklearn.svm import SVC
 
     inputs = home_of(cohort_of("binary", 500))
-    student = next(one for one in students_of(inputs.kind) if one.name == "svm")
+    student = recipient(next(one for one in learners_of(inputs.kind) if one.name == "svm"))
     model = student.fit(inputs.rows, inputs.made, seed=0, threads=1)
     here, there = panel.standardised(inputs.rows, inputs.rows[:40])
     vectors = SVC().fit(here, inputs.made["label"])
@@ -145,7 +149,7 @@ def test_a_number_comes_back_in_its_own_units(name):
     cohort = cohort_of("continuous", 400)
     rows = np.random.default_rng(0).normal(size=(400, 3)).astype(np.float32)
     outcome = cohort.outcome.with_arrays(value=100.0 + 20.0 * rows[:, 0])
-    student = next(one for one in students_of(cohort.outcome.kind) if one.name == name)
+    student = recipient(next(one for one in learners_of(cohort.outcome.kind) if one.name == name))
     said = student.fit(rows, outcome, seed=0, threads=1).scores(rows)
     assert abs(said.mean() - outcome["value"].mean()) < 5
     assert np.corrcoef(said, outcome["value"])[0, 1] > 0.9
@@ -157,7 +161,7 @@ def test_lightgbm_learns_soft_labels_as_shares(kind):
     inputs = home_of(cohort_of(kind, 900), 400)
     classes = len(inputs.kind.labels)
     soft = np.full(400, 0.3) if kind == "binary" else np.tile(np.arange(1.0, classes + 1), (400, 1)) / 6
-    student = next(one for one in students_of(inputs.kind) if one.name == "lightgbm")
+    student = recipient(next(one for one in learners_of(inputs.kind) if one.name == "lightgbm"))
     said = student.fit(inputs.rows, inputs.made, soft=soft, seed=0, threads=1).scores(inputs.rows[:50])
     assert said == pytest.approx(soft[:50], abs=0.02)
 
@@ -165,7 +169,7 @@ def test_lightgbm_learns_soft_labels_as_shares(kind):
 def test_classes_that_no_row_has_get_probability_0():
     inputs = home_of(cohort_of("multiclass", 600), 200)
     there = np.flatnonzero(inputs.made["label"] != 1)
-    for student in students_of(inputs.kind):
+    for student in map(recipient, learners_of(inputs.kind)):
         if student.name != "xgb":  # it says how many classes there are, and learns that one has no rows
             said = student.fit(inputs.rows[there], inputs.made.take(there), seed=0, threads=1).scores(inputs.rows[:20])
             assert said.shape == (20, 3)
@@ -180,13 +184,13 @@ def spying(calls, name, soft):
         calls.append((len(rows), outcome, how))
         return FittedModel(lambda at: np.linspace(0, 1, len(at)), "probability", rows.shape[1], name)
 
-    return Student(name, learn, soft)
+    return Learner(name, "probability", learn, soft)
 
 
 def test_the_naive_recipient_and_the_one_with_the_manual_train_on_different_things(monkeypatch):
     inputs, calls = home_of(cohort_of("binary", 400), 80), []
     ours = (spying(calls, "booster", True), spying(calls, "forest", False))
-    monkeypatch.setattr(recipients, "students_of", lambda kind: ours)
+    monkeypatch.setattr(recipients, "learners_of", lambda kind: ours)
     recipients.section(inputs, seed=0, threads=1)
     booster, forest = calls[: len(calls) // 2], calls[len(calls) // 2 :]
     full, plain, manual, random = booster
@@ -208,7 +212,7 @@ def test_the_naive_recipient_and_the_one_with_the_manual_train_on_different_thin
 
 def test_rows_without_soft_labels_and_weights_are_taught_once_and_said_to_be(monkeypatch):
     inputs, calls = home_of(cohort_of("binary", 400), 80, manual=False), []
-    monkeypatch.setattr(recipients, "students_of", lambda kind: (spying(calls, "booster", True),))
+    monkeypatch.setattr(recipients, "learners_of", lambda kind: (spying(calls, "booster", True),))
     part = recipients.section(inputs, seed=0, threads=1)
     assert len(calls) == 3  # real, condensed, random
     one, other = ([s for s in part.scores if s.labels == labels] for labels in (PLAIN, SOFT))
@@ -262,26 +266,26 @@ def test_a_model_of_all_columns_is_the_ceiling_where_condensed_rows_have_fewer()
     assert len(values(part, measure="auroc", tested_on=CONDENSED_ROWS)) == 6
 
 
-def test_decisions_are_settled_on_rows_that_are_neither_trained_nor_tested_on():
+@pytest.mark.parametrize("split", [None, HoldoutSplit(0.3, 7)])
+def test_decisions_are_settled_on_validation_rows_or_on_training_rows_never_on_those_tested_on(split):
     cohort = noise_cohort(300, 3, persons=2)
-    inputs = home_of(cohort, split=HoldoutSplit(0.3, 7))
-    assert not len(inputs.split.validation)
-    found = Lessons.of(inputs, seed=0, tested=1000)
-    who = [set(one.person.tolist()) for one in (found.train, found.choosing, found.test)]
-    assert all(who)
-    assert not who[0] & who[1]
-    assert not who[0] & who[2]
-    assert not who[1] & who[2]
-    assert len(found.choosing) == pytest.approx(0.1 * len(inputs.split.train), abs=2)
+    inputs = home_of(cohort, split=split)
+    rows = Comparison(inputs, 0, 1)
+    train, choosing, test = (set(one.person.tolist()) for one in (rows.train, rows.choosing, rows.test))
+    assert train
+    assert choosing
+    assert test
+    assert not test & (train | choosing)
+    assert (choosing == train) if split else not choosing & train
 
 
 # -- bounds and what cannot be measured -------------------------------------------------------------------------------
 
 
 def test_samples_are_bounded_and_the_bound_is_said(monkeypatch):
-    monkeypatch.setitem(students.MOST_ROWS_OF, "svm", 70)
-    monkeypatch.setattr(lessons, "MOST_ROWS", 200)
-    monkeypatch.setattr(recipients, "TESTED", 60)
+    monkeypatch.setitem(models.MOST_ROWS_OF, "svm", 70)
+    monkeypatch.setattr(comparison, "TRAINED", 200)
+    monkeypatch.setattr(comparison, "TESTED", 60)
     inputs = home_of(cohort_of("binary", 600))
     part = recipients.section(inputs, seed=0, threads=1)
     assert {s.rows for s in part.scores if s.student == "svm"} == {70}
@@ -307,7 +311,7 @@ def test_condensed_rows_of_one_class_are_a_note():
     condensed = [s for s in part.scores if s.trained_on == CONDENSED]
     assert condensed
     assert all(np.isnan(s.value) and "both classes" in s.note for s in condensed)
-    student = students_of(inputs.kind)[0]
+    student = recipient(learners_of(inputs.kind)[0])
     with pytest.raises(ModelError, match="both classes"):
         student.fit(inputs.rows, one, seed=0, threads=1)
 
@@ -316,7 +320,7 @@ def test_a_library_that_fails_is_a_note_without_its_words(monkeypatch):
     def fails(rows, outcome, **how):
         raise ValueError("CANARY 987654")
 
-    monkeypatch.setattr(recipients, "students_of", lambda kind: (Student("odd", fails),))
+    monkeypatch.setattr(recipients, "learners_of", lambda kind: (Learner("odd", "probability", fails),))
     part = recipients.section(home_of(cohort_of("binary", 300), 60), seed=0, threads=1)
     assert {s.note for s in part.scores} == {"could not be fitted: ValueError"}
 

@@ -10,9 +10,9 @@ import pytest
 from distcondense import Cohort, Column
 from distcondense.data.persons import Stratified
 from distcondense.errors import CohortError
+from distcondense.evaluation.comparison import HELD_OUT
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT
 from distcondense.evaluation.utility import sites
-from distcondense.evaluation.utility.lessons import HELD_OUT
 from tests.conftest import SMALL_TABLE, small_frame
 from tests.homes import HOW, cohort_of, home_of, nobody_held_out, noise_cohort, without_rows
 
@@ -40,7 +40,9 @@ def test_a_number_at_another_site_is_the_librarys_with_the_cut_from_home():
     test, train = there.take(split.test), there.take(split.train)
     encode, label = inputs.codec.encode, test.outcome["label"]
     model = inputs.learner.fit(inputs.rows, inputs.made, seed=0)
-    own = inputs.learner.fit(encode(train.features), train.outcome, seed=0)
+    apart = there.take(split.validation)
+    validation = (encode(apart.features), apart.outcome)
+    own = inputs.learner.fit(encode(train.features), train.outcome, validation=validation, seed=0)
     score = {(s.trained_on, s.labels, s.group, s.measure): s for s in part.scores if s.tested_on == "OUH"}
     said = model.scores(encode(test.features))
     assert score[CONDENSED, PLAIN, "", "auroc"].value == pytest.approx(roc_auc_score(label, said), abs=1e-9)

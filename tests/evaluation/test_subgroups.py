@@ -10,6 +10,7 @@ import pytest
 
 from distcondense import Cohort, Column, Schema
 from distcondense.data.persons import HoldoutSplit
+from distcondense.evaluation import comparison
 from distcondense.evaluation.score import CONDENSED, FULL, SOFT
 from distcondense.evaluation.utility import subgroups
 from tests.conftest import SMALL_TABLE, small_frame
@@ -47,9 +48,12 @@ def test_every_group_has_the_librarys_number_and_the_gap_is_their_difference():
 
     inputs = home_of(unfair_cohort(), 500)
     part = subgroups.section(inputs, seed=0, threads=1)
-    train, test = (inputs.cohort.take(rows) for rows in (inputs.split.train, inputs.split.test))
+    split = inputs.split
+    train, apart, test = (inputs.cohort.take(rows) for rows in (split.train, split.validation, split.test))
+    validation = (inputs.codec.encode(apart.features), apart.outcome)
+    real = inputs.codec.encode(train.features)
     models = {
-        FULL: inputs.learner.fit(inputs.codec.encode(train.features), train.outcome, seed=0, threads=1),
+        FULL: inputs.learner.fit(real, train.outcome, validation=validation, seed=0, threads=1),
         CONDENSED: inputs.learner.fit(
             inputs.rows, inputs.made, weight=inputs.labelled.weight, soft=inputs.labelled.soft, seed=0
         ),
@@ -151,7 +155,7 @@ def test_a_hole_is_a_group_of_its_own_where_it_is_a_category():
 
 
 def test_the_same_seed_gives_the_same_numbers_and_rows_that_are_not_there_are_a_note(monkeypatch):
-    monkeypatch.setattr(subgroups, "TESTED", 300)
+    monkeypatch.setattr(comparison, "TESTED", 300)
     inputs = home_of(unfair_cohort(2000), 300, split=HoldoutSplit(0.3, 3))
     one, again, other = (subgroups.section(inputs, seed=seed, threads=1) for seed in (0, 0, 1))
     assert repr(one) == repr(again)

@@ -688,7 +688,7 @@ def few_rows(rows: int = 30) -> tuple[Any, Any]:
     return students.standardised(here, there)
 
 
-@pytest.mark.parametrize("student", ["boosted trees", "forest", "logistic", "support vectors", "network"])
+@pytest.mark.parametrize("student", ["xgb", "forest", "logistic", "svm", "mlp"])
 def test_every_student_of_classes_answers_in_numbers(student: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(students, "PASSES", 120)
     here, there = few_rows()
@@ -706,7 +706,7 @@ def test_every_student_of_classes_answers_in_numbers(student: str, monkeypatch: 
     assert (ask(here, np.ones(30, np.int64), there) == 0).all()  # one class teaches nothing
 
 
-@pytest.mark.parametrize("student", ["boosted trees", "forest", "ridge", "support vectors", "network"])
+@pytest.mark.parametrize("student", ["xgb", "forest", "ridge", "svm", "mlp"])
 def test_every_student_of_a_number_answers_in_numbers(student: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(students, "PASSES", 120)
     here, there = few_rows(60)

@@ -34,7 +34,7 @@ from distcondense.evaluation.attacks.base import (
 )
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.score import CONDENSED, NORMAL, RANDOM, Score, interval
-from distcondense.evaluation.section import Say, Section, quiet
+from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.outcomes.measures import NONE, Measured, error, ranking, share
 from distcondense.runs.figures import DOTS, Figure, Series
 
@@ -88,7 +88,7 @@ class Attribute:
         return (raw[:, 0] > 0.5).astype(np.float64), every
 
 
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quiet) -> Section:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """The attack on a condensed table."""
     targets = attackable(inputs, seed=seed, threads=threads, reference=True)
     if isinstance(targets, str):

@@ -49,7 +49,7 @@ from distcondense.evaluation.attacks.ceiling import Ceilings
 from distcondense.evaluation.attacks.membership import distance_features
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.score import CONDENSED, Score, interval
-from distcondense.evaluation.section import Say, Section, quiet
+from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.kernels.neighbours import nearest
 from distcondense.models.base import Model
 from distcondense.outcomes.measures import mean_of, ranking
@@ -69,7 +69,7 @@ TITLES = {
 }
 
 
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quiet) -> Section:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """The attacks on a condensed table."""
     targets = attackable(inputs, seed=seed, threads=threads)
     if isinstance(targets, str):

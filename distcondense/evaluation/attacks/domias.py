@@ -23,7 +23,7 @@ from distcondense.evaluation.attacks.base import (
     roc_figure,
 )
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.section import Say, Section, quiet
+from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.kernels.arguments import over_rows
 
 NAME, TITLE = "domias", "Membership attack by densities (DOMIAS)"
@@ -33,7 +33,7 @@ WIDTHS = {"kernels": 1.0, "narrow kernels": 0.25}  # of Scott's bandwidth
 BLOCK = 256
 
 
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quiet) -> Section:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """The attack on a condensed table."""
     targets = attackable(inputs, seed=seed, threads=threads, reference=True)
     if isinstance(targets, str):

@@ -28,7 +28,7 @@ from distcondense.evaluation.attacks.base import (
     roc_figure,
 )
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.section import Say, Section, quiet
+from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.kernels.neighbours import nearest, nearest_manhattan
 from distcondense.runs.figures import Table
 
@@ -39,7 +39,7 @@ METRICS = ("Euclidean", "Manhattan", "cosine")
 TREES = 100  # of the gradient boosting
 
 
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Say = quiet) -> Section:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """The attack on a condensed table."""
     targets = attackable(inputs, seed=seed, threads=threads)
     if isinstance(targets, str):

@@ -28,7 +28,7 @@ from distcondense.evaluation.interpretation.kaplan_meier import (
     tidy,
 )
 from distcondense.evaluation.resampling import RESAMPLES, between, in_words, resampled, some_of
-from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, WAYS, Score, wilson_middle
+from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, TRAINED_ON, Score, wilson_middle
 from distcondense.evaluation.section import Section, quiet
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner
@@ -298,7 +298,7 @@ def _survival_notes(train: Sample, test: Sample) -> list[str]:
         "condensed rows are each cut at their own quantiles.",
         f"Curves of {some_of(len(test), test.of)} held-out rows. A distance is the mean gap between two curves up to "
         "their common horizon; 0.01 is one percentage point.",
-        f"“{WAYS[RANDOM]}”: what as many held-out rows, drawn with replacement, differ by from all: chance alone.",
+        f"“{TRAINED_ON[RANDOM]}”: what as many held-out rows, drawn with replacement, differ by: chance alone.",
         "Intervals resample the held-out rows; the condensed rows, the student and its cuts stay as they are. A "
         "distance cannot be below 0, so resamples lie above it on average.",
     ]

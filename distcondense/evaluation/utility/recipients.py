@@ -10,25 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, Score
-from distcondense.evaluation.section import Section, quiet
-from distcondense.evaluation.utility.lessons import (
+from distcondense.evaluation.comparison import (
     CHANCE,
     CHOOSING,
     CONDENSED_ROWS,
     HELD_OUT,
     TESTED,
-    Lessons,
+    Comparison,
+    dots,
     titles,
-    trained,
     why_not,
 )
-from distcondense.evaluation.utility.students import Student, students_of
-from distcondense.runs.figures import DOTS, Figure, Series
+from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.models import learners_of, most_rows, recipient, title_of
+from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, Score
+from distcondense.evaluation.section import Section, quiet
+from distcondense.models.learners import Learner
+from distcondense.runs.figures import DOTS, Figure
 
 TITLE = "What recipients get out of it"
-SERIES = (  # of the figure: trained on, taught, name
+SERIES = (  # of the figure: trained on, labels, name
     (CONDENSED, PLAIN, "Condensed, outcome column only"),
     (CONDENSED, SOFT, "Condensed, as the manual says"),
     (FULL, "", "Real training rows"),
@@ -36,60 +37,55 @@ SERIES = (  # of the figure: trained on, taught, name
 )
 
 
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
-    """Every student of condensed, real and random real rows, on held-out patients; and the other way round."""
+def section(
+    inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet, known: Sequence[Score] = ()
+) -> Section:
+    """Every model of condensed, real and random real rows, on held-out patients; and the other way round."""
     if why := why_not(inputs):
         return Section("utility", TITLE, notes=(why,))
-    lessons, students = Lessons.of(inputs, seed=seed, tested=TESTED), students_of(inputs.kind)
-    scores: list[Score] = []
-    for student in students:
-        log(f"{student.title}: condensed, real and random real rows")
-        scores += _of_student(lessons, student, threads)
+    comparison, learners = Comparison(inputs, seed, threads, known), learners_of(inputs.kind)
+    full, test, scores = comparison.full(), comparison.test, list[Score]()
+    # where models of real rows see columns that condensed rows do not have, another is tested on condensed rows
+    same_columns = full if full.codec is inputs.codec else comparison.full(inputs.codec)
+    for learner in learners:
+        log(f"{title_of(learner.name)}: condensed, real and random real rows")
+        if same_columns is full:
+            scores += comparison.scores(full, learner, [test, comparison.condensed_rows])
+        else:
+            scores += comparison.scores(full, learner, [test])
+            scores += comparison.scores(same_columns, learner, [comparison.condensed_rows])
+        scores += of_few_rows(comparison, learner)
     measures = inputs.kind.measures
     return Section(
         "utility",
         TITLE,
         tuple(scores),
-        (cross_model(scores, students, measures[0]),),
-        notes=(*lessons.notes(), *_notes(lessons, students)),
+        (cross_model(scores, learners, measures[0]),),
+        notes=(*comparison.notes(), *_notes(inputs, learners)),
         titles=titles(measures),
         settings={
             "tested_rows_at_most": TESTED,
             "choosing_rows_at_most": CHOOSING,
             "seed": seed,
-            "training_rows_at_most": {student.name: student.most for student in students},
+            "training_rows_at_most": {learner.name: most_rows(learner.name) for learner in learners},
         },
     )
 
 
-def _of_student(lessons: Lessons, student: Student, threads: int) -> list[Score]:
-    """On patients: condensed rows in both ways, real and random real rows; and real rows, on condensed ones."""
-    real = trained(lessons, student, lessons.full(), threads=threads)
-    found = [*real.in_exam(lessons.test)]
-    for given in (*lessons.condensed(student), lessons.random()):
-        found += trained(lessons, student, given, threads=threads).in_exam(lessons.test)
-    if real.given.codec is not lessons.inputs.codec:  # it saw columns that condensed rows do not have
-        real = trained(lessons, student, lessons.full(condensed_columns=True), threads=threads)
-    return [*found, *real.in_exam(lessons.condensed_exam())]
+def of_few_rows(comparison: Comparison, learner: Learner) -> list[Score]:
+    """A learner's models of condensed rows, plain and soft, and of random real rows, on held-out patients."""
+    arms = (*comparison.condensed_both(learner), comparison.random())
+    return [score for arm in arms for score in comparison.scores(arm, learner, [comparison.test])]
 
 
-def cross_model(scores: Sequence[Score], students: Sequence[Student], measure: str) -> Figure:
-    """Thakur et al. 2026, Fig. 3: the main measure of every student."""
-    names = titles((measure,))
+def cross_model(scores: Sequence[Score], learners: Sequence[Learner], measure: str) -> Figure:
+    """Thakur et al. 2026, Fig. 3: the main measure of every model."""
     series = []
     for trained_on, labels, name in SERIES:
-        there = [s for s in scores if (s.trained_on, s.labels, s.measure) == (trained_on, labels, measure)]
-        by_student = {score.student: score for score in there if score.tested_on == HELD_OUT}
-        shown = [(student.title, by_student[student.name]) for student in students if student.name in by_student]
-        series.append(
-            Series(
-                name,
-                tuple(label for label, _ in shown),
-                tuple(one.value for _, one in shown),
-                tuple(one.low for _, one in shown),
-                tuple(one.high for _, one in shown),
-            )
-        )
+        key = (trained_on, labels, measure, HELD_OUT)
+        by_learner = {s.student: s for s in scores if (s.trained_on, s.labels, s.measure, s.tested_on) == key}
+        shown = [learner.name for learner in learners if learner.name in by_learner]
+        series.append(dots(name, {title_of(learner): by_learner[learner] for learner in shown}))
     return Figure(
         "students",
         DOTS,
@@ -98,32 +94,32 @@ def cross_model(scores: Sequence[Score], students: Sequence[Student], measure: s
         "good where their points reach those of the real training rows and lie above random real rows of the same "
         "number.",
         "Model",
-        names[measure],
+        titles((measure,))[measure],
         tuple(series),
         at=(("chance", CHANCE[measure]),) if measure in CHANCE else (),
     )
 
 
-def _notes(lessons: Lessons, students: Sequence[Student]) -> list[str]:
-    bounds = [f"{student.title} {student.most:,}" for student in students]
-    found = [f"rows that a student is trained on, at most: {', '.join(bounds)}"]
-    if lessons.inputs.kind.labels and any(student.name == "svm" for student in students):
-        found.append(
-            "support vectors say distances: a logistic regression on the student's own training rows (Platt) makes "
+def _notes(inputs: EvaluationInput, learners: Sequence[Learner]) -> list[str]:
+    bounds = [f"{title_of(learner.name)} {most_rows(learner.name):,}" for learner in learners]
+    notes = [f"rows that a model is trained on, at most: {', '.join(bounds)}"]
+    if inputs.kind.labels and any(learner.name == "svm" for learner in learners):
+        notes.append(
+            "support vectors say distances: a logistic regression on the model's own training rows (Platt) makes "
             "probabilities of them"
         )
-    labelled = lessons.inputs.labelled
-    if labelled.weight is None and labelled.soft is None:
-        found.append("these rows have neither soft labels nor weights: the manual asks for the outcome column only")
+    weight, soft = inputs.labelled.weight, inputs.labelled.soft
+    if weight is None and soft is None:
+        notes.append("these rows have neither soft labels nor weights: the manual asks for the outcome column only")
     else:
-        soft = [student.title for student in students if student.soft] if labelled.soft is not None else []
-        found.append(
-            f"as the manual says: {'weights' if labelled.weight is not None else 'no weights'}"
-            + (f", and soft labels for {', '.join(soft)}" if soft else "")
+        softened = [title_of(one.name) for one in learners if soft is not None and recipient(one).soft]
+        notes.append(
+            f"as the manual says: {'weights' if weight is not None else 'no weights'}"
+            + (f", and soft labels for {', '.join(softened)}" if softened else "")
         )
-    found.append(
+    notes.append(
         f"tested on {CONDENSED_ROWS}: models of real rows, each condensed row counted once; far below what the same "
         "models reach on patients, the rows' outcome hangs together otherwise than patients' does; far above, it is "
         "simpler than theirs"
     )
-    return found
+    return notes

@@ -1,8 +1,10 @@
-"""Other hospitals' patients: models of the home's condensed, real and random real rows, tested there (000 Table 4).
+"""Other hospitals' patients: models of one site's condensed, real and random real rows, tested there (Thakur et al.
+2026, Table 4).
 
 Beside them each site's own model, of its own training rows: what a site would have without anybody's help. Of another
-site only the test part (20%, stratified, same seed) is tested on; its own model is taught its training part and its
-decisions are settled on its validation part. Decisions of the home's models are settled at home, as a recipient would.
+site only the test rows of its split are tested on; its own model is trained on its training rows, and its decisions are
+settled on its validation rows. Decisions of the home's models are settled at home, as a recipient would. Studies test
+at sites with the same functions.
 """
 
 from __future__ import annotations
@@ -16,22 +18,32 @@ import pandas as pd
 from distcondense.arrays import Index
 from distcondense.data.cohort import Cohort
 from distcondense.data.features import some_names
-from distcondense.data.persons import Stratified
+from distcondense.data.persons import Split, Splitting, Stratified
 from distcondense.data.schema import Column
 from distcondense.data.values import labels_of, numbers_of, refuse_holes
 from distcondense.errors import CohortError, UserError
-from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.comparison import (
+    CHOOSING,
+    TESTED,
+    TRAINED,
+    Arm,
+    Comparison,
+    EvaluationSet,
+    dots,
+    some_rows,
+    titles,
+    why_not,
+)
+from distcondense.evaluation.inputs import EvaluationInput, Sample
+from distcondense.evaluation.models import most_rows, title_of
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, Score
 from distcondense.evaluation.section import Section, quiet
-from distcondense.evaluation.utility.lessons import CHOOSING, Drawn, Given, Lessons, some, titles, trained, why_not
-from distcondense.evaluation.utility.students import MOST_ROWS, student_of
 from distcondense.outcomes.measures import title
-from distcondense.runs.figures import DOTS, Figure, Series, Table
+from distcondense.runs.figures import DOTS, Figure, Table
 
 TITLE = "At other sites"
-TESTED = 50_000  # rows of a site, at most
 OWN = "own model"  # group of a site's own model, which is trained on FULL rows: its own
-ROWS = (  # of the table: trained on, taught, group, name
+ROWS = (  # of the table: trained on, labels, group, name
     (FULL, "", "", "Home's real training rows"),
     (CONDENSED, PLAIN, "", "Home's condensed rows, outcome column only"),
     (CONDENSED, SOFT, "", "Home's condensed rows, as the manual says"),
@@ -41,37 +53,38 @@ ROWS = (  # of the table: trained on, taught, group, name
 
 
 def section(
-    inputs: EvaluationInput, *, sites: Mapping[str, Cohort], seed: int, threads: int, log: Callable[[str], None] = quiet
+    inputs: EvaluationInput,
+    *,
+    sites: Mapping[str, Cohort],
+    seed: int,
+    threads: int,
+    log: Callable[[str], None] = quiet,
+    known: Sequence[Score] = (),
 ) -> Section:
-    """Every way to train at home, at home and at every site; and each site's own model."""
+    """Every arm of the home, at home and at every site; and each site's own model."""
     if why := why_not(inputs):
         return Section("sites", TITLE, notes=(why,))
     if not sites:
         return Section("sites", TITLE, notes=("no other site was given",))
-    checked = {name: fitting(inputs, name, cohort) for name, cohort in sites.items()}
-    lessons, student = Lessons.of(inputs, seed=seed, tested=TESTED), student_of(inputs.learner)
-    exams, notes, own = [lessons.test], lessons.notes(), list[Score]()
-    for name, cohort in checked.items():
-        try:
-            split = Stratified(seed).split(cohort)
-        except UserError as error:
-            notes.append(f"{name}: not measured. {error}")
-            continue
-        train, apart, exam = (
-            _drawn(inputs, cohort, name, rows, most, seed)
-            for rows, most in ((split.train, MOST_ROWS), (split.validation, CHOOSING), (split.test, TESTED))
-        )
-        exams.append(exam)
-        notes.append(f"{name}: tested on {some(len(exam), exam.of)} rows, a fifth of its table")
-        log(f"{student.title} of {name}'s own rows")
-        given = Given(FULL, lessons.every, train.rows(lessons.every), train.outcome, group=OWN)
-        own += trained(lessons, student, given, threads=threads, choosing=apart).in_exam(exam)
+    comparison, learner = Comparison(inputs, seed, threads, known), inputs.learner
+    places, lacking = fitting_sites(inputs, sites, Stratified(seed))
+    tests, own = [comparison.test], list[Score]()
+    notes = comparison.notes() + [f"{name}: not measured. {why}" for name, why in lacking.items()]
+    for name, (cohort, split) in places.items():
+        test = site_test(inputs, name, cohort, split, seed)
+        tests.append(test)
+        notes.append(f"{name}: tested on {some_rows(test.sample)} rows, a fifth of its table")
+        log(f"{title_of(learner.name)} of {name}'s own rows")
+        train = _sample(inputs, cohort, split.train, TRAINED, seed)
+        apart = EvaluationSet("", _sample(inputs, cohort, split.validation, CHOOSING, seed))
+        codec = comparison.all_columns
+        validation = (apart.rows(codec), apart.outcome)
+        arm = Arm(FULL, codec, codec.encode(train.features), train.outcome, validation=validation, group=OWN)
+        own += comparison.trained(arm, learner, choosing=apart).scores(test)
     scores: list[Score] = []
-    for given in (lessons.full(), *lessons.condensed(student), lessons.random()):
-        log(f"{student.title} of {given.trained_on} rows, at {len(exams)} sites")
-        model = trained(lessons, student, given, threads=threads)
-        for exam in exams:
-            scores += model.in_exam(exam)
+    for arm in (comparison.full(), *comparison.condensed_both(learner), comparison.random()):
+        log(f"{title_of(learner.name)} of {arm.trained_on} rows, at {len(tests)} sites")
+        scores += comparison.scores(arm, learner, tests)
     scores += own
     main = inputs.kind.measures[0]
     return Section(
@@ -80,10 +93,44 @@ def section(
         tuple(scores),
         (_figure(scores, main),),
         tuple(_tables(scores, inputs.kind.measures)),
-        notes=(*notes, f"model: {student.title}; decisions of home's models are settled at home"),
+        notes=(*notes, f"model: {title_of(learner.name)}; decisions of home's models are settled at home"),
         titles=titles(inputs.kind.measures),
-        settings={"tested_rows_at_most": TESTED, "training_rows_at_most": student.most, "seed": seed},
+        settings={"tested_rows_at_most": TESTED, "training_rows_at_most": most_rows(learner.name), "seed": seed},
     )
+
+
+def fitting_sites(
+    inputs: EvaluationInput, sites: Mapping[str, Cohort], splitting: Splitting
+) -> tuple[dict[str, tuple[Cohort, Split]], dict[str, str]]:
+    """Sites as the home's models read them, with their split; and of those that cannot be measured why.
+
+    Raises
+    ------
+    CohortError
+        Where a site has another outcome, or lacks columns or categories of the home's.
+    """
+    places, lacking = {}, {}
+    for name, site in sites.items():
+        cohort = fitting(inputs, name, site)
+        try:
+            split = splitting.split(cohort)
+        except UserError as error:
+            lacking[name] = str(error)
+            continue
+        if need := inputs.kind.lacking(cohort.outcome.take(split.test)):
+            lacking[name] = f"the test part of {name} needs {need}"
+        else:
+            places[name] = (cohort, split)
+    return places, lacking
+
+
+def site_test(inputs: EvaluationInput, name: str, cohort: Cohort, split: Split, seed: int) -> EvaluationSet:
+    """The test rows of a site."""
+    return EvaluationSet(name, _sample(inputs, cohort, split.test, TESTED, seed))
+
+
+def _sample(inputs: EvaluationInput, cohort: Cohort, rows: Index, most: int, seed: int) -> Sample:
+    return replace(inputs, cohort=cohort).sample(rows, most, seed)
 
 
 def fitting(inputs: EvaluationInput, name: str, cohort: Cohort) -> Cohort:
@@ -132,25 +179,8 @@ def _read(series: pd.Series[Any], column: Column) -> Any:
     return pd.Categorical.from_codes(codes, categories=list(column.categories))  # type: ignore[call-overload]
 
 
-def _drawn(inputs: EvaluationInput, cohort: Cohort, name: str, rows: Index, most: int, seed: int) -> Drawn:
-    there = replace(inputs, cohort=cohort)
-    return Drawn.of_sample(name, there.sample(rows, most, seed))
-
-
 def _figure(scores: Sequence[Score], main: str) -> Figure:
     sites = list(dict.fromkeys(score.tested_on for score in scores))
-    series = []
-    for name, chosen in _by_row(scores, main):
-        shown = [chosen[site] for site in sites if site in chosen]
-        series.append(
-            Series(
-                name,
-                tuple(one.tested_on for one in shown),
-                tuple(one.value for one in shown),
-                tuple(one.low for one in shown),
-                tuple(one.high for one in shown),
-            )
-        )
     return Figure(
         "sites",
         DOTS,
@@ -158,21 +188,27 @@ def _figure(scores: Sequence[Score], main: str) -> Figure:
         "Each column is where models were tested; its points are what they were trained on, with 95% intervals.",
         "Tested on",
         titles((main,))[main],
-        tuple(series),
+        tuple(
+            dots(name, {site: by_site[site] for site in sites if site in by_site})
+            for name, by_site in _by_row(scores, main)
+        ),
     )
 
 
 def _tables(scores: Sequence[Score], measures: Sequence[str]) -> Iterator[Table]:
     """One a site, as in Thakur et al. 2026, Table 4."""
     for site in dict.fromkeys(score.tested_on for score in scores):
-        found = {measure: dict(_by_row(scores, measure)) for measure in measures}
+        by_measure = {measure: dict(_by_row(scores, measure)) for measure in measures}
         rows = []
         for *_, name in ROWS:
-            values = [found[measure].get(name, {}).get(site) for measure in measures]
-            if any(one is not None for one in values):
-                rows.append((name, *("" if one is None else _words(one) for one in values)))
+            values = [by_measure[measure].get(name, {}).get(site) for measure in measures]
+            if any(score is not None for score in values):
+                rows.append((name, *("" if score is None else _words(score) for score in values)))
         yield Table(
-            f"site-{site}", f"Tested on {site} (000 Table 4)", ("Trained on", *map(title, measures)), tuple(rows)
+            f"site-{site}",
+            f"Tested on {site} (Thakur et al. 2026, Table 4)",
+            ("Trained on", *map(title, measures)),
+            tuple(rows),
         )
 
 

@@ -15,18 +15,17 @@ import numpy as np
 from distcondense.arrays import Flags, Index
 from distcondense.data.codec import category_codes
 from distcondense.data.schema import Column
-from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.score import CONDENSED, FULL, WAYS, Score, interval
+from distcondense.evaluation.comparison import TESTED, Comparison, EvaluationSet, TrainedModel, dots, titles, why_not
+from distcondense.evaluation.inputs import EvaluationInput, Sample
+from distcondense.evaluation.models import CLASSES, title_of
+from distcondense.evaluation.score import CONDENSED, FULL, TRAINED_ON, Score, interval
 from distcondense.evaluation.section import Section, quiet
-from distcondense.evaluation.utility.lessons import Drawn, Lessons, Trained, titles, trained, why_not
-from distcondense.evaluation.utility.students import CLASSES, student_of
 from distcondense.outcomes.base import Kind
 from distcondense.outcomes.measures import Measured, title
 from distcondense.runs.figures import DOTS, Figure, Series
 
 TITLE = "By subgroup"
 GAP = "gap"
-TESTED = 100_000  # held-out rows, at most
 LEVELS = 12  # a column with more is none to make groups of
 COLUMNS = 12  # at most: those whose second largest group is largest, for a gap needs two
 LEAST_ROWS = 50  # of a group
@@ -54,10 +53,10 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
     """The main measure by group and the gap of each column, of condensed and of real training rows."""
     if why := why_not(inputs):
         return Section("subgroups", TITLE, notes=(why,))
-    lessons = Lessons.of(inputs, seed=seed, tested=TESTED)
-    groupings, left = groupings_of(lessons)
+    comparison = Comparison(inputs, seed, threads)
+    groupings, left = groupings_of(comparison)
     notes = [
-        *lessons.notes(),
+        *comparison.notes(),
         f"groups of at least {LEAST_ROWS} test rows and {LEAST_CASES} of each of two classes, or {LEAST_CASES} events",
         f"{sum(one.small for one in groupings)} groups of these columns are smaller and were left out; numbers of rows "
         "by group are rounded to tens",
@@ -65,11 +64,11 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
     ]
     if not groupings:
         return Section("subgroups", TITLE, notes=(*notes, "no column makes two groups of that size"))
-    student, main = student_of(inputs.learner), inputs.kind.measures[0]
-    log(f"{student.title} by group: {', '.join(one.column for one in groupings)}")
+    learner, main = inputs.learner, inputs.kind.measures[0]
+    log(f"{title_of(learner.name)} by group: {', '.join(one.column for one in groupings)}")
     scores: list[Score] = []
-    for given in ([*lessons.condensed(student)][-1], lessons.full()):
-        scores += by_group(trained(lessons, student, given, threads=threads), lessons.test, groupings)
+    for arm in (comparison.condensed(), comparison.full()):
+        scores += by_group(comparison.trained(arm, learner), comparison.test, groupings)
     notes.append(
         f"gap: the difference of {title(main)} between a column's best and worst group; being a largest difference, it "
         "is above 0 also where groups do not differ: read its interval beside that of real training rows"
@@ -92,11 +91,10 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
     )
 
 
-def groupings_of(lessons: Lessons) -> tuple[list[Grouping], list[str]]:
+def groupings_of(comparison: Comparison) -> tuple[list[Grouping], list[str]]:
     """Columns that make groups, and what was left out."""
-    test, inputs = lessons.test, lessons.inputs
+    test, inputs = comparison.test, comparison.inputs
     schema = inputs.cohort.schema.described(inputs.schema.columns)  # with categories that were found privately
-    assert test.features is not None
     found, many, few = [], 0, 0
     for column in schema.columns:
         if column.numeric or column.unknown:
@@ -104,7 +102,7 @@ def groupings_of(lessons: Lessons) -> tuple[list[Grouping], list[str]]:
         if len(column.categories) > LEVELS:
             many += 1
             continue
-        codes = category_codes(test.features[column.name], column)
+        codes = category_codes(test.sample.features[column.name], column)
         public = schema.origin == "declared" or column.searched
         groups, small = _groups(column, codes, test, public=public)
         if len(groups) < 2:
@@ -124,7 +122,7 @@ def groupings_of(lessons: Lessons) -> tuple[list[Grouping], list[str]]:
     return found[:COLUMNS], [words for words, there in said.items() if there]
 
 
-def _groups(column: Column, codes: Index, test: Drawn, *, public: bool) -> tuple[list[tuple[str, Flags]], int]:
+def _groups(column: Column, codes: Index, test: EvaluationSet, *, public: bool) -> tuple[list[tuple[str, Flags]], int]:
     kind: Kind = test.outcome.kind
     groups, small = [], 0
     for code in range(len(column.categories) + column.keeps_holes):
@@ -143,7 +141,7 @@ def _groups(column: Column, codes: Index, test: Drawn, *, public: bool) -> tuple
     return groups, small
 
 
-def _enough(kind: Kind, test: Drawn, there: Flags) -> bool:
+def _enough(kind: Kind, test: EvaluationSet, there: Flags) -> bool:
     """Whether a measure there says nothing about single patients."""
     outcome = test.outcome.take(np.flatnonzero(there))
     if kind.lacking(outcome):
@@ -154,7 +152,7 @@ def _enough(kind: Kind, test: Drawn, there: Flags) -> bool:
     return bool(enough.sum() >= 2 if kind.learner().link in CLASSES else enough[1])  # of events, where there is a time
 
 
-def by_group(model: Trained, test: Drawn, groupings: Sequence[Grouping]) -> Iterator[Score]:
+def by_group(model: TrainedModel, test: EvaluationSet, groupings: Sequence[Grouping]) -> Iterator[Score]:
     """The main measure in each group, and per column the gap."""
     main = test.outcome.kind.measures[0]
     for grouping in groupings:
@@ -167,15 +165,16 @@ def by_group(model: Trained, test: Drawn, groupings: Sequence[Grouping]) -> Iter
         yield _gap(model, test, grouping, found)
 
 
-def _only(test: Drawn, model: Trained, rows: Index) -> Drawn:
-    """These rows of an exam, encoded as the model wants them."""
-    codec = model.given.codec
-    person = None if test.person is None else test.person[rows]
-    encoded = {id(codec): test.rows(codec)[rows]}
-    return Drawn(test.name, test.outcome.take(rows), None, person, len(rows), encoded)
+def _only(test: EvaluationSet, model: TrainedModel, rows: Index) -> EvaluationSet:
+    """These rows of a test set, encoded as the model wants them."""
+    codec, person = model.arm.codec, None if test.person is None else test.person[rows]
+    sample = Sample(test.sample.features.iloc[rows], test.outcome.take(rows), person, len(rows))
+    return EvaluationSet(test.name, sample, {id(codec): test.rows(codec)[rows]})
 
 
-def _gap(model: Trained, test: Drawn, grouping: Grouping, found: Sequence[tuple[Measured, Index]]) -> Score:
+def _gap(
+    model: TrainedModel, test: EvaluationSet, grouping: Grouping, found: Sequence[tuple[Measured, Index]]
+) -> Score:
     """Largest minus smallest; what a row adds to it is what it adds to its own group's, with that one's sign."""
     there = [(one, rows) for one, rows in found if np.isfinite(one.value) and one.influence is not None]
     rows_of = _tens(sum(len(rows) for _, rows in found))
@@ -212,7 +211,7 @@ def figures(scores: Sequence[Score], main: str) -> tuple[Figure, ...]:
             "intervals, of models of condensed and of real training rows. Alike: condensing made no group worse.",
             "Feature",
             f"Gap in {title(main)} (0: none)",
-            tuple(_series(scores, GAP, columns)),
+            _series(scores, GAP, columns),
             at=(("no gap", 0.0),),
         ),
         Figure(
@@ -223,19 +222,17 @@ def figures(scores: Sequence[Score], main: str) -> tuple[Figure, ...]:
             "rows, with 95% intervals.",
             "Group",
             titles((main,))[main],
-            tuple(_series(scores, main, groups)),
+            _series(scores, main, groups),
         ),
     )
 
 
-def _series(scores: Sequence[Score], measure: str, groups: Sequence[str]) -> Iterator[Series]:
-    for way in (CONDENSED, FULL):
-        by = {score.group: score for score in scores if (score.measure, score.trained_on) == (measure, way)}
-        shown = [by[group] for group in groups if group in by]
-        yield Series(
-            WAYS[way],
-            tuple(one.group for one in shown),
-            tuple(one.value for one in shown),
-            tuple(one.low for one in shown),
-            tuple(one.high for one in shown),
-        )
+def _series(scores: Sequence[Score], measure: str, groups: Sequence[str]) -> tuple[Series, ...]:
+    series = []
+    for trained_on in (CONDENSED, FULL):
+        by_group = {
+            score.group: score for score in scores if (score.measure, score.trained_on) == (measure, trained_on)
+        }
+        shown = {group: by_group[group] for group in groups if group in by_group}
+        series.append(dots(TRAINED_ON[trained_on], shown))
+    return tuple(series)
