@@ -23,9 +23,9 @@ from distcondense.data import datasets
 from distcondense.data.cells import public_cells
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import Column, Schema
-from distcondense.methods.private.doubt import FEW
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.plan import Plan
+from distcondense.methods.private.uncertainty import FEW
 from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.gate import PrivateTable
@@ -47,7 +47,7 @@ class Fits:
         side = self.cohort.outcome.kind.private_side()
         assert side is not None
         self.side, self.cells = side, public_cells(self.cohort.schema)
-        self.plan = Plan.of(len(self.cells), side, self.cells)
+        self.plan = Plan.for_table(len(self.cells), side, self.cells)
         self.codes = np.stack([one.codes(self.cohort.features[one.column.name]) for one in self.cells], axis=1)
 
     def fit(self, epsilon: float, order: np.ndarray | None = None) -> PrivateFit:

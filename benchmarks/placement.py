@@ -39,7 +39,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Schema
 from distcondense.methods.private import placement, zero_order
-from distcondense.methods.private.placement import Placed, place
+from distcondense.methods.private.placement import PlacedRows, place
 from distcondense.methods.private.zero_order import moved
 from distcondense.outcomes.base import Kind
 from distcondense.outcomes.panel import classifiers, standardised
@@ -59,19 +59,19 @@ class Lab:
     ipc: int
     seed: int
 
-    def place(self) -> Placed:
+    def place(self) -> PlacedRows:
         return place(self.learned, self.side, self.ipc, seed=self.seed)
 
     @cached_property
-    def chosen(self) -> Placed:
+    def chosen(self) -> PlacedRows:
         return self.place()
 
     @cached_property
-    def drawn(self) -> Placed:
+    def drawn(self) -> PlacedRows:
         with patch.object(placement, "LARGE", 0):
             return self.place()
 
-    def move(self, *references: str, start: Placed | None = None) -> tuple[Placed, dict[str, Any]]:
+    def move(self, *references: str, start: PlacedRows | None = None) -> tuple[PlacedRows, dict[str, Any]]:
         return moved(
             self.chosen if start is None else start,
             self.learned,
@@ -82,13 +82,13 @@ class Lab:
         )
 
 
-def every_step(lab: Lab, *references: str) -> tuple[Placed, dict[str, Any]]:
+def every_step(lab: Lab, *references: str) -> tuple[PlacedRows, dict[str, Any]]:
     count = itertools.count()
-    with patch.object(zero_order.Field, "judged", lambda self, X: float(next(count))):
+    with patch.object(zero_order.MovableRows, "judged", lambda self, X: float(next(count))):
         return lab.move(*references)
 
 
-WAYS: dict[str, Callable[[Lab], tuple[Placed, dict[str, Any]]]] = {
+WAYS: dict[str, Callable[[Lab], tuple[PlacedRows, dict[str, Any]]]] = {
     "drawn": lambda lab: (lab.drawn, {}),
     "drawn, then zero-order, both": lambda lab: lab.move("private", "students", start=lab.drawn),
     PRODUCT: lambda lab: (lab.chosen, {}),
@@ -117,7 +117,7 @@ class Test:
         codec = Codec.public(Schema(tuple(cells.column for cells in learned.model.cells)))
         return cls(real, codec, codec.encode(real.features), side.unit)
 
-    def scores(self, placed: Placed, learned: PrivateFit, seed: int) -> dict[str, float]:
+    def scores(self, placed: PlacedRows, learned: PrivateFit, seed: int) -> dict[str, float]:
         rows, labelled = self.codec.encode(placed.features(learned.model.cells)), placed.labelled
         kind: Kind = self.real.outcome.kind
         found = dict(self._students(rows, labelled.outcome, seed))

@@ -16,7 +16,7 @@ from distcondense.kernels.random import normals
 from distcondense.kernels.update import NoiseRule
 from distcondense.methods.published.options import PublishedOptions
 from distcondense.methods.zero_order import engine
-from distcondense.methods.zero_order.engine import Aim, Problem, RealScores, State, optimise, seed_key
+from distcondense.methods.zero_order.engine import Problem, RealScores, ReferenceLoss, State, optimise, seed_key
 from distcondense.methods.zero_order.objectives import Composite, bce
 from distcondense.models.base import BlackBox, Model
 from distcondense.privacy.steps import StepAccountant
@@ -36,7 +36,7 @@ class Ran:
 def problem(reference: Model) -> Problem:
     label = np.repeat(np.array([0, 1], np.int8), ROWS // 2)
     real = np.linspace(0.05, 0.95, 40)
-    aim = Aim(
+    aim = ReferenceLoss(
         (reference,),
         Composite(lambda f: bce(f, label), label.astype(np.int64), average=False, rho=0.1),
         RealScores((real[:20], real[20:]), (ROWS // 2, ROWS // 2)),

@@ -98,7 +98,7 @@ METHOD_PLACES = {
     "methods/psygentab/__init__.py": "its sampler may be that method's, which says what it will ask",
     "methods/psygentab/options.py": "the sampler's name, and its settings",
     "methods/psygentab/condense.py": "runs that method with another way to draw rows",
-    "methods/psygentab/drawn.py": "rows as that method draws them, steered",
+    "methods/psygentab/private_sampler.py": "rows as that method draws them, steered",
 }
 # where a kind's name may stand, and why
 KIND_PLACES = {

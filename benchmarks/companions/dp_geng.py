@@ -28,7 +28,7 @@ from distcondense.data.persons import HoldoutSplit
 from distcondense.methods.dp_geng.allocation import searched
 from distcondense.methods.dp_geng.options import DpGengOptions
 from distcondense.methods.dp_geng.prepare import prepare
-from distcondense.methods.dp_geng.work import Work
+from distcondense.methods.dp_geng.run import DpGengRun
 from distcondense.privacy.ledger import Ledger
 
 DELTA = 1e-5
@@ -102,13 +102,13 @@ def allocated(cohort: Cohort, epsilon: float) -> dict[str, Any]:
     prepared, everybody = prepare(cohort.facts, options), np.arange(len(cohort))
     total = prepared.generator.budget.mu
 
-    def worked(generator: float, expert: float) -> tuple[Work, Any]:
+    def worked(generator: float, expert: float) -> tuple[DpGengRun, Any]:
         parts = replace(prepared.allocation, generator=generator, expert=max(expert, 1e-3))
         plan = replace(prepared.generator.prepared.plan, part=min((generator / total) ** 2, 1.0))
         sampler = replace(prepared.generator, prepared=replace(prepared.generator.prepared, plan=plan))
         own = replace(prepared, generator=sampler, allocation=parts)
         learned = own.generator.fitted(cohort, everybody, Ledger(), lambda done, of: None)
-        work = Work(own, learned, lambda line: None)
+        work = DpGengRun(own, learned, lambda line: None)
         work.train()
         return work, own.generator.opened(cohort, everybody, learned, Ledger())
 

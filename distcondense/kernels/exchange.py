@@ -1,7 +1,7 @@
 """The exchange kernel: rows of a set are exchanged for candidates while students of the set learn better.
 
 It takes its random proposals from outside, so that the answer is a function of its inputs. Used by
-methods/private/teaching.py; NumPy in, NumPy out.
+methods/private/students.py; NumPy in, NumPy out.
 """
 
 from __future__ import annotations

@@ -463,7 +463,7 @@ class LogHazard(PrivateSide):
         much the log hazards are made smaller before.
         """
         margin = learned.model.margin(codes) * (rows / (rows + INFLATED))
-        label, time = Curve.of(learned, margin).drawn(margin, at)
+        label, time = FollowUp.calibrated(learned, margin).drawn(margin, at)
         return Labelled(Outcome(self.kind, {"label": label.astype(np.int8), "time": self._written(time)}))
 
     def _written(self, time: Floats) -> Floats:
@@ -527,7 +527,7 @@ def _dispersion(objective: Objective, leaving: Floats) -> float:
     """Variance of a row's gradient over its hessian where features say nothing: less than 1 where many have events."""
     assert isinstance(objective, PiecewiseExponential)
     still = np.zeros(GRID)
-    curve = Curve(objective.edges, np.array(objective.hazard), leaving)
+    curve = FollowUp(objective.edges, np.array(objective.hazard), leaving)
     label, time = curve.drawn(still, (np.arange(GRID) + 0.5) / GRID)
     g, h = objective.contributions(still, objective.prepare({"label": label, "time": time}))
     return float(np.clip(np.var(g) / max(float(np.mean(h)) / objective.hessian_weight, 1e-9), LEAST_VARIES, 1.0))
@@ -539,7 +539,7 @@ def _correlation(answer: Floats, truth: Floats) -> float:
 
 
 @dataclass(frozen=True)
-class Curve:
+class FollowUp:
     """Two competing ends of follow-up per row: the event, by the private hazard, and leaving without it."""
 
     edges: Floats  # (K + 1,)
@@ -548,7 +548,7 @@ class Curve:
     shift: float = 0.0  # of the margin, so that as many events are seen as the private share says
 
     @classmethod
-    def of(cls, learned: PrivateFit, margin: Floats) -> Curve:
+    def calibrated(cls, learned: PrivateFit, margin: Floats) -> FollowUp:
         """`margin` of a pool of rows."""
         objective = learned.objective
         assert isinstance(objective, PiecewiseExponential)

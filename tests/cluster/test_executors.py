@@ -43,7 +43,7 @@ from distcondense.kernels.random import normals
 from distcondense.kernels.update import NoiseRule
 from distcondense.methods.published.options import PublishedOptions
 from distcondense.methods.zero_order import engine
-from distcondense.methods.zero_order.engine import Aim, Problem, RealScores, optimise, seed_key
+from distcondense.methods.zero_order.engine import Problem, RealScores, ReferenceLoss, optimise, seed_key
 from distcondense.methods.zero_order.objectives import Composite, bce
 from distcondense.models import compiled
 from distcondense.models.base import BlackBox, Model
@@ -473,7 +473,7 @@ def loop(
     label = (np.arange(rows) % 2).astype(np.int8)
     real = np.linspace(0.05, 0.95, 40)
     start = normals(seed_key(0), engine.START_STREAM, 0, 0, (rows, COLUMNS))
-    aim = Aim(
+    aim = ReferenceLoss(
         (model_of("trees"),),
         Composite(lambda f: bce(f, label), label.astype(np.int64), average=False, rho=0.1),
         RealScores((real[:20], real[20:]), (rows - rows // 2, rows // 2)),

@@ -215,7 +215,7 @@ def test_the_chosen_threshold_is_the_best_there_is(runs):
 @pytest.fixture
 def short(monkeypatch):
     """One round of boosting instead of three: half the questions, the same budget."""
-    usual = Plan.of
+    usual = Plan.for_table
     monkeypatch.setattr(Plan, "of", lambda *args, **how: dataclasses.replace(usual(*args, **how), epochs=1))
 
 

@@ -34,7 +34,7 @@ def undisturbed(monkeypatch):
 
     The accountant's slowest function, whose numbers are the same in every run, is computed once for each.
     """
-    usual = Plan.of
+    usual = Plan.for_table
     monkeypatch.setattr(Plan, "of", lambda *args, **how: dataclasses.replace(usual(*args, **how), epochs=1))
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     monkeypatch.setattr(placement, "LARGE", 300)

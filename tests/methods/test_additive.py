@@ -420,7 +420,7 @@ def gate_of(frame: pd.DataFrame, schema: Schema, outcome: Outcome, plan: Plan, e
 @EVERY_KIND
 def test_the_private_model_learns_and_spends_exactly_its_plan(kind: Kind) -> None:
     (frame, real), side = simulated(4000), side_of(kind)
-    outcome, plan = outcome_of(kind, real), Plan.of(5, side)
+    outcome, plan = outcome_of(kind, real), Plan.for_table(5, side)
     table = gate_of(frame, FEATURES, outcome, plan, 8.0)
     heard: list[tuple[int, int]] = []
     learned = fit_private(table, public_cells(FEATURES), plan, side, lambda done, of: heard.append((done, of)))
@@ -449,7 +449,7 @@ def test_the_private_model_learns_and_spends_exactly_its_plan(kind: Kind) -> Non
 def test_outcomes_that_have_nothing_to_do_with_the_features_give_no_answer(kind: Kind) -> None:
     (frame, real), side = simulated(20_000), side_of(kind)
     shuffled = outcome_of(kind, real).take(np.random.default_rng(1).permutation(20_000))
-    plan = Plan.of(5, side)
+    plan = Plan.for_table(5, side)
     learned = fit_private(gate_of(frame, FEATURES, shuffled, plan, 1.0), public_cells(FEATURES), plan, side)
     assert not learned.informative
     assert "no relation" in learned.doubt
@@ -459,7 +459,7 @@ def test_outcomes_that_have_nothing_to_do_with_the_features_give_no_answer(kind:
 @pytest.mark.parametrize("value", [0, 1])
 def test_a_class_nobody_is_in_gives_no_answer_and_no_exception(kind: Kind, value: int) -> None:
     (frame, real), side = simulated(300), side_of(kind)
-    plan = Plan.of(5, side)
+    plan = Plan.for_table(5, side)
     alike = outcome_of(kind, {**real, **dict.fromkeys(("label", "event", "grade"), np.full(300, value))})
     table = gate_of(frame, FEATURES, alike, plan, 2.0)
     learned = fit_private(table, public_cells(FEATURES), plan, side)
@@ -474,7 +474,7 @@ def test_no_plan_asks_for_more_than_its_budget(d: int, kind: Kind) -> None:
     schema = Schema(tuple(Column(f"c{j}", "binary", categories=(0, 1)) for j in range(d)))
     rng, side = np.random.default_rng(d), side_of(kind)
     frame = pd.DataFrame(rng.integers(0, 2, (40, d)), columns=schema.names)
-    plan = Plan.of(d, side)
+    plan = Plan.for_table(d, side)
     coins = rng.integers(0, 2, 40)
     outcome = outcome_of(kind, {"label": coins, "event": coins, "time": rng.uniform(0.1, HORIZON, 40), "grade": coins})
     table = gate_of(frame, schema, outcome, plan, 1.0)
@@ -495,7 +495,7 @@ def test_the_columns_that_matter_are_chosen_from_a_wide_table(name: str) -> None
     schema = Schema(tuple(Column(f"c{j}", "binary", categories=(0, 1)) for j in range(d)))
     x = rng.integers(0, 2, (rows, d))
     label = (rng.random(rows) < 1 / (1 + np.exp(-2 * (x[:, 7] + x[:, 150] - 1)))).astype(int)
-    plan = Plan.of(d, side)
+    plan = Plan.for_table(d, side)
     outcome = outcome_of(kind, {"label": label, "event": label, "time": label, "grade": label + x[:, 7]})
     table = gate_of(pd.DataFrame(x, columns=schema.names), schema, outcome, plan, 4.0)
     learned = fit_private(table, public_cells(schema), plan, side)
@@ -563,8 +563,8 @@ def test_a_budget_too_small_is_refused_before_a_patient_is_read(kind: Kind) -> N
     with pytest.raises(BudgetError, match="no patient was read"):
         dc.PrivateModel(epsilon=1e-4).fit(trapped)
     with pytest.raises(BudgetError, match=r"persons for 13 columns"):
-        Plan.of(13, side_of(kind)).budget(0.001, 1e-5)
-    Plan.of(13, side_of(kind)).budget(0.1, 1e-5)
+        Plan.for_table(13, side_of(kind)).budget(0.001, 1e-5)
+    Plan.for_table(13, side_of(kind)).budget(0.1, 1e-5)
 
 
 def test_an_inferred_schema_or_an_unknown_horizon_is_refused_before_a_patient_is_read() -> None:

@@ -82,7 +82,7 @@ def test_the_plan_says_the_questions_and_their_price_from_public_facts() -> None
         )
     )
     cells, side = public_cells(schema, MICRO), Binary(("y",)).private_side()
-    plan = Plan.of(4, side, cells)
+    plan = Plan.for_table(4, side, cells)
     assert (plan.domain, plan.unlisted) == (3, 1)
     budget = plan.budget(1.0, 1e-5)
     events = plan.events(budget, cells, side, "person", 7)
@@ -93,7 +93,7 @@ def test_the_plan_says_the_questions_and_their_price_from_public_facts() -> None
     assert spent == pytest.approx(planning.DOMAIN_SHARE)
     assert math.fsum(e.delta for e in events) == pytest.approx(NAMED_SHARE * 1e-5)
     assert 0.999 < replay(events, 1e-5).epsilon <= 1.0
-    bare = Plan.of(1, side, public_cells(Schema((Column("i", "integer", low=0, high=9),)), MICRO))
+    bare = Plan.for_table(1, side, public_cells(Schema((Column("i", "integer", low=0, high=9),)), MICRO))
     assert (bare.domain, bare.unlisted, bare.budget(1.0, 1e-5).delta_categories) == (0, 0, 0.0)
     assert not [e for e in bare.events(bare.budget(1.0, 1e-5), cells[1:2], side, "row") if e.by == "none"]  # one column
 
@@ -102,7 +102,7 @@ def test_of_a_wide_table_only_chosen_columns_are_counted() -> None:
     columns = tuple(number() for _ in range(200))
     schema = Schema(tuple(replace(column, name=f"x{k}") for k, column in enumerate(columns)))
     side = Binary(("y",)).private_side()
-    plan = Plan.of(200, side, public_cells(schema, MICRO))
+    plan = Plan.for_table(200, side, public_cells(schema, MICRO))
     assert plan.domain == plan.picks == planning.PICKS
 
 

@@ -30,10 +30,10 @@ from distcondense.methods.dp_geng.allocation import (
 from distcondense.methods.dp_geng.distil import Distillation, chosen
 from distcondense.methods.dp_geng.encoding import Encoding
 from distcondense.methods.dp_geng.maps import ClassFeatures, Gradients
-from distcondense.methods.dp_geng.networks import Network, softmax, trained
+from distcondense.methods.dp_geng.networks import FeatureNetwork, softmax, trained
 from distcondense.methods.dp_geng.options import DpGengOptions
 from distcondense.methods.dp_geng.prepare import prepare
-from distcondense.methods.dp_geng.work import class_means
+from distcondense.methods.dp_geng.run import class_means
 from distcondense.outcomes.binary import Logistic
 from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy import accountant, noise
@@ -73,7 +73,7 @@ def remembered():
     patch.undo()
 
 
-def random_network(width: int, hidden: int, features: int, classes: int, seed: int) -> Network:
+def random_network(width: int, hidden: int, features: int, classes: int, seed: int) -> FeatureNetwork:
     rng = np.random.default_rng(seed)
     shapes = (
         (width, hidden),
@@ -87,7 +87,7 @@ def random_network(width: int, hidden: int, features: int, classes: int, seed: i
     )
     parts = [rng.normal(size=shape) for shape in shapes]
     parts[5] = np.abs(parts[5]) + 0.5  # spread
-    return Network(*parts)
+    return FeatureNetwork(*parts)
 
 
 def random_codes(rows: int, seed: int = 0) -> np.ndarray:
@@ -97,7 +97,7 @@ def random_codes(rows: int, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def encoding() -> Encoding:
-    return Encoding.of(CELLS, random_codes(500))
+    return Encoding.from_cells(CELLS, random_codes(500))
 
 
 def binary(rows: int = 1500, **more) -> dc.Cohort:
@@ -295,7 +295,7 @@ def test_rows_start_at_the_centres_of_their_class_each_once():
 
 
 def test_the_three_parts_add_up_and_lemma_5_is_undone_by_eq_10_but_not_by_theorem_2_as_printed():
-    parts = Allocation.of(0.7, (0.6, 0.25, 0.15))
+    parts = Allocation.from_shares(0.7, (0.6, 0.25, 0.15))
     assert parts.total == pytest.approx(0.7)
     assert parts.matching == pytest.approx(matching_left(0.7, parts.generator, parts.expert))
     for sampled, steps in ((128 / 50_000, 2000), (0.1, 100), (0.01, 1)):
@@ -519,14 +519,14 @@ def test_bounds_and_categories_that_are_paid_for_and_holes_are_the_same_at_both_
         )
     )
     cohort = dc.Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=schema)
-    sizes, real = [], generator.Generator.opened
+    sizes, real = [], generator.RowGenerator.opened
 
     def watched(self, *rest):
         table = real(self, *rest)
         sizes.append((table.sizes, tuple(cells.size for cells in rest[2].model.cells)))
         return table
 
-    monkeypatch.setattr(generator.Generator, "opened", watched)
+    monkeypatch.setattr(generator.RowGenerator, "opened", watched)
     result = dc.condense(cohort, method="dp-geng", holdout=0.0, **TINY)
     ((here, there),) = sizes
     assert here == there

@@ -11,7 +11,7 @@ from distcondense.kernels.random import normals, uniforms
 from distcondense.kernels.update import AdamState, NoiseRule
 from distcondense.methods.published.options import PublishedOptions
 from distcondense.methods.zero_order import engine
-from distcondense.methods.zero_order.engine import Aim, Problem, RealScores, State, optimise, seed_key
+from distcondense.methods.zero_order.engine import Problem, RealScores, ReferenceLoss, State, optimise, seed_key
 from distcondense.methods.zero_order.objectives import Composite, bce
 from distcondense.models.base import BlackBox
 from distcondense.privacy.steps import StepAccountant
@@ -28,7 +28,7 @@ def logistic(rows):
 
 def problem(sigma_base=0.0):
     real = np.linspace(0.05, 0.95, 40)
-    aim = Aim(
+    aim = ReferenceLoss(
         (BlackBox(logistic, "probability", COLUMNS),),
         Composite(lambda f: bce(f, LABEL), LABEL.astype(np.int64), average=False, rho=0.1),
         RealScores((real[:20], real[20:]), (3, 3)),

@@ -356,7 +356,7 @@ def test_what_does_not_stand_out_of_the_noise_is_as_expected() -> None:
 def events_of(rows: int, epsilon: float) -> tuple[PrivateTable, Plan, Any]:
     kind = KINDS["binary"]
     (frame, real), side = simulated(rows), side_of(kind)
-    plan = Plan.of(5, side)
+    plan = Plan.for_table(5, side)
     table = gate_of(frame, FEATURES, outcome_of(kind, real), plan, epsilon)
     return table, plan, fit_private(table, public_cells(FEATURES), plan, side)
 
@@ -388,16 +388,16 @@ def test_larger_tables_ask_for_all_pairs_of_the_plan() -> None:
 def test_wide_tables_ask_for_no_pairs() -> None:
     side = side_of(KINDS["binary"])
     for d in (129, 400):
-        plan = Plan.of(d, side)
+        plan = Plan.for_table(d, side)
         assert plan.pairs == 0
         assert plan.pair_groups(plan.budget(1.0, 1e-5), 1e9) == 0
-    plan = Plan.of(128, side)
+    plan = Plan.for_table(128, side)
     assert (plan.forest, plan.more) == (31, 62)  # among 32 of them
-    assert Plan.of(1, side).pairs == 0
+    assert Plan.for_table(1, side).pairs == 0
 
 
 def test_the_cells_of_a_pair_grow_with_the_noisy_number_of_rows() -> None:
-    plan = Plan.of(10, side_of(KINDS["binary"]))
+    plan = Plan.for_table(10, side_of(KINDS["binary"]))
     budget = plan.budget(1.0, 1e-5)
     many = [plan.pair_groups(budget, rows) for rows in (-50.0, 0.0, 100.0, 1000.0, 1e4, 1e5, 1e7)]
     assert many == sorted(many)
@@ -414,7 +414,7 @@ def test_the_fit_keeps_what_belongs_together_together() -> None:
     frame = pd.DataFrame({"a": np.array(["x", "y", "z"])[a], "c": np.array(["x", "y", "z"])[c]})
     frame["b"] = frame["a"]
     kind = KINDS["binary"]
-    side, plan = side_of(kind), Plan.of(3, side_of(kind))
+    side, plan = side_of(kind), Plan.for_table(3, side_of(kind))
     label = (rng.random(rows) < 0.2 + 0.3 * a).astype(np.int8)
     table = gate_of(
         frame, schema, outcome_of(kind, {"label": label, "event": label, "time": label, "grade": label}), plan, 4.0

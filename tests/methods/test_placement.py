@@ -20,10 +20,11 @@ from distcondense.data.cells import public_cells
 from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Column, Schema
 from distcondense.kernels.exchange import exchange_rows
-from distcondense.methods.private import joint, placement, teaching
+from distcondense.methods.private import joint, placement
+from distcondense.methods.private import students as student_panel
 from distcondense.methods.private.joint import Joint
-from distcondense.methods.private.placement import Encoder, Holes, Placed, place, population, within
-from distcondense.methods.private.teaching import Panel
+from distcondense.methods.private.placement import Encoder, Holes, PlacedRows, place, population, within
+from distcondense.methods.private.students import StudentPanel
 from distcondense.models.additive import AdditiveModel
 from distcondense.outcomes import panel as students
 from distcondense.outcomes.base import Kind, Labelled
@@ -32,7 +33,7 @@ from distcondense.outcomes.continuous import Continuous
 from distcondense.outcomes.measures import expected_auroc
 from distcondense.outcomes.multiclass import Multiclass
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
-from distcondense.outcomes.survival import Curve, PiecewiseExponential, Survival
+from distcondense.outcomes.survival import FollowUp, PiecewiseExponential, Survival
 from tests import naive
 
 pytestmark = pytest.mark.usefixtures("quick_placement")
@@ -105,15 +106,15 @@ def learned(*columns: Column, name: str = "binary", seed: int = 0, **other: Any)
     return PrivateFit(model, tuple(range(len(cells))), tuple(marginals), objective=objective, **known | other)
 
 
-def placed_of(known: PrivateFit, ipc: int, *, name: str = "binary", seed: int = 5, threads: int = 1) -> Placed:
+def placed_of(known: PrivateFit, ipc: int, *, name: str = "binary", seed: int = 5, threads: int = 1) -> PlacedRows:
     return place(known, side_of(name), ipc, seed=seed, threads=threads)
 
 
-def same(a: Placed, b: Placed) -> bool:
+def same(a: PlacedRows, b: PlacedRows) -> bool:
     return all(np.array_equal(u, v) if u is not None else v is None for u, v in zip(parts(a), parts(b), strict=True))
 
 
-def parts(placed: Placed) -> tuple[Any, ...]:
+def parts(placed: PlacedRows) -> tuple[Any, ...]:
     labelled = placed.labelled
     return placed.codes, placed.inside, labelled.weight, labelled.soft, *labelled.outcome.arrays.values()
 
@@ -187,7 +188,7 @@ def test_exchanges_stay_within_strata_and_teach_more() -> None:
     labelled = side.label(known, codes[:300], placement._even(300, rng), 40)
     hard, soft = side.student_labels(labelled)
     parts = placement._parts(known, codes, 1.0)
-    panel = Panel.of(
+    panel = StudentPanel.from_candidates(
         encode(codes[:300], inside[:300]),
         parts[:300],
         hard,
@@ -202,7 +203,7 @@ def test_exchanges_stay_within_strata_and_teach_more() -> None:
     np.testing.assert_array_equal(stratum[better], stratum[start])
     assert len(set(better)) == 40
     assert not np.array_equal(better, start)
-    near = np.array(teaching.NEAR)
+    near = np.array(student_panel.NEAR)
     given_ = (
         panel.among,
         panel.beyond,
@@ -212,7 +213,7 @@ def test_exchanges_stay_within_strata_and_teach_more() -> None:
         panel.weights,
         panel.mean,
         near,
-        teaching.RIDGE,
+        student_panel.RIDGE,
     )
     assert naive.students_score(given_, better) > naive.students_score(given_, start) + 0.02
 
@@ -240,13 +241,13 @@ def test_one_seed_gives_one_set_of_rows_on_any_number_of_threads(name: str) -> N
 
 def test_sets_that_are_made_at_the_same_time_do_not_share_their_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are held back until each has drawn its rows: what they draw next must be their own."""
-    alone, together, improved = placed_of(learned(), 6), threading.Barrier(2, timeout=300), Panel.improved
+    alone, together, improved = placed_of(learned(), 6), threading.Barrier(2, timeout=300), StudentPanel.improved
 
     def held_back(*given_: Any) -> Any:
         together.wait()
         return improved(*given_)
 
-    monkeypatch.setattr(Panel, "improved", held_back)
+    monkeypatch.setattr(StudentPanel, "improved", held_back)
     assert same(alone, placed_of(learned(), 6, threads=3))
 
 
@@ -415,7 +416,7 @@ def test_a_large_set_is_drawn_and_nobody_is_taught(name: str, monkeypatch: pytes
         raise AssertionError("this must not be called")
 
     monkeypatch.setattr(placement, "_judged", explode)
-    monkeypatch.setattr(Panel, "of", explode)
+    monkeypatch.setattr(StudentPanel, "from_candidates", explode)
     known, ipc = learned(name=name), 2500
     placed = placed_of(known, ipc, name=name)
     assert len(placed.codes) == ipc * len(SHARES[name]) > placement.LARGE
@@ -510,7 +511,7 @@ def test_an_unweighted_survival_curve_is_the_model_s_own() -> None:
     labelled = placed_of(known, 100, name="survival", seed=1).labelled
     codes, _ = population(known, 5000, np.random.default_rng(3))
     margin = known.model.margin(codes)
-    curve = Curve.of(known, margin)
+    curve = FollowUp.calibrated(known, margin)
     at = np.linspace(3, HORIZON - 1, 20)
     assert isinstance(known.objective, PiecewiseExponential)
     own = np.exp(-np.exp(margin + curve.shift)[:, None] * known.objective.cumulative(at)).mean(0)
@@ -559,7 +560,7 @@ def listened(monkeypatch: pytest.MonkeyPatch, judgement: Callable[[int], float])
     """Every judge replaced by a judgement of the number of the call; the candidates they saw."""
     seen: list[Index] = []
 
-    def judged(judge: Any, encode: Any, placed: Placed) -> float:
+    def judged(judge: Any, encode: Any, placed: PlacedRows) -> float:
         seen.append(placed.codes)
         return judgement(len(seen) - 1)
 
@@ -594,13 +595,13 @@ def test_a_larger_set_is_made_of_parts_that_are_chosen_each_by_itself(
 ) -> None:
     monkeypatch.setattr(placement, "STEPS_AT", 20)
     sizes: list[int] = []
-    improved = Panel.improved
+    improved = StudentPanel.improved
 
-    def counted(panel: Panel, start: Index, *given_: Any) -> Any:
+    def counted(panel: StudentPanel, start: Index, *given_: Any) -> Any:
         sizes.append(len(start))
         return improved(panel, start, *given_)
 
-    monkeypatch.setattr(Panel, "improved", counted)
+    monkeypatch.setattr(StudentPanel, "improved", counted)
     groups = len(SHARES[name])
     once = placed_of(learned(name=name), 30, name=name)
     assert len(once.codes) == 30 * groups == sum(sizes) / 2  # of two sets one is kept
@@ -750,9 +751,9 @@ def test_columns_are_measured_by_the_rows_at_hand() -> None:
 # ---- survival: two ends of follow-up
 
 
-def curve_of(known: PrivateFit) -> tuple[Curve, Index]:
+def curve_of(known: PrivateFit) -> tuple[FollowUp, Index]:
     pool, _ = population(known, 500, np.random.default_rng(0))
-    return Curve.of(known, known.model.margin(pool)), pool
+    return FollowUp.calibrated(known, known.model.margin(pool)), pool
 
 
 def test_follow_up_ends_one_way_or_the_other_and_as_often_by_events_as_the_private_share_says() -> None:
@@ -783,7 +784,7 @@ def test_the_ends_of_follow_up_are_those_of_many_small_steps() -> None:
 
 
 def test_a_time_is_where_its_share_of_the_mass_is_reached() -> None:
-    curve = Curve(np.array([0.0, 10.0, 30.0, 60.0]), np.ones(3), np.ones(3))
+    curve = FollowUp(np.array([0.0, 10.0, 30.0, 60.0]), np.ones(3), np.ones(3))
     mass = np.tile([0.2, 0.2, 0.4, 0.2], (5, 1))  # the last fifth stays to the end
     at = np.array([0.1, 0.3, 0.6, 0.79, 0.95])
     np.testing.assert_allclose(curve.quantile(mass, at), [5.0, 20.0, 45.0, 59.25, 60.0])
@@ -803,7 +804,7 @@ ALLOWED = {  # modules that hold no rows, and of others the names that hold none
     "distcondense.errors": None,
     "distcondense.kernels.exchange": None,
     "distcondense.methods.private.plan": {"PAIRED"},
-    "distcondense.methods.private.teaching": None,
+    "distcondense.methods.private.students": None,
     "distcondense.outcomes.base": {"Labelled"},
     "distcondense.outcomes.private_side": {"Judge", "PrivateFit", "PrivateSide", "shared"},
 }
@@ -826,7 +827,7 @@ def out_of_bounds(source: str) -> list[str]:
 
 
 def test_placement_imports_nothing_that_holds_patients() -> None:
-    for module in (placement, teaching):
+    for module in (placement, student_panel):
         assert out_of_bounds(Path(module.__file__).read_text()) == []
     # the joint model asks its questions through a gate, and knows nothing else that could hold a patient
     assert out_of_bounds(Path(joint.__file__).read_text()) == ["distcondense.privacy.gate.PrivateTable"]

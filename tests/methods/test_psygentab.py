@@ -21,13 +21,13 @@ from distcondense.methods.base import Context, method_named
 from distcondense.methods.private import condense as private
 from distcondense.methods.private.placement import population
 from distcondense.methods.psygentab import condense as home
-from distcondense.methods.psygentab import drawn, scores, steering
-from distcondense.methods.psygentab.drawn import Sampler, log_density
+from distcondense.methods.psygentab import private_sampler, sampling, scores
 from distcondense.methods.psygentab.lagrangian import MULTIPLIER_MOST, PENALTY_MOST, Lagrangian
 from distcondense.methods.psygentab.layout import Layout, OutcomeCells
 from distcondense.methods.psygentab.options import PsygentabOptions
-from distcondense.methods.psygentab.scores import Judge, utility_parts
-from distcondense.methods.psygentab.steering import Knobs, steered
+from distcondense.methods.psygentab.private_sampler import PrivateSampler, log_density
+from distcondense.methods.psygentab.sampling import SamplingSettings, steered
+from distcondense.methods.psygentab.scores import TableScorer, utility_parts
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.verify import verify
 from tests import naive
@@ -73,21 +73,21 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows are judged: what is promised holds at any number of them."""
     quicken(monkeypatch)
     monkeypatch.setattr(home, "MEASURED", (60, 60))
-    monkeypatch.setattr(drawn, "RECORDS", 300)
-    monkeypatch.setattr(drawn, "HELD", 100)
+    monkeypatch.setattr(private_sampler, "RECORDS", 300)
+    monkeypatch.setattr(private_sampler, "HELD", 100)
     monkeypatch.setattr(scores, "RECORDS", 300)
 
 
 @pytest.fixture(scope="module")
-def judge() -> Judge:
+def judge() -> TableScorer:
     cohort = table()
     split = Stratified(0).split(cohort)
-    layout = Layout(OutcomeCells.of(cohort.outcome, 5), public_cells(cohort.schema, 5))
+    layout = Layout(OutcomeCells.from_outcome(cohort.outcome, 5), public_cells(cohort.schema, 5))
     train, held = (
         layout.patients(cohort.features.iloc[part], cohort.outcome.take(part))
         for part in (split.train, split.validation)
     )
-    return Judge.of(layout, cohort.outcome.kind.learner(), train, held, seed=0, threads=1)
+    return TableScorer.from_rows(layout, cohort.outcome.kind.learner(), train, held, seed=0, threads=1)
 
 
 # -- by hand ----------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_eq_5_and_the_multipliers_are_those_of_the_paper() -> None:
     assert now.updated(0.9, (1.0, 1.0)).penalty == 2.0  # it grows only while the constraint is broken
 
 
-def test_p_and_its_parts_are_those_of_the_loop(judge: Judge) -> None:
+def test_p_and_its_parts_are_those_of_the_loop(judge: TableScorer) -> None:
     rng = np.random.default_rng(0)
     rows = judge.held[rng.integers(len(judge.held), size=20)]
     rows[:4] = judge.records[:4]  # copies of patients
@@ -120,7 +120,7 @@ def test_p_and_its_parts_are_those_of_the_loop(judge: Judge) -> None:
     assert all(0 <= part <= 1 for part in by_column)
 
 
-def test_marginal_fidelity_is_eq_2_by_the_loop_and_utility_is_1_for_the_rows_themselves(judge: Judge) -> None:
+def test_marginal_fidelity_is_eq_2_by_the_loop_and_utility_is_1_for_the_rows_themselves(judge: TableScorer) -> None:
     rng = np.random.default_rng(1)
     layout, real = judge.layout, judge.records
     other = real[rng.integers(len(real), size=50)]
@@ -134,7 +134,7 @@ def test_marginal_fidelity_is_eq_2_by_the_loop_and_utility_is_1_for_the_rows_the
     assert all(value < 1 for value in utility_parts(layout, real, other).values() if value == value)
 
 
-def test_places_are_the_same_exactly_where_values_are(judge: Judge) -> None:
+def test_places_are_the_same_exactly_where_values_are(judge: TableScorer) -> None:
     cohort = table()
     layout = judge.layout
     places = layout.patients(cohort.features, cohort.outcome)
@@ -149,7 +149,7 @@ def test_a_value_on_its_upper_bound_stays_in_the_last_cell() -> None:
     cells = public_cells(
         Schema((Column("a", "continuous", low=1.0, high=3.0), Column("b", "integer", low=0, high=9))), 5
     )
-    layout = Layout(OutcomeCells.of(table().outcome, 5), cells)
+    layout = Layout(OutcomeCells.from_outcome(table().outcome, 5), cells)
     frame = pd.DataFrame({"a": [1.0, 2.2, 3.0], "b": [0, 5, 9]})
     places = layout.patients(frame, table().outcome.take(np.arange(3)))[:, 1:]
     assert np.floor(places).astype(int).T.tolist() == [[0, 3, 4], [0, 2, 4]]
@@ -162,13 +162,13 @@ def test_the_network_is_autoregressive_and_its_rows_have_the_chances_it_gives() 
     import jax
     import jax.numpy as jnp
 
-    from distcondense.methods.psygentab.network import Network
+    from distcondense.methods.psygentab.network import AutoregressiveNetwork
 
     cells = public_cells(
         Schema((Column("a", "categorical", categories=("x", "y", "z")), Column("b", "binary", categories=(0, 1))))
     )
     outcome = table().outcome
-    network = Network(Layout(OutcomeCells.of(outcome, 5), cells), 12)
+    network = AutoregressiveNetwork(Layout(OutcomeCells.from_outcome(outcome, 5), cells), 12)
     rng = np.random.default_rng(0)
     codes = np.stack([rng.integers(0, size, 50) for size in (2, 3, 2)], axis=1)
     params = network.start(codes, 0)
@@ -189,34 +189,47 @@ def test_the_network_is_autoregressive_and_its_rows_have_the_chances_it_gives() 
     assert (network.draw(params, 64, (0, 1), fixed=np.repeat([0, 1], 32))[:, 0] == np.repeat([0, 1], 32)).all()
 
 
-def test_u_and_p_of_a_batch_are_those_of_the_loop(judge: Judge) -> None:
+def test_u_and_p_of_a_batch_are_those_of_the_loop(judge: TableScorer) -> None:
     import jax
 
-    from distcondense.methods.psygentab.network import COPY, NEAR, Aims, Network, soft_privacy, soft_utility
+    from distcondense.methods.psygentab.network import (
+        COPY,
+        NEAR,
+        AutoregressiveNetwork,
+        SoftTargets,
+        soft_privacy,
+        soft_utility,
+    )
 
     layout = judge.layout
-    network, rng = Network(layout, 4), np.random.default_rng(0)
+    network, rng = AutoregressiveNetwork(layout, 4), np.random.default_rng(0)
     train = np.floor(judge.records).astype(np.int64)
-    aims = Aims.of(network, train, judge.held, 20, 0)
+    targets = SoftTargets.from_rows(network, train, judge.held, 20, 0)
     codes, records = train[rng.integers(len(train), size=15)], train[rng.integers(len(train), size=20)]
     rows = jax.nn.one_hot(codes, network.most)
     by_hand = naive.soft_utility(
-        aims.shares.tolist(), aims.rare, aims.value, aims.ordered, aims.correlations, codes.tolist(), -0.7
+        targets.shares.tolist(),
+        targets.rare,
+        targets.value,
+        targets.ordered,
+        targets.correlations,
+        codes.tolist(),
+        -0.7,
     )
-    assert float(soft_utility(aims, rows, -0.7)) == pytest.approx(by_hand, abs=1e-5)
+    assert float(soft_utility(targets, rows, -0.7)) == pytest.approx(by_hand, abs=1e-5)
     kinds = [("number", 5), ("number", 5), ("names", 2), ("names", 3)]
     apart = [
         [
             [
                 max(naive.gower([a], [b], [kind]), w)
-                for a, b, kind, w in zip(row, record, kinds, aims.within, strict=True)
+                for a, b, kind, w in zip(row, record, kinds, targets.within, strict=True)
             ]
             for record in records[:, 1:].tolist()
         ]
         for row in codes[:, 1:].tolist()
     ]
-    P, by_column = soft_privacy(aims, rows, records[:, 1:])
-    slow, columns = naive.soft_privacy(apart, aims.usual.tolist(), aims.usual_columns.tolist(), NEAR, COPY)
+    P, by_column = soft_privacy(targets, rows, records[:, 1:])
+    slow, columns = naive.soft_privacy(apart, targets.usual.tolist(), targets.usual_columns.tolist(), NEAR, COPY)
     assert float(P) == pytest.approx(slow, abs=1e-4)
     assert np.allclose(by_column, columns, atol=1e-4)
 
@@ -244,10 +257,10 @@ def test_the_multipliers_of_a_run_are_algorithm_1_by_hand(whole: dc.Result) -> N
 
 
 def test_an_epoch_of_a_large_table_passes_over_some_of_its_rows_afresh(
-    judge: Judge, monkeypatch: pytest.MonkeyPatch
+    judge: TableScorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from distcondense.methods.psygentab import training
-    from distcondense.methods.psygentab.network import Network
+    from distcondense.methods.psygentab.network import AutoregressiveNetwork
 
     monkeypatch.setattr(training, "EPOCH", 40)
     train, seen = np.floor(judge.records).astype(np.int64), []
@@ -260,7 +273,7 @@ def test_an_epoch_of_a_large_table_passes_over_some_of_its_rows_afresh(
     now = training.Training({}, None, Lagrangian(0.8, 0.0, 1.0, 1.1))
     for epoch in range(2):
         now.epoch = epoch
-        training._epoch(step, now, Network(judge.layout, 4), train, None, 20, 0)
+        training._epoch(step, now, AutoregressiveNetwork(judge.layout, 4), train, None, 20, 0)
     first, second = ({row for batch in some for row in batch} for some in (seen[:2], seen[2:]))
     assert len(seen) == 4
     assert len(first) == len(second) == 40
@@ -313,17 +326,17 @@ def test_the_search_takes_the_smallest_lagrangian_next_to_it_and_ends_where_p_mi
     class Pretend:
         layout = None
 
-        def __call__(self, rows: Any) -> scores.Judged:
+        def __call__(self, rows: Any) -> scores.TableScores:
             heat, spare = float(rows[0]), float(rows[1])
             asked.append((heat, spare))
-            return scores.Judged(0.95 - 0.02 * spare - 0.1 * abs(heat - 1), 0.5 + 0.1 * spare, (), {})
+            return scores.TableScores(0.95 - 0.02 * spare - 0.1 * abs(heat - 1), 0.5 + 0.1 * spare, (), {})
 
-    def generator(rows: int, knobs: Knobs, weights: Any) -> Any:
-        return np.array([knobs.temperature, knobs.distance])
+    def generator(rows: int, settings: SamplingSettings, weights: Any) -> Any:
+        return np.array([settings.temperature, settings.distance])
 
     judge: Any = Pretend()
     end = steered(generator, judge, Lagrangian(0.8, 0.0, 1.0, 1.1), 10, 30)
-    assert end.knobs == Knobs(
+    assert end.knobs == SamplingSettings(
         distance=4.0
     )  # P = 0.9: the first that reaches 0.8, at the temperature that costs nothing
     assert end.satisfied
@@ -338,7 +351,7 @@ def test_the_search_takes_the_smallest_lagrangian_next_to_it_and_ends_where_p_mi
 def test_rows_far_from_records_are_kept_the_more_the_larger_the_multiplier() -> None:
     distance = np.linspace(0, 1, 400)
     means = [
-        distance[steering.kept(distance, 0.5, 100, multiplier, np.random.default_rng(0))].mean()
+        distance[sampling.kept(distance, 0.5, 100, multiplier, np.random.default_rng(0))].mean()
         for multiplier in (0.0, 1.0, 8.0)
     ]
     assert means[0] == pytest.approx(0.5, abs=0.1)
@@ -418,12 +431,17 @@ def test_without_steering_the_rows_are_the_private_sampler_s_own_and_density_is_
     model = dc.PrivateModel(epsilon=8.0).fit(large)
     kind = large.outcome.kind
     learned = model.learned_
-    sampler = Sampler(learned, kind.private_side(), 0, kind.learner())
-    mine, _ = sampler.draw(200, np.random.default_rng(5), Knobs())
+    sampler = PrivateSampler(learned, kind.private_side(), 0, kind.learner())
+    mine, _ = sampler.draw(200, np.random.default_rng(5), SamplingSettings())
     theirs, _ = population(learned, 200, np.random.default_rng(5))
     assert np.array_equal(mine, theirs)
-    knobs = (Knobs(temperature=2.0), Knobs(), Knobs(temperature=0.7), Knobs(top_p=0.8))
-    drawn = [sampler.draw(4000, np.random.default_rng(5), one)[0] for one in knobs]  # of 200 chance may decide
+    settings = (
+        SamplingSettings(temperature=2.0),
+        SamplingSettings(),
+        SamplingSettings(temperature=0.7),
+        SamplingSettings(top_p=0.8),
+    )
+    drawn = [sampler.draw(4000, np.random.default_rng(5), one)[0] for one in settings]  # of 200 chance may decide
     means = [log_density(learned, rows).mean() for rows in drawn]
     assert means[0] < means[1] < means[2]
     assert means[3] > means[1]

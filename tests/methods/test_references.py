@@ -17,7 +17,7 @@ from distcondense.errors import RunFolderError, SettingsError
 from distcondense.evaluation.score import CONDENSED, Score, find
 from distcondense.kernels.update import NoiseRule
 from distcondense.methods.base import Context, one_by_one
-from distcondense.methods.private import teaching
+from distcondense.methods.private import students
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.placement import place
 from distcondense.methods.private.zero_order import moved, taught
@@ -185,10 +185,10 @@ def test_rows_are_chosen_by_the_students_named_and_by_all_where_none_is(
 ) -> None:
     side = binary().outcome.kind.private_side()
     weights, heard = [], []
-    real, judge = teaching.Panel.of.__func__, type(side).judge
+    real, judge = students.StudentPanel.from_candidates.__func__, type(side).judge
 
     def listening(self: Any, *given: Any) -> Any:
-        heard.append(judge(self, *given).among)
+        heard.append(given[-1])
         return judge(self, *given)
 
     monkeypatch.setattr(type(side), "judge", listening)
@@ -198,14 +198,14 @@ def test_rows_are_chosen_by_the_students_named_and_by_all_where_none_is(
         weights.append(panel.weights.tolist())
         return panel
 
-    monkeypatch.setattr(teaching.Panel, "of", classmethod(of))
+    monkeypatch.setattr(students.StudentPanel, "from_candidates", classmethod(of))
     everybody = place(learned, side, 12, seed=0)
     same = place(learned, side, 12, seed=0, named=())
     place(learned, side, 12, seed=0, named=("logistic", "svm"))
     assert np.array_equal(everybody.codes, same.codes)
     assert heard == [(), (), ("logistic", "svm")]
-    assert weights[0] == weights[1] == [teaching.SMOOTH, teaching.LINEAR, teaching.PLAIN, teaching.SOFT]
-    assert weights[2] == [teaching.SMOOTH, teaching.LINEAR, 0.0, 0.0]
+    assert weights[0] == weights[1] == [students.SMOOTH, students.LINEAR, students.PLAIN, students.SOFT]
+    assert weights[2] == [students.SMOOTH, students.LINEAR, 0.0, 0.0]
 
 
 def test_rows_are_moved_against_students_of_the_references_named(learned: Any) -> None:

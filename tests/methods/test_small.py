@@ -15,10 +15,10 @@ from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Column, Schema
 from distcondense.methods.private import fit
 from distcondense.methods.private.domain import even_cells, found_cells
-from distcondense.methods.private.doubt import _multinomial, _zero_sum, stands_out
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.plan import PAIR_GROUPS, Plan
 from distcondense.methods.private.smoothing import prior_kernels, smooth
+from distcondense.methods.private.uncertainty import _multinomial, _zero_sum, stands_out
 from distcondense.outcomes.base import Kind
 from distcondense.outcomes.binary import STEP, Binary
 from distcondense.outcomes.continuous import Continuous
@@ -98,7 +98,7 @@ def test_noise_in_a_histogram_is_less_to_be_believed_and_empty_cells_do_no_harm(
 
 def test_the_cells_of_a_number_grow_with_the_noisy_rows() -> None:
     for columns in (5, 40):
-        plan = Plan.of(columns, side_of(BINARY))
+        plan = Plan.for_table(columns, side_of(BINARY))
         budget = plan.budget(1.0, 1e-5)
         many = [plan.number_cells(budget, rows) for rows in (-100.0, 0.0, 500.0, 5000.0, 5e4, 5e5)]
         assert many == sorted(many)
@@ -161,7 +161,7 @@ def test_few_rows_are_asked_what_was_planned(rows: int) -> None:
     """Fewer cells change no question's cost, and no question is left out but those about pairs."""
     schema = Schema((Column("x", "continuous", low=0, high=1000), Column("z", "integer", low=0, high=90)))
     cells, side, rng = public_cells(schema, MICRO), side_of(BINARY), np.random.default_rng(rows)
-    plan = Plan.of(2, side, cells)
+    plan = Plan.for_table(2, side, cells)
     budget, ledger = plan.budget(1.0, 1e-5), Ledger()
     codes = np.stack([rng.integers(one.size, size=rows) for one in cells], axis=1)
     table = PrivateTable(
@@ -228,7 +228,7 @@ def test_the_private_model_of_a_small_table_is_not_behind_naive_bayes() -> None:
         scores = []
         for fine, own in ((MICRO, True), (16, False)):
             cells = public_cells(schema, fine)
-            plan = Plan.of(10, side, cells)
+            plan = Plan.for_table(10, side, cells)
             budget = plan.budget(1.0, 1e-5)
             codes = np.stack([one.codes(frame[one.column.name]) for one in cells], axis=1)
             table = PrivateTable(

@@ -28,12 +28,20 @@ from distcondense.methods.base import Context
 from distcondense.methods.private import condense as private
 from distcondense.methods.private import placement, zero_order
 from distcondense.methods.private.options import PrivateOptions
-from distcondense.methods.private.placement import Placed, place
+from distcondense.methods.private.placement import PlacedRows, place
 from distcondense.methods.private.prepare import prepare
-from distcondense.methods.private.zero_order import Field, Walk, moved
-from distcondense.methods.zero_order.engine import Aim, Problem, RealScores, gradient, optimise, seed_key, widths_of
+from distcondense.methods.private.zero_order import MovableRows, MoveSettings, moved
+from distcondense.methods.zero_order.engine import (
+    Problem,
+    RealScores,
+    ReferenceLoss,
+    gradient,
+    optimise,
+    seed_key,
+    widths_of,
+)
 from distcondense.methods.zero_order.objectives import Composite, bce, softmax, squares
-from distcondense.methods.zero_order.several import Several, opened
+from distcondense.methods.zero_order.several import StackedModels, opened
 from distcondense.models.base import BlackBox
 from distcondense.models.trees import tree_model
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
@@ -87,7 +95,7 @@ def quick() -> Iterator[None]:
         yield
 
 
-Known = tuple[PrivateFit, PrivateSide, Placed]
+Known = tuple[PrivateFit, PrivateSide, PlacedRows]
 
 
 class Everything(dict[str, Known]):
@@ -112,15 +120,15 @@ def known() -> Everything:
 def anything_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A judge who likes every look better than the one before: the rows of the last step are kept."""
     count = itertools.count()
-    monkeypatch.setattr(Field, "judged", lambda self, X: float(next(count)))
+    monkeypatch.setattr(MovableRows, "judged", lambda self, X: float(next(count)))
 
 
-def move(known: Known, *references: Any, steps: int = 12, **how: Any) -> tuple[Placed, dict[str, Any]]:
+def move(known: Known, *references: Any, steps: int = 12, **how: Any) -> tuple[PlacedRows, dict[str, Any]]:
     learned, side, placed = known
     return moved(placed, learned, side, **{"seed": 0, "steps": steps, "references": references, **how})
 
 
-def same(a: Placed, b: Placed) -> bool:
+def same(a: PlacedRows, b: PlacedRows) -> bool:
     soft = (None if one.labelled.soft is None else one.labelled.soft.tobytes() for one in (a, b))
     return a.codes.tobytes() == b.codes.tobytes() and a.inside.tobytes() == b.inside.tobytes() and len(set(soft)) == 1
 
@@ -196,7 +204,7 @@ def test_a_row_that_would_break_a_rule_stays_where_it_was(known, anything_goes):
 def test_nothing_is_kept_that_does_not_help(known, monkeypatch):
     """The start itself comes back, to the bit, from a judge who likes it best."""
     count = itertools.count()
-    monkeypatch.setattr(Field, "judged", lambda self, X: -float(next(count)))
+    monkeypatch.setattr(MovableRows, "judged", lambda self, X: -float(next(count)))
     made, facts = move(known["binary"])
     assert made is known["binary"][2]
     assert (facts["released_step"], facts["columns_moved"]) == (0, [])
@@ -215,7 +223,7 @@ def test_a_column_is_kept_only_where_it_helps(known):
     learned, side, placed = known["binary"]
     cells = learned.model.cells
     as_released = Codec.public(Schema(tuple(cell.column for cell in cells))).encode(placed.features(cells))
-    field = Field.of(placed, learned, side, np.random.default_rng(0))
+    field = MovableRows.from_placed(placed, learned, side, np.random.default_rng(0))
     age, crp = (field.codec.names.index(name) for name in ("age", "crp"))
 
     def wants(rows: Any, labelled: Any) -> float:
@@ -343,7 +351,9 @@ def wave(columns: int) -> BlackBox:
 )
 def test_rows_moved_on_ray_are_those_moved_here_to_the_bit(references, path, known, anything_goes):
     learned = known["binary"][0]
-    columns = len(Field.of(known["binary"][2], *known["binary"][:2], np.random.default_rng(0)).codec.names)
+    columns = len(
+        MovableRows.from_placed(known["binary"][2], *known["binary"][:2], np.random.default_rng(0)).codec.names
+    )
     assert learned.informative
     models = {"line": line(columns), "wave": wave(columns), "private": "private"}
     how = {"steps": 4, "path": path}
@@ -361,9 +371,9 @@ def test_rows_moved_on_ray_are_those_moved_here_to_the_bit(references, path, kno
 # -- references -------------------------------------------------------------------------------------------------------
 
 
-def aim(model: Any, label: Any, weight: float = 1.0) -> Aim:
+def aim(model: Any, label: Any, weight: float = 1.0) -> ReferenceLoss:
     objective = Composite(lambda f: bce(f, label), label.astype(np.int64), average=False, rho=0.1)
-    return Aim((model,), objective, RealScores((np.array([0.2]), np.array([0.8])), (5, 5)), weight)
+    return ReferenceLoss((model,), objective, RealScores((np.array([0.2]), np.array([0.8])), (5, 5)), weight)
 
 
 def trees() -> Any:
@@ -374,7 +384,7 @@ def trees() -> Any:
 
 def test_several_references_give_the_weighted_sum_of_their_gradients():
     label, X = np.repeat(np.array([0, 1], np.int8), 5), np.random.default_rng(1).normal(size=(10, 4)).astype(np.float32)
-    models, walk, key = (trees(), line(4), wave(4)), Walk(0, 3), seed_key(0)
+    models, walk, key = (trees(), line(4), wave(4)), MoveSettings(0, 3), seed_key(0)
     widths = widths_of(walk, key, 0, 4)
 
     def found(*weights: float) -> Any:
@@ -394,7 +404,7 @@ def test_several_references_give_the_weighted_sum_of_their_gradients():
 
 
 def test_several_models_are_one_whose_last_column_says_which():
-    both, rows = Several((line(3), wave(3))), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    both, rows = StackedModels((line(3), wave(3))), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
     rows[:, 3] = [0, 1, 0, 1, 1, 0]
     scores = both.scores(rows)
     own = np.ascontiguousarray(rows[:, :3])
@@ -410,7 +420,7 @@ def test_numbers_stay_in_their_box_and_what_may_not_move_keeps_its_bits():
         problem = Problem((aim(model, label),), X, NoiseRule(np.inf), (low, high))
         with LocalExecutor(1) as executor:
             executor.open(model, "auto", X, np.ones(4, np.float32))
-            state = optimise(problem, Walk(0, 40), validate=lambda X: 0.0, executors=[executor])
+            state = optimise(problem, MoveSettings(0, 40), validate=lambda X: 0.0, executors=[executor])
         assert (np.clip(state.X, low, high) == state.X).all()
         assert state.X[:, 1].tobytes() == X[:, 1].tobytes()
         assert np.abs(state.X - X).max() > 0.05

@@ -17,11 +17,19 @@ from hypothesis import strategies as st
 from distcondense.data.cells import public_cells
 from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Column, Schema
-from distcondense.methods.private import doubt
-from distcondense.methods.private.doubt import FEW, NOTHING, Agreeing, Chosen, Told, by_chance, doubt_of
+from distcondense.methods.private import uncertainty
 from distcondense.methods.private.fit import fit_private, sizes
 from distcondense.methods.private.plan import AGREEMENT_SHARE, Plan
 from distcondense.methods.private.smoothing import prior_kernels
+from distcondense.methods.private.uncertainty import (
+    FEW,
+    NOTHING,
+    AgreementObjective,
+    ColumnChoice,
+    ColumnEvidence,
+    by_chance,
+    reason_for_doubt,
+)
 from distcondense.outcomes.base import Kind
 from distcondense.outcomes.binary import COUNT_SHARE, Binary
 from distcondense.outcomes.continuous import Continuous
@@ -81,7 +89,7 @@ def fitted(
     rng, side = np.random.default_rng([rows, columns]), side_of(kind)
     x = np.sqrt(alike) * rng.normal(size=(rows, 1)) + np.sqrt(1 - alike) * rng.normal(size=(rows, columns))
     schema = Schema(tuple(Column(f"c{j}", "continuous", low=-6, high=6) for j in range(columns)))
-    cells, plan = public_cells(schema, fine=32), Plan.of(columns, side)
+    cells, plan = public_cells(schema, fine=32), Plan.for_table(columns, side)
     codes = np.stack([one.codes(pd.Series(np.clip(x[:, j], -6, 6))) for j, one in enumerate(cells)], axis=1)
     outcome = outcome_of(kind, effect * x[:, :3].sum(1), rng) if outcome is None else outcome
     table = PrivateTable(
@@ -125,7 +133,7 @@ def test_classes_are_counted_before_anything_else_and_the_agreement_is_asked_onc
             (asked,) = (event for event in events if event.by == "agreement")
             assert (asked.query, asked.cells) == ("total", 1 + 2 * table.objective.scores)
             assert asked.cost == pytest.approx(mu * np.sqrt(AGREEMENT_SHARE))
-            assert asked.noise == pytest.approx(1 / (doubt.PRODUCT * asked.cost))
+            assert asked.noise == pytest.approx(1 / (uncertainty.PRODUCT * asked.cost))
             assert plan.own["count"] == COUNT_SHARE
 
 
@@ -152,7 +160,7 @@ def test_what_a_row_adds_to_the_agreement_has_norm_at_most_one(
     outcome = outcome_of(kind, rng.normal(size=200), rng)
     score = sharp * rng.normal(size=(200,) if inner.scores == 1 else (200, inner.scores))
     start, centre = (tuple(at * rng.normal(size=inner.scores)) for _ in range(2))
-    objective = Agreeing(inner, start, centre, width)
+    objective = AgreementObjective(inner, start, centre, width)
     parts = np.stack(objective.statistics["agreement"].values(objective.prepare(outcome.arrays), score))
     assert len(parts) == objective.statistics["agreement"].size
     assert np.all(np.isfinite(parts))
@@ -161,7 +169,7 @@ def test_what_a_row_adds_to_the_agreement_has_norm_at_most_one(
 
 def test_a_row_can_add_almost_one_to_the_agreement() -> None:
     """A smaller weight would waste budget."""
-    objective = Agreeing(ready(KINDS["binary"]), (8.0,), (8.0,), 1.0)
+    objective = AgreementObjective(ready(KINDS["binary"]), (8.0,), (8.0,), 1.0)
     values = objective.statistics["agreement"].values
     parts = np.stack(values(objective.prepare({"label": np.array([0])}), np.array([-40.0])))
     assert np.sqrt(np.square(parts).sum()) > 0.99
@@ -173,7 +181,7 @@ def test_the_agreement_is_that_of_the_slow_twin(kind: Kind) -> None:
     outcome = outcome_of(kind, rng.normal(size=50), rng)
     several = rng.normal(size=(50, inner.scores))
     start, centre = (tuple(0.3 * rng.normal(size=inner.scores)) for _ in range(2))
-    objective = Agreeing(inner, start, centre, 0.8)
+    objective = AgreementObjective(inner, start, centre, 0.8)
     target = objective.prepare(outcome.arrays)
     shape = (50,) if inner.scores == 1 else (50, inner.scores)
     statistic = objective.statistics["agreement"]
@@ -185,7 +193,7 @@ def test_the_agreement_is_that_of_the_slow_twin(kind: Kind) -> None:
 
 def test_an_objective_that_is_asked_for_agreement_is_otherwise_as_before() -> None:
     inner = ready(KINDS["survival"])
-    objective = Agreeing(inner, (0.0,), (0.0,), 1.0)
+    objective = AgreementObjective(inner, (0.0,), (0.0,), 1.0)
     assert objective.continues(inner)
     assert not objective.continues(ready(KINDS["binary"]))
     assert set(objective.statistics) == {*inner.statistics, "agreement"}
@@ -232,17 +240,17 @@ def column(cells: int, rows: float, blur: float) -> tuple[Any, Any, Any, Any]:
     return 2 * told_by, 2 * told_by * blur**2 / (blur**2 + hessian), hessian, prior_kernels(cells, True, False)
 
 
-def told_of(precision: Any, noise: Any, hessian: Any, kernels: Any) -> Told:
-    return Told(precision[None], noise[None], hessian[None], kernels)
+def told_of(precision: Any, noise: Any, hessian: Any, kernels: Any) -> ColumnEvidence:
+    return ColumnEvidence(precision[None], noise[None], hessian[None], kernels)
 
 
 @pytest.mark.parametrize(("rivals", "gumbel"), [(1, 0.0), (6, 3.0)])
 def test_chance_is_that_of_the_slow_twin(monkeypatch: pytest.MonkeyPatch, rivals: int, gumbel: float) -> None:
     """In mean and spread: their random numbers are not the same."""
-    monkeypatch.setattr(doubt, "DRAWS", 1000)
+    monkeypatch.setattr(uncertainty, "DRAWS", 1000)
     columns = [column(cells, 400, blur) for cells, blur in ((3, 2.0), (5, 20.0), (4, 8.0))]
     told = [told_of(*one) for one in columns]
-    found = by_chance(SIDE, told, 0.7, Chosen(rivals, gumbel))
+    found = by_chance(SIDE, told, 0.7, ColumnChoice(rivals, gumbel))
     rng = np.random.default_rng(1)
     slow = np.array([naive.by_chance(columns, 0.7, rivals, gumbel, rng) for _ in range(1000)])
     assert found.mean() == pytest.approx(slow.mean(), rel=0.1)
@@ -250,19 +258,21 @@ def test_chance_is_that_of_the_slow_twin(monkeypatch: pytest.MonkeyPatch, rivals
 
 
 def test_chance_grows_with_columns_and_with_their_rivals_and_shrinks_with_noise() -> None:
-    def mean(many: int, blur: float, chosen: Chosen) -> float:
+    def mean(many: int, blur: float, chosen: ColumnChoice) -> float:
         return float(by_chance(SIDE, [told_of(*column(5, 400, blur))] * many, 1.0, chosen).mean())
 
-    alone = mean(10, 5.0, Chosen())
-    assert mean(40, 5.0, Chosen()) > 1.5 * alone
-    assert mean(10, 5.0, Chosen(25, 1.0)) > 1.5 * alone
-    assert mean(10, 5.0, Chosen(25, 1e6)) == pytest.approx(alone, rel=0.3)  # a choice that is all noise favours nobody
-    assert mean(10, 50.0, Chosen()) < 0.5 * alone
+    alone = mean(10, 5.0, ColumnChoice())
+    assert mean(40, 5.0, ColumnChoice()) > 1.5 * alone
+    assert mean(10, 5.0, ColumnChoice(25, 1.0)) > 1.5 * alone
+    assert mean(10, 5.0, ColumnChoice(25, 1e6)) == pytest.approx(
+        alone, rel=0.3
+    )  # a choice that is all noise favours nobody
+    assert mean(10, 50.0, ColumnChoice()) < 0.5 * alone
 
 
 def test_a_table_of_which_nothing_is_known_has_no_chance_and_no_warning() -> None:
-    nothing = Told(np.zeros((1, 4)), np.zeros((1, 4)), np.zeros((1, 4)), prior_kernels(4, True, False))
-    assert not by_chance(SIDE, [nothing], 1.0, Chosen()).any()
+    nothing = ColumnEvidence(np.zeros((1, 4)), np.zeros((1, 4)), np.zeros((1, 4)), prior_kernels(4, True, False))
+    assert not by_chance(SIDE, [nothing], 1.0, ColumnChoice()).any()
 
 
 # ---- verdicts
@@ -272,11 +282,11 @@ def test_a_table_of_which_nothing_is_known_has_no_chance_and_no_warning() -> Non
 def test_a_relation_is_an_answer_and_chance_is_none(kind: Kind, fixed_noise: None) -> None:
     true, _, _ = fitted(kind, 3000, 6, 2.5, effect=1.0)
     assert not true.doubt
-    assert true.evidence > 2 * doubt.STANDS_OUT
+    assert true.evidence > 2 * uncertainty.STANDS_OUT
     for _ in range(3):
         false, _, _ = fitted(kind, 3000, 6, 2.5)
         assert false.doubt == NOTHING
-        assert false.evidence < doubt.STANDS_OUT
+        assert false.evidence < uncertainty.STANDS_OUT
 
 
 def test_columns_that_repeat_each_other_are_no_evidence(fixed_noise: None) -> None:
@@ -298,5 +308,5 @@ def test_a_model_that_says_little_is_no_answer_however_sure(fixed_noise: None) -
     learned, _, _ = fitted(KINDS["binary"], 3000, 6, 2.5, effect=1.0)
     flat = learned.model.tables[0] * 0
     model = type(learned.model)(learned.model.cells, learned.model.intercept, (flat,) * 6, learned.model.link)
-    assert doubt_of(learned, SIDE, 1.0) == ""
-    assert doubt_of(type(learned)(**{**vars(learned), "model": model}), SIDE, 1.0) == NOTHING
+    assert reason_for_doubt(learned, SIDE, 1.0) == ""
+    assert reason_for_doubt(type(learned)(**{**vars(learned), "model": model}), SIDE, 1.0) == NOTHING

@@ -42,7 +42,7 @@ MODELLING = (
     "distcondense/methods/private/domain.py",
     "distcondense/methods/private/fit.py",
     "distcondense/methods/private/joint.py",
-    "distcondense/methods/private/doubt.py",
+    "distcondense/methods/private/uncertainty.py",
     "distcondense/methods/private/smoothing.py",
     "distcondense/outcomes/binary.py",
     "distcondense/outcomes/multiclass.py",
@@ -223,7 +223,7 @@ def test_the_specification_has_every_question_and_every_step() -> None:
 
 def test_a_constant_left_out_of_the_table_would_be_noticed() -> None:
     assert {"LEAST", "CHOICE_CELLS"} <= constants_in("distcondense/methods/private/fit.py")
-    assert {"STANDS_OUT", "CASES"} <= constants_in("distcondense/methods/private/doubt.py")
+    assert {"STANDS_OUT", "CASES"} <= constants_in("distcondense/methods/private/uncertainty.py")
     assert {"SPREADS", "DRIFT"} <= constants_in("distcondense/methods/private/smoothing.py")
     assert {"FEWEST", "MOST"} <= constants_in("distcondense/outcomes/multiclass.py")  # one line, two names
     assert "RISK" not in constants_in("distcondense/outcomes/binary.py")

@@ -267,9 +267,9 @@ def sheet(privacy: Privacy, make: Any = datasheet, rows: int = 20) -> str:
         names=("died",),
         labels=(0, 1),
         own_columns=lambda: ("risk",),
-        words=lambda: ("died: it.",),
+        outcome_columns=lambda: (Column("died", "binary", categories=(0, 1), meaning="it."),),
+        added_columns=lambda: (),
         recipes=lambda table: (Recipe("any", "python", "pass"),),
-        released=lambda *_: None,
     )
     one = SimpleNamespace(
         frame=pd.DataFrame(index=range(rows)),

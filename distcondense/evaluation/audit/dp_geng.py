@@ -27,7 +27,7 @@ from distcondense.evaluation.audit.neighbours import (
 from distcondense.evaluation.audit.private import GUARANTEE, Checks, losses
 from distcondense.methods.dp_geng.encoding import Encoding
 from distcondense.methods.dp_geng.maps import ClassFeatures, Gradients
-from distcondense.methods.dp_geng.networks import Network
+from distcondense.methods.dp_geng.networks import FeatureNetwork
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.ledger import Ledger
 
@@ -62,12 +62,12 @@ def watched(
     return witness
 
 
-def _public(cells: tuple[Cells, ...], classes: int) -> tuple[Encoding, Network]:
+def _public(cells: tuple[Cells, ...], classes: int) -> tuple[Encoding, FeatureNetwork]:
     """An encoding and a network that no patient was asked for."""
     rng = np.random.default_rng(0xD6)
-    encoding = Encoding.of(cells, np.stack([rng.integers(0, one.size, 100) for one in cells], axis=1))
+    encoding = Encoding.from_cells(cells, np.stack([rng.integers(0, one.size, 100) for one in cells], axis=1))
     ones = np.ones(FEATURES)
-    return encoding, Network(
+    return encoding, FeatureNetwork(
         rng.normal(size=(encoding.width, HIDDEN)),
         np.ones(HIDDEN),
         rng.normal(size=(HIDDEN, FEATURES)),

@@ -91,7 +91,7 @@ class AuditSetting:
 
     @classmethod
     def of(cls, schema: Schema, side: PrivateSide, epsilon: float, delta: float) -> AuditSetting:
-        plan = Plan.of(len(schema.columns), side)
+        plan = Plan.for_table(len(schema.columns), side)
         return cls(public_cells(schema), side, plan, plan.budget(epsilon, delta))
 
     @property

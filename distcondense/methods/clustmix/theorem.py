@@ -60,7 +60,7 @@ MODULES = (kip, ntk, accountant, budget, contributions, curves, gate, noise, row
 
 
 @dataclass(frozen=True)
-class Sums:
+class PartSums:
     """The public map: a row's scaled values, and 1 for itself, in the block of its part and class."""
 
     tables: tuple[Floats, ...]  # of each column (cells, width): x − c
@@ -118,7 +118,7 @@ class PreparedTheorem(Prepared):
     cells: tuple[Cells, ...]
     units: Units
     budget: Budget
-    sums: Sums
+    sums: PartSums
 
     @property
     def unit(self) -> Unit:
@@ -171,7 +171,7 @@ def prepare(facts: Facts, options: ClustMixOptions) -> PreparedTheorem:
     own = schema.without(rules.derived)  # what is computed is not asked for
     side, cells = facts.kind.private_side(), public_cells(own)
     assert side is not None  # `takes` let it in
-    sums = Sums(tuple(map(table_of, cells)), options.parts, side.objective, side.grouping)
+    sums = PartSums(tuple(map(table_of, cells)), options.parts, side.objective, side.grouping)
     if sums.size > curves.CELLS_MAX:
         raise SchemaError(
             "schema",
@@ -256,7 +256,7 @@ def open_gate(cohort: Cohort, splitting: HoldoutSplit, prepared: PreparedTheorem
 
 
 @dataclass(frozen=True)
-class Made:
+class NoisyClusters:
     """Clusters of noisy means; all of it is covered."""
 
     rows: Floats  # (m, D) in [0, 1]
@@ -267,7 +267,7 @@ class Made:
     doubt: str = ""
 
 
-def after(answer: Floats, prepared: PreparedTheorem) -> Made:
+def after(answer: Floats, prepared: PreparedTheorem) -> NoisyClusters:
     """Noisy sums → clusters of means of at least l_min rows → adapted points. Looks at nobody."""
     options = prepared.options
     sums, counts = prepared.sums.read(answer)
@@ -276,7 +276,7 @@ def after(answer: Floats, prepared: PreparedTheorem) -> Made:
     none = np.empty((0, prepared.sums.width))
     if total.min() < max(least, STANDS_OUT * prepared.total_noise):
         doubt = "fewer rows of a class than would stand out from the noise"
-        return Made(none, np.empty(0, np.int64), np.empty(0), total, least, doubt)
+        return NoisyClusters(none, np.empty(0, np.int64), np.empty(0), total, least, doubt)
     means, label, held = list[Floats](), list[int](), list[float]()
     for c in range(classes):
         for some, many in merged(sums[:, c], counts[:, c], least, options.ipc):
@@ -290,7 +290,7 @@ def after(answer: Floats, prepared: PreparedTheorem) -> Made:
     how = Kip(options.alpha, options.adapt_steps, options.adapt_rate, options.layers, options.ridge)
     if len(targets) > 1:
         centroids = adapted(centroids, np.array(label), np.clip(targets, 0.0, 1.0), target, classes, how)
-    return Made(np.clip(centroids, 0.0, 1.0), np.array(label), np.array(held), total, least)
+    return NoisyClusters(np.clip(centroids, 0.0, 1.0), np.array(label), np.array(held), total, least)
 
 
 def merged(sums: Floats, counts: Floats, least: float, most: int) -> list[tuple[Floats, float]]:
@@ -309,7 +309,7 @@ def merged(sums: Floats, counts: Floats, least: float, most: int) -> list[tuple[
 
 
 def _condensed(
-    made: Made, prepared: PreparedTheorem, splitting: HoldoutSplit, timings: dict[str, float], privacy: Privacy
+    made: NoisyClusters, prepared: PreparedTheorem, splitting: HoldoutSplit, timings: dict[str, float], privacy: Privacy
 ) -> Condensed:
     used = replace(prepared.schema, notes=())
     rules, codec = Rules(used), Codec.public(used)
@@ -336,7 +336,7 @@ def _condensed(
     )
 
 
-def _privacy(made: Made, prepared: PreparedTheorem, ledger: Ledger, context: Context) -> Privacy:
+def _privacy(made: NoisyClusters, prepared: PreparedTheorem, ledger: Ledger, context: Context) -> Privacy:
     from distcondense.methods.clustmix import theorem
 
     options = prepared.options

@@ -3,7 +3,7 @@
     allocation.py  μ_G, μ_F, μ_E (§3.4, Theorem 2)           prepare.py   all that will be asked, before a row is read
     generator.py   the DP-generated rows (§3.1)              encoding.py  cells ↔ the numbers that networks see
     networks.py    extractors and expert (§3.2, §3.3)        maps.py      what is asked of patients (eq. 1, Alg. 2)
-    distil.py      Alg. 1 from line 4 on (eqs 2 to 4)        work.py, condense.py   one run from a cohort to a set
+    distil.py      Alg. 1 from line 4 on (eqs 2 to 4)        run.py, condense.py    one run from a cohort to a set
 
 What is as in the paper and what is not, by equation: docs/methods/dp-geng.md.
 """

@@ -28,7 +28,7 @@ class Allocation:
     expert: float  # μ_E
 
     @classmethod
-    def of(cls, mu: float, shares: Sequence[float]) -> Allocation:
+    def from_shares(cls, mu: float, shares: Sequence[float]) -> Allocation:
         """By shares of μ²."""
         return cls(*(mu * math.sqrt(share) for share in shares))
 

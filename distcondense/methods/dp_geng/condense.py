@@ -2,7 +2,7 @@
 
     prepare.py    the three parts of μ, and everything that will be asked                      line 1
     generator.py  the sampler, fitted through the gate; generated rows T̂                       line 2
-    work.py       extractors and expert on T̂; patients' noisy class means (eq. 1) and gradients (Algorithm 2);
+    run.py        extractors and expert on T̂; patients' noisy class means (eq. 1) and gradients (Algorithm 2);
                   rows that start by k-means and are distilled (distil.py), when no patient is asked any more
 
 Patients are read in `generator.py` alone, where the gate is opened: once for the sampler, once for the maps.
@@ -26,10 +26,10 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import Outcome
 from distcondense.data.persons import HoldoutSplit
 from distcondense.methods.base import Condensed, Context
-from distcondense.methods.dp_geng import allocation, distil, encoding, generator, networks, prepare, work
+from distcondense.methods.dp_geng import allocation, distil, encoding, generator, networks, prepare, run
 from distcondense.methods.dp_geng.allocation import sigma_of_lemma_5, sigma_of_theorem_2
 from distcondense.methods.dp_geng.prepare import PreparedDpGeng
-from distcondense.methods.dp_geng.work import Work
+from distcondense.methods.dp_geng.run import DpGengRun
 from distcondense.models.base import Model
 from distcondense.models.learners import FittedModel
 from distcondense.outcomes.base import Labelled
@@ -38,7 +38,7 @@ from distcondense.privacy.curves import gaussian_epsilon
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.statement import Privacy
 
-OWN = (allocation, distil, encoding, generator, networks, prepare, work)  # whose constants are bound to statements
+OWN = (allocation, distil, encoding, generator, networks, prepare, run)  # whose constants are bound to statements
 SEEDS = (
     "seed: generated rows, networks, distillation. noise: the operating system, never kept. holdout: coins from the "
     "operating system, kept in internal/."
@@ -60,19 +60,19 @@ def condense(cohort: Cohort, prepared: PreparedDpGeng, context: Context) -> Cond
         learned = prepared.generator.fitted(
             cohort, train, ledger, lambda done, of: context.progress(step=done, steps=of)
         )
-    work = Work(prepared, learned, context.log)
+    state = DpGengRun(prepared, learned, context.log)
     if learned.informative:
         with _timed(timings, "networks"):
-            work.train()
+            state.train()
         with _timed(timings, "patients"):
-            work.ask(prepared.generator.opened(cohort, train, learned, ledger))
+            state.ask(prepared.generator.opened(cohort, train, learned, ledger))
         with _timed(timings, "condense"):
-            rows = work.distilled()
+            rows = state.distilled()
     else:
         context.log("no signal above the noise: nothing is released but the statement")
         rows = np.zeros((prepared.side.groups, 0, 0))
     privacy = _statement(prepared, learned, ledger, context)
-    return _condensed(work, rows, privacy, splitting, timings)
+    return _condensed(state, rows, privacy, splitting, timings)
 
 
 @contextmanager
@@ -86,18 +86,18 @@ def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
 
 
 def _condensed(
-    work: Work, rows: Floats, privacy: Privacy, splitting: HoldoutSplit, timings: dict[str, float]
+    state: DpGengRun, rows: Floats, privacy: Privacy, splitting: HoldoutSplit, timings: dict[str, float]
 ) -> Condensed:
-    generator, learned = work.prepared.generator, work.learned
-    side = work.prepared.side
+    generator, learned = state.prepared.generator, state.learned
+    side = state.prepared.side
     values = generator.nothing(learned)
     if learned.informative:
-        values = work.encoding.codec.decode(work.encoding.to_codec(rows.reshape(-1, rows.shape[2])))
+        values = state.encoding.codec.decode(state.encoding.to_codec(rows.reshape(-1, rows.shape[2])))
     frame, schema, codec, encoded = generator.released(learned, values)
     labelled = side.kind.no_rows()
     if len(frame):
         label = np.repeat(np.arange(len(rows)), rows.shape[1]).astype(labelled.outcome["label"].dtype)
-        soft = side.expected(_margin(work, frame))
+        soft = side.expected(_margin(state, frame))
         labelled = side.weighted(learned, Labelled(Outcome(labelled.outcome.kind, {"label": label}), soft))
     return Condensed(
         frame=frame,
@@ -109,35 +109,35 @@ def _condensed(
         timings=timings,
         codec=codec,
         encoded=encoded,
-        reference=_reference(work, codec),
+        reference=_reference(state, codec),
         reference_covered=True,
         unit=side.unit,
         covered=generator.shown(learned),
     )
 
 
-def _margin(work: Work, frame: pd.DataFrame) -> Floats:
+def _margin(state: DpGengRun, frame: pd.DataFrame) -> Floats:
     """What is expected of released rows: by the expert, or where there is none by the generator's model."""
-    if work.expert is None:
-        return np.asarray(work.learned.model.margin(work.learned.model.codes(frame)), np.float64)
-    return _of_logits(work, work.expert.logits(work.encoding.of_codec(work.encoding.codec.encode(frame))))
+    if state.expert is None:
+        return np.asarray(state.learned.model.margin(state.learned.model.codes(frame)), np.float64)
+    return _of_logits(state, state.expert.logits(state.encoding.of_codec(state.encoding.codec.encode(frame))))
 
 
-def _of_logits(work: Work, logits: Floats) -> Floats:
+def _of_logits(state: DpGengRun, logits: Floats) -> Floats:
     """One score where the kind of outcome has one, the log odds; else all of them."""
-    return logits[:, 1] - logits[:, 0] if work.prepared.side.objective.scores == 1 else logits
+    return logits[:, 1] - logits[:, 0] if state.prepared.side.objective.scores == 1 else logits
 
 
-def _reference(work: Work, codec: Codec) -> Model:
+def _reference(state: DpGengRun, codec: Codec) -> Model:
     """What rows were condensed against: the expert over the codec's rows, or the generator's model."""
-    if work.expert is None:
-        return work.learned.model.over(codec)
-    expert, encoding, side = work.expert, work.encoding, work.prepared.side
+    if state.expert is None:
+        return state.learned.model.over(codec)
+    expert, encoding, side = state.expert, state.encoding, state.prepared.side
     own = {block.column.name for block in encoding.codec.blocks}
     used = np.repeat([block.column.name in own for block in codec.blocks], [block.width for block in codec.blocks])
 
     def scores(rows: Any) -> Floats:
-        margin = _of_logits(work, expert.logits(encoding.of_codec(np.asarray(rows, np.float32)[:, used])))
+        margin = _of_logits(state, expert.logits(encoding.of_codec(np.asarray(rows, np.float32)[:, used])))
         return side.expected(margin) if side.objective.scores == 1 else margin
 
     return FittedModel(scores, side.link, len(codec.centre), "expert")  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from distcondense.arrays import Floats, Index
-from distcondense.methods.dp_geng.networks import Network
+from distcondense.methods.dp_geng.networks import FeatureNetwork
 
 PASSES = 100  # of k-means, at most
 REFERENCES = 2000  # generated rows of each class that steps take references from
@@ -33,10 +33,10 @@ NORM = 1e-9  # under a root, so that a row without features has a slope
 class Distillation:
     """What rows are moved by; a part without networks is switched off."""
 
-    extractors: Sequence[Network]
+    extractors: Sequence[FeatureNetwork]
     targets: Floats  # (extractors, classes, features) noisy means of clipped features
     clips: Floats  # (extractors,) C
-    expert: Network | None
+    expert: FeatureNetwork | None
     references: Floats  # (classes, k, d) generated rows
     low: Floats  # (d,) the box that rows stay in
     high: Floats
@@ -92,7 +92,7 @@ def reference_rows(rows: Floats, label: Index, classes: int, seed: int) -> Float
     return np.stack([rows[rng.choice(np.flatnonzero(label == k), REFERENCES)] for k in range(classes)])
 
 
-def _weights(network: Network) -> tuple[Any, ...]:
+def _weights(network: FeatureNetwork) -> tuple[Any, ...]:
     names = ("w1", "b1", "w2", "b2", "centre", "spread", "w3", "b3")
     return tuple(getattr(network, name).astype(np.float32) for name in names)
 

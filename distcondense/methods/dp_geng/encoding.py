@@ -32,7 +32,7 @@ class Encoding:
     scale: Floats  # (d,)
 
     @classmethod
-    def of(cls, cells: Sequence[Cells], codes: Codes) -> Encoding:
+    def from_cells(cls, cells: Sequence[Cells], codes: Codes) -> Encoding:
         """For these columns, scaled by these (n, columns) generated rows."""
         codec = Codec.public(Schema(tuple(one.column for one in cells)))
         tables = _tables(codec, cells)

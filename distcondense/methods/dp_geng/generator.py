@@ -26,12 +26,12 @@ from distcondense.methods.gated import ON_ACCOUNT
 from distcondense.methods.private.condense import legal_rules, open_gate, released_rows, statement_of
 from distcondense.methods.private.constants import constants_digest
 from distcondense.methods.private.domain import most_cells
+from distcondense.methods.private.figures import model_figures
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.placement import population
 from distcondense.methods.private.prepare import PreparedPrivate, prepare
 from distcondense.methods.private.prepare import refuse as refuse_sampler
-from distcondense.methods.private.shown import to_show
 from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.events import Event
@@ -54,13 +54,13 @@ class Generated:
 
 
 @dataclass(frozen=True)
-class Generator:
+class RowGenerator:
     """What is public about the sampler: the other method's public side, whose plan is a part of the whole budget."""
 
     prepared: PreparedPrivate
 
     @classmethod
-    def of(cls, facts: Facts, options: DpGengOptions) -> Generator:
+    def from_facts(cls, facts: Facts, options: DpGengOptions) -> RowGenerator:
         """Everything that can be refused without reading a patient is refused here."""
         return cls(prepare(facts, sampler_options(options), part=options.shares[0]))
 
@@ -79,7 +79,7 @@ class Generator:
         """What fitting it will ask, and its price."""
         return self.prepared.planned
 
-    def within(self, budget: Budget) -> Generator:
+    def within(self, budget: Budget) -> RowGenerator:
         return replace(self, prepared=replace(self.prepared, budget=budget))
 
     @property
@@ -132,7 +132,7 @@ class Generator:
 
     def shown(self, learned: PrivateFit) -> Mapping[str, tuple[Figure, ...]]:
         """Of the sampler, for everybody."""
-        return to_show(learned, self.prepared.side, self.prepared.side.kind.labels)
+        return model_figures(learned, self.prepared.side, self.prepared.side.kind.labels)
 
     def statement(self, learned: PrivateFit, ledger: Ledger, context: Context, own: tuple[ModuleType, ...]) -> Privacy:
         """What the whole ledger pays for, this method's own questions included; `own` modules have constants too."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from distcondense.arrays import Codes, Floats
 from distcondense.methods.dp_geng.encoding import Encoding
-from distcondense.methods.dp_geng.networks import Network
+from distcondense.methods.dp_geng.networks import FeatureNetwork
 from distcondense.privacy.contributions import Objective, Target
 
 
@@ -23,7 +23,7 @@ from distcondense.privacy.contributions import Objective, Target
 class ClassFeatures:
     """φ_F of each row in the block of its class."""
 
-    network: Network
+    network: FeatureNetwork
     encoding: Encoding
     objective: Objective  # says which class a row is in
     clip: float  # C
@@ -49,7 +49,7 @@ class ClassFeatures:
 class Gradients:
     """What each row would change about the expert."""
 
-    network: Network
+    network: FeatureNetwork
     encoding: Encoding
     objective: Objective
     clip: float  # C

@@ -40,7 +40,7 @@ def refuse_without_jax() -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class FeatureNetwork:
     """x → features f = (relu(relu(x·w1 + b1)·w2 + b2) − centre)/spread → logits f·w3 + b3. All of it public."""
 
     w1: Floats  # (d, hidden)
@@ -83,7 +83,7 @@ class Network:
             parts += [_outer(rows, back), back]
         return np.concatenate(parts, axis=1)
 
-    def moved(self, step: Floats) -> Network:
+    def moved(self, step: Floats) -> FeatureNetwork:
         """With `step` added to its weights, in the order of `gradients`."""
         names = ("w3", "b3", "w2", "b2", "w1", "b1")
         changed, at = {}, 0
@@ -109,13 +109,15 @@ def _outer(left: Floats, right: Floats) -> Floats:
 # ---- training, on generated rows ------------------------------------------------------------------------------------
 
 
-def trained(rows: Floats, chance: Floats, *, hidden: int, features: int, epochs: int, seed: tuple[int, ...]) -> Network:
+def trained(
+    rows: Floats, chance: Floats, *, hidden: int, features: int, epochs: int, seed: tuple[int, ...]
+) -> FeatureNetwork:
     """A network of these generated rows and (n, classes) probabilities; another `seed` starts elsewhere."""
     key = int(np.random.default_rng(list(seed)).integers(2**31))
     learn = _learner(hidden, features, chance.shape[1], epochs, min(BATCH, len(rows)))
     weights = [np.asarray(part, np.float64) for part in learn(rows.astype(np.float32), chance.astype(np.float32), key)]
     w1, b1, w2, b2, w3, b3 = weights
-    bare = Network(w1, b1, w2, b2, np.zeros(features), np.ones(features), w3, b3)
+    bare = FeatureNetwork(w1, b1, w2, b2, np.zeros(features), np.ones(features), w3, b3)
     second = bare.layers(rows)[1]
     centre, spread = second.mean(0), np.maximum(second.std(0), FLAT)
     return replace(bare, centre=centre, spread=spread, w3=spread[:, None] * w3, b3=b3 + centre @ w3)

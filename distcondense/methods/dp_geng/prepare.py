@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from distcondense.data.cohort import Facts
 from distcondense.methods.base import Prepared
 from distcondense.methods.dp_geng.allocation import Allocation
-from distcondense.methods.dp_geng.generator import Generator
+from distcondense.methods.dp_geng.generator import RowGenerator
 from distcondense.methods.dp_geng.maps import ClassFeatures, Gradients, weights_of
 from distcondense.methods.dp_geng.options import ALL, DpGengOptions
 from distcondense.outcomes.private_side import PrivateSide
@@ -24,7 +24,7 @@ class PreparedDpGeng(Prepared):
     """A run before it reads a patient: its generator, and how the budget is divided."""
 
     options: DpGengOptions
-    generator: Generator
+    generator: RowGenerator
     allocation: Allocation
 
     @property
@@ -69,7 +69,7 @@ class PreparedDpGeng(Prepared):
 
 def prepare(facts: Facts, options: DpGengOptions) -> PreparedDpGeng:
     """Refuse all that public facts rule out, and divide the calibrated budget."""
-    generator, hair = Generator.of(facts, options), HAIR
+    generator, hair = RowGenerator.from_facts(facts, options), HAIR
     prepared = _allocated(facts, generator, generator.budget, options)
     while replay(prepared.planned, options.delta).epsilon > options.epsilon:
         budget = replace(prepared.generator.budget, mu=prepared.generator.budget.mu * (1 - hair))
@@ -77,5 +77,5 @@ def prepare(facts: Facts, options: DpGengOptions) -> PreparedDpGeng:
     return prepared
 
 
-def _allocated(facts: Facts, generator: Generator, budget: Budget, options: DpGengOptions) -> PreparedDpGeng:
-    return PreparedDpGeng(facts, options, generator.within(budget), Allocation.of(budget.mu, options.shares))
+def _allocated(facts: Facts, generator: RowGenerator, budget: Budget, options: DpGengOptions) -> PreparedDpGeng:
+    return PreparedDpGeng(facts, options, generator.within(budget), Allocation.from_shares(budget.mu, options.shares))

@@ -26,12 +26,12 @@ from distcondense.data.schema import Schema
 from distcondense.methods.base import Condensed, Context
 from distcondense.methods.gated import ON_ACCOUNT, no_answer, statement
 from distcondense.methods.private.constants import constants_digest
+from distcondense.methods.private.figures import model_figures
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.large import large_gate
 from distcondense.methods.private.options import ZERO_ORDER, PrivateOptions
-from distcondense.methods.private.placement import LARGE, Draw, Legal, Placed, place
+from distcondense.methods.private.placement import LARGE, Draw, Legal, PlacedRows, place
 from distcondense.methods.private.prepare import PreparedPrivate
-from distcondense.methods.private.shown import to_show
 from distcondense.methods.private.zero_order import moved
 from distcondense.outcomes.measures import title
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
@@ -106,7 +106,7 @@ def condense(
             ipc,
             draw=draw,
             **how,
-            told=lambda done, of, ipc=ipc: context.progress(doing=f"placing IPC {ipc}", step=done, steps=of),  # type: ignore[misc]
+            on_progress=lambda done, of, ipc=ipc: context.progress(doing=f"placing IPC {ipc}", step=done, steps=of),  # type: ignore[misc]
         )
         for ipc in options.ipcs
     }
@@ -123,7 +123,7 @@ def condense(
     if len(placed) > 1:
         several = SEVERAL.format(len(placed), ", ".join(map(str, placed)))
         privacy = replace(privacy, made=several, parameters={**privacy.parameters, "ipc": list(placed)})
-    covered = to_show(learned, prepared.side, kind.labels)
+    covered = model_figures(learned, prepared.side, kind.labels)
     made = {
         ipc: _condensed(learned, one, prepared, privacy, learner, splitting, timings, options.seed, covered)
         for ipc, one in placed.items()
@@ -175,8 +175,8 @@ def legal_rules(learned: PrivateFit, prepared: PreparedPrivate) -> Legal | None:
 
 
 def _moved(
-    placed: Placed, learned: PrivateFit, prepared: PreparedPrivate, context: Context, legal: Legal | None
-) -> tuple[Placed, dict[str, Any]]:
+    placed: PlacedRows, learned: PrivateFit, prepared: PreparedPrivate, context: Context, legal: Legal | None
+) -> tuple[PlacedRows, dict[str, Any]]:
     """The placed rows after the zero-order engine, and how that went; no patient is read."""
     options = prepared.options
     placed, facts = moved(
@@ -216,7 +216,7 @@ def released_rows(
 
 def _condensed(
     learned: PrivateFit,
-    placed: Placed,
+    placed: PlacedRows,
     prepared: PreparedPrivate,
     privacy: Privacy,
     learner: Any,

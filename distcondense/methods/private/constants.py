@@ -8,7 +8,17 @@ from typing import Any
 
 from distcondense.data import cells
 from distcondense.methods.gated import constants_of
-from distcondense.methods.private import domain, doubt, fit, joint, placement, plan, smoothing, teaching, zero_order
+from distcondense.methods.private import (
+    domain,
+    fit,
+    joint,
+    placement,
+    plan,
+    smoothing,
+    students,
+    uncertainty,
+    zero_order,
+)
 from distcondense.outcomes import panel, private_side
 from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, rows
 from distcondense.privacy.binding import digest_of
@@ -18,11 +28,11 @@ SHARED: tuple[ModuleType, ...] = (
     plan,
     domain,
     fit,
-    doubt,
+    uncertainty,
     smoothing,
     joint,
     placement,
-    teaching,
+    students,
     zero_order,
     private_side,
     panel,

@@ -17,10 +17,10 @@ import numpy as np
 from distcondense.arrays import Floats, Index
 from distcondense.data.cells import FINE, Cells
 from distcondense.methods.private.domain import even_cells, found_categories, found_cells, levels, out_of_reach
-from distcondense.methods.private.doubt import Chosen, Told, doubt_of, evidence_of
 from distcondense.methods.private.joint import Joint, ask_pairs, coarse_cells
 from distcondense.methods.private.plan import Plan
 from distcondense.methods.private.smoothing import DRIFT, doubt, merge_cells, prior_kernels, smooth, spread_out
+from distcondense.methods.private.uncertainty import ColumnChoice, ColumnEvidence, agreement_evidence, reason_for_doubt
 from distcondense.models.additive import AdditiveModel
 from distcondense.outcomes.private_side import GroupCounts, NewtonStep, PrivateFit, PrivateSide, pooled
 from distcondense.privacy.contributions import Objective
@@ -128,15 +128,17 @@ def fit_private(
     model = _centred(model, marginals, shares)
     joint = _joint(ask, columns, merges, marginals, shares, rows, groups, model)
     objective = table.objective
-    evidence = evidence_of(ask, side, intercept, tables, told, rows, facts, _choice(plan, table))
+    evidence = agreement_evidence(ask, side, intercept, tables, told, rows, facts, _choice(plan, table))
     learned = PrivateFit(model, columns, marginals, rows, shares, evidence, objective, facts, joint=joint)
     fine = tuple(error[:, merge] for error, merge in zip(errors, merges, strict=True))
     scaled = _in_units(replace(model, tables=fine), facts).tables
-    return replace(learned, doubt=doubt_of(learned, side, counted), model=_in_units(model, facts), errors=scaled)
+    return replace(
+        learned, doubt=reason_for_doubt(learned, side, counted), model=_in_units(model, facts), errors=scaled
+    )
 
 
-def _choice(plan: Plan, table: PrivateTable) -> Chosen:
-    return Chosen(-(-plan.columns // plan.picks), 2 / table.budget.pick_epsilon) if plan.picks else Chosen()
+def _choice(plan: Plan, table: PrivateTable) -> ColumnChoice:
+    return ColumnChoice(-(-plan.columns // plan.picks), 2 / table.budget.pick_epsilon) if plan.picks else ColumnChoice()
 
 
 def _listed(ask: Asking, column: int, cells: Cells, checked: bool) -> Cells:
@@ -235,7 +237,7 @@ def _boost(
     known: list[NewtonStep | None],
     facts: Mapping[str, Any],
     cost: float,
-) -> tuple[list[Floats], list[Told], list[Floats], Mapping[str, Any]]:
+) -> tuple[list[Floats], list[ColumnEvidence], list[Floats], Mapping[str, Any]]:
     """Rounds of noisy Newton steps, column after column; earlier rounds still count, less as their targets drift.
 
     Tables are (size,), or (S, size) with S scores, errors (S, size); `known` is what the histograms said about each.
@@ -273,7 +275,7 @@ def _boost(
     ]
     varies = facts.get("dispersion", 1.0)
     errors = [_error(*one, varies) for one in zip(precision, information, means, kernels, tables, strict=True)]
-    told = [Told(*one) for one in zip(precision, noise, means, kernels, strict=True)]
+    told = [ColumnEvidence(*one) for one in zip(precision, noise, means, kernels, strict=True)]
     return [t if scores > 1 else t[0] for t in tables], told, errors, facts
 
 

@@ -5,7 +5,7 @@ measured by `python -m benchmarks.placement`.
 
 Whole rows are drawn from the joint model (joint.py). Candidates among them get their labels, each row on its own, by
 the rule of the kind of outcome; a set takes a fixed number of rows from each stratum (class, event and time), and rows
-are exchanged for others of their stratum while a panel of students learns better from them (teaching.py). A larger set
+are exchanged for others of their stratum while a panel of students learns better from them (students.py). A larger set
 is made of several such parts, each from candidates of its own: a part teaches by itself, and all of them together what
 they have in common. Of several sets the one is kept that real students, trained as a recipient would, learn best from.
 A set too large for that is a stratified draw, and in the end a synthetic cohort of any size.
@@ -26,14 +26,14 @@ from distcondense.data.cells import Cells
 from distcondense.data.codec import Codec
 from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Schema
-from distcondense.methods.private.teaching import Panel
+from distcondense.methods.private.students import StudentPanel
 from distcondense.outcomes.base import Labelled
 from distcondense.outcomes.private_side import Judge, PrivateFit, PrivateSide, shared
 
 Rng = np.random.Generator
 Legal = Callable[[pd.DataFrame], Flags]  # which rows obey the rules of the domain
 Draw = Callable[[PrivateFit, int, Rng, Legal | None], tuple[Index, Floats]]  # whole rows: `population`, or another way
-Told = Callable[[int, int], None]  # (parts so far, in all)
+OnProgress = Callable[[int, int], None]  # (parts so far, in all)
 
 POPULATION = 20_000  # rows drawn from the joint model, or so many for each row that is wanted:
 SPARE = 3
@@ -51,7 +51,7 @@ RAKED = 30  # passes
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedRows:
     """Synthetic rows as public cells, and their outcome."""
 
     codes: Index  # (m, d)
@@ -62,8 +62,8 @@ class Placed:
         """Legal values in original units."""
         return _values(cells, self.codes, self.inside)
 
-    def take(self, rows: Index) -> Placed:
-        return Placed(self.codes[rows], self.inside[rows], _taken(self.labelled, rows))
+    def take(self, rows: Index) -> PlacedRows:
+        return PlacedRows(self.codes[rows], self.inside[rows], _taken(self.labelled, rows))
 
 
 def _values(cells: tuple[Cells, ...], codes: Index, inside: Floats) -> pd.DataFrame:
@@ -84,7 +84,7 @@ class Holes:
     share: Floats  # (2 ** HOLES,)
 
     @classmethod
-    def of(cls, learned: PrivateFit, population: Index, candidates: Index) -> Holes:
+    def from_population(cls, learned: PrivateFit, population: Index, candidates: Index) -> Holes:
         cells = learned.model.cells
         empty = np.array([p[-1] * (1 - p[-1]) * c.hole for c, p in zip(cells, learned.overall, strict=True)])
         columns = [j for j in np.argsort(-empty, kind="stable")[:HOLES] if empty[j] > 0]
@@ -118,17 +118,17 @@ def place(
     legal: Legal | None = None,
     draw: Draw | None = None,
     named: Sequence[str] = (),
-    told: Told = lambda done, of: None,
-) -> Placed:
+    on_progress: OnProgress = lambda done, of: None,
+) -> PlacedRows:
     """IPC rows for each group (class, event status, stratum); none where nothing was learned.
 
     `draw` is how whole rows are drawn from what was learned, where it is not `population`; `named` are the learners
-    whose students choose, where it is not all that stand for what recipients train. `told` hears how far it is.
+    whose students choose, where it is not all that stand for what recipients train. `on_progress` hears how far it is.
     """
     if not learned.informative:
         codes = np.empty((0, len(learned.marginals)), np.int64)
-        return Placed(codes, codes.astype(float), side.kind.no_rows())
-    told(0, 1)
+        return PlacedRows(codes, codes.astype(float), side.kind.no_rows())
+    on_progress(0, 1)
     rows, rng = len(learned.shares) * ipc, np.random.default_rng([seed, 0x9001])
     codes, inside = (draw or population)(learned, max(POPULATION, SPARE * rows), rng, legal)
     many = len(codes)
@@ -137,15 +137,15 @@ def place(
     weight = _class_weight(side.probabilities(learned.model.margin(codes))) if side.balanced else None
     among = _drawn(weight, many, rng)
     labelled = side.label(learned, codes[among], _even(many, rng), rows)
-    found = Placed(codes[among], inside[among], labelled)
+    found = PlacedRows(codes[among], inside[among], labelled)
     stratum = side.strata(labelled)
     quotas = quotas_of(stratum, rows, balanced=side.balanced)
-    holes = Holes.of(learned, codes, found.codes)
+    holes = Holes.from_population(learned, codes, found.codes)
     if rows > LARGE:
         kept = found.take(_stratified(stratum, quotas, holes, rng))
     else:
         people = codes[:POOL], inside[:POOL]
-        kept = _chosen(learned, side, found, stratum, quotas, holes, people, seed, threads, named, told)
+        kept = _chosen(learned, side, found, stratum, quotas, holes, people, seed, threads, named, on_progress)
     return replace(kept, labelled=side.weighted(learned, kept.labelled))
 
 
@@ -189,7 +189,7 @@ def within(cells: Cells, share: Floats, codes: Index, u: Floats) -> Floats:
 def _chosen(
     learned: PrivateFit,
     side: PrivateSide,
-    found: Placed,
+    found: PlacedRows,
     stratum: Index,
     quotas: dict[int, int],
     holes: Holes,
@@ -197,8 +197,8 @@ def _chosen(
     seed: int,
     threads: int,
     named: Sequence[str],
-    told: Told,
-) -> Placed:
+    on_progress: OnProgress,
+) -> PlacedRows:
     encode = Encoder(learned.model.cells)
     rows, seen = encode(found.codes, found.inside), encode(*people)
     judge = side.judge(learned, people[0], seen, named)
@@ -213,20 +213,20 @@ def _chosen(
     alike = stratum * 2**HOLES + holes.which
     chosen: list[list[Index]] = [[] for _ in range(sets)]
 
-    def improved(number: int, part: int, here: Index, own: dict[int, int], panel: Panel) -> Index:
+    def improved(number: int, part: int, here: Index, own: dict[int, int], panel: StudentPanel) -> Index:
         rng = np.random.default_rng([seed, 0x9002, number, part])
         start = _stratified(stratum[here], own, Holes(holes.which[here], holes.share), rng)
         steps = int(STEPS * np.sqrt(min(1.0, STEPS_AT / len(start))))
         return here[panel.improved(start, alike[here], steps, rng)]
 
-    def judged(rows: list[Index]) -> tuple[float, Placed]:
+    def judged(rows: list[Index]) -> tuple[float, PlacedRows]:
         kept = found.take(np.concatenate(rows))
         return _judged(judge, encode, kept), kept
 
     with ThreadPoolExecutor(threads) as workers:  # linear algebra and XGBoost leave the interpreter alone
         parts = dealt(stratum, quotas, holes, number_of_parts(wanted), np.random.default_rng([seed, 0x9003]))
         for part, (here, own) in enumerate(parts):
-            panel = Panel.of(
+            panel = StudentPanel.from_candidates(
                 rows[here],
                 _parts(learned, found.codes[here], scale),
                 hard[here],
@@ -238,9 +238,9 @@ def _chosen(
             each = partial(improved, part=part, here=here, own=own, panel=panel)
             for number, one in enumerate(workers.map(each, range(sets))):
                 chosen[number].append(one)
-            told(part + 1, len(parts) + 1)
+            on_progress(part + 1, len(parts) + 1)
         made = list(workers.map(judged, chosen))
-    told(len(parts) + 1, len(parts) + 1)
+    on_progress(len(parts) + 1, len(parts) + 1)
     return max(made, key=lambda one: one[0])[1]
 
 
@@ -266,7 +266,7 @@ def dealt(
     return [(np.flatnonzero(part == number), wanted) for number, wanted in enumerate(own) if wanted]
 
 
-def _judged(judge: Judge, encode: Encoder, placed: Placed) -> float:
+def _judged(judge: Judge, encode: Encoder, placed: PlacedRows) -> float:
     return judge(encode(placed.codes, placed.inside), placed.labelled)
 
 

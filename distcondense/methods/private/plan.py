@@ -69,7 +69,7 @@ class Plan:
     part: float = 1.0  # of μ², which all shares are shares of; less where a run asks something else besides
 
     @classmethod
-    def of(cls, columns: int, side: PrivateSide, cells: Sequence[Cells] = ()) -> Plan:
+    def for_table(cls, columns: int, side: PrivateSide, cells: Sequence[Cells] = ()) -> Plan:
         """For a table of so many columns; without `cells` none of them has a grid too fine to be counted at once."""
         picks = PICKS if columns > WIDE else 0
         asked = sorted((levels(one) for one in cells), reverse=True)[: picks or None]

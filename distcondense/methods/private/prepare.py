@@ -81,7 +81,7 @@ def prepare(facts: Facts, options: PrivateOptions, *, part: float = 1.0) -> Prep
     rules.check()
     asked = schema.without(rules.derived)  # what is computed is not asked for
     cells = public_cells(asked, MICRO)
-    plan = replace(Plan.of(len(cells), side, cells), part=part)
+    plan = replace(Plan.for_table(len(cells), side, cells), part=part)
     _check_cells(cells, plan, side)
     if options.placement == ZERO_ORDER:
         refuse_references(options.against, facts.kind, side, asked, chosen=plan.picks > 0)

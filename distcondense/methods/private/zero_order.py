@@ -28,12 +28,12 @@ from distcondense.errors import ModelError, SettingsError
 from distcondense.kernels.update import NoiseRule
 from distcondense.methods.base import Context
 from distcondense.methods.private.options import PRIVATE_MODEL, STUDENTS
-from distcondense.methods.private.placement import LARGE, Legal, Placed, population
+from distcondense.methods.private.placement import LARGE, Legal, PlacedRows, population
 from distcondense.methods.zero_order.engine import (
-    Aim,
     Problem,
     RealScores,
-    in_first_units,
+    ReferenceLoss,
+    in_units_of_the_start,
     optimise,
     seed_key,
     widths_of,
@@ -68,7 +68,7 @@ OF_ONE_SCORE: dict[str, Callable[[Floats, Outcome], Valued]] = {
 
 
 @dataclass(frozen=True)
-class Walk:
+class MoveSettings:
     """The settings of the engine's loop (see `zero_order.engine.Loop`); there is no budget to stop at."""
 
     seed: int
@@ -86,7 +86,7 @@ class Walk:
 
 
 def moved(
-    placed: Placed,
+    placed: PlacedRows,
     learned: PrivateFit,
     side: PrivateSide,
     *,
@@ -97,7 +97,7 @@ def moved(
     legal: Legal | None = None,
     context: Context | None = None,
     among: Sequence[str] = (),
-) -> tuple[Placed, dict[str, Any]]:
+) -> tuple[PlacedRows, dict[str, Any]]:
     """The placed rows with numbers moved, or as they are where that helps nobody; and how it went, for run.json.
 
     `references`: names (`options.REFERENCES`) and models over `dc.design` columns; the private model where none is
@@ -107,12 +107,15 @@ def moved(
     context = Context() if context is None else context
     if not learned.informative or not 0 < len(placed.codes) <= LARGE:  # larger sets are drawn, and not judged
         return placed, {}
-    field = Field.of(placed, learned, side, np.random.default_rng([seed, 0x9006]), legal, among)
+    field = MovableRows.from_placed(placed, learned, side, np.random.default_rng([seed, 0x9006]), legal, among)
     aims = [aim for name in references or (PRIVATE_MODEL,) for aim in field.aims(name, seed, context.threads)]
     problem = Problem(
-        in_first_units(aims, field.start, seed_key(seed), context.threads), field.start, NoiseRule(np.inf), field.box
+        in_units_of_the_start(aims, field.start, seed_key(seed), context.threads),
+        field.start,
+        NoiseRule(np.inf),
+        field.box,
     )
-    walk, judged = Walk(seed, steps), field.judged
+    walk, judged = MoveSettings(seed, steps), field.judged
     before = judged(field.start)
     widths = widths_of(walk, seed_key(seed), 0, field.start.shape[1])
     with opened(problem.models, path, field.start, widths, context) as executors:
@@ -136,10 +139,10 @@ def moved(
 
 
 @dataclass(frozen=True)
-class Field:
+class MovableRows:
     """Where rows move: the start, how far they may go, and the pool that stands where patients would."""
 
-    placed: Placed
+    placed: PlacedRows
     learned: PrivateFit
     side: PrivateSide
     codec: Codec  # scaled by the pool
@@ -153,19 +156,19 @@ class Field:
     among: tuple[str, ...] = ()
 
     @classmethod
-    def of(
+    def from_placed(
         cls,
-        placed: Placed,
+        placed: PlacedRows,
         learned: PrivateFit,
         side: PrivateSide,
         rng: Rng,
         legal: Legal | None = None,
         among: Sequence[str] = (),
-    ) -> Field:
+    ) -> MovableRows:
         cells = learned.model.cells
         codes, inside = population(learned, DRAWN, rng, legal)
         at = rng.permutation((np.arange(DRAWN) + 0.5) / DRAWN)
-        pool = Placed(codes, inside, side.label(learned, codes, at, len(placed.codes)))
+        pool = PlacedRows(codes, inside, side.label(learned, codes, at, len(placed.codes)))
         frame, schema = pool.features(cells), Schema(tuple(cell.column for cell in cells))
         codec = Codec.fit(frame, schema, keep_constant=True)
         start = codec.encode(placed.features(cells))
@@ -184,7 +187,7 @@ class Field:
         kind: Kind = self.placed.labelled.outcome.kind
         return kind
 
-    def aims(self, reference: Any, seed: int, threads: int) -> list[Aim]:
+    def aims(self, reference: Any, seed: int, threads: int) -> list[ReferenceLoss]:
         if reference == PRIVATE_MODEL:
             return [self._private()]
         if reference == STUDENTS:
@@ -197,7 +200,7 @@ class Field:
             )
         ]
 
-    def _private(self) -> Aim:
+    def _private(self) -> ReferenceLoss:
         model = self.learned.model
         if np.ndim(model.intercept) == 0:
             return self._aim(model.over(self.codec))
@@ -206,7 +209,7 @@ class Field:
             for k in range(len(model.intercept))
         )
         label = self.placed.labelled.outcome["label"]
-        return Aim(parts, lambda f, means: softmax(f, label), RealScores((), ()))
+        return ReferenceLoss(parts, lambda f, means: softmax(f, label), RealScores((), ()))
 
     def _students(self, seed: int, threads: int) -> list[Model]:
         """Of the rows as they are placed, by the plain outcome, as whoever gets the table would train them."""
@@ -222,7 +225,7 @@ class Field:
     def _in_unit(self, outcome: Outcome) -> Outcome:
         return self.kind.in_unit(outcome, self.side.unit)
 
-    def _aim(self, model: Model) -> Aim:
+    def _aim(self, model: Model) -> ReferenceLoss:
         """The published objective, with the pool where it has patients."""
         labels, pool = self._in_unit(self.placed.labelled.outcome), self._in_unit(self.outcome)
         of_rows, count, average = _strata(self.kind, pool, labels)
@@ -232,7 +235,7 @@ class Field:
             tuple(scores[of_pool == k] for k in range(count)), tuple(int((of_rows == k).sum()) for k in range(count))
         )
         loss = OF_ONE_SCORE[model.link]
-        return Aim((model,), Composite(lambda f: loss(f, labels), of_rows, average, RHO), real)
+        return ReferenceLoss((model,), Composite(lambda f: loss(f, labels), of_rows, average, RHO), real)
 
     # -- back to rows
 
@@ -257,7 +260,7 @@ class Field:
     def differing(self, X: Matrix) -> list[str]:
         return [name for name, moved in zip(self.codec.names, (self.start != X).any(axis=0), strict=True) if moved]
 
-    def settled(self, X: Matrix) -> Placed:
+    def settled(self, X: Matrix) -> PlacedRows:
         """Legal values nearest to X, in their cells; what was not moved, and rows that may not, as they were."""
         cells, raw, first = self.learned.model.cells, self.codec.legal(X), self.placed
         codes, inside, at = first.codes.copy(), first.inside.copy(), 0
@@ -269,9 +272,9 @@ class Field:
             at += block.width
         back = self._contradicts(codes)
         if self.legal is not None:
-            back |= ~self.legal(Placed(codes, inside, first.labelled).features(cells))
+            back |= ~self.legal(PlacedRows(codes, inside, first.labelled).features(cells))
         codes[back], inside[back] = first.codes[back], first.inside[back]
-        return Placed(codes, inside, self._labelled(codes))
+        return PlacedRows(codes, inside, self._labelled(codes))
 
     def _contradicts(self, codes: Index) -> Flags:
         """(m,) rows whose class would be another one now, where the class says what the private model expects."""
@@ -292,7 +295,7 @@ class Field:
         return self.side.weighted(self.learned, labelled)
 
 
-def _limits(placed: Placed, learned: PrivateFit) -> tuple[Floats, Floats]:
+def _limits(placed: PlacedRows, learned: PrivateFit) -> tuple[Floats, Floats]:
     """(m, columns) the lowest and highest that each number may become, in original units; NaN: it stays."""
     low = np.full(placed.codes.shape, np.nan)
     high = low.copy()

@@ -25,8 +25,8 @@ from distcondense.methods.base import Condensed, Context, Prepared
 from distcondense.methods.psygentab.lagrangian import Lagrangian
 from distcondense.methods.psygentab.layout import Layout, OutcomeCells
 from distcondense.methods.psygentab.options import OFF, PsygentabOptions
-from distcondense.methods.psygentab.scores import Judge, Judged
-from distcondense.methods.psygentab.steering import SPARE, Knobs, Steered, kept, steered
+from distcondense.methods.psygentab.sampling import SPARE, SamplingSettings, SearchResult, kept, steered
+from distcondense.methods.psygentab.scores import TableScorer, TableScores
 from distcondense.outcomes.base import Kind, Labelled
 from distcondense.outcomes.private_side import restoring
 from distcondense.privacy.events import Event
@@ -67,7 +67,7 @@ def _measured(rows: int) -> int:
     return int(np.clip(rows, *MEASURED))
 
 
-def _told(judged: Judged, options: PsygentabOptions, context: Context) -> dict[str, Any]:
+def _told(judged: TableScores, options: PsygentabOptions, context: Context) -> dict[str, Any]:
     """What U and P came to, for run.json; a P below P_min is said, never hidden."""
     if options.constraint != OFF and options.p_min > judged.P:
         warnings.warn(BELOW.format(judged.P, options.p_min), DistcondenseWarning, stacklevel=3)
@@ -79,43 +79,45 @@ def _told(judged: Judged, options: PsygentabOptions, context: Context) -> dict[s
 
 
 @dataclass(frozen=True)
-class Drawing:
+class NetworkSampler:
     """A trained network as a generator of rows; `fixed` classes where rows are balanced."""
 
-    network: Any  # network.Network
+    network: Any  # network.AutoregressiveNetwork
     params: Any
-    judge: Judge
+    judge: TableScorer
     seed: int
 
-    def __call__(self, rows: int, knobs: Knobs, weights: Floats | None = None, fixed: Index | None = None) -> Floats:
-        many = SPARE if knobs.distance else 1
+    def __call__(
+        self, rows: int, settings: SamplingSettings, weights: Floats | None = None, fixed: Index | None = None
+    ) -> Floats:
+        many = SPARE if settings.distance else 1
         wanted = None if fixed is None else np.tile(fixed, many)
         rng = np.random.default_rng([self.seed, 0xD9A4])
         codes: Index = self.network.draw(
             self.params,
             many * rows,
             (self.seed, 0xD9A3),
-            temperature=knobs.temperature,
-            top_p=knobs.top_p,
+            temperature=settings.temperature,
+            top_p=settings.top_p,
             fixed=wanted,
         )
         places = self.judge.layout.placed(codes, rng)
-        if not knobs.distance:
+        if not settings.distance:
             return places
         usual = float(self.judge.usual[0][:, 0].mean())
         distance = self.judge.near(places, weights)[0][:, 0]
         if fixed is None:
-            return places[kept(distance, usual, rows, knobs.distance, rng)]
+            return places[kept(distance, usual, rows, settings.distance, rng)]
         chosen = []
         for value, count in zip(*np.unique(fixed, return_counts=True), strict=True):  # classes stay as they are
             there = np.flatnonzero(wanted == value)
-            chosen.append(there[kept(distance[there], usual, int(count), knobs.distance, rng)])
+            chosen.append(there[kept(distance[there], usual, int(count), settings.distance, rng)])
         return places[np.concatenate(chosen)]
 
 
 def network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Condensed:
     """Train the network on patients and draw the rows from it: no guarantee, and a warning that says so."""
-    from distcondense.methods.psygentab.network import Network
+    from distcondense.methods.psygentab.network import AutoregressiveNetwork
     from distcondense.methods.psygentab.training import trained
 
     warnings.warn(NO_PRIVACY, DistcondenseWarning, stacklevel=2)
@@ -126,7 +128,7 @@ def network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Cond
     cells = public_cells(cohort.schema.without(rules.derived), options.cells)
     started = clock.perf_counter()
     train = cohort.outcome.take(split.train)
-    layout = Layout(OutcomeCells.of(train, options.cells), cells)
+    layout = Layout(OutcomeCells.from_outcome(train, options.cells), cells)
     table, held = (
         layout.patients(cohort.features.iloc[part], cohort.outcome.take(part))
         for part in (split.train, split.validation)
@@ -134,14 +136,14 @@ def network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Cond
     timings["encode"] = clock.perf_counter() - started
 
     started = clock.perf_counter()
-    judge = Judge.of(layout, learner, table, held, seed=options.seed, threads=context.threads)
-    network = Network(layout, options.hidden)
+    judge = TableScorer.from_rows(layout, learner, table, held, seed=options.seed, threads=context.threads)
+    network = AutoregressiveNetwork(layout, options.hidden)
     done = trained(network, np.floor(table).astype(np.int64), judge, _lagrangian(options, len(cells)), options, context)
     timings["network"] = clock.perf_counter() - started
     context.log(f"network: {done.epoch} epochs over {len(table)} rows × {len(layout.sizes)} columns ({done.stopped})")
 
     started = clock.perf_counter()
-    draw = Drawing(network, done.params, judge, options.seed)
+    draw = NetworkSampler(network, done.params, judge, options.seed)
     groups = int(kind.strata(train).max()) + 1
     rows = options.ipc * groups
     end = None
@@ -149,8 +151,8 @@ def network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Cond
         end = steered(draw, judge, _lagrangian(options, len(cells)), _measured(rows), options.rounds)
         context.log(f"sampling: {_words(end)}")
     fixed = _classes(layout, options, groups)
-    made = draw(rows, Knobs() if end is None else end.knobs, None if end is None else end.weights, fixed)
-    judged = judge(draw(_measured(rows), Knobs())) if end is None else end.judged
+    made = draw(rows, SamplingSettings() if end is None else end.settings, None if end is None else end.weights, fixed)
+    judged = judge(draw(_measured(rows), SamplingSettings())) if end is None else end.judged
     notes = _told(judged, options, context)
     timings["condense"] = clock.perf_counter() - started
 
@@ -190,15 +192,15 @@ def _classes(layout: Layout, options: PsygentabOptions, groups: int) -> Index | 
     return np.repeat(np.arange(groups), options.ipc)
 
 
-def _words(end: Steered) -> str:
-    knobs = end.knobs
+def _words(end: SearchResult) -> str:
+    settings = end.settings
     return (
-        f"temperature {knobs.temperature:g}, top-p {knobs.top_p:g}, distance × {knobs.distance:g} after "
+        f"temperature {settings.temperature:g}, top-p {settings.top_p:g}, distance × {settings.distance:g} after "
         f"{len(end.history)} rounds"
     )
 
 
-def _search(end: Steered | None) -> Mapping[str, Any]:
+def _search(end: SearchResult | None) -> Mapping[str, Any]:
     return {} if end is None else {"sampling": end.history, "satisfied": end.satisfied}
 
 
@@ -209,7 +211,7 @@ def steered_private(cohort: Cohort, prepared: PreparedSteering, context: Context
     """The private method's run, with its population drawn by a steered sampler; its statement, with this name."""
     from distcondense.methods.private.condense import condense
     from distcondense.methods.private.placement import Draw, population
-    from distcondense.methods.psygentab.drawn import Legal, Sampler
+    from distcondense.methods.psygentab.private_sampler import Legal, PrivateSampler
     from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 
     options, told = prepared.options, dict[str, Any]()
@@ -219,17 +221,17 @@ def steered_private(cohort: Cohort, prepared: PreparedSteering, context: Context
         """From what left the gate alone: neither the cohort nor its rows are in reach of what is called here."""
         if not learned.informative:
             return population
-        sampler = Sampler(learned, side, options.seed, learner, context.threads, legal)
+        sampler = PrivateSampler(learned, side, options.seed, learner, context.threads, legal)
         context.log(OWN_ROWS)
-        knobs, weights, end = Knobs(), None, None
+        settings, weights, end = SamplingSettings(), None, None
         if options.at_sampling:
             lagrangian, rows = _lagrangian(options, len(learned.model.cells)), _measured(options.ipc * side.groups)
             end = steered(sampler, sampler.judge, lagrangian, rows, options.rounds)
-            knobs, weights = end.knobs, end.weights
+            settings, weights = end.settings, end.weights
             context.log(f"sampling: {_words(end)}")
             told.update(_told(end.judged, options, context))
         told.update({"sampler": options.sampler, "measured_against": OWN_ROWS, **_search(end)})
-        return lambda _, rows, rng, __: sampler.draw(rows, rng, knobs, weights)
+        return lambda _, rows, rng, __: sampler.draw(rows, rng, settings, weights)
 
     (made,) = condense(cohort, prepared.sampler, context, steer=steer).values()  # type: ignore[arg-type]  # PreparedPrivate
     return replace(made, privacy=replace(made.privacy, method="psygentab"), notes={**made.notes, "psygentab": told})

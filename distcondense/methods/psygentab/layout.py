@@ -34,7 +34,7 @@ class OutcomeCells:
     whole: tuple[bool, ...]  # numbers that are all whole stay so
 
     @classmethod
-    def of(cls, outcome: Outcome, cells: int) -> OutcomeCells:
+    def from_outcome(cls, outcome: Outcome, cells: int) -> OutcomeCells:
         sizes, whole = list[int](), list[bool]()
         edges = list[Floats | None]()
         for values in outcome.arrays.values():

@@ -36,7 +36,7 @@ CLIPPED = 1.0  # norm of a gradient, at most
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class AutoregressiveNetwork:
     """The shape of it: masks from the columns' order, and which cells there are."""
 
     layout: Layout
@@ -171,7 +171,7 @@ class Network:
 
 
 @dataclass(frozen=True, eq=False)
-class Aims:
+class SoftTargets:
     """What a soft batch is compared with, from all training rows; and how far held-out rows are from a few of them."""
 
     shares: Floats  # (columns, most)
@@ -186,7 +186,7 @@ class Aims:
     bank: int  # records of a step
 
     @classmethod
-    def of(cls, network: Network, train: Index, held: Floats, bank: int, seed: int) -> Aims:
+    def from_rows(cls, network: AutoregressiveNetwork, train: Index, held: Floats, bank: int, seed: int) -> SoftTargets:
         layout, most = network.layout, network.most
         shares = network.shares(train)
         rare, value = np.zeros_like(shares), np.zeros_like(shares)
@@ -248,50 +248,54 @@ def _within(layout: Layout, column: int) -> float:
     return float(np.mean(high > low)) / (3 * len(codes))
 
 
-def soft_utility(aims: Aims, made: Any, likelihood: Any) -> Any:
+def soft_utility(targets: SoftTargets, made: Any, likelihood: Any) -> Any:
     """The parts of eq. 1 on a soft batch, equal weights; E_pred is how well the network foretells each column."""
-    p, q = aims.shares, made.mean(0)
-    far = jnp.where(aims.ordered > 0, jnp.abs(jnp.cumsum(p - q, axis=1)).max(1), jnp.abs(p - q).sum(1) / 2)
-    first, second = (p * aims.rare).sum(1), (q * aims.rare).sum(1)
+    p, q = targets.shares, made.mean(0)
+    far = jnp.where(targets.ordered > 0, jnp.abs(jnp.cumsum(p - q, axis=1)).max(1), jnp.abs(p - q).sum(1) / 2)
+    first, second = (p * targets.rare).sum(1), (q * targets.rare).sum(1)
     alike = (jnp.minimum(first, second) + 1e-3) / (jnp.maximum(first, second) + 1e-3)
-    at = (made * aims.value).sum(-1)
+    at = (made * targets.value).sum(-1)
     apart = at - at.mean(0)
     scale = jnp.sqrt((apart**2).sum(0) + 1e-6)
-    gap = (apart.T @ apart) / jnp.outer(scale, scale) - aims.correlations
+    gap = (apart.T @ apart) / jnp.outer(scale, scale) - targets.correlations
     gap = gap - jnp.diag(jnp.diag(gap))
     joint = 1 - jnp.sqrt((gap**2).sum() + 1e-12) / len(p)
     covered = jnp.where(p > 0, jnp.minimum(q / jnp.maximum(p, 1e-9), 1.0), 0.0).sum(1) / (p > 0).sum(1)
     return (1 - far.mean() + alike.mean() + joint + covered.mean() + jnp.exp(likelihood)) / 5
 
 
-def soft_privacy(aims: Aims, made: Any, records: Any) -> tuple[Any, Any]:
+def soft_privacy(targets: SoftTargets, made: Any, records: Any) -> tuple[Any, Any]:
     """Eq. 3 on a soft batch against (bank, features) records, and each column's P_j."""
-    features, most, _ = aims.line.shape
+    features, most, _ = targets.line.shape
     own, known = made[:, -features:], jax.nn.one_hot(records, most)
-    at, there = (jnp.einsum("njk,jke->nje", rows, aims.line) for rows in (own, known))
+    at, there = (jnp.einsum("njk,jke->nje", rows, targets.line) for rows in (own, known))
     ordered = jnp.abs(at[:, None] - there[None]).sum(-1)  # (n, bank, features)
     other = 1 - jnp.einsum("njk,bjk->nbj", own, known)  # of categories: the chance that they differ
-    apart = jnp.maximum(jnp.where(aims.ordered[-features:] > 0, ordered, other), aims.within)
+    apart = jnp.maximum(jnp.where(targets.ordered[-features:] > 0, ordered, other), targets.within)
     distance = apart.mean(-1)
     weight = jax.nn.softmax(-distance / NEAR, axis=1)  # of records, by how near they are
     nearest = (weight * distance).sum(1)
     two = jnp.sort(distance, axis=1)[:, :2]
     ratio = two[:, 0] / jnp.maximum(two[:, -1], 1e-6)
     closest = (nearest.mean() + ratio.mean()) / 2
-    nearer = jax.nn.sigmoid((aims.usual[None] - nearest[:, None]) / NEAR).mean()
+    nearer = jax.nn.sigmoid((targets.usual[None] - nearest[:, None]) / NEAR).mean()
     overfit = jnp.maximum(2 * nearer - 1, 0.0)
     copied = jnp.exp(-nearest / COPY).mean()
     columns = jnp.einsum("nb,nbj->nj", weight, apart).mean(0)
     by_column = jnp.where(
-        aims.usual_columns > 0, jnp.minimum(columns / jnp.maximum(aims.usual_columns, 1e-9), 1.0), 1.0
+        targets.usual_columns > 0, jnp.minimum(columns / jnp.maximum(targets.usual_columns, 1e-9), 1.0), 1.0
     )
     return composed_privacy(closest, overfit, copied), by_column
 
 
 def training_step(
-    network: Network, aims: Aims | None, lagrangian: Lagrangian, learning_rate: float, batch: int
+    network: AutoregressiveNetwork,
+    targets: SoftTargets | None,
+    lagrangian: Lagrangian,
+    learning_rate: float,
+    batch: int,
 ) -> tuple[Callable[..., Any], Any]:
-    """One update of θ (lines 3–7 of Algorithm 1), and the optimiser; without `aims` plain maximum likelihood.
+    """One update of θ (lines 3–7 of Algorithm 1), and the optimiser; without `targets` plain maximum likelihood.
 
     step(params, state, codes, records, key, λ, μ, λ_j) → params, state, loss
     """
@@ -299,11 +303,11 @@ def training_step(
 
     def loss(params: Params, codes: Any, records: Any, key: Any, multiplier: Any, penalty: Any, columns: Any) -> Any:
         likelihood = network.likelihood(params, codes)
-        if aims is None:
+        if targets is None:
             return -likelihood
         made = network.soft_rows(params, key, batch)
-        U = soft_utility(aims, made, likelihood)
-        P, by_column = soft_privacy(aims, made, records)
+        U = soft_utility(targets, made, likelihood)
+        P, by_column = soft_privacy(targets, made, records)
         own = tuple(columns[j] for j in range(len(lagrangian.columns)))
         now = Lagrangian(lagrangian.p_min, multiplier, penalty, lagrangian.growth, own)
         return now.value(U, P, [by_column[j] for j in range(len(own))])

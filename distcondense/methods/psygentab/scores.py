@@ -33,7 +33,7 @@ HELD = 2000  # rows that stand for the population, at most
 
 
 @dataclass(frozen=True)
-class Judged:
+class TableScores:
     """What eq. 5 needs of a set of rows."""
 
     U: float
@@ -43,7 +43,7 @@ class Judged:
 
 
 @dataclass(frozen=True, repr=False)
-class Judge:
+class TableScorer:
     """Rows to be like (U), rows not to be near to (P), and rows that are as near as rows by chance are."""
 
     layout: Layout
@@ -54,16 +54,18 @@ class Judge:
     threads: int
 
     @classmethod
-    def of(cls, layout: Layout, learner: Learner, records: Floats, held: Floats, *, seed: int, threads: int) -> Judge:
+    def from_rows(
+        cls, layout: Layout, learner: Learner, records: Floats, held: Floats, *, seed: int, threads: int
+    ) -> TableScorer:
         rng = np.random.default_rng([seed, 0x5C08])
         some = [np.sort(rng.permutation(len(rows))[:most]) for rows, most in ((records, RECORDS), (held, HELD))]
         return cls(layout, learner, records[some[0]], held[some[1]], seed, threads)
 
-    def __call__(self, made: Floats) -> Judged:
+    def __call__(self, made: Floats) -> TableScores:
         found = {**utility_parts(self.layout, self.held, made), "e_pred": self.efficacy(made)}
         U = float(np.mean([value for value in found.values() if np.isfinite(value)]))
         P, parts, by_column = self.privacy(made)
-        return Judged(U, P, by_column, {**found, **parts})
+        return TableScores(U, P, by_column, {**found, **parts})
 
     # -- P, eq. 3
 

@@ -23,9 +23,9 @@ import numpy as np
 from distcondense.arrays import Index
 from distcondense.methods.base import Context
 from distcondense.methods.psygentab.lagrangian import Lagrangian
-from distcondense.methods.psygentab.network import Aims, Network, Params, training_step
+from distcondense.methods.psygentab.network import AutoregressiveNetwork, Params, SoftTargets, training_step
 from distcondense.methods.psygentab.options import PsygentabOptions
-from distcondense.methods.psygentab.scores import Judge
+from distcondense.methods.psygentab.scores import TableScorer
 from distcondense.runs.checkpoint import Checkpoint
 
 BANK = 256  # records that a step's distances are measured to
@@ -72,25 +72,32 @@ class Training:
 
 
 def trained(
-    network: Network, train: Index, judge: Judge, lagrangian: Lagrangian, options: PsygentabOptions, context: Context
+    network: AutoregressiveNetwork,
+    train: Index,
+    judge: TableScorer,
+    lagrangian: Lagrangian,
+    options: PsygentabOptions,
+    context: Context,
 ) -> Training:
     """The network after Algorithm 1 on (n, columns) training rows, or after plain maximum likelihood."""
     seed, batch = options.seed, min(options.batch, len(train))
-    aims = Aims.of(network, train, judge.held, min(BANK, len(train)), seed) if options.at_training else None
-    step, optimiser = training_step(network, aims, lagrangian, options.learning_rate, batch)
+    targets = (
+        SoftTargets.from_rows(network, train, judge.held, min(BANK, len(train)), seed) if options.at_training else None
+    )
+    step, optimiser = training_step(network, targets, lagrangian, options.learning_rate, batch)
     params = network.start(train, seed)
     now = Training(params, optimiser.init(params), lagrangian)
     checkpoint = None if context.folder is None else context.folder.checkpoint
     if checkpoint is not None:
         now = now.restored(checkpoint)
     while now.epoch < options.epochs and not now.stopped:
-        loss = _epoch(step, now, network, train, aims, batch, seed)
+        loss = _epoch(step, now, network, train, targets, batch, seed)
         now.epoch += 1
-        if aims is not None:
+        if targets is not None:
             _evaluate(now, network, judge, seed)
         now.history.append(
             {"epoch": now.epoch, "loss": loss, **now.history.pop()}
-            if aims is not None
+            if targets is not None
             else {"epoch": now.epoch, "loss": loss}
         )
         if checkpoint is not None:
@@ -100,7 +107,15 @@ def trained(
     return now
 
 
-def _epoch(step: Any, now: Training, network: Network, train: Index, aims: Aims | None, batch: int, seed: int) -> float:
+def _epoch(
+    step: Any,
+    now: Training,
+    network: AutoregressiveNetwork,
+    train: Index,
+    targets: SoftTargets | None,
+    batch: int,
+    seed: int,
+) -> float:
     """Lines 2–8; the mean loss of its mini-batches."""
     rng = np.random.default_rng([seed, 0xE90C, now.epoch])
     some = rng.permutation(len(train))[:EPOCH]
@@ -110,14 +125,14 @@ def _epoch(step: Any, now: Training, network: Network, train: Index, aims: Aims 
     lagrangian, losses = now.lagrangian, []
     multipliers = (lagrangian.multiplier, lagrangian.penalty, jnp.asarray(lagrangian.columns, jnp.float32))
     for k, rows in enumerate(order):
-        records = train[rng.integers(len(train), size=0 if aims is None else aims.bank), network.layout.first :]
+        records = train[rng.integers(len(train), size=0 if targets is None else targets.bank), network.layout.first :]
         given = (train[rows], records, jax.random.fold_in(key, k), *multipliers)
         now.params, now.state, loss = step(now.params, now.state, *given)
         losses.append(loss)
     return float(np.mean([float(one) for one in losses]))
 
 
-def _evaluate(now: Training, network: Network, judge: Judge, seed: int) -> None:
+def _evaluate(now: Training, network: AutoregressiveNetwork, judge: TableScorer, seed: int) -> None:
     """Lines 9–16."""
     rows = network.draw(now.params, JUDGED, (seed, 0x3A1D))
     judged = judge(judge.layout.placed(rows, np.random.default_rng([seed, 0x3A1E])))

@@ -35,17 +35,17 @@ from distcondense.errors import DistcondenseWarning, ModelError, SettingsError
 from distcondense.kernels.random import normals, uniforms
 from distcondense.kernels.update import NoiseRule, row_norms
 from distcondense.methods.base import Condensed, Context
+from distcondense.methods.published.figures import history
 from distcondense.methods.published.options import PublishedOptions
-from distcondense.methods.published.shown import history
 from distcondense.methods.zero_order.engine import (
     LABEL_STREAM,
     START_STREAM,
-    Aim,
     Problem,
     RealScores,
+    ReferenceLoss,
     State,
     gradient,
-    in_first_units,
+    in_units_of_the_start,
     optimise,
     seed_key,
     widths_of,
@@ -245,12 +245,12 @@ def _problem(
     shape = (options.rows, data.train_rows.shape[1])
     start = normals(seed_key(options.seed), START_STREAM, 0, 0, shape)
 
-    def aim(model: Model) -> Aim:
+    def aim(model: Model) -> ReferenceLoss:
         loss, scores = LOSSES[model.link], model.scores(data.train_rows).astype(np.float64)
         real = RealScores(tuple(scores[of_real == k] for k in range(count)), wanted)
-        return Aim((model,), Composite(lambda f: loss(f, labels), of_synthetic, average, options.rho), real)
+        return ReferenceLoss((model,), Composite(lambda f: loss(f, labels), of_synthetic, average, options.rho), real)
 
-    aims = in_first_units([aim(model) for model in models], start, seed_key(options.seed), threads)
+    aims = in_units_of_the_start([aim(model) for model in models], start, seed_key(options.seed), threads)
     return Problem(aims, start, NoiseRule(options.clip or 1.0))
 
 

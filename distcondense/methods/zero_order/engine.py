@@ -65,18 +65,15 @@ class RealScores:
         return out
 
 
-class Objective(Protocol):
-    """Scores of the synthetic rows and real means by stratum → (loss, ∂loss/∂f)."""
-
-    def __call__(self, f: Floats, real_means: Floats) -> Valued: ...
+LossOfScores = Callable[[Floats, Floats], Valued]  # scores of the synthetic rows, real means by stratum → loss, slope
 
 
 @dataclass(frozen=True)
-class Aim:
+class ReferenceLoss:
     """One reference, and what its scores of the rows should be."""
 
     models: tuple[Model, ...]  # of one score each: f is (m,), or (m, S) where a reference has S of them
-    objective: Objective
+    objective: LossOfScores
     real: RealScores
     weight: float = 1.0  # of its loss
 
@@ -90,7 +87,9 @@ class Aim:
         return self.weight * loss, self.weight * slope.reshape(len(X), -1)
 
 
-def in_first_units(aims: Sequence[Aim], start: Matrix, key: int, threads: int) -> tuple[Aim, ...]:
+def in_units_of_the_start(
+    aims: Sequence[ReferenceLoss], start: Matrix, key: int, threads: int
+) -> tuple[ReferenceLoss, ...]:
     """Several losses as one, 1/K Σ ℓ_k(X)/ℓ_k(X₀): each in units of its first value, so that none drowns the others."""
     if len(aims) < 2:
         return tuple(aims)
@@ -102,7 +101,7 @@ def in_first_units(aims: Sequence[Aim], start: Matrix, key: int, threads: int) -
 class Problem:
     """What is optimised."""
 
-    aims: tuple[Aim, ...]
+    aims: tuple[ReferenceLoss, ...]
     start: Matrix  # (m, d)
     noise: NoiseRule
     box: tuple[Matrix, Matrix] | None = None  # lowest and highest allowed, (m, d) each

@@ -34,9 +34,9 @@ def opened(
         executors: dict[int, Executor] = {}
         main = stack.enter_context(context.executor())
         if len(spread) > 1:
-            shared = Stacked(main, tuple(models[k] for k in spread))
+            shared = StackedJacobian(main, tuple(models[k] for k in spread))
             main.open(shared.model, "blocked" if path == "auto" else path, *shared.stacked(X, widths))
-            executors = {k: Part(shared, at) for at, k in enumerate(spread)}
+            executors = {k: OneOfSeveral(shared, at) for at, k in enumerate(spread)}
         else:
             main.open(models[spread[0]], path, X, widths)
             executors[spread[0]] = main
@@ -47,7 +47,7 @@ def opened(
 
 
 @dataclass(frozen=True)
-class Several:
+class StackedModels:
     """Models side by side as one: the last column of a row says whose score it gets."""
 
     models: tuple[Model, ...]
@@ -72,7 +72,7 @@ class Several:
 
 
 @dataclass
-class Stacked:
+class StackedJacobian:
     """One Jacobian of several models, computed when the first of them is asked for."""
 
     executor: Executor
@@ -80,8 +80,8 @@ class Stacked:
     found: list[Matrix] = field(default_factory=list)
 
     @property
-    def model(self) -> Several:
-        return Several(self.models)
+    def model(self) -> StackedModels:
+        return StackedModels(self.models)
 
     def stacked(self, X: Matrix, widths: Matrix) -> tuple[Matrix, Matrix]:
         """The rows once for each model, numbered; and the widths with the number's."""
@@ -97,14 +97,14 @@ class Stacked:
 
 
 @dataclass(frozen=True)
-class Part:
+class OneOfSeveral:
     """One of several models, as the engine asks for it: in order, step after step."""
 
-    shared: Stacked
+    shared: StackedJacobian
     number: int
     fuses: bool = False
 
-    def __enter__(self) -> Part:
+    def __enter__(self) -> OneOfSeveral:
         return self
 
     def __exit__(self, *error: Any) -> None:

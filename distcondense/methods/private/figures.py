@@ -24,7 +24,9 @@ MOMENTS = 40
 NORMAL = 1.96  # standard deviations of a 95% band
 
 
-def to_show(learned: PrivateFit, side: PrivateSide, labels: tuple[object, ...]) -> Mapping[str, tuple[Figure, ...]]:
+def model_figures(
+    learned: PrivateFit, side: PrivateSide, labels: tuple[object, ...]
+) -> Mapping[str, tuple[Figure, ...]]:
     """By what they show: `model`, `marginals`, `pairs`. Nothing where there was no answer."""
     if not learned.informative:
         return {}

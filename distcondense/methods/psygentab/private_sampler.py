@@ -21,8 +21,8 @@ import pandas as pd
 from distcondense.arrays import Flags, Floats, Index
 from distcondense.methods.private.placement import population
 from distcondense.methods.psygentab.layout import Layout, OutcomeCells
-from distcondense.methods.psygentab.scores import HELD, RECORDS, Judge
-from distcondense.methods.psygentab.steering import SPARE, Knobs, kept
+from distcondense.methods.psygentab.sampling import SPARE, SamplingSettings, kept
+from distcondense.methods.psygentab.scores import HELD, RECORDS, TableScorer
 from distcondense.models.learners import Learner
 from distcondense.outcomes.base import Labelled
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
@@ -34,7 +34,7 @@ STEEPEST = 5.0  # a row's chance is multiplied by at most e to this power
 
 
 @dataclass(frozen=True)
-class Sampler:
+class PrivateSampler:
     """The private model as a generator of rows, and rows of it that stand where patients would."""
 
     learned: PrivateFit
@@ -46,7 +46,7 @@ class Sampler:
 
     @cached_property
     def layout(self) -> Layout:
-        return Layout(OutcomeCells.of(self._pool[2].outcome, OUTCOME_CELLS), tuple(self.learned.model.cells))
+        return Layout(OutcomeCells.from_outcome(self._pool[2].outcome, OUTCOME_CELLS), tuple(self.learned.model.cells))
 
     @cached_property
     def _pool(self) -> tuple[Index, Floats, Labelled]:
@@ -60,37 +60,39 @@ class Sampler:
         return self.side.label(self.learned, codes, at, len(codes))
 
     @cached_property
-    def judge(self) -> Judge:
+    def judge(self) -> TableScorer:
         codes, inside, labelled = self._pool
         features = self.layout.drawn(codes, inside)
         places = np.concatenate([self.layout.outcome.places(labelled.outcome), features], axis=1)
-        return Judge.of(
+        return TableScorer.from_rows(
             self.layout, self.learner, places[:RECORDS], places[RECORDS:], seed=self.seed, threads=self.threads
         )
 
-    def __call__(self, rows: int, knobs: Knobs, weights: Floats | None = None) -> Floats:
+    def __call__(self, rows: int, settings: SamplingSettings, weights: Floats | None = None) -> Floats:
         """Labelled rows as places, to be judged."""
         rng = np.random.default_rng([self.seed, 0x9012])
-        codes, inside = self.draw(rows, rng, knobs, weights)
+        codes, inside = self.draw(rows, rng, settings, weights)
         own = self.layout.outcome.places(self._labelled(codes, rng).outcome)
         return np.concatenate([own, self.layout.drawn(codes, inside)], axis=1)
 
-    def draw(self, rows: int, rng: Rng, knobs: Knobs, weights: Floats | None = None) -> tuple[Index, Floats]:
-        """((rows, d) cells, (rows, d) where in them), as `population` gives them, steered by the knobs."""
-        if knobs.still:
+    def draw(
+        self, rows: int, rng: Rng, settings: SamplingSettings, weights: Floats | None = None
+    ) -> tuple[Index, Floats]:
+        """((rows, d) cells, (rows, d) where in them), as `population` gives them, steered by the settings."""
+        if settings.still:
             return population(self.learned, rows, rng, self.legal)
         codes, inside = population(self.learned, SPARE * rows, rng, self.legal)
         density = log_density(self.learned, codes)
-        tilt = np.clip((1 / knobs.temperature - 1) * (density - np.median(density)), -STEEPEST, STEEPEST)
+        tilt = np.clip((1 / settings.temperature - 1) * (density - np.median(density)), -STEEPEST, STEEPEST)
         order = np.argsort(-density, kind="stable")
         mass = np.cumsum(np.exp(tilt[order]))
-        inner = order[: max(int(np.searchsorted(mass, knobs.top_p * mass[-1])) + 1, min(rows, len(order)))]
+        inner = order[: max(int(np.searchsorted(mass, settings.top_p * mass[-1])) + 1, min(rows, len(order)))]
         chance = tilt[inner]
-        if knobs.distance:
+        if settings.distance:
             places = self.layout.drawn(codes[inner], inside[inner])
             places = np.concatenate([np.zeros((len(inner), self.layout.first)), places], axis=1)  # P is of features
             distance = self.judge.near(places, weights)[0][:, 0]
-            chance = chance + knobs.distance * distance / max(float(self.judge.usual[0][:, 0].mean()), 1e-12)
+            chance = chance + settings.distance * distance / max(float(self.judge.usual[0][:, 0].mean()), 1e-12)
         chosen = inner[kept(chance, 1.0, rows, 1.0, rng)]
         return codes[chosen], inside[chosen]
 

@@ -38,7 +38,7 @@ NEAR = (0.0, 0.0, 0.6)  # and how much the distance of the set to the population
 
 
 @dataclass(frozen=True, eq=False)
-class Panel:
+class StudentPanel:
     """What the students see of candidates, what they are taught, and what they should say."""
 
     among: Matrix  # (Q, c, c) kernels between candidates
@@ -50,7 +50,7 @@ class Panel:
     mean: Matrix  # (Q, c) mean kernel of each candidate with all
 
     @classmethod
-    def of(
+    def from_candidates(
         cls,
         rows: Matrix,
         parts: Floats,
@@ -60,7 +60,7 @@ class Panel:
         people_parts: Floats,
         truth: Floats,
         named: Sequence[str] = (),
-    ) -> Panel:
+    ) -> StudentPanel:
         """`rows` (c, f), `parts` (c, p): candidates as numbers and as contributions, `hard`, `soft` (c, S): labels;
         `people`, `people_parts`, `truth` (r, S): rows of the population, and what is to be said of them;
         `named`: learners whose students alone count, where it is not all."""

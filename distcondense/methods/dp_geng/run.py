@@ -14,7 +14,7 @@ from distcondense.methods.dp_geng.distil import Distillation, chosen, reference_
 from distcondense.methods.dp_geng.encoding import Encoding
 from distcondense.methods.dp_geng.generator import Generated
 from distcondense.methods.dp_geng.maps import ClassFeatures, Gradients
-from distcondense.methods.dp_geng.networks import Network, trained
+from distcondense.methods.dp_geng.networks import FeatureNetwork, trained
 from distcondense.methods.dp_geng.options import ALL, GENERATED
 from distcondense.methods.dp_geng.prepare import PreparedDpGeng
 from distcondense.outcomes.private_side import PrivateFit
@@ -25,22 +25,22 @@ SAMPLE = 2000  # generated rows whose gradients say how long gradients are
 EXTRACTOR, EXPERT, START, WALK, REFERENCE = 0xD603, 0xD604, 0xD605, 0xD606, 0xD607  # what seeds what
 
 
-class Work:
+class DpGengRun:
     """One run after the generator: T̂, the networks, and what patients' answers make of them."""
 
     def __init__(self, prepared: PreparedDpGeng, learned: PrivateFit, log: Callable[[str], None]) -> None:
         self.prepared, self.learned, self.options, self.log = prepared, learned, prepared.options, log
         self.classes = prepared.side.groups
-        self.extractors: list[Network] = []
+        self.extractors: list[FeatureNetwork] = []
         self.clips: list[float] = []
         self.targets: list[Floats] = []
-        self.expert: Network | None = None
+        self.expert: FeatureNetwork | None = None
 
     def train(self) -> None:
         """T̂, extractors and the expert, before any patient is asked about them (Algorithm 1, lines 2 and 3)."""
         options, generator = self.options, self.prepared.generator
         self.generated: Generated = generator.drawn(self.learned, options.generated, options.seed)
-        self.encoding = Encoding.of(self.learned.model.cells, self.generated.codes)
+        self.encoding = Encoding.from_cells(self.learned.model.cells, self.generated.codes)
         self.rows = self.encoding.rows(self.generated.codes)
         many = options.extractors if options.matching else 1  # k-means looks at the features of one
         self.extractors = [self._trained(options.extractor_epochs, EXTRACTOR, n) for n in range(many)]
@@ -49,7 +49,7 @@ class Work:
             self.expert = self._trained(options.expert_epochs, EXPERT, 0)
         self.log(f"{len(self.rows)} generated rows; {many} extractors{', an expert' if options.expert else ''} trained")
 
-    def _trained(self, epochs: int, *seed: int) -> Network:
+    def _trained(self, epochs: int, *seed: int) -> FeatureNetwork:
         return trained(
             self.rows,
             self.generated.chance,
@@ -71,7 +71,7 @@ class Work:
             self.expert = self._fine_tuned(self.expert, table)
         self.log(f"asked {len(table.ledger.events)} noisy answers of patients in all")
 
-    def _fine_tuned(self, expert: Network, table: PrivateTable) -> Network:
+    def _fine_tuned(self, expert: FeatureNetwork, table: PrivateTable) -> FeatureNetwork:
         """Algorithm 2, of everybody at once: φ ← φ − η·(Σ clipped gradients + noise)/n, n the noisy number of rows."""
         options, whole = self.options, self.options.fine_tune == ALL
         clip = typical(expert.gradients(self.rows[:SAMPLE], self.generated.label[:SAMPLE], whole=whole))

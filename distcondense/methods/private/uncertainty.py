@@ -39,7 +39,7 @@ NOTHING = "no relation between the features and the outcome that stands out of t
 
 
 @dataclass(frozen=True)
-class Told:
+class ColumnEvidence:
     """What all rounds told about one column's table: (S, cells) each, but the kernels."""
 
     precision: Floats
@@ -49,7 +49,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Agreeing:
+class AgreementObjective:
     """An objective with one statistic more, "agreement": how a row's score and its outcome go together.
 
     With g and φ of norm at most 1 (the objective's own proof; φ is cut) a row adds (0.9·g·φ, 0.3·g, 0.3·φ): |g·φ| ≤ 1
@@ -108,22 +108,22 @@ class Agreeing:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ColumnChoice:
     """How columns were chosen: each was the best of `rivals` by its |gradient sums| and Gumbel noise."""
 
     rivals: int = 1
     noise: float = 0.0  # scale of the Gumbel noise, in persons
 
 
-def evidence_of(
+def agreement_evidence(
     ask: PrivateQueries,
     side: PrivateSide,
     intercept: Any,
     tables: Sequence[Floats],
-    told: Sequence[Told],
+    told: Sequence[ColumnEvidence],
     rows: float,
     facts: Mapping[str, Any],
-    chosen: Chosen,
+    chosen: ColumnChoice,
 ) -> float:
     """By how many standard deviations the model agrees with the outcomes better than chance would; asks one question.
 
@@ -139,14 +139,14 @@ def evidence_of(
     if not side.drifts:
         start = centre
     ask.set_objective(
-        Agreeing(
+        AgreementObjective(
             objective, tuple(start.tolist()), tuple(centre.tolist()), max(float(WIDTH * np.sqrt(square)), NARROWEST)
         )
     )
     product, *means = ask.total("agreement", "agreement")
     g, phi = np.clip(np.reshape(means, (2, scores)) / max(rows, 1.0), -1, 1)
     noise = ask.noise("agreement") * np.sqrt(1 / PRODUCT**2 + (g @ g + phi @ phi) / MEANS**2)
-    chance = by_chance(side, told, facts.get("dispersion", 1.0), Chosen(chosen.rivals, chosen.noise / scale))
+    chance = by_chance(side, told, facts.get("dispersion", 1.0), ColumnChoice(chosen.rivals, chosen.noise / scale))
     # as much of scores that spread like these, cut to φ; the more they spread, the less of it chance can have made
     chance = scale * _cut(scores) * chance / max(float(np.sqrt(square)), NARROWEST)
     return stands_out(product - rows * (g @ phi), chance, noise)
@@ -169,7 +169,7 @@ def _cut(scores: int) -> float:
     return float(np.mean(length**2 / np.maximum(length, WIDTH)))
 
 
-def by_chance(side: PrivateSide, told: Sequence[Told], dispersion: float, chosen: Chosen) -> Floats:
+def by_chance(side: PrivateSide, told: Sequence[ColumnEvidence], dispersion: float, chosen: ColumnChoice) -> Floats:
     """(DRAWS,) Σ g·f, in units of a gradient, of models f fitted to nothing but patients' variation and noise.
 
     Columns are drawn independently of each other: those that share their variation have less of it between them.
@@ -198,7 +198,7 @@ def _moments(table: Floats, hessian: Floats) -> tuple[Floats, Floats]:
     return mean, (np.square(table - mean[..., None]) * share).sum(-1)
 
 
-def _chosen(rng: np.random.Generator, deviation: Floats, share: Floats, chosen: Chosen) -> Floats:
+def _chosen(rng: np.random.Generator, deviation: Floats, share: Floats, chosen: ColumnChoice) -> Floats:
     """(S, DRAWS, cells) gradient sums of a column without any relation, the best of its rivals."""
     scores, cells = deviation.shape
     out = np.empty((scores, DRAWS, cells))
@@ -226,7 +226,7 @@ def _zero_sum(drawn: Floats, share: Floats) -> Floats:
     return drawn - share[:, None] * drawn.sum(0)
 
 
-def doubt_of(learned: PrivateFit, side: PrivateSide, noise: float) -> str:
+def reason_for_doubt(learned: PrivateFit, side: PrivateSide, noise: float) -> str:
     """Why what was learned is no answer, in words; empty where it is one. `noise` is that of a group's rows."""
     if learned.rows * side.least_share(learned.shares) < CASES * noise:
         return FEW
