@@ -41,7 +41,6 @@ def submit(
 ) -> None:
     """Run a command on a Ray cluster, as a job. Tables are never sent: COMMAND names data by path there or URI."""
     from distcondense.cluster.submit import DEFAULT_ADDRESS
-    from distcondense.cluster.submit import follow as watch
     from distcondense.cluster.submit import submit as start
     from distcondense.report.terminal import Console
 
@@ -60,7 +59,7 @@ def submit(
         return
     console.log(f"job {job.name} at {job.address}; its log follows, Ctrl-C leaves it running")
     try:
-        state = watch(job, show=lambda text: None if quiet else typer.echo(text, nl=False), log=console.log)
+        state = job.follow(show=lambda text: None if quiet else typer.echo(text, nl=False), log=console.log)
     except KeyboardInterrupt:
         typer.echo(f"job {job.name} goes on; {job.how_to_go_on}", err=True)
         raise typer.Exit(1) from None

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,21 +30,23 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from ray.job_submission import JobDetails
 
 from distcondense.cluster import submit as submitting
-from distcondense.cluster.ray.jobs import RayJobs, files_to_send, job_client
-from distcondense.cluster.submit import (
-    Job,
-    JobState,
-    check_address,
-    doubts,
-    find_token,
-    follow,
+from distcondense.cluster import upload
+from distcondense.cluster.ray._ray_private import files_to_send
+from distcondense.cluster.ray.jobs import JobState, SubmittedJob, job_client, start_job
+from distcondense.cluster.ray.session import load_ray
+from distcondense.cluster.submit import check_address, doubts, find_token, submit
+from distcondense.cluster.upload import (
+    DATA_SUFFIXES,
+    HARMLESS_SUFFIXES,
+    pack,
     package,
     package_files,
-    submit,
+    reads_as_table,
+    refuse_data,
 )
-from distcondense.cluster.upload import DATA_SUFFIXES, HARMLESS_SUFFIXES, entry_of, pack, reads_as_table, refuse_data
 from distcondense.errors import ClusterError, DistcondenseWarning, SettingsError
 from tests.data.test_large import SIMPLE, as_shuffled_parts
 from tests.data.test_large import patients as several
@@ -136,7 +138,7 @@ def test_a_run_folders_internal_room_is_refused_and_a_package_of_that_name_is_no
     folder_of(
         tmp_path / "w", internal__code_py="x = 1\n", run__internal__owner_json="{}", run__internal__log_txt="fine"
     )
-    with pytest.raises(SettingsError, match="internal room") as refusal:
+    with pytest.raises(SettingsError, match="internal folder") as refusal:
         packed(tmp_path / "w", tmp_path)
     assert "run/internal/log.txt" in str(refusal.value)
     assert "internal/code.py" not in str(refusal.value)
@@ -246,7 +248,7 @@ def test_a_long_tables_cut_last_line_does_not_save_it(tmp_path: Path) -> None:
     rows = "\n".join(",".join(f"{i * j % 97}" for j in range(20_000)) for i in range(120))
     assert len(rows) > 4 * 2**20
     with pytest.raises(SettingsError, match="rows of fields"):
-        refuse_data("here", [entry_of(write(tmp_path / "wide.txt", rows), "wide.txt")])
+        refuse_data("here", {"wide.txt": write(tmp_path / "wide.txt", rows)})
 
 
 def test_what_is_not_text_is_refused_and_pictures_are_not(tmp_path: Path) -> None:
@@ -298,7 +300,9 @@ def test_the_checkout_passes_its_own_guard_and_goes_without_tests_and_results(tm
 
 def test_the_package_is_put_into_a_folder_that_lacks_it_and_runs_from_there(tmp_path: Path) -> None:
     folder_of(tmp_path / "w", study_toml="x = 1\n")
-    assert {"study.toml", "distcondense/cli/__init__.py", "constraints.txt"} <= packed(tmp_path / "w", tmp_path)
+    sent = packed(tmp_path / "w", tmp_path)
+    assert {"study.toml", "distcondense/cli/__init__.py", "constraints.txt"} <= sent
+    assert "distcondense/report/templates/release.html.j2" in sent  # what a wheel holds, its data among it
     zipfile.ZipFile(tmp_path / "job.zip").extractall(tmp_path / "node")
     code = (
         "import distcondense; from distcondense.kernels.native_build import source_folder; "
@@ -311,8 +315,8 @@ def test_the_package_is_put_into_a_folder_that_lacks_it_and_runs_from_there(tmp_
 
 
 def test_an_installed_package_goes_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(submitting.PACKAGE, tmp_path / "site/distcondense", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(submitting, "PACKAGE", tmp_path / "site/distcondense")
+    shutil.copytree(upload.PACKAGE, tmp_path / "site/distcondense", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(upload, "PACKAGE", tmp_path / "site/distcondense")
     write(tmp_path / "site/cohort.csv", "")  # beside it, of no concern
     assert packed(None, tmp_path) == set(package_files())
 
@@ -348,7 +352,7 @@ def test_the_same_files_make_the_same_package(tmp_path: Path) -> None:
     (first / "a.py").chmod(0o755)
     (second / "a.py").chmod(0o755)
     for number, folder in enumerate((first, second)):
-        pack([(p.name, p) for p in folder.iterdir()], tmp_path / f"{number}.zip")
+        pack({p.name: p for p in folder.iterdir()}, tmp_path / f"{number}.zip")
     assert (tmp_path / "0.zip").read_bytes() == (tmp_path / "1.zip").read_bytes()
     assert zipfile.ZipFile(tmp_path / "0.zip").getinfo("a.py").external_attr >> 16 == 0o755
 
@@ -360,8 +364,8 @@ def test_modules_and_requirement_files_are_looked_at_too(tmp_path: Path) -> None
         archive.writestr("some/cohort.parquet", b"PAR1")
     for said, environment in (
         (r"py_modules: .*cohort\.csv", {"py_modules": [str(module)]}),
-        (r"py_modules: .*some/cohort\.parquet", {"py_modules": [str(wheel)]}),
-        (r"py_modules: .*must exist", {"py_modules": [str(tmp_path / "nowhere")]}),
+        (r"py_modules: .*must be a folder\. Found a file", {"py_modules": [str(wheel)]}),  # is not looked into
+        (r"py_modules: .*must be a folder\. Found no such folder", {"py_modules": [str(tmp_path / "nowhere")]}),
         (r"runtime env: pip: .*cohort\.csv", {"pip": str(module / "cohort.csv")}),
     ):
         with pytest.raises(SettingsError, match=said):
@@ -448,40 +452,41 @@ def test_a_runtime_env_that_cannot_be_read_is_refused(content: str | None, found
 
 @dataclass
 class Played:
-    """A cluster that runs one job: `tails` are what each connection to the log gives before it ends or breaks."""
+    """Ray's client, of a cluster that runs one job: `tails` are what each connection to the log gives."""
 
     tails: list[tuple[str, ...]]
     end: tuple[str, str, int | None] = ("SUCCEEDED", "", 0)
     pending: int = 0
-    started: list[tuple[str, dict[str, Any], float]] = field(default_factory=list)
+    started: list[tuple[str, dict[str, Any], float | None]] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)
 
-    def submit(self, command: str, runtime_env: dict[str, Any], cpus: float) -> str:
-        self.started.append((command, runtime_env, cpus))
+    def submit_job(self, *, entrypoint: str, runtime_env: dict[str, Any], entrypoint_num_cpus: float | None) -> str:
+        self.started.append((entrypoint, runtime_env, entrypoint_num_cpus))
         self.sent = set(zipfile.ZipFile(runtime_env["working_dir"]).namelist())
         return "raysubmit_1"
 
-    def show_logs(self, job: str, show: Callable[[str], None]) -> None:
+    async def tail_job_logs(self, job: str) -> AsyncIterator[str]:
         for chunk in self.tails.pop(0):
             if chunk == "BREAK":
-                raise ConnectionError("broken")
+                raise RuntimeError("WebSocket connection closed unexpectedly")
             if chunk == "CTRL-C":
                 raise KeyboardInterrupt
-            show(chunk)
+            yield chunk
 
-    def state(self, job: str) -> tuple[str, str, int | None]:
+    def get_job_info(self, job: str) -> JobDetails:
+        state = self.end if not self.tails else ("RUNNING", "", None)
         if self.pending:
             self.pending -= 1
-            return "PENDING", "waiting for cores", None
-        return self.end if not self.tails else ("RUNNING", "", None)
+            state = ("PENDING", "waiting for cores", None)
+        status, message, code = state
+        return JobDetails(type="SUBMISSION", entrypoint="", status=status, message=message, driver_exit_code=code)
 
 
 def followed(cluster: Played) -> tuple[JobState, str, list[str]]:
     shown: list[str] = []
     said: list[str] = []
-    state = follow(
-        Job(cluster, "raysubmit_1", "http://head:8265"), show=shown.append, log=said.append, wait=lambda _: None
-    )
+    job = SubmittedJob(cluster, "raysubmit_1", "http://head:8265")
+    state = job.follow(show=shown.append, log=said.append, wait=lambda _: None)
     return state, "".join(shown), said
 
 
@@ -538,7 +543,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     for name in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RAY_AUTH_TOKEN", "secret-token")
-    monkeypatch.setattr(submitting, "_connect", lambda address, token: cluster)
+    monkeypatch.setattr(submitting, "job_client", lambda address, token: cluster)
     return cluster
 
 
@@ -652,7 +657,7 @@ def version(number: str) -> tuple[int, str]:
 def test_what_is_not_our_cluster_is_told_within_seconds(answers: dict[str, tuple[int, str]], says: str) -> None:
     silent = any(not text for _, text in answers.values())
     with server(answers) as address, pytest.raises(ClusterError) as refusal:
-        job_client(address, "token", handshake=0.5 if silent else HANG)
+        job_client(address, "token", answer_seconds=0.5 if silent else HANG)
     assert says in str(refusal.value)
     assert address in str(refusal.value)
 
@@ -697,15 +702,15 @@ class JustStarted:
 
 def test_a_head_that_has_just_started_is_asked_again_until_it_takes_the_job() -> None:
     head = JustStarted(3)
-    assert RayJobs(head, "cluster x").submit("true", {}, 0) == "raysubmit_1"
+    assert start_job(head, "x", "true", {}, 0).name == "raysubmit_1"
     assert head.asked == 4
 
 
 def test_a_head_that_never_takes_jobs_is_told_after_a_stated_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distcondense.cluster.ray.jobs.AGENT_SECONDS", 0.0)
     head = JustStarted(1000)
-    with pytest.raises(ClusterError, match=r"must take the job\. Found a head whose job agent.*dashboard_agent\.log"):
-        RayJobs(head, "cluster x").submit("true", {}, 0)
+    with pytest.raises(ClusterError, match=r"must take the job\. Found .*No available agent.*dashboard_agent\.log"):
+        start_job(head, "x", "true", {}, 0)
     assert head.asked < 1000
 
 
@@ -737,7 +742,8 @@ def test_the_runtime_env_leaves_every_data_format_behind(tmp_path: Path) -> None
         write(tmp_path / f"deep/cohort{suffix}", "")
     write(tmp_path / "run/internal/run.json", "{}")
     write(tmp_path / "code.py", "")
-    assert files_to_send(str(tmp_path), excludes, defaults=True) == [str(tmp_path / "code.py")]
+    load_ray()
+    assert files_to_send(tmp_path, excludes, defaults=True) == [tmp_path / "code.py"]
 
 
 def test_the_reference_cluster_is_one_that_ray_takes_with_the_token_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -803,6 +809,7 @@ def test_the_script_without_a_command_says_how_it_is_used() -> None:
 def test_the_script_sends_code_and_settings_only_and_ends_as_the_job_ends(tmp_path: Path) -> None:
     for name in (
         "distcondense/a.py",
+        "distcondense/report/templates/a.html.j2",
         "kernels/a.cpp",
         "benchmarks/studies/s.toml",
         "constraints.txt",
@@ -829,7 +836,13 @@ def test_the_script_sends_code_and_settings_only_and_ends_as_the_job_ends(tmp_pa
     assert done.returncode == 1, done.stderr
     assert first.startswith("token http://127.0.0.1:8265 job submit --working-dir ")
     assert first.endswith(f"--runtime-env {tmp_path}/checkout/cluster/runtime_env.yaml -- python -c a b")
-    assert sent == ["./benchmarks/studies/s.toml", "./constraints.txt", "./distcondense/a.py", "./kernels/a.cpp"]
+    assert sent == [
+        "./benchmarks/studies/s.toml",
+        "./constraints.txt",
+        "./distcondense/a.py",
+        "./distcondense/report/templates/a.html.j2",
+        "./kernels/a.cpp",
+    ]
     assert {path.name for path in tmp_path.iterdir()} == {"checkout", "bin"}  # no copy is left
 
 
@@ -935,7 +948,7 @@ def head(free_ports: Callable[[int], list[int]]) -> Iterator[Head]:
 
 
 @pytest.fixture(scope="module")
-def demo(head: Head) -> Job:
+def demo(head: Head) -> SubmittedJob:
     """The demo as a job; it runs while the tests before its own do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_TOKEN_PATH", str(head.token))
@@ -956,7 +969,7 @@ def demo(head: Head) -> Job:
 
 
 @pytest.fixture(scope="module")
-def large(head: Head) -> Job:
+def large(head: Head) -> SubmittedJob:
     """What kuberay.yaml says of a table in many files, on this small cluster."""
     frame = several()
     as_shuffled_parts(frame.assign(died=(frame["age"] > 60).astype(int)), head.data / "cohort")  # no noise hides that
@@ -981,7 +994,7 @@ def large(head: Head) -> Job:
 
 
 @pytest.fixture
-def at_head(head: Head, demo: Job, monkeypatch: pytest.MonkeyPatch) -> Head:
+def at_head(head: Head, demo: SubmittedJob, monkeypatch: pytest.MonkeyPatch) -> Head:
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(head.token))
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", head.address)
@@ -1034,9 +1047,9 @@ def test_the_script_submits_with_ray_alone(at_head: Head, tmp_path: Path) -> Non
     assert [line for line in done.stdout.splitlines() if line.startswith("code: ") and "working_dir_files" in line]
 
 
-def test_the_demo_runs_as_a_job_and_leaves_its_result_folders(at_head: Head, demo: Job) -> None:
+def test_the_demo_runs_as_a_job_and_leaves_its_result_folders(at_head: Head, demo: SubmittedJob) -> None:
     shown: list[str] = []
-    state = follow(demo, show=shown.append, log=quiet)
+    state = demo.follow(show=shown.append, log=quiet)
     assert state.exit_code == 0, "".join(shown)[-3000:]
     assert "run folders:" in "".join(shown)
     for name in ("breast_cancer", "gbsg2"):
@@ -1045,9 +1058,11 @@ def test_the_demo_runs_as_a_job_and_leaves_its_result_folders(at_head: Head, dem
         assert json.loads((release / "privacy.json").read_text())["guarantee"] == "end-to-end"
 
 
-def test_the_job_of_the_kubernetes_manifest_condenses_a_folder_that_its_actors_read(at_head: Head, large: Job) -> None:
+def test_the_job_of_the_kubernetes_manifest_condenses_a_folder_that_its_actors_read(
+    at_head: Head, large: SubmittedJob
+) -> None:
     shown: list[str] = []
-    state = follow(large, show=shown.append, log=quiet)
+    state = large.follow(show=shown.append, log=quiet)
     assert state.exit_code == 0, "".join(shown)[-3000:]
     out = at_head.data / "large"
     assert len(pd.read_parquet(out / "release" / "condensed.parquet")) == 4

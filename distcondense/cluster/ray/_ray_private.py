@@ -155,11 +155,6 @@ def timed_out(error: BaseException) -> bool:
     return type(error) is Exception and "timed out during startup" in str(error)
 
 
-def without_agent(error: BaseException) -> bool:
-    """Whether a head took no job as its agent, which comes up after the dashboard, was not there for ten seconds."""
-    return isinstance(error, RuntimeError) and "No available agent to submit job" in str(error)
-
-
 # ---- actors that are not up yet
 
 
@@ -182,7 +177,7 @@ def waiting_for_room(resources: Mapping[str, float]) -> int:
 # ---- jobs
 
 
-def files_to_send(folder: str, excludes: Sequence[str], *, defaults: bool) -> list[str]:
+def files_to_send(folder: Path, excludes: Sequence[str], *, defaults: bool) -> list[Path]:
     """The files of a folder that Ray would send with a job, by Ray's own walk.
 
     It follows links, and leaves out what .gitignore and .rayignore of the folder and its subfolders say, `excludes`,
@@ -191,48 +186,14 @@ def files_to_send(folder: str, excludes: Sequence[str], *, defaults: bool) -> li
     from ray._private import ray_constants
     from ray._private.runtime_env.packaging import _dir_travel, _get_excludes
 
-    found: list[str] = []
-
-    def note(path: Path) -> None:
-        if path.is_file():
-            found.append(str(path))
-
+    paths: list[Path] = []
     usual = ray_constants.get_runtime_env_default_excludes() if defaults else []
-    root = Path(folder).absolute()
+    root = folder.absolute()
     _dir_travel(
         root,
         [_get_excludes(root, [*usual, *excludes])],
-        note,
+        paths.append,
         logger=logging.getLogger(__name__),
         include_gitignore=os.environ.get(ray_constants.RAY_RUNTIME_ENV_IGNORE_GITIGNORE, "0") != "1",
     )
-    return found
-
-
-def patient_client(kind: Any, *, connect: float, answer: float) -> Any:
-    """Ray's client of jobs, `kind`, with an end to its patience: `connect` seconds, and `client.patience` to answer."""
-
-    class Client(kind):  # type: ignore[misc]
-        patience = answer
-
-        def _do_request(self, *arguments: Any, **options: Any) -> Any:
-            return super()._do_request(*arguments, timeout=(connect, self.patience), **options)
-
-    return Client
-
-
-def version_at(client: Any) -> str:
-    """The version of Ray that the dashboard said it is."""
-    return str(client._server_ray_version)
-
-
-def asks_for_token(client: Any) -> bool:
-    """Whether the dashboard refuses who has no token."""
-    mode = client._do_request("GET", "/api/authentication_mode")
-    return bool(mode.status_code == 200 and mode.json()["authentication_mode"] == "token")
-
-
-def silence_client() -> None:
-    """Ray's client logs every package and closed socket; what people need to know is said by `submit`."""
-    for name in ("ray.dashboard.modules.job.sdk", "ray.dashboard.modules.dashboard_sdk"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    return [path for path in paths if path.is_file()]

@@ -1,37 +1,166 @@
-"""A cluster's jobs, over its dashboard: what `submit.py` talks to."""
+"""Jobs on a cluster, by Ray's own client (`ray.job_submission.JobSubmissionClient`): it sends, starts and shows logs.
+
+What is added are errors that say what is wrong, a connection that is made again, and the job's exit code as ours.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
-import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from distcondense.cluster.ray.session import HANDSHAKE_SECONDS, PROBE_SECONDS, first_line, load_ray, no_token
 from distcondense.errors import ClusterError, DistcondenseWarning
 
-ANSWER_SECONDS = 60.0  # for an answer to anything but the first question; Ray's own client would wait for ever
 AGENT_SECONDS = 300.0  # for a head that has just started: its dashboard answers before it can take jobs
+PENDING_SECONDS = 15  # that a job waits before it is said why
+RECONNECTS = 5  # in a row without a new word
+FINAL = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
-def files_to_send(folder: str, excludes: Sequence[str], *, defaults: bool) -> list[str]:
-    """The files of a folder that Ray would send with a job; `defaults` also leaves out .git, .venv and the like."""
-    load_ray()
-    from distcondense.cluster.ray import _ray_private
+@dataclass(frozen=True)
+class JobState:
+    """How a job stands: Ray's status and message, and the exit code of its command."""
 
-    return _ray_private.files_to_send(folder, excludes, defaults=defaults)
+    status: str
+    message: str
+    code: int | None
+
+    @property
+    def exit_code(self) -> int:
+        """0 done; a failed job's own code, 128 + n if signal n ended it; 1 if it was stopped or never ran."""
+        if self.status == "SUCCEEDED":
+            return 0
+        if not self.code:
+            return 1
+        return self.code if self.code > 0 else 128 - self.code
+
+    def __str__(self) -> str:
+        if self.status == "FAILED" and self.code is None:  # it never ran: nothing but the message says why
+            return f"failed: {self.message.strip()}"
+        return self.status.lower() + (f" with exit code {self.exit_code}" if self.status == "FAILED" else "")
 
 
-def job_client(address: str, token: str | None, *, handshake: float = HANDSHAKE_SECONDS) -> RayJobs:
-    """The jobs of the cluster whose dashboard is at a URL, or an error within seconds that says what is wrong there.
+@dataclass(frozen=True)
+class SubmittedJob:
+    """A job that was submitted.
 
-    `handshake` are the seconds that it has for its first answers.
+    Parameters
+    ----------
+    client
+        Ray's client of the cluster (`job_client`).
+    name
+        The job's submission id.
+    address
+        The URL of the cluster's dashboard.
     """
-    ray = load_ray()
-    what = f"cluster {address}"
+
+    client: Any
+    name: str
+    address: str
+
+    @property
+    def how_to_go_on(self) -> str:
+        """The commands of Ray that follow and stop the job."""
+        logs, stop = (
+            f"RAY_AUTH_MODE=token ray job {verb} --address {self.address} {self.name}"
+            for verb in ("logs --follow", "stop")
+        )
+        return f"follow it: {logs}   stop it: {stop}"
+
+    def state(self) -> JobState:
+        """How it stands; ConnectionError where the cluster does not answer."""
+        try:
+            info = self.client.get_job_info(self.name)
+        except (RuntimeError, OSError, load_ray().exceptions.RayError) as error:
+            raise ConnectionError(type(error).__name__) from None
+        return JobState(str(getattr(info.status, "value", info.status)), info.message or "", info.driver_exit_code)
+
+    def show_log(self, show: Callable[[str], None]) -> None:
+        """Show what the job has written from its first word on, and go on until it ends."""
+        import aiohttp
+
+        async def tail() -> None:
+            async for chunk in self.client.tail_job_logs(self.name):
+                show(chunk)
+
+        try:
+            asyncio.run(tail())
+        except (RuntimeError, aiohttp.ClientError, OSError) as error:
+            raise ConnectionError(type(error).__name__) from None
+
+    def follow(
+        self, *, show: Callable[[str], None], log: Callable[[str], None], wait: Callable[[float], None] = time.sleep
+    ) -> JobState:
+        """Show the job's log until it ends; a connection that breaks is made again, and nothing is shown twice.
+
+        Raises
+        ------
+        ClusterError
+            Where the cluster stays away; the message says by which command to go on.
+        """
+        shown = fruitless = 0
+        while fruitless <= RECONNECTS:
+            before = known = shown
+
+            def show_new(chunk: str) -> None:
+                nonlocal known, shown
+                new = chunk[known:]
+                known -= min(known, len(chunk))
+                shown += len(new)
+                if new:
+                    show(new)
+
+            try:
+                self._await_start(log, wait)
+                self.show_log(show_new)
+                if (state := self.state()).status in FINAL:
+                    return state
+            except ConnectionError as error:
+                log(f"connection lost ({error}); the job goes on, trying again")
+            fruitless = 0 if shown > before else fruitless + 1
+            wait(min(30.0, 2.0**fruitless))
+        raise ClusterError(
+            f"job {self.name}",
+            "must be reachable to be followed",
+            found=f"no answer from {self.address} in {fruitless} attempts",
+            fix=self.how_to_go_on,
+        )
+
+    def _await_start(self, log: Callable[[str], None], wait: Callable[[float], None]) -> None:
+        """Until a job runs its log is empty: say why it does not run, once."""
+        seconds = 0
+        while (state := self.state()).status == "PENDING":
+            if seconds == PENDING_SECONDS:
+                log(f"job {self.name}: {state.message}")
+            wait(1.0)
+            seconds += 1
+
+
+def job_client(address: str, token: str | None, *, answer_seconds: float = HANDSHAKE_SECONDS) -> Any:
+    """Ray's client of the cluster whose dashboard is at a URL.
+
+    Parameters
+    ----------
+    address
+        The URL, e.g. http://127.0.0.1:8265.
+    token
+        The cluster's token; None where there is none.
+    answer_seconds
+        That the dashboard has for its first answers; Ray's own client would wait for ever.
+
+    Raises
+    ------
+    ClusterError
+        Within seconds, where nobody or something else answers there, the token is not taken, or Ray's version differs.
+    """
+    ray, what = load_ray(), f"cluster {address}"
     try:
         import aiohttp  # noqa: F401
         import requests
@@ -43,39 +172,37 @@ def job_client(address: str, token: str | None, *, handshake: float = HANDSHAKE_
             found=first_line(error),
             fix="pip install 'ray[default]'",
         ) from None
-    from distcondense.cluster.ray import _ray_private
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    errors = requests.exceptions
 
-    _ray_private.silence_client()
-    kind = _ray_private.patient_client(JobSubmissionClient, connect=PROBE_SECONDS, answer=handshake)
+    def ask(path: str) -> Any:
+        return requests.get(address + path, headers=headers, timeout=(PROBE_SECONDS, answer_seconds))
+
     try:
-        with _address_for_jobs(address):
-            client = kind(address, headers={"Authorization": f"Bearer {token}"} if token else {})
-        theirs, asks = _ray_private.version_at(client), _ray_private.asks_for_token(client)
-    except ray.exceptions.AuthenticationError:
-        raise no_token(what, "a token it does not accept" if token else "no token") from None
-    except (ConnectionError, requests.exceptions.ConnectionError, requests.exceptions.InvalidURL) as error:
-        cause = error.__context__ or error
-        found = "no TLS that this machine trusts" if "SSL" in type(cause).__name__ else "nobody who answers"
+        answer, mode = ask("/api/version"), ask("/api/authentication_mode")
+        refused = answer.status_code in (401, 403)
+        theirs = "" if refused else str(answer.json()["ray_version"])
+        asks_for_token = mode.status_code == 200 and mode.json()["authentication_mode"] == "token"
+    except (errors.ConnectionError, errors.InvalidURL) as error:
         raise ClusterError(
             what,
             "must be reachable",
-            found=found,
+            found="no TLS that this machine trusts" if isinstance(error, errors.SSLError) else "nobody who answers",
             fix="check the address, the tunnel (ray dashboard cluster.yaml, kubectl port-forward) and that Ray is up",
         ) from None
-    except requests.exceptions.Timeout:
+    except errors.Timeout:
         raise ClusterError(
-            what, "must answer", found=f"no answer in {handshake:g} seconds", fix="check the address"
+            what, "must answer", found=f"no answer in {answer_seconds:g} seconds", fix="check the address"
         ) from None
-    except (RuntimeError, ValueError, KeyError, TypeError, requests.exceptions.RequestException) as error:
-        ancient = re.search(r"Ray version (\S+) is running", str(error))  # older than Ray's own client takes
-        if not ancient:
-            raise ClusterError(
-                what,
-                "must be a Ray dashboard",
-                found="something that does not answer as Ray does",
-                fix="the dashboard's port is 8265 unless said otherwise; 6379 and 10001 are other services",
-            ) from None
-        theirs = ancient[1]
+    except (errors.RequestException, ValueError, KeyError, TypeError):
+        raise ClusterError(
+            what,
+            "must be a Ray dashboard",
+            found="something that does not answer as Ray does",
+            fix="the dashboard's port is 8265 unless said otherwise; 6379 and 10001 are other services",
+        ) from None
+    if refused:
+        raise no_token(what, "a token it does not accept" if token else "no token")
     if theirs.split(".")[:2] != ray.__version__.split(".")[:2]:
         raise ClusterError(
             what,
@@ -83,84 +210,47 @@ def job_client(address: str, token: str | None, *, handshake: float = HANDSHAKE_
             found=f"Ray {theirs}",
             fix=f"pip install 'ray[default]=={theirs}' here, or rebuild the cluster's image from constraints.txt",
         )
-    if not asks:
+    if not asks_for_token:
         warnings.warn(
             f"{what} asks for no token: anyone who can reach it can run code on it and read its data; start it with "
             "RAY_AUTH_MODE=token",
             DistcondenseWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
-    client.patience = ANSWER_SECONDS
-    return RayJobs(client, what)
+    for name in ("ray.dashboard.modules.job.sdk", "ray.dashboard.modules.dashboard_sdk"):
+        logging.getLogger(name).setLevel(logging.ERROR)  # it logs every package and closed socket
+    with _address_for_jobs(address):
+        return JobSubmissionClient(address, headers=headers)
 
 
-class RayJobs:
-    """A cluster's jobs; the `JobClient` of `submit.py`."""
-
-    def __init__(self, client: Any, what: str) -> None:
-        self._client, self._what = client, what
-
-    def submit(self, command: str, runtime_env: dict[str, Any], cpus: float) -> str:
+def start_job(client: Any, address: str, command: str, runtime_env: dict[str, Any], cpus: float) -> SubmittedJob:
+    """Send the runtime environment and start a command; a head that cannot take jobs yet is asked again."""
+    what, latest = f"cluster {address}", time.monotonic() + AGENT_SECONDS
+    while True:
         try:
-            return str(self._submitted(entrypoint=command, runtime_env=runtime_env, entrypoint_num_cpus=cpus or None))
-        except ClusterError:
-            raise
-        except (ValueError, TypeError) as error:  # said by Ray on this side, before anything was sent
+            name = client.submit_job(entrypoint=command, runtime_env=runtime_env, entrypoint_num_cpus=cpus or None)
+            return SubmittedJob(client, str(name), address)
+        except (ValueError, TypeError) as error:  # of Ray on this side, before anything was sent
             raise ClusterError(
                 "runtime env", "must be one that Ray takes", found=first_line(error), fix="see cluster/runtime_env.yaml"
             ) from None
         except (RuntimeError, load_ray().exceptions.RayError) as error:  # the head's; its last line is the reason
-            reason = str(error).strip().splitlines()[-1:]
+            # the agent comes up after the dashboard; the head has waited for it before it says so
+            if "No available agent to submit job" in str(error) and time.monotonic() <= latest:
+                continue
             raise ClusterError(
-                self._what, "must take the job", found="".join(reason)[:200], fix="check the runtime env file"
+                what,
+                "must take the job",
+                found="".join(str(error).strip().splitlines()[-1:])[:200],
+                fix="check the runtime env file, and dashboard_agent.log among Ray's logs on the head",
             ) from None
         except OSError as error:  # every error of requests is one
             raise ClusterError(
-                self._what,
+                what,
                 "must stay reachable",
                 found=type(error).__name__,
                 fix="see whether it was started (ray job list) before you try again",
             ) from None
-
-    def _submitted(self, **job: Any) -> Any:
-        """Ask until the head can take jobs: it says that it cannot yet, and then it has started nothing."""
-        from distcondense.cluster.ray import _ray_private
-
-        latest = time.monotonic() + AGENT_SECONDS
-        while True:
-            try:
-                return self._client.submit_job(**job)
-            except RuntimeError as error:
-                if not _ray_private.without_agent(error):
-                    raise
-            if time.monotonic() > latest:  # the head itself has waited for each answer
-                raise ClusterError(
-                    self._what,
-                    "must take the job",
-                    found=f"a head whose job agent was not up in {AGENT_SECONDS:g} s",
-                    fix="see dashboard_agent.log among Ray's logs on the head",
-                )
-
-    def show_logs(self, job: str, show: Callable[[str], None]) -> None:
-        import asyncio
-
-        import aiohttp
-
-        async def tail() -> None:
-            async for chunk in self._client.tail_job_logs(job):
-                show(chunk)
-
-        try:
-            asyncio.run(tail())
-        except (RuntimeError, aiohttp.ClientError, OSError) as error:
-            raise ConnectionError(type(error).__name__) from None
-
-    def state(self, job: str) -> tuple[str, str, int | None]:
-        try:
-            info = self._client.get_job_info(job)
-        except (RuntimeError, OSError, load_ray().exceptions.RayError) as error:
-            raise ConnectionError(type(error).__name__) from None
-        return str(getattr(info.status, "value", info.status)), info.message or "", info.driver_exit_code
 
 
 @contextmanager
@@ -171,7 +261,6 @@ def _address_for_jobs(address: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["RAY_API_SERVER_ADDRESS"]
-        else:
+        os.environ.pop("RAY_API_SERVER_ADDRESS")
+        if before is not None:
             os.environ["RAY_API_SERVER_ADDRESS"] = before
