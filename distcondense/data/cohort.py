@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Index
+from distcondense.data.csv_table import read_as
 from distcondense.data.dates import with_computed
 from distcondense.data.dialect import Dialect
 from distcondense.data.features import check_features, some_names
@@ -28,7 +29,7 @@ from distcondense.data.reading import read_csv_cells
 from distcondense.data.reserved import refuse_reserved
 from distcondense.data.roles import ROLES
 from distcondense.data.schema import Label, Schema
-from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, read_as, read_table, refuse_signals
+from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, read_table, refuse_signals
 from distcondense.data.values import identifiers_of
 from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, need
 

@@ -14,9 +14,11 @@ import csv
 import gzip
 import io
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from distcondense.errors import CohortError, SettingsError, need
 
@@ -87,7 +89,7 @@ class Dialect:
 
 
 @dataclass(frozen=True)
-class Taken:
+class CsvFormat:
     """How a CSV is read: from what was stated and its first line. `decimal`: the signs a cell may use."""
 
     separator: str
@@ -122,7 +124,7 @@ def pointed(text: str, decimal: str) -> str:
     return "" if decimal == COMMA and "." in text else text.replace(",", ".")
 
 
-def taken(source: Path | bytes, what: str, asked: Dialect, names: Collection[str], *, packed: bool) -> Taken:
+def csv_format(source: Path | bytes, what: str, asked: Dialect, names: Collection[str], *, packed: bool) -> CsvFormat:
     """How this CSV is read. `names`: columns that were asked for, which tell one separator from another."""
     line = _first_line(source, packed)
     encoding = asked.encoding or _encoding(line, what)
@@ -147,10 +149,10 @@ def taken(source: Path | bytes, what: str, asked: Dialect, names: Collection[str
             found=f"{SEPARATORS[separator]} for both",
             fix="state --separator, or leave out --decimal",
         )
-    return Taken(separator, encoding, decimal, asked)
+    return CsvFormat(separator, encoding, decimal, asked)
 
 
-def check_header(names: Sequence[str], asked: Collection[str], what: str, how: Taken) -> None:
+def check_header(names: Sequence[str], asked: Collection[str], what: str, how: CsvFormat) -> None:
     """Refuse a first line that does not name columns, one that lacks most of those asked for, and repeated names.
 
     It is known for a header by the names that were asked for, and its other names may then be said; not by names that
@@ -186,7 +188,7 @@ def check_header(names: Sequence[str], asked: Collection[str], what: str, how: T
         )
 
 
-def _refuse_unsplit(names: Sequence[str], what: str, how: Taken) -> None:
+def _refuse_unsplit(names: Sequence[str], what: str, how: CsvFormat) -> None:
     """Of names that nobody asked for: fields that another sign would split further may be a whole row."""
     found = {sign: [part for name in names for part in name.split(sign)] for sign in (*SEPARATORS, *_RARE)}
     rows = [
@@ -205,7 +207,7 @@ def _refuse_unsplit(names: Sequence[str], what: str, how: Taken) -> None:
         )
 
 
-def _absent(found: int, wanted: int, fields: int, what: str, how: Taken) -> CohortError:
+def _absent(found: int, wanted: int, fields: int, what: str, how: CsvFormat) -> CohortError:
     return CohortError(
         what,
         "its first line must name the columns that were asked for",
@@ -214,10 +216,16 @@ def _absent(found: int, wanted: int, fields: int, what: str, how: Taken) -> Coho
     )
 
 
+@contextmanager
+def unpacked(source: Path | bytes, packed: bool) -> Iterator[Any]:
+    """The bytes of a CSV's text, to be read."""
+    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as raw:
+        yield gzip.GzipFile(fileobj=raw) if packed else raw
+
+
 def _first_line(source: Path | bytes, packed: bool) -> bytes:
     """The first line that is not blank, as bytes."""
-    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as raw:
-        stream = gzip.GzipFile(fileobj=raw) if packed else raw
+    with unpacked(source, packed) as stream:
         start = stream.read(4)
         wide = next((name for mark, name in _BOMS if start.startswith(mark) and name != "utf-8-sig"), None)
         found = bytearray(start)

@@ -19,12 +19,13 @@ import pandas as pd
 
 from distcondense.arrays import Floats
 from distcondense.data.column import MAX_WHOLE, MOST_NUMBER, Column, Label, plain_value
+from distcondense.data.csv_table import number_in
 from distcondense.data.dates import ISO, format_of
 from distcondense.data.missing import SYMBOLS, TEXT_CODES, Hint, far_codes, text_codes, without_codes
 from distcondense.data.names import Names
 from distcondense.data.reserved import refuse_reserved
 from distcondense.data.schema import Schema
-from distcondense.data.tables import number_in, refuse_signals
+from distcondense.data.tables import refuse_signals
 from distcondense.data.values import DATE, Values, type_of
 from distcondense.errors import SchemaError
 

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Floats
+from distcondense.data.csv_table import number_in
 from distcondense.data.schema import Column, Label, Schema
-from distcondense.data.tables import number_in
 from distcondense.data.values import NUMBER, TEXT, Values, plain_number, type_of
 
 NUMBER_CODES = (-9, -99, -999, -9999, -1, -8, -7, 99, 999, 9999, 99999, 888, 8888)

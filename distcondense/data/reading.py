@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from distcondense.data.csv_table import decimal_of, read_cell
 from distcondense.data.dialect import POINT, Dialect
 from distcondense.data.missing import texts_of_codes
 from distcondense.data.outcome import ReadableKind
 from distcondense.data.schema import Column, Label, Schema
-from distcondense.data.tables import MISSING_MARKERS, decimal_of, read_cell, read_table
+from distcondense.data.tables import MISSING_MARKERS, read_table
 from distcondense.data.values import category_codes_by_text, refuse_rows
 
 

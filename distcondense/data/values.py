@@ -25,7 +25,7 @@ import pandas as pd
 
 from distcondense.arrays import Flags, Floats, Index
 from distcondense.data.column import MAX_WHOLE, Column, Label, plain_value
-from distcondense.data.tables import number_in
+from distcondense.data.csv_table import number_in
 from distcondense.errors import CohortError
 
 TEXT, NUMBER, TRUTH, DATE, OTHER = "texts", "numbers", "true/false", "dates", "other values"

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from distcondense.arrays import Codes, Floats, Index, Labels, Matrix, Numbers
 from distcondense.data.column import Column, Label, plain_value
+from distcondense.data.csv_table import read_cell
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.reserved import RISK
 from distcondense.data.schema import Schema
-from distcondense.data.tables import read_cell
 from distcondense.data.values import TRUTH, Values, labels_of, plain_number, refuse_absent, refuse_mixture, type_of
 from distcondense.errors import CohortError, SettingsError
 from distcondense.kernels import cell_sums, elementwise

@@ -16,10 +16,11 @@ import pandas as pd
 
 from distcondense.data import datasets
 from distcondense.data.cohort import Cohort
+from distcondense.data.csv_table import decimal_of, read_cell
 from distcondense.data.outcome import kind_of
 from distcondense.data.reading import read_csv_cells
 from distcondense.data.schema import Label, Schema
-from distcondense.data.tables import decimal_of, is_csv, read_cell, read_table
+from distcondense.data.tables import is_csv, read_table
 from distcondense.data.values import DATE, Values, identifiers_of, plain_number, type_of
 from distcondense.errors import CohortError
 from distcondense.study.sources import Endpoint, Source

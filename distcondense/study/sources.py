@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from distcondense.data.cohort import Facts
+from distcondense.data.csv_table import header_of
 from distcondense.data.datasets import DATASETS, POPULATIONS
 from distcondense.data.dialect import Dialect
 from distcondense.data.names import Names, nearest
@@ -20,7 +21,7 @@ from distcondense.data.outcome import Goal
 from distcondense.data.populations import count
 from distcondense.data.roles import ROLES
 from distcondense.data.schema import Label, Schema, unknown_keys
-from distcondense.data.tables import MISSING_MARKERS, at_uri, header_of, is_csv, is_uri, table_name
+from distcondense.data.tables import MISSING_MARKERS, at_uri, is_csv, is_uri, table_name
 from distcondense.errors import UserError
 from distcondense.privacy.odometer import Odometer
 from distcondense.study.toml_table import TomlTable, digest

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 
 from distcondense.data import tables
 from distcondense.data.cohort import Cohort
+from distcondense.data.csv_table import read_cell
 from distcondense.data.reading import read_csv_cells
 from distcondense.data.schema import Column, Schema
-from distcondense.data.tables import MISSING_MARKERS, read_cell, read_table
+from distcondense.data.tables import MISSING_MARKERS, read_table
 from distcondense.errors import CohortError
 from tests.tiny import CANARIES, patients
 
