@@ -126,7 +126,7 @@ def _scikit_classes(name: str) -> Callable[..., Model]:
     @learner
     def fit(training: TrainingSet) -> Model:
         there, code = np.unique(training.outcome["label"], return_inverse=True)
-        model = panel.classifier(name, seed=training.seed, threads=training.threads)
+        model = panel.unfitted(name, classes=True, seed=training.seed, threads=training.threads)
         model.fit(training.rows, code, **_weights(model, training))
         answer = model.predict_proba if name != "svm" else _platt(model, training, code)
         return _of_classes(answer, there, training, name)
@@ -141,7 +141,7 @@ def _platt(model: Any, training: TrainingSet, code: Index) -> Callable[[Rows], A
         answer = np.asarray(model.decision_function(at))
         return answer[:, None] if answer.ndim == 1 else answer
 
-    platt = panel.classifier("logistic").fit(distances(training.rows), code, sample_weight=training.weight)
+    platt = panel.unfitted("logistic", classes=True).fit(distances(training.rows), code, sample_weight=training.weight)
     return lambda at: platt.predict_proba(distances(at))
 
 
@@ -195,7 +195,7 @@ def _scikit_values(name: str) -> Callable[..., Model]:
     def fit(training: TrainingSet) -> Model:
         value = _values(training)
         centre, unit = float(value.mean()), float(value.std()) or 1.0
-        model = panel.regressor(name, seed=training.seed, threads=training.threads)
+        model = panel.unfitted(name, classes=False, seed=training.seed, threads=training.threads)
         model.fit(training.rows, (value - centre) / unit, **_weights(model, training))
         link = training.outcome.kind.learner().link
         return FittedModel(lambda at: centre + unit * model.predict(at), link, training.rows.shape[1], name)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from distcondense.arrays import Index
-from distcondense.evaluation.comparison import Arm, Comparison, EvaluationSet, why_not
+from distcondense.evaluation.experiment import Arm, EvaluationSet, Experiment, why_not
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, REFERENCE, WITHOUT_ROWS, Score
 
@@ -18,27 +18,27 @@ OnProgress = Callable[[int, int], None]  # (models so far, in all)
 
 
 def first_scores(
-    comparison: Comparison, tests: Sequence[EvaluationSet], *, on_progress: OnProgress | None = None
+    experiment: Experiment, tests: Sequence[EvaluationSet], *, on_progress: OnProgress | None = None
 ) -> list[Score]:
     """Scores of the run's learner on each test set, trained on each arm.
 
     The arms are real rows, the private reference model, condensed rows with soft labels and weights, and as many random
-    real rows. Of `comparison.known` only models that no condensed row taught are taken over: those of another set of
+    real rows. Of `experiment.known` only models that no condensed row taught are taken over: those of another set of
     the same run, or of a study's other methods, are the same.
     """
-    inputs = comparison.inputs
-    scores = [score for score in comparison.known if score.trained_on in WITHOUT_ROWS]
-    arms: dict[str, Callable[[], Arm]] = {FULL: comparison.full}
+    inputs = experiment.inputs
+    scores = [score for score in experiment.known if score.trained_on in WITHOUT_ROWS]
+    arms: dict[str, Callable[[], Arm]] = {FULL: experiment.full}
     if inputs.reference is not None:
-        arms[REFERENCE] = comparison.reference
+        arms[REFERENCE] = experiment.reference
     if len(inputs.rows):  # a private run without an answer has none
-        arms |= {CONDENSED: comparison.condensed, RANDOM: comparison.random}
+        arms |= {CONDENSED: experiment.condensed, RANDOM: experiment.random}
     for name in {score.trained_on for score in scores}:
         arms.pop(name, None)
     for number, arm in enumerate(arms.values()):
         if on_progress is not None:
             on_progress(number, len(arms))
-        model = comparison.trained(arm(), inputs.learner)
+        model = experiment.trained(arm(), inputs.learner)
         scores += [score for test in tests for score in model.scores(test)]
     if on_progress is not None:
         on_progress(len(arms), len(arms))
@@ -61,9 +61,9 @@ def measured(
     """
     if why := why_not(inputs, without_rows=True):
         return [], why
-    comparison = Comparison(inputs, seed, threads, known)
+    experiment = Experiment(inputs, seed, threads, known)
     try:
-        return first_scores(comparison, [comparison.test], on_progress=on_progress), ""
+        return first_scores(experiment, [experiment.test], on_progress=on_progress), ""
     except Exception as error:
         if must:
             raise

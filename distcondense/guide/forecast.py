@@ -18,7 +18,7 @@ from distcondense.arrays import Floats
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import DistcondenseWarning
-from distcondense.evaluation.comparison import Comparison, EvaluationSet
+from distcondense.evaluation.experiment import EvaluationSet, Experiment
 from distcondense.evaluation.inputs import EvaluationInput, Sample
 from distcondense.evaluation.score import CONDENSED, FULL
 
@@ -120,13 +120,13 @@ def _standard(values: Floats) -> Floats:
 
 def _reached(home: EvaluationInput, fresh: Cohort, threads: int) -> dict[str, float]:
     """The main measure of models of all rows and of the condensed ones, where there are any."""
-    comparison, outcome = Comparison(home, 0, threads), home.kind.in_unit(fresh.outcome, home.unit)
+    experiment, outcome = Experiment(home, 0, threads), home.kind.in_unit(fresh.outcome, home.unit)
     test = EvaluationSet("fresh", Sample(fresh.features, outcome, None, len(fresh)))
-    arms = {FULL: comparison.full()}
+    arms = {FULL: experiment.full()}
     if len(home.rows):
-        arms[CONDENSED] = comparison.condensed()
+        arms[CONDENSED] = experiment.condensed()
     main = home.kind.measures[0]
-    return {name: comparison.trained(arm, home.learner).measured(test)[main].value for name, arm in arms.items()}
+    return {name: experiment.trained(arm, home.learner).measured(test)[main].value for name, arm in arms.items()}
 
 
 def suggested(expected: Sequence[Forecast]) -> float:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib import import_module
 from threading import Lock
 from typing import Any
 
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from distcondense.arrays import Floats, Matrix
 from distcondense.models import learners
 
+Ask = Callable[[Matrix, NDArray[Any], Matrix], Floats]
 SEED = 1001  # not a user's default, so that no one model's luck is chosen
 TREES = 60
 HIDDEN = (32,)
@@ -33,52 +36,26 @@ BOOSTED: dict[str, Any] = {
 }
 CLASSIFIERS = ("xgb", "forest", "logistic", "svm", "mlp")
 REGRESSORS = ("xgb", "forest", "ridge", "svm", "mlp")
+LIBRARIES = {  # name → module, classifier, regressor
+    "xgb": ("xgboost", "XGBClassifier", "XGBRegressor"),
+    "forest": ("sklearn.ensemble", "RandomForestClassifier", "RandomForestRegressor"),
+    "logistic": ("sklearn.linear_model", "LogisticRegression", ""),
+    "ridge": ("sklearn.linear_model", "", "Ridge"),
+    "svm": ("sklearn.svm", "SVC", "SVR"),
+    "mlp": ("sklearn.neural_network", "MLPClassifier", "MLPRegressor"),
+}
 
 
-def classifier(name: str, *, seed: int = SEED, threads: int = 1) -> Any:
-    """An unfitted classifier of `CLASSIFIERS`."""
-    if name == "xgb":
-        from xgboost import XGBClassifier
-
-        return XGBClassifier(**BOOSTED)
-    if name == "forest":
-        from sklearn.ensemble import RandomForestClassifier
-
-        return RandomForestClassifier(TREES, random_state=seed, n_jobs=threads)
-    if name == "logistic":
-        from sklearn.linear_model import LogisticRegression
-
-        return LogisticRegression(max_iter=STEPS)
-    if name == "svm":
-        from sklearn.svm import SVC
-
-        return SVC()
-    from sklearn.neural_network import MLPClassifier
-
-    return MLPClassifier(hidden_layer_sizes=HIDDEN, max_iter=PASSES, random_state=seed)
-
-
-def regressor(name: str, *, seed: int = SEED, threads: int = 1) -> Any:
-    """An unfitted regressor of `REGRESSORS`."""
-    if name == "xgb":
-        from xgboost import XGBRegressor
-
-        return XGBRegressor(**BOOSTED)
-    if name == "forest":
-        from sklearn.ensemble import RandomForestRegressor
-
-        return RandomForestRegressor(TREES, random_state=seed, n_jobs=threads)
-    if name == "ridge":
-        from sklearn.linear_model import Ridge
-
-        return Ridge()
-    if name == "svm":
-        from sklearn.svm import SVR
-
-        return SVR()
-    from sklearn.neural_network import MLPRegressor
-
-    return MLPRegressor(hidden_layer_sizes=HIDDEN, max_iter=PASSES, random_state=seed)
+def unfitted(name: str, *, classes: bool, seed: int = SEED, threads: int = 1) -> Any:
+    """A scikit-learn model, or XGBoost's own with that interface, of `CLASSIFIERS` or of `REGRESSORS`."""
+    settings: dict[str, dict[str, Any]] = {
+        "xgb": BOOSTED,
+        "forest": {"n_estimators": TREES, "random_state": seed, "n_jobs": threads},
+        "logistic": {"max_iter": STEPS},
+        "mlp": {"hidden_layer_sizes": HIDDEN, "max_iter": PASSES, "random_state": seed},
+    }
+    module, classifier, regressor = LIBRARIES[name]
+    return getattr(import_module(module), classifier if classes else regressor)(**settings.get(name, {}))
 
 
 def takes_soft(among: Sequence[str]) -> bool:
@@ -86,40 +63,36 @@ def takes_soft(among: Sequence[str]) -> bool:
     return not among or "xgb" in among
 
 
-def classifiers(
-    classes: int, among: Sequence[str] = ()
-) -> Iterator[tuple[str, Callable[[Matrix, NDArray[Any], Matrix], Floats]]]:
+def classifiers(classes: int, among: Sequence[str] = ()) -> Iterator[tuple[str, Ask]]:
     """Name, and fit-and-ask: rows, labels from 0, rows to ask about → (r, classes) scores, larger for likelier."""
     for name in CLASSIFIERS:
-        if among and name not in among:
-            continue
-
-        def ask(rows: Matrix, labels: NDArray[Any], people: Matrix, name: str = name) -> Floats:
-            there, code = np.unique(labels, return_inverse=True)
-            answers = np.zeros((len(people), classes))
-            if len(there) < 2:  # one class teaches nothing, and most models refuse it
-                return answers
-            model = _quietly(classifier(name).fit, rows, code)
-            if hasattr(model, "decision_function"):
-                margin = model.decision_function(people)
-                answers[:, there] = np.stack([-margin, margin], axis=1) if margin.ndim == 1 else margin
-            else:
-                answers[:, there] = model.predict_proba(people)
-            return answers
-
-        yield name, ask
+        if not among or name in among:
+            yield name, partial(_ask_classifier, name, classes)
 
 
-def regressors(among: Sequence[str] = ()) -> Iterator[tuple[str, Callable[[Matrix, Floats, Matrix], Floats]]]:
+def regressors(among: Sequence[str] = ()) -> Iterator[tuple[str, Ask]]:
     """Name, and fit-and-ask: rows, values in units of their spread, rows to ask about → (r,) values."""
     for name in REGRESSORS:
-        if among and name not in among:
-            continue
+        if not among or name in among:
+            yield name, partial(_ask_regressor, name)
 
-        def ask(rows: Matrix, values: Floats, people: Matrix, name: str = name) -> Floats:
-            return np.asarray(_quietly(regressor(name).fit, rows, values).predict(people), np.float64)
 
-        yield name, ask
+def _ask_classifier(name: str, classes: int, rows: Matrix, labels: NDArray[Any], people: Matrix) -> Floats:
+    there, code = np.unique(labels, return_inverse=True)
+    answers = np.zeros((len(people), classes))
+    if len(there) < 2:  # one class teaches nothing, and most models refuse it
+        return answers
+    model = _quietly(unfitted(name, classes=True).fit, rows, code)
+    if hasattr(model, "decision_function"):
+        margin = model.decision_function(people)
+        answers[:, there] = np.stack([-margin, margin], axis=1) if margin.ndim == 1 else margin
+    else:
+        answers[:, there] = model.predict_proba(people)
+    return answers
+
+
+def _ask_regressor(name: str, rows: Matrix, values: Floats, people: Matrix) -> Floats:
+    return np.asarray(_quietly(unfitted(name, classes=False).fit, rows, values).predict(people), np.float64)
 
 
 def standardised(rows: Matrix, people: Matrix) -> tuple[Matrix, Matrix]:

@@ -20,7 +20,7 @@ from distcondense.api import available_threads
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.errors import DistcondenseWarning, UserError
-from distcondense.evaluation.comparison import TRAINED
+from distcondense.evaluation.experiment import TRAINED
 from distcondense.methods.base import method_named, options_of, prepare
 from distcondense.study.accounts import PatientAccount, accounts, groups_of
 from distcondense.study.cell import MemoryPeak

@@ -18,7 +18,7 @@ from distcondense.arrays import Matrix
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.errors import UserError
-from distcondense.evaluation.comparison import HELD_OUT, Comparison, why_not
+from distcondense.evaluation.experiment import HELD_OUT, Experiment, why_not
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.models import learners_of
 from distcondense.evaluation.quick import first_scores
@@ -61,15 +61,15 @@ def yardstick(cell: Cell, folder: StudyFolder, cohort: Cohort, sites: Mapping[st
 def _measured(cell: Cell, cohort: Cohort, sites: Mapping[str, Cohort], threads: int) -> dict[str, Any]:
     yardstick: dict[str, list[Score]] = {"home": [], "elsewhere": [], "students": []}
     if (home := real_home(cell, cohort)) is not None:
-        comparison = Comparison(home, cell.seed, threads)
+        experiment = Experiment(home, cell.seed, threads)
         places, _ = fitting_sites(home, sites, cell.held_out)
         away = [site_test(home, name, *place, cell.seed) for name, place in places.items()]
-        for score in first_scores(comparison, [comparison.test, *away]):
+        for score in first_scores(experiment, [experiment.test, *away]):
             yardstick["home" if score.tested_on == HELD_OUT else "elsewhere"].append(score)
         if cell.students:
-            comparison, full = replace(comparison, known=yardstick["home"]), comparison.full()
+            experiment, full = replace(experiment, known=yardstick["home"]), experiment.full()
             for learner in learners_of(home.kind):
-                yardstick["students"] += comparison.scores(full, learner, [comparison.test])
+                yardstick["students"] += experiment.scores(full, learner, [experiment.test])
     return {name: [score.to_dict() for score in scores] for name, scores in yardstick.items()}
 
 
@@ -83,7 +83,7 @@ def at_sites(
     """
     places, lacking = fitting_sites(inputs, sites, cell.held_out)
     tests = [site_test(inputs, name, *place, cell.seed) for name, place in places.items()]
-    scores = first_scores(Comparison(inputs, cell.seed, threads, known), tests) if tests else []
+    scores = first_scores(Experiment(inputs, cell.seed, threads, known), tests) if tests else []
     return {name: ([score for score in scores if score.tested_on == name], lacking.get(name, "")) for name in sites}
 
 
@@ -134,6 +134,6 @@ def _students(
     """Every model of condensed rows, with the plain outcome column and as the manual says, and of random real rows."""
     if why := why_not(home):
         return [], (why,)
-    comparison = Comparison(home, seed, threads, known)
-    scores = [score for learner in learners_of(home.kind) for score in of_few_rows(comparison, learner)]
-    return scores, comparison.notes()
+    experiment = Experiment(home, seed, threads, known)
+    scores = [score for learner in learners_of(home.kind) for score in of_few_rows(experiment, learner)]
+    return scores, experiment.notes()

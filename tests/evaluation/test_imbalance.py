@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distcondense.data.persons import HoldoutSplit
-from distcondense.evaluation.comparison import Comparison
+from distcondense.evaluation.experiment import Experiment
 from distcondense.evaluation.score import CONDENSED, FULL
 from distcondense.evaluation.utility import imbalance
 from distcondense.evaluation.utility.imbalance import ADDED, REMEDIES
@@ -115,15 +115,15 @@ def test_a_rare_class_is_missed_without_a_remedy_and_found_with_one():
 
 def test_without_a_remedy_the_learner_weighs_no_class_by_itself():
     """With plain labels of a rare class it would, and its probabilities would be far above the prevalence."""
-    comparison = Comparison(home_of(rare_cohort(), 1500), 0, 1)
-    arms = {(arm.trained_on, arm.group): arm for arm in imbalance.remedied(comparison)}
-    share = float(comparison.train.outcome["label"].mean())
+    experiment = Experiment(home_of(rare_cohort(), 1500), 0, 1)
+    arms = {(arm.trained_on, arm.group): arm for arm in imbalance.remedied(experiment)}
+    share = float(experiment.train.outcome["label"].mean())
     assert share < 0.1
     said = {}
     for name in ("none", "class weights"):
         arm = arms[FULL, name]
-        model = comparison.inputs.learner.fit(arm.rows, arm.outcome, weight=arm.weight, soft=arm.soft, seed=0)
-        said[name] = model.scores(comparison.test.rows(comparison.inputs.codec)).mean()
+        model = experiment.inputs.learner.fit(arm.rows, arm.outcome, weight=arm.weight, soft=arm.soft, seed=0)
+        said[name] = model.scores(experiment.test.rows(experiment.inputs.codec)).mean()
     assert said["none"] == pytest.approx(share, abs=0.02)
     assert said["class weights"] > 2 * share
 

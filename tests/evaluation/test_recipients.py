@@ -12,8 +12,8 @@ import pytest
 from distcondense.data.codec import Codec
 from distcondense.data.persons import HoldoutSplit
 from distcondense.errors import ModelError
-from distcondense.evaluation import comparison, models
-from distcondense.evaluation.comparison import CONDENSED_ROWS, HELD_OUT, Comparison
+from distcondense.evaluation import experiment, models
+from distcondense.evaluation.experiment import CONDENSED_ROWS, HELD_OUT, Experiment
 from distcondense.evaluation.models import learners_of, recipient
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT
 from distcondense.evaluation.section import Section
@@ -270,7 +270,7 @@ def test_a_model_of_all_columns_is_the_ceiling_where_condensed_rows_have_fewer()
 def test_decisions_are_settled_on_validation_rows_or_on_training_rows_never_on_those_tested_on(split):
     cohort = noise_cohort(300, 3, persons=2)
     inputs = home_of(cohort, split=split)
-    rows = Comparison(inputs, 0, 1)
+    rows = Experiment(inputs, 0, 1)
     train, choosing, test = (set(one.person.tolist()) for one in (rows.train, rows.choosing, rows.test))
     assert train
     assert choosing
@@ -284,8 +284,8 @@ def test_decisions_are_settled_on_validation_rows_or_on_training_rows_never_on_t
 
 def test_samples_are_bounded_and_the_bound_is_said(monkeypatch):
     monkeypatch.setitem(models.MOST_ROWS_OF, "svm", 70)
-    monkeypatch.setattr(comparison, "TRAINED", 200)
-    monkeypatch.setattr(comparison, "TESTED", 60)
+    monkeypatch.setattr(experiment, "TRAINED", 200)
+    monkeypatch.setattr(experiment, "TESTED", 60)
     inputs = home_of(cohort_of("binary", 600))
     part = recipients.section(inputs, seed=0, threads=1)
     assert {s.rows for s in part.scores if s.student == "svm"} == {70}

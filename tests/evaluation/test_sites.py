@@ -10,7 +10,7 @@ import pytest
 from distcondense import Cohort, Column
 from distcondense.data.persons import Stratified
 from distcondense.errors import CohortError
-from distcondense.evaluation.comparison import HELD_OUT
+from distcondense.evaluation.experiment import HELD_OUT
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT
 from distcondense.evaluation.utility import sites
 from tests.conftest import SMALL_TABLE, small_frame

@@ -10,7 +10,7 @@ import pytest
 
 from distcondense import Cohort, Column, Schema
 from distcondense.data.persons import HoldoutSplit
-from distcondense.evaluation import comparison
+from distcondense.evaluation import experiment
 from distcondense.evaluation.score import CONDENSED, FULL, SOFT
 from distcondense.evaluation.utility import subgroups
 from tests.conftest import SMALL_TABLE, small_frame
@@ -155,7 +155,7 @@ def test_a_hole_is_a_group_of_its_own_where_it_is_a_category():
 
 
 def test_the_same_seed_gives_the_same_numbers_and_rows_that_are_not_there_are_a_note(monkeypatch):
-    monkeypatch.setattr(comparison, "TESTED", 300)
+    monkeypatch.setattr(experiment, "TESTED", 300)
     inputs = home_of(unfair_cohort(2000), 300, split=HoldoutSplit(0.3, 3))
     one, again, other = (subgroups.section(inputs, seed=seed, threads=1) for seed in (0, 0, 1))
     assert repr(one) == repr(again)

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from distcondense.arrays import Floats, Index, Matrix
-from distcondense.evaluation.comparison import Arm, Comparison, dots, titles, why_not
+from distcondense.evaluation.experiment import Arm, Experiment, dots, titles, why_not
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.models import title_of
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, TRAINED_ON, Score
@@ -43,17 +43,17 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
         return Section("imbalance", TITLE, notes=("remedies for a rare class are for outcomes with two classes",))
     if why := why_not(inputs):
         return Section("imbalance", TITLE, notes=(why,))
-    comparison, learner = Comparison(inputs, seed, threads), inputs.learner
-    real = comparison.train.outcome["label"]
+    experiment, learner = Experiment(inputs, seed, threads), inputs.learner
+    real = experiment.train.outcome["label"]
     if np.bincount(real, minlength=2).min() < LEAST_CASES:
         why = f"one class has <{LEAST_CASES} real training rows: nothing to balance"
         return Section("imbalance", TITLE, notes=(why,))
     measures = tuple(dict.fromkeys((inputs.kind.measures[0], *EXTRA)))
     scores: list[Score] = []
-    for arm in remedied(comparison):
+    for arm in remedied(experiment):
         log(f"{title_of(learner.name)} of {arm.trained_on} rows: {arm.group}")
-        model = comparison.trained(arm, learner, rule=Rule(CUT))
-        scores += [score for score in model.scores(comparison.test) if score.measure in measures]
+        model = experiment.trained(arm, learner, rule=Rule(CUT))
+        scores += [score for score in model.scores(experiment.test) if score.measure in measures]
     shares = [float(np.mean(label == 1)) for label in (real, inputs.labelled.outcome["label"])]
     rarer, rarer_condensed = (min(share, 1 - share) for share in shares)
     return Section(
@@ -63,8 +63,8 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
         tuple(_figure(scores, measure) for measure in measures),
         (_table(scores, measures),),
         notes=(
-            *comparison.notes()[:1],
-            f"remedies were tried on {min(len(comparison.train), REAL):,} real training rows and on the condensed "
+            *experiment.notes()[:1],
+            f"remedies were tried on {min(len(experiment.train), REAL):,} real training rows and on the condensed "
             "rows, with the outcome column as it is, without soft labels or weights of the release",
             f"the rarer class is {rarer:.1%} of the real rows and {rarer_condensed:.1%} of the condensed ones",
             f"decisions at a probability of {CUT}; F1 is that of the second class; {NEIGHBOURS} neighbours",
@@ -74,14 +74,14 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
     )
 
 
-def remedied(comparison: Comparison) -> Iterator[Arm]:
+def remedied(experiment: Experiment) -> Iterator[Arm]:
     """What the model is trained on: every remedy on both kinds of rows.
 
     Labels are given as certain soft labels too, which a learner takes as they are: with plain ones it may weigh a rare
     class by itself.
     """
-    full, condensed = comparison.full(comparison.inputs.codec), comparison.condensed(PLAIN)
-    some = np.sort(np.random.default_rng([comparison.seed, 0x1BA1]).permutation(len(full.rows))[:REAL])
+    full, condensed = experiment.full(experiment.inputs.codec), experiment.condensed(PLAIN)
+    some = np.sort(np.random.default_rng([experiment.seed, 0x1BA1]).permutation(len(full.rows))[:REAL])
     full = replace(full, rows=full.rows[some], outcome=full.outcome.take(some), validation=None)
     for arm in (full, condensed):
         label = arm.outcome["label"].astype(np.int64)
@@ -89,8 +89,8 @@ def remedied(comparison: Comparison) -> Iterator[Arm]:
             yield replace(arm, group="none")
             continue
         for name, remedy in REMEDIES.items():
-            rng = np.random.default_rng([comparison.seed, 0x5307])
-            yield _with(arm, name, remedy(arm.rows, label, rng, comparison.threads))
+            rng = np.random.default_rng([experiment.seed, 0x5307])
+            yield _with(arm, name, remedy(arm.rows, label, rng, experiment.threads))
     both = np.concatenate([full.outcome["label"], condensed.outcome["label"]]).astype(np.int64)
     yield _with(full, ADDED, (np.concatenate([full.rows, condensed.rows]), both, None))
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from distcondense.evaluation.comparison import (
+from distcondense.evaluation.experiment import (
     CHANCE,
     CHOOSING,
     CONDENSED_ROWS,
     HELD_OUT,
     TESTED,
-    Comparison,
+    Experiment,
     dots,
     titles,
     why_not,
@@ -43,25 +43,25 @@ def section(
     """Every model of condensed, real and random real rows, on held-out patients; and the other way round."""
     if why := why_not(inputs):
         return Section("utility", TITLE, notes=(why,))
-    comparison, learners = Comparison(inputs, seed, threads, known), learners_of(inputs.kind)
-    full, test, scores = comparison.full(), comparison.test, list[Score]()
+    experiment, learners = Experiment(inputs, seed, threads, known), learners_of(inputs.kind)
+    full, test, scores = experiment.full(), experiment.test, list[Score]()
     # where models of real rows see columns that condensed rows do not have, another is tested on condensed rows
-    same_columns = full if full.codec is inputs.codec else comparison.full(inputs.codec)
+    same_columns = full if full.codec is inputs.codec else experiment.full(inputs.codec)
     for learner in learners:
         log(f"{title_of(learner.name)}: condensed, real and random real rows")
         if same_columns is full:
-            scores += comparison.scores(full, learner, [test, comparison.condensed_rows])
+            scores += experiment.scores(full, learner, [test, experiment.condensed_rows])
         else:
-            scores += comparison.scores(full, learner, [test])
-            scores += comparison.scores(same_columns, learner, [comparison.condensed_rows])
-        scores += of_few_rows(comparison, learner)
+            scores += experiment.scores(full, learner, [test])
+            scores += experiment.scores(same_columns, learner, [experiment.condensed_rows])
+        scores += of_few_rows(experiment, learner)
     measures = inputs.kind.measures
     return Section(
         "utility",
         TITLE,
         tuple(scores),
         (cross_model(scores, learners, measures[0]),),
-        notes=(*comparison.notes(), *_notes(inputs, learners)),
+        notes=(*experiment.notes(), *_notes(inputs, learners)),
         titles=titles(measures),
         settings={
             "tested_rows_at_most": TESTED,
@@ -72,10 +72,10 @@ def section(
     )
 
 
-def of_few_rows(comparison: Comparison, learner: Learner) -> list[Score]:
+def of_few_rows(experiment: Experiment, learner: Learner) -> list[Score]:
     """A learner's models of condensed rows, plain and soft, and of random real rows, on held-out patients."""
-    arms = (*comparison.condensed_both(learner), comparison.random())
-    return [score for arm in arms for score in comparison.scores(arm, learner, [comparison.test])]
+    arms = (*experiment.condensed_both(learner), experiment.random())
+    return [score for arm in arms for score in experiment.scores(arm, learner, [experiment.test])]
 
 
 def cross_model(scores: Sequence[Score], learners: Sequence[Learner], measure: str) -> Figure:

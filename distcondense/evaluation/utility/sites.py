@@ -22,13 +22,13 @@ from distcondense.data.persons import Split, Splitting, Stratified
 from distcondense.data.schema import Column
 from distcondense.data.values import labels_of, numbers_of, refuse_holes
 from distcondense.errors import CohortError, UserError
-from distcondense.evaluation.comparison import (
+from distcondense.evaluation.experiment import (
     CHOOSING,
     TESTED,
     TRAINED,
     Arm,
-    Comparison,
     EvaluationSet,
+    Experiment,
     dots,
     some_rows,
     titles,
@@ -66,10 +66,10 @@ def section(
         return Section("sites", TITLE, notes=(why,))
     if not sites:
         return Section("sites", TITLE, notes=("no other site was given",))
-    comparison, learner = Comparison(inputs, seed, threads, known), inputs.learner
+    experiment, learner = Experiment(inputs, seed, threads, known), inputs.learner
     places, lacking = fitting_sites(inputs, sites, Stratified(seed))
-    tests, own = [comparison.test], list[Score]()
-    notes = comparison.notes() + [f"{name}: not measured. {why}" for name, why in lacking.items()]
+    tests, own = [experiment.test], list[Score]()
+    notes = experiment.notes() + [f"{name}: not measured. {why}" for name, why in lacking.items()]
     for name, (cohort, split) in places.items():
         test = site_test(inputs, name, cohort, split, seed)
         tests.append(test)
@@ -77,14 +77,14 @@ def section(
         log(f"{title_of(learner.name)} of {name}'s own rows")
         train = _sample(inputs, cohort, split.train, TRAINED, seed)
         apart = EvaluationSet("", _sample(inputs, cohort, split.validation, CHOOSING, seed))
-        codec = comparison.all_columns
+        codec = experiment.all_columns
         validation = (apart.rows(codec), apart.outcome)
         arm = Arm(FULL, codec, codec.encode(train.features), train.outcome, validation=validation, group=OWN)
-        own += comparison.trained(arm, learner, choosing=apart).scores(test)
+        own += experiment.trained(arm, learner, choosing=apart).scores(test)
     scores: list[Score] = []
-    for arm in (comparison.full(), *comparison.condensed_both(learner), comparison.random()):
+    for arm in (experiment.full(), *experiment.condensed_both(learner), experiment.random()):
         log(f"{title_of(learner.name)} of {arm.trained_on} rows, at {len(tests)} sites")
-        scores += comparison.scores(arm, learner, tests)
+        scores += experiment.scores(arm, learner, tests)
     scores += own
     main = inputs.kind.measures[0]
     return Section(

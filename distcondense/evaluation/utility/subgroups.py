@@ -15,7 +15,7 @@ import numpy as np
 from distcondense.arrays import Flags, Index
 from distcondense.data.codec import category_codes
 from distcondense.data.schema import Column
-from distcondense.evaluation.comparison import TESTED, Comparison, EvaluationSet, TrainedModel, dots, titles, why_not
+from distcondense.evaluation.experiment import TESTED, EvaluationSet, Experiment, TrainedModel, dots, titles, why_not
 from distcondense.evaluation.inputs import EvaluationInput, Sample
 from distcondense.evaluation.models import CLASSES, title_of
 from distcondense.evaluation.score import CONDENSED, FULL, TRAINED_ON, Score, interval
@@ -53,10 +53,10 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
     """The main measure by group and the gap of each column, of condensed and of real training rows."""
     if why := why_not(inputs):
         return Section("subgroups", TITLE, notes=(why,))
-    comparison = Comparison(inputs, seed, threads)
-    groupings, left = groupings_of(comparison)
+    experiment = Experiment(inputs, seed, threads)
+    groupings, left = groupings_of(experiment)
     notes = [
-        *comparison.notes(),
+        *experiment.notes(),
         f"groups of at least {LEAST_ROWS} test rows and {LEAST_CASES} of each of two classes, or {LEAST_CASES} events",
         f"{sum(one.small for one in groupings)} groups of these columns are smaller and were left out; numbers of rows "
         "by group are rounded to tens",
@@ -67,8 +67,8 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
     learner, main = inputs.learner, inputs.kind.measures[0]
     log(f"{title_of(learner.name)} by group: {', '.join(one.column for one in groupings)}")
     scores: list[Score] = []
-    for arm in (comparison.condensed(), comparison.full()):
-        scores += by_group(comparison.trained(arm, learner), comparison.test, groupings)
+    for arm in (experiment.condensed(), experiment.full()):
+        scores += by_group(experiment.trained(arm, learner), experiment.test, groupings)
     notes.append(
         f"gap: the difference of {title(main)} between a column's best and worst group; being a largest difference, it "
         "is above 0 also where groups do not differ: read its interval beside that of real training rows"
@@ -91,9 +91,9 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
     )
 
 
-def groupings_of(comparison: Comparison) -> tuple[list[Grouping], list[str]]:
+def groupings_of(experiment: Experiment) -> tuple[list[Grouping], list[str]]:
     """Columns that make groups, and what was left out."""
-    test, inputs = comparison.test, comparison.inputs
+    test, inputs = experiment.test, experiment.inputs
     schema = inputs.cohort.schema.described(inputs.schema.columns)  # with categories that were found privately
     found, many, few = [], 0, 0
     for column in schema.columns:

@@ -2,7 +2,7 @@
 
 Every section that trains models goes this one way (first scores, utility, subgroups, sites, imbalance, studies), so
 that a number has one value wherever it stands: an `Arm` (what is trained on) and a learner make a `TrainedModel`,
-which gives `Score`s on an `EvaluationSet`. Numbers that are there already (`Comparison.known`) are kept, not made
+which gives `Score`s on an `EvaluationSet`. Numbers that are there already (`Experiment.known`) are kept, not made
 again. Rows of every use are bounded, drawn by chance where there are more. What turns scores into decisions is settled
 on the validation rows, or on training rows where a run has none; never on rows that are tested on.
 """
@@ -47,7 +47,7 @@ CHANCE = {"auroc": 0.5, "macro_auroc": 0.5, "c_index": 0.5, "r2": 0.0}  # of a m
 
 @dataclass(frozen=True, repr=False)
 class Arm:
-    """One arm of the comparison: the rows that a model is trained on, and what scores say of them.
+    """One arm of the experiment: the rows that a model is trained on, and what scores say of them.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class TrainedModel:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Experiment:
     """The arms of one condensed set and the rows they are tested on, each drawn once.
 
     Parameters
