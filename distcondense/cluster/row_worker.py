@@ -25,8 +25,9 @@ from distcondense.data.large import LargeTable
 from distcondense.data.persons import HoldoutSplit
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.questions import Question, Step
-from distcondense.privacy.rows import IntegerSums, TableRows, score_kind
+from distcondense.privacy.rows import IntegerSums
 from distcondense.privacy.shards import ShardedRows, ThreadShards
+from distcondense.privacy.table_rows import TableRows, score_type
 
 
 @dataclass(frozen=True)
@@ -131,10 +132,10 @@ class RowWorker:
         """A bucket that has all its rows becomes a shard."""
         shard_plan, objective = self.shard_plan, self.shard_plan.objective
         if self._buckets is not None:  # else nothing came
-            kind = score_kind(objective)
+            kind = score_type(objective)
             shard = self._buckets.shard(bucket, shard_plan.coins, shard_plan.most, objective.scores, kind)
             sizes = [cell.size for cell in shard_plan.cells]
-            self._shards[bucket] = TableRows.of(shard.kept, shard.score, sizes, objective, shard_plan.most)
+            self._shards[bucket] = TableRows(shard.kept, shard.score, sizes, objective, shard_plan.most)
 
     def replay(self, steps: Sequence[Step]) -> None:
         """All public steps so far, on shards that are new; from then on they answer with the others."""

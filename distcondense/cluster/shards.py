@@ -31,8 +31,10 @@ from distcondense.data.large import LargeTable
 from distcondense.data.persons import HoldoutSplit
 from distcondense.errors import CohortError, RunFolderError, SettingsError
 from distcondense.privacy.contributions import Objective
-from distcondense.privacy.rows import ROWS_ALL_MAX, KeptRows, TableRows, score_kind
+from distcondense.privacy.layout import KeptRows
+from distcondense.privacy.rows import ROWS_ALL_MAX
 from distcondense.privacy.shards import ShardedRows, ThreadShards
+from distcondense.privacy.table_rows import TableRows, score_type
 
 Log = Callable[[str], None]
 SCRATCH = "distcondense-rows-"
@@ -200,9 +202,9 @@ def opened(
         log(f"{progress}; laying {table.read_rows:,} rows out")
         kept: list[KeptRows] = stores[0].laid_out(coins, most, lambda call, items: each(call, items, threads))
     allowed = SCORES_HELD if memory is None else memory - LEAST_MEMORY // 2
-    scores = scores_of([one.rows for one in kept], objective.scores, score_kind(objective), place, allowed)
+    scores = scores_of([one.rows for one in kept], objective.scores, score_type(objective), place, allowed)
     sizes = [one.size for one in cells]
-    shards = [TableRows.of(own, score, sizes, objective, most) for own, score in zip(kept, scores, strict=True)]
+    shards = [TableRows(own, score, sizes, objective, most) for own, score in zip(kept, scores, strict=True)]
     return ShardedRows(ThreadShards(shards, threads), sizes, objective, most)
 
 

@@ -28,7 +28,7 @@ from distcondense.data.coding import Coded
 from distcondense.data.persons import HoldoutSplit, Ranks, numbered, ordered
 from distcondense.errors import RunFolderError
 from distcondense.kernels import scatter as kernels
-from distcondense.privacy.rows import KeptRows
+from distcondense.privacy.layout import KeptRows
 
 Each = Callable[[Callable[[int], Any], Iterable[int]], list[Any]]  # calls for each, some at a time, in order
 

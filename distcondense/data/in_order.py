@@ -29,7 +29,7 @@ from distcondense.data.buckets import Each, RecordLayout, full_disk, write_all
 from distcondense.data.coding import Coded
 from distcondense.data.persons import HoldoutSplit, Ranks, no_marks, numbered
 from distcondense.kernels import scatter as kernels
-from distcondense.privacy.rows import KeptRows
+from distcondense.privacy.layout import KeptRows
 
 MARK_BYTES = 16
 SLOTS = 8  # for each mark of a bucket, at least: an eighth of those without an equal look as if they had one

@@ -351,7 +351,7 @@ def _named(value: Label, positive: Label) -> bool:
 
 
 STEP = 2.0**-10  # of log odds: far below what any noise lets one tell
-_NO_WAY = (np.zeros(0, np.uint8), np.zeros(0, np.int32))  # scores stay where they are
+_NO_SHIFT = (np.zeros(0, np.uint8), np.zeros(0, np.int32))  # scores stay where they are
 
 
 @dataclass(frozen=True)
@@ -402,13 +402,13 @@ class Logistic:
         target: Target,
         factor: float,
         total: Index,
-        way: tuple[Codes, Steps] | None = None,
+        shift: tuple[Codes, Steps] | None = None,
     ) -> None:
-        code, table = _NO_WAY if way is None else way
+        code, table = _NO_SHIFT if shift is None else shift
         if target["label"].dtype == np.bool_:
             cell_sums.looked_up_sums(code, table, cell, score, target["label"], _entries(self, factor), total)
             return
-        score += table[code] if way is not None else 0  # a kind that builds on this one has shares: no two labels
+        score += table[code] if shift is not None else 0  # a kind that builds on this one has shares: no two labels
         for own, value in zip(total, self.contributions(score.astype(np.float64) * self.step, target), strict=True):
             cell_sums.add(cell, value, factor, own)
 

@@ -102,11 +102,11 @@ class OnGrid(Protocol):
         target: Target,
         factor: float,
         total: Index,
-        way: tuple[Codes, Steps] | None = None,
+        shift: tuple[Codes, Steps] | None = None,
     ) -> None:
         """(scales, cells) total += Σ trunc(contribution·factor) in each cell, of the bits that `contributions` has.
 
-        `score` (n,) in steps. `way`: (codes, table) of a shift that they make before, score += table[code].
+        `score` (n,) in steps. `shift`: (codes, table) that scores make before, score += table[code].
         """
         ...
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from distcondense.arrays import Index
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.questions import Question, Step
-from distcondense.privacy.rows import ExactAnswers, IntegerSums, TableRows
+from distcondense.privacy.rows import ExactAnswers, IntegerSums
+from distcondense.privacy.table_rows import TableRows
 
 _HALF = 32  # bits
 

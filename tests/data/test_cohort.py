@@ -23,7 +23,7 @@ from distcondense.data.schema import Column, Schema
 from distcondense.data.tables import MISSING_MARKERS, read_table
 from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, UserError
 from distcondense.outcomes.binary import Binary
-from distcondense.privacy.rows import _by_person
+from distcondense.privacy.layout import rows_by_person
 from tests.conftest import SMALL_TABLE, real_data, small_frame
 from tests.tiny import BINARY, CANARIES, NUMBER, SCHEMA, SPOILED, SURVIVAL, TEXT, Spoiled, patients, put
 
@@ -506,7 +506,7 @@ def test_which_rows_of_a_person_are_read_does_not_depend_on_where_they_stand() -
         cohort = Cohort.from_frame(
             table, target="died", person_id="who", schema=SMALL_TABLE.without(["months", "event"])
         )
-        rows, _ = _by_person(cohort.person, len(table), 2, reading_order(cohort))
+        rows, _ = rows_by_person(cohort.person, len(table), 2, reading_order(cohort))
         return sorted(table.iloc[rows].astype(str).agg("|".join, axis=1))
 
     again = frame.iloc[np.random.default_rng(1).permutation(len(frame))].reset_index(drop=True)

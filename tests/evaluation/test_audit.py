@@ -40,7 +40,7 @@ from distcondense.evaluation.audit.neighbours import (
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.plan import Plan
 from distcondense.privacy import accountant, noise
-from distcondense.privacy import rows as behind
+from distcondense.privacy import table_rows as behind
 from distcondense.privacy.curves import gaussian_epsilon, gaussian_mu
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
@@ -484,7 +484,7 @@ def test_dp_geng_without_its_noise_or_with_half_of_it_is_caught(monkeypatch):
         assert not found.passed
 
 
-@pytest.mark.parametrize(("clip", "neighbour"), [("_shrink", MANY), ("_lengths", OUTLIER)])
+@pytest.mark.parametrize(("clip", "neighbour"), [("_shrink", MANY), ("_norms", OUTLIER)])
 def test_dp_geng_without_a_clip_is_caught(clip, neighbour, monkeypatch):
     """Of a person's sum, and of one row: features and gradients are a thousand times longer than what is paid for."""
     monkeypatch.setattr(behind, clip, lambda length, *_: np.ones(len(length)))

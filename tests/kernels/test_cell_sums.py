@@ -24,8 +24,9 @@ from distcondense.privacy.questions import (
     SetObjective,
     ShiftScores,
 )
-from distcondense.privacy.rows import JOINT, MARGIN, IntegerSums, TableRows, in_threes
+from distcondense.privacy.rows import MARGIN, IntegerSums
 from distcondense.privacy.shards import ShardedRows
+from distcondense.privacy.table_rows import JOINT, TableRows, pairs_by_triple
 from tests import naive
 from tests.toys import SoftLogistic
 
@@ -78,7 +79,7 @@ def test_shifts_are_rounded_to_steps_for_every_row_alike() -> None:
     n, step = 300, objective.step
     codes, label = rng.integers(0, 4, (n, 1)), rng.integers(0, 2, n)
     shifts = [rng.normal(0, 2, 4), np.array([1e300, -1e300, 0.4 * step, -0.6 * step]), rng.normal(0, 2, 4)]
-    rows = TableRows(codes, [4], {"label": label}, objective)
+    rows = TableRows.from_table(codes, [4], {"label": label}, objective)
     for shift in shifts:
         rows.apply(ShiftScores((0,), shift))
     score = sum(np.clip(np.round(shift / step), -FARTHEST, FARTHEST) for shift in shifts) * step
@@ -98,7 +99,7 @@ def test_scores_in_steps_stay_what_they_are_when_something_else_is_aimed_at() ->
 
     rng, step = np.random.default_rng(9), Logistic().step
     codes, label = rng.integers(0, 4, (200, 1)), rng.integers(0, 2, 200)
-    both = [TableRows(codes, [4], {"label": label}, Logistic()) for _ in range(2)]
+    both = [TableRows.from_table(codes, [4], {"label": label}, Logistic()) for _ in range(2)]
     shifts = [np.arange(-4, 4).reshape(2, 4)[k] * 300 * step for k in (0, 1)]
     for rows, aimed in zip(both, (Logistic(), Elsewhere()), strict=True):
         rows.apply(ShiftScores((0,), shifts[0]))
@@ -143,7 +144,7 @@ def test_the_exponents_bits_make_the_powers_of_two() -> None:
 )
 def test_every_pair_is_among_three_columns_once(case: tuple[list[int], set[tuple[int, int]]]) -> None:
     sizes, pairs = [*case[0], 1], sorted(case[1])
-    joined = in_threes(pairs, sizes)
+    joined = pairs_by_triple(pairs, sizes)
     told = [(number, tuple(three[axis] for axis in axes)) for three, own in joined for number, axes in own]
     assert sorted(told) == list(enumerate(pairs))
     for three, _ in joined:
@@ -153,7 +154,7 @@ def test_every_pair_is_among_three_columns_once(case: tuple[list[int], set[tuple
 
 def test_all_pairs_of_many_columns_are_counted_in_far_fewer_passes() -> None:
     pairs = list(itertools.combinations(range(19), 2))
-    assert len(in_threes(pairs, [12] * 19 + [1])) < len(pairs) / 2
+    assert len(pairs_by_triple(pairs, [12] * 19 + [1])) < len(pairs) / 2
 
 
 @pytest.mark.parametrize("persons", [False, True])
@@ -163,7 +164,7 @@ def test_pairs_are_counted_as_loops_count_them(persons: bool, sizes: tuple[int, 
     n, pairs = 900, ((0, 1), (3, 0), (1, 2), (2, 0), (3, 2), (1, 3))
     codes = np.stack([rng.integers(0, size, n) for size in sizes], axis=1)
     person = rng.integers(0, 400, n) if persons else None
-    rows = TableRows(codes, sizes, {"label": rng.integers(0, 2, n)}, Logistic(), person, 3)
+    rows = TableRows.from_table(codes, sizes, {"label": rng.integers(0, 2, n)}, Logistic(), person, 3)
     expected = [rng.uniform(0, 9, (sizes[i], sizes[j])) for i, j in pairs]
     ahead = rng.uniform(0, 50, len(pairs))
     owners = naive.people(np.arange(n) if person is None else person, 3)
@@ -177,7 +178,7 @@ def test_a_pair_that_was_counted_is_told_as_if_it_were_asked(persons: bool, monk
     n, sizes = 500, (4, 3, 5)
     codes = np.stack([rng.integers(0, size, n) for size in sizes], axis=1)
     person, target = rng.integers(0, 200, n) if persons else None, {"label": rng.integers(0, 2, n)}
-    rows, fresh = (TableRows(codes, sizes, target, Logistic(), person, 3) for _ in range(2))
+    rows, fresh = (TableRows.from_table(codes, sizes, target, Logistic(), person, 3) for _ in range(2))
     rows.answer(PairChoice(((0, 1), (2, 1)), (np.ones((4, 3)), np.ones((5, 3))), (0.0, 0.0)), LIMIT)
     asked, counted = list[Any](), TableRows.counted
     monkeypatch.setattr(TableRows, "counted", lambda self, *how: (asked.append(self), counted(self, *how))[1])

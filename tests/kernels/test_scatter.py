@@ -12,7 +12,7 @@ from distcondense.kernels import scatter as kernels
 from distcondense.outcomes.binary import STEP, Logistic
 from distcondense.privacy.contributions import in_steps
 from distcondense.privacy.questions import GradientQuery, HistogramQuery, MergeBins, ShiftScores
-from distcondense.privacy.rows import TableRows
+from distcondense.privacy.table_rows import TableRows
 from tests import naive
 
 LIMIT = 2.0**20
@@ -61,11 +61,11 @@ def test_shifts_that_wait_through_merges_are_those_made_at_once(persons: bool) -
     n, sizes = 700, [1000, 6, 900]
     codes = np.stack([rng.integers(0, size, n) for size in sizes], axis=1)
     label, person = rng.integers(0, 2, n), rng.integers(0, 250, n) if persons else None
-    rows = TableRows(codes, sizes, {"label": label}, Logistic(), person, 4)
+    rows = TableRows.from_table(codes, sizes, {"label": label}, Logistic(), person, 4)
     now, score, size = codes.copy(), np.zeros(n), list(sizes)
 
     def same() -> None:
-        fresh = TableRows(now, size, {"label": label}, Logistic(), person, 4)
+        fresh = TableRows.from_table(now, size, {"label": label}, Logistic(), person, 4)
         order = _as_laid_out(person, n)
         fresh.score[:] = in_steps(score[order], STEP)
         for question in (
@@ -102,6 +102,6 @@ def test_shifts_that_wait_through_merges_are_those_made_at_once(persons: bool) -
 
 
 def _as_laid_out(person: Any, n: int) -> Any:
-    from distcondense.privacy.rows import _by_person
+    from distcondense.privacy.layout import rows_by_person
 
-    return _by_person(person, n, 4)[0]
+    return rows_by_person(person, n, 4)[0]

@@ -29,7 +29,7 @@ from distcondense.methods.clustmix.options import ClustMixOptions
 from distcondense.methods.clustmix.units import Units
 from distcondense.outcomes.base import WEIGHT
 from distcondense.privacy import noise
-from distcondense.privacy import rows as behind
+from distcondense.privacy import table_rows as behind
 from distcondense.privacy.curves import gaussian_epsilon, gaussian_mu
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger

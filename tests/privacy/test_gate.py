@@ -29,14 +29,15 @@ import distcondense
 from distcondense.errors import BudgetError, CohortError, RunFolderError, SettingsError
 from distcondense.outcomes.binary import Logistic
 from distcondense.outcomes.survival import PiecewiseExponential
-from distcondense.privacy import gate, noise
-from distcondense.privacy import rows as behind
+from distcondense.privacy import answering, noise
+from distcondense.privacy import table_rows as behind
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.contributions import Statistic
 from distcondense.privacy.curves import CELLS_MAX
 from distcondense.privacy.events import Event
 from distcondense.privacy.gate import PrivateTable
+from distcondense.privacy.layout import UnlistedColumn
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.questions import (
     ColumnChoice,
@@ -49,7 +50,8 @@ from distcondense.privacy.questions import (
     ShiftScores,
     StatisticQuery,
 )
-from distcondense.privacy.rows import MARGIN, TableRows, UnlistedColumn
+from distcondense.privacy.rows import MARGIN, ROWS_ALL_MAX
+from distcondense.privacy.table_rows import TableRows
 from tests import naive
 from tests.conftest import real_data
 
@@ -415,7 +417,7 @@ def test_no_person_moves_a_mapped_sum_by_more_than_it_costs_whatever_the_map_giv
     assert furthest > 0.999
 
 
-@pytest.mark.parametrize("missing", ["_shrink", "_lengths"])
+@pytest.mark.parametrize("missing", ["_shrink", "_norms"])
 def test_a_mapped_sum_that_is_not_clipped_would_be_noticed(missing, bare, monkeypatch):
     """Rows are shortened first, then persons: without either step one person moves the sum too far."""
     monkeypatch.setattr(behind, missing, lambda length, *_: np.ones(len(length)))
@@ -666,11 +668,11 @@ def test_the_pair_that_differs_most_from_what_is_expected_is_found():
         ([(0, 1)], [np.full((3, 4), -1.0)]),
         ([(0, 1)], [np.full((3, 4), math.nan)]),
         ([(0, 1)], [np.full((3, 4), math.inf)]),
-        ([(0, 1)], [np.full((3, 4), behind.ROWS_ALL_MAX / 11)]),
+        ([(0, 1)], [np.full((3, 4), ROWS_ALL_MAX / 11)]),
         ([(0, 1)], [np.zeros((3, 4))], [1.0, 2.0]),
         ([(0, 1)], [np.zeros((3, 4))], [-1.0]),
         ([(0, 1)], [np.zeros((3, 4))], [math.nan]),
-        ([(0, 1)], [np.zeros((3, 4))], [2.0 * behind.ROWS_ALL_MAX]),
+        ([(0, 1)], [np.zeros((3, 4))], [2.0 * ROWS_ALL_MAX]),
     ],
 )
 def test_a_question_about_pairs_that_makes_no_sense_is_refused(wrong, monkeypatch):
@@ -1245,7 +1247,7 @@ def test_a_run_killed_inside_an_answer_has_paid_for_it(tmp_path):
     code = f"""
 import os, signal, numpy as np
 from pathlib import Path
-from distcondense.privacy import noise
+from distcondense.privacy import answering, noise
 from distcondense.outcomes.binary import Logistic
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.gate import PrivateTable
@@ -1479,10 +1481,10 @@ def test_the_caller_may_change_its_arrays_afterwards(bare):
 def test_rows_go_when_the_table_goes():
     gc.collect()  # what earlier tests left
     t = table([[0], [1]], [0, 1])
-    before = len(gate._BEHIND)
+    before = len(answering.BEHIND)
     del t
     gc.collect()
-    assert len(gate._BEHIND) == before - 1
+    assert len(answering.BEHIND) == before - 1
 
 
 class Notes:

@@ -34,7 +34,17 @@ DOCUMENT = ROOT / "docs" / "privacy.md"
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 NO_TEST = "a benchmark, no test"
 # how to use something, or what was measured, not how it is made
-FOR_USERS = {"custodian.md", "evaluation.md", "method.md", "operator.md", "recipient.md", "results.md", "schema.md"}
+FOR_USERS = {
+    "bibliography.md",
+    "glossary.md",
+    "custodian.md",
+    "evaluation.md",
+    "method.md",
+    "operator.md",
+    "recipient.md",
+    "results.md",
+    "schema.md",
+}
 # whose constants the document lists, because they shape what is asked of patients …
 MODELLING = (
     "distcondense/data/cells.py",

@@ -17,6 +17,7 @@ from distcondense.outcomes.survival import PiecewiseExponential
 from distcondense.privacy import noise
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.gate import gate_over
+from distcondense.privacy.layout import UnlistedColumn
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.questions import (
     AdoptCategories,
@@ -31,17 +32,9 @@ from distcondense.privacy.questions import (
     ShiftScores,
     StatisticQuery,
 )
-from distcondense.privacy.rows import (
-    MARGIN,
-    MU_MAX,
-    ROWS_ALL_MAX,
-    ROWS_SHARD_MAX,
-    ExactAnswers,
-    IntegerSums,
-    TableRows,
-    UnlistedColumn,
-)
+from distcondense.privacy.rows import MARGIN, MU_MAX, ROWS_ALL_MAX, ROWS_SHARD_MAX, ExactAnswers, IntegerSums
 from distcondense.privacy.shards import ShardedRows, ShardTotal, ThreadShards
+from distcondense.privacy.table_rows import TableRows
 
 SIZES = [5, 40, 1, 3]
 LIMIT = noise.GRID * 0.37
@@ -76,7 +69,7 @@ def rows_of(table: dict[str, Any], where: Any, objective: Any, by_person: bool, 
     target = {"label": table["label"][where], "time": table["time"][where]}
     unlisted = {2: UnlistedColumn(table["value"][where], words)}
     person = table["person"][where] if by_person else None
-    return TableRows(table["codes"][where], SIZES, target, objective, person, 3, unlisted)
+    return TableRows.from_table(table["codes"][where], SIZES, target, objective, person, 3, unlisted)
 
 
 def told(rows: ExactAnswers, objective: Any) -> list[Any]:
@@ -97,7 +90,7 @@ def told(rows: ExactAnswers, objective: Any) -> list[Any]:
     scores = objective.scores
     for columns in ((), (0,), (1,), (0, 3)):
         ask(GradientQuery(columns))
-        shape = (rows.count(columns),) if scores == 1 else (scores, rows.count(columns))
+        shape = (rows.cells(columns),) if scores == 1 else (scores, rows.cells(columns))
         rows.apply(ShiftScores(columns, rng.normal(size=shape)))
     ask(ColumnChoice(2, (0, 1, 3), (1, 7, 1)), noise.GRID)
     rows.apply(MergeBins(1, np.arange(40) // 9))

@@ -24,9 +24,10 @@ from distcondense.data.schema import Column, Schema
 from distcondense.methods.private.plan import Plan
 from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy import noise
+from distcondense.privacy.answering import Observer
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.events import Event
-from distcondense.privacy.gate import Observer, PrivateTable
+from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.questions import (
     CategoriesQuery,
@@ -38,7 +39,7 @@ from distcondense.privacy.questions import (
     Question,
     Step,
 )
-from distcondense.privacy.rows import TableRows
+from distcondense.privacy.table_rows import TableRows
 
 OUTLIER, UNSEEN, ALONE, MANY, EARLY, SEVERAL, FAR, CHOICE, PAIR, UNLISTED = (
     "outlier",
@@ -114,7 +115,7 @@ class AuditSetting:
 
     def rows(self, world: NeighbourTable) -> TableRows:
         """The same rows without a gate: the auditor's own, public."""
-        return TableRows(world.codes, self.sizes, world.target, self.side.objective, world.person, CAP)
+        return TableRows.from_table(world.codes, self.sizes, world.target, self.side.objective, world.person, CAP)
 
 
 def neighbouring(name: str, seed: int) -> tuple[NeighbourTable, NeighbourTable]:

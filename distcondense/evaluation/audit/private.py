@@ -60,8 +60,8 @@ from distcondense.privacy.budget import Budget
 from distcondense.privacy.contributions import SCORE_MAX
 from distcondense.privacy.curves import gaussian_mu
 from distcondense.privacy.gate import PrivateTable
+from distcondense.privacy.layout import UnlistedColumn
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.rows import UnlistedColumn
 
 GUARANTEE = "end-to-end"
 NEIGHBOURS = (OUTLIER, UNSEEN, ALONE, MANY, EARLY, SEVERAL, FAR, CHOICE, PAIR, UNLISTED)

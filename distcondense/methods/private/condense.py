@@ -37,8 +37,8 @@ from distcondense.outcomes.measures import title
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 from distcondense.privacy.events import Event
 from distcondense.privacy.gate import PrivateTable
+from distcondense.privacy.layout import UnlistedColumn
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.rows import UnlistedColumn
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.figures import Figure
 
