@@ -1,4 +1,4 @@
-"""Resamples of persons, for measures whose interval no formula gives: a resample is how often each row counts."""
+"""Random choices of rows and persons, and resamples of them for measures whose interval no formula gives."""
 
 from __future__ import annotations
 
@@ -11,6 +11,18 @@ from distcondense.arrays import Floats, Index
 from distcondense.evaluation.score import Interval
 
 RESAMPLES = 200
+
+
+def choose(rows: int | Index, most: int, rng: np.random.Generator) -> Index:
+    """These row numbers (of so many rows: all of them), or a random choice of `most` of them, in order."""
+    every = np.arange(rows) if isinstance(rows, int) else rows
+    return every if len(every) <= most else np.sort(rng.choice(every, most, replace=False))
+
+
+def one_row_each(rows: Index, person: Index | None, rng: np.random.Generator) -> Index:
+    """Row numbers in random order, of a person with several rows one of them; `person` is of every row there is."""
+    mixed = rng.permutation(rows)
+    return mixed if person is None else mixed[np.sort(np.unique(person[mixed], return_index=True)[1])]
 
 
 def resampled(rows: int, person: Index | None, *, seed: int, resamples: int = RESAMPLES) -> Iterator[Floats]:

@@ -9,7 +9,7 @@ was tested, never the number itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,17 @@ class Score:
     ceiling: float | None = None  # of an attack: the most that the guarantee allows
     power: float | None = None  # of an attack: the smallest value that it would have found
 
+    @classmethod
+    def from_interval(
+        cls, measure: str, trained_on: str, tested_on: str, reach: Interval, n: int, covered: bool, **more: Any
+    ) -> Score:
+        """A score whose value and ends are those of an interval; `more` are the other fields."""
+        return cls(measure, trained_on, tested_on, reach.value, reach.low, reach.high, n, covered, **more)
+
+    def with_interval(self, reach: Interval, interval: str, **changes: Any) -> Score:
+        """The same with this value and its ends, and how they were made; `changes` are other fields."""
+        return replace(self, value=reach.value, low=reach.low, high=reach.high, interval=interval, **changes)
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON, where a number that could not be measured is null."""
         found: dict[str, Any] = plain(asdict(self))
@@ -66,9 +77,14 @@ class Score:
 
 @dataclass(frozen=True)
 class Interval:
+    """A value between the ends of its 95% interval."""
+
     value: float
     low: float
     high: float
+
+
+UNKNOWN = Interval(float("nan"), float("nan"), float("nan"))  # could not be measured
 
 
 def find(scores: Iterable[Score], trained_on: str, measure: str | None = None) -> Score | None:

@@ -14,7 +14,7 @@ from scipy import special, stats
 from distcondense import Cohort, Column, Schema
 from distcondense.evaluation.attacks import mechanism
 from distcondense.evaluation.attacks.base import AUROC, VULNERABLE
-from distcondense.evaluation.attacks.mechanism import CellCounts, likelihood_ratios, noises
+from distcondense.evaluation.attacks.mechanism import likelihood_ratios, noises
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
@@ -33,17 +33,17 @@ def score_of(part: Section, student: str, group: str = "") -> Score:
 
 def test_a_cells_ratio_is_that_of_the_densities_with_and_without_the_person() -> None:
     rng = np.random.default_rng(0)
-    made = CellCounts(rng.integers(0, 9, (2, 5)).astype(float), rng.random((2, 5)) * 40)
-    known, noise, stands_for = CellCounts(rng.integers(1, 9, (2, 5)).astype(float), np.zeros((2, 5))), 1.7, 120.0
-    found = likelihood_ratios(made, known, noise, stands_for)
+    made, weights = rng.integers(0, 9, (2, 5)).astype(float), rng.random((2, 5)) * 40
+    known, noise, stands_for = rng.integers(1, 9, (2, 5)).astype(float), 1.7, 120.0
+    found = likelihood_ratios(made, weights, known, noise, stands_for)
     for g in range(2):
-        m, r, total = made.rows[g].sum(), known.rows[g].sum(), made.weights[g].sum()
-        n = stands_for * total / made.weights.sum()
-        q, p = made.weights[g] / total, known.rows[g] / r
+        m, r, total = made[g].sum(), known[g].sum(), weights[g].sum()
+        n = stands_for * total / weights.sum()
+        q, p = weights[g] / total, known[g] / r
         for c in range(5):
             ratio = 0.0
             for k in range(5):
-                both = (made.rows[g, k] + known.rows[g, k] + 0.5) / (m + r + 2.5)
+                both = (made[g, k] + known[g, k] + 0.5) / (m + r + 2.5)
                 sd = math.sqrt(both * (1 - both) * (1 / m + 1 / r) + (noise / n) ** 2)
                 shift = ((k == c) - both) / n
                 ratio += stats.norm(p[k] + shift, sd).logpdf(q[k]) - stats.norm(p[k], sd).logpdf(q[k])
@@ -51,19 +51,16 @@ def test_a_cells_ratio_is_that_of_the_densities_with_and_without_the_person() ->
 
 
 def test_a_class_that_nobody_has_says_nothing() -> None:
-    made, known = CellCounts(np.eye(2), np.eye(2)), CellCounts(np.array([[3.0, 1.0], [0.0, 0.0]]), np.zeros((2, 2)))
-    found = likelihood_ratios(made, known, 1.0, 10.0)
+    known = np.array([[3.0, 1.0], [0.0, 0.0]])
+    found = likelihood_ratios(np.eye(2), np.eye(2), known, 1.0, 10.0)
     assert found[0].any()
     assert not found[1].any()
-    assert np.isfinite(likelihood_ratios(CellCounts(np.zeros((2, 2)), np.zeros((2, 2))), known, 1.0, 0.0)).all()
+    assert np.isfinite(likelihood_ratios(np.zeros((2, 2)), np.zeros((2, 2)), known, 1.0, 0.0)).all()
 
 
 def test_more_noise_weighs_less() -> None:
-    made, known = (
-        CellCounts(np.array([[9.0, 1.0]]), np.array([[9.0, 1.0]])),
-        CellCounts(np.array([[5.0, 5.0]]), np.zeros((1, 2))),
-    )
-    near, far = (likelihood_ratios(made, known, noise, 10.0) for noise in (0.1, 100.0))
+    made, known = np.array([[9.0, 1.0]]), np.array([[5.0, 5.0]])
+    near, far = (likelihood_ratios(made, made, known, noise, 10.0) for noise in (0.1, 100.0))
     assert np.ptp(near) > 100 * np.ptp(far)
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
 from scipy import special, stats
 
 from distcondense.data.persons import Split
-from distcondense.errors import SettingsError
-from distcondense.evaluation.attacks import ATTACKS, attack_named, base, distance, domias, membership
-from distcondense.evaluation.attacks.base import Targets
+from distcondense.evaluation import score as scores
+from distcondense.evaluation.attacks import ATTACKS, base, distance, domias, membership
 from distcondense.evaluation.attacks.ceiling import Ceilings
+from distcondense.evaluation.attacks.targets import Targets, ceilings_of, draw_targets
 from distcondense.evaluation.leaks import is_leak
 from distcondense.evaluation.section import Section
 from distcondense.models.base import BlackBox
@@ -27,7 +28,7 @@ PRIVATE = Privacy("end-to-end", "toy", 1.0, 1e-5, "one row", "toy")
 
 
 def attack(name, inputs, seed=0, threads=1):
-    return attack_named(name)(inputs, seed=seed, threads=threads)
+    return import_module(ATTACKS[name]).section(inputs, seed=seed, threads=threads)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +125,7 @@ def test_the_same_seed_gives_the_same_part_on_any_threads(copied):
 
 def test_one_row_of_each_person_is_attacked_and_no_person_twice():
     inputs = home_of("strangers", train=300, test=150, rows=50, persons=3)
-    targets = Targets.of(inputs, seed=0, threads=1)
+    targets = draw_targets(inputs, seed=0, threads=1)
     assert len(targets) == 100
     assert targets.by_person
     assert (targets.members, targets.outsiders) == (100, 50)
@@ -137,7 +138,7 @@ def test_one_row_of_each_person_is_attacked_and_no_person_twice():
 
 def test_the_vulnerable_tenth_is_far_from_everybody():
     inputs = home_of("strangers", train=100, test=100, rows=20)
-    targets = Targets.of(inputs, seed=0, threads=1)
+    targets = draw_targets(inputs, seed=0, threads=1)
     ruled = targets.ruled.astype(float)  # all rows are attacked
     apart = np.array([[np.linalg.norm(a - b) for b in ruled] for a in ruled])
     np.fill_diagonal(apart, np.inf)
@@ -148,7 +149,7 @@ def test_the_vulnerable_tenth_is_far_from_everybody():
 
 def test_what_the_attacker_knows_is_not_attacked():
     inputs = home_of("strangers", train=100, test=101, rows=20)
-    targets = Targets.of(inputs, seed=0, threads=1, reference=True)
+    targets = draw_targets(inputs, seed=0, threads=1, reference=True)
     known = inputs.codec.encode(inputs.cohort.features.iloc[targets.reference])
     assert len(known) == 51
     assert not ({row.tobytes() for row in known} & {row.tobytes() for row in targets.rows})
@@ -209,7 +210,7 @@ def test_densities_are_those_of_a_library():
 def test_shares_have_wilsons_interval():
     for hits, of in ((0, 7), (3, 40), (40, 40)):
         known = stats.binomtest(hits, of).proportion_ci(method="wilson")
-        at = base.wilson(hits, of)
+        at = scores.wilson(hits, of)
         assert (at.low, at.high) == pytest.approx((known.low, known.high), abs=1e-9)
 
 
@@ -225,7 +226,7 @@ def one_attack(rng, n, apart):
     targets = Targets(
         np.zeros((2 * n, 1), np.float32), None, member, None, rng.random(2 * n), np.arange(0), n, n, False
     )
-    return {(s.measure, s.group): s for s in base.judged(score, targets, None, inputs=HOME, seed=1)}
+    return {(s.measure, s.group): s for s in base.judged(score, targets, inputs=HOME, seed=1)}
 
 
 def test_intervals_hold_what_is_true_in_most_samples():
@@ -274,12 +275,12 @@ def test_learning_attackers_get_wider_intervals(copied):
 
 def test_losses_are_those_of_the_likelihood():
     inputs = home_of("strangers", train=60, test=60, rows=50)
-    targets = Targets.of(inputs, seed=0, threads=1)
+    targets = draw_targets(inputs, seed=0, threads=1)
     model = BlackBox(lambda rows: np.full(len(rows), 0.25), "probability", inputs.rows.shape[1])
     found = distance.loss(model, targets.rows, targets.outcome, inputs.rows, inputs.made)
     np.testing.assert_allclose(found, np.where(targets.outcome["label"] == 1, -np.log(0.25), -np.log(0.75)))
     lasting = home_of("strangers", train=60, test=60, rows=50, time=True)
-    targets = Targets.of(lasting, seed=0, threads=1)
+    targets = draw_targets(lasting, seed=0, threads=1)
     flat = BlackBox(lambda rows: np.zeros(len(rows)), "log-risk", inputs.rows.shape[1])
     found = distance.loss(flat, targets.rows, targets.outcome, lasting.rows, lasting.made)
     lifelines = pytest.importorskip("lifelines")
@@ -314,7 +315,7 @@ def test_a_model_that_the_method_hands_over_is_attacked():
 
 def test_the_ceiling_stands_beside_what_it_bounds():
     inputs = home_of("strangers", train=100, test=100, rows=60, privacy=PRIVATE)
-    ceilings = Ceilings.of(PRIVATE)
+    ceilings = Ceilings.from_privacy(PRIVATE)
     for name in ("distance", "attribute"):
         part = attack(name, inputs)
         for score in part.scores:
@@ -337,8 +338,8 @@ def test_a_guarantee_that_does_not_hold_is_named():
 
 def test_a_guarantee_of_rows_is_no_ceiling_for_persons():
     inputs = home_of("strangers", train=150, test=150, rows=30, persons=3, privacy=PRIVATE)
-    assert base.ceilings_of(inputs) is None
-    assert base.ceilings_of(replace(inputs, privacy=replace(PRIVATE, unit="person"))) is not None
+    assert ceilings_of(inputs) is None
+    assert ceilings_of(replace(inputs, privacy=replace(PRIVATE, unit="person"))) is not None
     assert any("No ceiling" in note for note in attack("membership", inputs).notes)
 
 
@@ -348,6 +349,4 @@ def test_a_guarantee_of_rows_is_no_ceiling_for_persons():
 def test_attacks_are_found_by_name():
     assert set(OURS) <= set(ATTACKS)
     for name in ATTACKS:
-        assert callable(attack_named(name))
-    with pytest.raises(SettingsError, match="membership"):
-        attack_named("membershp")
+        assert callable(import_module(ATTACKS[name]).section)

@@ -216,7 +216,7 @@ def test_the_chosen_threshold_is_the_best_there_is(runs):
 def short(monkeypatch):
     """One round of boosting instead of three: half the questions, the same budget."""
     usual = Plan.for_table
-    monkeypatch.setattr(Plan, "of", lambda *args, **how: dataclasses.replace(usual(*args, **how), epochs=1))
+    monkeypatch.setattr(Plan, "for_table", lambda *args, **how: dataclasses.replace(usual(*args, **how), epochs=1))
 
 
 class Replayed:

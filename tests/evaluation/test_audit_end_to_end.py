@@ -35,7 +35,7 @@ def undisturbed(monkeypatch):
     The accountant's slowest function, whose numbers are the same in every run, is computed once for each.
     """
     usual = Plan.for_table
-    monkeypatch.setattr(Plan, "of", lambda *args, **how: dataclasses.replace(usual(*args, **how), epochs=1))
+    monkeypatch.setattr(Plan, "for_table", lambda *args, **how: dataclasses.replace(usual(*args, **how), epochs=1))
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     monkeypatch.setattr(placement, "LARGE", 300)
     monkeypatch.setitem(AUDITORS["private"].whole, "ipc", 200)

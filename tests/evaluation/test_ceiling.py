@@ -31,14 +31,14 @@ def gaussian(mu: float, *others: Event, delta: float = 1e-6) -> Privacy:
 
 
 def ceilings(privacy: Privacy) -> Ceilings:
-    found = Ceilings.of(privacy)
+    found = Ceilings.from_privacy(privacy)
     assert found is not None
     return found
 
 
 def test_what_is_no_theorem_has_no_ceiling() -> None:
-    assert Ceilings.of(statement(None, None, guarantee="none")) is None
-    assert Ceilings.of(statement(1.0, 1e-5, guarantee="as-published", epsilon_at_last_step=2.0)) is None
+    assert Ceilings.from_privacy(statement(None, None, guarantee="none")) is None
+    assert Ceilings.from_privacy(statement(1.0, 1e-5, guarantee="as-published", epsilon_at_last_step=2.0)) is None
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])

@@ -60,7 +60,7 @@ def test_the_likelihood_ratio_is_that_of_two_normal_distributions(own: bool, mon
     rng = np.random.default_rng(0)
     statistic, inside, observed = rng.normal(size=(12, 7)), rng.random((12, 7)) < 0.5, rng.normal(size=7)
     inside[:, 6] = [True] + [False] * 11  # once in: nothing is known of it
-    normals = ShadowNormals.of(statistic, inside)
+    normals = ShadowNormals.fit(statistic, inside)
     online, offline = normals.online(observed), normals.offline(observed)
     residuals = {side: [] for side in (True, False)}  # type: ignore[var-annotated]
     for j in range(7):

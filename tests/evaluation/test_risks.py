@@ -13,9 +13,10 @@ import pytest
 from distcondense import Cohort, Column, Schema
 from distcondense.evaluation.attacks import mixed_table as room
 from distcondense.evaluation.attacks import risks
-from distcondense.evaluation.attacks.mixed_table import Bins, MixedColumn, MixedTable, one_a_person
+from distcondense.evaluation.attacks.mixed_table import Bins, MixedColumn, MixedTable
 from distcondense.evaluation.attacks.risks import ALONE, AT_LEAST, AT_MOST, EQUAL, INFER, LINK, Predicates, Rate, Trial
 from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.resampling import one_row_each
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
 from distcondense.privacy.statement import Privacy
@@ -85,9 +86,8 @@ def test_as_much_as_the_power_is_found_four_times_of_five() -> None:
 
 def test_an_attack_below_random_guesses_says_so() -> None:
     weak = Trial(INFER, "sex", Rate(30, 100), Rate(20, 100), baseline=0.6)
-    assert weak.weak
     assert weak.score(None, False, 10).note == risks.WEAK
-    assert not Trial(INFER, "sex", Rate(30, 100), Rate(20, 100), baseline=0.3).weak
+    assert Trial(INFER, "sex", Rate(30, 100), Rate(20, 100), baseline=0.3).score(None, False, 10).note != risks.WEAK
 
 
 def test_few_successes_are_not_told() -> None:
@@ -162,7 +162,7 @@ def test_distances_and_the_nearest_are_those_of_a_loop(monkeypatch: pytest.Monke
     def apart(a: Any, b: Any) -> float:
         number = 1.0 if math.isnan(a[1]) != math.isnan(b[1]) else 0.0
         if not math.isnan(a[1]) and not math.isnan(b[1]):
-            number = min(1.0, abs(a[1] - b[1]) / mixed.traits[1].spread)
+            number = min(1.0, abs(a[1] - b[1]) / mixed.columns[1].spread)
         return float(a[0] != b[0]) + number
 
     slow = np.array([[apart(a, b) for b in mixed.made] for a in rows])
@@ -182,17 +182,17 @@ def test_inference_is_that_of_a_loop() -> None:
             guess, truth = mixed.made[near, secret], row[secret]
             right = guess == truth or (math.isnan(guess) and math.isnan(truth))
             if secret == 1 and not right and not math.isnan(guess) and not math.isnan(truth):
-                right = abs(guess - truth) <= 0.05 * mixed.traits[1].spread
+                right = abs(guess - truth) <= 0.05 * mixed.columns[1].spread
             assert hits[secret][k] == right
 
 
 def test_cells_are_public_where_the_schema_has_them() -> None:
     mixed = mixed_of()
-    stage, number = (Bins.of(trait, mixed.made[:, j], 10) for j, trait in enumerate(mixed.traits[:2]))
+    stage, number = (Bins.from_column(trait, mixed.made[:, j], 10) for j, trait in enumerate(mixed.columns[:2]))
     assert stage.codes(np.array([0.0, 2.0, 3.0])).tolist() == [0, 2, 3]  # 3: a hole
     assert number.codes(np.array([-5.0, 4.99, np.nan])).tolist() == [0, 9, 10]
-    boundless = replace(mixed.traits[1], column=Column("x", "continuous", missing="indicator"))
-    assert Bins.of(boundless, mixed.made[:, 1], 4).size <= 5
+    boundless = replace(mixed.columns[1], column=Column("x", "continuous", missing="indicator"))
+    assert Bins.from_column(boundless, mixed.made[:, 1], 4).size <= 5
 
 
 def test_one_row_of_a_person_is_a_target() -> None:
@@ -201,8 +201,8 @@ def test_one_row_of_a_person_is_a_target() -> None:
     cohort = Cohort.from_frame(frame, target="died", person_id="who", schema=schema)
     inputs = EvaluationInput.of(cohort, memorised(cohort, share=0.6))
     sample = inputs.sample(np.arange(12), 12, 0)
-    chosen = one_a_person(sample, 0)
     assert sample.person is not None
+    chosen = one_row_each(np.arange(len(sample)), sample.person, np.random.default_rng(0))
     assert sorted(sample.person[chosen]) == [0, 1, 2, 3]
 
 

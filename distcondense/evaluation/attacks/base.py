@@ -15,32 +15,32 @@ probability of 80%, and the most that the guarantee allows (ceiling.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import numpy as np
 from scipy import optimize, stats
 
-from distcondense.arrays import Flags, Floats, Index, Matrix
-from distcondense.data.codec import Codec, EncodedColumn
-from distcondense.data.outcome import Outcome
-from distcondense.evaluation.attacks.ceiling import Ceilings
+from distcondense.arrays import Flags, Floats
+from distcondense.evaluation.attacks.targets import (
+    LEAST,
+    MOST,
+    MOST_CONDENSED,
+    NotAttackedError,
+    Targets,
+    ceilings_of,
+    check_attackable,
+)
 from distcondense.evaluation.audit.stats import rate_above, rate_below
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.leaks import above_ceiling, chance, excess, is_leak
-from distcondense.evaluation.ruler import Ruler
-from distcondense.evaluation.score import CONDENSED, NORMAL, Interval, Score, interval
-from distcondense.evaluation.score import wilson as wilson
+from distcondense.evaluation.score import CONDENSED, NORMAL, UNKNOWN, Interval, Score, interval, wilson
 from distcondense.evaluation.section import Section
-from distcondense.kernels.neighbours import nearest
 from distcondense.outcomes.measures import Measured, ranking
 from distcondense.runs.figures import LINES, Figure, Series, Table
 
-MOST = 5000  # members that are attacked, and as many outsiders
-MOST_CONDENSED = 20_000  # condensed rows that an attack looks at
-CROWD = 50_000  # real rows among which a target's nearest other person is looked for
-LEAST = 20  # of either, for a score to be worth its interval
 VULNERABLE = "most vulnerable tenth"
 MEMBERSHIP = "members against outsiders"  # what scores of membership are measured on
 AUROC, ADVANTAGE, TPR_10, TPR_001 = "auroc", "advantage", "tpr_at_0.1", "tpr_at_0.001"
@@ -52,213 +52,120 @@ TITLES = {
     TPR_001: "Members found at 0.1% false alarms (0.001: chance)",
 }
 LIKELY = 0.8  # probability with which `power` would have been found
-LESSONS = 5  # of an attacker who learns: on four fifths of the targets, judged on the last
-# of LESSONS that overlap so many targets vary like one: 1 + LESSONS · judged/learned (Nadeau and Bengio 2003)
-OVERLAP = 1 + LESSONS * (1 / LESSONS) / (1 - 1 / LESSONS)
+LIKELY_Z = float(stats.norm.ppf(LIKELY))
+FOLDS = 5  # of an attacker who learns: on four fifths of the targets, judged on the last
+# of FOLDS that overlap so many targets vary like one: 1 + FOLDS · judged/learned (Nadeau and Bengio 2003)
+OVERLAP = 1 + FOLDS * (1 / FOLDS) / (1 - 1 / FOLDS)
 STRICT = 1 - 0.025 / 2  # each of two one-sided limits that hold together at 97.5%
 
 
-# -- who is attacked --------------------------------------------------------------------------------------------------
+def attack(name: str, title: str) -> Callable[[Callable[..., Section]], Callable[..., Section]]:
+    """A section of the evaluation from an attack, which may raise `NotAttackedError` wherever it cannot go on.
 
+    Parameters
+    ----------
+    name : str
+        Its key in `attacks.ATTACKS`.
+    title : str
+        Its heading.
 
-@dataclass(frozen=True, repr=False)
-class Targets:
-    """Members and outsiders, as many of either, one row of each person."""
+    Returns
+    -------
+    Callable
+        A decorator of `section(inputs, *, seed, threads, log) -> Section`: draw targets (`draw_targets`), give each a
+        score, higher where it is believed to be a member, and hand the scores to `attacked`.
+    """
 
-    rows: Matrix  # (n, d) encoded as the condensed rows are
-    ruler: Ruler  # on which distances are measured
-    member: Flags  # (n,)
-    outcome: Outcome  # in the unit that models see
-    apart: Floats  # (n,) distance to the nearest other person's row
-    reference: Index  # row numbers of outsiders that are not attacked: what an attacker may know of the population
-    members: int  # persons (or rows) that there are
-    outsiders: int
-    by_person: bool
+    def decorate(section: Callable[..., Section]) -> Callable[..., Section]:
+        @wraps(section)
+        def attempted(inputs: EvaluationInput, **how: Any) -> Section:
+            try:
+                check_attackable(inputs)
+                return section(inputs, **how)
+            except NotAttackedError as why:
+                notes = (f"Not attacked: {why}. That is no finding.",)
+                return Section(name, title, notes=notes, settings={"found": False, "attacked": False})
 
-    def __len__(self) -> int:
-        return len(self.member)
+        return attempted
 
-    @property
-    def ruled(self) -> Matrix:
-        """(n, d) as distances are measured."""
-        return self.ruler(self.rows)
-
-    @property
-    def vulnerable(self) -> Flags:
-        """(n,) the tenth that is farthest from everybody else."""
-        chosen = np.zeros(len(self), bool)
-        chosen[np.argsort(-self.apart, kind="stable")[: math.ceil(len(self) / 10)]] = True
-        return chosen
-
-    def words(self) -> str:
-        half, what = len(self) // 2, "persons, one row of each" if self.by_person else "rows"
-        return (
-            f"attacked: {half:,} of {self.members:,} members and {half:,} of {self.outsiders:,} outsiders ({what}; "
-            f"at most {MOST:,} of either)"
-        )
-
-    @classmethod
-    def of(cls, inputs: EvaluationInput, *, seed: int, threads: int, reference: bool = False) -> Targets:
-        """By chance. With `reference` half of the outsiders are not attacked but known to the attacker."""
-        rng = np.random.default_rng([seed, 0xA77A])
-        members, outsiders = (_one_each(inputs, part, rng) for part in (inputs.split.train, inputs.split.test))
-        known = outsiders[len(outsiders) // 2 :] if reference else outsiders[:0]
-        free = outsiders[: len(outsiders) - len(known)]
-        count = min(len(members), len(free), MOST)
-        chosen = np.concatenate([members[:count], free[:count]])
-        rows = inputs.codec.encode(inputs.cohort.features.iloc[chosen])
-        others = rng.permutation(np.concatenate([members[count:], outsiders[count:]]))[: max(CROWD - len(chosen), 0)]
-        ruler = Ruler.of(rows)
-        crowd = ruler(np.concatenate([rows, inputs.codec.encode(inputs.cohort.features.iloc[others])]))
-        # the first neighbour is the row itself, or its copy
-        distance = nearest(crowd[: len(rows)], crowd, 2, threads)[0]
-        apart = distance[:, 1] if distance.shape[1] > 1 else np.zeros(len(rows))
-        outcome = inputs.kind.in_unit(inputs.cohort.outcome.take(chosen), inputs.unit)
-        return cls(
-            rows,
-            ruler,
-            np.arange(len(chosen)) < count,
-            outcome,
-            apart,
-            known,
-            len(members),
-            len(outsiders),
-            inputs.cohort.person is not None,
-        )
-
-
-def _one_each(inputs: EvaluationInput, part: Index, rng: np.random.Generator) -> Index:
-    """The part's row numbers in random order; of a person with several rows one of them."""
-    mixed = rng.permutation(part)
-    if inputs.cohort.person is None:
-        return mixed
-    return mixed[np.sort(np.unique(inputs.cohort.person[mixed], return_index=True)[1])]
-
-
-def why_not(inputs: EvaluationInput, targets: Targets | None = None) -> str:
-    """Why there is nothing to attack, or nobody to attack it for; empty where there is."""
-    if not len(inputs.rows):
-        return "the run gave no answer: there are no condensed rows to attack"
-    if not len(inputs.split.test):
-        return "nobody was held out: without outsiders nothing can be said about members"
-    if targets is not None and len(targets) < 2 * LEAST:
-        return f"fewer than {LEAST} persons in the table or held out: too few to say anything"
-    return ""
-
-
-def attackable(inputs: EvaluationInput, *, seed: int, threads: int, reference: bool = False) -> Targets | str:
-    """Who is attacked (`Targets.of`), or why nobody can be."""
-    if why := why_not(inputs):
-        return why
-    targets = Targets.of(inputs, seed=seed, threads=threads, reference=reference)
-    return why_not(inputs, targets) or targets
-
-
-def condensed_rows(inputs: EvaluationInput, seed: int) -> Matrix:
-    """The condensed rows, encoded; a random choice where there are more than an attack looks at."""
-    if len(inputs.rows) <= MOST_CONDENSED:
-        return inputs.rows
-    chosen = np.random.default_rng([seed, 0xC0DE]).choice(len(inputs.rows), MOST_CONDENSED, replace=False)
-    return inputs.rows[np.sort(chosen)]
-
-
-def places(codec: Codec) -> list[tuple[EncodedColumn, slice]]:
-    """The table's columns, and where each stands among the encoded ones."""
-    found, at = [], 0
-    for block in codec.blocks:
-        if block.width:
-            found.append((block, slice(at, at + block.width)))
-        at += block.width
-    return found
-
-
-def ceilings_of(inputs: EvaluationInput) -> Ceilings | None:
-    """What the guarantee allows at most; None where it is none, or one of rows where persons are attacked."""
-    if inputs.cohort.person is not None and inputs.privacy.unit != "person":
-        return None
-    return Ceilings.of(inputs.privacy)
+    return decorate
 
 
 # -- how well they are told apart -------------------------------------------------------------------------------------
 
 
+def attack_score(
+    inputs: EvaluationInput, measure: str, reach: Interval, n: int, *, tested_on: str = MEMBERSHIP, **more: Any
+) -> Score:
+    """A score of an attack on the condensed rows; `more` are further fields of `Score`."""
+    covered, rows = inputs.privacy.charged, len(inputs.rows)
+    return Score.from_interval(measure, CONDENSED, tested_on, reach, n, covered, rows=rows, **more)
+
+
 def judged(
-    score: Floats,
-    targets: Targets,
-    ceilings: Ceilings | None,
-    *,
-    inputs: EvaluationInput,
-    seed: int,
-    student: str = "",
-    crowd: float = 1.0,
+    score: Floats, targets: Targets, *, inputs: EvaluationInput, seed: int, student: str = "", crowd: float = 1.0
 ) -> list[Score]:
     """Every measure of an attack's scores, on all targets and on the most vulnerable tenth.
 
-    crowd: so many targets vary like one, OVERLAP for scores of `cross_judged`.
+    Parameters
+    ----------
+    score : (n,) float64
+        Of each target, higher where it is believed to be a member.
+    targets : Targets
+    inputs : EvaluationInput
+    seed : int
+        Of the halves of which one chooses a threshold.
+    student : str
+        The attack's name within its section.
+    crowd : float
+        So many targets vary like one: `OVERLAP` for scores of `cross_validated`.
+
+    Returns
+    -------
+    list of Score
+        Each with its interval, its power, and the most that the guarantee allows.
     """
-    found = []
+    ceilings, scores = ceilings_of(inputs), []
+    most: dict[str, float] = {}
+    if ceilings is not None:
+        rates = {measure: ceilings.tpr(rate) for measure, rate in RATES.items()}
+        most = {AUROC: ceilings.auroc, ADVANTAGE: ceilings.advantage, **rates}
+    overlap = "" if crowd == 1 else f"; {FOLDS} lessons overlap, so {crowd:g} targets count as one"
     for group, who in (("", np.ones(len(targets), bool)), (VULNERABLE, targets.vulnerable)):
-        common: dict[str, Any] = {
-            "trained_on": CONDENSED,
-            "tested_on": MEMBERSHIP,
-            "n": int(who.sum()),
-            "covered": inputs.privacy.charged,
-            "rows": len(inputs.rows),
-            "student": student,
-            "group": group,
-        }
         inside, outside = score[who & targets.member], score[who & ~targets.member]
-        if min(len(inside), len(outside)) < LEAST:
-            none, note = float("nan"), f"fewer than {LEAST} members or outsiders in this group"
-            found += [Score(measure, value=none, low=none, high=none, note=note, **common) for measure in TITLES]
-            continue
-        found.append(_auroc(inside, outside, ceilings, common, crowd))
-        found.append(_advantage(inside, outside, ceilings, common, crowd, np.random.default_rng([seed, 0x4A1F])))
-        found += [_caught(inside, outside, measure, ceilings, common, crowd) for measure in RATES]
-    return found
+        for measure in TITLES:
+            note, rate = "", RATES.get(measure, 1.0)
+            if min(len(inside), len(outside)) < LEAST:
+                note = f"fewer than {LEAST} members or outsiders in this group"
+            elif len(outside) * rate < 1:
+                note = f"needs {math.ceil(1 / rate):,} outsiders to see so few false alarms"
+            reach, power, how = (UNKNOWN, None, "") if note else _measured(measure, inside, outside, crowd, seed)
+            about = {"note": note, "student": student, "group": group, "interval": how and how + overlap}
+            ceiling, n = most.get(measure), int(who.sum())
+            scores.append(attack_score(inputs, measure, reach, n, power=power, ceiling=ceiling, **about))
+    return scores
 
 
-def _auroc(
-    inside: Floats, outside: Floats, ceilings: Ceilings | None, common: Mapping[str, Any], crowd: float
-) -> Score:
-    label = np.repeat(np.array([1, 0], np.int8), [len(inside), len(outside)])
-    at = interval(widened(ranking(label, np.concatenate([inside, outside])), crowd))
-    return Score(
-        AUROC,
-        value=at.value,
-        low=at.low,
-        high=at.high,
-        interval=_words("DeLong", crowd),
-        power=auroc_power(len(inside) / crowd, len(outside) / crowd),
-        ceiling=None if ceilings is None else ceilings.auroc,
-        **common,
-    )
-
-
-def _advantage(
-    inside: Floats,
-    outside: Floats,
-    ceilings: Ceilings | None,
-    common: Mapping[str, Any],
-    crowd: float,
-    rng: np.random.Generator,
-) -> Score:
-    inside, outside = rng.permutation(inside), rng.permutation(outside)
-    here, there = len(inside) // 2, len(outside) // 2
-    cut = _best_cut(inside[:here], outside[:there])
-    hits, alarms = int((inside[here:] >= cut).sum()), int((outside[there:] >= cut).sum())
-    of, among = (len(inside) - here) / crowd, (len(outside) - there) / crowd
-    at = difference(hits / crowd, of, alarms / crowd, among)
-    return Score(
-        ADVANTAGE,
-        value=at.value,
-        low=at.low,
-        high=at.high,
-        power=difference_power(of, among),
-        interval=_words("Newcombe, of two Wilson intervals", crowd),
-        ceiling=None if ceilings is None else ceilings.advantage,
-        **common,
-    )
+def _measured(
+    measure: str, inside: Floats, outside: Floats, crowd: float, seed: int
+) -> tuple[Interval, float | None, str]:
+    """One measure of members' and outsiders' scores, its power, and how its interval is made."""
+    if measure == AUROC:
+        label = np.repeat(np.array([1, 0], np.int8), [len(inside), len(outside)])
+        reach = interval(widened(ranking(label, np.concatenate([inside, outside])), crowd))
+        return reach, auroc_power(len(inside) / crowd, len(outside) / crowd), "DeLong"
+    if measure == ADVANTAGE:
+        rng = np.random.default_rng([seed, 0x4A1F])
+        inside, outside = rng.permutation(inside), rng.permutation(outside)
+        half, other_half = len(inside) // 2, len(outside) // 2
+        cut = _best_cut(inside[:half], outside[:other_half])
+        hits, alarms = int((inside[half:] >= cut).sum()), int((outside[other_half:] >= cut).sum())
+        n, m = (len(inside) - half) / crowd, (len(outside) - other_half) / crowd
+        reach = difference(hits / crowd, n, alarms / crowd, m)
+        return reach, difference_power(n, m), "Newcombe, of two Wilson intervals"
+    power = rate_power(len(inside), len(outside), RATES[measure], crowd)
+    reach = _true_positives(inside, outside, RATES[measure], crowd)
+    return reach, power, "Clopper–Pearson, of members and of the threshold"
 
 
 def _best_cut(inside: Floats, outside: Floats) -> float:
@@ -269,50 +176,28 @@ def _best_cut(inside: Floats, outside: Floats) -> float:
     return float(cuts[np.argmax(hits - alarms)])
 
 
-def _caught(
-    inside: Floats, outside: Floats, measure: str, ceilings: Ceilings | None, common: Mapping[str, Any], crowd: float
-) -> Score:
+def _true_positives(inside: Floats, outside: Floats, rate: float, crowd: float) -> Interval:
     """True positives at a rate of false ones. The share of all outsiders above the (c+1)-th highest of n of them is
     Beta(c + 1, n − c) distributed, whatever the scores: that gives a threshold whose rate is surely below the one asked
     for, one whose rate is surely above, and the members beyond the two bound the number that is wanted."""
-    rate, n, none = RATES[measure], len(outside), float("nan")
-    ceiling = None if ceilings is None else ceilings.tpr(rate)
-    if n * rate < 1:
-        note = f"needs {math.ceil(1 / rate):,} outsiders to see so few false alarms"
-        return Score(measure, value=none, low=none, high=none, note=note, ceiling=ceiling, **common)
+    n = len(outside)
     above = -np.sort(-outside)  # highest first
     strict, lenient = _surely(n, rate, crowd)
+
+    def limit(bound: Callable[..., Floats], caught: Flags) -> float:
+        return float(bound(np.float64(caught.sum() / crowd), len(caught) / crowd, STRICT))
+
     value = float((inside > above[min(math.floor(n * rate), n - 1)]).mean())
-    low = 0.0
-    if strict is not None:
-        low = _limit(rate_below, (inside > above[strict]), crowd)
-    high = _limit(rate_above, (inside >= above[lenient]), crowd)
-    return Score(
-        measure,
-        value=value,
-        low=min(low, value),
-        high=max(high, value),
-        ceiling=ceiling,
-        interval=_words("Clopper–Pearson, of members and of the threshold", crowd),
-        power=rate_power(len(inside), n, rate, crowd),
-        **common,
-    )
+    low = 0.0 if strict is None else limit(rate_below, inside > above[strict])
+    return Interval(value, min(low, value), max(limit(rate_above, inside >= above[lenient]), value))
 
 
-def _limit(bound: Callable[..., Floats], caught: Flags, crowd: float) -> float:
-    """Clopper–Pearson of as many members as vary on their own."""
-    return float(bound(np.float64(caught.sum() / crowd), len(caught) / crowd, STRICT))
-
-
-def widened(found: Measured, crowd: float) -> Measured:
+def widened(measured: Measured, crowd: float) -> Measured:
     """A measure whose rows vary together, so many like one."""
-    if found.influence is None:
-        return found
-    return replace(found, influence=found.influence * math.sqrt(crowd), share=max(1, math.floor(found.share / crowd)))
-
-
-def _words(interval: str, crowd: float) -> str:
-    return interval if crowd == 1 else f"{interval}; {LESSONS} lessons overlap, so {crowd:g} targets count as one"
+    if measured.influence is None:
+        return measured
+    share = max(1, math.floor(measured.share / crowd))
+    return replace(measured, influence=measured.influence * math.sqrt(crowd), share=share)
 
 
 def _surely(n: int, rate: float, crowd: float) -> tuple[int | None, int]:
@@ -325,11 +210,30 @@ def _surely(n: int, rate: float, crowd: float) -> tuple[int | None, int]:
 
 def difference(hits: float, of: float, alarms: float, among: float) -> Interval:
     """95% interval of the difference of two shares (Newcombe 1998, method 10)."""
-    one, two = wilson(hits, of), wilson(alarms, among)
-    value = one.value - two.value
-    down = math.hypot(one.value - one.low, two.high - two.value)
-    up = math.hypot(one.high - one.value, two.value - two.low)
+    ours, theirs = wilson(hits, of), wilson(alarms, among)
+    value = ours.value - theirs.value
+    down = math.hypot(ours.value - ours.low, theirs.high - theirs.value)
+    up = math.hypot(ours.high - ours.value, theirs.value - theirs.low)
     return Interval(value, max(value - down, -1.0), min(value + up, 1.0))
+
+
+def cross_validated(
+    features: Floats, targets: Targets, fit: Callable[[Floats, Flags], Callable[[Floats], Floats]], *, seed: int
+) -> tuple[Floats, list[tuple[Flags, Floats]]]:
+    """Scores of an attacker who learns from four fifths of the targets, on the last fifth, five times.
+
+    fit(features, member) gives a function features → scores. Back come a score for each target, its rank within the
+    fifth in which it was judged, and of each fifth who was judged and the scores as they are.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed % 2**32).split(features, targets.member)
+    rank, each = np.empty(len(targets)), []
+    for known, asked in folds:
+        score = fit(features[known], targets.member[known])(features[asked])
+        rank[asked] = stats.rankdata(score) / len(asked)
+        each.append((targets.member[asked], score))
+    return rank, each
 
 
 # -- what would have been found ---------------------------------------------------------------------------------------
@@ -343,28 +247,22 @@ def auroc_power(members: float, outsiders: float) -> float:
         spread = area * (1 - area) + (members - 1) * (pairs - area**2) + (outsiders - 1) * (triples - area**2)
         return math.sqrt(max(spread, 0.0) / (members * outsiders))
 
-    return _least(lambda area: area - 0.5 - NORMAL * error(0.5) - _z() * error(area), 0.5)
+    return _least(lambda area: area - 0.5 - NORMAL * error(0.5) - LIKELY_Z * error(area), 0.5)
 
 
 def difference_power(members: float, outsiders: float) -> float:
     """The same for the difference of two shares, where they vary most: around a half."""
     each = math.sqrt((1 / members + 1 / outsiders) / 4)
-    return _least(lambda a: a - each * (NORMAL + _z() * math.sqrt(1 - a * a)), 0.0)
+    return _least(lambda a: a - each * (NORMAL + LIKELY_Z * math.sqrt(1 - a * a)), 0.0)
 
 
 def rate_power(members: int, outsiders: int, rate: float, crowd: float = 1.0) -> float | None:
     """The same for true positives at this rate of false ones; None where no number of them would show anything."""
-    if _surely(outsiders, rate, crowd)[0] is None:
-        return None
     caught, of = np.arange(members + 1) / crowd, members / crowd
-    enough = np.flatnonzero(rate_below(caught, of, STRICT) > rate)  # type: ignore[arg-type]
-    if not len(enough):
+    enough = np.flatnonzero(rate_below(caught, of, STRICT) > rate)
+    if _surely(outsiders, rate, crowd)[0] is None or not len(enough):
         return None
     return float(stats.beta.ppf(LIKELY, caught[enough[0]], of - caught[enough[0]] + 1))
-
-
-def _z() -> float:
-    return float(stats.norm.ppf(LIKELY))
 
 
 def _least(beyond: Callable[[float], float], low: float) -> float:
@@ -410,35 +308,72 @@ def attacked(
     title: str,
     inputs: EvaluationInput,
     targets: Targets,
-    scores: Sequence[Score],
+    attacks: Mapping[str, Floats],
     *,
+    seed: int,
+    overlapping: Collection[str] = (),
+    scores: Iterable[Score] = (),
     notes: Iterable[str] = (),
-    figures: Sequence[Figure] = (),
+    figures: Iterable[Figure] = (),
     tables: Sequence[Table] = (),
     titles: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Section:
-    """A room's part: scores, the verdict first, then bounds. `settings["found"]` says whether a leak was found."""
+    """The section of an attack: its scores, the verdict first among the notes, then the bounds of what was looked at.
+
+    Parameters
+    ----------
+    name, title : str
+        As in `attack`.
+    inputs : EvaluationInput
+    targets : Targets
+    attacks : mapping of str to (n,) float64
+        A score of each target by each attack; all are `judged` and drawn.
+    seed : int
+    overlapping : collection of str
+        Those of `attacks` whose scores are of `cross_validated`.
+    scores, notes, figures, tables
+        What is reported besides.
+    titles : mapping of str to str
+        What people read of measures that are not in `TITLES`.
+    settings : mapping
+        Bounds and thresholds besides those that all attacks share.
+
+    Returns
+    -------
+    Section
+        `settings["found"]` says whether a leak was found.
+    """
+    both: list[Score] = []
+    for student, values in attacks.items():
+        crowd = OVERLAP if student in overlapping else 1.0
+        both += judged(values, targets, inputs=inputs, seed=seed, student=student, crowd=crowd)
+    both += scores
     titles = {**TITLES, **(titles or {})}
-    found, words = verdict(scores, titles)
-    bounds = [f"{targets.words()[0].upper()}{targets.words()[1:]}."]
+    found, words = verdict(both, titles)
+    half, what = len(targets) // 2, "persons, one row of each" if targets.by_person else "rows"
+    bounds = [
+        f"Attacked: {half:,} of {targets.members:,} members and {half:,} of {targets.outsiders:,} outsiders ({what}; "
+        f"at most {MOST:,} of either)."
+    ]
     if len(inputs.rows) > MOST_CONDENSED:
         bounds.append(f"On a random {MOST_CONDENSED:,} of {len(inputs.rows):,} condensed rows.")
     if inputs.privacy.charged and ceilings_of(inputs) is None:
         bounds.append("No ceiling: the guarantee is one of rows, and persons with several rows were attacked.")
-    used = {score.measure for score in scores}
+    roc = [roc_figure(attacks, targets, inputs)] if attacks else []
+    used = {score.measure for score in both}
     return Section(
         name,
         title,
-        tuple(scores),
-        tuple(figures),
+        tuple(both),
+        (*roc, *figures),
         tuple(tables),
         (*words, *notes, *bounds),
         {measure: words for measure, words in titles.items() if measure in used},
         {
             "found": found,
-            "members": len(targets) // 2,
-            "outsiders": len(targets) // 2,
+            "members": half,
+            "outsiders": half,
             "most_targets": MOST,
             "most_condensed": MOST_CONDENSED,
             "vulnerable": int(targets.vulnerable.sum()),
@@ -448,13 +383,7 @@ def attacked(
     )
 
 
-def nothing(name: str, title: str, why: str) -> Section:
-    """A part without scores that says why."""
-    words = f"Not attacked: {why}. That is no finding."
-    return Section(name, title, notes=(words,), settings={"found": False, "attacked": False})
-
-
-def roc_figure(attacks: Mapping[str, Floats], targets: Targets, ceilings: Ceilings | None) -> Figure:
+def roc_figure(attacks: Mapping[str, Floats], targets: Targets, inputs: EvaluationInput) -> Figure:
     """True against false positives of each attack, at fixed rates, with the most that the guarantee allows."""
     rates = (0.0, 0.01, 0.02, 0.05, *(round(0.1 * k, 1) for k in range(1, 11)))
     series = []
@@ -463,7 +392,7 @@ def roc_figure(attacks: Mapping[str, Floats], targets: Targets, ceilings: Ceilin
         cuts = [outside[min(math.floor(len(outside) * rate), len(outside) - 1)] for rate in rates[:-1]]
         caught = [float((score[targets.member] > cut).mean()) for cut in cuts]
         series.append(Series(name, rates, (*caught, 1.0)))
-    if ceilings is not None:
+    if (ceilings := ceilings_of(inputs)) is not None:
         series.append(Series("most that the guarantee allows", rates, tuple(ceilings.tpr(rate) for rate in rates)))
     return Figure(
         "roc",
@@ -476,42 +405,4 @@ def roc_figure(attacks: Mapping[str, Floats], targets: Targets, ceilings: Ceilin
         diagonal=True,
         x_range=(0, 1),
         y_range=(0, 1),
-    )
-
-
-def cross_judged(
-    features: Floats, targets: Targets, fit: Callable[[Floats, Flags], Callable[[Floats], Floats]], *, seed: int
-) -> tuple[Floats, list[tuple[Flags, Floats]]]:
-    """Scores of an attacker who learns from four fifths of the targets, on the last fifth, five times.
-
-    fit(features, member) gives a function features → scores. Back come a score for each target, its rank within the
-    fifth in which it was judged, and of each fifth who was judged and the scores as they are.
-    """
-    from sklearn.model_selection import StratifiedKFold
-
-    folds = StratifiedKFold(LESSONS, shuffle=True, random_state=seed % 2**32).split(features, targets.member)
-    rank, each = np.empty(len(targets)), []
-    for known, asked in folds:
-        score = fit(features[known], targets.member[known])(features[asked])
-        rank[asked] = stats.rankdata(score) / len(asked)
-        each.append((targets.member[asked], score))
-    return rank, each
-
-
-def unmeasured(measure: str, why: str, *, inputs: EvaluationInput, n: int, student: str = "", group: str = "") -> Score:
-    """A score that could not be had."""
-    none = float("nan")
-    return Score(
-        measure,
-        CONDENSED,
-        MEMBERSHIP,
-        none,
-        none,
-        none,
-        n,
-        inputs.privacy.charged,
-        len(inputs.rows),
-        note=why,
-        student=student,
-        group=group,
     )

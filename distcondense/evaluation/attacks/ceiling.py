@@ -52,28 +52,36 @@ class Ceilings:
         return 1.0 if control >= 1 else max(0.0, (self.tpr(max(control, 0.0)) - control) / (1 - control))
 
     @classmethod
-    def of(cls, privacy: Privacy) -> Ceilings | None:
-        """Of a privacy statement; None where it is no theorem about patients."""
+    def from_privacy(cls, privacy: Privacy) -> Ceilings | None:
+        """What a privacy statement allows.
+
+        Parameters
+        ----------
+        privacy : Privacy
+            The statement of a release.
+
+        Returns
+        -------
+        Ceilings or None
+            None where the statement is no theorem about patients.
+        """
         if not privacy.charged or privacy.epsilon is None or privacy.delta is None:
             return None
-        found = 1 - _from_budget(privacy.epsilon, privacy.delta)
+        most = 1 - _from_budget(privacy.epsilon, privacy.delta)
         if privacy.trade_off:
-            curve = privacy.trade_off
-            if privacy.ledger:
-                curve = _of_ledger(privacy.events)
-            found = np.minimum(found, 1 - _stepped(curve))
+            most = np.minimum(most, 1 - _stepped(_of_ledger(privacy.events) if privacy.ledger else privacy.trade_off))
         words = f"{privacy.guarantee}, ε = {privacy.epsilon:g} at δ = {privacy.delta:g}"
         largest = [largest_advantage(privacy.epsilon, privacy.delta), privacy.membership_advantage]
-        return cls._made(found, words, largest, _earlier(privacy))
+        return cls._from_rates(most, words, largest, _earlier(privacy))
 
     @classmethod
-    def _made(
+    def _from_rates(
         cls, most: Floats, theorem: str, largest: Sequence[float | None] = (), with_earlier: Ceilings | None = None
     ) -> Ceilings:
         """From true positives at LEVELS. They grow, so between two levels those of the higher one hold."""
         most = np.clip(most, LEVELS, 1.0)
         area = float(np.sum(np.diff(LEVELS) * most[1:]))
-        advantage = min(1.0, float(np.max(most[1:] - LEVELS[:-1])), *(one for one in largest if one is not None))
+        advantage = min(1.0, float(np.max(most[1:] - LEVELS[:-1])), *(limit for limit in largest if limit is not None))
         return cls(min(1.0, area), advantage, tuple(map(float, most)), theorem, with_earlier)
 
 
@@ -102,7 +110,7 @@ def _earlier(privacy: Privacy) -> Ceilings | None:
     if both is None or privacy.delta is None:
         return None
     if isinstance(both, str) or not math.isfinite(both):
-        return Ceilings._made(np.ones(len(LEVELS)), f"{privacy.guarantee}, with earlier runs: {both}")
+        return Ceilings._from_rates(np.ones(len(LEVELS)), f"{privacy.guarantee}, with earlier runs: {both}")
     words = f"{privacy.guarantee}, with earlier runs ε = {both:g} at δ = {privacy.delta:g}"
     largest = [largest_advantage(both, privacy.delta), privacy.advantage_with_earlier_runs]
-    return Ceilings._made(1 - _from_budget(both, privacy.delta), words, largest)
+    return Ceilings._from_rates(1 - _from_budget(both, privacy.delta), words, largest)

@@ -16,7 +16,7 @@ members are linked than outsiders, and that is bounded by the guarantee.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,29 +26,20 @@ from distcondense.data.outcome import Outcome
 from distcondense.errors import ModelError
 from distcondense.evaluation.attacks.base import (
     AUROC,
-    MEMBERSHIP,
     OVERLAP,
-    Targets,
-    attackable,
+    attack,
+    attack_score,
     attacked,
     auroc_power,
-    ceilings_of,
-    condensed_rows,
-    cross_judged,
+    cross_validated,
     difference,
     difference_power,
-    judged,
-    nothing,
-    places,
-    roc_figure,
-    unmeasured,
     widened,
-    wilson,
 )
-from distcondense.evaluation.attacks.ceiling import Ceilings
 from distcondense.evaluation.attacks.membership import distance_features
+from distcondense.evaluation.attacks.targets import Targets, ceilings_of, condensed_rows, draw_targets, places
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.score import CONDENSED, Score, interval
+from distcondense.evaluation.score import UNKNOWN, Score, interval, wilson
 from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.kernels.neighbours import nearest
 from distcondense.models.base import Model
@@ -69,54 +60,47 @@ TITLES = {
 }
 
 
+@attack(NAME, TITLE)
 def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """The attacks on a condensed table."""
-    targets = attackable(inputs, seed=seed, threads=threads)
-    if isinstance(targets, str):
-        return nothing(NAME, TITLE, targets)
+    targets = draw_targets(inputs, seed=seed, threads=threads)
     log(f"distances of {len(targets):,} targets")
-    condensed, ceilings = condensed_rows(inputs, seed), ceilings_of(inputs)
+    condensed = condensed_rows(inputs, seed)
     ruled = targets.ruler(condensed)
     distance, number = nearest(targets.ruled, ruled, 1, threads)
     features = np.log(distance_features(targets.ruled, ruled, threads=threads) + TINY)
+    confidence, missing = _confidence(inputs, targets, seed, threads)
     attacks = {
         NEAREST: -distance[:, 0],
         PLACED: np.log(targets.apart + TINY) - np.log(distance[:, 0] + TINY),
-        LOGISTIC: cross_judged(features, targets, _logistic, seed=seed)[0],
+        LOGISTIC: cross_validated(features, targets, _logistic, seed=seed)[0],
+        **confidence,
     }
-    notes, missing = [], {}
-    for name, model in ((STUDENT, _student), (WHITE, _own)):
-        found, why = _confidence(model, inputs, targets, seed, threads)
-        if found is None:
-            missing[name] = why
-        else:
-            attacks[name] = found
-    scores = []
-    for name, score in attacks.items():
-        crowd = OVERLAP if name == LOGISTIC else 1.0
-        scores += judged(score, targets, ceilings, inputs=inputs, seed=seed, student=name, crowd=crowd)
-    scores += [unmeasured(AUROC, why, inputs=inputs, n=len(targets), student=name) for name, why in missing.items()]
-    scores.append(_overall(attacks, targets, ceilings, inputs))
+    scores = [
+        attack_score(inputs, AUROC, UNKNOWN, len(targets), note=why, student=name) for name, why in missing.items()
+    ]
+    scores.append(_overall(attacks, targets, inputs))
     log("linkage")
-    linked, by = linkage(inputs, targets, condensed, ceilings, seed=seed, threads=threads)
-    scores += linked
-    if by:
-        notes.append(
-            f"Linkage: the attacker knows {', '.join(by)}; a row agrees on a number that differs by less than "
-            f"{AGREE:g} standard deviations and on a category that is the same."
-        )
+    linked, known = linkage(inputs, targets, condensed, seed=seed, threads=threads)
     columns, table, figure = _columns(inputs, targets, ruled[number[:, 0]], seed)
+    note = (
+        f"Linkage: the attacker knows {', '.join(known)}; a row agrees on a number that differs by less than "
+        f"{AGREE:g} standard deviations and on a category that is the same."
+    )
     return attacked(
         NAME,
         TITLE,
         inputs,
         targets,
-        [*scores, *columns],
-        notes=notes,
+        attacks,
+        seed=seed,
+        overlapping=(LOGISTIC,),
+        scores=[*scores, *linked, *columns],
+        notes=[note] if known else [],
         titles=TITLES,
-        figures=(roc_figure(attacks, targets, ceilings), *figure),
-        tables=table,
-        settings={"known_columns": list(by), "agree_within": AGREE, "most_columns": MOST_COLUMNS},
+        figures=(figure,),
+        tables=(table,),
+        settings={"known_columns": known, "agree_within": AGREE, "most_columns": MOST_COLUMNS},
     )
 
 
@@ -129,22 +113,16 @@ def _logistic(features: Floats, member: Flags) -> Callable[[Floats], Floats]:
     return lambda asked: np.asarray(model.decision_function(asked), np.float64)
 
 
-def _overall(attacks: dict[str, Floats], targets: Targets, ceilings: Ceilings | None, inputs: EvaluationInput) -> Score:
+def _overall(attacks: Mapping[str, Floats], targets: Targets, inputs: EvaluationInput) -> Score:
     """Mean AUROC of PSyGenTAB's three attacks; its black box is a model's confidence, or the distance without one."""
     three = [STUDENT if STUDENT in attacks else NEAREST, *([WHITE] if WHITE in attacks else []), LOGISTIC]
-    label = targets.member.astype(np.int8)
+    label, ceilings = targets.member.astype(np.int8), ceilings_of(inputs)
     each = [widened(ranking(label, attacks[name]), OVERLAP if name == LOGISTIC else 1.0) for name in three]
-    at = interval(mean_of(each))
-    return Score(
+    return attack_score(
+        inputs,
         AUROC,
-        CONDENSED,
-        MEMBERSHIP,
-        at.value,
-        at.low,
-        at.high,
+        interval(mean_of(each)),
         len(targets),
-        inputs.privacy.charged,
-        len(inputs.rows),
         student=f"{OVERALL}: mean of {', '.join(three)}",
         interval="DeLong",
         ceiling=None if ceilings is None else ceilings.auroc,
@@ -155,34 +133,27 @@ def _overall(attacks: dict[str, Floats], targets: Targets, ceilings: Ceilings | 
 # -- a model's confidence ---------------------------------------------------------------------------------------------
 
 
-def _student(inputs: EvaluationInput, seed: int, threads: int) -> Model | None:
-    """As a recipient fits one, by the manual."""
-    labelled = inputs.labelled
-    return inputs.learner.fit(
-        inputs.rows, inputs.made, weight=labelled.weight, soft=labelled.soft, seed=seed, threads=threads
-    )
-
-
-def _own(inputs: EvaluationInput, seed: int, threads: int) -> Model | None:
-    return inputs.reference
-
-
 def _confidence(
-    model: Callable[[EvaluationInput, int, int], Model | None],
-    inputs: EvaluationInput,
-    targets: Targets,
-    seed: int,
-    threads: int,
-) -> tuple[Floats | None, str]:
-    """(n,) how little a model is surprised by each target's outcome; or why that cannot be said."""
-    try:
-        fitted = model(inputs, seed, threads)
+    inputs: EvaluationInput, targets: Targets, seed: int, threads: int
+) -> tuple[dict[str, Floats], dict[str, str]]:
+    """(n,) how little each model is surprised by each target's outcome; and why that cannot be said of the others."""
+    models: dict[str, Model | None] = {STUDENT: None, WHITE: inputs.reference}
+    why = {WHITE: "the method hands over no model of its own, or the run is evaluated from its folder"}
+    weight, soft = inputs.labelled.weight, inputs.labelled.soft
+    try:  # as a recipient fits one, by the manual
+        models[STUDENT] = inputs.learner.fit(
+            inputs.rows, inputs.made, weight=weight, soft=soft, seed=seed, threads=threads
+        )
     except ModelError as error:
-        return None, str(error)
-    if fitted is None:
-        return None, "the method hands over no model of its own, or the run is evaluated from its folder"
-    found = loss(fitted, targets.rows, targets.outcome, inputs.rows, inputs.made)
-    return (None, "this model has no loss of a single row") if found is None else (-found, "")
+        why[STUDENT] = str(error)
+    confidence, missing = {}, {}
+    for name, model in models.items():
+        losses = None if model is None else loss(model, targets.rows, targets.outcome, inputs.rows, inputs.made)
+        if losses is not None:
+            confidence[name] = -losses
+        else:
+            missing[name] = why[name] if model is None else "this model has no loss of a single row"
+    return confidence, missing
 
 
 def loss(model: Model, rows: Matrix, outcome: Outcome, made_rows: Matrix, made: Outcome) -> Floats | None:
@@ -195,13 +166,13 @@ def loss(model: Model, rows: Matrix, outcome: Outcome, made_rows: Matrix, made: 
             return np.where(event, np.abs(apart), np.maximum(apart, 0.0))
         return _deviance(score, time, event, np.asarray(model.scores(made_rows), np.float64), made)
     if "label" in outcome.arrays:
-        label = np.asarray(outcome["label"], np.int64)
         if model.link not in ("probability", "probabilities"):
             return None
+        label = np.asarray(outcome["label"], np.int64)
         likely = np.where(label == 1, score, 1 - score) if score.ndim == 1 else score[np.arange(len(label)), label]
         return -np.log(np.clip(likely, TINY, 1.0))
-    (value,) = outcome.arrays.values() if len(outcome.arrays) == 1 else (None,)
-    return None if value is None or score.ndim > 1 else (score - np.asarray(value, np.float64)) ** 2
+    values = list(outcome.arrays.values())
+    return None if len(values) != 1 or score.ndim > 1 else (score - np.asarray(values[0], np.float64)) ** 2
 
 
 def _deviance(score: Floats, time: Floats, event: Flags, made_score: Floats, made: Outcome) -> Floats | None:
@@ -222,54 +193,51 @@ def _deviance(score: Floats, time: Floats, event: Flags, made_score: Floats, mad
 
 
 def linkage(
-    inputs: EvaluationInput, targets: Targets, condensed: Matrix, ceilings: Ceilings | None, *, seed: int, threads: int
+    inputs: EvaluationInput, targets: Targets, condensed: Matrix, *, seed: int, threads: int
 ) -> tuple[list[Score], list[str]]:
     """Shares of members and of outsiders that are linked, and the difference; the columns that the attacker knows."""
     every = places(inputs.codec)
     if len(every) < 2:
-        return [unmeasured(LINKED_EXCESS, "there is one column only", inputs=inputs, n=len(targets))], []
+        return [attack_score(inputs, LINKED_EXCESS, UNKNOWN, len(targets), note="there is one column only")], []
     chosen = np.zeros(len(every), bool)
     chosen[np.random.default_rng([seed, 0x117C]).permutation(len(every))[: (len(every) + 1) // 2]] = True
     known = np.r_[tuple(place for (_, place), on in zip(every, chosen, strict=True) if on)]
-    found = nearest(targets.ruled[:, known], targets.ruler(condensed)[:, known], 1, threads)[1][:, 0]
-    agree = np.all(agreements(inputs, targets, condensed[found])[:, ~chosen], axis=1)
-    half = len(targets) // 2
+    rows = nearest(targets.ruled[:, known], targets.ruler(condensed)[:, known], 1, threads)[1][:, 0]
+    agree = np.all(agreements(inputs, targets, condensed[rows])[:, ~chosen], axis=1)
+    half, ceilings = len(targets) // 2, ceilings_of(inputs)
     hits, alarms = int(agree[targets.member].sum()), int(agree[~targets.member].sum())
-    common: dict[str, Any] = {"covered": inputs.privacy.charged, "rows": len(inputs.rows), "student": "linkage"}
-    scores = []
-    for tested, count in (("members", hits), ("outsiders", alarms)):
-        at = wilson(count, half)
-        scores.append(Score(LINKED, CONDENSED, tested, at.value, at.low, at.high, half, interval="Wilson", **common))
-    at = difference(hits, half, alarms, half)
+    scores = [
+        attack_score(
+            inputs, LINKED, wilson(count, half), half, tested_on=tested_on, interval="Wilson", student="linkage"
+        )
+        for tested_on, count in (("members", hits), ("outsiders", alarms))
+    ]
     scores.append(
-        Score(
+        attack_score(
+            inputs,
             LINKED_EXCESS,
-            CONDENSED,
-            MEMBERSHIP,
-            at.value,
-            at.low,
-            at.high,
+            difference(hits, half, alarms, half),
             len(targets),
+            student="linkage",
             interval="Newcombe (of two Wilson intervals)",
             power=difference_power(half, half),
             ceiling=None if ceilings is None else ceilings.advantage,
-            **common,
         )
     )
-    return scores, [block.column.name for (block, _), on in zip(every, chosen, strict=True) if on]
+    return scores, [encoded.column.name for (encoded, _), on in zip(every, chosen, strict=True) if on]
 
 
 def agreements(inputs: EvaluationInput, targets: Targets, others: Matrix) -> Flags:
     """(n, columns) whether a target and the row found for it agree: in a category, or nearly in a number."""
-    found, scale, centre = [], inputs.codec.scale, inputs.codec.centre
-    for block, place in places(inputs.codec):
-        one, two = targets.rows[:, place], others[:, place]
-        if block.values:
-            codes = [(rows * scale[place] + centre[place]).argmax(1) for rows in (one, two)]
-            found.append(codes[0] == codes[1])
+    agree, scale, centre = [], inputs.codec.scale, inputs.codec.centre
+    for encoded, place in places(inputs.codec):
+        ours, theirs = targets.rows[:, place], others[:, place]
+        if encoded.values:
+            codes = [(rows * scale[place] + centre[place]).argmax(1) for rows in (ours, theirs)]
+            agree.append(codes[0] == codes[1])
         else:
-            found.append((np.abs(one - two) < AGREE * targets.ruler.scale[place]).all(1))
-    return np.stack(found, axis=1)
+            agree.append((np.abs(ours - theirs) < AGREE * targets.ruler.scale[place]).all(1))
+    return np.stack(agree, axis=1)
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------
@@ -277,46 +245,29 @@ def agreements(inputs: EvaluationInput, targets: Targets, others: Matrix) -> Fla
 
 def _columns(
     inputs: EvaluationInput, targets: Targets, neighbours: Matrix, seed: int
-) -> tuple[list[Score], tuple[Table, ...], tuple[Figure, ...]]:
+) -> tuple[list[Score], Table, Figure]:
     """What each column adds: AUROC of closeness in it, and its share in an attack on all columns together."""
     from sklearn.ensemble import GradientBoostingClassifier
 
-    every = places(inputs.codec)
+    every, half = places(inputs.codec), len(targets) // 2
     gap = np.abs(targets.ruled - neighbours)
     apart = np.stack([gap[:, place].sum(1) for _, place in every], axis=1)
     most = np.sort(np.argsort(-apart.std(0), kind="stable")[:MOST_COLUMNS])
+    names = [every[column][0].column.name for column in most]
+    about: dict[str, Any] = {"student": ONE_COLUMN, "interval": "DeLong", "power": auroc_power(half, half)}
     label, scores = targets.member.astype(np.int8), []
-    half = len(targets) // 2
-    for column in most:
-        at = interval(ranking(label, -apart[:, column]))
-        scores.append(
-            Score(
-                AUROC,
-                CONDENSED,
-                MEMBERSHIP,
-                at.value,
-                at.low,
-                at.high,
-                len(targets),
-                inputs.privacy.charged,
-                len(inputs.rows),
-                student=ONE_COLUMN,
-                group=every[column][0].column.name,
-                interval="DeLong",
-                power=auroc_power(half, half),
-            )
-        )
+    for column, name in zip(most, names, strict=True):
+        reach = interval(ranking(label, -apart[:, column]))
+        scores.append(attack_score(inputs, AUROC, reach, len(targets), group=name, **about))
     model = GradientBoostingClassifier(n_estimators=TREES, max_depth=3, random_state=seed % 2**32)
     share = model.fit(apart[:, most], targets.member).feature_importances_
-    names = [every[column][0].column.name for column in most]
     order = np.argsort(-share, kind="stable")
     rows = tuple((names[k], round(float(share[k]), 4), round(scores[k].value, 4)) for k in order)
-    about = (
+    title, words = (
+        "What an attack leans on",
         "Shares add up to 1 also where nothing is learned: they say what an attack leans on, not that it works. "
-        "Where the attack does no better than chance they are noise."
+        "Where the attack does no better than chance they are noise.",
     )
-    head = ("column", "share of importance", "AUROC of it alone")
-    table = Table("columns", "What an attack leans on", head, rows, about)
+    table = Table("columns", title, ("column", "share of importance", "AUROC of it alone"), rows, words)
     series = Series("importance", tuple(row[0] for row in rows), tuple(row[1] for row in rows))
-    figure = Figure("columns", BARS, "What an attack leans on", about, "column", "share of importance", (series,))
-    return scores, (table,), (figure,)
+    return scores, table, Figure("columns", BARS, title, words, "column", "share of importance", (series,))

@@ -12,16 +12,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from distcondense.arrays import Floats, Matrix
-from distcondense.evaluation.attacks.base import (
-    MOST_CONDENSED,
-    attackable,
-    attacked,
-    ceilings_of,
-    condensed_rows,
-    judged,
-    nothing,
-    roc_figure,
-)
+from distcondense.evaluation.attacks.base import attack, attacked
+from distcondense.evaluation.attacks.targets import MOST_CONDENSED, condensed_rows, draw_targets
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.kernels.arguments import over_rows
@@ -33,29 +25,21 @@ WIDTHS = {"kernels": 1.0, "narrow kernels": 0.25}  # of Scott's bandwidth
 BLOCK = 256
 
 
+@attack(NAME, TITLE)
 def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """The attack on a condensed table."""
-    targets = attackable(inputs, seed=seed, threads=threads, reference=True)
-    if isinstance(targets, str):
-        return nothing(NAME, TITLE, targets)
+    targets = draw_targets(inputs, seed=seed, threads=threads, reference=True)
     log(f"densities at {len(targets):,} targets")
     known = inputs.codec.encode(inputs.cohort.features.iloc[targets.reference[:MOST_KNOWN]])
     ruler = targets.ruler
-    at, made, people = leading(targets.ruled, ruler(condensed_rows(inputs, seed)), ruler(known))
-    ceilings, scores, attacks = ceilings_of(inputs), [], {}
-    for name, width in WIDTHS.items():
-        attacks[name] = log_density(at, made, width, threads) - log_density(at, people, width, threads)
-        scores += judged(attacks[name], targets, ceilings, inputs=inputs, seed=seed, student=name)
-    return attacked(
-        NAME,
-        TITLE,
-        inputs,
-        targets,
-        scores,
-        figures=(roc_figure(attacks, targets, ceilings),),
-        notes=[f"The attacker knows {len(known):,} other people; densities over {at.shape[1]} principal components."],
-        settings={"known": len(known), "components": at.shape[1], "widths": dict(WIDTHS), "most_rows": MOST_CONDENSED},
-    )
+    at, condensed, people = leading(targets.ruled, ruler(condensed_rows(inputs, seed)), ruler(known))
+    attacks = {
+        name: log_density(at, condensed, width, threads) - log_density(at, people, width, threads)
+        for name, width in WIDTHS.items()
+    }
+    notes = [f"The attacker knows {len(known):,} other people; densities over {at.shape[1]} principal components."]
+    settings = {"known": len(known), "components": at.shape[1], "widths": dict(WIDTHS), "most_rows": MOST_CONDENSED}
+    return attacked(NAME, TITLE, inputs, targets, attacks, seed=seed, notes=notes, settings=settings)
 
 
 def leading(targets: Matrix, condensed: Matrix, known: Matrix) -> tuple[Floats, Floats, Floats]:
@@ -63,12 +47,12 @@ def leading(targets: Matrix, condensed: Matrix, known: Matrix) -> tuple[Floats, 
     from sklearn.decomposition import PCA
 
     both = np.concatenate([condensed, known]).astype(np.float64)
-    found = PCA(min(COMPONENTS, *both.shape), random_state=0).fit(both)
-    variance = found.explained_variance_
+    model = PCA(min(COMPONENTS, *both.shape), random_state=0).fit(both)
+    variance = model.explained_variance_
     there = variance > 1e-9 * max(float(variance[0]), 1e-300)
-    turn = found.components_[there].T / np.sqrt(variance[there])
-    one, two, three = ((rows.astype(np.float64) - found.mean_) @ turn for rows in (targets, condensed, known))
-    return one, two, three
+    turn = model.components_[there].T / np.sqrt(variance[there])
+    turned = [(rows.astype(np.float64) - model.mean_) @ turn for rows in (targets, condensed, known)]
+    return turned[0], turned[1], turned[2]
 
 
 def log_density(at: Floats, rows: Floats, width: float, threads: int) -> Floats:
@@ -76,13 +60,13 @@ def log_density(at: Floats, rows: Floats, width: float, threads: int) -> Floats:
     m, d = rows.shape
     scott = width * m ** (-1 / (d + 4)) * max(float(rows.std()), 1e-6)
     points, kernels = at / scott, rows / scott
-    norm, found = (kernels**2).sum(1), np.empty(len(at))
+    norm, density = (kernels**2).sum(1), np.empty(len(at))
 
     def block(start: int, stop: int) -> None:
         for first in range(start, stop, BLOCK):
             here = points[first : min(first + BLOCK, stop)]
             squared = (here**2).sum(1)[:, None] - 2 * here @ kernels.T + norm
-            found[first : first + len(here)] = logsumexp(-np.maximum(squared, 0) / 2, axis=1)
+            density[first : first + len(here)] = logsumexp(-np.maximum(squared, 0) / 2, axis=1)
 
     over_rows(block, len(at), threads)
-    return found - np.log(m) - d * np.log(scott)
+    return density - np.log(m) - d * np.log(scott)

@@ -18,22 +18,21 @@ The most vulnerable tenth are those in the rarest cells, by the sum of −log p 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
-from distcondense.arrays import Floats, Index, Matrix
-from distcondense.data.outcome import Outcome
-from distcondense.evaluation.attacks.base import attackable, attacked, ceilings_of, judged, nothing, roc_figure
-from distcondense.evaluation.attacks.mixed_table import Bins, MixedTable, OutcomeGroups
+from distcondense.arrays import Floats, Index
+from distcondense.evaluation.attacks.base import attack, attacked
+from distcondense.evaluation.attacks.mixed_table import Bins, MixedTable, outcome_groups
+from distcondense.evaluation.attacks.targets import draw_targets
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.section import Section, quiet
+from distcondense.evaluation.resampling import choose
+from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.privacy.statement import Privacy
 
-NAME = "mechanism"
-TITLE = "An attacker who knows how the table was made"
+NAME, TITLE = "mechanism", "An attacker who knows how the table was made"
 COLUMNS = 200  # that are looked at
 CELLS = 64  # of a number
 PAIRS = 300  # pairs of columns
@@ -45,15 +44,6 @@ COLUMN, PAIR, FINE_PAIR = "column", "pair", "fine pair"
 ATTACKS = {"columns": (COLUMN,), "columns and pairs": (COLUMN, PAIR), "fine pairs": (FINE_PAIR,)}
 
 
-@dataclass(frozen=True, repr=False)
-class CellRows:
-    """Rows as an attacker counts them."""
-
-    group: Index  # (n,) class of each
-    laid: Floats  # (n, columns)
-    weight: Floats  # (n,) how much each counts
-
-
 @dataclass(frozen=True)
 class CellHistogram:
     """One column, or a pair of them, cut into cells; and the noise its counts got."""
@@ -63,10 +53,6 @@ class CellHistogram:
     bins: tuple[Bins, ...]
     noise: float = UNKNOWN_NOISE
 
-    @property
-    def size(self) -> int:
-        return math.prod(bins.size for bins in self.bins)
-
     def codes(self, laid: Floats) -> Index:
         """(n,) cell of each row."""
         code = np.zeros(len(laid), np.int64)
@@ -74,62 +60,57 @@ class CellHistogram:
             code = code * bins.size + bins.codes(laid[:, j])
         return code
 
-    def counts(self, side: CellRows, groups: int) -> CellCounts:
-        at, cells = side.group * self.size + self.codes(side.laid), groups * self.size
-        rows, weights = (np.bincount(at, each, cells).reshape(groups, -1) for each in (None, side.weight))
-        return CellCounts(rows.astype(np.float64), weights.astype(np.float64))
+    def counts(self, laid: Floats, group: Index, groups: int, weight: Floats | None = None) -> Floats:
+        """(groups, cells) rows of each class in each cell, or the sum of their weights."""
+        size = math.prod(bins.size for bins in self.bins)
+        at = group * size + self.codes(laid)
+        return np.bincount(at, weight, groups * size).reshape(groups, -1).astype(np.float64)
 
 
-@dataclass(frozen=True, repr=False)
-class CellCounts:
-    """(groups, cells) rows, and the sum of their weights."""
-
-    rows: Floats
-    weights: Floats
-
-
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
+@attack(NAME, TITLE)
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """Likelihood ratios from columns alone, from columns and pairs, and from pairs in fine cells."""
-    targets = attackable(inputs, seed=seed, threads=threads, reference=True)
-    if isinstance(targets, str):
-        return nothing(NAME, TITLE, targets)
+    targets = draw_targets(inputs, seed=seed, threads=threads, reference=True)
     log("mechanism: likelihood ratios of cells' shares")
-    cut = Binning.of(inputs, seed)
+    mixed = MixedTable.from_inputs(inputs, most=COLUMNS, seed=seed)
+    histograms = _histograms(mixed, inputs.privacy, seed)
     sample = inputs.sample(targets.reference, REFERENCE, seed)
-    made = cut.side(inputs.rows, inputs.made, inputs.labelled.weight)
-    known = cut.side(inputs.codec.encode(sample.features), sample.outcome)
-    asked = cut.side(targets.rows, targets.outcome)
-    stands_for = float(made.weight.sum())
+    weight = np.ones(len(inputs.rows)) if inputs.labelled.weight is None else inputs.labelled.weight
+    # real and condensed rows are encoded and decoded alike, so that a copy is in its patient's cells
+    sides = (
+        (inputs.rows, inputs.made),
+        (inputs.codec.encode(sample.features), sample.outcome),
+        (targets.rows, targets.outcome),
+    )
+    made, known, asked = (mixed.laid_out(inputs.codec.decode(rows), outcome) for rows, outcome in sides)
+    *classes, real = outcome_groups(inputs.made, *(outcome for _, outcome in sides), inputs.cohort.outcome)
+    of_made, of_known, of_asked = classes
+    groups = 1 + max(int(part.max(initial=0)) for part in (*classes, real))
     ratios, rarity = {what: np.zeros(len(targets)) for what in (COLUMN, PAIR, FINE_PAIR)}, np.zeros(len(targets))
-    for histogram in cut.histograms:
-        ours, theirs = (histogram.counts(side, cut.groups) for side in (made, known))
-        codes = histogram.codes(asked.laid)
-        table = likelihood_ratios(ours, theirs, histogram.noise, stands_for)
-        ratios[histogram.what] += table[asked.group, codes]
+    for histogram in histograms:
+        ours, weights = (histogram.counts(made, of_made, groups, each) for each in (None, weight))
+        theirs, cell = histogram.counts(known, of_known, groups), histogram.codes(asked)
+        table = likelihood_ratios(ours, weights, theirs, histogram.noise, float(weight.sum()))
+        ratios[histogram.what] += table[of_asked, cell]
         if histogram.what == COLUMN:
-            rarity += _rarity(theirs)[asked.group, codes]
-    pairs = sum(histogram.what == PAIR for histogram in cut.histograms)
-    attacks = {name: sum((ratios[what] for what in of), np.zeros(len(targets))) for name, of in ATTACKS.items()}
-    if not pairs:
-        attacks = {name: score for name, score in attacks.items() if ATTACKS[name] == (COLUMN,)}
-    targets = replace(targets, apart=rarity)
-    ceilings = ceilings_of(inputs)
-    scores = [
-        score
-        for name, found in attacks.items()
-        for score in judged(found, targets, ceilings, inputs=inputs, seed=seed, student=name)
-    ]
-    columns = len(cut.mixed.features)
-    named = sum(histogram.noise != UNKNOWN_NOISE for histogram in cut.histograms)
-    left = f" by chance ({cut.mixed.left_out:,} are left out)" if cut.mixed.left_out else ""
+            share = (theirs + 0.5) / (theirs + 0.5).sum(1, keepdims=True)
+            rarity -= np.log(share)[of_asked, cell]
+    pairs = sum(histogram.what == PAIR for histogram in histograms)
+    attacks = {
+        name: sum((ratios[what] for what in parts), np.zeros(len(targets)))
+        for name, parts in ATTACKS.items()
+        if pairs or parts == (COLUMN,)
+    }
+    columns, named = len(mixed.features), sum(histogram.noise != UNKNOWN_NOISE for histogram in histograms)
+    left = f" by chance ({mixed.left_out:,} are left out)" if mixed.left_out else ""
     notes = [
         f"{columns:,} columns{left} and {pairs:,} pairs of them, against {len(sample):,} of {sample.of:,} reference "
         "rows of people who were held out and are not attacked.",
-        f"The ledger names the noise of {named:,} of these {len(cut.histograms):,} histograms; of the others "
+        f"The ledger names the noise of {named:,} of these {len(histograms):,} histograms; of the others "
         f"σ = {UNKNOWN_NOISE:g} is assumed.",
         "The most vulnerable are those in the rarest cells.",
     ]
-    bounds = {
+    settings = {
         "columns": columns,
         "pairs": pairs,
         "cells": CELLS,
@@ -137,84 +118,65 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
         "reference_rows": len(sample),
         "most_reference": REFERENCE,
     }
-    figures = [roc_figure(attacks, targets, ceilings)]
-    return attacked(NAME, TITLE, inputs, targets, scores, notes=notes, figures=figures, settings=bounds)
+    targets = replace(targets, apart=rarity)
+    return attacked(NAME, TITLE, inputs, targets, attacks, seed=seed, notes=notes, settings=settings)
 
 
-@dataclass(frozen=True, repr=False)
-class Binning:
-    """How rows are cut into cells, the same for real and condensed ones."""
-
-    inputs: EvaluationInput
-    mixed: MixedTable
-    classes: OutcomeGroups
-    groups: int
-    histograms: tuple[CellHistogram, ...]
-
-    @classmethod
-    def of(cls, inputs: EvaluationInput, seed: int) -> Binning:
-        mixed = MixedTable.of(inputs, most=COLUMNS, seed=seed)
-        columns = [(j, mixed.traits[j]) for j in map(int, mixed.features)]
-        fine, coarse = (
-            [Bins.of(trait, mixed.made[:, j], cells) for j, trait in columns] for cells in (CELLS, PAIR_CELLS)
-        )
-        noise = noises(inputs.privacy)
-        found = [
-            CellHistogram(COLUMN, (j,), (fine[j],), noise.get((trait.name,), UNKNOWN_NOISE)) for j, trait in columns
-        ]
-        for a, b in _pairs([j for j, _ in columns if fine[j].size <= MANY], seed):
-            names = tuple(sorted((mixed.names[a], mixed.names[b])))
-            each = noise.get(names, UNKNOWN_NOISE)
-            found.append(CellHistogram(PAIR, (a, b), (coarse[a], coarse[b]), each))
-            found.append(CellHistogram(FINE_PAIR, (a, b), (fine[a], fine[b]), each))
-        classes = OutcomeGroups.of(inputs.made)
-        real = int(classes.codes(inputs.cohort.outcome).max(initial=0)) if classes.cuts is None else len(classes.cuts)
-        groups = 1 + max(real, int(classes.codes(inputs.made).max(initial=0)))
-        return cls(inputs, mixed, classes, groups, tuple(found))
-
-    def side(self, rows: Matrix, outcome: Outcome, weight: Floats | None = None) -> CellRows:
-        """Encoded rows, cut. Real and condensed ones walk the same way, so that a copy is in its patient's cells."""
-        laid = self.mixed.laid_out(self.inputs.codec.decode(rows), outcome)
-        return CellRows(self.classes.codes(outcome), laid, np.ones(len(laid)) if weight is None else weight)
-
-
-def _pairs(columns: list[int], seed: int) -> list[tuple[int, int]]:
-    """All pairs of these columns; so many by chance where there are more."""
-    every = list(combinations(columns, 2))
-    if len(every) <= PAIRS:
-        return every
-    chosen = np.random.default_rng([seed, 0x9A12]).choice(len(every), PAIRS, replace=False)
-    return [every[k] for k in np.sort(chosen)]
+def _histograms(mixed: MixedTable, privacy: Privacy, seed: int) -> list[CellHistogram]:
+    """Of each column, and of pairs of those with few categories, by chance where there are more than PAIRS."""
+    columns = [(j, mixed.columns[j]) for j in map(int, mixed.features)]
+    fine, coarse = (
+        [Bins.from_column(column, mixed.made[:, j], cells) for j, column in columns] for cells in (CELLS, PAIR_CELLS)
+    )
+    noise = noises(privacy)
+    histograms = [
+        CellHistogram(COLUMN, (j,), (fine[j],), noise.get((column.name,), UNKNOWN_NOISE)) for j, column in columns
+    ]
+    every = list(combinations([j for j, _ in columns if fine[j].size <= MANY], 2))
+    for k in choose(len(every), PAIRS, np.random.default_rng([seed, 0x9A12])):
+        a, b = every[k]
+        each = noise.get(tuple(sorted((mixed.columns[a].name, mixed.columns[b].name))), UNKNOWN_NOISE)
+        histograms.append(CellHistogram(PAIR, (a, b), (coarse[a], coarse[b]), each))
+        histograms.append(CellHistogram(FINE_PAIR, (a, b), (fine[a], fine[b]), each))
+    return histograms
 
 
 def noises(privacy: Privacy) -> dict[tuple[str, ...], float]:
     """σ of counted rows by the histogram's columns, the smallest of several, as the ledger names them."""
-    found: dict[tuple[str, ...], float] = {}
+    smallest: dict[tuple[str, ...], float] = {}
     for event in privacy.events if privacy.charged else ():
         if event.kind == "gaussian" and event.query in ("histogram", "categories") and event.noise > 0:
             names = tuple(sorted(event.columns))
-            found[names] = min(event.noise, found.get(names, np.inf))
-    return found
+            smallest[names] = min(event.noise, smallest.get(names, np.inf))
+    return smallest
 
 
-def likelihood_ratios(made: CellCounts, known: CellCounts, noise: float, stands_for: float) -> Floats:
+def likelihood_ratios(made: Floats, weights: Floats, known: Floats, noise: float, stands_for: float) -> Floats:
     """(groups, cells) what a histogram says for somebody of that class in that cell having been in the table.
 
-    `stands_for`: persons behind the condensed rows. A class that one of the tables lacks says nothing.
+    Parameters
+    ----------
+    made, weights : (groups, cells) float64
+        Condensed rows, and the sum of their weights.
+    known : (groups, cells) float64
+        Rows of the reference population.
+    noise : float
+        σ of the counts.
+    stands_for : float
+        Persons behind the condensed rows.
+
+    Returns
+    -------
+    (groups, cells) float64
+        Log-likelihood ratios. A class that one of the tables lacks says nothing: 0.
     """
-    m, r, total = (counts.sum(1, keepdims=True) for counts in (made.rows, known.rows, made.weights))
+    m, r, total = (counts.sum(1, keepdims=True) for counts in (made, known, weights))
     there = (m > 0) & (r > 0) & (total > 0)
-    m, r, total = (np.where(there, one, 1.0) for one in (m, r, total))
-    n = np.where(there, stands_for * total / max(made.weights.sum(), 1e-300), 1.0)
-    both = (made.rows + known.rows + 0.5) / (m + r + 0.5 * made.rows.shape[1])
+    m, r, total = (np.where(there, sums, 1.0) for sums in (m, r, total))
+    n = np.where(there, stands_for * total / max(weights.sum(), 1e-300), 1.0)
+    both = (made + known + 0.5) / (m + r + 0.5 * made.shape[1])
     variance = both * (1 - both) * (1 / m + 1 / r) + (noise / n) ** 2
-    pull = (made.weights / total - known.rows / r) / variance
+    pull = (weights / total - known / r) / variance
     linear = (pull - (both * pull).sum(1, keepdims=True)) / n
     square = ((1 - 2 * both) / variance + (both**2 / variance).sum(1, keepdims=True)) / n**2
     return np.where(there, linear - square / 2, 0.0)
-
-
-def _rarity(known: CellCounts) -> Floats:
-    """(groups, cells) −log of the reference population's share."""
-    rows = known.rows + 0.5
-    return np.asarray(-np.log(rows / rows.sum(1, keepdims=True)), np.float64)

@@ -15,18 +15,8 @@ from collections.abc import Callable
 import numpy as np
 
 from distcondense.arrays import Flags, Floats, Matrix
-from distcondense.evaluation.attacks.base import (
-    LESSONS,
-    OVERLAP,
-    attackable,
-    attacked,
-    ceilings_of,
-    condensed_rows,
-    cross_judged,
-    judged,
-    nothing,
-    roc_figure,
-)
+from distcondense.evaluation.attacks.base import FOLDS, attack, attacked, cross_validated
+from distcondense.evaluation.attacks.targets import condensed_rows, draw_targets
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.kernels.neighbours import nearest, nearest_manhattan
@@ -35,53 +25,52 @@ from distcondense.runs.figures import Table
 NAME, TITLE = "membership", "Membership attack by distances (Thakur et al. 2026)"
 NEIGHBOURS = 5
 STATISTICS = ("mean", "least", "largest", "standard deviation", "range")
-METRICS = ("Euclidean", "Manhattan", "cosine")
 TREES = 100  # of the gradient boosting
 
 
+@attack(NAME, TITLE)
 def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """The attack on a condensed table."""
-    targets = attackable(inputs, seed=seed, threads=threads)
-    if isinstance(targets, str):
-        return nothing(NAME, TITLE, targets)
+    targets = draw_targets(inputs, seed=seed, threads=threads)
     log(f"membership attack on {len(targets):,} targets")
     features = distance_features(targets.ruled, targets.ruler(condensed_rows(inputs, seed)), threads=threads)
-    score, each = cross_judged(features, targets, _boosting(seed), seed=seed)
-    ceilings = ceilings_of(inputs)
+    score, each = cross_validated(features, targets, _boosting(seed), seed=seed)
+    settings = {"neighbours": NEIGHBOURS, "repeats": FOLDS, "trees": TREES, "depth": 3, "learning_rate": 0.1}
+    attacks = {"gradient boosting": score}
     return attacked(
         NAME,
         TITLE,
         inputs,
         targets,
-        judged(score, targets, ceilings, inputs=inputs, seed=seed, student="gradient boosting", crowd=OVERLAP),
-        figures=(roc_figure({"gradient boosting": score}, targets, ceilings),),
+        attacks,
+        seed=seed,
+        overlapping=attacks,
         tables=(_as_published(each),),
-        settings={"neighbours": NEIGHBOURS, "repeats": LESSONS, "trees": TREES, "depth": 3, "learning_rate": 0.1},
+        settings=settings,
     )
 
 
 def distance_features(rows: Matrix, condensed: Matrix, *, threads: int, k: int = NEIGHBOURS) -> Floats:
-    """(n, 15): METRICS × STATISTICS of the distances to the k nearest condensed rows, by each metric its own k."""
-    found = []
+    """(n, 15): STATISTICS of the distances to the k nearest condensed rows, by each of three metrics its own k."""
+    features = []
     for distances in (
         nearest(rows, condensed, k, threads)[0],
         nearest_manhattan(rows, condensed, k, threads)[0],
         cosine(rows, condensed, k, threads),
     ):
         low, high = distances.min(1), distances.max(1)
-        found += [distances.mean(1), low, high, distances.std(1), high - low]
-    return np.stack(found, axis=1)
+        features += [distances.mean(1), low, high, distances.std(1), high - low]
+    return np.stack(features, axis=1)
 
 
 def cosine(rows: Matrix, condensed: Matrix, k: int, threads: int) -> Floats:
     """(n, k) the least 1 − cos: half the squared distance between directions. A row of zeros is at 1 from all."""
-    distances = nearest(_directions(rows), _directions(condensed), k, threads)[0] ** 2 / 2
+    directions = []
+    for table in (rows, condensed):
+        norm = np.linalg.norm(table.astype(np.float64), axis=1, keepdims=True)
+        directions.append((table / np.where(norm > 0, norm, 1.0)).astype(np.float32))
+    distances = nearest(directions[0], directions[1], k, threads)[0] ** 2 / 2
     return np.where(np.abs(rows).max(1, keepdims=True) > 0, distances, 1.0)
-
-
-def _directions(rows: Matrix) -> Matrix:
-    norm = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
-    return (rows / np.where(norm > 0, norm, 1.0)).astype(np.float32)
 
 
 def _boosting(seed: int) -> Callable[[Floats, Flags], Callable[[Floats], Floats]]:
@@ -100,11 +89,11 @@ def _as_published(each: list[tuple[Flags, Floats]]) -> Table:
     """Means over the repeats, as Thakur et al. 2026 gives them: no threshold is set aside, no interval."""
     from sklearn.metrics import roc_auc_score, roc_curve
 
-    found = []
+    repeats = []
     for member, score in each:
         false, true, _ = roc_curve(member, score)
-        found.append((roc_auc_score(member, score), np.max(true - false), float(np.interp(0.1, false, true))))
-    mean, spread = np.mean(found, axis=0), np.std(found, axis=0)
+        repeats.append((roc_auc_score(member, score), np.max(true - false), float(np.interp(0.1, false, true))))
+    mean, spread = np.mean(repeats, axis=0), np.std(repeats, axis=0)
     names = ("AUROC", "Advantage, largest over thresholds", "True positives at 10% false ones")
     return Table(
         "as_published",

@@ -17,7 +17,9 @@ from distcondense.data.cells import public_cells
 from distcondense.data.codec import category_codes
 from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Column, Schema
-from distcondense.evaluation.inputs import EvaluationInput, Sample
+from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.resampling import choose
+from distcondense.evaluation.ruler import quantile_cuts
 
 BLOCK = 4_000_000  # distances held at once
 GROUPS = 5  # an outcome without classes is cut into so many groups of condensed rows
@@ -37,43 +39,38 @@ class MixedColumn:
 class MixedTable:
     """The columns of a release, and its rows as numbers: (m, columns)."""
 
-    traits: tuple[MixedColumn, ...]
+    columns: tuple[MixedColumn, ...]
     made: Floats
     left_out: int = 0  # columns beyond the most that are looked at
 
     @classmethod
-    def of(cls, inputs: EvaluationInput, *, most: int, seed: int, rows: int | None = None) -> MixedTable:
+    def from_inputs(cls, inputs: EvaluationInput, *, most: int, seed: int, rows: int | None = None) -> MixedTable:
         """At most so many columns of features (the outcome besides), and of rows, by chance where there are more."""
         rng = np.random.default_rng([seed, 0x317D])
-        columns = [block.column for block in inputs.codec.blocks]
-        kept = np.sort(rng.choice(len(columns), most, replace=False)) if len(columns) > most else range(len(columns))
-        chosen = [columns[int(k)] for k in kept]
-        frame = inputs.codec.decode(inputs.rows) if inputs.raw else inputs.frame
-        outcome = inputs.made
-        if rows is not None and len(frame) > rows:
-            some = np.sort(rng.choice(len(frame), rows, replace=False))
-            frame, outcome = frame.iloc[some], outcome.take(some)
-        made = _laid_out(frame, outcome, chosen)
-        traits: list[tuple[str, bool, Column | None]] = [(column.name, column.numeric, column) for column in chosen]
-        traits += [(f"outcome: {name}", array.dtype.kind == "f", None) for name, array in outcome.arrays.items()]
-        found = tuple(
-            MixedColumn(name, numeric, _spread(made[:, j]) if numeric else 1.0, column)
-            for j, (name, numeric, column) in enumerate(traits)
-        )
-        return cls(found, made, len(columns) - len(chosen))
+        every = [block.column for block in inputs.codec.blocks]
+        columns = [every[k] for k in choose(len(every), most, rng)]
+        frame, outcome = inputs.codec.decode(inputs.rows) if inputs.raw else inputs.frame, inputs.made
+        if rows is not None:
+            chosen = choose(len(frame), rows, rng)
+            frame, outcome = frame.iloc[chosen], outcome.take(chosen)
+        made = _laid_out(frame, outcome, columns)
+        named: list[tuple[str, bool, Column | None]] = [(column.name, column.numeric, column) for column in columns]
+        named += [(f"outcome: {name}", array.dtype.kind == "f", None) for name, array in outcome.arrays.items()]
+        mixed = []
+        for values, (name, numeric, column) in zip(made.T, named, strict=True):
+            there = values[~np.isnan(values)]
+            spread = float(np.ptp(there)) if numeric and len(there) else 1.0
+            mixed.append(MixedColumn(name, numeric, spread if spread > 0 else 1.0, column))
+        return cls(tuple(mixed), made, len(every) - len(columns))
 
     @property
     def features(self) -> Index:
         """Numbers of the columns that are no outcome."""
-        return np.array([j for j, trait in enumerate(self.traits) if trait.column is not None], np.int64)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(trait.name for trait in self.traits)
+        return np.array([j for j, column in enumerate(self.columns) if column.column is not None], np.int64)
 
     def laid_out(self, features: pd.DataFrame, outcome: Outcome) -> Floats:
         """(n, columns) real rows in the same columns."""
-        return _laid_out(features, outcome, [one.column for one in self.traits if one.column is not None])
+        return _laid_out(features, outcome, [mixed.column for mixed in self.columns if mixed.column is not None])
 
     def apart(self, rows: Floats, columns: Sequence[int] | Index) -> Iterator[tuple[slice, Matrix]]:
         """In blocks of rows: the sum over columns of differences, (block, m): shares of a spread, or 0 and 1."""
@@ -87,12 +84,12 @@ class MixedTable:
 
     def differences(self, values: Floats, j: int) -> Matrix:
         """(n, m) of one column: at most 1 each."""
-        trait, other = self.traits[j], self.made[:, j]
-        if not trait.numeric:
+        column, other = self.columns[j], self.made[:, j]
+        if not column.numeric:
             return np.asarray(values[:, None] != other[None, :], np.float32)
         holes, others = np.isnan(values), np.isnan(other)
-        a = (np.where(holes, 0.0, values) / trait.spread).astype(np.float32)
-        b = (np.where(others, 0.0, other) / trait.spread).astype(np.float32)
+        a = (np.where(holes, 0.0, values) / column.spread).astype(np.float32)
+        b = (np.where(others, 0.0, other) / column.spread).astype(np.float32)
         apart = np.minimum(np.abs(a[:, None] - b[None, :]), np.float32(1))
         if holes.any() or others.any():
             apart[holes[:, None] != others[None, :]] = 1.0
@@ -101,10 +98,7 @@ class MixedTable:
 
     def nearest(self, rows: Floats, columns: Sequence[int] | Index) -> Index:
         """(n,) the condensed row nearest in these columns; the first of several."""
-        found = np.zeros(len(rows), np.int64)
-        for here, total in self.apart(rows, columns):
-            found[here] = total.argmin(1)
-        return found
+        return np.concatenate([np.empty(0, np.int64), *(total.argmin(1) for _, total in self.apart(rows, columns))])
 
 
 @dataclass(frozen=True)
@@ -116,18 +110,16 @@ class Bins:
     numeric: bool
 
     @classmethod
-    def of(cls, trait: MixedColumn, made: Floats, cells: int) -> Bins:
+    def from_column(cls, mixed: MixedColumn, made: Floats, cells: int) -> Bins:
         """At most so many cells of a number; all of a category."""
-        column = trait.column
-        if not trait.numeric:
+        column = mixed.column
+        if not mixed.numeric:
             known = 0 if column is None else len(column.categories)
-            seen = int(made.max()) + 1 if len(made) else 0
-            return cls(np.empty(0), max(known, seen) + 1, False)
+            return cls(np.empty(0), max(known, int(made.max(initial=-1)) + 1) + 1, False)
         if column is not None and column.low is not None and not column.searched:
             cuts = public_cells(Schema((column,)), cells)[0].cuts
         else:
-            there = made[~np.isnan(made)]
-            cuts = np.unique(np.quantile(there, np.arange(1, cells) / cells)) if len(there) else np.empty(0)
+            cuts = quantile_cuts(made, cells)
         return cls(cuts, len(cuts) + 2, True)
 
     def codes(self, values: Floats) -> Index:
@@ -139,47 +131,20 @@ class Bins:
         return np.where(holes, self.size - 1, code).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class OutcomeGroups:
-    """Groups of outcomes that real and condensed rows share: classes where there are any, else equal parts."""
-
-    cuts: Floats | None
-
-    @classmethod
-    def of(cls, made: Outcome) -> OutcomeGroups:
-        if "label" in made.arrays:
-            return cls(None)
-        value = next(iter(made.arrays.values()))
-        return cls(np.unique(np.quantile(value, np.arange(1, GROUPS) / GROUPS)) if len(value) else np.empty(0))
-
-    def codes(self, outcome: Outcome) -> Index:
-        if self.cuts is None:
-            return np.asarray(outcome["label"], np.int64)
-        value = next(iter(outcome.arrays.values()))
-        return np.searchsorted(self.cuts, value, side="right").astype(np.int64)
-
-
-def one_a_person(sample: Sample, seed: int) -> Index:
-    """Rows of which no two are one person's, in random order: guesses about them are independent."""
-    order = np.random.default_rng([seed, 0x09E9]).permutation(len(sample))
-    if sample.person is None:
-        return order
-    return order[np.sort(np.unique(sample.person[order], return_index=True)[1])]
+def outcome_groups(made: Outcome, *outcomes: Outcome) -> list[Index]:
+    """(n,) the group of each row of each outcome: its class where there are any, else equal parts of the condensed."""
+    if "label" in made.arrays:
+        return [np.asarray(outcome["label"], np.int64) for outcome in outcomes]
+    cuts, *values = (np.asarray(next(iter(outcome.arrays.values())), np.float64) for outcome in (made, *outcomes))
+    cuts = quantile_cuts(cuts, GROUPS)
+    return [np.searchsorted(cuts, value, side="right").astype(np.int64) for value in values]
 
 
 def _laid_out(features: pd.DataFrame, outcome: Outcome, columns: Sequence[Column]) -> Floats:
-    laid = [_numbers(features[column.name], column) for column in columns]
+    laid: list[Floats] = []
+    for column in columns:
+        series = features[column.name]
+        number = series.to_numpy(np.float64, na_value=np.nan) if column.numeric else category_codes(series, column)
+        laid.append(number.astype(np.float64))
     laid += [np.asarray(array, np.float64) for array in outcome.arrays.values()]
     return np.stack(laid, axis=1) if laid else np.empty((len(features), 0))
-
-
-def _numbers(series: pd.Series, column: Column) -> Floats:  # type: ignore[type-arg]
-    if column.numeric:
-        return series.to_numpy(dtype=np.float64, na_value=np.nan)
-    return category_codes(series, column).astype(np.float64)
-
-
-def _spread(values: Floats) -> float:
-    there = values[~np.isnan(values)]
-    width = float(there.max() - there.min()) if len(there) else 0.0
-    return width if width > 0 else 1.0

@@ -20,23 +20,24 @@ varies like that of fewer guesses, as many as rows that change tables at random 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse, special
+from scipy import sparse
 
-from distcondense.arrays import Flags, Floats, Index, Matrix
-from distcondense.evaluation.attacks.base import LEAST, LIKELY, ceilings_of, nothing, verdict, why_not
+from distcondense.arrays import Flags, Floats, Index
+from distcondense.evaluation.attacks.base import LIKELY_Z, attack, verdict
 from distcondense.evaluation.attacks.ceiling import NO_CEILING, Ceilings
-from distcondense.evaluation.attacks.mixed_table import MixedColumn, MixedTable, one_a_person
-from distcondense.evaluation.inputs import EvaluationInput, Sample
-from distcondense.evaluation.score import CONDENSED, NORMAL, Score, wilson_middle
-from distcondense.evaluation.section import Section, quiet
+from distcondense.evaluation.attacks.mixed_table import MixedColumn, MixedTable
+from distcondense.evaluation.attacks.targets import ceilings_of
+from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.resampling import one_row_each
+from distcondense.evaluation.score import CONDENSED, NORMAL, Interval, Score, wilson_middle
+from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.runs.figures import DOTS, Figure, Series, Table
 
-NAME = "risks"
-TITLE = "Singling out, linking, inferring"
+NAME, TITLE = "risks", "Singling out, linking, inferring"
 GUESSES = 2_000  # of each attack, and of each control
 ROWS = 20_000  # real rows that predicates are tried on, of each table
 MADE = 5_000  # condensed rows that are searched
@@ -49,6 +50,7 @@ CROWDED = 30  # rows of both tables that a predicate holds for: none of them is 
 FEW = 10  # successes below which no exact rate is shown
 TESTED = "members and held out"
 LINK, INFER, ALONE = "linking", "inferring", "singling_out"
+WORDS = {ALONE: "singling out", LINK: "linking", INFER: "inferring"}
 TITLES = {
     "singling_out_risk": "Singling out: risk beside the control (0: none)",
     "linking_risk": "Linking: risk beside the control (0: none)",
@@ -56,7 +58,6 @@ TITLES = {
 }
 NOT_ALONE = "no ceiling: whether a row stands alone depends on all rows"
 WEAK = "no better than random guesses: says nothing about the risk"
-WILSON = "Wilson, propagated from both rates"
 EQUAL, AT_MOST, AT_LEAST = 0, 1, 2
 
 
@@ -67,6 +68,11 @@ class Rate:
     hits: int
     n: int
     crowd: float = 1.0  # so many guesses vary like one: those that hang on the same patient
+
+    @classmethod
+    def from_hits(cls, hits: Flags) -> Rate:
+        """Of guesses about one patient each."""
+        return cls(int(hits.sum()), len(hits))
 
     @property
     def share(self) -> float:
@@ -107,54 +113,49 @@ class Trial:
         return math.hypot(self.members.half / rest, self.control.half * (1 - self.members.middle) / rest**2)
 
     @property
-    def power(self) -> float:
-        """The smallest risk that would have been found with a probability of LIKELY, the control being what it is."""
-        c, z = self.control.middle, NORMAL + float(special.ndtri(LIKELY))
-        n = [rate.n / rate.crowd for rate in (self.members, self.control)]
-        return z * math.sqrt(c * (1 - c) * (1 / n[0] + 1 / n[1])) / (1 - c)
+    def reach(self) -> Interval:
+        """The risk with its 95% interval."""
+        return Interval(self.risk, self.risk - self.half, min(1.0, self.risk + self.half))
 
     @property
-    def weak(self) -> bool:
-        """Random guesses are as good."""
-        return self.members.middle + self.members.half <= self.baseline
+    def power(self) -> float:
+        """The smallest risk that would have been found with a probability of LIKELY, the control being what it is."""
+        c = self.control.middle
+        varies = sum(rate.crowd / rate.n for rate in (self.members, self.control))
+        return (NORMAL + LIKELY_Z) * math.sqrt(c * (1 - c) * varies) / (1 - c)
 
     def score(self, ceilings: Ceilings | None, charged: bool, rows: int) -> Score:
-        alone = self.attack == ALONE
-        ceiling = None if ceilings is None or alone else ceilings.risk(self.control.middle)
-        note = WEAK if self.weak else NO_CEILING if ceilings is None else NOT_ALONE if alone else ""
-        return Score(
+        """The risk; an attack as good as random guesses says so."""
+        alone, weak = self.attack == ALONE, self.members.middle + self.members.half <= self.baseline
+        return Score.from_interval(
             f"{self.attack}_risk",
             CONDENSED,
             TESTED,
-            self.risk,
-            self.risk - self.half,
-            min(1.0, self.risk + self.half),
+            self.reach,
             self.members.n + self.control.n,
-            covered=charged,
+            charged,
             rows=rows,
-            note=note,
+            note=WEAK if weak else NO_CEILING if ceilings is None else NOT_ALONE if alone else "",
             group=self.group,
-            interval=WILSON,
-            ceiling=ceiling,
+            interval="Wilson, propagated from both rates",
+            ceiling=None if ceilings is None or alone else ceilings.risk(self.control.middle),
             power=self.power,
         )
 
 
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
+@attack(NAME, TITLE)
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """The three risks, each beside its control."""
-    real = Real.of(inputs, seed)
-    why = why_not(inputs)
-    if not why and len(real.members) < LEAST:
-        why = f"fewer than {LEAST} rows were condensed or held out: too few to say anything"
-    if why:
-        return nothing(NAME, TITLE, why)
-    mixed = MixedTable.of(inputs, most=COLUMNS, seed=seed, rows=MADE)
-    members, control = (
-        mixed.laid_out(sample.features, sample.outcome)[one_a_person(sample, seed)]
-        for sample in (real.members, real.control)
-    )
-    as_many = min(len(members), len(control))
-    members, control = members[:as_many], control[:as_many]
+    parts = inputs.split.train, inputs.split.test
+    most = min(len(parts[0]), len(parts[1]), ROWS)
+    mixed = MixedTable.from_inputs(inputs, most=COLUMNS, seed=seed, rows=MADE)
+    tables = []
+    for part in parts:  # one row of each person: guesses about them are independent
+        sample = inputs.sample(part, most, seed)
+        chosen = one_row_each(np.arange(len(sample)), sample.person, np.random.default_rng([seed, 0x09E9]))
+        tables.append(mixed.laid_out(sample.features, sample.outcome)[chosen])
+    as_many = min(map(len, tables))
+    members, control = (table[:as_many] for table in tables)
     inside, outside = members[:GUESSES], control[:GUESSES]
     log("risks: singling out, linking, inferring")
     trials = [
@@ -162,20 +163,26 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
         *linked(mixed, inside, outside, seed),
         *inferred(mixed, inside, outside, seed),
     ]
-    return _written(inputs, trials, mixed, real, as_many)
-
-
-@dataclass(frozen=True, repr=False)
-class Real:
-    """Rows that were condensed, and as many that were held out."""
-
-    members: Sample
-    control: Sample
-
-    @classmethod
-    def of(cls, inputs: EvaluationInput, seed: int) -> Real:
-        as_many = min(len(inputs.split.train), len(inputs.split.test), ROWS)
-        return cls(inputs.sample(inputs.split.train, as_many, seed), inputs.sample(inputs.split.test, as_many, seed))
+    ceilings, charged = ceilings_of(inputs), inputs.privacy.charged
+    scores = tuple(trial.score(ceilings, charged, len(inputs.rows)) for trial in trials)
+    leak, sentences = verdict(scores, TITLES)
+    notes = [
+        *sentences,
+        f"Tables of {as_many:,} of {len(parts[0]):,} rows that were condensed and of {len(parts[1]):,} held-out "
+        f"rows, one of each person; at most {GUESSES:,} guesses of each attack on either.",
+        f"{len(mixed.made):,} of {len(inputs.rows):,} condensed rows are searched, in {len(mixed.features):,} columns"
+        + (f" by chance ({mixed.left_out:,} are left out)." if mixed.left_out else "."),
+    ]
+    settings = {
+        "found": leak,
+        "guesses": GUESSES,
+        "rows": ROWS,
+        "condensed_rows": MADE,
+        "columns": COLUMNS,
+        "secrets": SECRETS,
+        "tolerance": TOLERANCE,
+    }
+    return Section(NAME, TITLE, scores, (_figure(trials),), (_table(trials),), tuple(notes), TITLES, settings)
 
 
 # -- singling out -----------------------------------------------------------------------------------------------------
@@ -218,9 +225,8 @@ class Predicates:
         # of too many none is alone in either table
         held = [rows if len(rows) <= CROWDED else rows[:0] for rows in self.rows(table)]
         starts = np.concatenate([[0], np.cumsum([len(rows) for rows in held])])
-        found = np.concatenate([*held, np.empty(0, np.int64)])
-        used, found = np.unique(found, return_inverse=True)  # most rows are in none of them
-        holds = sparse.csr_array((np.ones(len(found)), found, starts), shape=(len(self), len(used)))
+        used, at = np.unique(np.concatenate([*held, np.empty(0, np.int64)]), return_inverse=True)  # most are in none
+        holds = sparse.csr_array((np.ones(len(at)), at, starts), shape=(len(self), len(used)))
         ours = np.random.default_rng([seed, 0x5A99]).random((len(used), EXCHANGES + 1)) < len(members) / len(table)
         ours[:, 0] = used < len(members)
         hits = np.stack([((holds @ side.astype(np.float64)) == 1).sum(0) for side in (ours, ~ours)])
@@ -233,10 +239,9 @@ class Predicates:
 
 def _range(values: Floats, sign: Index, value: Floats) -> tuple[Index, Index]:
     """Of each term, from where to where it holds in sorted values, holes last."""
-    there = values[~np.isnan(values)]
+    there, hole = values[~np.isnan(values)], np.isnan(value)
     low, high = (np.searchsorted(there, value, side) for side in ("left", "right"))
     start, stop = np.where(sign == AT_MOST, 0, low), np.where(sign == AT_LEAST, len(there), high)
-    hole = np.isnan(value)
     return np.where(hole, len(there), start), np.where(hole, len(values), stop)
 
 
@@ -249,14 +254,13 @@ def _holds(here: Floats, sign: int, value: float) -> Flags:
 def singled_out(mixed: MixedTable, members: Floats, control: Floats, seed: int) -> Iterator[Trial]:
     """With predicates of one column, and of several; real rows are tables of the same size."""
     rng = np.random.default_rng([seed, 0xA10E])
-    plans = [("one column", univariate(mixed, rng))]
-    for known in _numbers(len(mixed.features)):
-        plans.append((f"{known} columns", multivariate(mixed, known, rng)))
-    for group, predicates in plans:
+    plans = {"one column": univariate(mixed, rng)}
+    plans |= {f"{known} columns": multivariate(mixed, known, rng) for known in _numbers(len(mixed.features))}
+    for group, predicates in plans.items():
         if len(predicates):
             guesses = random_predicates(mixed, len(predicates), predicates.column.shape[1], rng)
             rates = predicates.on_both(members, control, seed)
-            yield Trial(ALONE, group, rates[0], rates[1], guesses.alone(members) / len(guesses))
+            yield Trial(ALONE, group, *rates, guesses.alone(members) / len(guesses))
 
 
 def univariate(mixed: MixedTable, rng: np.random.Generator) -> Predicates:
@@ -266,25 +270,21 @@ def univariate(mixed: MixedTable, rng: np.random.Generator) -> Predicates:
         values, counts = np.unique(mixed.made[:, j], return_counts=True)
         terms += [(int(j), EQUAL, float(value)) for value in values[counts == 1]]
         there = values[~np.isnan(values)]
-        if mixed.traits[j].numeric and len(there):
+        if mixed.columns[j].numeric and len(there):
             terms += [(int(j), AT_MOST, float(there[0])), (int(j), AT_LEAST, float(there[-1]))]
     if len(terms) > GUESSES:
         terms = [terms[k] for k in rng.choice(len(terms), GUESSES, replace=False)]
-    column, sign, value = zip(*terms, strict=True) if terms else ((), (), ())
-    return Predicates(
-        np.array(column, np.int64)[:, None], np.array(sign, np.int64)[:, None], np.array(value, np.float64)[:, None]
-    )
+    column, sign, value = np.array(terms, np.float64).reshape(-1, 3).T[:, :, None]
+    return Predicates(column.astype(np.int64), sign.astype(np.int64), value)
 
 
 def multivariate(mixed: MixedTable, known: int, rng: np.random.Generator) -> Predicates:
     """Of a condensed row: its categories, and of its numbers that they are no nearer to the middle than they are."""
-    q = GUESSES
-    column = _choices(mixed.features, q, known, rng)
-    value = mixed.made[rng.integers(0, len(mixed.made), q)[:, None], column]
-    middles = np.array(
-        [np.median(values[~np.isnan(values)]) if (~np.isnan(values)).any() else 0.0 for values in mixed.made.T]
-    )
-    numeric = np.array([trait.numeric for trait in mixed.traits])[column] & ~np.isnan(value)
+    column = _choices(mixed.features, GUESSES, known, rng)
+    value = mixed.made[rng.integers(0, len(mixed.made), GUESSES)[:, None], column]
+    there = (values[~np.isnan(values)] for values in mixed.made.T)
+    middles = np.array([np.median(values) if len(values) else 0.0 for values in there])
+    numeric = np.array([mixed_column.numeric for mixed_column in mixed.columns])[column] & ~np.isnan(value)
     away = np.where(np.nan_to_num(value) > middles[column], AT_LEAST, AT_MOST)
     return Predicates(column, np.where(numeric, away, EQUAL), value)
 
@@ -292,14 +292,13 @@ def multivariate(mixed: MixedTable, known: int, rng: np.random.Generator) -> Pre
 def random_predicates(mixed: MixedTable, q: int, known: int, rng: np.random.Generator) -> Predicates:
     """Columns, signs and values by chance, values from the condensed rows' range."""
     column = _choices(mixed.features, q, known, rng)
-    numeric = np.array([trait.numeric for trait in mixed.traits])
-    low = np.array([np.min(v[~np.isnan(v)], initial=np.inf) for v in mixed.made.T])
-    high = np.array([np.max(v[~np.isnan(v)], initial=-np.inf) for v in mixed.made.T])
-    low, high = np.where(np.isfinite(low), low, 0.0), np.where(np.isfinite(high), high, 0.0)
+    numeric = np.array([mixed_column.numeric for mixed_column in mixed.columns])[column]
+    there = [values[~np.isnan(values)] for values in mixed.made.T]
+    low, high = (np.array([end(values) if len(values) else 0.0 for values in there]) for end in (np.min, np.max))
     value = low[column] + rng.random((q, known)) * (high - low)[column]
     whole = np.floor(low[column] + rng.random((q, known)) * (high - low + 1)[column])
-    sign = np.where(numeric[column], rng.integers(AT_MOST, AT_LEAST + 1, (q, known)), EQUAL)
-    return Predicates(column, sign, np.where(numeric[column], value, whole))
+    sign = np.where(numeric, rng.integers(AT_MOST, AT_LEAST + 1, (q, known)), EQUAL)
+    return Predicates(column, sign, np.where(numeric, value, whole))
 
 
 # -- linking ----------------------------------------------------------------------------------------------------------
@@ -308,17 +307,15 @@ def random_predicates(mixed: MixedTable, q: int, known: int, rng: np.random.Gene
 def linked(mixed: MixedTable, members: Floats, control: Floats, seed: int) -> Iterator[Trial]:
     """Whether two disjoint halves of what is known of a patient lead to the same condensed row."""
     rng = np.random.default_rng([seed, 0x1146])
-    features = mixed.features
-    for known in _numbers(len(features)):
+    for known in _numbers(len(mixed.features)):
         if known < 2:
             continue
-        chosen = rng.permutation(features)[:known]
-        halves = chosen[: known // 2], chosen[known // 2 :]
-        hits = [
-            Rate(int((mixed.nearest(rows, halves[0]) == mixed.nearest(rows, halves[1])).sum()), len(rows))
-            for rows in (members, control)
-        ]
-        yield Trial(LINK, f"{known // 2} and {known - known // 2} columns", hits[0], hits[1], 1 / len(mixed.made))
+        chosen = rng.permutation(mixed.features)[:known]
+        first, second = chosen[: known // 2], chosen[known // 2 :]
+        ours, theirs = (
+            Rate.from_hits(mixed.nearest(rows, first) == mixed.nearest(rows, second)) for rows in (members, control)
+        )
+        yield Trial(LINK, f"{len(first)} and {len(second)} columns", ours, theirs, 1 / len(mixed.made))
 
 
 # -- inferring --------------------------------------------------------------------------------------------------------
@@ -329,91 +326,76 @@ def inferred(mixed: MixedTable, members: Floats, control: Floats, seed: int) -> 
     rng = np.random.default_rng([seed, 0x1FE2])
     features = mixed.features
     secrets = np.sort(rng.permutation(features)[:SECRETS])
-    secrets = np.concatenate([secrets, np.arange(len(features), len(mixed.traits))])
-    tables = (members, control)
-    both = [_each(mixed, rows, secrets) for rows in tables]
+    secrets = np.concatenate([secrets, np.arange(len(features), len(mixed.columns))])
+    both = [_each(mixed, rows, secrets) for rows in (members, control)]
     for secret, ours, theirs in zip(secrets, *both, strict=True):
-        trait, values = mixed.traits[secret], mixed.made[:, secret]
-        by_chance = float(close(trait, rng.choice(values, len(members)), members[:, secret]).mean())
-        rates = Rate(int(ours.sum()), len(ours)), Rate(int(theirs.sum()), len(theirs))
-        yield Trial(INFER, trait.name, rates[0], rates[1], by_chance)
+        column, values = mixed.columns[secret], mixed.made[:, secret]
+        by_chance = float(close(column, rng.choice(values, len(members)), members[:, secret]).mean())
+        yield Trial(INFER, column.name, Rate.from_hits(ours), Rate.from_hits(theirs), by_chance)
     for known in _numbers(len(features) - 1):
         results = []
-        for rows in tables:  # each patient has one secret, each secret one set of known columns, the same for both
+        for rows in (members, control):  # each patient has one secret, each secret the same known columns for both
             which = np.random.default_rng([seed, 0x5EC2]).integers(0, len(secrets), len(rows))
             hit, chance = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
             for k, secret in enumerate(secrets):
                 mine = np.flatnonzero(which == k)
                 others = np.random.default_rng([seed, known, k]).permutation(features[features != secret])[:known]
-                at = mixed.nearest(rows[mine], others)
-                trait, values = mixed.traits[secret], mixed.made[:, secret]
-                hit[mine] = close(trait, values[at], rows[mine, secret])
-                chance[mine] = close(trait, rng.choice(values, len(mine)), rows[mine, secret])
-            results.append((Rate(int(hit.sum()), len(hit)), float(chance.mean())))
+                column, values, truth = mixed.columns[secret], mixed.made[:, secret], rows[mine, secret]
+                hit[mine] = close(column, values[mixed.nearest(rows[mine], others)], truth)
+                chance[mine] = close(column, rng.choice(values, len(mine)), truth)
+            results.append((Rate.from_hits(hit), float(chance.mean())))
         yield Trial(INFER, f"any, from {known} columns", results[0][0], results[1][0], results[0][1])
 
 
 def _each(mixed: MixedTable, rows: Floats, secrets: Index) -> list[Flags]:
-    """Of every secret: whether the nearest condensed row in all other columns has the patient's value."""
-    found = [np.zeros(len(rows), bool) for _ in secrets]
-    features = set(mixed.features.tolist())
+    """Of every secret: whether the nearest condensed row in all other columns has the patient's value.
+
+    What differs by rounding alone is as near, and the first of those as near is taken.
+    """
+    hits, features = [np.zeros(len(rows), bool) for _ in secrets], set(mixed.features.tolist())
     for here, total in mixed.apart(rows, mixed.features):
-        for hit, secret in zip(found, secrets, strict=True):
+        for hit, secret in zip(hits, secrets, strict=True):
             without = total - mixed.differences(rows[here, secret], int(secret)) if secret in features else total
-            at = _first_least(without)
-            hit[here] = close(mixed.traits[secret], mixed.made[at, secret], rows[here, secret])
-    return found
+            at = (without <= without.min(1, keepdims=True) + 1e-5).argmax(1)
+            hit[here] = close(mixed.columns[secret], mixed.made[at, secret], rows[here, secret])
+    return hits
 
 
-def _first_least(total: Matrix) -> Index:
-    """(n,) the least; what differs by rounding alone is the same, and the first of the same is taken."""
-    return np.asarray((total <= total.min(1, keepdims=True) + 1e-5).argmax(1), np.int64)
-
-
-def close(trait: MixedColumn, guess: Floats, truth: Floats) -> Flags:
+def close(column: MixedColumn, guess: Floats, truth: Floats) -> Flags:
     """(n,) whether a guess is as good as the truth."""
     same = (np.isnan(guess) & np.isnan(truth)) | (guess == truth)
-    if trait.numeric:
-        apart = np.abs(np.nan_to_num(guess) - np.nan_to_num(truth))
-        same |= (apart <= TOLERANCE * trait.spread) & ~np.isnan(guess) & ~np.isnan(truth)
+    if column.numeric:  # a difference from a hole is NaN, and never small
+        same |= np.abs(guess - truth) <= TOLERANCE * column.spread
     return np.asarray(same)
 
 
-# -- the part ---------------------------------------------------------------------------------------------------------
+# -- what people see --------------------------------------------------------------------------------------------------
 
 
-def _written(inputs: EvaluationInput, trials: list[Trial], mixed: MixedTable, real: Real, as_many: int) -> Section:
-    ceilings = ceilings_of(inputs)
-    words = {ALONE: "singling out", LINK: "linking", INFER: "inferring"}
-    scores = tuple(one.score(ceilings, inputs.privacy.charged, len(inputs.rows)) for one in trials)
-    found, sentences = verdict(scores, TITLES)
-    rows = tuple(
-        (
-            words[one.attack],
-            one.group,
-            str(one.members),
-            str(one.control),
-            f"{one.baseline:.1%}",
-            f"{one.risk:.3f} ({one.risk - one.half:.3f} to {min(1.0, one.risk + one.half):.3f})",
-        )
-        for one in trials
-    )
-    table = Table(
+def _table(trials: list[Trial]) -> Table:
+    rows = []
+    for trial in trials:
+        rates = str(trial.members), str(trial.control), f"{trial.baseline:.1%}"
+        risk = f"{trial.risk:.3f} ({trial.reach.low:.3f} to {trial.reach.high:.3f})"
+        rows.append((WORDS[trial.attack], trial.group, *rates, risk))
+    return Table(
         "risks",
         "What attackers reach",
         ("Attack", "Knows or wants", "Members", "Control", "Random", "Risk (95%)"),
-        rows,
+        tuple(rows),
         "Success rates on patients who were condensed, on patients who were not, and of random guesses.",
     )
-    names = tuple(f"{words[one.attack]}: {one.group}" for one in trials)
+
+
+def _figure(trials: list[Trial]) -> Figure:
     series = Series(
         "risk",
-        names,
-        tuple(one.risk for one in trials),
-        tuple(one.risk - one.half for one in trials),
-        tuple(min(1.0, one.risk + one.half) for one in trials),
+        tuple(f"{WORDS[trial.attack]}: {trial.group}" for trial in trials),
+        tuple(trial.risk for trial in trials),
+        tuple(trial.reach.low for trial in trials),
+        tuple(trial.reach.high for trial in trials),
     )
-    figure = Figure(
+    return Figure(
         "risks",
         DOTS,
         "What having been in the table costs",
@@ -424,23 +406,6 @@ def _written(inputs: EvaluationInput, trials: list[Trial], mixed: MixedTable, re
         (series,),
         at=(("no risk beside the control", 0.0),),
     )
-    notes = [
-        *sentences,
-        f"Tables of {as_many:,} of {real.members.of:,} rows that were condensed and of {real.control.of:,} held-out "
-        f"rows, one of each person; at most {GUESSES:,} guesses of each attack on either.",
-        f"{len(mixed.made):,} of {len(inputs.rows):,} condensed rows are searched, in {len(mixed.features):,} columns"
-        + (f" by chance ({mixed.left_out:,} are left out)." if mixed.left_out else "."),
-    ]
-    bounds = {
-        "found": found,
-        "guesses": GUESSES,
-        "rows": ROWS,
-        "condensed_rows": MADE,
-        "columns": COLUMNS,
-        "secrets": SECRETS,
-        "tolerance": TOLERANCE,
-    }
-    return Section(NAME, TITLE, scores, (figure,), (table,), tuple(notes), TITLES, bounds)
 
 
 def _numbers(columns: int) -> list[int]:

@@ -60,13 +60,13 @@ class ErrorCounts:
         return (low[0], high[0]), (low[1], high[1])
 
 
-def rate_above(errors: int | Floats, trials: int, confidence: float) -> Floats:
+def rate_above(errors: float | Floats, trials: float, confidence: float) -> Floats:
     """Clopper–Pearson: the rate is at most this, with confidence."""
     k = np.asarray(errors, np.float64)
     return np.where(k >= trials, 1.0, stats.beta.ppf(confidence, k + 1, np.maximum(trials - k, 1e-9)))
 
 
-def rate_below(errors: int | Floats, trials: int, confidence: float) -> Floats:
+def rate_below(errors: float | Floats, trials: float, confidence: float) -> Floats:
     """Clopper–Pearson: the rate is at least this, with confidence."""
     k = np.asarray(errors, np.float64)
     return np.where(k <= 0, 0.0, stats.beta.ppf(1 - confidence, np.maximum(k, 1e-9), trials - k + 1))
