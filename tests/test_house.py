@@ -238,7 +238,7 @@ def test_a_run_in_process_does_not_import_ray():
 
 
 def test_only_one_place_writes_atomically():
-    """Folders move in runs/folder.py; simulated tables and compiled libraries are not a run's, and below that room."""
+    """Folders move in runs/folder.py; compiled libraries are not a run's, and below that package."""
     moves = {path.relative_to(PACKAGE).as_posix() for path in SOURCES if "os.replace(" in path.read_text()}
-    own = {"runs/files.py", "runs/folder.py", "data/datasets.py", "models/compiled.py"}
+    own = {"runs/files.py", "runs/folder.py", "models/compiled.py"}
     assert {where for where in moves if not where.startswith("kernels/")} == own

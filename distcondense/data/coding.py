@@ -1,4 +1,4 @@
-"""A batch of a table as cells: what `Cohort.read` and `Cells.codes` make of it, straight from Arrow where it is plain.
+"""A batch of a table as cells: what `Cohort.read` and `Cells.codes` make of it, read off Arrow where it is plain.
 
 A batch is read by itself: with a declared schema a row means what it means beside any other rows, so that batches may
 be cut anywhere. Numbers are cut into cells by a kernel, labels are read once for each value that a batch holds. Where a
@@ -8,7 +8,7 @@ column of a batch is not plain, or holds anything that must be refused, the slow
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -114,39 +114,22 @@ class Coder:
 
     def of_cohort(self, cohort: Cohort) -> Coded:
         """The slow way, and the oracle of the other."""
-        codes: list[NDArray[Any]] = []
-        words: dict[int, dict[int, str]] = {}
-        for place, cells in enumerate(self.cells):
-            values = cohort.features[cells.column.name]
-            if _unlisted(cells):
-                hashes, words[place] = _hashed(list(values.cat.categories))
-                codes.append(hashes[np.asarray(values.cat.codes, np.int64)])
-            else:
-                codes.append(cells.codes(values))
+        coded = [_cell_codes(cells, cohort.features[cells.column.name]) for cells in self.cells]
+        words = {place: texts for place, (_, texts) in enumerate(coded) if texts is not None}
         who = None if cohort.person is None else digests(cohort.identifiers)[cohort.person]
-        return Coded(codes, cohort.outcome.arrays, marks_of(cohort), who, words)
+        return Coded([codes for codes, _ in coded], cohort.outcome.arrays, marks_of(cohort), who, words)
 
     def of_batch(self, batch: Any) -> Coded:
         """The same of a batch of Arrow's."""
         if self.whole is not None:
             return self.of_cohort(self.whole(as_frame(batch)))
-        place = {cells.column.name: k for k, cells in enumerate(self.cells)}
-        codes: list[Any] = [None] * len(self.cells)
-        words: dict[int, dict[int, str]] = {}
-        mark, problems = no_marks(batch.num_rows), list[str]()
+        asked = {cells.column.name: cells for cells in self.cells}
+        mark, problems, coded = no_marks(batch.num_rows), list[str](), dict[str, tuple[Any, dict[int, str] | None]]()
         for column in self.schema.columns:
-            at = place.get(column.name)
             try:
-                code, found = self._column(
-                    batch.column(column.name), column, None if at is None else self.cells[at], mark
-                )
+                coded[column.name] = self._column(batch.column(column.name), column, asked.get(column.name), mark)
             except CohortError as error:
                 problems.append(str(error))
-                continue
-            if at is not None:
-                codes[at] = code
-                if found is not None:
-                    words[at] = found
         if problems:
             raise CohortError(
                 "table",
@@ -155,6 +138,8 @@ class Coder:
             )
         target = self._outcome(batch)
         mark_outcome(mark, target)
+        codes = [coded[name][0] for name in asked]
+        words = {place: texts for place, name in enumerate(asked) if (texts := coded[name][1]) is not None}
         return Coded(codes, target, mark, self._who(batch), words)
 
     def _who(self, batch: Any) -> Marks | None:
@@ -187,7 +172,9 @@ class Coder:
         arrays: Mapping[str, NDArray[Any]] = self.kind.read(as_frame(batch.select(names))).arrays
         return arrays
 
-    def _column(self, values: Any, column: Column, cells: Cells | None, mark: Marks) -> Any:
+    def _column(
+        self, values: Any, column: Column, cells: Cells | None, mark: Marks
+    ) -> tuple[Any, dict[int, str] | None]:
         """(cells of the rows, hashes → texts of unlisted values); and the column into the marks."""
         import pyarrow as pa
 
@@ -198,85 +185,70 @@ class Coder:
             codes = grid.coded(values, mark)
             if codes is not None:
                 return (codes if cells is not None else None), None
-        elif (
-            plain and not column.numeric and pa.types.is_primitive(kind) | pa.types.is_dictionary(kind) | _is_text(kind)
-        ):
-            found = self._labels(values, column, cells, mark)
-            if found is not None:
-                return found
-        series = as_frame(pa.table({column.name: values}))
-        checked = check_features(series, Schema((column,)))[column.name]
+        elif plain and not column.numeric and (pa.types.is_primitive(kind) or _may_be_packed(kind)):
+            labels = self._labels(values, column, cells, mark)
+            if labels is not None:
+                return labels
+        checked = _checked(as_frame(pa.table({column.name: values})), column)
         mark_column(mark, column, checked)
-        if cells is None:
-            return None, None
-        if _unlisted(cells):
-            hashes, texts = _hashed(list(checked.cat.categories))
-            return hashes[np.asarray(checked.cat.codes, np.int64)], texts
-        return cells.codes(checked), None
+        return _cell_codes(cells, checked)
 
-    def _labels(self, values: Any, column: Column, cells: Cells | None, mark: Marks) -> Any:
+    def _labels(
+        self, values: Any, column: Column, cells: Cells | None, mark: Marks
+    ) -> tuple[Any, dict[int, str] | None] | None:
         """Every value that the batch holds, read once by the slow way; None where it would refuse one."""
         import pyarrow as pa
 
         packed = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-        holes = packed.indices.null_count > 0 or packed.dictionary.null_count > 0
+        if column.missing == "refuse" and (packed.indices.null_count or packed.dictionary.null_count):
+            return None
         index = packed.indices.fill_null(len(packed.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
         there = np.zeros(len(packed.dictionary) + 1, np.bool_)
         there[index] = True
         used = np.flatnonzero(there[:-1])
-        if holes and column.missing == "refuse":
-            return None
-        own = packed.dictionary if len(used) == len(packed.dictionary) else packed.dictionary.take(pa.array(used))
+        distinct = packed.dictionary if len(used) == len(packed.dictionary) else packed.dictionary.take(pa.array(used))
         try:
-            checked = self._once(column.name, own, lambda frame: check_features(frame, Schema((column,)))[column.name])
+            checked = self._once(column.name, distinct, lambda frame: _checked(frame, column))
         except CohortError:
             return None
-        number = np.zeros(len(there), np.int64)  # of each value among those used; the last: a hole
+        number = np.full(len(there), len(used))  # of each value among those used; the last: a hole
         number[used] = np.arange(len(used))
-        number[-1] = len(used)
-        absent = pd.Categorical.from_codes(
-            np.append(np.asarray(checked.cat.codes, np.int64), -1), categories=checked.cat.categories
-        )
-        each = pd.Series(absent)  # the values, and a hole behind them
         index = number[index]
+        codes = np.append(np.asarray(checked.cat.codes, np.int64), -1)  # of the values, and a hole behind them
+        each = pd.Series(pd.Categorical.from_codes(codes, categories=checked.cat.categories))
         hashing.fold(words_of(column, each)[index], mark)
-        if cells is None:
-            return None, None
-        if _unlisted(cells):
-            hashes, texts = _hashed(list(each.cat.categories))
-            return hashes[np.asarray(each.cat.codes, np.int64)][index], texts
-        return cells.codes(each)[index], None
+        cell, words = _cell_codes(cells, each)
+        return (None if cell is None else cell[index]), words
+
+
+def _checked(frame: pd.DataFrame, column: Column) -> pd.Series[Any]:
+    """The one column, as a cohort takes it in."""
+    return check_features(frame, Schema((column,)))[column.name]
+
+
+def _may_be_packed(kind: Any) -> bool:
+    """Whether Arrow's type is one of texts, or of values that are listed once each."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_plain(column: Column) -> bool:
-    return column.kind != "date" and all(
-        getattr(column, one.name) == one.default for one in fields(column) if one.name not in KNOWN
-    )
+    """Whether the fast way knows all that is said about a column."""
+    more = (key for key in fields(column) if key.name not in KNOWN)
+    return column.kind != "date" and all(getattr(column, key.name) == key.default for key in more)
 
 
-def _unlisted(cells: Cells) -> bool:
-    return not cells.numeric and cells.column.unknown
-
-
-def _hashed(texts: Sequence[str]) -> tuple[Marks, dict[int, str]]:
-    """(k + 1,) the hash of each text, and 0 for a hole, which the code −1 finds."""
+def _cell_codes(cells: Cells | None, values: pd.Series[Any]) -> tuple[Any, dict[int, str] | None]:
+    """(n,) cells of checked values; of unlisted ones a hash of each one's text, 0 for a hole, and hash → text."""
+    if cells is None:
+        return None, None
+    if cells.numeric or not cells.column.unknown:
+        return cells.codes(values), None
+    texts = list(values.cat.categories)
     hashes = digests(texts)[:, 0]
-    return np.append(hashes, np.uint64(0)), dict(zip(hashes.tolist(), texts, strict=True))
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _numbers(values: Any) -> Floats:
-    """(n,) float64, holes NaN."""
-    import pyarrow as pa
-
-    if not pa.types.is_float64(values.type):
-        values = values.cast(pa.float64(), safe=False)
-    return np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
+    words = dict(zip(hashes.tolist(), texts, strict=True))
+    return np.append(hashes, np.uint64(0))[np.asarray(values.cat.codes, np.int64)], words
 
 
 @dataclass(frozen=True, repr=False)
@@ -324,7 +296,9 @@ class _Grid:
             if not len(given) or (given.min() >= self.first and given.max() < self.first + len(self.codes)):
                 hashing.fold_listed(given, self.first, self.codes, self.words, out, mark)
                 return out
-        numbers = _numbers(values)
+        if str(values.type) != "double":
+            values = values.cast("float64", safe=False)
+        numbers = np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
         holes, bad = binning.bin_numbers(numbers, self.cuts, *self.jumps, self.low, self.high, self.whole, out)
         if bad or (holes and self.refuses):
             return None
