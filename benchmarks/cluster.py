@@ -34,7 +34,7 @@ from distcondense.cluster.ray.session import connected
 from distcondense.cluster.worker import Shared
 from distcondense.kernels.update import AdamState, NoiseRule
 from distcondense.models.base import BlackBox, Model
-from distcondense.models.jacobian import TILE_BYTES, TILE_ROWS, Batches
+from distcondense.models.jacobian import TILE_BYTES, TILE_ROWS, BatchTiler
 
 NETWORK = 1.25e9  # bytes per second of a 10 Gbit/s network: stated, not measured
 PER_NODE = 16  # workers a node, in the model
@@ -165,7 +165,7 @@ def model(found: dict[str, Any], workers: int) -> float:
     """T(w) as the file's head states it."""
     table = found["rows"] * found["features"] * 4
     share = found["work_seconds"] / workers
-    batches = Batches(waiting(found["features"], 0.0), "blocked", 1, TILE_BYTES, TILE_ROWS)
+    batches = BatchTiler(waiting(found["features"], 0.0), "blocked", 1, TILE_BYTES, TILE_ROWS)
     grid = grid_of(batches, found["rows"])
     tiles = len(plan(grid, [grid.units / found["work_seconds"]] * workers))  # as the planner would cut them
     tile = max(LEAST_SECONDS, found["work_seconds"] / grid.units)  # the last one, that is waited for

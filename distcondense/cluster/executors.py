@@ -20,7 +20,7 @@ from distcondense.cluster.config import Cluster, check_store
 from distcondense.cluster.plan import grid_of, shares
 from distcondense.cluster.worker import Shared, TileResult, TileWorker
 from distcondense.models.base import Model
-from distcondense.models.jacobian import JacobianPath, Tile, jacobian, path_of, way_of
+from distcondense.models.jacobian import JacobianPath, Tile, jacobian, make_tiler, resolve_path
 
 Log = Callable[[str], None]
 TILES_PER_THREAD = 8
@@ -71,13 +71,13 @@ class LocalExecutor:
 
     def open(self, model: Model, path: JacobianPath, X: Matrix, widths: Matrix) -> None:
         self._model = model
-        if path_of(model, path) == "structured":
+        if resolve_path(model, path) == "structured":
             self.fuses = True
             return
         # one thread in a BLAS: with more a product may round otherwise, and the threads here are enough
         self._stack.enter_context(threadpool_limits(1, user_api="blas"))
         self._pool = self._stack.enter_context(ThreadPoolExecutor(self.threads))
-        self._tiler = way_of(model, path)
+        self._tiler = make_tiler(model, path)
         self._path, self._of_thread = path, threading.local()
 
     def jacobian(self, X: Matrix, widths: Matrix) -> Matrix:
@@ -152,7 +152,7 @@ class RayExecutor:
 
         session = self._stack.enter_context(connected(self.config))
         self.log(str(session))
-        tiler, shared = way_of(model, path), Shared(X, widths)
+        tiler, shared = make_tiler(model, path), Shared(X, widths)
         answers = len(X) * len(tiler.columns) * 4
         # two steps' rows and one step's answers must fit at once, or Ray would spill them to disk or stall
         check_store(session.object_store, 2 * shared.nbytes + answers, "a step's rows and answers", "a smaller IPC")
@@ -209,7 +209,7 @@ def why_in_process(model: Model, path: JacobianPath, config: Cluster) -> str | N
     Trees whose structure is known take milliseconds in process, where the fused kernel does not even write their
     Jacobian down; through Ray the same step took 6.5 times as long (benchmarks/results/cluster-speed.md).
     """
-    if path_of(model, path) != "structured":
+    if resolve_path(model, path) != "structured":
         return None
     if getattr(model, "ensemble", None) is None:
         return "a linear score has its Jacobian in closed form"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distcondense.models.jacobian import Batches, Tile, Walk
+from distcondense.models.jacobian import BatchTiler, Tile, WalkTiler
 
 TILE_SECONDS = 0.5  # long enough that messages and copies cost little, short against a step that is worth a cluster
 LEAST_SECONDS = 0.02  # a shorter tile would be all message
@@ -50,7 +50,7 @@ class Grid:
         return tiles
 
 
-def grid_of(tiler: Batches | Walk, rows: int) -> Grid:
+def grid_of(tiler: BatchTiler | WalkTiler, rows: int) -> Grid:
     """The units of a table of `rows` rows; a model that uses no column has one, and it is empty."""
     return Grid(rows, max(len(tiler.columns), 1), *tiler.grid(rows))
 

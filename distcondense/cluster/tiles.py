@@ -19,7 +19,7 @@ from distcondense.cluster.config import Cluster
 from distcondense.cluster.plan import Assignment, Grid, grid_of, plan
 from distcondense.cluster.pool import HEARTBEAT, WorkerPool, Workers
 from distcondense.cluster.worker import Shared, TileResult
-from distcondense.models.jacobian import Batches, Walk
+from distcondense.models.jacobian import BatchTiler, WalkTiler
 
 AHEAD = 2  # tiles in a worker's hands at once: it computes one while the next is on its way
 SLOW = 3.0  # times its expected seconds: then whoever is idle computes the tile as well
@@ -108,7 +108,7 @@ class TileDispatcher:
         self,
         workers: Workers,
         config: Cluster,
-        tiler: Batches | Walk,
+        tiler: BatchTiler | WalkTiler,
         *,
         clock: Callable[[], float] = time.monotonic,
         log: Callable[[str], None] = lambda line: None,

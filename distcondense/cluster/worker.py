@@ -20,7 +20,7 @@ from distcondense import kernels
 from distcondense.arrays import Matrix
 from distcondense.errors import ClusterError
 from distcondense.models.base import Model
-from distcondense.models.jacobian import Batches, JacobianPath, Tile, way_of
+from distcondense.models.jacobian import BatchTiler, JacobianPath, Tile, make_tiler
 
 ALIKE = ("distcondense", "numpy", "numba", "xgboost", "scikit-learn", "treelite")  # whose version can move a bit
 
@@ -90,14 +90,14 @@ class TileWorker:
                 raise ClusterError(
                     f"GPU of {socket.gethostname()}", "must be usable", found=problem, fix="leave out num_gpus"
                 )
-        self.tiler = way_of(model, path, threads=threads, gpu=gpu)
+        self.tiler = make_tiler(model, path, threads=threads, gpu=gpu)
 
     def identity(self) -> Identity:
         return Identity(socket.gethostname(), os.getpid(), "", versions(), blas_kernels())
 
     def refuse_interpreter(self) -> None:
         """Compiled trees and Treelite's interpreter differ in last bits: the workers of a run must not mix them."""
-        if isinstance(self.tiler, Batches) and self.tiler.path == "compiled" and self.tiler._scores.engine is None:  # type: ignore[attr-defined]
+        if isinstance(self.tiler, BatchTiler) and self.tiler.path == "compiled" and self.tiler._scores.engine is None:  # type: ignore[attr-defined]
             raise ClusterError(
                 f"worker on {socket.gethostname()}",
                 "must compile the trees, or its tiles would differ in their bits",

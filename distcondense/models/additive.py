@@ -16,8 +16,7 @@ from distcondense.arrays import Codes, Floats
 from distcondense.data.cells import Cells
 from distcondense.data.codec import Codec, fill_value
 from distcondense.kernels.ensemble import TreeEnsemble
-from distcondense.models.base import Link, Model
-from distcondense.models.flat import EnsembleModel
+from distcondense.models.base import EnsembleModel, Link, Model
 from distcondense.models.learners import FittedModel
 
 
@@ -74,43 +73,6 @@ class AdditiveModel:
         )
 
 
-def to_treelite(ensemble: TreeEnsemble) -> Any:
-    """The same trees as a `treelite.Model`, for GTIL, tl2cgen and whatever else reads Treelite."""
-    from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
-
-    trees = ensemble.n_trees
-    builder = ModelBuilder(
-        threshold_type="float32",
-        leaf_output_type="float32",
-        metadata=Metadata(ensemble.n_features, "kRegressor", False, 1, [1], (1, 1)),
-        tree_annotation=TreeAnnotation(trees, [0] * trees, [0] * trees),
-        postprocessor=PostProcessorFunc("sigmoid" if ensemble.link == "sigmoid" else "identity"),
-        base_scores=[ensemble.base],
-    )
-    for root in ensemble.roots:
-        builder.start_tree()
-        todo = [int(root)]
-        while todo:
-            node = todo.pop()
-            builder.start_node(node - int(root))
-            if ensemble.feature[node] < 0:
-                builder.leaf(float(ensemble.threshold[node]))
-            else:
-                left = int(ensemble.left[node])
-                builder.numerical_test(
-                    int(ensemble.feature[node]),
-                    float(ensemble.threshold[node]),
-                    opname="<",
-                    default_left=bool(ensemble.default_left[node]),
-                    left_child_key=left - int(root),
-                    right_child_key=left + 1 - int(root),
-                )
-                todo += [left + 1, left]
-            builder.end_node()
-        builder.end_tree()
-    return builder.commit()
-
-
 class _Forest:
     """Grows trees in the flat layout: siblings adjacent, leaves hold their value in `threshold`."""
 
@@ -158,8 +120,8 @@ def ensemble_of(model: AdditiveModel, codec: Codec) -> TreeEnsemble:
                 forest.tree(at, (cells.cuts[changes] - centre[0]) / scale[0], inner[[*changes, len(inner) - 1]])
                 if cells.hole:  # the number of a hole is the public fill: what its cell adds there is taken back
                     fill = fill_value(block.column)
-                    own = inner[np.searchsorted(cells.cuts, fill, side="right")]
-                    forest.tree(at + 1, (np.array([0.5]) - centre[1]) / scale[1], np.array([0.0, table[-1] - own]))
+                    filled = inner[np.searchsorted(cells.cuts, fill, side="right")]
+                    forest.tree(at + 1, (np.array([0.5]) - centre[1]) / scale[1], np.array([0.0, table[-1] - filled]))
             elif block.column.kind == "binary":
                 forest.tree(at, (np.array([0.5]) - centre) / scale, table[:2])
             else:

@@ -1,4 +1,4 @@
-"""The protocol every fitted model satisfies: scores for rows, and what a score means.
+"""The protocol every fitted model satisfies, and the plain models that belong to no library.
 
 Optional attributes unlock faster paths of `jacobian`: `ensemble` (a flat `TreeEnsemble`) the sparse walk,
 `coefficients` the closed form of a linear score. A model that has neither is a black box, and that is fine.
@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
+from distcondense import kernels
 from distcondense.arrays import Matrix
 from distcondense.errors import ModelError
+from distcondense.kernels.ensemble import TreeEnsemble
 
 Link = str  # what a score is; a kind of outcome names its learners' links ("probability", "log-risk", "value", …)
 Rows = Matrix
@@ -43,7 +46,13 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class BlackBox:
-    """Any callable rows → scores."""
+    """Any callable rows → scores: (k, d) float32 in, one finite number per row out.
+
+    Raises
+    ------
+    ModelError
+        By `scores`, if the callable returns anything else.
+    """
 
     function: Callable[[Rows], object]
     link: Link
@@ -67,3 +76,37 @@ class BlackBox:
                 fix="check the model on standardised inputs; clip or refit it",
             )
         return answer
+
+
+@dataclass(frozen=True)
+class EnsembleModel:
+    """A flat ensemble scored by our own walk: moved trees, or a private model's tables, which no library knows."""
+
+    name: str
+    link: Link
+    ensemble: TreeEnsemble
+    threads: int = 1
+
+    @property
+    def n_features(self) -> int:
+        return self.ensemble.n_features
+
+    def scores(self, rows: Rows) -> Scores:
+        return kernels.scores(self.ensemble, rows, self.threads)
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """A linear score, which is what a Cox model is: f(x) = x·coefficients + intercept. Its Jacobian is exact."""
+
+    coefficients: NDArray[np.float32]  # (d,)
+    intercept: float
+    link: Link = "log-risk"
+    name: str = "cox"
+
+    @property
+    def n_features(self) -> int:
+        return len(self.coefficients)
+
+    def scores(self, rows: Rows) -> Scores:
+        return (rows @ self.coefficients + np.float32(self.intercept)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The finite-difference Jacobian (eq. 7 of Thakur et al. 2026): one contract, four ways.
+"""The finite-difference Jacobian (eq. 7 of Thakur et al. 2026): one contract, four paths.
 
 J_ij = [f(x_i + ε_j e_j) − f(x_i − ε_j e_j)] / 2ε_j, with x ± ε computed in float32 on every path, so that a threshold
 hit exactly is decided the same way everywhere.
@@ -51,11 +51,45 @@ def jacobian(
     memory_budget: int = MEMORY_BUDGET,
     threads: int = 1,
 ) -> NDArray[np.float32] | csr_array:
-    """∂f/∂X of a model at the rows X (m, d) by symmetric differences over `steps` (d,); (m, d) float32.
+    """The finite-difference Jacobian ∂f/∂X of a model at some rows.
 
-    `model` is a `Model`, a fitted XGBoost, LightGBM or scikit-learn tree model, or a function rows → scores.
-    `form` "csr" gives a `scipy.sparse.csr_array` of what is not zero, the same numbers with columns in order.
-    `memory_budget` in bytes bounds a perturbation batch ("compiled", "blocked").
+    Parameters
+    ----------
+    model : Model, fitted tree model or callable
+        A `Model`, a fitted XGBoost, LightGBM or scikit-learn tree model, or a function rows → scores.
+    X : (m, d) array
+        The rows, as float32.
+    steps : (d,) array
+        The step ε_j of each column, above 0: J_ij = [f(x_i + ε_j e_j) − f(x_i − ε_j e_j)] / 2ε_j.
+    path : {"auto", "structured", "compiled", "blocked", "naive"}
+        How it is computed; "auto" takes the sparse walk over trees, or the closed form of a linear score, where the
+        model has one, else batches of perturbed rows.
+    form : {"dense", "csr"}
+        "csr" gives what is not zero, the same numbers with columns in order.
+    memory_budget : int
+        Bytes of a perturbation batch ("compiled", "blocked").
+    threads : int
+        Threads; any number gives the same bits.
+
+    Returns
+    -------
+    (m, d) float32, or scipy.sparse.csr_array
+
+    Raises
+    ------
+    SettingsError
+        If an argument is outside its range, or the model has no structure for `path`.
+    ModelError
+        If `model` is none, or does not give one score per row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import distcondense as dc
+    >>> def f(rows):
+    ...     return 3 * rows[:, 0] - rows[:, 1]
+    >>> dc.jacobian(f, np.zeros((1, 2)), steps=[0.5, 0.5])
+    array([[ 3., -1.]], dtype=float32)
     """
     if path not in PATHS:
         raise SettingsError("path", f"must be one of {', '.join(PATHS)}", found=repr(path))
@@ -71,7 +105,7 @@ def jacobian(
         raise SettingsError(
             "X", f"must have the model's {reference.n_features} features", found=f"{rows.shape[1]} columns"
         )
-    path = path_of(reference, path)
+    path = resolve_path(reference, path)
     if form == "dense":
         return _dense(reference, rows, eps, path, memory_budget, threads)
     from scipy.sparse import csr_array
@@ -87,9 +121,9 @@ def jacobian(
 def _dense(model: Model, X: Matrix, steps: Matrix, path: JacobianPath, memory_budget: int, threads: int) -> Matrix:
     if path == "structured":
         return _structured(model, X, steps, threads)
-    way = Batches(model, path, threads, memory_budget)
-    J, whole = np.zeros(X.shape, np.float32), Tile(0, len(X), 0, len(way.columns))
-    way.place(J, whole, way.tile(X, steps, whole))
+    tiler = BatchTiler(model, path, threads, memory_budget)
+    J, whole = np.zeros(X.shape, np.float32), Tile(0, len(X), 0, len(tiler.columns))
+    tiler.place(J, whole, tiler.tile(X, steps, whole))
     return J
 
 
@@ -111,7 +145,7 @@ def as_model(model: Any, n_features: int, *, threads: int = 1) -> Model:
     )
 
 
-def path_of(model: Model, path: JacobianPath) -> JacobianPath:
+def resolve_path(model: Model, path: JacobianPath) -> JacobianPath:
     """The path itself; for "auto" structured where the model has structure, else blocked."""
     if path != "auto":
         return path
@@ -142,7 +176,7 @@ def _structured(model: Model, X: NDArray[np.float32], steps: NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Tile:
-    """A part of a Jacobian: rows top … bottom − 1, and of a way's `columns` those at first … last − 1."""
+    """A part of a Jacobian: rows top … bottom − 1, and of a tiler's `columns` those at first … last − 1."""
 
     top: int
     bottom: int
@@ -150,7 +184,7 @@ class Tile:
     last: int
 
 
-class Batches:
+class BatchTiler:
     """Any black box: perturbed copies of rows through a scoring function, a batch at a time.
 
     The shape of a batch depends on the table only, and tiles are made of whole ones: a BLAS may round a row otherwise
@@ -231,7 +265,7 @@ class Batches:
         return compiled_predictor(self.model, threads=self.threads)  # type: ignore[arg-type]
 
 
-class Walk:
+class WalkTiler:
     """The sparse walk over a model's trees, by rows; `gpu` takes the CUDA twin of the kernel."""
 
     UNIT = 64  # rows: below this a call costs more than its work
@@ -242,9 +276,11 @@ class Walk:
         self.threads, self.gpu = threads, gpu
 
     def grid(self, rows: int) -> tuple[int, int]:
+        """(rows, columns) of one tile: all used columns of some rows."""
         return min(self.UNIT, rows), max(len(self.columns), 1)
 
     def tile(self, X: NDArray[np.float32], steps: NDArray[np.float32], tile: Tile) -> CSR:
+        """The entries of one tile that are not zero."""
         rows = X[tile.top : tile.bottom]
         if self.gpu:
             from distcondense.kernels import cuda
@@ -255,14 +291,15 @@ class Walk:
         return kernels.jacobian_csr(self.ensemble, rows, steps, self.threads)
 
     def place(self, J: NDArray[np.float32], tile: Tile, part: CSR) -> None:
+        """Put a tile's entries where they belong; J is zero elsewhere."""
         indptr, indices, data = part
         rows = np.repeat(np.arange(tile.top, tile.bottom), np.diff(indptr))
         J[rows, indices] = data
 
 
-def way_of(model: Model, path: JacobianPath, *, threads: int = 1, gpu: bool = False) -> Batches | Walk:
+def make_tiler(model: Model, path: JacobianPath, *, threads: int = 1, gpu: bool = False) -> BatchTiler | WalkTiler:
     """How tiles of this model's Jacobian are computed along `path`, by whoever computes them."""
-    path = path_of(model, path)
+    path = resolve_path(model, path)
     if path == "structured":
         if getattr(model, "ensemble", None) is None:
             raise SettingsError(
@@ -271,8 +308,8 @@ def way_of(model: Model, path: JacobianPath, *, threads: int = 1, gpu: bool = Fa
                 found=f"model {model.name!r}",
                 fix="path='blocked', or run in process",
             )
-        return Walk(model, threads, gpu)
-    return Batches(on_gpu(model) if gpu else model, path, threads, TILE_BYTES, TILE_ROWS)
+        return WalkTiler(model, threads, gpu)
+    return BatchTiler(on_gpu(model) if gpu else model, path, threads, TILE_BYTES, TILE_ROWS)
 
 
 def on_gpu(model: Model) -> Model:

@@ -19,8 +19,7 @@ import pandas as pd
 from distcondense.arrays import Floats, Labels, Numbers
 from distcondense.data.outcome import Outcome
 from distcondense.errors import ModelError
-from distcondense.models.base import Link, Model, Rows, Scores
-from distcondense.models.linear import LinearModel
+from distcondense.models.base import LinearModel, Link, Model, Rows, Scores
 
 ROUNDS = 100
 TREES = {"learning_rate": 0.1, "max_depth": 5, "subsample": 0.7, "tree_method": "hist"}

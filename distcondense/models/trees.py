@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,7 @@ _LT, _LE, _GT, _GE = 2, 3, 4, 5  # Treelite's comparison codes
 _CALLABLE = "pass a function rows → scores instead, e.g. lambda rows: model.predict_proba(rows)[:, 1]"
 
 
-class Predictor(Protocol):
-    """The original library's answer, one number per row."""
-
-    def __call__(self, rows: Rows) -> NDArray[Any]: ...
+Predictor = Callable[[Rows], NDArray[Any]]  # the original library's answer, one number per row
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,21 @@ def library_of(model: object) -> Literal["xgboost", "lightgbm", "sklearn"] | Non
 def tree_model(model: Any, *, link: Link | None = None, name: str | None = None, threads: int = 1) -> TreeModel:
     """A fitted XGBoost, LightGBM or scikit-learn tree model as a reference.
 
-    `link` defaults to "probability" for classifiers, "log-time" for AFT and "log-risk" for other regressions.
-    `threads` is what the original library may use in `scores`.
+    Parameters
+    ----------
+    model : fitted model
+        Of XGBoost, LightGBM or scikit-learn.
+    link : str, optional
+        What its scores are: "probability" for classifiers, "log-time" for AFT and "log-risk" for other regressions.
+    name : str, optional
+        For reports; its class if not given.
+    threads : int
+        What the original library may use in `scores`.
+
+    Raises
+    ------
+    ModelError
+        If it is no fitted tree model with one score per row and splits on numbers only.
     """
     name = name or type(model).__name__
     readers = {"xgboost": _read_xgboost, "lightgbm": _read_lightgbm, "sklearn": _read_sklearn}

@@ -47,7 +47,7 @@ from distcondense.methods.zero_order.engine import Problem, RealScores, Referenc
 from distcondense.methods.zero_order.objectives import Composite, bce
 from distcondense.models import compiled
 from distcondense.models.base import BlackBox, Model
-from distcondense.models.jacobian import Batches, Tile, Walk, on_gpu, way_of
+from distcondense.models.jacobian import BatchTiler, Tile, WalkTiler, make_tiler, on_gpu
 from distcondense.models.trees import TreeModel, tree_model
 from distcondense.privacy.steps import StepAccountant, StepRecord
 from distcondense.runs.checkpoint import Checkpoint
@@ -124,7 +124,7 @@ def batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(request.param)
 
 
-def whole(way: Batches | Walk, shared: Shared) -> Matrix:
+def whole(way: BatchTiler | WalkTiler, shared: Shared) -> Matrix:
     """J computed as one tile, with one thread in a BLAS, as the contract says."""
     J, all_of_it = np.zeros(shared.X.shape, np.float32), Tile(0, len(shared.X), 0, len(way.columns))
     with threadpool_limits(1, user_api="blas"):
@@ -138,7 +138,7 @@ def whole(way: Batches | Walk, shared: Shared) -> Matrix:
 @pytest.mark.parametrize(("kind", "path"), WAYS)
 def test_any_tile_plan_gives_the_bits_of_the_whole(kind: str, path: Any, batches: str) -> None:
     model, shared = model_of(kind), table()
-    way = way_of(model, path)
+    way = make_tiler(model, path)
     grid = Grid(ROWS, len(way.columns), *way.grid(ROWS))
     assert grid.units > 2
     expected = whole(way, shared)
@@ -163,7 +163,7 @@ def test_any_tile_plan_gives_the_bits_of_the_whole(kind: str, path: Any, batches
 @pytest.mark.parametrize(("kind", "path"), WAYS)
 def test_more_threads_give_the_same_bits(kind: str, path: Any, batches: str) -> None:
     model, shared = model_of(kind), table()
-    expected = whole(way_of(model, path), shared)
+    expected = whole(make_tiler(model, path), shared)
     for threads in (1, 2, 3):
         with LocalExecutor(threads) as executor:
             executor.open(model, path, shared.X, shared.widths)
@@ -178,7 +178,7 @@ def test_tiles_are_the_jacobian(kind: str, path: Any, batches: str) -> None:
     """A BLAS may round a row otherwise in a batch of another shape; trees may not."""
     model, shared = model_of(kind), table()
     one = jacobian_function(model, shared.X, shared.widths, path)
-    found = whole(way_of(model, path), shared)
+    found = whole(make_tiler(model, path), shared)
     if kind == "trees":
         assert found.tobytes() == one.tobytes()  # type: ignore[union-attr]
     else:
@@ -188,7 +188,7 @@ def test_tiles_are_the_jacobian(kind: str, path: Any, batches: str) -> None:
 @pytest.mark.parametrize("rows", [1, 63, 64, 65])
 def test_a_table_of_any_height_is_cut_into_whole_batches(rows: int, batches: str) -> None:
     for kind, path in WAYS[:4]:
-        way, shared = way_of(model_of(kind), path), table(rows=rows)  # type: ignore[arg-type]
+        way, shared = make_tiler(model_of(kind), path), table(rows=rows)  # type: ignore[arg-type]
         height, width = way.grid(rows)
         assert 1 <= height <= rows
         assert width >= 1
@@ -205,7 +205,7 @@ def test_a_model_that_tests_no_feature_has_a_jacobian_of_zeros() -> None:
         with LocalExecutor(2) as executor:
             executor.open(stump, path, shared.X, shared.widths)
             assert not executor.jacobian(shared.X, shared.widths).any()
-        way = way_of(stump, path)
+        way = make_tiler(stump, path)
         grid = Grid(ROWS, max(len(way.columns), 1), *way.grid(ROWS))  # as the dispatcher sees it
         J = np.zeros(shared.X.shape, np.float32)
         for _, tile in grid.tiles(0, grid.units):
@@ -281,7 +281,7 @@ def test_a_linear_score_stays_in_closed_form() -> None:
         J = executor.jacobian(shared.X, shared.widths)
     np.testing.assert_array_equal(J, np.tile(line().coefficients.astype(np.float32), (ROWS, 1)))
     with pytest.raises(SettingsError, match="needs a tree ensemble"):
-        way_of(line(), "structured")
+        make_tiler(line(), "structured")
 
 
 def test_the_executor_is_ray_only_where_a_cluster_is_said() -> None:
@@ -417,11 +417,11 @@ def test_xgboost_predicts_on_the_gpu_in_a_copy(monkeypatch: pytest.MonkeyPatch) 
     assert model.scores(table().X).tobytes() == before.tobytes()
     assert (twin.name, twin.link, twin.n_features) == (model.name, model.link, model.n_features)
     assert twin.fingerprint == model.fingerprint
-    way = way_of(model, "blocked", gpu=True)
-    assert isinstance(way, Batches)
+    way = make_tiler(model, "blocked", gpu=True)
+    assert isinstance(way, BatchTiler)
     assert way.model is not model
     assert len(asked) == 2
-    assert way_of(model, "blocked").model is model  # type: ignore[union-attr]
+    assert make_tiler(model, "blocked").model is model  # type: ignore[union-attr]
     box = model_of("logistic")
     assert on_gpu(box) is box
 

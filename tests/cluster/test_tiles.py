@@ -26,7 +26,7 @@ from distcondense.cluster.tiles import AHEAD, TileDispatcher
 from distcondense.cluster.worker import Identity, Shared, TileResult, blas_kernels, versions
 from distcondense.errors import ClusterError, ModelError
 from distcondense.models.base import BlackBox
-from distcondense.models.jacobian import Batches, Tile
+from distcondense.models.jacobian import BatchTiler, Tile
 from tests import naive
 
 NEVER = math.inf
@@ -140,7 +140,7 @@ class _Alive:
 class PlayedWorkers:
     """`Workers` that compute at once and answer when the clock says so."""
 
-    def __init__(self, lives: Sequence[Sequence[Life]], way: Batches, clock: Clock, order: Random | None = None):
+    def __init__(self, lives: Sequence[Sequence[Life]], way: BatchTiler, clock: Clock, order: Random | None = None):
         self.size, self.clock = len(lives), clock
         self.asked: list[tuple[int, str, Tile]] = []
         self.launched: list[tuple[float, int]] = []  # when, who
@@ -229,7 +229,7 @@ class PlayedWorkers:
         return ticket
 
 
-class Cut(Batches):
+class Cut(BatchTiler):
     """A black box's batches of a given shape, and how often each entry of J was placed."""
 
     def __init__(self, shape: tuple[int, int] = SHAPE) -> None:

@@ -22,6 +22,7 @@ from distcondense.data.outcome import Outcome
 from distcondense.data.persons import HoldoutSplit, Split
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import BudgetError, CohortError, ModelError, SchemaError, SettingsError
+from distcondense.kernels.ensemble import TreeEnsemble
 from distcondense.methods.base import Context
 from distcondense.methods.private import condense as method
 from distcondense.methods.private.fit import fit_private
@@ -670,11 +671,47 @@ def test_rows_and_outcomes_that_do_not_belong_together_are_refused() -> None:
             dc.PrivateModel().fit(frame, wrong, schema=FEATURES)
 
 
+def to_treelite(ensemble: TreeEnsemble) -> Any:
+    """The same trees as a `treelite.Model`, for GTIL, tl2cgen and whatever else reads Treelite."""
+    from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
+
+    trees = ensemble.n_trees
+    builder = ModelBuilder(
+        threshold_type="float32",
+        leaf_output_type="float32",
+        metadata=Metadata(ensemble.n_features, "kRegressor", False, 1, [1], (1, 1)),
+        tree_annotation=TreeAnnotation(trees, [0] * trees, [0] * trees),
+        postprocessor=PostProcessorFunc("sigmoid" if ensemble.link == "sigmoid" else "identity"),
+        base_scores=[ensemble.base],
+    )
+    for root in ensemble.roots:
+        builder.start_tree()
+        todo = [int(root)]
+        while todo:
+            node = todo.pop()
+            builder.start_node(node - int(root))
+            if ensemble.feature[node] < 0:
+                builder.leaf(float(ensemble.threshold[node]))
+            else:
+                left = int(ensemble.left[node])
+                builder.numerical_test(
+                    int(ensemble.feature[node]),
+                    float(ensemble.threshold[node]),
+                    opname="<",
+                    default_left=bool(ensemble.default_left[node]),
+                    left_child_key=left - int(root),
+                    right_child_key=left + 1 - int(root),
+                )
+                todo += [left + 1, left]
+            builder.end_node()
+        builder.end_tree()
+    return builder.commit()
+
+
 def test_the_model_goes_to_treelite_and_comes_back_the_same():
     """GTIL scores Treelite's copy as the kernels score ours, and our own reader takes it back."""
     import treelite
 
-    from distcondense.models.additive import to_treelite
     from distcondense.models.trees import flatten
 
     frame = small_frame(600)

@@ -41,10 +41,9 @@ from distcondense.methods.zero_order.engine import (
 from distcondense.methods.zero_order.objectives import LOSSES, Composite, Valued, softmax, squares
 from distcondense.methods.zero_order.several import opened
 from distcondense.models.additive import ensemble_of
-from distcondense.models.base import Model
-from distcondense.models.flat import EnsembleModel
-from distcondense.models.given import in_model_space
+from distcondense.models.base import EnsembleModel, Model
 from distcondense.models.jacobian import JacobianPath
+from distcondense.models.references import in_model_space
 from distcondense.outcomes.base import Kind, Labelled
 from distcondense.outcomes.private_side import Judge, PrivateFit, PrivateSide
 

@@ -53,8 +53,8 @@ from distcondense.methods.zero_order.engine import (
 from distcondense.methods.zero_order.objectives import LOSSES, Composite
 from distcondense.methods.zero_order.several import opened
 from distcondense.models.base import Model
-from distcondense.models.given import in_model_space
 from distcondense.models.learners import Learner
+from distcondense.models.references import in_model_space
 from distcondense.outcomes.base import Kind, Labelled
 from distcondense.privacy.statement import Privacy
 from distcondense.privacy.steps import WHY, WHY_WITHOUT_NOISE, StepAccountant, StepRecord, calibrate, in_words

@@ -18,7 +18,7 @@ from distcondense.arrays import Matrix
 from distcondense.cluster.executors import Executor, LocalExecutor
 from distcondense.methods.base import Context
 from distcondense.models.base import Model
-from distcondense.models.jacobian import JacobianPath, path_of
+from distcondense.models.jacobian import JacobianPath, resolve_path
 
 NUMBER_STEP = 0.25  # of the column that numbers the models: too little to mean another
 
@@ -28,7 +28,7 @@ def opened(
     models: Sequence[Model], path: JacobianPath, X: Matrix, widths: Matrix, context: Context
 ) -> Iterator[list[Executor]]:
     """An open executor for each model, here or on the context's cluster."""
-    boxes = [k for k, model in enumerate(models) if path_of(model, path) != "structured"]
+    boxes = [k for k, model in enumerate(models) if resolve_path(model, path) != "structured"]
     spread = boxes or [0]  # what the context's machines compute
     with ExitStack() as stack:
         executors: dict[int, Executor] = {}
