@@ -104,6 +104,12 @@ class EvaluationSet:
     def person(self) -> Index | None:
         return self.sample.person
 
+    def take(self, rows: Index, codec: Codec) -> EvaluationSet:
+        """Some of its rows, encoded."""
+        sample, person = self.sample, None if self.person is None else self.person[rows]
+        some = Sample(sample.features.iloc[rows], sample.outcome.take(rows), person, len(rows))
+        return EvaluationSet(self.name, some, {id(codec): self.rows(codec)[rows]})
+
     def rows(self, codec: Codec) -> Matrix:
         """(n, d) float32."""
         if id(codec) not in self.encoded:

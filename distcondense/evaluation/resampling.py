@@ -34,17 +34,18 @@ def resampled(rows: int, person: Index | None, *, seed: int, resamples: int = RE
         yield np.bincount(rng.integers(0, units, units), minlength=units).astype(np.float64)[unit]
 
 
-def between(value: float, drawn: ArrayLike) -> Interval:
+def between(value: float, resamples: ArrayLike) -> Interval:
     """The middle 95% of what resamples gave, and the value itself, which a bounded measure's resamples may all miss."""
-    found = np.asarray(drawn, np.float64)
-    found = found[np.isfinite(found)]  # a resample may leave nothing to measure
-    if not len(found) or not np.isfinite(value):
+    values = np.asarray(resamples, np.float64)
+    values = values[np.isfinite(values)]  # a resample may leave nothing to measure
+    if not len(values) or not np.isfinite(value):
         return Interval(value, float("nan"), float("nan"))
-    low, high = np.percentile(found, [2.5, 97.5])
+    low, high = np.percentile(values, [2.5, 97.5])
     return Interval(value, float(min(low, value)), float(max(high, value)))
 
 
 def in_words(person: Index | None, what: str = "held-out") -> str:
+    """How an interval was made."""
     return f"{RESAMPLES} resamples of {what} {'rows' if person is None else 'persons'}"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from distcondense.arrays import Index
+from distcondense.arrays import Floats, Index
 from distcondense.outcomes.measures import Measured
 from distcondense.runs.files import plain
 
@@ -33,25 +33,69 @@ WITHOUT_ROWS = (FULL, REFERENCE)  # the same for every condensed set of a run
 
 @dataclass(frozen=True)
 class Score:
-    """A measure of a model on test rows."""
+    """One measured number, with everything needed to read it.
 
-    measure: str  # a key of outcomes/measures.py: TITLES
-    trained_on: str  # a key of TRAINED_ON
-    tested_on: str  # the table, or another site's
-    value: float  # NaN: could not be measured, see `note`
+    In one report the same measure, model, training rows, labels, test rows and group have one value.
+
+    Parameters
+    ----------
+    measure
+        What was measured: a key of `outcomes/measures.py: TITLES`, or of the section's own `titles`.
+    trained_on
+        What the model was trained on: a key of `TRAINED_ON`.
+    tested_on
+        "held out", another site, "condensed rows" …
+    value, low, high
+        The number and its 95% interval; NaN where it could not be measured, and `note` says why.
+    n
+        Rows that it was tested on.
+    covered
+        The guarantee covers the model that was tested; never the number itself.
+    rows
+        Rows that the model was trained on.
+    threshold
+        Of decisions, chosen on rows that are not tested on.
+    student
+        The learner's name.
+    labels
+        `PLAIN` (the outcome column alone) or `SOFT` (soft labels and weights); "" for real rows.
+    group
+        Which of the rows (sex = F), or which column or pair of columns.
+    interval
+        How `low` and `high` were made.
+    ceiling, power
+        Of an attack: the most that the guarantee allows, and the smallest value that would have shown.
+
+    Notes
+    -----
+    A measure of models more is a method of a kind of outcome (`Kind.measured`), with a title in
+    `outcomes/measures.py`; any other measure is a section's own.
+
+    Examples
+    --------
+    >>> from distcondense import Score
+    >>> score = Score("auroc", "condensed", "held out", 0.81, 0.78, 0.84, n=900, covered=True, rows=100)
+    >>> Score.from_dict(score.to_dict()) == score
+    True
+    """
+
+    measure: str
+    trained_on: str
+    tested_on: str
+    value: float
     low: float
     high: float
-    n: int  # test rows
-    covered: bool  # the guarantee covers the model that was tested
-    rows: int = 0  # rows it was trained on
-    threshold: float | None = None  # of decisions, chosen on rows that are not tested on
-    note: str = ""  # why there is no value
-    student: str = ""  # the learner's name
-    labels: str = ""  # PLAIN or SOFT, where that makes a difference
-    group: str = ""  # which part of the rows (sex = F), or which column or pair of columns
-    interval: str = ""  # how `low` and `high` were made
-    ceiling: float | None = None  # of an attack: the most that the guarantee allows
-    power: float | None = None  # of an attack: the smallest value that it would have found
+    n: int
+    covered: bool
+    rows: int = 0
+    threshold: float | None = None
+    note: str = ""
+    student: str = ""
+    labels: str = ""
+    group: str = ""
+    interval: str = ""
+    ceiling: float | None = None
+    power: float | None = None
 
     @classmethod
     def from_interval(
@@ -66,11 +110,12 @@ class Score:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, where a number that could not be measured is null."""
-        found: dict[str, Any] = plain(asdict(self))
-        return found
+        as_json: dict[str, Any] = plain(asdict(self))
+        return as_json
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Score:
+        """What `to_dict` wrote."""
         number = {k: float("nan") if data[k] is None else float(data[k]) for k in ("value", "low", "high")}
         return cls(**{**data, **number})
 
@@ -88,30 +133,27 @@ UNKNOWN = Interval(float("nan"), float("nan"), float("nan"))  # could not be mea
 
 
 def find(scores: Iterable[Score], trained_on: str, measure: str | None = None) -> Score | None:
-    """The first score of a way to train; of that measure, where one is said."""
-    for score in scores:
-        if score.trained_on == trained_on and measure in (None, score.measure):
-            return score
-    return None
+    """The first score of models that were trained on this; of that measure, where one is said."""
+    return next((s for s in scores if s.trained_on == trained_on and measure in (None, s.measure)), None)
 
 
-def interval(found: Measured, person: Index | None = None) -> Interval:
+def interval(measured: Measured, person: Index | None = None) -> Interval:
     """95%, from the variance of the influences; rows of one person vary together.
 
     A number within [0, 1] gets Wilson's interval of a share with that variance, which stays there and has a length also
     at its ends; any other number 1.96 standard errors to either side.
     """
-    value, none = found.value, float("nan")
-    if not np.isfinite(value) or found.influence is None:
+    value, none = measured.value, float("nan")
+    if not np.isfinite(value) or measured.influence is None:
         return Interval(value, none, none)
-    each: Any = found.influence
+    each: Floats = measured.influence
     if person is not None:
-        each = np.bincount(np.unique(person, return_inverse=True)[1], each)
+        each = np.bincount(np.unique(person, return_inverse=True)[1], each).astype(np.float64)
     variance = float(each @ each)
-    if not found.share:
+    if not measured.share:
         return Interval(value, value - NORMAL * variance**0.5, value + NORMAL * variance**0.5)
     spread = value * (1 - value)
-    rows = spread / variance if variance > 0 and spread > 0 else float(found.share)
+    rows = spread / variance if variance > 0 and spread > 0 else float(measured.share)
     return _within(value, rows)
 
 

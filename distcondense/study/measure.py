@@ -122,8 +122,8 @@ def measured_parts(
         if name == STUDENTS:
             scores, notes = _students(home, seed, threads, known)
         else:
-            (section,) = evaluated(home, EvaluationRequest((name,), seed, threads)) or (None,)
-            scores, notes = ([], ()) if section is None else (list(section.scores), section.notes)
+            (section,) = evaluated(home, EvaluationRequest((name,), seed, threads), known=known)
+            scores, notes = list(section.scores), section.notes
         kept = [score.to_dict() for score in scores if not score.group and score.trained_on != FULL]
         yield name, {"scores": kept, "notes": list(notes)}
 

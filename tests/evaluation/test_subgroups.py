@@ -11,7 +11,7 @@ import pytest
 from distcondense import Cohort, Column, Schema
 from distcondense.data.persons import HoldoutSplit
 from distcondense.evaluation import experiment
-from distcondense.evaluation.score import CONDENSED, FULL, SOFT
+from distcondense.evaluation.score import CONDENSED, FULL, SOFT, interval
 from distcondense.evaluation.utility import subgroups
 from tests.conftest import SMALL_TABLE, small_frame
 from tests.homes import HOW, cohort_of, home_of, nobody_held_out, without_rows
@@ -81,7 +81,7 @@ def test_groups_share_no_rows_so_the_variance_of_a_gap_is_the_sum_of_theirs():
     part = subgroups.section(inputs, seed=0, threads=1)
     rows = np.arange(len(inputs.split.test))
     again = subgroups.Measured(0.5, np.full(len(rows), 0.01))
-    assert subgroups.interval(again).high == pytest.approx(0.5 + 1.959964 * np.sqrt(len(rows)) * 0.01)
+    assert interval(again).high == pytest.approx(0.5 + 1.959964 * np.sqrt(len(rows)) * 0.01)
     gap = of(part, FULL, subgroups.GAP)["smoker"]
     one, other = (of(part)[f"smoker = {level}"] for level in (0, 1))
     widths = np.hypot(one.high - one.low, other.high - other.low)

@@ -1,24 +1,24 @@
 """Whom a model serves: its main measure in every group that a categorical column makes, and the gap between groups.
 
-The run's own student, of condensed rows (as the manual says) and of real training rows: a gap that is there in both is
+The run's own model, of condensed rows (as the manual says) and of real training rows: a gap that is there in both is
 the task's, one that only condensed rows have is theirs. Groups are named by the public schema; groups of few patients,
 or of few of one class, are left out and counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from distcondense.arrays import Flags, Index
+from distcondense.arrays import Index
 from distcondense.data.codec import category_codes
-from distcondense.data.schema import Column
+from distcondense.data.outcome import Outcome
 from distcondense.evaluation.experiment import TESTED, EvaluationSet, Experiment, TrainedModel, dots, titles, why_not
-from distcondense.evaluation.inputs import EvaluationInput, Sample
+from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.models import CLASSES, title_of
-from distcondense.evaluation.score import CONDENSED, FULL, TRAINED_ON, Score, interval
+from distcondense.evaluation.score import CONDENSED, FULL, TRAINED_ON, Score
 from distcondense.evaluation.section import Section, quiet
 from distcondense.outcomes.base import Kind
 from distcondense.outcomes.measures import Measured, title
@@ -34,19 +34,7 @@ SHOWN = 36  # groups in the figure, at most
 MISSING = "missing"
 
 
-@dataclass(frozen=True, repr=False)
-class Grouping:
-    """A column, and its groups that are large enough."""
-
-    column: str
-    groups: tuple[tuple[str, Flags], ...]  # a name, and which test rows
-    small: int  # groups with rows that are left out
-
-    @property
-    def second(self) -> int:
-        """Rows of the second largest group."""
-        sizes = sorted((int(there.sum()) for _, there in self.groups), reverse=True)
-        return sizes[1] if len(sizes) > 1 else 0
+Groups = dict[str, Index]  # name → its test rows
 
 
 def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
@@ -54,21 +42,19 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
     if why := why_not(inputs):
         return Section("subgroups", TITLE, notes=(why,))
     experiment = Experiment(inputs, seed, threads)
-    groupings, left = groupings_of(experiment)
+    by_column, left = groups_by_column(experiment)
     notes = [
         *experiment.notes(),
         f"groups of at least {LEAST_ROWS} test rows and {LEAST_CASES} of each of two classes, or {LEAST_CASES} events",
-        f"{sum(one.small for one in groupings)} groups of these columns are smaller and were left out; numbers of rows "
-        "by group are rounded to tens",
         *left,
     ]
-    if not groupings:
+    if not by_column:
         return Section("subgroups", TITLE, notes=(*notes, "no column makes two groups of that size"))
     learner, main = inputs.learner, inputs.kind.measures[0]
-    log(f"{title_of(learner.name)} by group: {', '.join(one.column for one in groupings)}")
+    log(f"{title_of(learner.name)} by group: {', '.join(by_column)}")
     scores: list[Score] = []
     for arm in (experiment.condensed(), experiment.full()):
-        scores += by_group(experiment.trained(arm, learner), experiment.test, groupings)
+        scores += by_group(experiment.trained(arm, learner), experiment.test, by_column)
     notes.append(
         f"gap: the difference of {title(main)} between a column's best and worst group; being a largest difference, it "
         "is above 0 also where groups do not differ: read its interval beside that of real training rows"
@@ -91,27 +77,37 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
     )
 
 
-def groupings_of(experiment: Experiment) -> tuple[list[Grouping], list[str]]:
-    """Columns that make groups, and what was left out."""
+def groups_by_column(experiment: Experiment) -> tuple[dict[str, Groups], list[str]]:
+    """Columns that make two groups or more, and what was left out."""
     test, inputs = experiment.test, experiment.inputs
     schema = inputs.cohort.schema.described(inputs.schema.columns)  # with categories that were found privately
-    found, many, few = [], 0, 0
+    by_column, small, many, few = dict[str, Groups](), dict[str, int](), 0, 0
     for column in schema.columns:
         if column.numeric or column.unknown:
             continue
         if len(column.categories) > LEVELS:
             many += 1
             continue
-        codes = category_codes(test.sample.features[column.name], column)
         public = schema.origin == "declared" or column.searched
-        groups, small = _groups(column, codes, test, public=public)
+        labels = [str(label) if public else f"level {code + 1}" for code, label in enumerate(column.categories)]
+        codes = category_codes(test.sample.features[column.name], column)
+        labels += [MISSING] * column.keeps_holes
+        rows = {f"{column.name} = {label}": np.flatnonzero(codes == k) for k, label in enumerate(labels)}
+        groups = {name: there for name, there in rows.items() if _enough(test.outcome.take(there))}
         if len(groups) < 2:
             few += 1
         else:
-            found.append(Grouping(column.name, tuple(groups), small))
-    found.sort(key=lambda one: (-one.second, one.column))
-    more = max(len(found) - COLUMNS, 0)
-    said = {
+            by_column[column.name] = groups
+            small[column.name] = sum(len(there) > 0 for there in rows.values()) - len(groups)
+
+    def second_largest(name: str) -> tuple[int, str]:
+        return -sorted(len(there) for there in by_column[name].values())[-2], name
+
+    shown = sorted(by_column, key=second_largest)[:COLUMNS]
+    more = len(by_column) - len(shown)
+    notes = {
+        f"{sum(small[name] for name in shown)} groups of these columns are smaller and were left out; numbers of rows "
+        "by group are rounded to tens": True,
         f"{many} columns have more than {LEVELS} levels and were left out": many,
         f"{few} columns have no two groups of that size and were left out": few,
         f"{more} columns with smaller groups were left out: {COLUMNS} are shown": more,
@@ -119,32 +115,13 @@ def groupings_of(experiment: Experiment) -> tuple[list[Grouping], list[str]]:
             schema.origin != "declared"
         ),
     }
-    return found[:COLUMNS], [words for words, there in said.items() if there]
+    return {name: by_column[name] for name in shown}, [note for note, applies in notes.items() if applies]
 
 
-def _groups(column: Column, codes: Index, test: EvaluationSet, *, public: bool) -> tuple[list[tuple[str, Flags]], int]:
-    kind: Kind = test.outcome.kind
-    groups, small = [], 0
-    for code in range(len(column.categories) + column.keeps_holes):
-        there = codes == code
-        if not there.any():
-            continue
-        if there.sum() < LEAST_ROWS or not _enough(kind, test, there):
-            small += 1
-            continue
-        label = f"level {code + 1}"
-        if code == len(column.categories):
-            label = MISSING
-        elif public:
-            label = str(column.categories[code])
-        groups.append((f"{column.name} = {label}", there))
-    return groups, small
-
-
-def _enough(kind: Kind, test: EvaluationSet, there: Flags) -> bool:
-    """Whether a measure there says nothing about single patients."""
-    outcome = test.outcome.take(np.flatnonzero(there))
-    if kind.lacking(outcome):
+def _enough(outcome: Outcome) -> bool:
+    """Whether a measure of these rows says nothing about single patients."""
+    kind: Kind = outcome.kind
+    if len(outcome) < LEAST_ROWS or kind.lacking(outcome):
         return False
     if not kind.labels:
         return True
@@ -152,45 +129,32 @@ def _enough(kind: Kind, test: EvaluationSet, there: Flags) -> bool:
     return bool(enough.sum() >= 2 if kind.learner().link in CLASSES else enough[1])  # of events, where there is a time
 
 
-def by_group(model: TrainedModel, test: EvaluationSet, groupings: Sequence[Grouping]) -> Iterator[Score]:
+def by_group(model: TrainedModel, test: EvaluationSet, by_column: Mapping[str, Groups]) -> Iterator[Score]:
     """The main measure in each group, and per column the gap."""
     main = test.outcome.kind.measures[0]
-    for grouping in groupings:
-        found: list[tuple[Measured, Index]] = []
-        for name, there in grouping.groups:
-            rows = np.flatnonzero(there)
-            one = model.measured(_only(test, model, rows)).get(main, Measured(float("nan")))
-            found.append((one, rows))
-            yield replace(model.score(main, one, _only(test, model, rows)), group=name, n=_tens(len(rows)))
-        yield _gap(model, test, grouping, found)
+    for column, groups in by_column.items():
+        measured = []
+        for name, rows in groups.items():
+            some = test.take(rows, model.arm.codec)
+            value = model.measured(some).get(main, Measured(float("nan")))
+            measured.append((value, rows))
+            yield replace(model.score(main, value, some), group=name, n=_tens(len(rows)))
+        score = _gap(model, test, [(value, rows) for value, rows in measured if value.influence is not None])
+        yield replace(score, group=column, n=_tens(sum(map(len, groups.values()))))
 
 
-def _only(test: EvaluationSet, model: TrainedModel, rows: Index) -> EvaluationSet:
-    """These rows of a test set, encoded as the model wants them."""
-    codec, person = model.arm.codec, None if test.person is None else test.person[rows]
-    sample = Sample(test.sample.features.iloc[rows], test.outcome.take(rows), person, len(rows))
-    return EvaluationSet(test.name, sample, {id(codec): test.rows(codec)[rows]})
-
-
-def _gap(
-    model: TrainedModel, test: EvaluationSet, grouping: Grouping, found: Sequence[tuple[Measured, Index]]
-) -> Score:
+def _gap(model: TrainedModel, test: EvaluationSet, measured: Sequence[tuple[Measured, Index]]) -> Score:
     """Largest minus smallest; what a row adds to it is what it adds to its own group's, with that one's sign."""
-    there = [(one, rows) for one, rows in found if np.isfinite(one.value) and one.influence is not None]
-    rows_of = _tens(sum(len(rows) for _, rows in found))
-    if len(there) < 2:
+    by_value = sorted(((one, rows) for one, rows in measured if np.isfinite(one.value)), key=lambda pair: pair[0].value)
+    if len(by_value) < 2:
         score = model.score(GAP, Measured(float("nan")), test)
-        return replace(score, group=grouping.column, n=rows_of, note=score.note or "fewer than two groups measured")
-    (low, below), (high, above) = min(there, key=lambda one: one[0].value), max(there, key=lambda one: one[0].value)
-    assert low.influence is not None
-    assert high.influence is not None
+        return replace(score, note=model.why or "fewer than two groups measured")
+    (low, below), *_, (high, above) = by_value
     influence = np.zeros(len(test))
-    influence[above] += high.influence
-    influence[below] -= low.influence
-    gap = Measured(high.value - low.value, influence)
-    reach = interval(gap, test.person)
-    score = model.score(GAP, gap, test)
-    return replace(score, group=grouping.column, n=rows_of, low=max(reach.low, 0.0))
+    influence[above] = high.influence
+    influence[below] = -np.asarray(low.influence)
+    score = model.score(GAP, Measured(high.value - low.value, influence), test)
+    return replace(score, low=max(score.low, 0.0))
 
 
 def _tens(rows: int) -> int:
@@ -228,11 +192,10 @@ def figures(scores: Sequence[Score], main: str) -> tuple[Figure, ...]:
 
 
 def _series(scores: Sequence[Score], measure: str, groups: Sequence[str]) -> tuple[Series, ...]:
-    series = []
-    for trained_on in (CONDENSED, FULL):
-        by_group = {
-            score.group: score for score in scores if (score.measure, score.trained_on) == (measure, trained_on)
-        }
-        shown = {group: by_group[group] for group in groups if group in by_group}
-        series.append(dots(TRAINED_ON[trained_on], shown))
-    return tuple(series)
+    return tuple(
+        dots(
+            TRAINED_ON[trained_on],
+            {s.group: s for s in scores if (s.measure, s.trained_on) == (measure, trained_on) and s.group in groups},
+        )
+        for trained_on in (CONDENSED, FULL)
+    )
