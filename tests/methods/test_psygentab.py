@@ -336,7 +336,7 @@ def test_the_search_takes_the_smallest_lagrangian_next_to_it_and_ends_where_p_mi
 
     judge: Any = Pretend()
     end = steered(generator, judge, Lagrangian(0.8, 0.0, 1.0, 1.1), 10, 30)
-    assert end.knobs == SamplingSettings(
+    assert end.settings == SamplingSettings(
         distance=4.0
     )  # P = 0.9: the first that reaches 0.8, at the temperature that costs nothing
     assert end.satisfied
