@@ -92,7 +92,7 @@ def test_rows_are_drawn_from_the_kernel_density_of_scott_s_rule() -> None:
     rng = np.random.default_rng(2)
     rows = rng.normal(size=(40, 2)).astype(np.float32)
     theirs = KernelDensity(bandwidth="scott").fit(rows)
-    density = Density.of(rows, None)
+    density = Density(rows, scott(*rows.shape))
     assert density.bandwidth == pytest.approx(theirs.bandwidth_) == scott(40, 2)
     drawn = density.draw(20_000, rng)
     assert np.allclose(drawn.mean(0), rows.mean(0), atol=0.03)

@@ -17,7 +17,11 @@ EPSILON_MOST = 100  # e^ε has 44 digits; far beyond it there is no second accou
 
 @dataclass(frozen=True, kw_only=True)
 class ClustMixOptions(Options):
-    """What a run of clustmix is made of. `ipc` is the most clusters, and so rows, of a class."""
+    """The settings of clustmix (3A). `ipc` is the most clusters, and so rows, of a class.
+
+    `variant` decides what `epsilon` means: as-published for `paper`, end-to-end for `theorem`. Settings of the variant
+    that is not used are refused, so that nobody believes in them.
+    """
 
     guarantee: ClassVar[str] = "as-published"
     variant: str = option(

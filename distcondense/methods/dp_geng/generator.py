@@ -7,16 +7,14 @@ the model's probabilities: T̂, which stands for patients wherever they need not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Floats, Index, Matrix
-from distcondense.data.cells import Cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.schema import Schema
@@ -29,12 +27,11 @@ from distcondense.methods.private.domain import most_cells
 from distcondense.methods.private.figures import model_figures
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
-from distcondense.methods.private.placement import population
+from distcondense.methods.private.placement import population, values_of
 from distcondense.methods.private.prepare import PreparedPrivate, prepare
 from distcondense.methods.private.prepare import refuse as refuse_sampler
 from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy.budget import Budget
-from distcondense.privacy.events import Event
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.statement import Privacy
@@ -48,7 +45,7 @@ class Generated:
     """T̂: rows as cells, where in their cells, their classes, and the probabilities these were drawn by."""
 
     codes: Index  # (n, d)
-    inside: Any  # (n, d) in [0, 1)
+    inside: Floats  # (n, d) in [0, 1)
     label: Index  # (n,)
     chance: Floats  # (n, classes)
 
@@ -73,11 +70,6 @@ class RowGenerator:
     def budget(self) -> Budget:
         """All that a run may spend."""
         return self.prepared.budget
-
-    @property
-    def planned(self) -> tuple[Event, ...]:
-        """What fitting it will ask, and its price."""
-        return self.prepared.planned
 
     def within(self, budget: Budget) -> RowGenerator:
         return replace(self, prepared=replace(self.prepared, budget=budget))
@@ -140,9 +132,10 @@ class RowGenerator:
         said = replace(said, constants=constants_digest(type(self.prepared.facts.kind), own))
         return said if context.odometer is None else replace(said, earlier_runs=ON_ACCOUNT)
 
-    def rows_of(self, learned: PrivateFit, codes: Index, inside: Any) -> Matrix:
+    def rows_of(self, learned: PrivateFit, codes: Index, inside: Floats) -> Matrix:
         """Cells as the numbers of a public codec."""
-        return codec_of(learned.model.cells).encode(values_of(learned.model.cells, codes, inside))
+        cells = learned.model.cells
+        return Codec.public(Schema(tuple(one.column for one in cells))).encode(values_of(cells, codes, inside))
 
 
 def refuse(facts: Facts, options: DpGengOptions) -> None:
@@ -161,15 +154,6 @@ def sampler_options(options: DpGengOptions) -> PrivateOptions:
         trust_inferred_schema=options.trust_inferred_schema,
         categories_checked=options.categories_checked,
     )
-
-
-def codec_of(cells: Sequence[Cells]) -> Codec:
-    return Codec.public(Schema(tuple(one.column for one in cells)))
-
-
-def values_of(cells: Sequence[Cells], codes: Index, inside: Any) -> pd.DataFrame:
-    """Legal values in original units."""
-    return pd.DataFrame({c.column.name: c.values(codes[:, j], inside[:, j]) for j, c in enumerate(cells)})
 
 
 def _everywhere(label: Index, chance: Floats) -> Index:

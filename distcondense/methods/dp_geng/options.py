@@ -16,7 +16,7 @@ HEAD, ALL = SCOPES = ("head", "all")
 
 @dataclass(frozen=True, kw_only=True)
 class DpGengOptions(Options):
-    """What a run of dp-geng is made of.
+    """The settings of dp-geng (DP-GENG): the budget and its three parts, networks and distillation.
 
     Of the budget's μ² the generator gets `generator_share`, the expert `expert_share` and feature matching the rest
     (eq. 8). A part that is switched off gets nothing, and the others share what it would have had.

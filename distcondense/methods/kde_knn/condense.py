@@ -84,7 +84,7 @@ def condense(cohort: Cohort, options: KdeKnnOptions, context: Context, split: Sp
     mould = Mould(codec, Rules(schema), options.seed)
     frames, drawn_in_all = [], []
     for wanted in range(classes):
-        density = Density.of(rows[label == wanted], options.bandwidth)
+        density = Density(rows[label == wanted], options.bandwidth or scott(*rows[label == wanted].shape))
 
         def progress(filled: int, before: int = wanted * options.ipc) -> None:
             context.progress(step=before + filled, steps=classes * options.ipc)
@@ -121,10 +121,6 @@ class Density:
 
     rows: Matrix  # (L, d)
     bandwidth: float
-
-    @classmethod
-    def of(cls, rows: Matrix, bandwidth: float | None) -> Density:
-        return cls(rows, scott(*rows.shape) if bandwidth is None else bandwidth)
 
     def draw(self, count: int, rng: np.random.Generator) -> Matrix:
         """Step 4: (count, d) rows: one of the class, plus noise of its kernel."""

@@ -13,7 +13,11 @@ KNN, FOREST, SVM, NOBODY = VALIDATORS = ("knn", "rf", "svm", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class KdeKnnOptions(Options):
-    """What a run of kde-knn is made of."""
+    """The settings of kde-knn (KDE-KNN §3.8): densities of each class, a validator and a least distance.
+
+    There is no ε among them: the method has no guarantee. `dc.condense(…, method="kde-knn", neighbours=23)` sets them
+    by name; an illegal value raises `SettingsError` before a row is read.
+    """
 
     validator: str = option(
         KNN, "Who must find a drawn row's class again for it to be kept: knn, rf (KDE-RF), svm (KDE-SVM) or none."

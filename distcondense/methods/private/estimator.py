@@ -1,16 +1,4 @@
-"""`dc.PrivateModel`: the private additive model on its own, in scikit-learn's style.
-
-    model = dc.PrivateModel(epsilon=1.0).fit(X, y, schema=schema)
-    model.predict_proba(X_new)        classes; model.predict(X_new) for all kinds of outcome
-    model.survival_function(X_new, times)   survival: y is a table of time and event
-    model.explain(X_new)              what each column adds to a row (Shapley values)
-    model.privacy_.paragraph()        what is guaranteed, for whom
-    model.tables_["age"]              what the model says about each cell of a column
-
-Its ε is end-to-end: everything that can be read off the fitted model is covered. Fits of one instance add up, and
-`privacy_.epsilon_with_earlier_runs` is their sum; fits of other instances (a clone, another process, a grid search) are
-seen only where they share an account: `dc.PrivateModel(odometer="patients.jsonl")`.
-"""
+"""`dc.PrivateModel`: the private additive model on its own, in scikit-learn's style."""
 
 from __future__ import annotations
 
@@ -53,7 +41,53 @@ NOISE = (
 
 
 class PrivateModel:
-    """Private additive model of any kind of outcome; parameters as in `dc.condense`."""
+    """An additive model of any kind of outcome, fitted with differential privacy.
+
+    Its ε is end-to-end: everything that can be read off the fitted model is covered. Fits of one instance add up, and
+    `privacy_.epsilon_with_earlier_runs` is their sum; fits of other instances (a clone, another process, a grid search)
+    are seen only where they share an account, the `odometer`.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget, spent by each fit.
+    rows_per_person : int
+        Rows of one person beyond this many are not read.
+    horizon : float, optional
+        Survival: the public end of follow-up, where the schema does not say.
+    trust_inferred_schema : bool
+        Take bounds and categories off the patients; the guarantee is then called conditional.
+    categories_checked : sequence of str
+        Columns whose categories look like identifiers and were checked to be none.
+    odometer : path or Odometer, optional
+        The patients' account, charged before a row is read.
+
+    Attributes
+    ----------
+    privacy_ : Privacy
+        What is guaranteed, for whom; `privacy_.paragraph()` says it in words.
+    tables_ : dict of str to Series or DataFrame
+        What each public cell of a used column adds to the score.
+    base_ : float or (classes,) array
+        The score of the average person.
+    classes_, feature_names_in_ : arrays
+        As in scikit-learn.
+    schema_ : Schema
+        Of the features.
+    learned_ : PrivateFit
+        All that left the gate.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, distcondense as dc
+    >>> schema = dc.Schema((dc.Column("age", "integer", low=0, high=100),))
+    >>> X = pd.DataFrame({"age": np.arange(4000) % 100})
+    >>> model = dc.PrivateModel(epsilon=2.0).fit(X, (X["age"] > 50).astype(int), schema=schema)
+    >>> model.predict_proba(X[:3]).shape
+    (3, 2)
+    >>> model.privacy_.guarantee
+    'end-to-end'
+    """
 
     def __init__(
         self,
@@ -80,6 +114,7 @@ class PrivateModel:
         self._lock = Lock()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name, as scikit-learn asks for them."""
         names = (
             "epsilon",
             "delta",
@@ -92,6 +127,7 @@ class PrivateModel:
         return {name: getattr(self, name) for name in names}
 
     def set_params(self, **params: Any) -> PrivateModel:
+        """Change parameters by name; an unknown one is refused."""
         unknown = sorted(set(params) - set(self.get_params()))
         if unknown:
             raise SettingsError("parameter", "must be known", found=", ".join(unknown), fix="see help(dc.PrivateModel)")
@@ -109,12 +145,37 @@ class PrivateModel:
         classes: tuple[Any, ...] = _CLASSES,
         bounds: tuple[float, float] | None = None,
     ) -> PrivateModel:
-        """Fit to a cohort, or to features `X` and `y`: classes, a number, or a table of two columns, time and event.
+        """Fit to a cohort, or to features `X` and an outcome `y`.
 
-        `classes` are the publicly known values of `y` (of the event), the negative first; `bounds` make `y` a number
-        between them; `person` says whose row each is. A cohort brings all of these along. Every fit of this instance
-        reads patients, so their costs add up in `privacy_.epsilon_with_earlier_runs`, as if all had read the same
-        patients; other instances are seen on the `odometer` they share. Threads that fit one instance take turns.
+        Every fit of this instance reads patients, so their costs add up in `privacy_.epsilon_with_earlier_runs`, as if
+        all had read the same patients. Threads that fit one instance take turns.
+
+        Parameters
+        ----------
+        X : DataFrame or Cohort
+            Features, one row each; a cohort brings outcome, schema and persons along, and is given alone.
+        y : array-like or DataFrame of two columns
+            Classes, a number, or time and event.
+        schema : Schema, optional
+            Of the features. It must be declared, unless `trust_inferred_schema`.
+        person : array-like, optional
+            Whose row each is; every row is one person where it is left out.
+        classes : tuple
+            The publicly known values of `y` (of the event), the negative first.
+        bounds : (float, float), optional
+            Make `y` a number between them.
+
+        Returns
+        -------
+        PrivateModel
+            This instance.
+
+        Raises
+        ------
+        SettingsError, SchemaError, BudgetError
+            What public facts rule out, before a row is read.
+        CohortError
+            Rows that the schema does not allow; the error says no value.
         """
         with self._lock:
             return self._fit(X, y, schema, person, classes, bounds)
@@ -210,7 +271,13 @@ class PrivateModel:
         return self.model_.margin(self._codes(X))
 
     def predict_proba(self, X: pd.DataFrame) -> Floats:
-        """(n, classes) probabilities."""
+        """(n, classes) probabilities of the classes, in the order of `classes_`.
+
+        Raises
+        ------
+        ModelError
+            Where nothing is fitted, or the outcome has no classes.
+        """
         margin = self.decision_function(X)  # says it where nothing is fitted
         return self._side.probabilities(margin)
 
@@ -220,7 +287,13 @@ class PrivateModel:
         return np.asarray(self._side.predict(margin))
 
     def survival_function(self, X: pd.DataFrame, times: ArrayLike) -> Floats:
-        """(n, len(times)) probability of being free of the event at each time, up to the public horizon."""
+        """(n, len(times)) probability of being free of the event at each time, up to the public horizon.
+
+        Raises
+        ------
+        ModelError
+            Where nothing is fitted, or the outcome has no time.
+        """
         margin = self.decision_function(X)
         try:
             at = np.asarray(times, np.float64)

@@ -17,7 +17,12 @@ PRIVATE_MODEL, STUDENTS = REFERENCES = ("private", "students")
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateOptions(Options):
-    """What a private run is made of."""
+    """The settings of the private method: the budget, who is protected, and how rows are placed.
+
+    `epsilon` is end-to-end, or conditional where an inferred schema is trusted. `ipc` may be a list: several sets from
+    one read of the patients at the price of one. `reference`, `placement`, `references`, `moves` and `path` shape what
+    comes after the gate and cost nothing.
+    """
 
     guarantee: ClassVar[str] = "end-to-end"
     ipc: int | tuple[int, ...] = option(  # type: ignore[assignment]  # wider than every method's: see `ipcs`

@@ -60,13 +60,14 @@ class PlacedRows:
 
     def features(self, cells: tuple[Cells, ...]) -> pd.DataFrame:
         """Legal values in original units."""
-        return _values(cells, self.codes, self.inside)
+        return values_of(cells, self.codes, self.inside)
 
     def take(self, rows: Index) -> PlacedRows:
         return PlacedRows(self.codes[rows], self.inside[rows], _taken(self.labelled, rows))
 
 
-def _values(cells: tuple[Cells, ...], codes: Index, inside: Floats) -> pd.DataFrame:
+def values_of(cells: tuple[Cells, ...], codes: Index, inside: Floats) -> pd.DataFrame:
+    """Rows of cells, and where in them numbers lie, as legal values in original units."""
     return pd.DataFrame({c.column.name: c.values(codes[:, j], inside[:, j]) for j, c in enumerate(cells)})
 
 
@@ -105,7 +106,7 @@ class Encoder:
         self.codec = Codec.public(Schema(tuple(c.column for c in cells)))
 
     def __call__(self, codes: Index, inside: Floats) -> Matrix:
-        return self.codec.encode(_values(self.cells, codes, inside))
+        return self.codec.encode(values_of(self.cells, codes, inside))
 
 
 def place(
@@ -161,7 +162,7 @@ def population(learned: PrivateFit, rows: int, rng: Rng, legal: Legal | None = N
     )
     if legal is None:
         return codes, inside
-    good = np.flatnonzero(legal(_values(learned.model.cells, codes, inside)))
+    good = np.flatnonzero(legal(values_of(learned.model.cells, codes, inside)))
     if not len(good):
         return codes, inside  # every row will have to be repaired
     again = np.concatenate([good, rng.choice(good, rows - len(good))]) if len(good) < rows else good

@@ -29,7 +29,11 @@ OF_NETWORK = ("epochs", "batch", "learning_rate", "hidden", "cells", "balance")
 
 @dataclass(frozen=True, kw_only=True)
 class PsygentabOptions(Options):
-    """What a run is made of. Settings of the sampler that is not used are refused, so that nobody believes in them."""
+    """The settings of PSyGenTAB: the sampler, where P ≥ P_min is enforced, and the augmented Lagrangian.
+
+    With sampler `network` there is no guarantee and no ε; with `private` the budget is that of the private method.
+    Settings of the sampler that is not used are refused, so that nobody believes in them.
+    """
 
     guarantee: ClassVar[str] = "none"
     sampler: str = option(

@@ -15,7 +15,7 @@ DELTA_MOST = 0.01  # beyond it ε may be 0 and says nothing
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedOptions(Options):
-    """What a published run is made of.
+    """The settings of the published method (Thakur et al. 2026): noise, loss, optimiser and early stopping.
 
     Exactly one of `epsilon` (σ_base is chosen for the planned steps) and `sigma_base` starts the noise; both together
     mean: this noise, and stop at the last step the budget pays for. `noise=False` adds none, and takes neither.
