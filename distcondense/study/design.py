@@ -29,7 +29,7 @@ Where a method makes sets of several IPC from one read of the patients, they are
 
 Every problem of a file is in one message. A cell's folder is named after what the cell is: a readable part and a digest
 of its definition with the contents of its table, so a changed file never finds the cells of another definition. The
-digest is salted by the study's folder (`study.cell.StudyFolder`): nobody outside can tell whose rows are in it.
+digest is salted by the study's folder (`study.folder.StudyFolder`): nobody outside can tell whose rows are in it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from functools import cached_property
 from importlib import import_module
 from itertools import product
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from distcondense.data.cohort import Facts
 from distcondense.data.names import nearest
@@ -51,17 +51,7 @@ from distcondense.data.outcome import kinds
 from distcondense.data.persons import HoldoutSplit
 from distcondense.errors import DistcondenseWarning, SettingsError, UserError, brief
 from distcondense.evaluation.suite import SECTIONS
-from distcondense.methods.base import (
-    OLD_WORDS,
-    Method,
-    default_method,
-    method_named,
-    method_names,
-    methods,
-    options_of,
-    prepare,
-    takes_several,
-)
+from distcondense.methods.base import Method, default_method, method_named, options_of, prepare, takes_several
 from distcondense.outside import OutsideError, parse_toml, read_text
 from distcondense.study.sources import DataTable, Endpoint, Source, read_data, read_odometer, wrong_sites
 from distcondense.study.toml_table import TomlTable, digest
@@ -98,8 +88,7 @@ class Cell:
     @property
     def guarantee(self) -> str:
         """Which ε its ε is."""
-        promise: str = options_of(method_named(self.made_by), self.options).promise
-        return promise
+        return str(options_of(method_named(self.made_by), self.options).promise)
 
     @property
     def held_out(self) -> HoldoutSplit:
@@ -128,10 +117,10 @@ class Cell:
     @property
     def options(self) -> dict[str, Any]:
         """For its method. One that has no choice of a reference trains the outcome's default student."""
-        asked = {"ipc": self.ipc, "seed": self.seed, **self.settings}
+        options = {"ipc": self.ipc, "seed": self.seed, **self.settings}
         if self.epsilon is not None:
-            asked["epsilon"] = self.epsilon
-        return asked | ({"reference": self.reference} if _has(method_named(self.made_by), "reference") else {})
+            options["epsilon"] = self.epsilon
+        return options | ({"reference": self.reference} if _has(method_named(self.made_by), "reference") else {})
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -180,7 +169,7 @@ class Study:
 
         A value that no cell has is refused.
         """
-        told: dict[str, Callable[[Cell], set[str]]] = {
+        values_of: dict[str, Callable[[Cell], set[str]]] = {
             "data": lambda cell: {cell.source.name, cell.data},
             "method": lambda cell: {cell.method},
             "reference": lambda cell: {cell.reference},
@@ -189,27 +178,43 @@ class Study:
         }
         left = self.cells
         for key, values in wanted.items():
-            if key not in told:
+            if key not in values_of:
                 raise SettingsError(
                     "--only",
-                    f"must name one of {', '.join(told)}",
+                    f"must name one of {', '.join(values_of)}",
                     found=repr(key),
                     fix="for example --only data=adult",
                 )
-            there = {value for cell in self.cells for value in told[key](cell)}
-            if absent := [value for value in values if value not in there]:
+            legal = {value for cell in self.cells for value in values_of[key](cell)}
+            if absent := [value for value in values if value not in legal]:
                 raise SettingsError(
                     f"--only {key}",
                     "must be in the study",
-                    found=nearest(absent[0], sorted(there)),
+                    found=nearest(absent[0], sorted(legal)),
                     fix="check the study file",
                 )
-            left = tuple(cell for cell in left if told[key](cell) & set(values))
+            left = tuple(cell for cell in left if values_of[key](cell) & set(values))
         return left
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Study:
-        """Read and check a study file; all that is wrong with it is said at once."""
+        """Read and check a study file; no method reads a patient.
+
+        Parameters
+        ----------
+        path : path
+            The TOML file; paths in it are from its folder.
+
+        Returns
+        -------
+        Study
+            With every cell of its grid.
+
+        Raises
+        ------
+        SettingsError
+            With all that is wrong with the file in one message.
+        """
         path = Path(path)
         what = f"study file {brief(path.name)}"
         text = read_text(path, what, SettingsError)
@@ -219,41 +224,32 @@ class Study:
             raise SettingsError(what, "must be valid TOML", found=str(error), fix="correct that line") from None
         problems: list[str] = []
         study = _study(data, path.parent, text, problems)
-        if problems or study is None:
-            _refuse_all(what, problems)
-        return study
-
-
-def _refuse_all(what: str, problems: Sequence[str]) -> NoReturn:
-    problems = list(dict.fromkeys(problems))  # one wrong line may spoil many cells in the same words
-    shown = (
-        problems[0] if len(problems) == 1 else f"{len(problems)} problems:" + "".join(f"\n  - {p}" for p in problems)
-    )
-    raise SettingsError(what, "must describe a study", found=shown, fix="edit the study file")
+        if study is not None and not problems:
+            return study
+        problems = list(dict.fromkeys(problems))  # one wrong line may spoil many cells in the same words
+        listed = f"{len(problems)} problems:" + "".join(f"\n  - {problem}" for problem in problems)
+        found = problems[0] if len(problems) == 1 else listed
+        raise SettingsError(what, "must describe a study", found=found, fix="edit the study file")
 
 
 def _study(data: Mapping[str, Any], folder: Path, text: str, problems: list[str]) -> Study | None:
     top = TomlTable(data, "the file:", ("study", "data", "method"), problems)
     head = TomlTable(data.get("study", {}), "[study]", STUDY, problems)
-    name, seeds, ipc = head.name("name"), head.wholes("seeds") or (0,), head.wholes("ipc")
-    memory = head.one("memory_gb", head.numbers("memory_gb"), 1.0)
-    threads = head.one("threads", head.wholes("threads"), 1)
+    name, seeds, ipcs = head.name("name"), head.wholes("seeds") or (0,), head.wholes("ipc")
+    memory, threads, test = head.number("memory_gb", 1.0), head.number("threads", 1), head.number("test", TEST)
     if not 0 < memory < float("inf"):
         head.wrong(f"memory_gb must be above 0. Found {memory:g}")
     if threads < 1:
         head.wrong(f"threads must be at least 1. Found {threads}")
-    test = head.one("test", head.numbers("test"), TEST)
     if not 0 < test < 1:
         head.wrong(f"test must be a share between 0 and 1. Found {test:g}")
     modules = head.texts("modules")
-    try:
+    with head.noting():
         load_modules(modules)
-    except UserError as error:
-        head.wrong(str(error))
-    measured = _Measured.of(head, problems)
+    parts = _Parts.from_toml(head, problems)
     tables = [read_data(values, number, folder, problems) for number, values in enumerate(top.tables("data"), 1)]
-    asked = [_asked(values, number, ipc, seeds, problems) for number, values in enumerate(top.tables("method"), 1)]
-    for key, names in (("data", [table.name for table in tables]), ("method", [one.name for one in asked])):
+    methods = [_method(values, number, ipcs, seeds, problems) for number, values in enumerate(top.tables("method"), 1)]
+    for key, names in (("data", [table.name for table in tables]), ("method", [method.name for method in methods])):
         if not names:
             problems.append(f"the file: must have a [[{key}]] table")
         problems += [
@@ -264,21 +260,20 @@ def _study(data: Mapping[str, Any], folder: Path, text: str, problems: list[str]
     known = {table.name: table for table in tables}
     for table in tables:
         problems += wrong_sites(table, known)
-    for one in asked:
-        problems += [f"{one.where} data: {nearest(n, sorted(known))}" for n in one.data if n not in known]
-    used = {name for one in asked for name in one.data or known} | {name for table in tables for name in table.test_on}
-    problems += [f"{t.where} is used by no method and no test_on" for t in tables if t.name not in used]
+    used = {name for table in tables for name in table.test_on}
+    for method in methods:
+        problems += [f"{method.where} data: {nearest(n, sorted(known))}" for n in method.data if n not in known]
+        used |= set(method.data or known)
+    problems += [f"{table.where} is used by no method and no test_on" for table in tables if table.name not in used]
     if problems:
         return None
     cells = tuple(
-        replace(cell, parts=measured.of_cell(cell), test=float(test), modules=modules)
-        for cell in _cells(tables, asked, read_odometer(head, folder), problems)
+        replace(cell, parts=parts.of_cell(cell), test=test, modules=modules)
+        for cell in _cells(tables, methods, read_odometer(head, folder), problems)
     )
-    if problems:
-        return None
-    if not problems and len(cells) > MOST_CELLS:
+    if len(cells) > MOST_CELLS:
         problems.append(f"the file: must not ask for more than {MOST_CELLS:,} cells. Found {len(cells):,}")
-    return None if problems else Study(name, cells, memory, threads, text)
+    return Study(name, cells, memory, threads, text)
 
 
 def load_modules(names: Sequence[str]) -> None:
@@ -297,15 +292,15 @@ def load_modules(names: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _Parts:
     """Which parts of the evaluation are asked for, and which attacks of which cells."""
 
-    parts: tuple[str, ...] = ()
-    attacks: tuple[str, ...] = ()
-    where: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    parts: tuple[str, ...]
+    attacks: tuple[str, ...]
+    where: Mapping[str, tuple[Any, ...]]
 
     @classmethod
-    def of(cls, head: TomlTable, problems: list[str]) -> _Measured:
+    def from_toml(cls, head: TomlTable, problems: list[str]) -> _Parts:
         inner = TomlTable(head.table("attacks"), "[study] attacks:", ATTACKED, problems)
         parts, attacks = head.texts("parts"), inner.texts("parts")
         legal = [name for name in SECTIONS if name != "sites"]  # other sites are `test_on`'s
@@ -343,57 +338,35 @@ class _MethodTable:
     def together(self) -> tuple[int | tuple[int, ...], ...]:
         """What a cell has for IPC: all of them where the method makes their sets from one read, else one."""
         several = len(self.ipcs) > 1 and takes_several(method_named(self.made_by))
-        return (
-            (tuple(sorted(self.ipcs)),) if several else self.ipcs
-        )  # sorted: their order in the file reads nobody again
+        return (tuple(sorted(self.ipcs)),) if several else self.ipcs  # sorted: their order in the file is nothing new
 
 
-def _asked(values: Any, number: int, ipc: tuple[int, ...], seeds: tuple[int, ...], problems: list[str]) -> _MethodTable:
-    old = {word: values[word] for word in OLD_WORDS if isinstance(values, Mapping) and word in values}
-    values = {key: value for key, value in values.items() if key not in old} if old else values
-    entry = TomlTable(values, f"[[method]] {number}:", METHOD, problems)
-    made_by = entry.text("method", default_method()) or ""
-    name = entry.name("name", made_by)
-    entry.where = f"[[method]] {name if name and not old else number}:"
-    for word, value in old.items():
-        entry.wrong(_in_new_words(word, value))
-    references = entry.texts("reference")
+def _method(
+    values: Any, number: int, ipcs: tuple[int, ...], seeds: tuple[int, ...], problems: list[str]
+) -> _MethodTable:
+    table = TomlTable(values, f"[[method]] {number}:", METHOD, problems)
+    made_by = table.text("method", default_method()) or ""
+    name = table.name("name", made_by)
+    table.where = f"[[method]] {name or number}:"
+    references = table.texts("reference")
     legal = [learner for kind in kinds() for learner in kind.learners]
-    problems += [f"{entry.where} reference: {nearest(r, legal)}" for r in references if r not in legal]
-    ipcs = entry.wholes("ipc") or ipc
+    problems += [f"{table.where} reference: {nearest(r, legal)}" for r in references if r not in legal]
+    ipcs = table.wholes("ipc") or ipcs
     if not ipcs:
-        entry.wrong("must have an ipc, here or in [study]")
-    settings = entry.table("settings")
+        table.wrong("must have an ipc, here or in [study]")
+    settings = table.table("settings")
     for word in [word for word in GRID if word in settings]:
-        entry.wrong(f"settings: {word} must stand beside settings, or in [study]")
+        table.wrong(f"settings: {word} must stand beside settings, or in [study]")
         del settings[word]
     if settings.pop("holdout", None) is not None:
-        entry.wrong("settings: a study holds out the same persons for all methods: say test in [study] for holdout")
-    found = _MethodTable(
-        entry.where,
-        name,
-        made_by,
-        references,
-        entry.numbers("epsilon") or (None,),
-        ipcs,
-        entry.texts("data"),
-        settings,
-        entry.wholes("seeds") or seeds,
-    )
-    problems += [] if old else dict.fromkeys(_wrong_options(found, found.seeds))
-    return found
+        table.wrong("settings: a study holds out the same persons for all methods: say test in [study] for holdout")
+    epsilons, seeds = table.numbers("epsilon") or (None,), table.wholes("seeds") or seeds
+    method = _MethodTable(table.where, name, made_by, references, epsilons, ipcs, table.texts("data"), settings, seeds)
+    problems += dict.fromkeys(_wrong_options(method))
+    return method
 
 
-def _in_new_words(word: str, value: Any) -> str:
-    new = OLD_WORDS[word]
-    instead = f'{new} = "{value}"'
-    if value not in method_names():  # there was a word for no noise at all, which is an option now
-        quiet = next((method.name for method in methods() if _has(method, "noise")), default_method())
-        instead = f'{new} = "{quiet}", settings = {{noise = false}}'
-    return f"{word} is called {new} now: say {instead}"
-
-
-def _wrong_options(asked: _MethodTable, seeds: tuple[int, ...]) -> Iterator[str]:
+def _wrong_options(asked: _MethodTable) -> Iterator[str]:
     """What the method says about these options, whatever the data."""
     try:
         method = method_named(asked.made_by)
@@ -402,10 +375,10 @@ def _wrong_options(asked: _MethodTable, seeds: tuple[int, ...]) -> Iterator[str]
         return
     if asked.references and not _has(method, "reference"):
         yield f"{asked.where} reference: method {method.name} has none to choose: leave it out"
-    if len(asked.ipcs) * len(asked.epsilons) * len(seeds) > MOST_CELLS:
+    if len(asked.ipcs) * len(asked.epsilons) * len(asked.seeds) > MOST_CELLS:
         yield f"{asked.where} must not ask for more than {MOST_CELLS:,} cells of one table"
         return
-    for ipc, epsilon, seed in product(asked.ipcs, asked.epsilons, seeds):
+    for ipc, epsilon, seed in product(asked.ipcs, asked.epsilons, asked.seeds):
         budget = {} if epsilon is None else {"epsilon": epsilon}
         try:
             options_of(method, {**asked.settings, **budget, "ipc": ipc, "seed": seed})
@@ -421,57 +394,55 @@ def _has(method: Method, option: str) -> bool:
 
 
 def _cells(
-    tables: Sequence[DataTable], asked: Sequence[_MethodTable], odometer: str | None, problems: list[str]
+    tables: Sequence[DataTable], methods: Sequence[_MethodTable], odometer: str | None, problems: list[str]
 ) -> Iterator[Cell]:
+    """Every cell of the grid; what `condense` would refuse without reading a patient is a problem."""
     known = {table.name: table for table in tables}
-    for table, one in product(tables, asked):
-        if one.data and table.name not in one.data:
+    for table, method in product(tables, methods):
+        if method.data and table.name not in method.data:
             continue
         for endpoint in table.endpoints:
             facts = table.facts[endpoint.name]
             others = (known[name] for name in table.test_on)
             sites = tuple((o.source, next(e for e in o.endpoints if e.name == endpoint.name)) for o in others)
-            for reference in _references(table, facts, one, problems):
-                for epsilon, ipc in product(one.epsilons, one.together):
-                    cells = [
-                        Cell(
-                            table.source,
-                            endpoint,
-                            one.name,
-                            one.made_by,
-                            reference,
-                            ipc,
-                            epsilon,
-                            seed,
-                            one.settings,
-                            sites,
-                            table.odometer or odometer,
-                        )
-                        for seed in one.seeds
-                    ]
-                    problems += [f"{one.where} data {table.name!r}: {problem}" for problem in _refused(cells[0], facts)]
-                    yield from cells
+            references = _references(table, facts, method, problems)
+            for reference, epsilon, ipc in product(references, method.epsilons, method.together):
+                cells = [
+                    Cell(
+                        table.source,
+                        endpoint,
+                        method.name,
+                        method.made_by,
+                        reference,
+                        ipc,
+                        epsilon,
+                        seed,
+                        method.settings,
+                        sites,
+                        table.odometer or odometer,
+                    )
+                    for seed in method.seeds
+                ]
+                yield from cells
+                made_by = method_named(method.made_by)
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter(
+                            "ignore", DistcondenseWarning
+                        )  # the run says it, and keeps it in run.json
+                        prepare(made_by, facts, options_of(made_by, cells[0].options))
+                except UserError as error:
+                    problems.append(f"{method.where} data {table.name!r}: {error}")
 
 
-def _references(table: DataTable, facts: Facts, asked: _MethodTable, problems: list[str]) -> list[str]:
+def _references(table: DataTable, facts: Facts, method: _MethodTable, problems: list[str]) -> list[str]:
     """The method's references, if they are for this kind of outcome."""
     kind = facts.kind
-    wanted = asked.references or (kind.learner().name,)
+    wanted = method.references or (kind.learner().name,)
     problems += [
-        f"{asked.where} reference {name!r} does not fit data {table.name!r}, which has a {kind.name} outcome: say "
+        f"{method.where} reference {name!r} does not fit data {table.name!r}, which has a {kind.name} outcome: say "
         f'{" or ".join(kind.learners)}, or name the data this method is for (data = ["…"])'
         for name in wanted
         if name not in kind.learners
     ]
     return [name for name in wanted if name in kind.learners]
-
-
-def _refused(cell: Cell, facts: Facts) -> Iterator[str]:
-    """What `condense` would refuse without reading a patient."""
-    method = method_named(cell.made_by)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DistcondenseWarning)  # the run itself says it, and keeps it in run.json
-            prepare(method, facts, options_of(method, cell.options))
-    except UserError as error:
-        yield str(error)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from distcondense.data.cohort import Facts
 from distcondense.data.csv_table import header_of
@@ -44,6 +44,9 @@ DATA = (
     "test_on",
     "odometer",
 )
+
+
+FOREIGN = ("schema", *OUTCOME, "outcome", "person_id", "rename", "where", "missing_markers", *WRITTEN)  # of simulated
 
 
 @dataclass(frozen=True)
@@ -115,113 +118,102 @@ class DataTable:
     odometer: str | None = None  # the account of its patients
 
 
-def read_odometer(entry: TomlTable, folder: Path) -> str | None:
+def read_odometer(table: TomlTable, folder: Path) -> str | None:
     """Where the account lies that [study] or a [[data]] names; one that cannot be read is a problem."""
-    said = entry.text("odometer")
-    if said is None:
+    path = table.text("odometer")
+    if path is None:
         return None
     try:
-        place = os.path.realpath(folder / said)
+        place = os.path.realpath(folder / path)
     except ValueError:  # a NUL in it: no file, which the account then says
-        place = str(folder / said)
-    try:
+        place = str(folder / path)
+    with table.noting("odometer: "):
         Odometer(place)
-    except UserError as error:
-        entry.wrong(f"odometer: {error}")
     return place
 
 
 def read_data(values: Any, number: int, folder: Path, problems: list[str]) -> DataTable:
-    """One [[data]] table; what is wrong with it goes to `problems`."""
-    entry = TomlTable(values, f"[[data]] {number}:", DATA, problems)
-    name = entry.name("name")
-    entry.where = f"[[data]] {name or number}:"
-    path, simulated, schema = entry.text("path"), entry.text("simulated"), entry.text("schema")
+    """One [[data]] table.
+
+    Parameters
+    ----------
+    values : Any
+        What the file holds there.
+    number : int
+        Which of the file's [[data]] tables it is, from 1.
+    folder : Path
+        The study file's, from which paths are.
+    problems : list of str
+        What is wrong goes here, in words; the table that is given back is then not to be used.
+
+    Returns
+    -------
+    DataTable
+        Its source, outcomes and what is public about them. Of a table's rows nothing but a digest was read.
+    """
+    table = TomlTable(values, f"[[data]] {number}:", DATA, problems)
+    name = table.name("name")
+    table.where = f"[[data]] {name or number}:"
+    path, simulated = table.text("path"), table.text("simulated")
     if (path is None) == (simulated is None):
-        entry.wrong("must have a path or simulated, one of the two")
-    endpoints = _endpoints(entry, problems)
-    common: dict[str, Any] = {
-        "person_id": entry.text("person_id"),
-        "rename": entry.table("rename"),
-        "where": entry.table("where"),
-        "missing_markers": (*MISSING_MARKERS, *entry.texts("missing_markers")),
-        "dialect": _dialect(entry),
-    }
-    for key in ("rename", "where"):
-        if not all(isinstance(v, str if key == "rename" else str | int | float) for v in common[key].values()):
-            entry.wrong(f'{key} must be of the form {key} = {{column = "…"}}')
+        table.wrong("must have a path or simulated, one of the two")
     if simulated is not None:
-        source, endpoints = _simulated(entry, name, simulated)
+        source, endpoints = _simulated(table, name, simulated)
     else:
-        source = Source(name, "", schema=_schema(entry, folder, schema), **common)
-        if "options" in entry.values:
-            entry.wrong("options belong to simulated data")
-        if path is not None:
-            source = _on_disk(entry, source, folder, path, endpoints)
+        source, endpoints = _described(table, name, folder), _endpoints(table, problems)
+    if path is not None and simulated is None:
+        source = _on_disk(table, source, folder, path, endpoints)
     chosen = {source.rename.get(column, column) for column in source.where}
     for column in sorted(chosen & {c for endpoint in endpoints for c in endpoint.goal.columns.values()}):
-        entry.wrong(f"where must not choose rows by their outcome. Found {column!r}")
-    broken = schema is not None and source.schema is None  # then nothing can be said about outcomes
-    facts = {} if broken else _facts(entry, source, endpoints)
-    return DataTable(entry.where, name, source, endpoints, facts, entry.texts("test_on"), read_odometer(entry, folder))
+        table.wrong(f"where must not choose rows by their outcome. Found {column!r}")
+    facts = {}
+    # of a broken schema nothing can be said about outcomes; columns that are no outcome of any kind are a problem
+    for endpoint in endpoints if source.schema is not None or "schema" not in table.values else ():
+        with table.noting(f"[[data.outcome]] {endpoint.name}: " if endpoint.name else ""):
+            facts[endpoint.name] = source.facts(endpoint)
+    odometer = read_odometer(table, folder)
+    return DataTable(table.where, name, source, endpoints, facts, table.texts("test_on"), odometer)
 
 
-def _endpoints(entry: TomlTable, problems: list[str]) -> tuple[Endpoint, ...]:
+def _endpoints(table: TomlTable, problems: list[str]) -> tuple[Endpoint, ...]:
     """The outcomes of a table: its own keys, or its [[data.outcome]] tables."""
-    if "outcome" not in entry.values:
-        return () if entry.values.get("simulated") is not None else (_endpoint(entry, ""),)
-    here = [key for key in OUTCOME if key in entry.values and key != "ignore"]
+    if "outcome" not in table.values:
+        return (_endpoint(table, ""),)
+    here = [key for key in OUTCOME if key in table.values and key != "ignore"]
     if here:
-        entry.wrong(f"has [[data.outcome]] tables, so {', '.join(here)} must be in them")
-    found = []
-    for number, values in enumerate(entry.tables("outcome"), 1):
-        inner = TomlTable(values, f"{entry.where} [[data.outcome]] {number}:", ("name", *OUTCOME), problems)
+        table.wrong(f"has [[data.outcome]] tables, so {', '.join(here)} must be in them")
+    endpoints = []
+    for number, values in enumerate(table.tables("outcome"), 1):
+        inner = TomlTable(values, f"{table.where} [[data.outcome]] {number}:", ("name", *OUTCOME), problems)
         endpoint = _endpoint(inner, inner.name("name"))
-        found.append(replace(endpoint, ignore=(*entry.texts("ignore"), *endpoint.ignore)))
-    if len({endpoint.name for endpoint in found}) < len(found):
-        entry.wrong("[[data.outcome]] names must differ")
-    return tuple(found)
+        endpoints.append(replace(endpoint, ignore=(*table.texts("ignore"), *endpoint.ignore)))
+    if len({endpoint.name for endpoint in endpoints}) < len(endpoints):
+        table.wrong("[[data.outcome]] names must differ")
+    return tuple(endpoints)
 
 
-def _endpoint(entry: TomlTable, name: str) -> Endpoint:
-    positive = entry.values.get("positive")
+def _endpoint(table: TomlTable, name: str) -> Endpoint:
+    positive = table.values.get("positive")
     if positive is not None and not isinstance(positive, str | int | float):
-        entry.wrong("positive must be a value of the outcome column")
+        table.wrong("positive must be a value of the outcome column")
         positive = None
-    columns = {role: entry.text(role) for role in ROLES}
-    goal = Goal.from_roles(positive=positive, kind=entry.text("kind"), **columns)
-    return Endpoint(goal, name, entry.texts("ignore"))
+    columns = {role: table.text(role) for role in ROLES}
+    goal = Goal.from_roles(positive=positive, kind=table.text("kind"), **columns)
+    return Endpoint(goal, name, table.texts("ignore"))
 
 
-def _facts(entry: TomlTable, source: Source, endpoints: Sequence[Endpoint]) -> dict[str, Facts]:
-    """What is public about each outcome; columns that are none of any kind are a problem."""
-    found = {}
-    for endpoint in endpoints:
-        try:
-            found[endpoint.name] = source.facts(endpoint)
-        except UserError as error:
-            entry.wrong(f"[[data.outcome]] {endpoint.name}: {error}" if endpoint.name else str(error))
-    return found
-
-
-def _simulated(entry: TomlTable, name: str, simulated: str) -> tuple[Source, tuple[Endpoint, ...]]:
-    foreign = [
-        k
-        for k in ("schema", *OUTCOME, "outcome", "person_id", "rename", "where", "missing_markers", *WRITTEN)
-        if k in entry.values
-    ]
+def _simulated(table: TomlTable, name: str, simulated: str) -> tuple[Source, tuple[Endpoint, ...]]:
+    foreign = [key for key in FOREIGN if key in table.values]
     if foreign:
-        entry.wrong(f"simulated data bring their own schema and outcome. Found {', '.join(foreign)}")
-    options = entry.table("options")
+        table.wrong(f"simulated data bring their own schema and outcome. Found {', '.join(foreign)}")
+    options = table.table("options")
     blank: tuple[Source, tuple[Endpoint, ...]] = Source(name, "", simulated=simulated), ()
     if simulated not in DATASETS:
-        entry.wrong(f"simulated: {nearest(simulated, DATASETS)}")
+        table.wrong(f"simulated: {nearest(simulated, DATASETS)}")
         return blank
-    legal = list(inspect.signature(DATASETS[simulated]).parameters)
-    unknown = unknown_keys(options, set(legal), "options: ")
-    for problem in unknown:
-        entry.wrong(problem)
-    if unknown:
+    if unknown := unknown_keys(options, set(inspect.signature(DATASETS[simulated]).parameters), "options: "):
+        for problem in unknown:
+            table.wrong(problem)
         return blank
     try:
         for key in ("rows", "seed"):
@@ -229,62 +221,71 @@ def _simulated(entry: TomlTable, name: str, simulated: str) -> tuple[Source, tup
         population = {key: value for key, value in options.items() if key not in ("rows", "seed")}
         made = POPULATIONS.get(simulated, DATASETS[simulated])(**population)  # columns and outcome, without its rows
     except (UserError, TypeError) as error:
-        entry.wrong(f"options: {error}")
+        table.wrong(f"options: {error}")
         return blank
     content = digest({"simulated": simulated, "options": options})
     source = Source(name, content, simulated=simulated, options=options, schema=made.schema)
     return source, (Endpoint(Goal.from_roles(**{role: getattr(made, role, None) for role in ROLES})),)
 
 
-def _schema(entry: TomlTable, folder: Path, schema: str | None) -> Schema | None:
-    try:
-        return None if schema is None else Schema.from_toml(folder / schema)
-    except UserError as error:
-        entry.wrong(f"schema: {error}")
-        return None
+def _described(table: TomlTable, name: str, folder: Path) -> Source:
+    """A table on disk as the study file describes it."""
+    if "options" in table.values:
+        table.wrong("options belong to simulated data")
+    rename, where = table.table("rename"), table.table("where")
+    for key, values, types in (("rename", rename, str), ("where", where, str | int | float)):
+        if not all(isinstance(value, types) for value in values.values()):
+            table.wrong(f'{key} must be of the form {key} = {{column = "…"}}')
+    path, schema, dialect = table.text("schema"), None, Dialect()
+    with table.noting("schema: "):
+        schema = None if path is None else Schema.from_toml(folder / path)
+    with table.noting():
+        dialect = Dialect(*(table.text(key) for key in WRITTEN))
+    return Source(
+        name,
+        "",
+        schema=schema,
+        person_id=table.text("person_id"),
+        missing_markers=(*MISSING_MARKERS, *table.texts("missing_markers")),
+        dialect=dialect,
+        rename=rename,
+        where=where,
+    )
 
 
-def _dialect(entry: TomlTable) -> Dialect:
-    try:
-        return Dialect(*(entry.text(key) for key in WRITTEN))
-    except UserError as error:
-        entry.wrong(str(error))
-        return Dialect()
-
-
-def _on_disk(entry: TomlTable, source: Source, folder: Path, path: str, endpoints: Sequence[Endpoint]) -> Source:
+def _on_disk(table: TomlTable, source: Source, folder: Path, path: str, endpoints: Sequence[Endpoint]) -> Source:
     """The table's whole contents decide which patients these are; of its columns only the names are read here."""
+    columns = [c for endpoint in endpoints for c in (*endpoint.goal.columns.values(), *endpoint.ignore)]
+    columns += filter(None, [source.person_id])
     try:
         place = path if is_uri(path) else os.path.realpath(folder / Path(path).expanduser())
-        found = at_uri(path, f"table {table_name(path)}") if is_uri(path) else Path(place)
-        with io.BytesIO(found) if isinstance(found, bytes) else open(found, "rb") as stream:
+        file = at_uri(path, f"table {table_name(path)}") if is_uri(path) else Path(place)
+        with io.BytesIO(file) if isinstance(file, bytes) else open(file, "rb") as stream:
             content = hashlib.file_digest(stream, "sha256").hexdigest()
             stream.seek(0)
-            names = _column_names(found, stream, table_name(path).lower(), source, endpoints)
+            names = _column_names(file, stream, table_name(path).lower(), source, columns)
     except FileNotFoundError:
-        entry.wrong(f"path: no such file, {path}")
+        table.wrong(f"path: no such file, {path}")
         return source
     except UserError as error:
-        entry.wrong(f"path: {error}")
+        table.wrong(f"path: {error}")
         return source
     except (OSError, EOFError, ValueError, RuntimeError) as error:  # RuntimeError: a ~ that is nobody's home
-        entry.wrong(f"path must be a readable table. Found {type(error).__name__}")
+        table.wrong(f"path must be a readable table. Found {type(error).__name__}")
         return source
-    source = replace(source, path=place, content=content)
     if names is not None:
-        absent = [old for old in (*source.rename, *source.where) if old not in names]
-        renamed = [source.rename.get(n, n) for n in names]
-        asked = [c for endpoint in endpoints for c in (*endpoint.goal.columns.values(), *endpoint.ignore)]
-        absent += [c for c in (*asked, *([source.person_id] if source.person_id else [])) if c not in renamed]
-        known = {*asked, *source.rename, *source.where, *(() if source.schema is None else source.schema.every)}
+        renamed = [source.rename.get(name, name) for name in names]
+        absent = [name for name in (*source.rename, *source.where) if name not in names]
+        absent += [name for name in columns if name not in renamed]
+        known = {*columns, *source.rename, *source.where, *(() if source.schema is None else source.schema.every)}
         header = Names([*names, *renamed], known)
         for column in dict.fromkeys(absent):
-            entry.wrong(f"column {column!r} must be in the table. Found {header.nearest(column)}")
-    return source
+            table.wrong(f"column {column!r} must be in the table. Found {header.nearest(column)}")
+    return replace(source, path=place, content=content)
 
 
 def _column_names(
-    found: Path | bytes, stream: Any, name: str, source: Source, endpoints: Sequence[Endpoint]
+    file: Path | bytes, stream: BinaryIO, name: str, source: Source, columns: Sequence[str]
 ) -> list[str] | None:
     """From the header; None where the format is not known or the file is broken, which reading it will say."""
     import pyarrow.parquet
@@ -292,11 +293,10 @@ def _column_names(
     try:
         if is_csv(name):
             in_file = {new: old for old, new in source.rename.items()}
-            asked = [c for endpoint in endpoints for c in (*endpoint.goal.columns.values(), *endpoint.ignore)]
-            asked += [*([] if source.schema is None else source.schema.names), *filter(None, [source.person_id])]
-            return header_of(found, name, source.dialect, {*(in_file.get(c, c) for c in asked), *source.where})
+            named = [*columns, *([] if source.schema is None else source.schema.names)]
+            return header_of(file, name, source.dialect, {*(in_file.get(c, c) for c in named), *source.where})
         if name.endswith((".parquet", ".pq")):
-            return [str(n) for n in pyarrow.parquet.read_schema(stream).names]
+            return [str(column) for column in pyarrow.parquet.read_schema(stream).names]
     except UserError:
         raise
     except (ValueError, pyarrow.ArrowException):

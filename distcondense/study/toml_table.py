@@ -1,4 +1,8 @@
-"""`Entry`: one table of a study file, asked key by key; what is not of the asked kind becomes a problem in words."""
+"""`TomlTable`: one table of a study file, asked key by key; what is not of the asked type becomes a problem in words.
+
+Values are read as methods read their options (`methods.base.as_type`). Pydantic would check single types, which is a
+dozen lines here, and stop at the first rule between keys that fails; a study file is refused with all its problems.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,33 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from distcondense.data.schema import unknown_keys
+from distcondense.errors import UserError
+from distcondense.methods.base import as_type
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
+TYPES = {str: "texts", int: "whole numbers", float: "numbers"}
+Number = TypeVar("Number", int, float)
 
 
 class TomlTable:
-    """One table of the file. A wrong answer is noted among `problems`, and then a default is given."""
+    """One table of the file. What is wrong with a value is noted among `problems`, and then a default is given.
+
+    Parameters
+    ----------
+    values : Any
+        What the file holds at its place; anything but a table is a problem.
+    where : str
+        Begins every problem's words, e.g. ``[[data]] ward:``.
+    legal : sequence of str
+        The keys that it may have.
+    problems : list of str
+        Where problems are noted; all tables of a file share one.
+    """
 
     def __init__(self, values: Any, where: str, legal: Sequence[str], problems: list[str]) -> None:
         self.where, self.problems = where, problems
@@ -26,6 +47,14 @@ class TomlTable:
 
     def wrong(self, text: str) -> None:
         self.problems.append(f"{self.where} {text}")
+
+    @contextmanager
+    def noting(self, what: str = "") -> Iterator[None]:
+        """An error inside the `with` becomes a problem."""
+        try:
+            yield
+        except UserError as error:
+            self.wrong(f"{what}{error}")
 
     def text(self, key: str, default: str | None = None) -> str | None:
         value = self.values.get(key, default)
@@ -38,26 +67,26 @@ class TomlTable:
         value = self.text(key, default or None)
         if value is None:
             self.wrong(f"must have a {key}")
-            return ""
-        if not NAME.fullmatch(value):
+        elif not NAME.fullmatch(value):
             self.wrong(f"{key} must be at most 40 letters, digits and . _ + - (it names folders). Found {value!r}")
-        return value
+        return value or ""
 
     def texts(self, key: str) -> tuple[str, ...]:
         """One text or a list of them."""
-        return self._list(key, "texts", lambda v: isinstance(v, str) and bool(v))
+        return self._list(key, str)
 
     def wholes(self, key: str) -> tuple[int, ...]:
-        return self._list(key, "whole numbers", lambda v: isinstance(v, int) and not isinstance(v, bool))
+        return self._list(key, int)
 
     def numbers(self, key: str) -> tuple[float, ...]:
-        found = self._list(key, "numbers", lambda v: isinstance(v, int | float) and not isinstance(v, bool))
-        return tuple(map(float, found))
+        return self._list(key, float)
 
-    def one(self, key: str, found: tuple[Any, ...], default: Any) -> Any:
-        if len(found) > 1:
+    def number(self, key: str, default: Number) -> Number:
+        """One number, of the default's type."""
+        values = self._list(key, type(default))
+        if len(values) > 1:
             self.wrong(f"{key} must be one number")
-        return found[0] if found else default
+        return values[0] if values else default
 
     def table(self, key: str) -> dict[str, Any]:
         value = self.values.get(key, {})
@@ -73,16 +102,16 @@ class TomlTable:
             return []
         return value
 
-    def _list(self, key: str, what: str, good: Callable[[Any], bool]) -> tuple[Any, ...]:
+    def _list(self, key: str, kind: Any) -> tuple[Any, ...]:
         value = self.values.get(key, [])
-        value = value if isinstance(value, list) else [value]
-        if not all(map(good, value)):
-            self.wrong(f"{key} must be {what}")
+        items = as_type(value if isinstance(value, list) else [value], tuple[kind, ...])
+        if items is None or "" in items:
+            self.wrong(f"{key} must be {TYPES[kind]}")
             return ()
-        twice = [repr(v) for v, times in Counter(value).items() if times > 1]
+        twice = [repr(item) for item, times in Counter(items).items() if times > 1]
         if twice:
             self.wrong(f"{key} must not repeat. Found {', '.join(twice)} twice")
-        return tuple(dict.fromkeys(value))
+        return tuple(dict.fromkeys(items))
 
 
 def digest(value: Any) -> str:

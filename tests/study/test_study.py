@@ -183,14 +183,6 @@ def test_a_typing_error_names_the_key_and_the_nearest_legal_one(folder: Path, wr
         (HEAD + BINARY + NONE + 'reference = "cox"\n', "reference 'cox' does not fit data 'ward', which has a binary"),
         (HEAD + SURVIVAL + NONE + 'reference = "xgb"\n', "which has a survival outcome: say cox or aft"),
         (HEAD + BINARY.replace('schema = "schema.toml"\n', "") + PRIVATE, "data 'ward': schema: must be declared"),
-        (
-            HEAD + BINARY + '[[method]]\nmechanism = "private"\n',
-            'mechanism is called method now: say method = "private"',
-        ),
-        (
-            HEAD + BINARY + '[[method]]\nmechanism = "none"\n',
-            'mechanism is called method now: say method = "published", settings = {noise = false}',
-        ),
         (HEAD + BINARY + NONE + "epsilon = 1\n", "without noise takes neither epsilon nor sigma_base"),
         (HEAD + BINARY + PRIVATE + "settings = { steps = 5 }\n", "steps belongs to method published"),
         (HEAD + BINARY + PRIVATE + "settings = { ipc = 5 }\n", "settings: ipc must stand beside settings"),
