@@ -10,20 +10,18 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import resource
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from distcondense.bench.adapters import ADAPTERS, Adapter
 from distcondense.bench.problems import BenchProblem
+from distcondense.runs.memory import MemoryPeak
 
 HOW = (
     "peak resident memory while a way is prepared and run once, above what its process held with X and the trees "
@@ -37,8 +35,8 @@ TIMEOUT = 120
 def peaks(problem: BenchProblem, adapters: Sequence[Adapter], threads: int) -> dict[str, dict[str, Any]]:
     """Adapter name → {"peak_bytes", "held_bytes"} or {"error"}; side by side on all cores, for nothing is timed."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        found = pool.map(lambda adapter: _ask(problem, adapter.name, threads), adapters)
-        return {adapter.name: answer for adapter, answer in zip(adapters, found, strict=True)}
+        answers = pool.map(lambda adapter: _ask(problem, adapter.name, threads), adapters)
+        return {adapter.name: answer for adapter, answer in zip(adapters, answers, strict=True)}
 
 
 def _ask(problem: BenchProblem, name: str, threads: int) -> dict[str, Any]:
@@ -53,29 +51,17 @@ def _ask(problem: BenchProblem, name: str, threads: int) -> dict[str, Any]:
         return {"error": type(error).__name__}
 
 
-def _resident(field: str) -> int:
-    """VmRSS or VmHWM of this process in bytes; the high-water mark of getrusage where /proc has neither."""
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(field):
-                return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
 def measure(problem: BenchProblem, adapter: Adapter, threads: int) -> dict[str, int]:
     """In this process, in which the adapter should not have run before."""
     columns = np.arange(COLUMNS, dtype=np.int64) % problem.features
     adapter.prepare(replace(problem, rows=min(problem.rows, 32)), threads)(columns)
-    for made in ("X", "steps", "slopes", "used"):
-        getattr(problem, made)
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    before = _resident("VmRSS")
-    run = adapter.prepare(problem, threads)
-    answer = run(columns)
-    after = _resident("VmHWM")
+    for array in ("X", "steps", "slopes", "used"):
+        getattr(problem, array)  # made now, before anything is measured
+    memory = MemoryPeak()
+    answer = adapter.prepare(problem, threads)(columns)
+    grown = memory.grown
     del answer
-    return {"peak_bytes": max(after - before, 0), "held_bytes": before}
+    return {"peak_bytes": grown, "held_bytes": memory.before}
 
 
 def main() -> int:

@@ -80,7 +80,7 @@ def study(
     design = Study.from_toml(file)
     chosen = () if report else design.only(_wanted(only or [], seeds)) if only or seeds else None
     out = Path(f"{file.stem}-study") if out is None else out
-    external = ExternalResults.of(with_ or (), design)
+    external = ExternalResults.from_files(with_ or (), design)
     more = {}
     if dry_run:
         progress = plan(design, out, chosen, external)
@@ -127,7 +127,7 @@ def study_status(
     from distcondense.report.terminal import Console
     from distcondense.study import Status
 
-    status = Status.of(out)
+    status = Status.from_folder(out)
     if as_json:
         typer.echo(json.dumps(status.to_dict()))
     else:

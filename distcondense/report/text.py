@@ -85,6 +85,13 @@ def estimate(value: float | None, low: float | None = None, high: float | None =
     return f"{decimals(value)}{spread}" + ("" if ends == ["—", "—"] else f" [{', '.join(ends)}]")
 
 
+def duration(seconds: float) -> str:
+    """A time that people wait for."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table in Markdown."""
     return [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows)]

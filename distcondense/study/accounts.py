@@ -15,7 +15,7 @@ from distcondense.study.folder import StudyFolder, read_json
 DELTA = 1e-5  # of the ε of all cells together
 
 
-def spent(folder: StudyFolder) -> dict[str, tuple[int, str]]:
+def account_words(folder: StudyFolder) -> dict[str, tuple[int, str]]:
     """Per set of patients, by its tables' names: how many cells read them through the gate, and the ε of all, in words.
 
     Cells of earlier versions of the study file and unfinished ones count: their patients were read all the same. Tables
@@ -35,15 +35,20 @@ def accounts(folder: StudyFolder) -> dict[str, PatientAccount]:
     return found
 
 
-def groups_of(found: Iterable[PatientAccount]) -> list[PatientAccount]:
+def groups_of(accounts: Iterable[PatientAccount]) -> list[PatientAccount]:
     """One for each set of patients."""
     groups: list[PatientAccount] = []
-    for one in found:
-        apart = [group for group in groups if not group.shares(one)]
-        for group in groups:
-            if group.shares(one):
-                one = group.with_(one)
-        groups = [*apart, one]
+    for account in accounts:
+        same = [group for group in groups if group.shares(account)]
+        groups = [group for group in groups if not group.shares(account)]
+        groups.append(
+            PatientAccount(
+                account.names.union(*(group.names for group in same)),
+                account.contents.union(*(group.contents for group in same)),
+                [*(events for group in same for events in group.accounts), *account.accounts],
+                account.conditional or any(group.conditional for group in same),
+            )
+        )
     return groups
 
 
@@ -57,15 +62,8 @@ class PatientAccount:
     conditional: bool
 
     def shares(self, other: PatientAccount) -> bool:
+        """Whether both read the same patients, or versions of them."""
         return bool(self.names & other.names or self.contents & other.contents)
-
-    def with_(self, other: PatientAccount) -> PatientAccount:
-        return PatientAccount(
-            self.names | other.names,
-            self.contents | other.contents,
-            self.accounts + other.accounts,
-            self.conditional or other.conditional,
-        )
 
     @property
     def title(self) -> str:
@@ -82,12 +80,11 @@ class PatientAccount:
         without = f"{bare} read them without a gate, which no ε bounds" if bare else ""
         if not self.gated:
             return without
-        both = together(unite(*self.gated), DELTA)
+        total = together(unite(*self.gated), DELTA)
         guarantee = "conditional" if self.conditional else "end-to-end"
-        if isinstance(both, float):
-            said = f"ε = {rounded_up(both, 3)} ({guarantee}, δ = {DELTA:g})"
-        elif both == "different units":
-            said = "without a common bound, because some protect rows and some persons"
+        if total == "different units":
+            words = "without a common bound, because some protect rows and some persons"
         else:
-            said = f"ε = {rounded_up(math.inf, 3)} ({guarantee}, δ = {DELTA:g})"
-        return f"{said}; and {without}" if without else said
+            epsilon = total if isinstance(total, float) else math.inf
+            words = f"ε = {rounded_up(epsilon, 3)} ({guarantee}, δ = {DELTA:g})"
+        return f"{words}; and {without}" if without else words

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +21,8 @@ from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.score import Score
 from distcondense.runs.files import write_json
 from distcondense.runs.folder import RunFolder
-from distcondense.runs.release import TABLE
+from distcondense.runs.memory import MemoryPeak
+from distcondense.runs.release import TABLE, table_names
 from distcondense.runs.result import read_back
 from distcondense.study.design import Cell, load_modules
 from distcondense.study.folder import StudyFolder, site_identity
@@ -43,7 +43,22 @@ class CellOutcome:
 
 
 def run_cell(cell: Cell, out: Path, threads: int) -> CellOutcome:
-    """Make the cell or go on with it. A failure is an answer, in words without a patient's value, not an exception."""
+    """Make the cell or go on with it, in whatever process.
+
+    Parameters
+    ----------
+    cell : Cell
+        What is to be made.
+    out : Path
+        The study's folder, which all machines share.
+    threads : int
+        Of the run.
+
+    Returns
+    -------
+    CellOutcome
+        How long it took. A failure is an answer, in words without a patient's value, not an exception.
+    """
     folder = StudyFolder(out)
     try:
         load_modules(cell.modules)
@@ -63,7 +78,10 @@ def run_cell(cell: Cell, out: Path, threads: int) -> CellOutcome:
     except MemoryError:
         return CellOutcome(reason="out of memory: give the study a larger memory_gb, or a machine with more")
     except Exception as error:  # a library's message may quote a cell of the table: say its type and the place only
-        return CellOutcome(reason=f"{type(error).__name__} in {_place(error)}")
+        frames = traceback.extract_tb(error.__traceback__)
+        ours = [frame for frame in frames if "distcondense" in Path(frame.filename).parts] or frames
+        place = f"{Path(ours[-1].filename).name}, line {ours[-1].lineno}"
+        return CellOutcome(reason=f"{type(error).__name__} in {place}")
 
 
 @dataclass(frozen=True)
@@ -98,7 +116,7 @@ class _CellRun:
 
     def _condense(self, run: RunFolder) -> None:
         cell, known = self.cell, self.yardstick.home
-        mark = MemoryPeak()
+        memory = MemoryPeak()
         condense(
             self.cohort,
             method=cell.made_by,
@@ -110,35 +128,32 @@ class _CellRun:
             known=known,
             **cell.options,
         )
-        write_json(run.internal / "cost.json", {"peak_memory_bytes": mark.peak()})
+        write_json(run.internal / "cost.json", {"peak_memory_bytes": memory.peak})
 
     def _test_elsewhere(self, run: RunFolder) -> None:
         cell = self.cell
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.sites}
+        sets: dict[str, list[dict[str, Any]]] = {name: [] for name in self.sites}
         known: list[Score] = list(self.yardstick.elsewhere)
         for ipc in cell.ipcs:
-            tests = at_sites(self._home(run, ipc), self.sites, cell, threads=self.threads, known=known)
+            tests = at_sites(self._input(run, ipc), self.sites, cell, threads=self.threads, known=known)
             known = [score for scores, _ in tests.values() for score in scores]
             for name, (scores, note) in tests.items():
-                found[name].append({"ipc": ipc, "scores": [s.to_dict() for s in scores], "scores_note": note})
+                sets[name].append({"ipc": ipc, "scores": [s.to_dict() for s in scores], "scores_note": note})
         done = {
-            source.name: {
-                "site": site_identity(source, endpoint),
-                **({"sets": found[source.name]} if len(cell.ipcs) > 1 else found[source.name][0]),
-            }
+            source.name: {"site": site_identity(source, endpoint), "sets": sets[source.name]}
             for source, endpoint in cell.test_on
         }
         write_json(run.internal / "elsewhere.json", done)
 
     def _measure(self, run: RunFolder, ipc: int, parts: list[str]) -> None:
         """Written part by part: what is measured stays measured, whatever comes next."""
-        for part, found in measured_parts(self._home(run, ipc), parts, seed=self.cell.seed, threads=self.threads):
+        for part, scores in measured_parts(self._input(run, ipc), parts, seed=self.cell.seed, threads=self.threads):
             done = self.folder.parts(self.cell)
-            done.setdefault(str(ipc), {})[part] = found
+            done.setdefault(str(ipc), {})[part] = scores
             write_json(run.internal / "parts.json", done)
 
-    def _home(self, run: RunFolder, ipc: int) -> EvaluationInput:
-        return home_of(run, self.cohort, ipc if len(self.cell.ipcs) > 1 else None)
+    def _input(self, run: RunFolder, ipc: int) -> EvaluationInput:
+        return evaluation_input(run, self.cohort, table_names(self.cell.ipcs)[ipc])
 
 
 _LAST: dict[str, Cohort] = {}  # the table that this process read last: cells of one table follow each other
@@ -153,37 +168,6 @@ def read_once(source: Source, endpoint: Endpoint) -> Cohort:
     return _LAST[key]
 
 
-class MemoryPeak:
-    """The high-water mark of this process's memory, from now on; none where the system keeps none."""
-
-    def __init__(self) -> None:
-        with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")
-        self.before = self.peak()
-
-    def peak(self) -> int | None:
-        with suppress(OSError):
-            for line in Path("/proc/self/status").read_text().splitlines():
-                if line.startswith("VmHWM"):
-                    return int(line.split()[1]) * 1024
-        return None
-
-    def grown(self) -> int | None:
-        peak = self.peak()
-        return None if peak is None or self.before is None else peak - self.before
-
-
-def _place(error: BaseException) -> str:
-    """Where it was raised: file and line, no values."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if "distcondense" in Path(f.filename).parts] or frames
-    return f"{Path(ours[-1].filename).name}, line {ours[-1].lineno}"
-
-
-def home_of(run: RunFolder, cohort: Cohort, ipc: int | None = None) -> EvaluationInput:
-    """What a finished run condensed, from its release and its record: nobody condenses again for one more test.
-
-    ipc: which of its sets, where it has several.
-    """
-    table = TABLE if ipc is None else f"{TABLE}-{ipc}"
+def evaluation_input(run: RunFolder, cohort: Cohort, table: str = TABLE) -> EvaluationInput:
+    """What a finished run condensed, from its release and its record: nobody condenses again for one more test."""
     return EvaluationInput.of_result(cohort, read_back(run, cohort.outcome.kind)[table])

@@ -35,33 +35,48 @@ class ExternalResults:
     rows: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS))
 
     @classmethod
-    def of(cls, paths: Sequence[Path], study: Study) -> ExternalResults:
-        """Of cells of this study; where several files have a cell, the first one's."""
+    def from_files(cls, paths: Sequence[Path], study: Study) -> ExternalResults:
+        """Rows of cells of a study from results.parquet files.
+
+        Parameters
+        ----------
+        paths : sequence of Path
+            Of other machines' files; where several have a cell, the first one's rows are taken.
+        study : Study
+            Whose cells are asked for; rows of others are left out.
+
+        Returns
+        -------
+        ExternalResults
+
+        Raises
+        ------
+        RunFolderError
+            For a file that no study of this version could have written.
+        """
         known = {cell.key: cell for cell in study.cells}
-        found = [cls().rows]
+        rows = cls().rows
         for path in paths:
-            more = _read(path, known)
-            found.append(more[~more["key"].isin({key for rows in found for key in rows["key"]})])
-        rows = [part for part in found if len(part)]
-        return cls(pd.concat(rows, ignore_index=True).assign(study=study.name).astype(COLUMNS)) if rows else cls()
+            more = _read(path, known).assign(study=study.name).astype(COLUMNS)
+            fresh = more[~more["key"].isin(set(rows["key"]))]
+            rows = pd.concat([rows, fresh], ignore_index=True) if len(rows) else fresh
+        return cls(rows)
 
     @cached_property
-    def _there(self) -> dict[str, tuple[bool, dict[int, set[str]], set[str]]]:
-        """Key → whether it failed, IPC → parts that were measured, places where it was tested."""
-        found: dict[str, tuple[bool, dict[int, set[str]], set[str]]] = {}
-        for key, mine in self.rows.groupby("key"):
-            sets = mine[["ipc", "measured"]].drop_duplicates()
-            done = {int(ipc): set(parts.split()) for ipc, parts in sets.itertuples(index=False)}
-            found[str(key)] = bool((mine["part"] == FAILED).any()), done, set(mine["tested_on"].dropna())
-        return found
+    def _by_key(self) -> dict[str, pd.DataFrame]:
+        """Looked up once, not once a cell."""
+        return {str(key): rows for key, rows in self.rows.groupby("key")}
 
     def has(self, cell: Cell) -> bool:
         """Whether all that the study asks of the cell is there, or why there is nothing."""
-        if cell.key not in self._there:
+        rows = self._by_key.get(cell.key)
+        if rows is None:
             return False
-        failed, done, places = self._there[cell.key]
-        asked, sites = set(cell.parts), {cell.source.name, *(source.name for source, _ in cell.test_on)}
-        return failed or (all(ipc in done and asked <= done[ipc] for ipc in cell.ipcs) and sites <= places)
+        sets = rows[["ipc", "measured"]].drop_duplicates().itertuples(index=False)
+        measured = {int(ipc): set(parts.split()) for ipc, parts in sets}
+        sites = {cell.source.name, *(source.name for source, _ in cell.test_on)} <= set(rows["tested_on"].dropna())
+        done = all(ipc in measured and set(cell.parts) <= measured[ipc] for ipc in cell.ipcs)
+        return bool((rows["part"] == FAILED).any()) or (done and sites)
 
     def without(self, keys: Collection[str]) -> pd.DataFrame:
         """The rows of other cells than these, which are finished here."""
@@ -89,14 +104,13 @@ def _read(path: Path, known: Mapping[str, Cell]) -> pd.DataFrame:
     rows = rows[rows["key"].isin(list(known))].reset_index(drop=True)
     if not _legal(rows, {(key, ipc) for key, cell in known.items() for ipc in cell.ipcs}):
         raise wrong
-    names = {key: public_columns(known[key]) for key in rows["key"].unique()}
-    said = {name: [names[key][name] for key in rows["key"]] for name in next(iter(names.values()), {})}
-    return rows.assign(**said).astype(COLUMNS)
+    public = pd.DataFrame([public_columns(known[key]) for key in rows["key"]], rows.index)
+    return rows.assign(**public).astype(COLUMNS)
 
 
 def _legal(rows: pd.DataFrame, sets: set[tuple[str, int]]) -> bool:
     """Whether a study could have written the rows: what pages say of them is of these words."""
-    failed, told = rows[rows["part"] == FAILED], rows[rows["part"] != FAILED]
+    failed, scores = rows[rows["part"] == FAILED], rows[rows["part"] != FAILED]
     words = {
         "part": (QUICK, *SECTIONS),
         "trained_on": TRAINED_ON,
@@ -105,10 +119,10 @@ def _legal(rows: pd.DataFrame, sets: set[tuple[str, int]]) -> bool:
         "unit": (*get_args(Unit), pd.NA),
     }
     known = all((key, ipc) in sets for key, ipc in zip(rows["key"], rows["ipc"], strict=True))
-    full = (rows[["measured", "cell"]], failed["note"], told[["metric", "tested_on"]])
+    full = (rows[["measured", "cell"]], failed["note"], scores[["metric", "tested_on"]])
     return (
         known
-        and all(told[name].isin(list(legal)).all() for name, legal in words.items())
+        and all(scores[name].isin(list(legal)).all() for name, legal in words.items())
         and all(part.notna().to_numpy().all() for part in full)
-        and not (told["epsilon"] <= 0).any()
+        and not (scores["epsilon"] <= 0).any()
     )

@@ -2,7 +2,7 @@
 
     OUT/cells/NAME/release    what may be handed over, under the guarantee its privacy.json states
     OUT/cells/NAME/internal   run.json, ledger, checkpoint; elsewhere.json, parts.json, cost.json: measured by the study
-    OUT/internal              the study's own room: computed on patients, for the custodian
+    OUT/internal              the study's own: computed on patients, for the custodian
     OUT/internal/salt         what NAME is salted with
     OUT/internal/failed       why cells failed when they were last tried
 
@@ -17,7 +17,6 @@ import fcntl
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,28 +29,15 @@ from distcondense.study.sources import Endpoint, Source
 from distcondense.study.toml_table import digest
 
 
-@dataclass(frozen=True)
 class StudyFolder:
-    """A study's folder."""
+    """A study's folder: where its cells and its own files are."""
 
-    path: Path
-
-    @property
-    def internal(self) -> Path:
-        return self.path / "internal"
-
-    @property
-    def cells(self) -> Path:
-        return self.path / "cells"
-
-    @property
-    def definitions(self) -> Path:
-        return self.internal / "definitions"
-
-    @property
-    def progress_file(self) -> Path:
-        """How it stands with every cell, as of now: study.json."""
-        return self.internal / "study.json"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.internal = path / "internal"
+        self.cells = path / "cells"
+        self.definitions = self.internal / "definitions"
+        self.progress_file = self.internal / "study.json"  # how it stands with every cell, as of now
 
     @property
     def salt(self) -> str:

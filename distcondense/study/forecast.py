@@ -22,13 +22,13 @@ from distcondense.data.cohort import Cohort
 from distcondense.errors import DistcondenseWarning, UserError
 from distcondense.evaluation.experiment import TRAINED
 from distcondense.methods.base import method_named, options_of, prepare
+from distcondense.report.text import duration
+from distcondense.runs.memory import MemoryPeak
 from distcondense.study.accounts import PatientAccount, accounts, groups_of
-from distcondense.study.cell import MemoryPeak
 from distcondense.study.design import Cell, Study
 from distcondense.study.folder import StudyFolder
-from distcondense.study.progress import StudyProgress, duration
-from distcondense.study.rows import load
-from distcondense.study.run import readable
+from distcondense.study.progress import StudyProgress
+from distcondense.study.run import read_named
 
 TRIED = 20_000  # rows that the time of one model is measured with
 
@@ -42,14 +42,13 @@ class TableForecast:
     columns: int
     cells: int  # that wait for it
     seconds: float  # of one cell, at least: read it, fit one model of its rows
-    memory: float | None  # bytes, to read it
+    memory: int  # bytes, to read it
 
     @property
     def words(self) -> str:
-        memory = "" if self.memory is None else f", {self.memory / 2**30:.2f} GiB to read it"
         return (
             f"{self.name}: {self.rows:,} rows × {self.columns} columns; {self.cells} cells to run, each at least "
-            f"{duration(self.seconds)} (to read it and fit one model){memory}"
+            f"{duration(self.seconds)} (to read it and fit one model), {self.memory / 2**30:.2f} GiB to read it"
         )
 
 
@@ -65,16 +64,16 @@ class Forecast:
     memory_gb: float
 
     def lines(self) -> list[str]:
-        found = [table.words for table in self.tables]
-        found += [f"{name}: when all cells are done, {words}" for name, words in self.read.items()]
+        lines = [table.words for table in self.tables]
+        lines += [f"{name}: when all cells are done, {words}" for name, words in self.read.items()]
         if self.seconds is not None:
             how = "about" if self.known else "at least"
             why = "from cells alike" if self.known else "reading and one model a cell; methods take their own time"
-            found.append(
+            lines.append(
                 f"time: {how} {duration(self.seconds)} with {self.at_once} at once on this machine ({why}); memory: "
                 f"{self.at_once} × {self.memory_gb:g} GiB (memory_gb)"
             )
-        return found
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -88,10 +87,36 @@ class Forecast:
 
 
 def forecast(study: Study, progress: StudyProgress, *, at_once: int | None, threads: int) -> Forecast:
-    """Of the cells that wait; a table that cannot be read is refused here, as the study itself would."""
-    waiting = [line.cell for line in progress.lines if line.state == "waiting"]
-    tables = tuple(_tables(waiting, threads))
-    progress.at_once = at_once or _at_once(study.memory_gb, threads)
+    """What the cells that wait will take.
+
+    Parameters
+    ----------
+    study : Study
+        The checked study file.
+    progress : StudyProgress
+        How it stands now (`study.run.plan`).
+    at_once : int or None
+        Cells at the same time; as many as cores and memory of this machine allow where it is None.
+    threads : int
+        Of each cell.
+
+    Returns
+    -------
+    Forecast
+        Tables, ε, time and memory.
+
+    Raises
+    ------
+    CohortError
+        For a table that cannot be read, as the study itself would.
+    """
+    waiting: dict[str, list[Cell]] = {}
+    for line in progress.lines:
+        if line.state == "waiting":
+            waiting.setdefault(line.cell.data, []).append(line.cell)
+    tables = tuple(_table(name, cells, threads) for name, cells in waiting.items())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    progress.at_once = at_once or max(1, min(available_threads() // threads, int(memory / study.memory_gb)))
     left = progress.seconds_left()
     known = left is not None and bool(waiting)
     if left is None:
@@ -100,25 +125,14 @@ def forecast(study: Study, progress: StudyProgress, *, at_once: int | None, thre
     return Forecast(tables, read, left if waiting else None, known, progress.at_once, study.memory_gb)
 
 
-def _tables(cells: Sequence[Cell], threads: int) -> list[TableForecast]:
-    found: dict[str, list[Cell]] = {}
-    for cell in cells:
-        found.setdefault(cell.data, []).append(cell)
-    return [_table(name, of_table, threads) for name, of_table in found.items()]
-
-
 def _table(name: str, cells: Sequence[Cell], threads: int) -> TableForecast:
-    cell, mark, began = cells[0], MemoryPeak(), time.monotonic()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DistcondenseWarning)
-        with readable(cell.source):
-            cohort = load(cell.source, cell.endpoint)
-        for source, endpoint in cell.test_on:
-            with readable(source):
-                load(source, endpoint)
-        read, memory = time.monotonic() - began, mark.grown()
-        seconds = read + _one_model(cell, cohort, threads)
-    return TableForecast(name, len(cohort), len(cohort.schema.columns), len(cells), seconds, memory)
+    cell, memory, began = cells[0], MemoryPeak(), time.monotonic()
+    cohort = read_named(cell.source, cell.endpoint)
+    for source, endpoint in cell.test_on:
+        read_named(source, endpoint)
+    seconds, grown = time.monotonic() - began, memory.grown
+    seconds += _one_model(cell, cohort, threads)
+    return TableForecast(name, len(cohort), len(cohort.schema.columns), len(cells), seconds, grown)
 
 
 def _one_model(cell: Cell, cohort: Cohort, threads: int) -> float:
@@ -133,28 +147,20 @@ def _one_model(cell: Cell, cohort: Cohort, threads: int) -> float:
     return (time.monotonic() - began) * min(len(cohort), TRAINED) / len(some)
 
 
-def _at_once(memory_gb: float, threads: int) -> int:
-    """As many as cores and memory of this machine allow."""
-    room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return max(1, min(available_threads() // threads, int(room / memory_gb)))
-
-
 def _read(study: Study, folder: StudyFolder) -> dict[str, str]:
-    """Every cell of the file as planned, and what other cells of the folder have read."""
-    found = accounts(folder) if folder.salt else {}
+    """Every cell of the file as planned, and what other cells of the folder have read: patients → words."""
+    by_cell = accounts(folder) if folder.salt else {}
     for cell in study.cells:
         name, method = folder.name(cell), method_named(cell.made_by)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DistcondenseWarning)
             prepared = prepare(method, cell.source.facts(cell.endpoint), options_of(method, cell.options))
         events = tuple(replace(event, run=name) for event in prepared.planned)
-        if name not in found or len(events) > len(found[name].accounts[0]):
-            found[name] = PatientAccount(
-                {cell.source.name}, {cell.source.content}, [events], cell.guarantee == "conditional"
-            )
-    return {group.title: _through(group) for group in groups_of(found.values())}
-
-
-def _through(group: PatientAccount) -> str:
-    gated = len(group.gated)
-    return f"{gated} cells will have read it through the gate: {group.words}" if gated else group.words
+        if name not in by_cell or len(events) > len(by_cell[name].accounts[0]):
+            source, conditional = cell.source, cell.guarantee == "conditional"
+            by_cell[name] = PatientAccount({source.name}, {source.content}, [events], conditional)
+    words = {}
+    for group in groups_of(by_cell.values()):
+        gated = f"{len(group.gated)} cells will have read it through the gate: " if group.gated else ""
+        words[group.title] = f"{gated}{group.words}"
+    return words

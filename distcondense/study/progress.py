@@ -1,4 +1,8 @@
-"""`Board`: how it stands with every cell, as data for study.json and Prometheus, and as people see it meanwhile."""
+"""How a study stands: with every cell, as data for study.json and Prometheus, and as people see it.
+
+`StudyProgress` is written while a study runs; `Status` reads it back, then and after (`distcondense study status`):
+from files of the study's `internal/` alone. Nothing is written there, and no table is opened.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,17 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from distcondense.errors import RunFolderError
 from distcondense.report.terminal import Console
+from distcondense.report.text import duration, estimate
 from distcondense.study.design import Cell
+from distcondense.study.folder import StudyFolder, read_json
 
 # kept: done before; external: done elsewhere (--with); left: not asked for this time (--only)
 State = Literal["waiting", "running", "done", "kept", "external", "failed", "left"]
 DONE: dict[State, State] = {"kept": "done", "external": "done"}  # as files and gauges count them
-SHOWN = 12  # running or failed cells listed in the live table
+LISTED = 12  # running or failed cells that are listed
+GRID_ROWS = 60  # of the grid, on a terminal
 
 
 @dataclass
@@ -35,6 +43,23 @@ class CellProgress:
     seconds: float = 0.0  # of its run, once it is done
     started: float = 0.0  # by the monotonic clock
     reason: str = ""  # why it failed
+
+    @property
+    def alike(self) -> tuple[Any, ...]:
+        """Cells that take about as long."""
+        return self.cell.data, self.cell.method, self.cell.reference, self.cell.ipc
+
+    def to_dict(self) -> dict[str, Any]:
+        entry: dict[str, Any] = {
+            "cell": self.name,
+            "state": DONE.get(self.state, self.state),
+            "seconds": round(self.seconds, 3),
+            "reason": self.reason,
+        }
+        if self.state == "running":
+            began = datetime.fromtimestamp(time.time() - time.monotonic() + self.started, UTC)
+            entry["started_at"] = began.isoformat(timespec="seconds")
+        return entry
 
 
 @dataclass
@@ -54,20 +79,19 @@ class StudyProgress:
 
     def seconds_left(self) -> float | None:
         """From what cells alike took, else from the mean of all; None while nothing is known."""
-        now = time.monotonic()
         took: dict[Any, list[float]] = {}
         for line in self.lines:
             if line.state in ("done", "kept") and line.seconds > 0:
-                for key in (_alike(line.cell), None):
+                for key in (line.alike, None):
                     took.setdefault(key, []).append(line.seconds)
         if not took:
             return None
-        left = 0.0
+        now, left = time.monotonic(), 0.0
         for line in self.lines:
             if line.state in ("waiting", "running"):
-                alike = took.get(_alike(line.cell), took[None])
-                spent = now - line.started if line.state == "running" else 0.0
-                left += max(sum(alike) / len(alike) - spent, 0.0)
+                alike = took.get(line.alike, took[None])
+                since = now - line.started if line.state == "running" else 0.0
+                left += max(sum(alike) / len(alike) - since, 0.0)
         return left / max(self.at_once, 1)
 
     def words(self) -> str:
@@ -87,37 +111,14 @@ class StudyProgress:
         return dict(Counter(DONE.get(line.state, line.state) for line in self.lines))
 
     def to_dict(self) -> dict[str, Any]:
-        now, clock = datetime.now(UTC).timestamp(), time.monotonic()
-        cells: list[dict[str, Any]] = []
-        for line in self.lines:
-            entry: dict[str, Any] = {
-                "cell": line.name,
-                "state": DONE.get(line.state, line.state),
-                "seconds": round(line.seconds, 3),
-                "reason": line.reason,
-            }
-            if line.state == "running":
-                began = datetime.fromtimestamp(now - clock + line.started, UTC)
-                entry["started_at"] = began.isoformat(timespec="seconds")
-            cells.append(entry)
         left = self.seconds_left()
         return {
-            "cells": cells,
+            "cells": [line.to_dict() for line in self.lines],
             "counts": self.counts(),
             "at_once": self.at_once,
             "words": self.words(),
             "seconds_left": None if left is None else round(left, 1),
         }
-
-
-def _alike(cell: Cell) -> tuple[Any, ...]:
-    return cell.data, cell.method, cell.reference, cell.ipc
-
-
-def duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 GAUGES = {  # of a study, by name → what it says
@@ -160,42 +161,130 @@ def watching(console: Console) -> Iterator[Callable[[StudyProgress], None]]:
 
 
 def logged(log: Callable[[str], None]) -> Callable[[StudyProgress], None]:
-    said: set[int] = set()
+    """What logs each cell once, when it is done or has failed."""
+    known: set[int] = set()
 
     def watch(progress: StudyProgress) -> None:
-        if not said and progress.count("kept"):
+        if not known and progress.count("kept"):
             log(f"{progress.count('kept')} of {len(progress.lines)} cells are finished already and are kept")
         for number, line in enumerate(progress.lines):
-            if number in said or line.state in ("waiting", "running", "left", "external"):
-                continue
-            said.add(number)
-            if line.state != "kept":
-                how = f"failed: {line.reason}" if line.reason else f"done in {line.seconds:.1f} s"
-                log(f"{line.name}: {how} ({progress.words()})")
+            if number not in known and line.state in ("done", "failed", "kept"):
+                known.add(number)
+                if line.state != "kept":
+                    how = f"failed: {line.reason}" if line.reason else f"done in {line.seconds:.1f} s"
+                    log(f"{line.name}: {how} ({progress.words()})")
 
     return watch
 
 
 def live_table(progress: StudyProgress) -> Group:
     """Counts first, then what runs, then what failed and why."""
-    counts = Table(expand=False)
-    for state in ("done", "running", "failed", "waiting"):
-        counts.add_column(state, justify="right")
-    counts.add_column("time left", justify="right")
     left = progress.seconds_left()
-    counts.add_row(
-        str(progress.count("done", "kept", "external")),
-        str(progress.count("running")),
-        str(progress.count("failed")),
-        str(progress.count("waiting")),
-        "—" if left is None else duration(left),
-    )
-    shown: list[Any] = [counts]
+    counts = {
+        "done": progress.count("done", "kept", "external"),
+        **{state: progress.count(state) for state in ("running", "failed", "waiting")},
+        "time left": "—" if left is None else duration(left),
+    }
+    first = Table(expand=False)
+    for name in counts:
+        first.add_column(name, justify="right")
+    first.add_row(*map(str, counts.values()))
+    tables = [first]
     for state, heading in (("running", "running for"), ("failed", "failed because")):
         lines = [line for line in progress.lines if line.state == state]
         if lines:
             table = Table("cell", heading, expand=False)
-            for line in lines[-SHOWN:]:
+            for line in lines[-LISTED:]:
                 table.add_row(escape(line.name), escape(line.reason) or duration(time.monotonic() - line.started))
-            shown.append(table)
-    return Group(*shown)
+            tables.append(table)
+    return Group(*tables)
+
+
+# -- from the folder --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Status:
+    """What study.json says, and whether anybody is still at work."""
+
+    folder: StudyFolder
+    record: dict[str, Any]  # study.json
+    at_work: bool
+
+    @classmethod
+    def from_folder(cls, out: Path) -> Status:
+        """How the study in a folder stands.
+
+        Parameters
+        ----------
+        out : Path
+            The study's --out.
+
+        Returns
+        -------
+        Status
+            As its files say, while it runs and after.
+
+        Raises
+        ------
+        RunFolderError
+            Where no study has begun.
+        """
+        folder = StudyFolder(out)
+        record = read_json(folder.progress_file)
+        if "cells" not in record:
+            raise RunFolderError(
+                f"study folder {out}",
+                "must hold a study that has begun",
+                found="no internal/study.json",
+                fix="say the --out of a study",
+            )
+        return cls(folder, record, folder.locked("study"))
+
+    @property
+    def state(self) -> str:
+        """running, finished, stopped (it said so) or killed (it said nothing, and nobody is at work)."""
+        state = str(self.record["state"])
+        return "killed" if state == "running" and not self.at_work else state
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.record, "state": self.state, "out": str(self.folder.path)}
+
+    def lines(self) -> list[str]:
+        """For people, most important first."""
+        now = datetime.now(UTC)
+
+        def since(stamp: str) -> str:
+            return duration(max((now - datetime.fromisoformat(stamp)).total_seconds(), 0.0))
+
+        lines = [
+            f"study {self.record['study']}: {self.state}, as of {since(self.record['updated_at'])} ago",
+            str(self.record["words"]),
+        ]
+        if self.state in ("stopped", "killed"):
+            lines.append("nobody is at work on it: the command that began it goes on where it stopped")
+        cells = self.record["cells"]
+        running = [cell for cell in cells if cell["state"] == "running" and self.state == "running"]
+        lines += [f"{cell['cell']} running for {since(cell['started_at'])}" for cell in running[-LISTED:]]
+        failed = [cell for cell in cells if cell["state"] == "failed"]
+        lines += [f"{cell['cell']} failed: {cell['reason']}" for cell in failed[-LISTED:]]
+        internal = self.folder.internal
+        if (internal / "report.html").exists():
+            lines.append(f"for you only: {internal / 'tables.md'}, {internal / 'report.html'}")
+        return lines
+
+    def show(self, console: Console) -> None:
+        """The lines, and the grid's main numbers so far."""
+        for line in self.lines():
+            console.out.print(line, markup=False, soft_wrap=True)
+        grid = read_json(self.folder.internal / "report.json").get("grid")
+        if not grid:
+            return
+        table = Table("table", "measure", "method", "ε, with its guarantee", "IPC", "seeds", "condensed", "real rows")
+        for row in grid[:GRID_ROWS]:
+            words = (escape(str(row[name])) for name in ("table", "measure", "method", "epsilon", "ipc", "seeds"))
+            table.add_row(*words, estimate(*row["condensed"]), estimate(*row["full"]))
+        table.caption = "means over seeds [95% interval]; computed on patients, for you only"
+        console.out.print(table)
+        if len(grid) > GRID_ROWS:
+            console.out.print(f"{len(grid) - GRID_ROWS} further rows are in tables.md", markup=False)

@@ -8,6 +8,7 @@ them, once, before any runs. study.json, study.prom and the tables grow while it
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -15,12 +16,14 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from distcondense.data.cohort import Cohort
 from distcondense.errors import CohortError, DistcondenseWarning, RunFolderError, UserError
 from distcondense.report.terminal import Console
 from distcondense.runs.files import write_json, write_text
@@ -113,19 +116,15 @@ def plan(
     folder, wanted = StudyFolder(out), None if chosen is None else {id(cell) for cell in chosen}
     lines = []
     for cell in study.cells:
-        kept = folder.finished(cell)
-        if kept:
+        line = CellProgress(cell, folder.name(cell))
+        if folder.finished(cell):
             folder.run(cell).erase_key()  # killed just before it would have done so itself
-        there = not kept and external.has(cell)
-        left = wanted is not None and id(cell) not in wanted
-        lines.append(
-            CellProgress(
-                cell,
-                folder.name(cell),
-                "kept" if kept else "external" if there else "left" if left else "waiting",
-                folder.seconds(cell) if kept else 0.0,
-            )
-        )
+            line.state, line.seconds = "kept", folder.seconds(cell)
+        elif external.has(cell):
+            line.state = "external"
+        elif wanted is not None and id(cell) not in wanted:
+            line.state = "left"
+        lines.append(line)
     return StudyProgress(lines, folder=out)
 
 
@@ -139,7 +138,37 @@ def run_study(
     chosen: Sequence[Cell] | None = None,
     external: ExternalResults = NO_RESULTS,
 ) -> StudyProgress:
-    """Run every cell that is not finished, and write the report. Killed at any time, the same call goes on."""
+    """Run every cell that is not finished, and write the report. Killed at any time, the same call goes on.
+
+    Parameters
+    ----------
+    study : Study
+        The checked study file.
+    out : Path
+        The study's folder: new, empty, or this study's.
+    tasks : Tasks
+        Where cells run.
+    threads : int
+        Of each cell.
+    watch : callable
+        Is told how it stands whenever that changes.
+    chosen : sequence of Cell, optional
+        Only these are run; the report is of all that are done.
+    external : ExternalResults
+        Cells that other machines made: they are not run, and are in the report.
+
+    Returns
+    -------
+    StudyProgress
+        How it stands with every cell at the end; one that failed says why and does not stop the others.
+
+    Raises
+    ------
+    RunFolderError
+        For a folder that holds something else, or that another process runs a study in.
+    CohortError
+        For a table that cannot be read, before any cell runs.
+    """
     out = out.resolve()
     folder = _claimed(out)
     with folder.lock("study", 0.0, "must be run once at a time", "wait for the other one, or choose another --out"):
@@ -154,8 +183,8 @@ def run_study(
         _write_definitions(study, folder)
         order = sorted(range(len(progress.lines)), key=lambda number: progress.lines[number].cell.seed)
         waiting = deque(number for number in order if progress.lines[number].state == "waiting")
-        diary = _Diary(study, folder, progress, tasks, external)
-        diary.write("running")
+        files = _StudyFiles(study, folder, progress, tasks, external)
+        files.write("running")
         watch(progress)
         try:
             with stoppable():
@@ -165,19 +194,19 @@ def run_study(
                         line = progress.lines[number]
                         line.state, line.started = "running", time.monotonic()
                         tasks.start(number, run_cell, line.cell, out, threads)
-                    diary.write("running")
+                    files.write("running")
                     watch(progress)
                     for number, value in tasks.wait(LOOK_EVERY):
                         _note(progress.lines[number], value, folder)
                         watch(progress)
-                        diary.report()
+                        files.report()
         except BaseException:
             tasks.cancel()
             for line in progress.lines:
                 line.state = "waiting" if line.state == "running" else line.state
-            diary.write("stopped")
+            files.write("stopped")
             raise
-        diary.close()
+        files.close()
     return progress
 
 
@@ -195,8 +224,9 @@ def run_tasks(
 ) -> StudyProgress:
     """`run_study` here or on Ray, with a live table or log lines on `console`."""
     with watching(console) as watch:
+        run = partial(run_study, study, out, threads=threads, watch=watch, chosen=chosen, external=external)
         if in_process:
-            return run_study(study, out, LocalTasks(), threads=threads, watch=watch, chosen=chosen, external=external)
+            return run(LocalTasks())
         from distcondense.cluster.config import Cluster
         from distcondense.cluster.ray.session import connected
         from distcondense.cluster.ray.tasks import TaskPool
@@ -204,28 +234,26 @@ def run_tasks(
         with connected(Cluster(address=ray or "")) as session:
             console.log(str(session))
             memory = int(study.memory_gb * 2**30)
-            tasks = TaskPool(session, at_once=at_once, num_cpus=threads, memory=memory)
-            return run_study(study, out, tasks, threads=threads, watch=watch, chosen=chosen, external=external)
+            return run(TaskPool(session, at_once=at_once, num_cpus=threads, memory=memory))
 
 
 def check_tables(cells: Sequence[Cell]) -> None:
     """Read every table that these cells need, once: what is wrong with one is said before any cell runs."""
-    needed: dict[tuple[str, str], tuple[Source, Endpoint]] = {}
-    for cell in cells:
-        for source, endpoint in ((cell.source, cell.endpoint), *cell.test_on):
-            needed.setdefault((source.name, endpoint.name), (source, endpoint))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DistcondenseWarning)  # each run says it, and keeps it in run.json
-        for source, endpoint in needed.values():
-            with readable(source):
-                load(source, endpoint)
+    needed = {
+        (source.name, endpoint.name): (source, endpoint)
+        for cell in cells
+        for source, endpoint in ((cell.source, cell.endpoint), *cell.test_on)
+    }
+    for source, endpoint in needed.values():
+        read_named(source, endpoint)
 
 
-@contextmanager
-def readable(source: Source) -> Iterator[None]:
-    """What is wrong with a table, with its name in the study."""
+def read_named(source: Source, endpoint: Endpoint) -> Cohort:
+    """A table's cohort; what is wrong with it is said with its name in the study."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DistcondenseWarning)  # each run says it, and keeps it in run.json
+            return load(source, endpoint)
     except UserError as error:
         raise CohortError(
             f"data {source.name!r}",
@@ -236,25 +264,23 @@ def readable(source: Source) -> Iterator[None]:
 
 
 @dataclass
-class _Diary:
+class _StudyFiles:
     """What a study writes about itself while it runs."""
 
     study: Study
     folder: StudyFolder
     progress: StudyProgress
     tasks: Tasks
-    external: ExternalResults = NO_RESULTS
-    reported: float = 0.0  # when, by the monotonic clock
+    external: ExternalResults
+    began: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    reported: float = -math.inf  # when, by the monotonic clock
     took: float = 0.0
-    written: Any = None  # what study.json says of the cells
-
-    def __post_init__(self) -> None:
-        self.began = datetime.now(UTC).isoformat(timespec="seconds")
+    written: tuple[Any, ...] = ()  # what study.json says of the cells, and when
 
     def write(self, state: str) -> None:
-        """study.json and study.prom, where anything has changed."""
+        """study.json and study.prom, where anything has changed, and every ten seconds."""
         counts, left = self.progress.counts(), self.progress.seconds_left()
-        now = (state, counts, sum(line.state == "running" for line in self.progress.lines), int(time.monotonic() // 10))
+        now = (state, counts, int(time.monotonic() // 10))
         if now == self.written:
             return
         self.written = now
@@ -267,28 +293,25 @@ class _Diary:
     def report(self) -> None:
         """The tables of what is finished; now and then, as each report looks at every cell."""
         began = time.monotonic()
-        if not self.reported or began - self.reported >= max(REPORT_EVERY, REPORT_SHARE * self.took):
-            self._report()
+        if began - self.reported >= max(REPORT_EVERY, REPORT_SHARE * self.took):
+            write_report(self.study, self.folder, self.external)
             self.reported, self.took = time.monotonic(), time.monotonic() - began
 
     def close(self) -> None:
         """The last report, and that it is finished."""
-        self._report()
-        self.write("finished")
-
-    def _report(self) -> None:
         write_report(self.study, self.folder, self.external)
+        self.write("finished")
 
 
 def _note(line: CellProgress, value: Any, folder: StudyFolder) -> None:
     if not isinstance(value, CellOutcome):  # the process is gone: killed, or out of memory
         value = CellOutcome(reason=str(value) or type(value).__name__)
-    value = CellOutcome(value.seconds, " ".join(value.reason.split()))  # one line, wherever it is shown
-    if not value.reason and not folder.finished(line.cell):
-        value = CellOutcome(reason=NOT_SHARED)
-    if value.reason:
-        folder.note_failure(line.cell, value.reason)
-    line.state, line.seconds, line.reason = "failed" if value.reason else "done", value.seconds, value.reason
+    reason = " ".join(value.reason.split())  # one line, wherever it is shown
+    if not reason and not folder.finished(line.cell):
+        reason = NOT_SHARED
+    if reason:
+        folder.note_failure(line.cell, reason)
+    line.state, line.seconds, line.reason = "failed" if reason else "done", value.seconds, reason
 
 
 def _claimed(out: Path) -> StudyFolder:

@@ -29,8 +29,8 @@ from distcondense.privacy.ledger import read_events
 from distcondense.privacy.odometer import Odometer
 from distcondense.runs.release import LABEL, make_keys, sign, verify_release
 from distcondense.study import LocalTasks, Study, run_study
+from distcondense.study.accounts import account_words
 from distcondense.study.cell import StudyFolder
-from distcondense.study.report import spent
 from tests.conftest import SMALL_SCHEMA, small_frame
 from tests.shell import TARGET, Call, files, refused, write
 from tests.tiny import patients
@@ -479,7 +479,7 @@ def test_a_study_reads_patients_once_for_all_ipc_and_keeps_a_row_of_each(study: 
     assert mine["epsilon"].nunique() == 1
     of_method = results.groupby("method")["ipc"].agg(lambda ipc: sorted(set(ipc)))
     assert of_method.to_dict() == {"private": [5, 9], "none": [5, 9]}
-    (cells, words), *others = spent(folder).values()
+    (cells, words), *others = account_words(folder).values()
     assert (cells, others) == (2, []), words  # one read for each seed
     again = run_study(study, out, LocalTasks(), threads=1)
     assert {line.state for line in again.lines} == {"kept"}

@@ -36,8 +36,8 @@ from distcondense.report.terminal import Console
 from distcondense.runs.folder import RunFolder
 from distcondense.study import LocalTasks, Study, Tasks, plan, run_study, write_report
 from distcondense.study import cell as cells_module
-from distcondense.study.accounts import spent
-from distcondense.study.cell import CellOutcome, home_of, run_cell
+from distcondense.study.accounts import account_words
+from distcondense.study.cell import CellOutcome, evaluation_input, run_cell
 from distcondense.study.folder import StudyFolder
 from distcondense.study.progress import CellProgress, StudyProgress, live_table, logged, watching
 from distcondense.study.results import COLUMNS
@@ -545,7 +545,7 @@ KILLS = {
     "inside the loop of a cell": ("distcondense.methods.zero_order.engine", "_step", 3, 1),
     "between the ledger and the answer": ("distcondense.privacy.ledger", "Ledger.keep", 3, 0),
     "before the first report": ("distcondense.study.run", "write_report", 1, 1),
-    "before the last report": ("distcondense.study.run", "_Diary.close", 1, 4),
+    "before the last report": ("distcondense.study.run", "_StudyFiles.close", 1, 4),
 }
 ORDER = (0, 2, 1, 3)  # in which its cells run: seed after seed
 
@@ -913,7 +913,7 @@ def test_the_page_adds_up_what_all_private_cells_read_of_the_same_patients(repor
     events = [e for c in private for e in read_events(StudyFolder(out).run(c).ledger)]
     together = replay(events, 1e-5).epsilon
     # "ward" and "trial" are two outcomes of one file: the same patients
-    read = spent(StudyFolder(out))
+    read = account_words(StudyFolder(out))
     assert set(read) == {"trial, ward", "clinic"}
     cells, words = read["trial, ward"]
     assert cells == len(private)
@@ -954,7 +954,7 @@ def test_a_private_release_is_tested_elsewhere_as_its_receiver_would(reported: t
     study, out = reported
     cell = next(c for c in study.cells if c.made_by == "private" and c.data == "ward")
     folder = StudyFolder(out)
-    home = home_of(folder.run(cell), load(cell.source, cell.endpoint))
+    home = evaluation_input(folder.run(cell), load(cell.source, cell.endpoint))
     ((source, endpoint),) = cell.test_on
     site = load(source, endpoint)
     test = cell.held_out.split(site).test
@@ -969,7 +969,7 @@ def test_a_private_release_is_tested_elsewhere_as_its_receiver_would(reported: t
         threads=1,
     )
     score = student.scores(home.codec.encode(site.features.iloc[test]))
-    found = folder.elsewhere(cell)["clinic"]["scores"]
+    found = folder.elsewhere(cell)["clinic"]["sets"][0]["scores"]
     (condensed,) = (s for s in found if (s["trained_on"], s["measure"]) == ("condensed", "auroc"))
     assert condensed["value"] == auroc(site.outcome["label"][test], score)
     assert condensed["n"] == len(test)
@@ -1120,7 +1120,7 @@ def test_two_versions_of_a_file_are_one_account_and_nothing_is_lost(folder: Path
     small_frame(241).to_csv(folder / "ward.csv", index=False)  # a patient more, under the same name
     twin = BINARY.replace('"ward"', '"twin"')
     run(study_of(folder, *one, twin), out)
-    ((names, (cells, words)),) = spent(StudyFolder(out)).items()
+    ((names, (cells, words)),) = account_words(StudyFolder(out)).items()
     assert names == "twin, ward (2 versions of the file)"
     assert cells == 3
     ledgers = [read_events(path) for path in (out / "cells").glob("*/internal/ledger.jsonl")]
@@ -1134,7 +1134,10 @@ def test_different_patients_have_accounts_of_their_own(folder: Path) -> None:
     small_frame(240, seed=9).to_csv(folder / "clinic.csv", index=False)
     study = study_of(folder, HEAD, BINARY, BINARY.replace("ward", "clinic"), PRIVATE)
     run(study, folder / "out")
-    assert {name: cells for name, (cells, _) in spent(StudyFolder(folder / "out")).items()} == {"ward": 2, "clinic": 2}
+    assert {name: cells for name, (cells, _) in account_words(StudyFolder(folder / "out")).items()} == {
+        "ward": 2,
+        "clinic": 2,
+    }
 
 
 def test_cells_are_charged_on_the_patients_account_once_each(folder: Path) -> None:

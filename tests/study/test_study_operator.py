@@ -230,7 +230,7 @@ def test_the_files_of_a_study_grow_while_it_runs_and_status_reads_them(call: Cal
     study, out, seen = study_of(folder, HEAD, BINARY, NONE), folder / "out", []
 
     def look(_: Any) -> None:
-        status = Status.of(out)
+        status = Status.from_folder(out)
         tables = out / "internal/tables.md"
         text = tables.read_text(encoding="utf-8") if tables.exists() else ""
         gauges = (out / "internal/study.prom").read_text(encoding="utf-8")
@@ -239,7 +239,7 @@ def test_the_files_of_a_study_grow_while_it_runs_and_status_reads_them(call: Cal
     run_study(study, out, LocalTasks(), threads=1, watch=look)
     assert {state for state, *_ in seen} == {"running"}
     assert any(counts.get("done") == 1 and inside == ["1"] for _, counts, inside, _ in seen)
-    done = Status.of(out)
+    done = Status.from_folder(out)
     assert (done.state, done.said["counts"]) == ("finished", {"done": 2})
     answer = call("study", "status", "out")
     assert answer.code == 0
@@ -254,14 +254,14 @@ def test_status_tells_a_stopped_study_from_one_that_was_killed(call: Call, folde
     study, out = study_of(folder, HEAD, BINARY, NONE), folder / "out"
     with pytest.raises(KeyboardInterrupt):
         run(study, out, Scripted(1, {1: KeyboardInterrupt()}))
-    assert Status.of(out).state == "stopped"
-    assert Status.of(out).said["counts"] == {"done": 1, "waiting": 1}
+    assert Status.from_folder(out).state == "stopped"
+    assert Status.from_folder(out).said["counts"] == {"done": 1, "waiting": 1}
     said = json.loads((out / "internal/study.json").read_text())
     (out / "internal/study.json").write_text(json.dumps({**said, "state": "running"}))
-    assert Status.of(out).state == "killed"
+    assert Status.from_folder(out).state == "killed"
     assert "goes on where it stopped" in call("study", "status", "out").out
     with StudyFolder(out).lock("study", 0.0, "", ""):
-        assert Status.of(out).state == "running"
+        assert Status.from_folder(out).state == "running"
 
 
 def test_gauges_of_a_study_are_in_prometheus_format() -> None:
@@ -420,7 +420,7 @@ def test_sigterm_says_how_to_go_on_and_loses_nothing(call: Call, folder: Path, m
     assert "go on by the same command: distcondense study study.toml --out out --in-process" in answer.err
     assert "Traceback" not in answer.err
     assert signal.getsignal(signal.SIGTERM) is before
-    assert Status.of(folder / "out").state == "stopped"
+    assert Status.from_folder(folder / "out").state == "stopped"
     assert call(*command).code == 0
 
 
