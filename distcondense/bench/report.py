@@ -80,7 +80,7 @@ def growth(results: Sequence[Record], facts: Sequence[Record], vary: Mapping[str
     return found
 
 
-def duration(seconds: float) -> str:
+def short_time(seconds: float) -> str:
     if seconds < 1e-3:
         return f"{seconds * 1e6:.3g} µs"
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:,.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"
@@ -90,7 +90,7 @@ def cell(result: Record) -> str:
     """Median and how it came about, or why there is none."""
     if result["seconds"] is None:
         return str(result["status"])
-    return duration(result["seconds"]["median"]) + (f" ({result['note']})" if result["note"] else "")
+    return short_time(result["seconds"]["median"]) + (f" ({result['note']})" if result["note"] else "")
 
 
 def markdown(record: Record) -> str:
@@ -128,7 +128,7 @@ def markdown(record: Record) -> str:
         if r["seconds"] is None:
             lines.append(f"{head}| {r['status']} | | | | | |")
             continue
-        times = f"{duration(r['seconds']['median'])} | {duration(r['seconds']['min'])} | {r['repeats']}"
+        times = f"{short_time(r['seconds']['median'])} | {short_time(r['seconds']['min'])} | {r['repeats']}"
         difference = "" if r["max_difference"] is None else f"{r['max_difference']:.1e}"
         lines.append(f"{head}| {times} | {r['note'] or 'all'} | {_memory(r['peak_memory'])} | {difference} |")
     for size in dict.fromkeys(entry["series"] for entry in record["growth"]):
@@ -153,7 +153,7 @@ def _series(record: Record, size: str) -> list[str]:
     ]
     for entry in entries:
         known = dict(zip(entry["sizes"], entry["median"], strict=True))
-        cells = " | ".join(duration(known[value]) if value in known else "—" for value in sizes)
+        cells = " | ".join(short_time(known[value]) if value in known else "—" for value in sizes)
         mark = " (scaled)" if entry["adapter"] in slow else ""
         grew = f"{entry['median_growth']:.2f}× ({entry['min_growth']:.2f}×)"
         lines.append(f"| {entry['adapter']}{mark} | {cells} | {grew} | {entry['exponent']:.2f} |")

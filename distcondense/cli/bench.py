@@ -20,7 +20,7 @@ def bench(
     quiet: Quiet = False,
 ) -> None:
     """Measure the Jacobian and the whole step, every way beside the others and a copy control, in one run."""
-    from distcondense.bench import run_bench
+    from distcondense.bench import FULL, QUICK, run_bench
     from distcondense.report.terminal import Console
 
-    run_bench(quick=quick, threads=threads, out=out, log=Console(quiet=quiet).log)
+    run_bench(QUICK if quick else FULL, threads=threads, out=out, log=Console(quiet=quiet).log)

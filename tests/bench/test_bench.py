@@ -50,7 +50,7 @@ def made() -> list[BenchProblem]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, list[str]]:
     out, said = tmp_path_factory.mktemp("bench") / "results", []
-    return bench_run.bench(TINY, threads=1, out=out, log=said.append), out, said
+    return bench_run.run_bench(TINY, threads=1, out=out, log=said.append), out, said
 
 
 def _result(record: dict[str, Any], adapter: str, problem: str = "base") -> dict[str, Any]:
@@ -185,7 +185,7 @@ def test_a_way_that_is_missing_is_shown_with_its_reason(
         slow_seconds=1e-6,
         slow_growth_seconds=None,
     )
-    record = bench_run.bench(plan, threads=1, out=tmp_path, log=said.append)
+    record = bench_run.run_bench(plan, threads=1, out=tmp_path, log=said.append)
     assert _result(record, "tl2cgen")["status"].startswith("not available: tl2cgen is not installed")
     assert "not available: tl2cgen" in (tmp_path / "bench-tiny.md").read_text()
     assert record["plot"] is None

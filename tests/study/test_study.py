@@ -803,7 +803,7 @@ def naive_rows(study: Study, out: Path) -> Iterator[tuple[Any, ...]]:
         if (room / "elsewhere.json").exists():
             places |= json.loads((room / "elsewhere.json").read_text())
         for place, test in places.items():
-            for found in test["scores"]:
+            for found in test.get("sets", [test])[0]["scores"]:
                 yield (
                     StudyFolder(out).name(cell),
                     place,
