@@ -28,6 +28,7 @@ from distcondense.outcomes.base import Kind, Rule
 from distcondense.outcomes.measures import Measured, title
 from distcondense.runs.figures import Series
 
+NOT_DEFINED = "not defined on these rows"  # the note of a measure of nobody: no PPV where nobody was flagged
 HELD_OUT = "held out"
 CONDENSED_ROWS = "condensed rows"
 TRAINED = 100_000  # real rows that a model is fitted to, at most; some models take fewer (evaluation/models.py)
@@ -159,7 +160,7 @@ class TrainedModel:
             self.arm.covered,
             self.fitted_to,
             None if self.rule is None else self.rule.threshold,
-            note=self.why or ("" if np.isfinite(reach.value) else "not defined on these rows"),
+            note=self.why or ("" if np.isfinite(reach.value) else NOT_DEFINED),
             student=self.name,
             labels=self.arm.labels[-1],
             group=self.arm.group,

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pandas as pd
 
+from distcondense.evaluation.experiment import NOT_DEFINED
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, REFERENCE, TRAINED_ON
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import rounded_up
@@ -187,9 +188,8 @@ def _estimate(rows: pd.DataFrame) -> str:
     words = estimate(*mean.bounds, mean.plus_minus)
     if missing.empty:
         return words
-    # a measure of nobody (no PPV where nobody was flagged), a release without rows, or what a note says
     why = "no answer" if (missing["rows"] == 0).all() else "not measured"
-    why = "undefined" if missing["note"].isna().all() else why
+    why = "undefined" if (missing["note"] == NOT_DEFINED).all() else why
     return f"{words} ({why} in {len(missing)} of {len(rows)})"
 
 

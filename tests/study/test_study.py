@@ -821,7 +821,7 @@ def test_the_tidy_table_holds_every_number_of_every_cell_and_no_other(reported: 
     assert list(results.columns) == list(COLUMNS)
     assert set(results.loc[results["main"], "metric"]) == {"auroc", "c_index"}
     columns = ["cell", "tested_on", "trained_on", "metric", "value", "low", "high"]
-    measured = results[results["note"].isna()]
+    measured = results[results["test_rows"].notna()]
     plain = measured[columns].astype(object).where(measured[columns].notna(), None)
     found = sorted(map(str, plain.to_numpy().tolist()))
     assert found == sorted(str(list(row)) for row in naive_rows(study, out))
