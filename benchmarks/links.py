@@ -123,7 +123,10 @@ def exchanged(rows: Any) -> dict[str, float]:
         ray.get(ticket)
         began = time.perf_counter()
         ray.get(workers.call(1, "take", loads[1])[0])
-        took, bytes_ = time.perf_counter() - began, ray.get(loads[1]).nbytes
+        took, bytes_ = (
+            time.perf_counter() - began,
+            sum(part.nbytes for parts in ray.get(loads[1]).records.values() for part in parts),
+        )
         done.append(bytes_ / took)
         cell = bytes_ / table.pieces[piece].rows
     return {"record_bytes": cell, "across_bytes_per_second": median(done)}

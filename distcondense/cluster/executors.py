@@ -108,25 +108,21 @@ class LocalExecutor:
 
 
 class RayExecutor:
-    """On Ray, where that pays: actors hold the model, tiles of the Jacobian go to them by their measured speed.
-
-    Which of both is chosen by the kind of model, before a cluster is started or joined: `open` touches Ray only where
-    the Jacobian is then computed there.
+    """On Ray: actors hold the model, tiles of the Jacobian go to them by their measured speed.
 
     Parameters
     ----------
     config
         The cluster, its actors, and how patient to be with them.
-    threads
-        Of this process, where the Jacobian is computed in it.
     log
-        Called with a line about what was chosen and why, and about what happens to workers.
+        Called with lines about the cluster and what happens to workers.
     """
 
-    def __init__(self, config: Cluster, *, threads: int = 1, log: Log = lambda line: None) -> None:
-        self.config, self.threads, self.log = config, threads, log
+    fuses = False
+
+    def __init__(self, config: Cluster, *, log: Log = lambda line: None) -> None:
+        self.config, self.log = config, log
         self._stack = ExitStack()
-        self._local: LocalExecutor | None = None
         self._facts: dict[str, Any] = {}
 
     def __enter__(self) -> RayExecutor:
@@ -135,16 +131,7 @@ class RayExecutor:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    @property
-    def fuses(self) -> bool:
-        return self._local is not None
-
     def open(self, model: Model, path: JacobianPath, X: Matrix, widths: Matrix) -> None:
-        if (reason := why_in_process(model, path, self.config)) is not None:
-            self.log(f"the loop stays in process, and Ray is not used: {reason}")
-            self._local = self._stack.enter_context(LocalExecutor(self.threads))
-            self._local.open(model, path, X, widths)
-            return
         from distcondense.cluster.ray.actors import tile_workers
         from distcondense.cluster.ray.gauges import EPSILON, TILES, Gauges
         from distcondense.cluster.ray.session import connected
@@ -168,13 +155,9 @@ class RayExecutor:
         self._gauges, self._epsilon = Gauges(TILES), Gauges(EPSILON, "guarantee")
 
     def jacobian(self, X: Matrix, widths: Matrix) -> Matrix:
-        if self._local is not None:
-            return self._local.jacobian(X, widths)
         return self._dispatcher.jacobian(Shared(X, widths))
 
     def report(self, *, steps_per_second: float, epsilon: Callable[[], float] | None, guarantee: str) -> None:
-        if self._local is not None:
-            return
         numbers = self._numbers()
         numbers["actor_restarts"] = numbers.pop("restarts")
         self._gauges.set({"steps_per_second": steps_per_second, **numbers})
@@ -190,8 +173,6 @@ class RayExecutor:
         }
 
     def facts(self) -> dict[str, Any]:
-        if self._local is not None:
-            return self._local.facts()
         return {
             "executor": "ray",
             **self._facts,
@@ -218,6 +199,30 @@ def why_in_process(model: Model, path: JacobianPath, config: Cluster) -> str | N
     return None
 
 
-def executor_of(cluster: Cluster | None, *, threads: int, log: Log = lambda line: None) -> Executor:
-    """An executor of this process, or of a cluster where one is given; nothing is started yet."""
-    return LocalExecutor(threads) if cluster is None else RayExecutor(cluster, threads=threads, log=log)
+def executor_for(
+    model: Model, path: JacobianPath, cluster: Cluster | None, *, threads: int = 1, log: Log = lambda line: None
+) -> Executor:
+    """What computes a model's Jacobian: chosen by the kind of model, before a cluster is started or joined.
+
+    Parameters
+    ----------
+    model, path
+        The reference, and how its Jacobian is computed.
+    cluster
+        The cluster that may be used; None where there is none.
+    threads
+        Of this process, where the Jacobian is computed in it.
+    log
+        Called with a line about what was chosen and why, and later about workers.
+
+    Returns
+    -------
+    Executor
+        Not opened yet: nothing is started.
+    """
+    if cluster is None:
+        return LocalExecutor(threads)
+    if (reason := why_in_process(model, path, cluster)) is not None:
+        log(f"the loop stays in process, and Ray is not used: {reason}")
+        return LocalExecutor(threads)
+    return RayExecutor(cluster, log=log)

@@ -37,21 +37,6 @@ class InputLost(WorkerLost):
 
 
 @dataclass(frozen=True)
-class CallFailed:
-    """A call raised an error, of the model or of the table; its worker is well."""
-
-    error: BaseException
-
-
-@dataclass(frozen=True)
-class Settled:
-    """A ticket that has an end: a value, `WorkerLost` or `CallFailed`."""
-
-    ticket: Hashable
-    value: Any
-
-
-@dataclass(frozen=True)
 class Outlook:
     """What is to be expected of workers that are not up: how many have cores and are starting, and what is free."""
 
@@ -73,8 +58,11 @@ class Workers(Protocol):
     def call(self, worker: int, method: str, *arguments: Any, parts: int = 0) -> tuple[Hashable, list[Any]]:
         """The ticket of an answer, and `parts` further results, which stay where they are until a call is given one."""
 
-    def wait(self, tickets: Sequence[Any], seconds: float) -> list[Settled]:
-        """What has come back, after at most so many seconds."""
+    def wait(self, tickets: Sequence[Any], seconds: float) -> list[tuple[Hashable, Any]]:
+        """Tickets that have an end after at most so many seconds, each with its answer, an error or `WorkerLost`.
+
+        An error is one of the model or of the table: the worker that met it is well.
+        """
 
     def drop(self, worker: int, identity: Identity | None) -> None:
         """End a worker, also one that hears nothing any more."""
@@ -164,12 +152,12 @@ class WorkerPool:
                 self._launch(worker)
         self._give_up_if_too_few_come()
         restarts = [member.restart_at - self.clock() for member in self.members if member.restart_at is not None]
-        for settled in self.workers.wait(list(self.requests), max(0.0, min([HEARTBEAT, *restarts]))):
-            request, value = self.requests.pop(settled.ticket, None), settled.value
+        for ticket, value in self.workers.wait(list(self.requests), max(0.0, min([HEARTBEAT, *restarts]))):
+            request = self.requests.pop(ticket, None)
             if request is None or (request.may_lose_input and isinstance(value, InputLost)):
                 continue  # of a worker that is gone by now; or to be asked again, with another input
-            if isinstance(value, CallFailed):
-                raise value.error
+            if isinstance(value, BaseException):
+                raise value
             if isinstance(value, WorkerLost):
                 self.lose(request.worker, value)
                 continue

@@ -223,8 +223,8 @@ class RemoteShards:
                 room -= 1
                 wanted = {owner: tuple(sorted(self._lacks[owner])) for owner in owners}
                 work = ReadRequest(piece, {owner: self.pool.members[owner].launches for owner in owners})
-                own = worker if worker in wanted else -1
-                self.pool.call(worker, "read", piece, wanted, size, piece not in self._seen, own, work=work, parts=size)
+                new = piece not in self._seen
+                self.pool.call(worker, "read", piece, wanted, size, new, worker, work=work, parts=size)
             elif worker not in self._ready and not self._pieces_left[worker]:
                 self._lay_out(worker)
 

@@ -53,10 +53,6 @@ class Load:
     records: dict[int, list[NDArray[Any]]]
     words: dict[int, dict[int, str]]
 
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for parts in self.records.values() for part in parts)
-
 
 @dataclass(frozen=True)
 class PieceRead:
@@ -84,14 +80,15 @@ class RowWorker:
         return Identity(socket.gethostname(), os.getpid(), "", versions())
 
     def read(
-        self, number: int, wanted: Mapping[int, Sequence[int]], of: int, sampled: bool, own: int = -1
+        self, number: int, wanted: Mapping[int, Sequence[int]], owners: int, sampled: bool, reader: int = -1
     ) -> tuple[Any, ...]:
-        """A piece, parted: what the driver hears, then a `Load` of the buckets that each owner wants (None: none).
+        """A piece in parts: what the driver hears, then for each of all `owners` a `Load` of the buckets it wants.
 
-        What the reader wants itself, as number `own`, it takes at once, and it does not travel.
+        None for an owner that wants nothing. What the reader, by its number, wants itself it takes at once, and it
+        does not travel.
         """
         table, piece, rows = self.shard_plan.table, self.shard_plan.table.pieces[number], 0
-        parts: dict[int, list[NDArray[Any]]] = {bucket: [] for own in wanted.values() for bucket in own}
+        parts: dict[int, list[NDArray[Any]]] = {bucket: [] for buckets in wanted.values() for bucket in buckets}
         words: dict[int, dict[int, str]] = {}
         sample, layout = list[Any](), None
         for batch in table.read(piece, self._coder):
@@ -105,13 +102,13 @@ class RowWorker:
             if sampled and (flags := table.sampled(batch, self.shard_plan.coins, table.rate)).any():
                 sample.append(batch.some(flags))
             rows += len(coded)
-        loads: list[Load | None] = [None] * of
+        loads: list[Load | None] = [None] * owners
         for owner, buckets in wanted.items() if layout is not None else ():
             there = {bucket: parts[bucket] for bucket in buckets if parts[bucket]}
             loads[owner] = Load(layout, there, words)  # type: ignore[arg-type]
-        if own >= 0:
-            self.take(loads[own])
-            loads[own] = None
+        if reader in wanted:
+            self.take(loads[reader])
+            loads[reader] = None
         return (PieceRead(rows, piece.bytes, sample), *loads)
 
     def take(self, *loads: Load | None) -> None:

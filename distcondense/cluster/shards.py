@@ -202,9 +202,9 @@ def opened(
         log(f"{progress}; laying {table.read_rows:,} rows out")
         kept: list[KeptRows] = stores[0].laid_out(coins, most, lambda call, items: each(call, items, threads))
     allowed = SCORES_HELD if memory is None else memory - LEAST_MEMORY // 2
-    scores = scores_of([one.rows for one in kept], objective.scores, score_type(objective), place, allowed)
-    sizes = [one.size for one in cells]
-    shards = [TableRows(own, score, sizes, objective, most) for own, score in zip(kept, scores, strict=True)]
+    scores = scores_of([rows.rows for rows in kept], objective.scores, score_type(objective), place, allowed)
+    sizes = [cell.size for cell in cells]
+    shards = [TableRows(rows, score, sizes, objective, most) for rows, score in zip(kept, scores, strict=True)]
     return ShardedRows(ThreadShards(shards, threads), sizes, objective, most)
 
 
@@ -255,12 +255,7 @@ def each(call: Callable[[Any], Any], items: Any, threads: int) -> list[Any]:
     if threads <= 1:
         return [call(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:
-        waiting = [pool.submit(call, item) for item in items]
-        try:
-            return [one.result() for one in waiting]
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+        return list(pool.map(call, items))  # which cancels the others where one raises
 
 
 def half_of_memory() -> int:

@@ -40,7 +40,6 @@ class TileRequest:
 class TileCounts:
     """What a run computed and moved."""
 
-    steps: int = 0
     tiles: int = 0
     computed_twice: int = 0
     bytes_moved: int = 0
@@ -177,7 +176,6 @@ class TileDispatcher:
             self.tiler.place(J, assignment.tile, result.value)
             self.counts.bytes_moved += result.nbytes
         self.counts.bytes_moved += shared.nbytes
-        self.counts.steps += 1
         self.counts.tiles += len(assignments)
         self.counts.seconds += self._clock() - began
         return J

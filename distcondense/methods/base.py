@@ -11,7 +11,6 @@ import math
 import numbers
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from distcondense.arrays import Matrix
     from distcondense.cluster.config import Cluster
-    from distcondense.cluster.executors import Executor
     from distcondense.data.codec import Codec
     from distcondense.data.cohort import Cohort, Facts
     from distcondense.data.persons import HoldoutSplit, Splitting, Stratified
@@ -306,14 +304,6 @@ class Context:
         if found.lost > 1:  # one is lost with a kill at the wrong moment
             self.log(f"{found.lost} noisy answers are lost: they stay paid for, and count as nothing")
         return found
-
-    @contextmanager
-    def executor(self) -> Iterator[Executor]:
-        """What computes Jacobians, here or on the cluster."""
-        from distcondense.cluster.executors import executor_of
-
-        with executor_of(self.cluster, threads=self.threads, log=self.log) as executor:
-            yield executor
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from distcondense import jacobian as jacobian_function
 from distcondense.arrays import Index, Matrix
 from distcondense.cli.common import with_address
 from distcondense.cluster.config import check_store
-from distcondense.cluster.executors import LocalExecutor, RayExecutor, executor_of, why_in_process
+from distcondense.cluster.executors import LocalExecutor, RayExecutor, executor_for, why_in_process
 from distcondense.cluster.plan import Grid
 from distcondense.cluster.ray import session
 from distcondense.cluster.worker import Shared, TileResult, TileWorker, versions
@@ -285,8 +285,9 @@ def test_a_linear_score_stays_in_closed_form() -> None:
 
 
 def test_the_executor_is_ray_only_where_a_cluster_is_said() -> None:
-    assert isinstance(executor_of(None, threads=3), LocalExecutor)
-    assert isinstance(executor_of(Cluster(actors=2), threads=3), RayExecutor)  # not entered: nothing is started
+    assert isinstance(executor_for(model_of("logistic"), "auto", None, threads=3), LocalExecutor)
+    there = executor_for(model_of("logistic"), "auto", Cluster(actors=2), threads=3)
+    assert isinstance(there, RayExecutor)  # not opened: nothing is started
 
 
 def test_trees_and_linear_scores_start_no_cluster_and_the_log_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +295,7 @@ def test_trees_and_linear_scores_start_no_cluster_and_the_log_says_why(monkeypat
     monkeypatch.setattr(session, "connected", lambda *given: pytest.fail("a cluster was started or joined"))
     shared, lines = table(), list[str]()
     for model, reason in ((model_of("trees"), "faster than messages"), (line(), "closed form")):
-        with executor_of(Cluster(address="local"), threads=2, log=lines.append) as executor:
+        with executor_for(model, "auto", Cluster(address="local"), threads=2, log=lines.append) as executor:
             executor.open(model, "auto", shared.X, shared.widths)
             assert executor.fuses
             with LocalExecutor(1) as here:

@@ -29,7 +29,7 @@ from ray.cluster_utils import Cluster as RayCluster
 from sklearn.neural_network import MLPClassifier
 
 import distcondense as dc
-from distcondense.cluster.executors import LocalExecutor, RayExecutor
+from distcondense.cluster.executors import LocalExecutor, RayExecutor, executor_for
 from distcondense.cluster.ray import session
 from distcondense.cluster.ray.actors import TileActor
 from distcondense.cluster.ray.session import connected
@@ -146,7 +146,7 @@ def test_a_model_made_of_matrix_products_gives_the_same_bits_too(nodes, perceptr
 def test_a_tree_model_is_condensed_in_process_and_no_cluster_is_started_or_joined(boosted, tmp_path, monkeypatch):
     """From the command's Cluster down to the loop: which path a run takes is known before Ray is touched."""
     monkeypatch.setattr(session, "connected", lambda *given: pytest.fail("a cluster was started or joined"))
-    executor = RayExecutor(dc.Cluster(address="local", actors=1))
+    executor = executor_for(boosted, "auto", dc.Cluster(address="local", actors=1))
     assert loops.run(executor, boosted) == loops.run(LocalExecutor(1), boosted)
     small_frame().to_csv(tmp_path / "cohort.csv", index=False)
     cohort = dc.Cohort.from_file(tmp_path / "cohort.csv", schema=SMALL_SCHEMA, **COHORT)
@@ -375,7 +375,7 @@ def test_a_node_that_does_not_come_up_is_said(monkeypatch):
         raise Exception("The current node timed out during startup. This could happen because …")
 
     monkeypatch.setattr(ray, "init", init)
-    with pytest.raises(ClusterError, match="did not come up in time"), connected(dc.Cluster(address="local")):
+    with pytest.raises(ClusterError, match="timed out during startup"), connected(dc.Cluster(address="local")):
         pass
 
 

@@ -23,7 +23,7 @@ import pytest
 
 from distcondense.cluster import remote_shards
 from distcondense.cluster.config import Cluster
-from distcondense.cluster.pool import InputLost, Outlook, Settled, WorkerLost, WorkerPool
+from distcondense.cluster.pool import InputLost, Outlook, WorkerLost, WorkerPool
 from distcondense.cluster.ray.actors import RowActor
 from distcondense.cluster.remote_shards import BucketBalance, BucketMove, RemoteShards
 from distcondense.cluster.row_worker import RowWorker, ShardPlan, sweep
@@ -103,12 +103,12 @@ class Played:
         self._answers[ticket] = (first,)
         return ticket, loads
 
-    def wait(self, tickets: Sequence[Any], seconds: float) -> list[Settled]:
+    def wait(self, tickets: Sequence[Any], seconds: float) -> list[tuple[Hashable, Any]]:
         coming = [ticket for ticket in tickets if self._answers[ticket] is not None]
         ready = [ticket for ticket in coming if self._ready.get(ticket, 0.0) <= self.now]
         if not ready:
             self.now = min([self.now + seconds, *(self._ready[ticket] for ticket in coming)])
-        return [Settled(ticket, self._answers[ticket][0]) for ticket in ready]
+        return [(ticket, self._answers[ticket][0]) for ticket in ready]
 
     def outlook(self) -> Outlook:
         return Outlook(0, "0 free cores")

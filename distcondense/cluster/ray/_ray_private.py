@@ -143,16 +143,11 @@ def _write_ports(options: dict[str, Any]) -> None:
     }
     with ExitStack() as held:  # all at once, so that they differ
         for name, file in files.items():
-            one = held.enter_context(socket.socket())
-            one.bind(("127.0.0.1", 0))
+            free = held.enter_context(socket.socket())
+            free.bind(("127.0.0.1", 0))
             if options.get(name) in (None, 0, DEFAULT_DASHBOARD_AGENT_LISTEN_PORT):
-                options[name] = one.getsockname()[1]
+                options[name] = free.getsockname()[1]
             raylet.persist_port(options["session_dir"], options["node_id"], file, options[name])
-
-
-def timed_out(error: BaseException) -> bool:
-    """Whether a node did not come up in time: Ray says so by an Exception that has no type of its own."""
-    return type(error) is Exception and "timed out during startup" in str(error)
 
 
 # ---- actors that are not up yet
@@ -171,7 +166,7 @@ def waiting_for_room(resources: Mapping[str, float]) -> int:
     from ray.autoscaler.v2.sdk import get_cluster_resource_state
 
     pending = get_cluster_resource_state(global_worker.gcs_client).pending_resource_requests
-    return sum(one.count for one in pending if dict(one.request.resources_bundle) == dict(resources))
+    return sum(entry.count for entry in pending if dict(entry.request.resources_bundle) == dict(resources))
 
 
 # ---- jobs

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from distcondense.cluster.config import Cluster, check_store
-from distcondense.cluster.pool import CallFailed, InputLost, Outlook, Settled, WorkerLost
+from distcondense.cluster.pool import InputLost, Outlook, WorkerLost
 from distcondense.cluster.ray.processes import OUT_OF_MEMORY, cause_of, end_process, environment, would_fail_again
 from distcondense.cluster.ray.session import Session, load_ray
 from distcondense.cluster.row_worker import RowWorker
@@ -37,7 +37,7 @@ class _Remote:
         try:
             answer = getattr(self, method)(*arguments)
         except UserError as error:
-            answer = CallFailed(error)
+            answer = error
         except MemoryError:
             answer = WorkerLost(OUT_OF_MEMORY)
         except ImportError as error:
@@ -45,13 +45,11 @@ class _Remote:
         except Exception as error:
             if not self.holds_patients:  # the model's own error, as it would be in process
                 raise
-            answer = CallFailed(
-                ClusterError(
-                    f"worker on {socket.gethostname()}",
-                    f"must be able to {method}",
-                    found=type(error).__name__,
-                    fix="look at its log (ray logs actor)",
-                )
+            answer = ClusterError(
+                f"worker on {socket.gethostname()}",
+                f"must be able to {method}",
+                found=type(error).__name__,
+                fix="look at its log (ray logs actor)",
             )
         return (answer, *[None] * parts) if parts and not isinstance(answer, tuple) else answer
 
@@ -124,7 +122,7 @@ class RayWorkers:
         ticket, *rest = called if parts else [called]
         return ticket, rest
 
-    def wait(self, tickets: Sequence[Any], seconds: float) -> list[Settled]:
+    def wait(self, tickets: Sequence[Any], seconds: float) -> list[tuple[Any, Any]]:
         """What came back: answers, errors of the model, or the news that a worker is gone."""
         if not tickets:  # everybody is gone; Ray would return at once, and the caller spin
             time.sleep(seconds)
@@ -132,7 +130,7 @@ class RayWorkers:
         ready, _ = self._ray.wait(list(tickets), num_returns=len(tickets), timeout=0)
         if not ready:
             ready, _ = self._ray.wait(list(tickets), num_returns=1, timeout=seconds)
-        return [Settled(ticket, self._value(ticket)) for ticket in ready]
+        return [(ticket, self._value(ticket)) for ticket in ready]
 
     def _value(self, ticket: Any) -> Any:
         errors = self._ray.exceptions
@@ -145,7 +143,7 @@ class RayWorkers:
             if isinstance(cause, errors.ObjectLostError | errors.RayActorError):
                 return InputLost()
             if not self._holds_patients and not isinstance(cause, MemoryError | ImportError):
-                return CallFailed(cause)
+                return cause
             return WorkerLost(cause_of(error), again=not isinstance(cause, ImportError))
         except errors.RayError as error:
             return WorkerLost(cause_of(error), again=not would_fail_again(error))

@@ -65,11 +65,11 @@ class Session:
             (gpus, self.gpus, "{:g} GPUs"),
             (memory / gib, self.memory / gib, "{:.1f} GiB"),
         )
-        asked = [(need, have, words) for need, have, words in everything if need]
-        places = min(int(have // need) for need, have, _ in asked)
+        needed = [(need, have, words) for need, have, words in everything if need]
+        places = min(int(have // need) for need, have, _ in needed)
         if places < 1:
-            need = " and ".join(words.format(need) for need, _, words in asked)
-            have = " and ".join(words.format(have) for _, have, words in asked)
+            need = " and ".join(words.format(need) for need, _, words in needed)
+            have = " and ".join(words.format(have) for _, have, words in needed)
             raise ClusterError(
                 "cluster", f"must have {need} for one {who}", found=f"{have} in all", fix=f"ask for less per {who}"
             )
@@ -144,20 +144,13 @@ def _start(ray: Any, config: Cluster, cpus: int | None) -> None:
             found="no file that can be read, or an empty one",
             fix="unset it: a cluster that is started here gets a token of its own",
         ) from None
-    except (RuntimeError, OSError, ray.exceptions.RayError) as error:
-        raise ClusterError(
-            "cluster",
-            "must be possible to start",
-            found=first_line(error),
-            fix="look at the logs in /tmp/ray/session_latest",
-        ) from None
-    except Exception as error:
-        if not _ray_private.timed_out(error):
+    except Exception as error:  # a node that died or did not come up in time is one without a type of its own
+        if not isinstance(error, RuntimeError | OSError | ray.exceptions.RayError) and "timed out" not in str(error):
             raise
         raise ClusterError(
             "cluster",
             "must be possible to start",
-            found="a node that died, or did not come up in time",
+            found=first_line(error),
             fix="look at the logs in /tmp/ray/session_latest (raylet.out), and at how busy this machine is",
         ) from None
     if not any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")):

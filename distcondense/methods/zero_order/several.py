@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from distcondense.arrays import Matrix
-from distcondense.cluster.executors import Executor, LocalExecutor
+from distcondense.cluster.executors import Executor, LocalExecutor, executor_for
 from distcondense.methods.base import Context
 from distcondense.models.base import Model
 from distcondense.models.jacobian import JacobianPath, resolve_path
@@ -32,7 +32,8 @@ def opened(
     spread = boxes or [0]  # what the context's machines compute
     with ExitStack() as stack:
         executors: dict[int, Executor] = {}
-        main = stack.enter_context(context.executor())
+        first = models[spread[0]] if len(spread) == 1 else StackedModels(tuple(models[k] for k in spread))
+        main = stack.enter_context(executor_for(first, path, context.cluster, threads=context.threads, log=context.log))
         if len(spread) > 1:
             shared = StackedJacobian(main, tuple(models[k] for k in spread))
             main.open(shared.model, "blocked" if path == "auto" else path, *shared.stacked(X, widths))
