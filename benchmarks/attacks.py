@@ -69,11 +69,12 @@ def room(name: str, real: int, made: int, width: int, threads: int) -> dict[str,
 
     import distcondense as dc
     from distcondense.data.codec import Codec
-    from distcondense.data.persons import Split
+    from distcondense.data.persons import Split, Stratified
     from distcondense.evaluation.inputs import EvaluationInput
     from distcondense.evaluation.suite import SECTIONS  # module or module:function
     from distcondense.outcomes.base import Labelled
     from distcondense.privacy.statement import Privacy
+    from distcondense.runs.result import Result
 
     names = [f"x{k}" for k in range(width)]
     schema = dc.Schema(
@@ -92,17 +93,17 @@ def room(name: str, real: int, made: int, width: int, threads: int) -> dict[str,
     table, condensed = cohort(real, 0), cohort(made, 1)
     cut = real * 4 // 5
     codec, split = Codec.public(table.schema), Split(np.arange(cut), np.empty(0, np.int64), np.arange(cut, real))
-    home = EvaluationInput(
-        table,
-        split,
-        table.outcome.kind.learner(),
-        codec,
+    result = Result.from_rows(
         condensed.features,
         table.schema,
-        codec.encode(condensed.features),
         Labelled(condensed.outcome),
         Privacy("none", "toy", None, None, "none", "none"),
+        Stratified(0),  # nobody asks it: the split is given
+        learner=table.outcome.kind.learner(),
+        codec=codec,
+        encoded=codec.encode(condensed.features),
     )
+    home = EvaluationInput(table, split, result)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     measure = import_module(SECTIONS[name].split(":")[0]).section
     began, busy = time.perf_counter(), time.process_time()

@@ -44,7 +44,7 @@ def measured(rows: int, threads: int) -> dict[str, float]:
         started = time.perf_counter()
         result = dc.condense(cohort, epsilon=1.0, ipc=100, threads=threads)
         whole = time.perf_counter() - started
-    home = EvaluationInput.of_result(cohort, result)
+    home = EvaluationInput.from_result(cohort, result)
     started = time.perf_counter()
     scores, _ = first_scores(home, seed=0, threads=threads)
     quick = time.perf_counter() - started

@@ -27,9 +27,10 @@ from distcondense.evaluation.findings import Findings
 from distcondense.evaluation.leaks import excess, is_leak
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
-from distcondense.methods.base import Condensed, Context, Options, Prepared, method_named, register
+from distcondense.methods.base import Context, Options, Prepared, method_named, register
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.result import Result
 
 
 class Memoriser:
@@ -46,13 +47,13 @@ class Memoriser:
     def prepare(self, facts: Any, options: Any) -> Prepared:
         return Prepared(facts, options)
 
-    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Condensed]:
+    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Result]:
         options, splitting = prepared.options, Stratified(prepared.options.seed)
         train = splitting.split(cohort).train
         chosen = np.random.default_rng(options.seed).choice(
             train, min(20 * options.ipc, len(train) // 2), replace=False
         )
-        made = Condensed(
+        made = Result.from_rows(
             cohort.features.iloc[chosen].reset_index(drop=True),
             cohort.schema,
             Labelled(cohort.outcome.take(chosen)),

@@ -173,7 +173,7 @@ def condensed(
     result: dc.Result, train: Cohort, test: Cohort, student: str, soft: bool, seed: int, threads: int
 ) -> float:
     """A fresh model of the released rows, with the soft labels or as a naive recipient takes the outcome column."""
-    home = EvaluationInput.of_result(train, result)
+    home = EvaluationInput.from_result(train, result)
     labelled, kind = home.labelled, train.outcome.kind
     how = {"weight": labelled.weight, "soft": labelled.soft} if soft else {}
     model = kind.learner(student).fit(home.rows, labelled.outcome, seed=seed, threads=threads, **how)

@@ -38,7 +38,7 @@ from distcondense.errors import UserError
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.models import learners_of, recipient
 from distcondense.methods import base
-from distcondense.methods.base import Condensed, Context
+from distcondense.methods.base import Context
 from distcondense.methods.private import domain, fit, plan
 from distcondense.methods.private.condense import open_gate
 from distcondense.methods.private.fit import Asking, fit_private
@@ -47,6 +47,7 @@ from distcondense.methods.private.prepare import prepare
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.ledger import Ledger
+from distcondense.runs.result import Result
 
 DELTA = 1e-5
 TEST = 4000  # rows that are tested on, at most
@@ -137,7 +138,7 @@ def naive_bayes_score(train: Cohort, test: Cohort, epsilon: float) -> float:
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-def condensed(name: str, train: Cohort, epsilon: float, ipc: int, seed: int) -> Condensed | None:
+def condensed(name: str, train: Cohort, epsilon: float, ipc: int, seed: int) -> Result | None:
     """Rows of that method or peer, of all training rows; None where it does not take this kind of outcome."""
     register()
     method = base.method_named(name)
@@ -147,9 +148,9 @@ def condensed(name: str, train: Cohort, epsilon: float, ipc: int, seed: int) -> 
     return method.condense(train, method.prepare(train.facts, options), Context(apart=True))[ipc]
 
 
-def taught(made: Condensed, train: Cohort, test: Cohort, seed: int) -> dict[str, float]:
+def taught(made: Result, train: Cohort, test: Cohort, seed: int) -> dict[str, float]:
     """Mean over students: of the plain outcome column, and as the manual says."""
-    kind, home = train.outcome.kind, EvaluationInput.of(train, made)
+    kind, home = train.outcome.kind, EvaluationInput.from_result(train, made)
     if not len(home.rows):
         return dict.fromkeys(("plain", "manual"), GUESS.get(kind.name, 0.5))
     real, found = home.codec.encode(test.features), {"plain": [], "manual": []}

@@ -371,7 +371,7 @@ def from_result(pair: Pair, rows: list[Row], room: Path) -> EvaluationInput:
         pair.choice["result"] = Result(
             table_of(frame, cohort.schema, kind, labelled), cohort.schema, kind=kind, privacy=privacy, internal=cell
         )
-    return EvaluationInput.of_result(cohort, pair.choice["result"])
+    return EvaluationInput.from_result(cohort, pair.choice["result"])
 
 
 # -- reading and comparing --------------------------------------------------------------------------------------------

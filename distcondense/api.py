@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
-import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar, overload
-
-import numpy as np
 
 from distcondense import kernels
 from distcondense.cluster.config import Cluster
@@ -22,9 +17,8 @@ from distcondense.cluster.shards import half_of_memory
 from distcondense.data.cohort import Cohort, Facts, checked_roles
 from distcondense.data.large import LargeTable, is_large
 from distcondense.data.outcome import Goal
-from distcondense.data.persons import HoldoutSplit, NestedSplit, split_from
+from distcondense.data.persons import HoldoutSplit, NestedSplit
 from distcondense.data.roles import ROLES
-from distcondense.data.schema import Schema
 from distcondense.data.tables import table_name
 from distcondense.errors import (
     MOST_THREADS,
@@ -46,7 +40,6 @@ from distcondense.evaluation.section import Section
 from distcondense.evaluation.suite import SECTIONS, EvaluationRequest, evaluated
 from distcondense.methods.base import (
     OLD_WORDS,
-    Condensed,
     Context,
     Method,
     Options,
@@ -60,31 +53,17 @@ from distcondense.methods.base import (
     prepare,
     takes_large,
 )
-from distcondense.outside import parse_json
 from distcondense.privacy.accounts import account_of_table, earlier_spending
 from distcondense.privacy.ledger import new_run
 from distcondense.privacy.odometer import Odometer
-from distcondense.report.internal_page import internal_page
-from distcondense.report.papers import PAPERS
+from distcondense.report.internal_files import findings_of, in_order, kept_sections, write_findings, write_first_report
 from distcondense.runs.figures import Figure
-from distcondense.runs.files import plain, write_json, write_text
 from distcondense.runs.folder import RunFolder
-from distcondense.runs.release import PAGE, software, table_names
-from distcondense.runs.result import Result, Results, read_back, schema_of, table_of
+from distcondense.runs.reading import read_back, refuse_another_table
+from distcondense.runs.record import in_batches, own_notes, run_record
+from distcondense.runs.result import Result, Results, RunDetails
+from distcondense.runs.saving import write_run
 
-PACKAGES = (
-    "distcondense",
-    "numpy",
-    "pandas",
-    "numba",
-    "xgboost",
-    "lifelines",
-    "treelite",
-    "dp-accounting",
-    "opendp",
-    "scikit-learn",
-    "ray",
-)
 T = TypeVar("T")
 
 
@@ -349,11 +328,11 @@ def _condense(
     if folder:
         context.progress(doing="writing", step=0, steps=2)
         with os_errors(where, "must be writable to the end", RunFolderError):
-            lacking = result.write(folder)
+            lacking = write_run(folder, result)
         for line in lacking:
             log_everywhere(line)
         context.progress(doing="writing", step=1, steps=2)
-        _report(folder, result, figures, log_everywhere)
+        write_first_report(folder, result, figures, log_everywhere)
         context.progress(doing="writing", step=2, steps=2)
         log_everywhere(f"written: {folder.path}")
     return result
@@ -377,7 +356,7 @@ def evaluate(
     """
     need(cohort, Cohort, "cohort", "a Cohort", fix="the one that was condensed")
     need(result, Result, "result", "a Result", fix="what dc.condense gave back")
-    inputs = EvaluationInput.of_result(cohort, result)
+    inputs = EvaluationInput.from_result(cohort, result)
     request = _request(result.record, parts, external, 0, seed, threads)
     scores, note, known = kept_or_measured(inputs, result.record, seed=request.seed, threads=request.threads)
     if note:
@@ -411,17 +390,16 @@ def evaluate_run(
     folder = RunFolder(Path(run))
     sets = read_back(folder, cohort.outcome.kind)
     record = next(iter(sets.values())).record
-    _refuse_another_table(folder, cohort, record)
+    refuse_another_table(folder, cohort, record)
     parts = EvaluationRequest().parts if parts is None else parts
     request = _request(record, parts, external, shadows, seed, threads)
     found = {}
     for name, result in sets.items():
-        inputs = EvaluationInput.of_result(cohort, result)
+        inputs = EvaluationInput.from_result(cohort, result)
         if progress is not None:
             progress("first scores", 0, 1 + len(request.parts))
         quick, note, known = kept_or_measured(inputs, result.record, seed=request.seed, threads=request.threads)
-        paths, sections = _report_files(folder, name), list[Section]()
-        kept = _kept(paths[0], request)
+        kept, sections = kept_sections(folder, name, request), list[Section]()
         if note:
             (log or _silent)(note)
         else:
@@ -430,60 +408,9 @@ def evaluate_run(
             sections = evaluated(
                 inputs, request, known=known, log=log or _silent, progress=_after_first(progress), rerun=rerun
             )
-        order = list(SECTIONS)
-        every = sorted([*kept, *sections], key=lambda part: order.index(part.name) if part.name in order else -1)
-        found[name] = Findings(
-            run=_facts(folder, result),
-            privacy=result.privacy,
-            quick=tuple(quick),
-            note=note,
-            parts=tuple(every),
-            made_with=_made_with(result.record),
-            seed=request.seed,
-        )
-        _write_findings(paths, found[name])
+        found[name] = findings_of(folder, result, quick, note, in_order([*kept, *sections]), seed=request.seed)
+        write_findings(folder, name, found[name])
     return found
-
-
-def read_again(
-    run: str | Path, table: str | Path, *, site: bool = False, how: Mapping[str, str] | None = None
-) -> Cohort:
-    """A table as the run's own was read: the same columns, schema and markers; for `evaluate_run`.
-
-    site: it is another site's, whose errors say so. how: separator, encoding and decimal, where they are not the run's.
-    """
-    folder = RunFolder(Path(run))
-    then = dict(folder.record()["data"]["how"])
-    schema = None if then["schema"] is None else Schema.from_dict(then["schema"], where="run.json")
-    said = {**then, **(how or {}), "schema": schema, "ignore": tuple(then["ignore"])}
-    if said.pop("in_batches", False) and not site:
-        return _drawn(folder, table, {name: value for name, value in said.items() if value is not None})
-    try:
-        return Cohort.from_file(table, **{name: value for name, value in said.items() if value is not None})
-    except CohortError as error:
-        if not site:
-            raise
-        raise CohortError(
-            f"site {table_name(table)}",
-            "must have the columns, units and categories of the run's own table",
-            found=str(error),
-        ) from None
-
-
-def _drawn(folder: RunFolder, table: str | Path, how: dict[str, Any]) -> Cohort:
-    """The sample that a run was evaluated on, of a table that is read in batches."""
-    record = folder.record()
-    large = LargeTable.from_path(table, **how)
-    if large.fingerprint() != record["data"]["fingerprint"]:
-        raise CohortError(
-            "table",
-            "must be the one that the run condensed",
-            found="other files",
-            fix=f"say the folder or file that {folder.path.name} was made of",
-        )
-    coins = split_from(record["splitting"])
-    assert isinstance(coins, HoldoutSplit)
-    return large.draw(coins)
 
 
 def _need_calls(**told: Any) -> None:
@@ -515,23 +442,6 @@ def _request(
     return EvaluationRequest(names, seed, threads, sites, whole(shadows, "shadows", 0, 100_000))
 
 
-def _refuse_another_table(folder: RunFolder, cohort: Cohort, record: Mapping[str, Any]) -> None:
-    """A run is evaluated on the table it was made of: another would be split at random among trained and held out."""
-    if record["data"]["how"].get("in_batches") and len(cohort) == record["data"]["evaluated_on_rows"]:
-        return  # its sample, whose files were compared when it was drawn
-    due, rows = record["data"].get("fingerprint"), record["data"]["rows"]
-    if due == cohort.fingerprint() if due else rows == len(cohort):
-        return
-    raise CohortError(
-        "table",
-        "must be the one that the run condensed",
-        found=f"{len(cohort)} rows that are not its own"
-        if len(cohort) == rows
-        else f"{len(cohort)} rows where the run had {rows}",
-        fix=f"say the table that {folder.path.name} was made of; other tables go with --external",
-    )
-
-
 def _rerun(result: Result, threads: int) -> Any:
     """The run's own method on another table, for shadow runs; nothing of them is written or charged."""
     from distcondense.evaluation.attacks.lira import rerun_of
@@ -541,75 +451,6 @@ def _rerun(result: Result, threads: int) -> Any:
     said = {("epsilon" if name.startswith("epsilon_") else name): value for name, value in record["settings"].items()}
     said = {name: tuple(v) if isinstance(v, list) else v for name, v in said.items() if name in known}
     return rerun_of(record["method"], {**said, "ipc": record["ipc"]}, threads=threads)
-
-
-# -- internal/report.json and its page --------------------------------------------------------------------------------
-
-
-def _report(folder: RunFolder, result: Result | Results, figures: Sequence[Figure], log: Callable[[str], None]) -> None:
-    """The quick part on a page. It comes last and may fail: what was paid for is already on disk."""
-    sets = result if isinstance(result, Results) else {result.record["ipc"]: result}
-    own = [] if not figures else [Section("course", "How the run went", figures=tuple(figures))]
-    for ipc, name in table_names(sets).items():
-        one = sets[ipc]
-        try:
-            quick = tuple(Score.from_dict(score) for score in one.record["scores"])
-            found = Findings(
-                run=_facts(folder, one),
-                privacy=one.privacy,
-                quick=quick,
-                note=one.record["scores_note"],
-                parts=tuple(own),
-                made_with=_made_with(one.record),
-                seed=one.record["settings"]["seed"],
-            )
-            _write_findings(_report_files(folder, name), found)
-        except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
-            log(f"no report: {type(error).__name__}")
-
-
-def _report_files(folder: RunFolder, table: str) -> tuple[Path, Path]:
-    """report.json and report.html; of one of several sets report-IPC.json and its page."""
-    ending = table.partition("-")[2]
-    stem = Path(PAGE).stem + (f"-{ending}" if ending else "")
-    return folder.internal / f"{stem}.json", folder.internal / f"{stem}.html"
-
-
-def _write_findings(paths: tuple[Path, Path], found: Findings) -> None:
-    said = found.to_dict()
-    write_json(paths[0], said)
-    write_text(paths[1], internal_page(said))
-
-
-def _kept(path: Path, request: EvaluationRequest) -> list[Section]:
-    """Sections that an earlier evaluation by the same seed left, but for those that are asked for again."""
-    try:
-        report = parse_json(path.read_bytes())
-        sections = [Section.from_dict(section) for section in report["parts"] if section["name"] not in request.parts]
-        return [section for section in sections if report["seed"] == request.seed or not section.scores]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-
-
-def _facts(folder: RunFolder, result: Result) -> dict[str, Any]:
-    record = result.record
-    return {
-        "name": folder.path.resolve().name,
-        "method": record["method"],
-        "outcome": record["data"]["outcome"],
-        "made": record["finished_at"],
-        "version": software()["version"],
-        "rows_real": record["data"]["rows"],
-        "rows_condensed": len(result.frame),
-        "columns": record["data"]["columns"],
-        "rows_sampled": record["data"].get("evaluated_on_rows"),  # none where all were seen
-    }
-
-
-def _made_with(record: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("settings", "timings_seconds", "versions", "warnings", "interval")
-    found = {name: record[name] for name in names if record.get(name)}
-    return found | {"splitting": {"by": record["splitting"]["by"]}}  # not its coins
 
 
 def _silent(line: str) -> None:
@@ -640,61 +481,63 @@ def _run(
     held_out: HoldoutSplit | None = None,
     known: Sequence[Score] = (),
 ) -> tuple[Result | Results, tuple[Figure, ...]]:
-    settings = prepared.options
-    started, worked, several = time.perf_counter(), _worked(), not isinstance(settings.ipc, int)
+    settings, started, worked = prepared.options, time.perf_counter(), _worked()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DistcondenseWarning)
         given, context = (table, context) if held_out is None else _without(held_out, table, context)
         sets = dict(method.condense(given, prepared, context))  # type: ignore[arg-type]  # takes_large
         if held_out is not None:
-            sets = {ipc: replace(one, splitting=NestedSplit(held_out, one.splitting)) for ipc, one in sets.items()}
-        before, worked = time.perf_counter(), _worked() - worked
+            sets = {ipc: _with_test_persons(one, held_out) for ipc, one in sets.items()}
+        began, worked = time.perf_counter(), _worked() - worked
         cohort = _seen(table)
-        homes = {ipc: EvaluationInput.of(cohort, condensed) for ipc, condensed in sets.items()}
+        inputs = {ipc: EvaluationInput.from_result(cohort, one) for ipc, one in sets.items()}
         must = not _any(sets).privacy.charged
-        scored = _scored(homes, settings.seed, context, must=must, known=known)
-    condensed, inputs = _any(sets), _any(homes)  # what is said once for all sets is the same in all of them
-    condensed.timings["evaluate"] = time.perf_counter() - before
-    condensed.timings["cpu"] = worked  # of condensing: what it takes whatever else the machine does
+        scored = _scored(inputs, settings.seed, context, must=must, known=known)
     for warning in (*warned, *caught):  # seen once by the caller, and kept in run.json
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    details = {ipc: _details(one) for ipc, one in sets.items()}
+    notes = own_notes({ipc: one.notes for ipc, one in details.items()})
+    first, now = _any(details), time.perf_counter()  # what is said once for all sets is the same in all of them
+    record = run_record(
+        _any(sets),
+        replace(
+            _details(_any(inputs).result),
+            labelled=first.labelled,
+            notes={name: note for name, note in first.notes.items() if name not in _any(notes)},
+            # the processor's seconds are of condensing: what it takes whatever else the machine does
+            timings={**first.timings, "evaluate": now - began, "cpu": worked, "total": now - started},
+        ),
+        cohort,
+        _any(inputs).split,
+        method=method.name,
+        settings=settings.to_dict(),
+        threads=context.threads,
+        fingerprint=identity["data"],
+    )
     said = [str(w.message) for w in (*warned, *caught) if issubclass(w.category, DistcondenseWarning)]
-    condensed.timings["total"] = time.perf_counter() - started
-    own = _own_notes({ipc: one.notes for ipc, one in sets.items()})
-    for ipc, notes in own.items():
-        scored[ipc] |= notes
-    shared = {name: note for name, note in condensed.notes.items() if name not in _any(own)}
-    record = _record(method, inputs, settings, replace(condensed, notes=shared), context.threads, identity)
     record |= {"interval": interval_words(cohort.person), "warnings": said}
     if isinstance(table, LargeTable):
-        record["data"] |= {
-            "rows": table.read_rows,
-            "files": len(table.files),
-            "persons": None,
-            "evaluated_on_rows": len(cohort),
-            "how": _how(table),
-            "columns_not_in_schema": list(table.ignored),
-        }
+        record["data"] |= in_batches(table, cohort)
         context.log(f"evaluated on a sample of {len(cohort):,} of {table.read_rows:,} rows")
-    kind, earlier = cohort.outcome.kind, context.earlier()
+    scored = {ipc: own | notes[ipc] for ipc, own in scored.items()}
+    earlier = context.earlier()
     results = {
-        ipc: Result(
-            frame=table_of(one.frame, one.schema, kind, one.labelled),
-            schema=schema_of(one.schema, kind),
-            kind=kind,
-            privacy=one.privacy,
-            raw=one.raw,
-            identity=identity,
-            internal=record | scored[ipc],
-            earlier=earlier,
-            covered=one.covered,
-            papers=PAPERS,
-        )
+        ipc: replace(one, details=None, identity=identity, internal=record | scored[ipc], earlier=earlier)
         for ipc, one in sets.items()
     }
-    if not several:
-        return _any(results), condensed.figures
-    return Results(results, internal=record | {"sets": list(scored.values())}), condensed.figures
+    if isinstance(settings.ipc, int):
+        return _any(results), first.figures
+    return Results(results, internal=record | {"sets": list(scored.values())}), first.figures
+
+
+def _details(result: Result) -> RunDetails:
+    assert result.details is not None  # it has no record yet
+    return result.details
+
+
+def _with_test_persons(result: Result, held_out: HoldoutSplit) -> Result:
+    """A method's result with the persons who were kept from it as test persons."""
+    return result.with_details(splitting=NestedSplit(held_out, _details(result).splitting))
 
 
 def _worked() -> float:
@@ -724,26 +567,16 @@ def _without(held_out: HoldoutSplit, table: Cohort | LargeTable, context: Contex
     return table.take(held_out.split(table).train), replace(context, apart=True)
 
 
-def _own_notes(notes: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Of each set's notes those that are not the same for all."""
-    names = [
-        name
-        for name in _any(notes)
-        if any(plain(other.get(name)) != plain(_any(notes)[name]) for other in notes.values())
-    ]
-    return {ipc: {name: own[name] for name in names} for ipc, own in notes.items()}
-
-
 def _any(sets: Mapping[int, T]) -> T:
     return next(iter(sets.values()))
 
 
 def _scored(
-    homes: Mapping[int, EvaluationInput], seed: int, context: Context, *, must: bool, known: Sequence[Score]
+    inputs_by_ipc: Mapping[int, EvaluationInput], seed: int, context: Context, *, must: bool, known: Sequence[Score]
 ) -> dict[int, dict[str, Any]]:
     """What run.json says of each set on its own. Models of the real rows are the same for all, and fitted once."""
     found = {}
-    for ipc, inputs in homes.items():
+    for ipc, inputs in inputs_by_ipc.items():
 
         def on_progress(done: int, of: int, ipc: int = ipc) -> None:
             context.progress(doing=f"measuring IPC {ipc}", step=done, steps=of)
@@ -763,71 +596,3 @@ def _scored(
                 **{name: [one.to_dict() for one in own] for name, own in apart.items()},
             }
     return found
-
-
-def _how(cohort: Cohort | LargeTable) -> dict[str, Any]:
-    """How the table was read, so that `evaluate` can read it again."""
-    schema = cohort.how.get("schema")
-    batches = {"in_batches": True} if isinstance(cohort, LargeTable) else {}
-    return {**cohort.how, "schema": None if schema is None else schema.to_dict(), **batches}
-
-
-def _record(
-    method: Method,
-    inputs: EvaluationInput,
-    settings: Any,
-    condensed: Condensed,
-    threads: int,
-    identity: Mapping[str, Any],
-) -> dict[str, Any]:
-    """run.json: how the run was made. For the custodian."""
-    cohort, reference = inputs.cohort, condensed.reference
-    return {
-        "status": "finished",
-        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "method": method.name,
-        "settings": settings.to_dict(),
-        "reference": None if reference is None else reference.name,
-        "student": inputs.learner.name,
-        "unit": inputs.unit,
-        "soft_labels": condensed.labelled.soft is not None,
-        "weighted": condensed.labelled.weight is not None,
-        "raw": condensed.raw,
-        "splitting": condensed.splitting.to_dict(),
-        "backend": kernels.backend(),
-        "threads": threads,
-        "execution": {"executor": "in-process", "threads": threads},
-        "data": {
-            "rows": len(cohort),
-            "persons": _persons(cohort),
-            "fingerprint": identity["data"],
-            "how": _how(cohort),
-            "columns": len(cohort.schema.columns),
-            "encoded_columns": len(inputs.codec.names),
-            "outcome": cohort.outcome.kind.facts(),
-            "split": {name: len(part) for name, part in asdict(inputs.split).items()},
-            "split_persons": {name: _persons(cohort, part) for name, part in asdict(inputs.split).items()},
-            "columns_not_in_schema": list(cohort.ignored),
-        },
-        "privacy": condensed.privacy.short(),
-        **condensed.notes,
-        "timings_seconds": condensed.timings,
-        "versions": {
-            "python": sys.version.split()[0],
-            "platform": platform.machine(),
-            **{name: metadata.version(name) for name in PACKAGES if _installed(name)},
-        },
-    }
-
-
-def _persons(cohort: Any, rows: Any = slice(None)) -> int | None:
-    """How many persons these rows are of; None where rows name nobody."""
-    return None if cohort.person is None else len(np.unique(cohort.person[rows]))
-
-
-def _installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True

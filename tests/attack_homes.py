@@ -13,6 +13,7 @@ from distcondense.data.persons import Split
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
+from tests.homes import changed, inputs_of
 
 NUMBERS = 6
 SCHEMA = Schema(
@@ -70,15 +71,5 @@ def home_of(
         others = Cohort.from_frame(people(rows, seed + 1000), schema=SCHEMA, **goal)
         frame, outcome = others.features, others.outcome
     none = Privacy("none", "toy", None, None, "none", "none")
-    given = {
-        "cohort": cohort,
-        "split": split,
-        "learner": cohort.outcome.kind.learner(),
-        "codec": codec,
-        "frame": frame,
-        "schema": cohort.schema,
-        "rows": codec.encode(frame),
-        "labelled": Labelled(outcome),
-        "privacy": none if privacy is None else privacy,
-    }
-    return EvaluationInput(**{**given, **changes})
+    inputs = inputs_of(cohort, split, frame, Labelled(outcome), none if privacy is None else privacy, codec=codec)
+    return changed(inputs, **changes)

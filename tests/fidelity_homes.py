@@ -15,6 +15,7 @@ from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
 from tests.conftest import SMALL_TABLE, small_frame
+from tests.homes import inputs_of
 
 NONE = Privacy("none", "toy", None, None, "none", "none")
 
@@ -47,14 +48,4 @@ def home_of(
         labelled = Labelled(labelled.outcome, labelled.soft, np.asarray(weight, float))
     codec = Codec.fit(cohort.features.iloc[split.train], cohort.schema)
     checked = check_features(frame, cohort.schema)
-    return EvaluationInput(
-        cohort,
-        split,
-        cohort.outcome.kind.learner(),
-        codec,
-        checked,
-        cohort.schema,
-        codec.encode(checked),
-        labelled,
-        NONE,
-    )
+    return inputs_of(cohort, split, checked, labelled, NONE, codec=codec)

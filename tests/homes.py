@@ -10,10 +10,11 @@ import pandas as pd
 
 from distcondense import Cohort, Column, Schema
 from distcondense.data.codec import Codec
-from distcondense.data.persons import HoldoutSplit, Stratified
+from distcondense.data.persons import HoldoutSplit, Split, Stratified
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.result import Result
 from tests.conftest import SMALL_TABLE, small_frame
 
 HOW: dict[str, dict[str, Any]] = {  # kind → how a small frame is read
@@ -69,18 +70,44 @@ def home_of(
         elif link == "value":
             soft = made.outcome["value"]
     none = Privacy("none", "toy", None, None, "none", "none")
-    return EvaluationInput(
+    return inputs_of(
         cohort,
         parts,
-        kind.learner(),
-        codec,
         made.features,
-        cohort.schema,
-        codec.encode(made.features),
         Labelled(made.outcome, soft, weight),
         none,
-        kind.unit(cohort.outcome.take(parts.train)),
+        codec=codec,
+        unit=kind.unit(cohort.outcome.take(parts.train)),
     )
+
+
+def inputs_of(
+    cohort: Cohort,
+    split: Split,
+    features: pd.DataFrame,
+    labelled: Labelled,
+    privacy: Privacy,
+    *,
+    codec: Codec,
+    **details: Any,
+) -> EvaluationInput:
+    """These condensed rows, as a method would have left them, beside their table."""
+    details = {"encoded": codec.encode(features), "learner": cohort.outcome.kind.learner(), **details}
+    splitting = Stratified(0)  # nobody asks it: the split is given
+    result = Result.from_rows(features, cohort.schema, labelled, privacy, splitting, codec=codec, **details)
+    return EvaluationInput(cohort, split, result)
+
+
+DETAILS = {"rows": "encoded", "frame": "features", "reference": "reference"}
+DETAILS |= {name: name for name in ("labelled", "codec", "unit", "learner")}
+
+
+def changed(inputs: EvaluationInput, **changes: Any) -> EvaluationInput:
+    """The same with other condensed rows, by the names that `EvaluationInput` has for them."""
+    details = {DETAILS[name]: changes.pop(name) for name in [*changes] if name in DETAILS}
+    if "reference" in details:
+        details["reference_covered"] = True
+    return replace(inputs, result=replace(inputs.result.with_details(**details), **changes))
 
 
 def without_rows(inputs: EvaluationInput) -> EvaluationInput:
@@ -90,7 +117,7 @@ def without_rows(inputs: EvaluationInput) -> EvaluationInput:
         inputs.labelled.outcome.take(none),
         *(None if part is None else part[none] for part in (inputs.labelled.soft, inputs.labelled.weight)),
     )
-    return replace(inputs, frame=inputs.frame.iloc[:0], rows=inputs.rows[:0], labelled=labelled)
+    return changed(inputs, frame=inputs.frame.iloc[:0], rows=inputs.rows[:0], labelled=labelled)
 
 
 def nobody_held_out(cohort: Cohort) -> EvaluationInput:

@@ -9,9 +9,9 @@ import numpy as np
 from distcondense import Cohort
 from distcondense.data.persons import Split
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.methods.base import Condensed
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.result import Result
 from tests.conftest import SMALL_TABLE, small_frame
 
 NONE = Privacy("none", "toy", None, None, "none", "none")
@@ -35,9 +35,9 @@ def cohort_of(rows: int, *, seed: int = 0, survival: bool = False) -> Cohort:
     return Cohort.from_frame(frame, target="died", ignore=["months", "event"], schema=SMALL_TABLE)
 
 
-def condensed_of(cohort: Cohort, splitting: Any, rows: Any, source: Cohort, privacy: Privacy = NONE) -> Condensed:
+def condensed_of(cohort: Cohort, splitting: Any, rows: Any, source: Cohort, privacy: Privacy = NONE) -> Result:
     """The source's rows as they are."""
-    return Condensed(
+    return Result.from_rows(
         source.features.iloc[rows].reset_index(drop=True),
         cohort.schema,
         Labelled(source.outcome.take(rows)),
@@ -46,13 +46,13 @@ def condensed_of(cohort: Cohort, splitting: Any, rows: Any, source: Cohort, priv
     )
 
 
-def memorised(cohort: Cohort, *, seed: int = 0, share: float = 0.5, privacy: Privacy = NONE) -> Condensed:
+def memorised(cohort: Cohort, *, seed: int = 0, share: float = 0.5, privacy: Privacy = NONE) -> Result:
     """The training rows are handed over."""
     splitting = Kept(share, seed)
     return condensed_of(cohort, splitting, splitting.split(cohort).train, cohort, privacy)
 
 
-def independent(cohort: Cohort, source: Cohort, *, seed: int = 0, privacy: Privacy = NONE) -> Condensed:
+def independent(cohort: Cohort, source: Cohort, *, seed: int = 0, privacy: Privacy = NONE) -> Result:
     """Rows of other people of the same population: nothing of this table is in them."""
     rows = np.random.default_rng([seed, 0x0DD]).permutation(len(source))[: len(cohort) // 2]
     return condensed_of(cohort, Kept(0.5, seed), rows, source, privacy)
@@ -60,9 +60,11 @@ def independent(cohort: Cohort, source: Cohort, *, seed: int = 0, privacy: Priva
 
 def home_that_memorised(rows: int = 600, **how: Any) -> EvaluationInput:
     cohort = cohort_of(rows)
-    return EvaluationInput.of(cohort, memorised(cohort, **how))
+    return EvaluationInput.from_result(cohort, memorised(cohort, **how))
 
 
 def home_that_knows_nothing(rows: int = 600, *, seed: int = 0, privacy: Privacy = NONE) -> EvaluationInput:
     cohort = cohort_of(rows)
-    return EvaluationInput.of(cohort, independent(cohort, cohort_of(rows, seed=1 + seed), seed=seed, privacy=privacy))
+    return EvaluationInput.from_result(
+        cohort, independent(cohort, cohort_of(rows, seed=1 + seed), seed=seed, privacy=privacy)
+    )

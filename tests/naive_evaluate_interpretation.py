@@ -13,9 +13,9 @@ import pandas as pd
 from distcondense import Cohort
 from distcondense.data.persons import Stratified
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.methods.base import Condensed
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.result import Result
 
 SPLIT = Stratified(0)
 
@@ -29,8 +29,8 @@ def home_of(cohort: Cohort, rows: Any, **labels: Any) -> EvaluationInput:
 def of_features(cohort: Cohort, features: pd.DataFrame, outcome: Any, **labels: Any) -> EvaluationInput:
     labelled = Labelled(outcome, labels.get("soft"), labels.get("weight"))
     privacy = Privacy("none", "toy", None, None, "none", "none")
-    return EvaluationInput.of(
-        cohort, Condensed(features.reset_index(drop=True), cohort.schema, labelled, privacy, SPLIT)
+    return EvaluationInput.from_result(
+        cohort, Result.from_rows(features.reset_index(drop=True), cohort.schema, labelled, privacy, SPLIT)
     )
 
 

@@ -19,13 +19,14 @@ from distcondense.data.features import numbers_of, refuse_holes, refuse_rows
 from distcondense.data.outcome import Outcome
 from distcondense.data.persons import Stratified
 from distcondense.methods import base as methods
-from distcondense.methods.base import Condensed, Options, Prepared, option
+from distcondense.methods.base import Options, Prepared, option
 from distcondense.models.learners import Learner, TrainingSet, boosted, learner
 from distcondense.outcomes.base import Kind, Labelled
 from distcondense.outcomes.binary import Logistic, LogOdds
 from distcondense.outcomes.measures import error
 from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.result import Result
 
 # -- a method ---------------------------------------------------------------------------------------------------------
 
@@ -49,7 +50,7 @@ class Uniform:
     def prepare(self, facts: Any, options: Any) -> Prepared:
         return Prepared(facts, options)
 
-    def condense(self, cohort: Any, prepared: Prepared, context: Any) -> dict[int, Condensed]:
+    def condense(self, cohort: Any, prepared: Prepared, context: Any) -> dict[int, Result]:
         options = prepared.options
         rng = np.random.default_rng(options.seed)
         rows = 2 * options.ipc
@@ -60,7 +61,7 @@ class Uniform:
         chosen = rng.permutation(np.resize(np.arange(len(cohort)), rows))  # a toy: real outcomes, hence guarantee none
         privacy = Privacy("none", self.name, None, None, "none", "none")
         labelled = Labelled(cohort.outcome.take(chosen))
-        made = Condensed(frame, cohort.schema, labelled, privacy, Stratified(options.seed), notes={"toy": True})
+        made = Result.from_rows(frame, cohort.schema, labelled, privacy, Stratified(options.seed), notes={"toy": True})
         return {options.ipc: made}
 
 

@@ -75,7 +75,8 @@ def run(seed: int, cohort: Cohort, threads: int) -> list[dict[str, Any]]:
             Split(np.arange(len(train)), none, none),
         )
         named = "clustmix, as published" + ("" if steps else ", without KIP")
-        note(named, made.privacy.guarantee, began, made.frame, made.labelled.outcome["label"])
+        details = made.details
+        note(named, made.privacy.guarantee, began, details.features, details.labelled.outcome["label"])
     for name, how in (("clustmix, theorem", {"method": "clustmix", "variant": "theorem"}), ("private", {})):
         began = time.perf_counter()
         result = dc.condense(train, **every, **how, ipc=100, holdout=0.0, threads=threads)

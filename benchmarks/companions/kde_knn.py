@@ -25,11 +25,12 @@ from distcondense.data.persons import Split
 from distcondense.data.schema import Column
 from distcondense.data.tables import read_table
 from distcondense.kernels.neighbours import nearest
-from distcondense.methods.base import Condensed, Context
+from distcondense.methods.base import Context
 from distcondense.methods.kde_knn.condense import condense
 from distcondense.methods.kde_knn.filters import mean_distance
 from distcondense.methods.kde_knn.options import KdeKnnOptions
 from distcondense.outcomes.measures import auroc
+from distcondense.runs.result import Result
 
 CASES, CONTROLS, ROWS = 296, 979, 540
 EXTERNAL = 10_000
@@ -126,18 +127,18 @@ def run(name: str, seed: int, threads: int) -> Iterator[dict[str, Any]]:
             Context(threads=threads),
             Split(np.arange(len(train)), NONE, NONE),
         )
-        rows, labels = encoded(made, codec), made.labelled.outcome["label"].astype(int)
+        rows, labels = encoded(made, codec), made.details.labelled.outcome["label"].astype(int)
         yield from ({"table": "3 and 4", "way": way, **one} for one in scored(rows, labels))
-        dcr, drawn = float(nearest(rows, real, 1, threads)[0].mean()), made.notes["drawn_by_class"]
+        dcr, drawn = float(nearest(rows, real, 1, threads)[0].mean()), made.details.notes["drawn_by_class"]
         kept = [round(ROWS / max(one, 1), 3) for one in drawn]
         yield {"table": "DCR", "data": name, "seed": seed, "way": way, "dcr": dcr, "kept_by_class": kept}
         if way == "KDE-KNN":
             yield from mixed(real, label, rows, labels, scored, seed)
 
 
-def encoded(made: Condensed, codec: Codec) -> Any:
-    frame = made.frame.reindex(columns=[*made.frame.columns, *(c for c in codec.columns if c not in made.frame)])
-    return codec.encode(frame)
+def encoded(made: Result, codec: Codec) -> Any:
+    features = made.details.features
+    return codec.encode(features.reindex(columns=[*features, *(c for c in codec.columns if c not in features)]))
 
 
 def mixed(real: Any, label: Any, rows: Any, labels: Any, scored: Any, seed: int) -> Iterator[dict[str, Any]]:

@@ -63,7 +63,7 @@ def published(cohort: Cohort, references: tuple[str, ...] | None, said: Any, see
     result = dc.condense(
         cohort, method="published", ipc=said.ipc, seed=seed, threads=1, reference=references, steps=said.steps, **noise
     )
-    return students(EvaluationInput.of_result(cohort, result), seed)
+    return students(EvaluationInput.from_result(cohort, result), seed)
 
 
 class Private:

@@ -21,7 +21,7 @@ from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.persons import reading_order
 from distcondense.errors import SettingsError
-from distcondense.methods.base import Condensed, Context, Options, Prepared, option
+from distcondense.methods.base import Context, Options, Prepared, option
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.accountant import membership_advantage, replay, trade_off
 from distcondense.privacy.budget import Budget
@@ -30,6 +30,7 @@ from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.noise import SOURCE
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.result import Result
 
 ROWS_PER_PERSON = 5
 KINDS = ("binary", "multiclass", "survival")
@@ -103,7 +104,7 @@ class Sampler:
         )
         return PreparedSampler(facts, options, coding, events)
 
-    def condense(self, cohort: Cohort, prepared: PreparedSampler, context: Context) -> dict[int, Condensed]:
+    def condense(self, cohort: Cohort, prepared: PreparedSampler, context: Context) -> dict[int, Result]:
         options, coding, splitting = prepared.options, prepared.coding, context.coins(0.2)
         began = clock.perf_counter()
         ledger = Ledger(None if context.folder is None else context.folder.ledger, run=context.run)
@@ -117,8 +118,8 @@ class Sampler:
         privacy = statement_of(self.name, ledger, options, cohort.facts)
         for ipc in options.ipcs:
             frame, outcome = coding.rows(self._drawn(asked, coding, ipc, rng), rng)
-            made[ipc] = Condensed(
-                frame=frame,
+            made[ipc] = Result.from_rows(
+                features=frame,
                 schema=cohort.schema,
                 labelled=Labelled(outcome),
                 privacy=privacy,
@@ -222,7 +223,7 @@ class RandomRows:
     def prepare(self, facts: Facts, options: RandomOptions) -> Prepared:
         return Prepared(facts, options)
 
-    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Condensed]:
+    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Result]:
         options = prepared.options
         splitting = context.coins(0.2)
         given, made = cohort.take(splitting.split(cohort).train), {}
@@ -232,8 +233,8 @@ class RandomRows:
             rng = np.random.default_rng([options.seed, 0x4EA1, ipc])
             chosen = np.concatenate([rng.permutation(np.flatnonzero(label == c))[:ipc] for c in np.unique(label)])
             some = given.take(chosen)
-            made[ipc] = Condensed(
-                frame=some.features,
+            made[ipc] = Result.from_rows(
+                features=some.features,
                 schema=cohort.schema,
                 labelled=Labelled(some.outcome),
                 privacy=privacy,

@@ -15,10 +15,11 @@ from benchmarks.peers.environments import Unfinished, asked
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.errors import SettingsError
-from distcondense.methods.base import Condensed, Context, Options, Prepared, option
+from distcondense.methods.base import Context, Options, Prepared, option
 from distcondense.models.additive import AdditiveModel
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.result import Result
 
 WHY = (
     "ε is {whose} own account of its mechanism, a theorem of its authors about {unit}s that are added or removed; this "
@@ -76,7 +77,7 @@ class Peer:
         Coding.of(facts, options.cells)
         return Prepared(facts, options)
 
-    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Condensed]:
+    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Result]:
         options, splitting = prepared.options, context.coins(0.2)
         given, coding = cohort.take(splitting.split(cohort).train), Coding.of(cohort.facts, options.cells)
         table, began = coding.table(given), clock.perf_counter()
@@ -87,8 +88,8 @@ class Peer:
         late = f"not finished within {answer.seconds:g} CPU seconds" if isinstance(answer, Unfinished) else ""
         made = nothing(options, cohort) if late else self.sets(answer, coding, options, cohort)
         return {
-            ipc: Condensed(
-                frame=frame,
+            ipc: Result.from_rows(
+                features=frame,
                 schema=cohort.schema,
                 labelled=labelled,
                 splitting=splitting,

@@ -35,12 +35,13 @@ from distcondense.arrays import Codes, Floats, Index
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.errors import SettingsError
-from distcondense.methods.base import Condensed, Context, Options, option
+from distcondense.methods.base import Context, Options, option
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.contributions import Target
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import Ledger
+from distcondense.runs.result import Result
 
 CATEGORY = 1 / 3  # the weight of a category in distances
 DRAWN_ROUNDS = 5  # rounds below this draw rows by their votes, those after it keep the best
@@ -205,7 +206,7 @@ class TabPE:
         )
         return PreparedSampler(facts, options, coding, events)
 
-    def condense(self, cohort: Cohort, prepared: PreparedSampler, context: Context) -> dict[int, Condensed]:
+    def condense(self, cohort: Cohort, prepared: PreparedSampler, context: Context) -> dict[int, Result]:
         options, coding, splitting = prepared.options, prepared.coding, context.coins(0.2)
         began, space = clock.perf_counter(), Space.of(coding)
         ledger = Ledger(None if context.folder is None else context.folder.ledger, run=context.run)
@@ -227,8 +228,8 @@ class TabPE:
         codes = pd.DataFrame(np.concatenate(kept), columns=names)
         codes[LABEL] = np.repeat(np.arange(coding.classes), options.ipc)
         frame, outcome = coding.rows(codes, rng)
-        made = Condensed(
-            frame=frame,
+        made = Result.from_rows(
+            features=frame,
             schema=cohort.schema,
             labelled=Labelled(outcome),
             splitting=splitting,

@@ -42,7 +42,6 @@ def attack_audit(
     Exit 0 where no bound is above the claim, 2 where one is: then the claim is wrong.
     """
     from distcondense.evaluation.audit import run_audit
-    from distcondense.report.papers import PAPERS
     from distcondense.report.terminal import Console
     from distcondense.runs.files import refuse_target, write_json
 
@@ -63,7 +62,6 @@ def attack_audit(
             canaries=canaries,
             threads=threads,
             whole=whole,
-            papers=PAPERS,
             progress=lambda done, of: progress(doing="attacking", step=done, steps=of),
         )
     if out is not None:

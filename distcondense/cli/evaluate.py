@@ -89,10 +89,11 @@ def _measure(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    from distcondense.api import evaluate_run, read_again
+    from distcondense.api import evaluate_run
     from distcondense.data.tables import table_name
     from distcondense.evaluation.suite import EvaluationRequest
     from distcondense.report.terminal import Console
+    from distcondense.runs.reading import read_again
 
     EvaluationRequest(tuple(parts))  # refused before a large table is read
     console = Console(quiet=quiet or as_json)

@@ -157,7 +157,7 @@ def forecasts(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DistcondenseWarning)
             result = condense(table, ipc=ipc, epsilon=epsilon, threads=threads)
-            found = _reached(EvaluationInput.of_result(table, result), fresh, threads)
+            found = _reached(EvaluationInput.from_result(table, result), fresh, threads)
         yield Forecast(epsilon, result.kind.measures[0], found[FULL], found.get(CONDENSED))
     if on_progress is not None:
         on_progress(doing="planning", step=len(epsilons), steps=len(epsilons))

@@ -1,1 +1,1 @@
-"""One file a method, one interface: (cohort, split, settings, …) → `Condensed`."""
+"""One folder a method, one interface (`base.Method`): public facts → prepared run → condensed sets."""

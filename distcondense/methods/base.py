@@ -22,23 +22,15 @@ from distcondense.errors import SettingsError, brief
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pandas as pd
-
-    from distcondense.arrays import Matrix
     from distcondense.cluster.config import Cluster
-    from distcondense.data.codec import Codec
     from distcondense.data.cohort import Cohort, Facts
-    from distcondense.data.persons import HoldoutSplit, Splitting, Stratified
-    from distcondense.data.schema import Schema
-    from distcondense.models.base import Model
-    from distcondense.models.learners import Learner
-    from distcondense.outcomes.base import Kind, Labelled
+    from distcondense.data.persons import HoldoutSplit, Stratified
+    from distcondense.outcomes.base import Kind
     from distcondense.privacy.events import Event
     from distcondense.privacy.ledger import Ledger
     from distcondense.privacy.odometer import Odometer
-    from distcondense.privacy.statement import Privacy
-    from distcondense.runs.figures import Figure
     from distcondense.runs.folder import RunFolder
+    from distcondense.runs.result import Result
 
 _HOMES = {  # name → module:object, in the order in which help lists them; the first is the default
     "private": "distcondense.methods.private:METHOD",
@@ -307,33 +299,6 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Condensed:
-    """A condensed set as a method leaves it. Only the first five are asked of every method.
-
-    `encoded` are the very rows that students train on, where they are not just the frame's; `reference` is the model
-    that was condensed against, which is a score of its own where the guarantee covers it, else the model of all data.
-    """
-
-    frame: pd.DataFrame  # (m, columns) features, original units
-    schema: Schema  # of the frame
-    labelled: Labelled  # the outcome, soft labels, weights
-    privacy: Privacy
-    splitting: Splitting  # which real rows were for what
-    notes: Mapping[str, Any] = field(default_factory=dict)  # for run.json
-    timings: dict[str, float] = field(default_factory=dict)  # seconds
-    codec: Codec | None = None
-    encoded: Matrix | None = None
-    raw: bool = False  # the frame holds encoded columns, not legal values
-    reference: Model | None = None
-    reference_covered: bool = False
-    learner: Learner | None = None  # what a student of these rows is; None: the kind's default
-    others: tuple[tuple[Learner, Model | None], ...] = ()  # further students, and the models of all data they stand for
-    unit: float = 1.0  # students and scores see the outcome divided by this (eq. 1)
-    covered: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)  # to show to everybody, by what they show
-    figures: tuple[Figure, ...] = ()  # to show to the custodian: not covered
-
-
-@dataclass(frozen=True)
 class Prepared:
     """A run as far as it is known before a row is read: public facts, checked settings, what will be asked.
 
@@ -377,7 +342,7 @@ class Method(Protocol):
         """
         ...
 
-    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> Mapping[int, Condensed]:
+    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> Mapping[int, Result]:
         """A condensed set for each IPC, made as `prepare` planned."""
         ...
 

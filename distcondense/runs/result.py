@@ -1,12 +1,13 @@
-"""`Result`: the condensed table in original units, what privacy it has, and how to hand it over. `Results`: several.
+"""`Result`: a condensed set in original units, what privacy it has, and how to hand it over. `Results`: several.
 
-A pickle or a copy of a result holds what may be released and nothing that was computed on patients: neither the run's
-record (exact numbers of rows, scores) nor its identity (a digest of the data).
+A method returns one with `details`, from which the run is measured and recorded; `condense` puts the record in their
+place. A pickle or a copy of a result holds what may be released and nothing that was computed on patients: neither the
+run's record (exact numbers of rows, scores) nor its identity (a digest of the data).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,26 +15,47 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from distcondense.arrays import Floats
-from distcondense.data.codec import design_of
+from distcondense.arrays import Floats, Matrix
+from distcondense.data.codec import Codec, design_of
 from distcondense.data.dates import with_dates
 from distcondense.data.features import check_features
+from distcondense.data.persons import Splitting
 from distcondense.data.reserved import WEIGHT
 from distcondense.data.schema import Schema
-from distcondense.errors import RunFolderError, SettingsError, UserError, brief, need, os_errors
+from distcondense.errors import SettingsError
+from distcondense.models.base import Model
+from distcondense.models.learners import Learner
 from distcondense.outcomes.base import WEIGHTS, Kind, Labelled
-from distcondense.outside import parse_json, read_text
-from distcondense.privacy.accountant import advantage_with_earlier, unite, with_earlier
-from distcondense.privacy.binding import STATEMENT, unbound
 from distcondense.privacy.events import Event
-from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.figures import Figure
-from distcondense.runs.folder import RunFolder
-from distcondense.runs.release import SCHEMA, TABLE, label_frame, table_names, write_release
+from distcondense.runs.release import TABLE, label_frame, table_names
 
-# a file's name → how its text is made of all sets of a run, by their tables' names; None: there is nothing to say
-Papers = Mapping[str, Callable[[Mapping[str, "Result"]], str | None]]
+
+@dataclass(frozen=True, repr=False)
+class RunDetails:
+    """What a method tells of a set beside what is released: for the run's own evaluation and record, in memory only.
+
+    `encoded` are the very rows that models are fitted to, where they are not just the features; `reference` is the
+    model that was condensed against, which is a score of its own where the guarantee covers it, else the model of all
+    training rows.
+    """
+
+    features: pd.DataFrame  # (m, columns) in original units; encoded columns where the result is `raw`
+    labelled: Labelled  # the outcome, soft labels, weights
+    splitting: Splitting  # which persons were for what
+    notes: Mapping[str, Any] = field(default_factory=dict)  # for run.json
+    timings: dict[str, float] = field(default_factory=dict)  # seconds
+    codec: Codec | None = None  # of `encoded`; fitted to the training rows where none is given
+    encoded: Matrix | None = None  # (m, d) float32
+    learner: Learner | None = None  # what students are; the outcome's default where none is given
+    reference: Model | None = None
+    reference_covered: bool = False
+    others: tuple[
+        tuple[Learner, Model | None], ...
+    ] = ()  # further references' learners, and their models of all training rows
+    unit: float = 1.0  # of time, as models see it
+    figures: tuple[Figure, ...] = ()  # to show to the custodian: not covered
 
 
 def table_of(features: pd.DataFrame, schema: Schema, kind: Kind, labelled: Labelled) -> pd.DataFrame:
@@ -73,14 +95,47 @@ class Result:
     identity: dict[str, Any] = field(default_factory=dict, repr=False)
     earlier: tuple[Event, ...] = field(default=(), repr=False)  # what private runs before this one spent
     covered: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict, repr=False)  # what its method has to show
-    papers: Papers = field(default_factory=dict, repr=False)  # how what explains it is made
+    details: RunDetails | None = field(default=None, repr=False)  # of a method's own result, until it has a record
 
     def __post_init__(self) -> None:
         label_frame(self.frame, self.privacy)
 
+    def with_details(self, **changes: Any) -> Result:
+        """The same with other details."""
+        assert self.details is not None
+        return replace(self, details=replace(self.details, **changes))
+
     def __getstate__(self) -> dict[str, Any]:
         """The release side only: pickles travel."""
-        return {**self.__dict__, "internal": {}, "identity": {}}
+        return {**self.__dict__, "internal": {}, "identity": {}, "details": None}
+
+    @classmethod
+    def from_rows(
+        cls,
+        features: pd.DataFrame,
+        schema: Schema,
+        labelled: Labelled,
+        privacy: Privacy,
+        splitting: Splitting,
+        *,
+        raw: bool = False,
+        covered: Mapping[str, tuple[Figure, ...]] | None = None,
+        **details: Any,
+    ) -> Result:
+        """A method's condensed set: features in original units with their schema, and their outcome.
+
+        `details` are further fields of `RunDetails`; none of them must be given.
+        """
+        kind: Kind = labelled.outcome.kind
+        return cls(
+            frame=table_of(features, schema, kind, labelled),
+            schema=schema_of(schema, kind),
+            kind=kind,
+            privacy=privacy,
+            raw=raw,
+            covered=covered or {},
+            details=RunDetails(features, labelled, splitting, **details),
+        )
 
     @property
     def record(self) -> dict[str, Any]:
@@ -137,16 +192,16 @@ class Result:
             features.astype(np.float64) if self.raw else design_of(check_features(features, self.schema), self.schema)
         )
 
+    @property
+    def tables(self) -> dict[str, Result]:
+        """The sets of its run by the names of their tables: this one."""
+        return {TABLE: self}
+
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the run folder: `release/` to hand over, `internal/` for the custodian only."""
-        self.record  # noqa: B018  (refused before a folder is made)
-        folder = _claimed(path, self.identity, force=force)
-        self.write(folder)
-        return folder.path
+        from distcondense.runs.saving import save
 
-    def write(self, folder: RunFolder) -> list[str]:
-        """Fill a folder that is already this run's, run.json last, which marks it finished; what could not be made."""
-        return _write(folder, {TABLE: self}, self.internal)
+        return save(self, path, force=force)
 
 
 @dataclass(frozen=True)
@@ -187,124 +242,17 @@ class Results(Mapping[int, Result]):
         self._any.record  # noqa: B018  (refused where it came out of a pickle)
         return self.internal
 
-    def save(self, path: str | Path, *, force: bool = False) -> Path:
-        """Write one run folder with all sets: one schema and one statement, a table of each IPC."""
-        record = self.record
-        folder = _claimed(path, self._any.identity, force=force)
-        _write(folder, self._named(), record)
-        return folder.path
+    @property
+    def identity(self) -> dict[str, Any]:
+        return self._any.identity
 
-    def write(self, folder: RunFolder) -> list[str]:
-        """Fill a folder that is already this run's. What could not be made."""
-        return _write(folder, self._named(), self.internal)
-
-    def _named(self) -> dict[str, Result]:
+    @property
+    def tables(self) -> dict[str, Result]:
+        """The sets by the names of their tables."""
         return {name: self.sets[ipc] for ipc, name in table_names(self.sets).items()}
 
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write one run folder with all sets: one schema and one statement, a table of each IPC."""
+        from distcondense.runs.saving import save
 
-def _claimed(path: str | Path, identity: dict[str, Any], *, force: bool) -> RunFolder:
-    need(path, (str, Path), "path", "a path")
-    folder = RunFolder(Path(path))
-    with os_errors(f"run folder {brief(path)}", "must be readable and writable", RunFolderError):
-        begun = not folder.finished and folder.internal.exists()
-    folder.claim(identity, resume=not force and begun, force=force)
-    return folder
-
-
-def _write(folder: RunFolder, sets: Mapping[str, Result], record: dict[str, Any]) -> list[str]:
-    """Tables by their names, all of one run; what of the papers could not be made."""
-    first = next(iter(sets.values()))
-    if first.privacy.charged:
-        counted = _bring_the_account(first, folder)
-        for one in sets.values():
-            object.__setattr__(one, "privacy", counted)
-            label_frame(one.frame, counted)
-    frames = {} if first.privacy.answer else {name: one.frame for name, one in sets.items()}
-    papers, failed = _papers(sets)
-    record = {**record, "warnings": [*record.get("warnings", ()), *failed]} if failed else record
-    folder.write_release(lambda room: write_release(room, frames, first.schema.to_toml(), first.privacy, papers))
-    folder.finish(record)
-    return failed
-
-
-def _papers(sets: Mapping[str, Result]) -> tuple[dict[str, str], list[str]]:
-    """What explains a release, and what could not be made: a budget that is spent is not lost for a page."""
-    made, failed = {}, []
-    for name, make in next(iter(sets.values())).papers.items():
-        try:
-            text = make(sets)
-        except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
-            failed.append(f"no {name}: {type(error).__name__}")
-            continue
-        if text is not None:
-            made[name] = text
-    return made, failed
-
-
-def read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
-    """The sets of a finished run by their tables' names, from its folder."""
-    try:
-        return _read_back(folder, kind)
-    except UserError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, OSError, StopIteration) as error:  # Arrow's are among them
-        raise RunFolderError(
-            f"run folder {brief(folder.path)}",
-            "must hold what a finished run wrote",
-            found=type(error).__name__,
-            fix="restore it from a backup, or condense again",
-        ) from None
-
-
-def _read_back(folder: RunFolder, kind: Kind) -> dict[str, Result]:
-    record, stated = folder.record(), _statement(folder)
-    ipcs = [one["ipc"] for one in record.get("sets", [record])]
-    privacy = Privacy.from_dict(stated)
-    privacy = replace(privacy, trade_off=tuple((a, b) for a, b in privacy.trade_off))
-    schema, out = Schema.from_toml(folder.release / SCHEMA), {}
-    for ipc, name in table_names(ipcs).items():
-        own = next(one for one in record.get("sets", [record]) if one["ipc"] == ipc)
-        out[name] = Result(
-            frame=_no_rows(schema, kind) if privacy.answer else pd.read_parquet(folder.release / f"{name}.parquet"),
-            schema=schema,
-            kind=kind,
-            privacy=privacy,
-            raw=record["raw"],
-            internal={**record, **own},
-        )
-    return out
-
-
-def _no_rows(schema: Schema, kind: Kind) -> pd.DataFrame:
-    """The table of a run that found no answer, which is not written."""
-    return pd.DataFrame(columns=[*schema.names, *kind.names, *kind.own_columns(), WEIGHT])
-
-
-def _statement(folder: RunFolder) -> dict[str, Any]:
-    """privacy.json, whose digest and whose files must be as the run wrote them."""
-    stated = parse_json(read_text(folder.release / STATEMENT, STATEMENT, RunFolderError))
-    if wrong := unbound(stated, folder.release, whole=False)[0]:
-        raise RunFolderError(
-            f"run folder {brief(folder.path)}",
-            "release/ must be as the run wrote it",
-            found=brief(wrong[0]),
-            fix="restore it from a backup, or condense again",
-        )
-    return dict(stated)
-
-
-def _bring_the_account(result: Result, folder: RunFolder) -> Privacy:
-    """The folder's ledger becomes this run's; what other runs spent, here or where it was made, is counted."""
-    own, there = result.privacy.events, read_events(folder.ledger)
-    others = unite(result.earlier, folder.earlier_events(), there)
-    if {event.run for event in there} != {event.run for event in own}:
-        folder.replace_ledger(own)
-    folder.account(others)
-    assert result.privacy.delta is not None
-    earlier = folder.earlier_events()
-    both = with_earlier(own, earlier, result.privacy.delta)
-    return replace(
-        result.privacy,
-        epsilon_with_earlier_runs=both,
-        advantage_with_earlier_runs=advantage_with_earlier(own, earlier, both),
-    )
+        return save(self, path, force=force)

@@ -22,8 +22,8 @@ from distcondense.evaluation.score import Score
 from distcondense.runs.files import write_json
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.memory import MemoryPeak
+from distcondense.runs.reading import read_back
 from distcondense.runs.release import TABLE, table_names
-from distcondense.runs.result import read_back
 from distcondense.study.design import Cell, load_modules
 from distcondense.study.folder import StudyFolder, site_identity
 from distcondense.study.measure import Yardstick, at_sites, measured_parts, yardstick
@@ -170,4 +170,4 @@ def read_once(source: Source, endpoint: Endpoint) -> Cohort:
 
 def evaluation_input(run: RunFolder, cohort: Cohort, table: str = TABLE) -> EvaluationInput:
     """What a finished run condensed, from its release and its record: nobody condenses again for one more test."""
-    return EvaluationInput.of_result(cohort, read_back(run, cohort.outcome.kind)[table])
+    return EvaluationInput.from_result(cohort, read_back(run, cohort.outcome.kind)[table])

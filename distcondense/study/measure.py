@@ -29,6 +29,7 @@ from distcondense.evaluation.utility.sites import fitting_sites, site_test
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.files import write_json
+from distcondense.runs.result import Result
 from distcondense.study.design import STUDENTS, Cell
 from distcondense.study.folder import StudyFolder, read_json
 
@@ -97,18 +98,18 @@ def real_home(cell: Cell, cohort: Cohort) -> EvaluationInput | None:
     except UserError:  # categories that a run is to find itself: it measures its own models of real rows
         return None
     none: Matrix = np.empty((0, len(codec.names)), np.float32)
-    return EvaluationInput(
-        cohort,
-        split,
-        kind.learner(cell.reference),
-        codec,
-        cohort.features.iloc[nobody],
-        cohort.schema,
-        none,
-        Labelled(cohort.outcome.take(nobody)),
-        Privacy("none", "", None, None, "none", "none"),
+    result = Result.from_rows(
+        features=cohort.features.iloc[nobody],
+        schema=cohort.schema,
+        labelled=Labelled(cohort.outcome.take(nobody)),
+        privacy=Privacy("none", "", None, None, "none", "none"),
+        splitting=cell.held_out,
+        learner=kind.learner(cell.reference),
+        codec=codec,
+        encoded=none,
         unit=kind.unit(cohort.outcome.take(split.train)),
     )
+    return EvaluationInput(cohort, split, result)
 
 
 def measured_parts(

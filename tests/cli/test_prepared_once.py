@@ -33,7 +33,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(owner, name, bind(counting))
 
     count(preparing, "prepare", "prepare")
-    count(Plan, "of", "plan", staticmethod)
+    count(Plan, "for_table", "plan", staticmethod)
     count(Budget, "calibrate", "calibrate", staticmethod)
     count(Plan, "events", "price")
     return calls

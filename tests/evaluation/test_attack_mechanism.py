@@ -21,6 +21,7 @@ from distcondense.evaluation.section import Section
 from distcondense.methods.base import Context, method_named, options_of
 from distcondense.privacy.events import Event
 from distcondense.privacy.statement import Privacy
+from tests.homes import changed
 from tests.leaky import cohort_of, home_that_knows_nothing, home_that_memorised, memorised
 
 
@@ -92,7 +93,7 @@ def test_averages_of_many_columns_trace_members_as_well_as_theory_says(monkeypat
     monkeypatch.setattr(mechanism, "COLUMNS", 300)
     monkeypatch.setattr(mechanism, "PAIRS", 1)
     cohort = wide(400, 300, 2)
-    found = mechanism.section(EvaluationInput.of(cohort, memorised(cohort)), seed=0, threads=1)
+    found = mechanism.section(EvaluationInput.from_result(cohort, memorised(cohort)), seed=0, threads=1)
     n, r = 100, 50  # half of the rows are members, a quarter reference; half of either are of a class
     best = float(special.ndtr(math.sqrt(300 / (n * (1 + n / r))) / math.sqrt(2)))
     score = score_of(found, "columns")
@@ -130,7 +131,9 @@ def test_it_takes_every_kind_of_outcome_and_weights() -> None:
         made = memorised(cohort)
         weights = np.full(len(made.frame), 2.5)
         found = mechanism.section(
-            EvaluationInput.of(cohort, replace(made, labelled=replace(made.labelled, weight=weights))),
+            EvaluationInput.from_result(
+                cohort, made.with_details(labelled=replace(made.details.labelled, weight=weights))
+            ),
             seed=0,
             threads=1,
         )
@@ -138,7 +141,7 @@ def test_it_takes_every_kind_of_outcome_and_weights() -> None:
     frame = pd.DataFrame({"x": np.arange(200.0) % 50, "y": np.arange(200.0)})
     schema = Schema((Column("x", "continuous", low=0, high=50), Column("y", "continuous", low=0, high=200)))
     number = Cohort.from_frame(frame, target="y", schema=schema)
-    found = mechanism.section(EvaluationInput.of(number, memorised(number)), seed=0, threads=1)
+    found = mechanism.section(EvaluationInput.from_result(number, memorised(number)), seed=0, threads=1)
     assert [score.student for score in found.scores if score.measure == AUROC] == ["columns", "columns"]  # no pairs
 
 
@@ -151,7 +154,7 @@ def test_it_is_the_same_again_and_can_be_kept() -> None:
 def test_without_rows_or_people_it_says_so() -> None:
     inputs = home_that_memorised(100)
     for one in (
-        replace(inputs, rows=inputs.rows[:0]),
+        changed(inputs, rows=inputs.rows[:0]),
         replace(inputs, split=replace(inputs.split, test=inputs.split.test[:9])),
     ):
         found = mechanism.section(one, seed=0, threads=1)
@@ -172,7 +175,7 @@ def test_a_private_run_stays_below_its_ceiling(quick_placement: Any) -> None:
     cohort = cohort_of(4000)  # so many that there is an answer
     options = options_of(method, {"epsilon": 1.0, "ipc": 50, "holdout": 0.3})
     made = method.condense(cohort, method.prepare(cohort.facts, options), Context())[50]
-    inputs = EvaluationInput.of(cohort, made)
+    inputs = EvaluationInput.from_result(cohort, made)
     assert set(noises(inputs.privacy)) & {("age",), ("crp",), ("smoker",), ("stage",)}
     found = mechanism.section(inputs, seed=0, threads=1)
     assert len(inputs.rows)

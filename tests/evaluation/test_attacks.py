@@ -21,6 +21,7 @@ from distcondense.evaluation.section import Section
 from distcondense.models.base import BlackBox
 from distcondense.privacy.statement import Privacy
 from tests.attack_homes import home_of
+from tests.homes import changed
 
 OURS = ("membership", "distance", "domias", "attribute")
 HOME = home_of("strangers", train=40, test=40, rows=1)
@@ -159,7 +160,7 @@ def test_what_the_attacker_knows_is_not_attacked():
 @pytest.mark.parametrize("name", OURS)
 def test_without_rows_or_outsiders_they_say_so(name):
     inputs = home_of("strangers", train=60, test=60, rows=30)
-    empty = replace(inputs, rows=inputs.rows[:0], frame=inputs.frame.iloc[:0])
+    empty = changed(inputs, rows=inputs.rows[:0], frame=inputs.frame.iloc[:0])
     nobody = replace(inputs, split=Split(inputs.split.train, inputs.split.validation, inputs.split.test[:0]))
     few = replace(inputs, split=Split(inputs.split.train, inputs.split.validation, inputs.split.test[:9]))
     for one in (empty, nobody, few):
@@ -303,7 +304,7 @@ def test_a_model_that_the_method_hands_over_is_attacked():
     def certain(rows):  # of those it was fitted to
         return np.array([{0: 0.05, 1: 0.95, None: 0.5}[known.get(row.tobytes())] for row in rows])
 
-    part = attack("distance", replace(inputs, reference=BlackBox(certain, "probability", inputs.rows.shape[1])))
+    part = attack("distance", changed(inputs, reference=BlackBox(certain, "probability", inputs.rows.shape[1])))
     assert main_score(part, distance.WHITE).value == 1.0
     without = main_score(attack("distance", inputs), distance.WHITE)
     assert math.isnan(without.value)
@@ -339,7 +340,7 @@ def test_a_guarantee_that_does_not_hold_is_named():
 def test_a_guarantee_of_rows_is_no_ceiling_for_persons():
     inputs = home_of("strangers", train=150, test=150, rows=30, persons=3, privacy=PRIVATE)
     assert ceilings_of(inputs) is None
-    assert ceilings_of(replace(inputs, privacy=replace(PRIVATE, unit="person"))) is not None
+    assert ceilings_of(changed(inputs, privacy=replace(PRIVATE, unit="person"))) is not None
     assert any("No ceiling" in note for note in attack("membership", inputs).notes)
 
 

@@ -23,7 +23,6 @@ from distcondense.methods.private import condense as private_way
 from distcondense.methods.private import placement
 from distcondense.methods.private.plan import Plan
 from distcondense.privacy import accountant, noise
-from distcondense.report.papers import PAPERS
 from distcondense.runs import release
 from distcondense.runs.folder import RunFolder
 
@@ -59,7 +58,6 @@ def test_the_intact_build_passes_the_whole_way(undisturbed):
         canaries=100,
         whole=40,
         neighbours=list(end_to_end.PAIRS),
-        papers=PAPERS,
         progress=lambda done, total: told.append((done, total)),
     )
     assert found.passed, found.lines()
@@ -74,7 +72,7 @@ def test_the_intact_build_passes_the_whole_way(undisturbed):
 def test_the_whole_way_is_the_way_of_condense(undisturbed, tmp_path):
     """The audit's own run releases what `dc.condense` releases, byte for byte, given its noisy answers."""
     way = end_to_end.ReleaseRunner(
-        method_named("private"), {"epsilon": 1.0, "ipc": 200, "rows_per_person": 4}, 1, tmp_path, PAPERS
+        method_named("private"), {"epsilon": 1.0, "ipc": 200, "rows_per_person": 4}, 1, tmp_path
     )
     files, there = end_to_end.neighbouring(end_to_end.PERSON, seed=0), np.array([True])
     way.release(files, there, keep="own")

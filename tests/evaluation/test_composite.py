@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -25,6 +24,7 @@ from distcondense.outcomes.base import Labelled
 from tests import toys
 from tests.conftest import OUTCOMES, SMALL_SCHEMA, SMALL_TABLE, small_frame
 from tests.fidelity_homes import home_of, small_cohort, split_of
+from tests.homes import changed
 
 
 def found_in(part, way=CONDENSED, labels=PLAIN):
@@ -352,6 +352,6 @@ def test_without_rows_or_patients_there_is_a_note_and_raw_numbers_are_compared_a
         assert not part.scores
         assert "Not measured" in part.notes[0]
     inputs = home_of(cohort, cohort.features.iloc[:50])
-    raw = replace(inputs, frame=inputs.codec.soften(inputs.rows), raw=True)
+    raw = changed(inputs, frame=inputs.codec.soften(inputs.rows), raw=True)
     legal, same = (found_in(composite.section(one, seed=0, threads=1))["f_marg"].value for one in (inputs, raw))
     assert legal == pytest.approx(same, abs=1e-3)

@@ -19,6 +19,7 @@ from distcondense.evaluation.section import Section
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
 from tests.attack_homes import home_of
+from tests.homes import changed, inputs_of
 
 
 def check(inputs, **how):
@@ -95,17 +96,9 @@ def common_table(copied: bool) -> EvaluationInput:
     cohort = Cohort.from_frame(frame, target="y", schema=schema)
     chosen, codec = np.arange(100), Codec.public(cohort.schema)
     made = cohort.features.iloc[chosen]
-    return EvaluationInput(
-        cohort,
-        Split(np.arange(200), np.empty(0, np.int64), np.arange(200, 400)),
-        cohort.outcome.kind.learner(),
-        codec,
-        made,
-        cohort.schema,
-        codec.encode(made),
-        Labelled(cohort.outcome.take(chosen)),
-        Privacy("none", "toy", None, None, "none", "none"),
-    )
+    split = Split(np.arange(200), np.empty(0, np.int64), np.arange(200, 400))
+    none = Privacy("none", "toy", None, None, "none", "none")
+    return inputs_of(cohort, split, made, Labelled(cohort.outcome.take(chosen)), none, codec=codec)
 
 
 def test_rows_that_many_share_are_called_a_coincidence():
@@ -122,7 +115,7 @@ def test_few_are_not_counted_out():
     frame = inputs.frame.copy()
     frame.iloc[:3] = inputs.cohort.features.iloc[:3].to_numpy()
     frame = frame.astype(inputs.cohort.features.dtypes)
-    part = check(replace(inputs, frame=frame, rows=inputs.codec.encode(frame)))
+    part = check(changed(inputs, frame=frame, rows=inputs.codec.encode(frame)))
     (table,) = part.tables
     assert table.rows[0][1] == "<10"
     assert not any("3 of 60" in note for note in part.notes)
@@ -141,7 +134,7 @@ def test_equal_rows_have_equal_fingerprints_and_others_do_not():
 
 def test_without_rows_or_held_out_people_it_says_so():
     inputs = home_of("strangers", rows=20)
-    empty = replace(inputs, rows=inputs.rows[:0], frame=inputs.frame.iloc[:0])
+    empty = changed(inputs, rows=inputs.rows[:0], frame=inputs.frame.iloc[:0])
     nobody = replace(inputs, split=Split(inputs.split.train, inputs.split.validation, inputs.split.test[:0]))
     for one in (empty, nobody):
         part = check(one)

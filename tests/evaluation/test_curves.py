@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,6 +28,7 @@ from distcondense.outcomes.kaplan_meier import SurvivalCurves
 from distcondense.runs.figures import LINES, STEPS
 from tests import naive
 from tests.conftest import SMALL_TABLE, small_frame
+from tests.homes import changed
 from tests.naive_evaluate_interpretation import SPLIT, as_text, home_of
 
 TIMES = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=40)
@@ -184,7 +184,7 @@ def test_rows_that_live_half_as_long_are_found_out():
 def test_times_are_in_the_tables_unit_whatever_models_see():
     cohort = big()
     inputs = home_of(cohort, SPLIT.split(cohort).test)
-    one, other = (curves.section(replace(inputs, unit=unit), seed=0, threads=1) for unit in (1.0, 7.3))
+    one, other = (curves.section(changed(inputs, unit=unit), seed=0, threads=1) for unit in (1.0, 7.3))
     assert one.figures[0].series == other.figures[0].series
     assert one.settings["horizon"] == other.settings["horizon"] == 60
 

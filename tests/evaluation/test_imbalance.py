@@ -12,7 +12,7 @@ from distcondense.evaluation.experiment import Experiment
 from distcondense.evaluation.score import CONDENSED, FULL
 from distcondense.evaluation.utility import imbalance
 from distcondense.evaluation.utility.imbalance import ADDED, REMEDIES
-from tests.homes import HOW, cohort_of, home_of, nobody_held_out, noise_cohort, without_rows
+from tests.homes import HOW, changed, cohort_of, home_of, nobody_held_out, noise_cohort, without_rows
 
 
 def rare_cohort(rows=4000, share=0.05):
@@ -156,7 +156,7 @@ def test_too_few_cases_no_rows_and_the_same_seed():
 def test_condensed_rows_of_one_class_are_a_note():
     inputs = home_of(rare_cohort(1000), 200, manual=False)
     one = replace(inputs.labelled, outcome=inputs.labelled.outcome.with_arrays(label=np.zeros(200, np.int8)))
-    part = imbalance.section(replace(inputs, labelled=one), seed=0, threads=1)
+    part = imbalance.section(changed(inputs, labelled=one), seed=0, threads=1)
     condensed = [s for s in part.scores if s.trained_on == CONDENSED]
     assert len(condensed) == 1
     assert np.isnan(condensed[0].value)

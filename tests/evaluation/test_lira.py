@@ -18,20 +18,21 @@ from distcondense.evaluation.attacks.lira import ALL_RUNS, NEAREST, TREES, Obser
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
-from distcondense.methods.base import Condensed
 from distcondense.outcomes.measures import auroc
+from distcondense.runs.result import Result
 from tests.conftest import SMALL_TABLE, small_frame
+from tests.homes import changed
 from tests.leaky import Kept, cohort_of, home_that_knows_nothing, home_that_memorised, independent, memorised
 from tests.toys import registered
 
 ROWS, SHADOWS = 500, 8
 
 
-def remember(cohort: Cohort, seed: int) -> Condensed:
+def remember(cohort: Cohort, seed: int) -> Result:
     return memorised(cohort, seed=seed)
 
 
-def forget(cohort: Cohort, seed: int) -> Condensed:
+def forget(cohort: Cohort, seed: int) -> Result:
     return independent(cohort, cohort_of(2 * ROWS, seed=99), seed=seed)
 
 
@@ -180,15 +181,15 @@ def test_each_shadow_condenses_half_of_the_persons_and_no_person_is_torn_apart()
 
     seen: list[float] = []
 
-    def rerun(table: Cohort, seed: int) -> Condensed:
+    def rerun(table: Cohort, seed: int) -> Result:
         assert table.person is not None
         assert set(np.bincount(table.person)) <= {0, 3}
         splitting = ByPerson(0.8, seed)
         train = splitting.split(table).train
         seen.append(len(train) / len(cohort))
-        return replace(memorised(table, seed=seed), splitting=splitting)
+        return memorised(table, seed=seed).with_details(splitting=splitting)
 
-    inputs = EvaluationInput.of(cohort, replace(memorised(cohort), splitting=ByPerson(0.8, 0)))
+    inputs = EvaluationInput.from_result(cohort, memorised(cohort).with_details(splitting=ByPerson(0.8, 0)))
     found = lira.section(inputs, seed=0, threads=1, shadows=5, rerun=rerun)
     assert len(seen) == 5
     assert 0.4 < np.mean(seen) < 0.6
@@ -199,13 +200,14 @@ def test_shadows_that_fail_or_make_no_rows_are_counted_and_too_few_are_no_attack
     inputs = home_that_memorised(200)
     count = iter(range(100))
 
-    def sometimes(cohort: Cohort, seed: int) -> Condensed:
+    def sometimes(cohort: Cohort, seed: int) -> Result:
         k = next(count)
         if k % 3 == 0:
             raise SettingsError("toy", "must not fail", found="a failure")
         made = memorised(cohort, seed=seed)
-        empty = made.labelled.outcome.take(np.empty(0, np.int64))
-        none = replace(made, frame=made.frame.iloc[:0], labelled=replace(made.labelled, outcome=empty))
+        rows, labelled = made.details.features, made.details.labelled
+        empty = labelled.outcome.take(np.empty(0, np.int64))
+        none = made.with_details(features=rows.iloc[:0], labelled=replace(labelled, outcome=empty))
         return none if k % 3 == 1 else made
 
     few = lira.section(inputs, seed=0, threads=1, shadows=6, rerun=sometimes)
@@ -217,7 +219,7 @@ def test_shadows_that_fail_or_make_no_rows_are_counted_and_too_few_are_no_attack
 
 def test_a_run_without_rows_is_not_attacked() -> None:
     inputs = home_that_memorised(100)
-    found = lira.section(replace(inputs, rows=inputs.rows[:0]), seed=0, threads=1, rerun=remember)
+    found = lira.section(changed(inputs, rows=inputs.rows[:0]), seed=0, threads=1, rerun=remember)
     assert found.notes[0].startswith("Not attacked")
 
 
@@ -232,7 +234,7 @@ def test_a_registered_method_runs_again_with_another_seed() -> None:
 
         same = lira.rerun_of("uniform", UniformOptions(ipc=20, seed=5))(cohort, 1)
         pd.testing.assert_frame_equal(one.frame, same.frame)
-        found = lira.section(EvaluationInput.of(cohort, one), seed=0, threads=1, shadows=4, rerun=rerun)
+        found = lira.section(EvaluationInput.from_result(cohort, one), seed=0, threads=1, shadows=4, rerun=rerun)
     assert not found.settings["found"]
 
 

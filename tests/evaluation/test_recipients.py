@@ -22,7 +22,7 @@ from distcondense.models.learners import FittedModel, Learner
 from distcondense.outcomes import panel
 from distcondense.outcomes.base import Labelled
 from tests import toys
-from tests.homes import HOW, cohort_of, home_of, nobody_held_out, noise_cohort, without_rows
+from tests.homes import HOW, changed, cohort_of, home_of, nobody_held_out, noise_cohort, without_rows
 
 pytestmark = pytest.mark.usefixtures("small_students")
 
@@ -307,7 +307,7 @@ def test_without_lightgbm_its_scores_say_so_and_the_others_stay(monkeypatch):
 def test_condensed_rows_of_one_class_are_a_note():
     inputs = home_of(cohort_of("binary", 300), 60, manual=False)
     one = inputs.labelled.outcome.with_arrays(label=np.ones(60, np.int8))
-    part = recipients.section(replace(inputs, labelled=Labelled(one)), seed=0, threads=1)
+    part = recipients.section(changed(inputs, labelled=Labelled(one)), seed=0, threads=1)
     condensed = [s for s in part.scores if s.trained_on == CONDENSED]
     assert condensed
     assert all(np.isnan(s.value) and "both classes" in s.note for s in condensed)

@@ -20,6 +20,7 @@ from distcondense.evaluation.resampling import one_row_each
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
 from distcondense.privacy.statement import Privacy
+from tests.homes import changed
 from tests.leaky import cohort_of, home_that_knows_nothing, home_that_memorised, independent, memorised
 
 STATED = Privacy("end-to-end", "toy", 1.0, 1e-6, "add or remove one row", "toy")
@@ -199,7 +200,7 @@ def test_one_row_of_a_person_is_a_target() -> None:
     frame = pd.DataFrame({"x": np.arange(12.0), "who": np.repeat(list("abcd"), 3), "died": [0, 1] * 6})
     schema = Schema((Column("x", "continuous", low=0, high=20), Column("died", "binary", categories=(0, 1))))
     cohort = Cohort.from_frame(frame, target="died", person_id="who", schema=schema)
-    inputs = EvaluationInput.of(cohort, memorised(cohort, share=0.6))
+    inputs = EvaluationInput.from_result(cohort, memorised(cohort, share=0.6))
     sample = inputs.sample(np.arange(12), 12, 0)
     assert sample.person is not None
     chosen = one_row_each(np.arange(len(sample)), sample.person, np.random.default_rng(0))
@@ -254,7 +255,7 @@ def test_it_is_the_same_again_and_can_be_kept(caught: Section) -> None:
 
 def test_a_time_and_an_event_are_secrets_too() -> None:
     cohort = cohort_of(300, survival=True)
-    found = risks.section(EvaluationInput.of(cohort, memorised(cohort)), seed=0, threads=1)
+    found = risks.section(EvaluationInput.from_result(cohort, memorised(cohort)), seed=0, threads=1)
     groups = {score.group for score in found.scores if score.measure == "inferring_risk"}
     assert {"outcome: time", "outcome: label"} <= groups
     assert score_of(found, "inferring_risk", "outcome: time").low > 0.3
@@ -262,7 +263,7 @@ def test_a_time_and_an_event_are_secrets_too() -> None:
 
 def test_without_rows_or_held_out_patients_it_says_so() -> None:
     inputs = home_that_memorised(100)
-    none = replace(inputs, rows=inputs.rows[:0])
+    none = changed(inputs, rows=inputs.rows[:0])
     alone = replace(inputs, split=replace(inputs.split, test=inputs.split.test[:0]))
     few = replace(inputs, split=replace(inputs.split, test=inputs.split.test[:5]))
     for one in (none, alone, few):
@@ -282,7 +283,7 @@ def test_no_false_alarm_over_many_tables() -> None:
     above, of = 0, 0
     for seed in range(8):
         cohort = cohort_of(400, seed=100 + seed)
-        inputs = EvaluationInput.of(cohort, independent(cohort, cohort_of(400, seed=1000 + seed), seed=seed))
+        inputs = EvaluationInput.from_result(cohort, independent(cohort, cohort_of(400, seed=1000 + seed), seed=seed))
         scores = risks.section(inputs, seed=seed, threads=1).scores
         above, of = above + sum(score.low > 0 for score in scores), of + len(scores)
     assert above / of < 0.025 + 5 * math.sqrt(0.025 / of)

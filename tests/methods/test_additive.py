@@ -551,7 +551,7 @@ def test_only_opening_the_gate_and_the_coins_read_patients(kind: Kind, monkeypat
     monkeypatch.setattr(HoldoutSplit, "split", toss_for_real)
     condensed = method.condense(trapped, prepared, Context())[5]
     assert opened == [("coins", True), ("gate", True)]
-    assert len(condensed.labelled.outcome) == 5 * side_of(kind).groups
+    assert len(condensed.details.labelled.outcome) == 5 * side_of(kind).groups
     assert condensed.privacy.epsilon is not None
     assert condensed.privacy.epsilon <= 8.0
 

@@ -421,8 +421,8 @@ def test_steering_the_private_sampler_reads_no_patient(monkeypatch: pytest.Monke
     method = method_named("psygentab")
     result = method.condense(mined, method.prepare(mined.facts, options), Context())[8]
     assert len(result.frame) == 16
-    assert result.notes["psygentab"]["measured_against"].endswith("no patient is looked at")
-    assert result.notes["psygentab"]["sampling"]
+    assert result.details.notes["psygentab"]["measured_against"].endswith("no patient is looked at")
+    assert result.details.notes["psygentab"]["sampling"]
     with pytest.raises(AssertionError, match="touched"):
         _ = mined.features.iloc  # the trap works
 

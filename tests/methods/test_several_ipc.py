@@ -7,7 +7,6 @@ import pickle
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,13 +148,13 @@ def test_each_result_can_be_measured_again_and_pickles_hold_no_record() -> None:
 
 
 def test_what_a_method_notes_of_one_set_stands_beside_its_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = private._condensed
+    made = private._result
 
-    def noted(learned: Any, placed: Any, *more: Any) -> Any:
-        one = made(learned, placed, *more)
-        return replace(one, notes={**one.notes, "own": {"rows": len(one.frame)}})
+    def noted(*given: Any, **details: Any) -> Any:
+        one = made(*given, **details)
+        return one.with_details(notes={**one.details.notes, "own": {"rows": len(one.frame)}})
 
-    monkeypatch.setattr(private, "_condensed", noted)
+    monkeypatch.setattr(private, "_result", noted)
     results = dc.condense(ward(), ipc=IPCS, **HOW)
     assert [one["own"] for one in results.record["sets"]] == [{"rows": 18}, {"rows": 10}]
     assert "own" not in results.record

@@ -321,7 +321,7 @@ def test_no_patient_is_read_after_the_gate(kind, monkeypatch):
     )
     made = private.condense(mined, prepare(mined.facts, options), Context())[8]
     assert len(made.frame) == 16
-    assert made.notes["zero_order"]["steps"] == 5
+    assert made.details.notes["zero_order"]["steps"] == 5
     with pytest.raises(AssertionError, match="touched"):
         _ = mined.features.iloc  # the trap works
 

@@ -46,8 +46,9 @@ from distcondense.evaluation.ruler import Ruler
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.kernels.neighbours import nearest
-from distcondense.methods.base import Condensed, Context, Options, method_named, options_of
+from distcondense.methods.base import Context, Options, method_named, options_of
 from distcondense.outcomes.measures import auroc
+from distcondense.runs.result import Result
 
 NAME, TITLE = "lira", "LiRA: shadow runs"
 SHADOWS = 16
@@ -66,7 +67,7 @@ NOT_RELEASED = (
     "Their noise is fresh, and no account is charged: what they make is looked at in internal/ only and never released."
 )
 
-Rerun = Callable[[Cohort, int], Condensed]  # the same method and settings on another table, with this seed
+Rerun = Callable[[Cohort, int], Result]  # the same method and settings on another table, with this seed
 
 
 @attack(NAME, TITLE)
@@ -134,7 +135,7 @@ def rerun_of(name: str, options: Options | Mapping[str, Any], *, threads: int = 
     """The method of that name with these settings, without a folder or an account."""
     method = method_named(name)
 
-    def rerun(cohort: Cohort, seed: int) -> Condensed:
+    def rerun(cohort: Cohort, seed: int) -> Result:
         if isinstance(options, Mapping):
             seeded = options_of(method, {**options, "seed": seed})
         else:
@@ -234,7 +235,7 @@ def _shadow(inputs: EvaluationInput, places: Index, rerun: Rerun, *, seed: int, 
         warnings.simplefilter("ignore", DistcondenseWarning)  # the run itself has said them
         try:
             table = cohort.take(chosen)
-            shadow = EvaluationInput.of(table, rerun(table, seed))
+            shadow = EvaluationInput.from_result(table, rerun(table, seed))
         except UserError:
             return None
     if not len(shadow.rows):

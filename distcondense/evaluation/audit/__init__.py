@@ -19,7 +19,6 @@ from distcondense.errors import SettingsError
 from distcondense.evaluation.audit import dp_geng, end_to_end, private, published
 from distcondense.evaluation.audit.findings import Audit, Auditor, AuditRequest, Finding, settled
 from distcondense.privacy.budget import check_budget
-from distcondense.runs.result import Papers
 
 __all__ = ["AUDITORS", "Audit", "Finding", "run_audit"]
 
@@ -40,7 +39,6 @@ def run_audit(
     seed: int = 0,
     threads: int = 1,
     whole: int = 0,
-    papers: Papers | None = None,
     neighbours: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
@@ -48,8 +46,8 @@ def run_audit(
 
     `seed` makes the cohort; coins and noise come from the operating system, or the bounds would hold for lucky seeds
     only. `threads` go to the models that a method fits. `whole`: so many runs, of each pair of files, also go the whole
-    way from a file's bytes to the released bytes, and one with `canaries`; 0: none. `papers` makes the papers that
-    they release (`report.papers.PAPERS`). `neighbours` leaves out pairs. `progress` hears (runs done, runs in all).
+    way from a file's bytes to the released bytes, and one with `canaries`; 0: none.
+    `neighbours` leaves out pairs. `progress` hears (runs done, runs in all).
     """
     if method not in AUDITORS:
         raise SettingsError("method", f"must be one of {', '.join(AUDITORS)}", found=repr(method))
@@ -86,6 +84,6 @@ def run_audit(
 
     drafts, problems = auditor.attack(replace(asked, neighbours=at_the_gate), done)
     if whole and auditor.whole is not None:
-        more, found = end_to_end.attack(method, auditor.guarantee, auditor.whole, asked, done, papers)
+        more, found = end_to_end.attack(method, auditor.guarantee, auditor.whole, asked, done)
         drafts, problems = [*drafts, *more], (*problems, *found)
     return Audit(method, auditor.guarantee, epsilon, delta, settled(drafts), problems)

@@ -23,7 +23,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from json import loads
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ from distcondense.privacy.binding import STATEMENT
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.release import SCHEMA as SCHEMA_FILE
 from distcondense.runs.release import TABLE, verify_release
-from distcondense.runs.result import Papers, Result, schema_of, table_of
+from distcondense.runs.saving import write_run
 
 PERSON, CASE, PLACE = PAIRS = (
     "whole way: a person of many rows",
@@ -160,7 +160,6 @@ class ReleaseRunner:
     options: Mapping[str, Any]
     threads: int
     room: Path
-    papers: Papers = field(default_factory=dict)  # how what explains a release is made, which is a room above this one
 
     def release(
         self, files: NeighbourFiles, members: Flags, *, answers: RunFolder | None = None, keep: str = ""
@@ -186,18 +185,8 @@ class ReleaseRunner:
             prepared = prepare(self.method, cohort.facts, settings)
             context = Context(threads=self.threads, folder=folder, run=run)
             (made,) = self.method.condense(cohort, prepared, context).values()
-        kind = cohort.outcome.kind
-        Result(
-            frame=table_of(made.frame, made.schema, kind, made.labelled),
-            schema=schema_of(made.schema, kind),
-            kind=kind,
-            privacy=made.privacy,
-            raw=made.raw,
-            identity=identity,
-            covered=made.covered,
-            papers=self.papers,
-            internal={"rows": len(cohort), "settings": settings.to_dict()},
-        ).write(folder)
+        record = {"rows": len(cohort), "settings": settings.to_dict()}
+        write_run(folder, replace(made, details=None, identity=identity, internal=record))
         found = bytes_of(folder.release)
         if not keep:
             shutil.rmtree(folder.path)
@@ -213,19 +202,14 @@ def total_runs(asked: AuditRequest) -> int:
 
 
 def attack(
-    method: str,
-    guarantee: str,
-    options: Mapping[str, Any],
-    asked: AuditRequest,
-    done: Callable[[], None],
-    papers: Papers | None = None,
+    method: str, guarantee: str, options: Mapping[str, Any], asked: AuditRequest, done: Callable[[], None]
 ) -> tuple[list[PendingFinding], tuple[str, ...]]:
     """All chosen pairs, then one run with many canaries; and what needs no statistics."""
     drafts: list[PendingFinding] = []
     problems: list[str] = []
     asked_of = {**options, "epsilon": asked.epsilon, "delta": asked.delta, "seed": asked.seed}
     with tempfile.TemporaryDirectory(prefix="distcondense-audit-") as room:
-        way = ReleaseRunner(method_named(method), asked_of, asked.threads, Path(room), papers or {})
+        way = ReleaseRunner(method_named(method), asked_of, asked.threads, Path(room))
         for name in (name for name in asked.neighbours if name in PAIRS):
             files = neighbouring(name, asked.seed)
             problems += _books(name, way, files)

@@ -128,7 +128,8 @@ def _condensed(world: PublishedWorld, sigma: float | None) -> pd.DataFrame:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DistcondenseWarning)  # of tiny classes: they are meant
         made = condense(world.cohort, options, Context(threads=asked.threads), world.split)
-    return made.frame.assign(case=made.labelled.outcome["label"])
+    assert made.details is not None
+    return made.details.features.assign(case=made.details.labelled.outcome["label"])
 
 
 @lru_cache(maxsize=8)

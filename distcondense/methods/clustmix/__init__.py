@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distcondense.methods.base import Condensed, Context, Prepared, has_classes
+from distcondense.methods.base import Context, Prepared, has_classes
 from distcondense.methods.clustmix.options import THEOREM, ClustMixOptions
 
 if TYPE_CHECKING:
     from distcondense.data.cohort import Cohort, Facts
+    from distcondense.runs.result import Result
 
 
 class ClustMix:
@@ -37,7 +38,7 @@ class ClustMix:
             return Prepared(facts, options)
         return prepare(facts, options)
 
-    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> dict[int, Condensed]:
+    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> dict[int, Result]:
         from distcondense.methods.clustmix import paper, theorem
 
         options: ClustMixOptions = prepared.options

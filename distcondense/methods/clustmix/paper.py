@@ -22,7 +22,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.persons import Split
 from distcondense.data.rules import Rules
 from distcondense.errors import BudgetError, DistcondenseWarning
-from distcondense.methods.base import Condensed, Context
+from distcondense.methods.base import Context
 from distcondense.methods.clustmix.accounting import WHY, least_size, sigma_of
 from distcondense.methods.clustmix.kip import Kip, adapted
 from distcondense.methods.clustmix.mixture import clusters
@@ -33,6 +33,7 @@ from distcondense.outcomes.private_side import shared
 from distcondense.privacy import noise
 from distcondense.privacy.curves import gaussian_epsilon, gaussian_mu
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.result import Result
 
 SIGMAS = (0.05, 0.1, 0.2, 0.5)  # σ_max that are tried out where none is said
 TARGETS = 2000  # rows of a slice that its points are adapted to, at most
@@ -51,7 +52,7 @@ class Points:
     size: Index  # (m,) rows of each cluster
 
 
-def condense(cohort: Cohort, options: ClustMixOptions, context: Context, split: Split | None = None) -> Condensed:
+def condense(cohort: Cohort, options: ClustMixOptions, context: Context, split: Split | None = None) -> Result:
     """Condense by clustmix as published. `split` is the seed's, unless a test or a benchmark gives another."""
     kind, timings, started = cohort.outcome.kind, dict[str, float](), clock.perf_counter()
     splitting = context.stratified(options.seed)
@@ -89,8 +90,8 @@ def condense(cohort: Cohort, options: ClustMixOptions, context: Context, split: 
     timings["choose"] = clock.perf_counter() - started
     sigma_max, least = list(tried.items())[best]
     context.log(f"σ_max = {sigma_max:g}: {len(frames[best])} clusters of at least {least} rows")
-    return Condensed(
-        frame=frames[best][codec.columns],
+    return Result.from_rows(
+        features=frames[best][codec.columns],
         schema=replace(schema.only(codec.columns), notes=()),
         labelled=labels[best],
         privacy=_privacy(cohort, options, mu, classes, units.size, sigma_max, least, len(frames[best])),

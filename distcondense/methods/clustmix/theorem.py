@@ -29,7 +29,7 @@ from distcondense.data.persons import HoldoutSplit, reading_order
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Schema
 from distcondense.errors import SchemaError
-from distcondense.methods.base import Condensed, Context, Prepared
+from distcondense.methods.base import Context, Prepared
 from distcondense.methods.clustmix import kip, ntk
 from distcondense.methods.clustmix.kip import Kip, adapted
 from distcondense.methods.clustmix.options import ClustMixOptions
@@ -46,6 +46,7 @@ from distcondense.privacy.events import Event, Unit
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.result import Result
 
 BETA = 0.95  # of a row's vector: its values; the rest counts it
 SIGMA_MAX = 0.2  # noise of a row at most, as a share of each column's range, where nobody says
@@ -207,7 +208,7 @@ def table_of(cells: Cells) -> Floats:
 # -- patients, once ---------------------------------------------------------------------------------------------------
 
 
-def condense(cohort: Cohort, prepared: PreparedTheorem, context: Context) -> Condensed:
+def condense(cohort: Cohort, prepared: PreparedTheorem, context: Context) -> Result:
     """Condense by the variant with a theorem."""
     options, timings = prepared.options, dict[str, float]()
     splitting = context.coins(options.holdout)
@@ -310,7 +311,7 @@ def merged(sums: Floats, counts: Floats, least: float, most: int) -> list[tuple[
 
 def _condensed(
     made: NoisyClusters, prepared: PreparedTheorem, splitting: HoldoutSplit, timings: dict[str, float], privacy: Privacy
-) -> Condensed:
+) -> Result:
     used = replace(prepared.schema, notes=())
     rules, codec = Rules(used), Codec.public(used)
     frame = prepared.units.decode(made.rows)
@@ -322,8 +323,8 @@ def _condensed(
     labels = made.label.astype(nobody.outcome["label"].dtype)
     weight = made.count * (max(float(made.total.sum()), 1.0) / max(float(made.count.sum()), 1.0))
     labelled = Labelled(Outcome(nobody.outcome.kind, {"label": labels}), None, weight) if len(frame) else nobody
-    return Condensed(
-        frame=frame[used.names],
+    return Result.from_rows(
+        features=frame[used.names],
         schema=used,
         labelled=labelled,
         privacy=privacy,

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distcondense.methods.base import Condensed, Context, Prepared
+from distcondense.methods.base import Context, Prepared
 from distcondense.methods.dp_geng.options import DpGengOptions
 
 if TYPE_CHECKING:
     from distcondense.data.cohort import Cohort, Facts
+    from distcondense.runs.result import Result
 
 
 class DpGeng:
@@ -46,7 +47,7 @@ class DpGeng:
 
         return prepare(facts, options)
 
-    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> dict[int, Condensed]:
+    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> dict[int, Result]:
         from distcondense.methods.dp_geng.condense import condense
 
         return {prepared.options.ipc: condense(cohort, prepared, context)}

@@ -25,7 +25,7 @@ from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import Outcome
 from distcondense.data.persons import HoldoutSplit
-from distcondense.methods.base import Condensed, Context
+from distcondense.methods.base import Context
 from distcondense.methods.dp_geng import allocation, distil, encoding, generator, networks, prepare, run
 from distcondense.methods.dp_geng.allocation import sigma_of_lemma_5, sigma_of_theorem_2
 from distcondense.methods.dp_geng.prepare import PreparedDpGeng
@@ -37,6 +37,7 @@ from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy.curves import gaussian_epsilon
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.result import Result
 
 OWN = (allocation, distil, encoding, generator, networks, prepare, run)  # whose constants are bound to statements
 SEEDS = (
@@ -45,7 +46,7 @@ SEEDS = (
 )
 
 
-def condense(cohort: Cohort, prepared: PreparedDpGeng, context: Context) -> Condensed:
+def condense(cohort: Cohort, prepared: PreparedDpGeng, context: Context) -> Result:
     """Condense a cohort to one set of IPC rows for each class."""
     options, timings = prepared.options, dict[str, float]()
     splitting = context.coins(options.holdout)
@@ -87,7 +88,7 @@ def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
 
 def _condensed(
     state: DpGengRun, rows: Floats, privacy: Privacy, splitting: HoldoutSplit, timings: dict[str, float]
-) -> Condensed:
+) -> Result:
     generator, learned = state.prepared.generator, state.learned
     side = state.prepared.side
     values = generator.nothing(learned)
@@ -99,8 +100,8 @@ def _condensed(
         label = np.repeat(np.arange(len(rows)), rows.shape[1]).astype(labelled.outcome["label"].dtype)
         soft = side.expected(_margin(state, frame))
         labelled = side.weighted(learned, Labelled(Outcome(labelled.outcome.kind, {"label": label}), soft))
-    return Condensed(
-        frame=frame,
+    return Result.from_rows(
+        features=frame,
         schema=schema,
         labelled=labelled,
         privacy=privacy,

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distcondense.methods.base import Condensed, Context, Prepared, has_classes
+from distcondense.methods.base import Context, Prepared, has_classes
 from distcondense.methods.kde_knn.options import KdeKnnOptions
 
 if TYPE_CHECKING:
     from distcondense.data.cohort import Cohort, Facts
+    from distcondense.runs.result import Result
 
 
 class KdeKnn:
@@ -29,7 +30,7 @@ class KdeKnn:
     def prepare(self, facts: Facts, options: KdeKnnOptions) -> Prepared:
         return Prepared(facts, options)
 
-    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Condensed]:
+    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Result]:
         from distcondense.methods.kde_knn.condense import condense
 
         return {prepared.options.ipc: condense(cohort, prepared.options, context)}

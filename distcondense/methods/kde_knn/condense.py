@@ -21,11 +21,12 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.persons import Split
 from distcondense.data.rules import Rules
 from distcondense.errors import CohortError, DistcondenseWarning, ModelError
-from distcondense.methods.base import Condensed, Context
+from distcondense.methods.base import Context
 from distcondense.methods.kde_knn.filters import far, mean_distance, validator
 from distcondense.methods.kde_knn.options import KdeKnnOptions
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.result import Result
 
 BATCH = 512  # rows drawn at a time
 SEEDS = "seed: split, drawn rows, forest and students. Nothing is noise that protects anybody."
@@ -43,7 +44,7 @@ WHY = (
 Filter = Callable[[Matrix, int], Flags]  # rows drawn for a class → which are kept
 
 
-def condense(cohort: Cohort, options: KdeKnnOptions, context: Context, split: Split | None = None) -> Condensed:
+def condense(cohort: Cohort, options: KdeKnnOptions, context: Context, split: Split | None = None) -> Result:
     """Condense by kde-knn. `split` is the seed's, unless a test gives another."""
     warnings.warn(LOUD, DistcondenseWarning, stacklevel=3)
     context.log(LOUD)
@@ -96,8 +97,8 @@ def condense(cohort: Cohort, options: KdeKnnOptions, context: Context, split: Sp
     frame = pd.concat(frames, ignore_index=True)
     context.log(f"kept {len(frame)} of {sum(drawn_in_all)} drawn rows")
     made = np.repeat(np.arange(classes), options.ipc).astype(train["label"].dtype)
-    return Condensed(
-        frame=frame,
+    return Result.from_rows(
+        features=frame,
         schema=schema,
         labelled=Labelled(replace(train, arrays={"label": made})),
         privacy=Privacy("none", "kde-knn", None, None, "none", "none", schema_origin=cohort.schema.origin, why=WHY),

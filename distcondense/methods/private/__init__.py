@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distcondense.methods.base import Condensed, Context, Prepared
+from distcondense.methods.base import Context, Prepared
 from distcondense.methods.private.options import PrivateOptions
 
 if TYPE_CHECKING:
     from distcondense.data.cohort import Cohort, Facts
+    from distcondense.runs.result import Result
 
 
 class Private:
@@ -37,7 +38,7 @@ class Private:
             return Prepared(facts, options)
         return prepare(facts, options)
 
-    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> dict[int, Condensed]:
+    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> dict[int, Result]:
         from distcondense.methods.private.condense import condense
 
         return condense(cohort, prepared, context)

@@ -6,7 +6,7 @@ The cohort's rows are read in one place, `open_gate`; what comes after holds a `
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -20,10 +20,10 @@ from distcondense.data.cells import Cells
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
-from distcondense.data.persons import HoldoutSplit, reading_order
+from distcondense.data.persons import reading_order
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Schema
-from distcondense.methods.base import Condensed, Context
+from distcondense.methods.base import Context
 from distcondense.methods.gated import ON_ACCOUNT, no_answer, statement
 from distcondense.methods.private.constants import constants_digest
 from distcondense.methods.private.figures import model_figures
@@ -40,7 +40,7 @@ from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.layout import UnlistedColumn
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.statement import Privacy
-from distcondense.runs.figures import Figure
+from distcondense.runs.result import Result
 
 Steer = Callable[[PrivateFit, PrivateSide, Legal | None], Draw]  # what left the gate → how whole rows are drawn from it
 
@@ -58,14 +58,14 @@ GIVEN_NOT_COVERED = "what models that the user brought tell of these patients, i
 
 def condense(
     cohort: Cohort | LargeTable, prepared: PreparedPrivate, context: Context, *, steer: Steer | None = None
-) -> dict[int, Condensed]:
+) -> dict[int, Result]:
     """A set of each IPC from one fit; `options.reference` names the students that the rows are for.
 
     `steer` makes another way to draw rows out of what was learned, for methods that build on this one.
     """
     timings: dict[str, float] = {}
     options, kind, large = prepared.options, prepared.facts.kind, isinstance(cohort, LargeTable)
-    learner, *others = (kind.learner(name) for name in options.named or (None,))
+    learners = [kind.learner(name) for name in options.named or (None,)]
     log = context.log
     if context.cluster is not None and options.placement != ZERO_ORDER and not large:
         log("placing chosen rows has no Jacobian to spread: it runs in process; --placement zero-order has one")
@@ -123,19 +123,20 @@ def condense(
     if len(placed) > 1:
         several = SEVERAL.format(len(placed), ", ".join(map(str, placed)))
         privacy = replace(privacy, made=several, parameters={**privacy.parameters, "ipc": list(placed)})
-    covered = model_figures(learned, prepared.side, kind.labels)
-    made = {
-        ipc: _condensed(learned, one, prepared, privacy, learner, splitting, timings, options.seed, covered)
-        for ipc, one in placed.items()
+    notes: dict[str, Any] = {"seeds_policy": SEEDS, "scaling": "public"}
+    if len(learners) > 1:
+        notes["references"] = [learner.name for learner in learners]
+    shared = {
+        "privacy": privacy,
+        "splitting": splitting,
+        "timings": timings,
+        "learner": learners[0],
+        "others": tuple((learner, None) for learner in learners[1:]),
+        "covered": model_figures(learned, prepared.side, kind.labels),
     }
-    if others:
-        named = {"references": [learner.name, *(other.name for other in others)]}
-        made = {
-            ipc: replace(one, notes={**one.notes, **named}, others=tuple((other, None) for other in others))
-            for ipc, one in made.items()
-        }
     return {
-        ipc: replace(one, notes={**one.notes, "zero_order": told[ipc]}) if told else one for ipc, one in made.items()
+        ipc: _result(learned, one, prepared, notes={**notes, **({"zero_order": told[ipc]} if told else {})}, **shared)
+        for ipc, one in placed.items()
     }
 
 
@@ -214,33 +215,20 @@ def released_rows(
     return frame, used, codec, codec.encode(frame)
 
 
-def _condensed(
-    learned: PrivateFit,
-    placed: PlacedRows,
-    prepared: PreparedPrivate,
-    privacy: Privacy,
-    learner: Any,
-    splitting: HoldoutSplit,
-    timings: dict[str, float],
-    seed: int,
-    covered: Mapping[str, tuple[Figure, ...]],
-) -> Condensed:
-    frame, used, codec, encoded = released_rows(learned, prepared, placed.features(learned.model.cells), seed)
-    return Condensed(
-        frame=frame,
-        schema=used,
+def _result(learned: PrivateFit, placed: PlacedRows, prepared: PreparedPrivate, **details: Any) -> Result:
+    """A set of placed rows as it is released; `details` as `Result.from_rows` takes them."""
+    values = placed.features(learned.model.cells)
+    features, schema, codec, encoded = released_rows(learned, prepared, values, prepared.options.seed)
+    return Result.from_rows(
+        features=features,
+        schema=schema,
         labelled=placed.labelled,
-        privacy=privacy,
-        splitting=splitting,
-        notes={"seeds_policy": SEEDS, "scaling": "public"},
-        timings=timings,
         codec=codec,
         encoded=encoded,
         reference=learned.model.over(codec),
         reference_covered=True,
-        learner=learner,
         unit=prepared.side.unit,
-        covered=covered,
+        **details,
     )
 
 

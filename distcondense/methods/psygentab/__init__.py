@@ -10,11 +10,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from distcondense.errors import SettingsError
-from distcondense.methods.base import Condensed, Context, Prepared, method_named
+from distcondense.methods.base import Context, Prepared, method_named
 from distcondense.methods.psygentab.options import NETWORK, PsygentabOptions
 
 if TYPE_CHECKING:
     from distcondense.data.cohort import Cohort, Facts
+    from distcondense.runs.result import Result
 
 
 class Psygentab:
@@ -41,7 +42,7 @@ class Psygentab:
 
         return PreparedSteering(facts, options, method_named("private").prepare(facts, options.private))
 
-    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> dict[int, Condensed]:
+    def condense(self, cohort: Cohort, prepared: Any, context: Context) -> dict[int, Result]:
         from distcondense.methods.psygentab.condense import network, steered_private
 
         options: PsygentabOptions = prepared.options

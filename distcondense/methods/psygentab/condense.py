@@ -21,7 +21,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Schema
 from distcondense.errors import DistcondenseWarning
-from distcondense.methods.base import Condensed, Context, Prepared
+from distcondense.methods.base import Context, Prepared
 from distcondense.methods.psygentab.lagrangian import Lagrangian
 from distcondense.methods.psygentab.layout import Layout, OutcomeCells
 from distcondense.methods.psygentab.options import OFF, PsygentabOptions
@@ -31,6 +31,7 @@ from distcondense.outcomes.base import Kind, Labelled
 from distcondense.outcomes.private_side import restoring
 from distcondense.privacy.events import Event
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.result import Result
 
 MEASURED = (500, 3000)  # rows that U and P of a setting are measured on: as many as are released, within these
 NO_PRIVACY = (
@@ -115,7 +116,7 @@ class NetworkSampler:
         return places[np.concatenate(chosen)]
 
 
-def network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Condensed:
+def network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Result:
     """Train the network on patients and draw the rows from it: no guarantee, and a warning that says so."""
     from distcondense.methods.psygentab.network import AutoregressiveNetwork
     from distcondense.methods.psygentab.training import trained
@@ -163,8 +164,8 @@ def network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Cond
     rng, public = np.random.default_rng([options.seed, 0xD9A5]), Codec.public(Schema(tuple(c.column for c in cells)))
     frame = public.decode(public.encode(layout.frame(made)))
     frame = rules.completed(rules.repaired(frame, rng))[cohort.schema.names]
-    return Condensed(
-        frame=frame,
+    return Result.from_rows(
+        features=frame,
         schema=replace(cohort.schema, notes=()),
         labelled=Labelled(outcome, weight=weight),
         privacy=Privacy("none", "psygentab", None, None, "none", "none", schema_origin=cohort.schema.origin, why=WHY),
@@ -207,7 +208,7 @@ def _search(end: SearchResult | None) -> Mapping[str, Any]:
 # -- the private sampler ----------------------------------------------------------------------------------------------
 
 
-def steered_private(cohort: Cohort, prepared: PreparedSteering, context: Context) -> Condensed:
+def steered_private(cohort: Cohort, prepared: PreparedSteering, context: Context) -> Result:
     """The private method's run, with its population drawn by a steered sampler; its statement, with this name."""
     from distcondense.methods.private.condense import condense
     from distcondense.methods.private.placement import Draw, population
@@ -234,4 +235,6 @@ def steered_private(cohort: Cohort, prepared: PreparedSteering, context: Context
         return lambda _, rows, rng, __: sampler.draw(rows, rng, settings, weights)
 
     (made,) = condense(cohort, prepared.sampler, context, steer=steer).values()  # type: ignore[arg-type]  # PreparedPrivate
-    return replace(made, privacy=replace(made.privacy, method="psygentab"), notes={**made.notes, "psygentab": told})
+    result = replace(made, privacy=replace(made.privacy, method="psygentab"))
+    assert result.details is not None
+    return result.with_details(notes={**result.details.notes, "psygentab": told})

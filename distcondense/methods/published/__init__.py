@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distcondense.methods.base import Condensed, Context, Prepared
+from distcondense.methods.base import Context, Prepared
 from distcondense.methods.published.options import PublishedOptions
 
 if TYPE_CHECKING:
     from distcondense.data.cohort import Cohort, Facts
+    from distcondense.runs.result import Result
 
 
 class Published:
@@ -30,7 +31,7 @@ class Published:
                 facts.kind.learner(reference)
         return Prepared(facts, options)
 
-    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Condensed]:
+    def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Result]:
         from distcondense.methods.published.condense import condense
 
         return {prepared.options.ipc: condense(cohort, prepared.options, context)}

@@ -34,7 +34,7 @@ from distcondense.data.rules import Rules
 from distcondense.errors import DistcondenseWarning, ModelError, SettingsError
 from distcondense.kernels.random import normals, uniforms
 from distcondense.kernels.update import NoiseRule, row_norms
-from distcondense.methods.base import Condensed, Context
+from distcondense.methods.base import Context
 from distcondense.methods.published.figures import history
 from distcondense.methods.published.options import PublishedOptions
 from distcondense.methods.zero_order.engine import (
@@ -58,6 +58,7 @@ from distcondense.models.references import in_model_space
 from distcondense.outcomes.base import Kind, Labelled
 from distcondense.privacy.statement import Privacy
 from distcondense.privacy.steps import WHY, WHY_WITHOUT_NOISE, StepAccountant, StepRecord, calibrate, in_words
+from distcondense.runs.result import Result
 
 CLIP_SHARE = 0.25
 FEW = 10  # rows of the rarest stratum below which the user is warned
@@ -87,7 +88,7 @@ class Prepared:
         return cls(codec, train_rows, valid_rows, train, valid, unit)
 
 
-def condense(cohort: Cohort, options: PublishedOptions, context: Context, split: Split | None = None) -> Condensed:
+def condense(cohort: Cohort, options: PublishedOptions, context: Context, split: Split | None = None) -> Result:
     """Condense by the published method. `split` is the seed's, unless a test or an audit gives another."""
     kind: Kind = cohort.outcome.kind
     splitting = context.stratified(options.seed)
@@ -168,8 +169,8 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
     if rules and not options.soft:
         frame = rules.completed(rules.repaired(frame, np.random.default_rng([options.seed, 0x9005])))
         rows = codec.encode(frame)
-    return Condensed(
-        frame=frame,
+    return Result.from_rows(
+        features=frame,
         schema=schema,
         labelled=Labelled(kind.in_unit(labels, 1 / data.unit)),
         privacy=_privacy(cohort, options, state, accountant, problem),
