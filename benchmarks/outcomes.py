@@ -208,9 +208,9 @@ def naive_bayes(train: Cohort, test: Cohort, epsilon: float, ipc: int, seed: int
     gate = open_gate(train, np.arange(len(train)), replace(public, cells=cells, budget=budget), Ledger())
     spent, groups, value = 0.0, public.side.groups, None
     if public.side.grouping == "stratum":  # strata and their means come from the outcome's own histogram
-        from distcondense.methods.private.fit import Asking
+        from distcondense.methods.private.fit import PlannedQueries
 
-        asking = Asking(gate, public.plan)
+        asking = PlannedQueries(gate, public.plan)
         facts, objective = public.side.begin(asking), gate.objective
         spent, groups = public.plan.own["outcome"], objective.groupings["stratum"]
         edges = np.array([objective.low, *objective.cuts, objective.high])

@@ -41,7 +41,7 @@ from distcondense.methods import base
 from distcondense.methods.base import Context
 from distcondense.methods.private import domain, fit, plan
 from distcondense.methods.private.condense import open_gate
-from distcondense.methods.private.fit import Asking, fit_private
+from distcondense.methods.private.fit import PlannedQueries, fit_private
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.prepare import prepare
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
@@ -110,7 +110,7 @@ def naive_bayes_score(train: Cohort, test: Cohort, epsilon: float) -> float:
     gate = open_gate(train, np.arange(len(train)), replace(public, cells=cells, budget=budget), Ledger())
     spent, value = 0.0, None
     if public.side.grouping == "stratum":  # strata and their means come from the outcome's own histogram
-        facts, objective = public.side.begin(Asking(gate, public.plan)), gate.objective
+        facts, objective = public.side.begin(PlannedQueries(gate, public.plan)), gate.objective
         edges = np.array([objective.low, *objective.cuts, objective.high])  # type: ignore[attr-defined]
         spent, value = public.plan.own["outcome"], (edges[1:] + edges[:-1]) / 2
         value[-1] = min(value[-1], facts["centre"] + 2 * facts["unit"])  # a long tail's middle is far from its mean

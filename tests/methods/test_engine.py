@@ -61,7 +61,8 @@ def test_the_loop_is_the_algorithm_box_computed_by_hand():
         widths = 0.025 + 1.975 * uniforms(key, engine.PERTURB_STREAM, step, 0, (1, COLUMNS))[0]
         f = logistic(X)
         means = [
-            scores[engine.draws(key, step, k, 3, 20)].mean() for k, scores in enumerate(setup.aims[0].real.by_stratum)
+            scores[engine.draws(key, step, k, 3, 20)].mean()
+            for k, scores in enumerate(setup.references[0].real.by_stratum)
         ]
         supervised, matched = naive.bce(f, LABEL), naive.match(f, LABEL, means, False)
         alpha = supervised / (matched + 1e-8) / 9

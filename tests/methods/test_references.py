@@ -20,7 +20,7 @@ from distcondense.methods.base import Context, one_by_one
 from distcondense.methods.private import students
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.placement import place
-from distcondense.methods.private.zero_order import moved, taught
+from distcondense.methods.private.zero_order import moved, student_learners
 from distcondense.methods.published.condense import Prepared, _problem, _reference, synthetic_outcome
 from distcondense.methods.published.options import PublishedOptions
 from distcondense.methods.zero_order.engine import Problem, gradient, seed_key, widths_of
@@ -74,7 +74,7 @@ def test_the_joint_gradient_is_the_mean_of_the_references_own_each_in_units_of_i
             executor.open(model, "auto", X, widths)
             first = gradient(alone, options, X, key, 0, 1, [executor])[1]
             parts.append((first, *gradient(alone, options, later, key, 1, 1, [executor])))
-            slope = alone.aims[0].loss(later, key, 1, 1)[1][:, 0]
+            slope = alone.references[0].loss(later, key, 1, 1)[1][:, 0]
             slow = naive.central_differences(model.scores, later, widths_of(options, key, 1, X.shape[1]))
             assert np.allclose(parts[-1][1], slope[:, None] * slow, atol=2e-3)
     with opened(joint.models, "auto", X, widths, Context()) as executors:
@@ -210,8 +210,8 @@ def test_rows_are_chosen_by_the_students_named_and_by_all_where_none_is(
 
 def test_rows_are_moved_against_students_of_the_references_named(learned: Any) -> None:
     kind = binary().outcome.kind
-    assert taught(kind) == ["xgb", "logistic"]
-    assert taught(kind, ("logistic", "svm")) == ["logistic", "svm"]
+    assert student_learners(kind) == ["xgb", "logistic"]
+    assert student_learners(kind, ("logistic", "svm")) == ["logistic", "svm"]
     placed = place(learned, kind.private_side(), 8, seed=0, named=("logistic", "svm"))
     _, facts = moved(
         placed, learned, kind.private_side(), seed=0, steps=2, references=("students",), among=("logistic", "svm")

@@ -388,8 +388,8 @@ def test_several_references_give_the_weighted_sum_of_their_gradients():
     widths = widths_of(walk, key, 0, 4)
 
     def found(*weights: float) -> Any:
-        aims = tuple(aim(model, label, weight) for model, weight in zip(models, weights, strict=True))
-        problem = Problem(aims, X, NoiseRule(np.inf))
+        references = tuple(aim(model, label, weight) for model, weight in zip(models, weights, strict=True))
+        problem = Problem(references, X, NoiseRule(np.inf))
         with opened(problem.models, "auto", X, widths, Context()) as executors:
             return gradient(problem, walk, X, key, 0, 1, executors)
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from distcondense.errors import SettingsError, brief
 from distcondense.methods.base import Options, option
+from distcondense.methods.gate_options import DELTA_MOST
 
 PAPER, THEOREM = VARIANTS = ("paper", "theorem")
 OF_PAPER, OF_THEOREM = ("slices",), ("parts", "rows_per_person", "holdout", "trust_inferred_schema")
-DELTA_MOST = 0.01
 EPSILON_MOST = 100  # e^ε has 44 digits; far beyond it there is no second accountant to check a statement with
 
 

@@ -4,41 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from distcondense.errors import SettingsError
-from distcondense.methods.base import Options, option
+from distcondense.methods.base import option
+from distcondense.methods.gate_options import GateOptions
 
-DELTA_MOST = 0.01
 GENERATED, NOISE = STARTS = ("generated", "noise")
 HEAD, ALL = SCOPES = ("head", "all")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpGengOptions(Options):
+class DpGengOptions(GateOptions):
     """The settings of dp-geng (DP-GENG): the budget and its three parts, networks and distillation.
 
     Of the budget's μ² the generator gets `generator_share`, the expert `expert_share` and feature matching the rest
     (eq. 8). A part that is switched off gets nothing, and the others share what it would have had.
     """
 
-    guarantee: ClassVar[str] = "end-to-end"
-    epsilon: float = option(
-        1.0,
-        "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
-        typical="typical values are 0.5 to 5",
-    )
-    delta: float = option(1e-5, "δ of the budget.")
-    rows_per_person: int = option(5, "Rows of one person beyond this many are not read.")
-    holdout: float = option(0.2, "Share of persons left out of the fit, to measure on; 0: nobody.")
-    trust_inferred_schema: bool = option(
-        False, "Take bounds and categories off the patients; the guarantee is then called conditional."
-    )
-    categories_checked: tuple[str, ...] = option(
-        (),
-        "Column whose categories look like identifiers and were checked to be none. May be repeated.",
-        typical="a list of columns",
-    )
     # the paper searches both shares by scores on patients, which nobody pays for; ours were set once, on public tables
     generator_share: float = option(0.6, "dp-geng: share of μ² that the generator gets.")
     expert_share: float = option(0.15, "dp-geng: share of μ² that fine-tuning the expert gets.")
@@ -70,20 +52,8 @@ class DpGengOptions(Options):
         )
         return parts[0] / sum(parts), parts[1] / sum(parts), parts[2] / sum(parts)
 
-    @property
-    def promise(self) -> str:
-        """Before a row is read nobody knows what will be inferred: what may be is not called a theorem."""
-        return "conditional" if self.trust_inferred_schema else self.guarantee
-
     def problems(self) -> Iterator[SettingsError]:
         yield from super().problems()
-        yield from self.need(0 < self.epsilon < float("inf"), "epsilon", "must be above 0 and finite")
-        yield from self.need(0 < self.delta < 1, "delta", "must be in (0, 1)")
-        yield from self.need(
-            not DELTA_MOST < self.delta < 1, "delta", f"of an end-to-end guarantee must be at most {DELTA_MOST}"
-        )
-        yield from self.need(1 <= self.rows_per_person <= 2**16, "rows_per_person", "must be in [1, 65536]")
-        yield from self.need(0 <= self.holdout < 1, "holdout", "must be in [0, 1)")
         for name in ("generator_share", "expert_share"):
             yield from self.need(0 < getattr(self, name) < 1, name, "must be in (0, 1)")
         yield from self.need(

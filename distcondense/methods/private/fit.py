@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]  # (answers so far, planned answers)
 
 
 @dataclass
-class Asking:
+class PlannedQueries:
     """The gate with a plan; counts the answers. What a kind of outcome sees of it is `PrivateQueries`."""
 
     table: PrivateTable
@@ -82,7 +82,7 @@ def fit_private(
 
     `checked`: columns whose categories may be told though they look like identifiers.
     """
-    ask = Asking(table, plan, progress)
+    ask = PlannedQueries(table, plan, progress)
     facts = side.begin(ask)
     cells = tuple(_listed(ask, j, cell, cell.column.name in checked) for j, cell in enumerate(cells))
     columns = tuple(range(plan.columns))
@@ -141,7 +141,7 @@ def _choice(plan: Plan, table: PrivateTable) -> ColumnChoice:
     return ColumnChoice(-(-plan.columns // plan.picks), 2 / table.budget.pick_epsilon) if plan.picks else ColumnChoice()
 
 
-def _listed(ask: Asking, column: int, cells: Cells, checked: bool) -> Cells:
+def _listed(ask: PlannedQueries, column: int, cells: Cells, checked: bool) -> Cells:
     """The column with the categories that were found for it, where nobody had listed them."""
     if cells.numeric or not cells.column.unknown:
         return cells
@@ -162,7 +162,7 @@ def _told(side: PrivateSide, facts: Mapping[str, Any]) -> tuple[float, float | N
     return rows, rows * side.least_share(held / rows) / max(side.groups - 1, 1)
 
 
-def _follow(ask: Asking, column: int, cells: Cells, rows: float, most: int) -> Cells:
+def _follow(ask: PlannedQueries, column: int, cells: Cells, rows: float, most: int) -> Cells:
     """A number's cells, at most so many: where its rows are, if its public grid is too fine to be counted at once."""
     if not cells.numeric or cells.size - cells.hole <= most:
         return cells
@@ -181,7 +181,7 @@ def _follow(ask: Asking, column: int, cells: Cells, rows: float, most: int) -> C
 
 
 def _joint(
-    ask: Asking,
+    ask: PlannedQueries,
     columns: tuple[int, ...],
     merges: list[Index],
     marginals: tuple[Floats, ...],
@@ -230,7 +230,7 @@ def _looked(
 
 
 def _boost(
-    ask: Asking,
+    ask: PlannedQueries,
     side: PrivateSide,
     columns: tuple[int, ...],
     kernels: list[Floats],

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from distcondense.errors import SettingsError
-from distcondense.methods.base import Options, name_of, one_by_one, option
+from distcondense.methods.base import name_of, one_by_one, option
+from distcondense.methods.gate_options import GateOptions
 from distcondense.methods.zero_order import PATHS
 
-DELTA_MOST = 0.01
 CHOSEN, ZERO_ORDER = PLACEMENTS = ("chosen", "zero-order")
 PRIVATE_MODEL, STUDENTS = REFERENCES = ("private", "students")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivateOptions(Options):
+class PrivateOptions(GateOptions):
     """The settings of the private method: the budget, who is protected, and how rows are placed.
 
     `epsilon` is end-to-end, or conditional where an inferred schema is trusted. `ipc` may be a list: several sets from
@@ -24,38 +24,21 @@ class PrivateOptions(Options):
     comes after the gate and cost nothing.
     """
 
-    guarantee: ClassVar[str] = "end-to-end"
     ipc: int | tuple[int, ...] = option(  # type: ignore[assignment]  # wider than every method's: see `ipcs`
         100,
         "Synthetic records per class (survival: per event status; a number as outcome: per stratum of it). Private: "
         "several at once, e.g. 50,100,500, from one read of the patients at the price of one.",
     )
-    epsilon: float = option(
-        1.0,
-        "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
-        typical="typical values are 0.5 to 5",
-    )
-    delta: float = option(1e-5, "δ of the budget.")
     reference: str | tuple[str, ...] | None = option(
         None,
         "The model that the rows are for: xgb, logistic, svm, cox, aft, … of the outcome's kind. May be "
         "repeated: published condenses against all of them, private lets only their students choose rows.",
         typical="say a learner's name: a model from elsewhere is not covered by the guarantee",
     )
-    rows_per_person: int = option(5, "Rows of one person beyond this many are not read.")
-    holdout: float = option(0.2, "Share of persons left out of the fit, to measure on; 0: nobody.")
     horizon: float | None = option(
         None,
         "Survival: public end of follow-up, if the schema does not say.",
         typical="the length of follow-up by design, in the unit of the time column",
-    )
-    trust_inferred_schema: bool = option(
-        False, "Take bounds and categories off the patients; the guarantee is then called conditional."
-    )
-    categories_checked: tuple[str, ...] = option(
-        (),
-        "Column whose categories look like identifiers and were checked to be none. May be repeated.",
-        typical="a list of columns",
     )
     placement: str = option(
         CHOSEN, "How rows are placed: chosen among drawn sets, or then also moved by the zero-order engine."
@@ -92,20 +75,8 @@ class PrivateOptions(Options):
     def ipcs(self) -> tuple[int, ...]:
         return self.ipc if isinstance(self.ipc, tuple) else (self.ipc,)
 
-    @property
-    def promise(self) -> str:
-        """Before a row is read nobody knows what will be inferred: what may be is not called a theorem."""
-        return "conditional" if self.trust_inferred_schema else self.guarantee
-
     def problems(self) -> Iterator[SettingsError]:
         yield from super().problems()
-        yield from self.need(0 < self.epsilon < float("inf"), "epsilon", "must be above 0 and finite")
-        yield from self.need(0 < self.delta < 1, "delta", "must be in (0, 1)")
-        yield from self.need(
-            not DELTA_MOST < self.delta < 1, "delta", f"of an end-to-end guarantee must be at most {DELTA_MOST}"
-        )
-        yield from self.need(1 <= self.rows_per_person <= 2**16, "rows_per_person", "must be in [1, 65536]")
-        yield from self.need(0 <= self.holdout < 1, "holdout", "must be in [0, 1)")
         yield from self.need(
             self.horizon is None or 0 < self.horizon < float("inf"), "horizon", "must be above 0 and finite"
         )

@@ -120,7 +120,7 @@ def agreement_evidence(
     side: PrivateSide,
     intercept: Any,
     tables: Sequence[Floats],
-    told: Sequence[ColumnEvidence],
+    evidence: Sequence[ColumnEvidence],
     rows: float,
     facts: Mapping[str, Any],
     chosen: ColumnChoice,
@@ -133,7 +133,7 @@ def agreement_evidence(
     scores, scale = objective.scores, objective.scales[0]
     start = np.atleast_1d(intercept).astype(np.float64)
     centre, square = start, 0.0
-    for table, one in zip(tables, told, strict=True):
+    for table, one in zip(tables, evidence, strict=True):
         mean, variance = _moments(np.atleast_2d(table), one.hessian)
         centre, square = centre + mean, square + variance.sum()
     if not side.drifts:
@@ -146,7 +146,7 @@ def agreement_evidence(
     product, *means = ask.total("agreement", "agreement")
     g, phi = np.clip(np.reshape(means, (2, scores)) / max(rows, 1.0), -1, 1)
     noise = ask.noise("agreement") * np.sqrt(1 / PRODUCT**2 + (g @ g + phi @ phi) / MEANS**2)
-    chance = by_chance(side, told, facts.get("dispersion", 1.0), ColumnChoice(chosen.rivals, chosen.noise / scale))
+    chance = by_chance(side, evidence, facts.get("dispersion", 1.0), ColumnChoice(chosen.rivals, chosen.noise / scale))
     # as much of scores that spread like these, cut to φ; the more they spread, the less of it chance can have made
     chance = scale * _cut(scores) * chance / max(float(np.sqrt(square)), NARROWEST)
     return stands_out(product - rows * (g @ phi), chance, noise)
@@ -169,14 +169,14 @@ def _cut(scores: int) -> float:
     return float(np.mean(length**2 / np.maximum(length, WIDTH)))
 
 
-def by_chance(side: PrivateSide, told: Sequence[ColumnEvidence], dispersion: float, chosen: ColumnChoice) -> Floats:
+def by_chance(side: PrivateSide, evidence: Sequence[ColumnEvidence], dispersion: float, chosen: ColumnChoice) -> Floats:
     """(DRAWS,) Σ g·f, in units of a gradient, of models f fitted to nothing but patients' variation and noise.
 
     Columns are drawn independently of each other: those that share their variation have less of it between them.
     """
     rng = np.random.Generator(np.random.PCG64(SEED))  # no noise: the same in every run
     agreement = np.zeros(DRAWS)
-    for one in told:
+    for one in evidence:
         H = np.broadcast_to(one.hessian[:, None], (len(one.hessian), DRAWS, one.hessian.shape[1]))
         share, held = _multinomial(one.hessian)
         own = _chosen(rng, np.sqrt(dispersion * held), share, chosen)

@@ -107,19 +107,19 @@ def moved(
     if not learned.informative or not 0 < len(placed.codes) <= LARGE:  # larger sets are drawn, and not judged
         return placed, {}
     field = MovableRows.from_placed(placed, learned, side, np.random.default_rng([seed, 0x9006]), legal, among)
-    aims = [aim for name in references or (PRIVATE_MODEL,) for aim in field.aims(name, seed, context.threads)]
+    losses = [term for name in references or (PRIVATE_MODEL,) for term in field.losses(name, seed, context.threads)]
     problem = Problem(
-        in_units_of_the_start(aims, field.start, seed_key(seed), context.threads),
+        in_units_of_the_start(losses, field.start, seed_key(seed), context.threads),
         field.start,
         NoiseRule(np.inf),
         field.box,
     )
-    walk, judged = MoveSettings(seed, steps), field.judged
+    settings, judged = MoveSettings(seed, steps), field.judged
     before = judged(field.start)
-    widths = widths_of(walk, seed_key(seed), 0, field.start.shape[1])
+    widths = widths_of(settings, seed_key(seed), 0, field.start.shape[1])
     with opened(problem.models, path, field.start, widths, context) as executors:
         state = optimise(
-            problem, walk, validate=judged, executors=executors, threads=context.threads, progress=context.progress
+            problem, settings, validate=judged, executors=executors, threads=context.threads, progress=context.progress
         )
         execution = max((executor.facts() for executor in executors), key=len)  # of the one that has machines
     assert state.best_X is not None
@@ -186,13 +186,13 @@ class MovableRows:
         kind: Kind = self.placed.labelled.outcome.kind
         return kind
 
-    def aims(self, reference: Any, seed: int, threads: int) -> list[ReferenceLoss]:
+    def losses(self, reference: Any, seed: int, threads: int) -> list[ReferenceLoss]:
         if reference == PRIVATE_MODEL:
             return [self._private()]
         if reference == STUDENTS:
-            return [self._aim(model) for model in self._students(seed, threads)]
+            return [self._loss(model) for model in self._students(seed, threads)]
         return [
-            self._aim(
+            self._loss(
                 in_model_space(
                     as_scores(reference), self.codec, self.kind.links, None, unit=self.side.unit, threads=threads
                 )
@@ -202,7 +202,7 @@ class MovableRows:
     def _private(self) -> ReferenceLoss:
         model = self.learned.model
         if np.ndim(model.intercept) == 0:
-            return self._aim(model.over(self.codec))
+            return self._loss(model.over(self.codec))
         parts = tuple(
             EnsembleModel(f"{model.name}, score {k + 1}", "margin", ensemble_of(model.score(k), self.codec))
             for k in range(len(model.intercept))
@@ -214,7 +214,7 @@ class MovableRows:
         """Of the rows as they are placed, by the plain outcome, as whoever gets the table would train them."""
         outcome, kind = self._in_unit(self.placed.labelled.outcome), self.kind
         found = []
-        for name in taught(kind, self.among):
+        for name in student_learners(kind, self.among):
             try:
                 found.append(kind.learners[name].fit(self.start, outcome, seed=seed, threads=threads))
             except ModelError:  # some sets of few rows have no Cox model
@@ -224,7 +224,7 @@ class MovableRows:
     def _in_unit(self, outcome: Outcome) -> Outcome:
         return self.kind.in_unit(outcome, self.side.unit)
 
-    def _aim(self, model: Model) -> ReferenceLoss:
+    def _loss(self, model: Model) -> ReferenceLoss:
         """The published objective, with the pool where it has patients."""
         labels, pool = self._in_unit(self.placed.labelled.outcome), self._in_unit(self.outcome)
         of_rows, count, average = _strata(self.kind, pool, labels)
@@ -354,7 +354,7 @@ def _strata(kind: Kind, pool: Outcome, outcome: Outcome) -> tuple[Index, int, bo
         return np.zeros(len(outcome), np.int64), 1, False
 
 
-def taught(kind: Kind, among: Sequence[str] = ()) -> list[str]:
+def student_learners(kind: Kind, among: Sequence[str] = ()) -> list[str]:
     """Learners whose students can be references: of one score a row; quick ones, where none is named."""
     return [name for name in among or TAUGHT if name in kind.learners and kind.learners[name].link in OF_ONE_SCORE]
 
@@ -387,7 +387,7 @@ def refuse_references(
     references: Sequence[Any], kind: Kind, side: PrivateSide, schema: Schema, *, chosen: bool
 ) -> None:
     """What cannot be moved against is refused here, while the budget is whole. `chosen`: columns will be."""
-    if STUDENTS in [name for name in references if isinstance(name, str)] and not taught(kind):
+    if STUDENTS in [name for name in references if isinstance(name, str)] and not student_learners(kind):
         raise SettingsError(
             "references",
             "students must have one score a row",

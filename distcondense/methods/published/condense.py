@@ -246,13 +246,13 @@ def _problem(
     shape = (options.rows, data.train_rows.shape[1])
     start = normals(seed_key(options.seed), START_STREAM, 0, 0, shape)
 
-    def aim(model: Model) -> ReferenceLoss:
+    def loss_of(model: Model) -> ReferenceLoss:
         loss, scores = LOSSES[model.link], model.scores(data.train_rows).astype(np.float64)
         real = RealScores(tuple(scores[of_real == k] for k in range(count)), wanted)
         return ReferenceLoss((model,), Composite(lambda f: loss(f, labels), of_synthetic, average, options.rho), real)
 
-    aims = in_units_of_the_start([aim(model) for model in models], start, seed_key(options.seed), threads)
-    return Problem(aims, start, NoiseRule(options.clip or 1.0))
+    losses = in_units_of_the_start([loss_of(model) for model in models], start, seed_key(options.seed), threads)
+    return Problem(losses, start, NoiseRule(options.clip or 1.0))
 
 
 def _first_clip(problem: Problem, options: PublishedOptions, threads: int, executors: Sequence[Executor]) -> float:

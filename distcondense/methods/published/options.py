@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 from distcondense.errors import SettingsError
 from distcondense.methods.base import Options, one_by_one, option
+from distcondense.methods.gate_options import DELTA_MOST
 from distcondense.methods.zero_order import PATHS
-
-DELTA_MOST = 0.01  # beyond it ε may be 0 and says nothing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,20 +88,23 @@ class ReferenceLoss:
 
 
 def in_units_of_the_start(
-    aims: Sequence[ReferenceLoss], start: Matrix, key: int, threads: int
+    references: Sequence[ReferenceLoss], start: Matrix, key: int, threads: int
 ) -> tuple[ReferenceLoss, ...]:
     """Several losses as one, 1/K Σ ℓ_k(X)/ℓ_k(X₀): each in units of its first value, so that none drowns the others."""
-    if len(aims) < 2:
-        return tuple(aims)
-    first = [aim.loss(start, key, 0, threads)[0] for aim in aims]
-    return tuple(replace(aim, weight=1 / (len(aims) * max(loss, 1e-12))) for aim, loss in zip(aims, first, strict=True))
+    if len(references) < 2:
+        return tuple(references)
+    first = [reference.loss(start, key, 0, threads)[0] for reference in references]
+    return tuple(
+        replace(reference, weight=1 / (len(references) * max(loss, 1e-12)))
+        for reference, loss in zip(references, first, strict=True)
+    )
 
 
 @dataclass(frozen=True)
 class Problem:
     """What is optimised."""
 
-    aims: tuple[ReferenceLoss, ...]
+    references: tuple[ReferenceLoss, ...]
     start: Matrix  # (m, d)
     noise: NoiseRule
     box: tuple[Matrix, Matrix] | None = None  # lowest and highest allowed, (m, d) each
@@ -109,7 +112,7 @@ class Problem:
     @property
     def models(self) -> tuple[Model, ...]:
         """All that a Jacobian is needed of, in order."""
-        return tuple(model for aim in self.aims for model in aim.models)
+        return tuple(model for reference in self.references for model in reference.models)
 
 
 class Loop(Protocol):
@@ -291,7 +294,7 @@ def _slopes(
     problem: Problem, options: Loop, X: Matrix, key: int, step: int, threads: int
 ) -> tuple[float, Matrix, Matrix]:
     """The loss, ∂ℓ/∂f (m, models) and this step's finite-difference widths ε_j (d,)."""
-    losses, slopes = zip(*(aim.loss(X, key, step, threads) for aim in problem.aims), strict=True)
+    losses, slopes = zip(*(reference.loss(X, key, step, threads) for reference in problem.references), strict=True)
     slope = np.concatenate(slopes, axis=1).astype(np.float32)
     return float(sum(losses)), slope, widths_of(options, key, step, X.shape[1])
 
