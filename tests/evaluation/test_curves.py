@@ -12,16 +12,9 @@ from lifelines import KaplanMeierFitter
 from lifelines.statistics import multivariate_logrank_test
 
 from distcondense import Cohort
-from distcondense.evaluation.interpretation import curves
+from distcondense.evaluation.interpretation import curves, training
 from distcondense.evaluation.interpretation.curves import RiskTenths
-from distcondense.evaluation.interpretation.kaplan_meier import (
-    common,
-    distance,
-    log_rank,
-    public_grid,
-    risk_groups,
-    tidy,
-)
+from distcondense.evaluation.interpretation.survival import common, distance, log_rank, public_grid, risk_groups, tidy
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT
 from distcondense.evaluation.section import Section
 from distcondense.outcomes.kaplan_meier import SurvivalCurves
@@ -236,14 +229,14 @@ def test_tenths_of_risk_hold_ten_of_either_class():
     rng = np.random.default_rng(0)
     said = rng.random(2000) ** 2
     label = rng.random(2000) < said
-    tenths = RiskTenths.of(said, label)
+    tenths = RiskTenths.from_risks(said, label)
     assert tenths.rows.sum() == 2000
     assert np.all(tenths.rows * tenths.observed >= 9.999)
     assert np.all(tenths.rows * (1 - tenths.observed) >= 9.999)
     assert np.all(np.diff(tenths.said) > 0)
     assert (tenths.rows @ tenths.said) / 2000 == pytest.approx(said.mean())
-    assert tenths.error < 0.05 < RiskTenths.of(np.minimum(said + 0.3, 1), label).error
-    rare = RiskTenths.of(said, rng.random(2000) < 0.008)  # about 16 have it: no two parts with ten
+    assert tenths.error < 0.05 < RiskTenths.from_risks(np.minimum(said + 0.3, 1), label).error
+    rare = RiskTenths.from_risks(said, rng.random(2000) < 0.008)  # about 16 have it: no two parts with ten
     assert len(rare.rows) == 1
 
 
@@ -254,7 +247,7 @@ def test_tenths_are_those_of_scikit_learn():
     said = rng.random(3000)
     label = rng.random(3000) < said
     observed, mean = calibration_curve(label, said, n_bins=10, strategy="quantile")
-    tenths = RiskTenths.of(said, label)
+    tenths = RiskTenths.from_risks(said, label)
     np.testing.assert_allclose(tenths.observed, observed)
     np.testing.assert_allclose(tenths.said, mean)
 
@@ -321,7 +314,8 @@ def test_outcomes_without_curves_have_a_note():
 
 def test_bounds_are_said_and_the_seed_decides(survival, monkeypatch):
     monkeypatch.setattr(curves, "TESTED", 40)
-    monkeypatch.setattr(curves, "ROWS", 100)
+    for module in (curves, training):
+        monkeypatch.setattr(module, "ROWS", 100)
     first, again = (curves.section(home_of(survival, range(100)), seed=3, threads=1) for _ in range(2))
     assert as_text(first) == as_text(again)
     assert first.settings["held-out rows"] == 40

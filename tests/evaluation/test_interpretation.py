@@ -13,6 +13,7 @@ from scipy import stats
 from distcondense import Cohort, Column, Schema
 from distcondense.data.codec import Codec, EncodedColumn
 from distcondense.evaluation.interpretation import attributions as interpretation
+from distcondense.evaluation.interpretation import training
 from distcondense.evaluation.interpretation.attributions import by_column, compared, explained_line, explained_trees
 from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT
 from distcondense.evaluation.section import Section
@@ -255,8 +256,12 @@ def test_nothing_is_said_about_few_held_out_rows(binary, monkeypatch):
 
 
 def test_samples_are_bounded_and_said(binary, monkeypatch):
-    for name, most in (("ROWS", 100), ("EXPLAINED", 30)):
-        monkeypatch.setattr(interpretation, name, most)
+    for module, name, most in (
+        (interpretation, "ROWS", 100),
+        (training, "ROWS", 100),
+        (interpretation, "EXPLAINED", 30),
+    ):
+        monkeypatch.setattr(module, name, most)
     part = interpretation.section(home_of(binary, range(150)), seed=0, threads=1)
     assert part.settings["taught with rows"] == 100
     assert {score.n for score in part.scores} == {30}

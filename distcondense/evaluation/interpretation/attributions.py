@@ -20,16 +20,15 @@ from distcondense.arrays import Floats, Index, Matrix
 from distcondense.data.codec import Codec
 from distcondense.errors import ModelError
 from distcondense.evaluation.inputs import EvaluationInput, Sample
-from distcondense.evaluation.resampling import RESAMPLES, between, in_words, resampled, some_of
-from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, Interval, Score
+from distcondense.evaluation.interpretation.training import ROWS, WORDS, training_sets
+from distcondense.evaluation.resampling import RESAMPLES, between, choose, in_words, resampled, some_of
+from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, UNKNOWN, Interval, Score
 from distcondense.evaluation.section import Section, quiet
 from distcondense.models.learners import TrainingSet, booster_of
 from distcondense.outcomes.base import Kind
 from distcondense.runs.figures import BARS, Figure, Series, Table
 
-NAME = "interpretation"
-TITLE = "What models rely on"
-ROWS = 20_000  # that a student is taught with, real or condensed
+NAME, TITLE = "interpretation", "What models rely on"
 EXPLAINED = 1_000  # rows that are explained
 FEWEST = 20  # rows to explain: a mean of fewer would tell about single patients
 TOP, SHORT = 15, 5  # longest columns of a comparison, as in Fig 4; and fewer, for tables that have few
@@ -59,10 +58,10 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
     for name, teach in {"trees": taught_trees, "linear": taught_linear}.items():
         log(f"explaining {STUDENTS[name]}")
         found = list(_attributed(inputs, train, test, teach, seed=seed, threads=threads))
-        notes += [f"{STUDENTS[name]} of {_way(one)}: {one.note}" for one in found if one.note]
+        notes += [f"{STUDENTS[name]} of {one.words}: {one.note}" for one in found if one.note]
         real = found[0]
         for one in found[1:]:
-            scores += _scores(inputs, name, real, one, test, train, columns, seed)
+            scores += _scores(name, real, one, test, train, columns, seed)
         shown = [one for one in found if one.held is not None and one.trained_on != RANDOM]
         if real.held is not None and len(shown) > 1:
             figures.append(_figure(name, shown, columns))
@@ -207,6 +206,10 @@ class StudentAttributions:
     own: Floats | None = None
     note: str = ""
 
+    @property
+    def words(self) -> str:
+        return WORDS[self.trained_on] + (", by the manual" if self.labels == SOFT else "")
+
 
 def _attributed(
     inputs: EvaluationInput,
@@ -219,9 +222,8 @@ def _attributed(
 ) -> Iterator[StudentAttributions]:
     """The student of real rows first; then those of condensed rows, and of as many random real ones."""
     kind, codec = inputs.kind, inputs.codec
-    real = TrainingSet(codec.encode(train.features), train.outcome, seed=seed, threads=threads)
     held = codec.encode(test.features) if len(test) >= FEWEST else None
-    for (trained_on, labels), training in _lessons(inputs, real, seed).items():
+    for (trained_on, labels), training in training_sets(inputs, train, seed=seed, threads=threads).items():
         blank = StudentAttributions(trained_on, labels, len(training.rows))
         try:
             if lacking := kind.lacking(training.outcome):
@@ -231,33 +233,15 @@ def _attributed(
             why = str(error) if isinstance(error, ModelError) else type(error).__name__
             yield replace(blank, note=f"could not be taught ({why})")
             continue
-        own = None
-        if (trained_on, labels) in ((FULL, ""), (CONDENSED, PLAIN)) and (
-            trained_on != FULL or len(training.rows) >= FEWEST
-        ):
-            own = explain(training.rows[_some(len(training.rows), seed)])
+        own, enough = None, len(training.rows) >= FEWEST or trained_on != FULL  # of few patients nothing is said
+        if enough and (trained_on, labels) in ((FULL, ""), (CONDENSED, PLAIN)):
+            own = explain(training.rows[_explained(len(training.rows), seed)])
         yield replace(blank, held=None if held is None else explain(held), own=own)
 
 
-def _lessons(inputs: EvaluationInput, real: TrainingSet, seed: int) -> Mapping[tuple[str, str], TrainingSet]:
-    made, labelled = inputs.made, inputs.labelled
-    some = np.arange(len(inputs.rows))
-    if len(some) > ROWS:
-        some = np.sort(np.random.default_rng([seed, 0xC0DE]).choice(some, ROWS, replace=False))
-    plain = replace(real, rows=inputs.rows[some], outcome=made.take(some))
-    lessons = {(FULL, ""): real, (CONDENSED, PLAIN): plain}
-    if labelled.soft is not None or labelled.weight is not None:
-        soft, weight = (None if given is None else given[some] for given in (labelled.soft, labelled.weight))
-        lessons[CONDENSED, SOFT] = replace(plain, soft=soft, weight=weight)
-    alike = inputs.kind.alike(real.outcome, made.take(some), np.random.default_rng([seed, 0x4EA1]))
-    lessons[RANDOM, ""] = replace(real, rows=real.rows[alike], outcome=real.outcome.take(alike))
-    return lessons
-
-
-def _some(rows: int, seed: int) -> Index:
-    if rows <= EXPLAINED:
-        return np.arange(rows)
-    return np.sort(np.random.default_rng([seed, 0xE819]).choice(rows, EXPLAINED, replace=False))
+def _explained(rows: int, seed: int) -> Index:
+    """Which of a student's own rows are explained."""
+    return choose(rows, EXPLAINED, np.random.default_rng([seed, 0xE819]))
 
 
 # -- how well they agree ----------------------------------------------------------------------------------------------
@@ -317,60 +301,42 @@ def _tops(columns: Sequence[str]) -> dict[str, int]:
 
 
 def _scores(
-    inputs: EvaluationInput,
     student: str,
     real: StudentAttributions,
-    one: StudentAttributions,
+    other: StudentAttributions,
     test: Sample,
     train: Sample,
     columns: Sequence[str],
     seed: int,
 ) -> Iterator[Score]:
-    none = float("nan")
-    blank = Score(
-        "",
-        one.trained_on,
-        HELD_OUT,
-        none,
-        none,
-        none,
-        len(test),
-        one.trained_on == CONDENSED,
-        one.rows,
-        student=student,
-        labels=one.labels,
-    )
-    why = real.note or one.note
-    if real.held is None or one.held is None:
-        why = why or f"fewer than {FEWEST} rows were held out"
+    about = {"rows": other.rows, "student": student, "labels": other.labels}
+    covered = other.trained_on == CONDENSED
+    blank = Score.from_interval("", other.trained_on, HELD_OUT, UNKNOWN, len(test), covered, **about)
+    if real.held is None or other.held is None:
+        why = real.note or other.note or f"fewer than {FEWEST} rows were held out"
         yield from (replace(blank, measure=measure, note=why) for measure in TITLES)
     else:
-        found = compared(real.held, one.held, columns, person=test.person, apart=False, seed=seed)
-        yield from _measured(blank, found, columns, in_words(test.person))
-    if real.own is not None and one.own is not None:
-        person = None if train.person is None else train.person[_some(len(train), seed)]
-        found = compared(real.own, one.own, columns, person=person, apart=True, seed=seed)
+        measures = compared(real.held, other.held, columns, person=test.person, apart=False, seed=seed)
+        yield from _measured(blank, measures, columns, in_words(test.person))
+    if real.own is not None and other.own is not None:
+        person = None if train.person is None else train.person[_explained(len(train), seed)]
+        measures = compared(real.own, other.own, columns, person=person, apart=True, seed=seed)
         words = in_words(person, "each student's own")
-        yield from _measured(replace(blank, tested_on=OWN, n=len(real.own)), found, columns, words)
+        yield from _measured(replace(blank, tested_on=OWN, n=len(real.own)), measures, columns, words)
 
 
-def _measured(blank: Score, found: Mapping[str, Interval], columns: Sequence[str], words: str) -> Iterator[Score]:
+def _measured(blank: Score, measures: Mapping[str, Interval], columns: Sequence[str], words: str) -> Iterator[Score]:
     tops = _tops(columns)
-    for measure, at in found.items():
+    for measure, reach in measures.items():
         note = ""
-        if not np.isfinite(at.value):
+        if not np.isfinite(reach.value):
             note = "fewer than three columns, or none of any importance"
         elif tops.get(measure) == len(columns):
             note = "of as many columns as the table has: it cannot be low"
-        yield replace(blank, measure=measure, value=at.value, low=at.low, high=at.high, note=note, interval=words)
+        yield blank.with_interval(reach, words, measure=measure, note=note)
 
 
 # -- what people see --------------------------------------------------------------------------------------------------
-
-
-def _way(one: StudentAttributions) -> str:
-    words = {FULL: "real rows", CONDENSED: "condensed rows", RANDOM: "random real rows"}[one.trained_on]
-    return f"{words}, by the manual" if one.labels == SOFT else words
 
 
 def _figure(student: str, shown: Sequence[StudentAttributions], columns: Sequence[str]) -> Figure:
@@ -381,7 +347,7 @@ def _figure(student: str, shown: Sequence[StudentAttributions], columns: Sequenc
     series = []
     for one, mean in zip(shown, means, strict=True):
         share = mean / mean.sum() if mean.sum() > 0 else mean
-        series.append(Series(_way(one), names, tuple(round(float(share[at]), 5) for at in most)))
+        series.append(Series(one.words, names, tuple(round(float(share[at]), 5) for at in most)))
     return Figure(
         f"attributions-{student}",
         BARS,
@@ -399,7 +365,7 @@ def _table(student: str, shown: Sequence[StudentAttributions], columns: Sequence
     means = [one.held.mean(axis=0) for one in shown if one.held is not None]
     ranks = [stats.rankdata(-mean, method="min").astype(int) for mean in means]
     listed = [at for at in np.argsort(-means[0], kind="stable") if any(rank[at] <= TOP for rank in ranks)]
-    head = [words for one in shown for words in (_way(one), f"rank, {_way(one)}")]
+    head = [words for one in shown for words in (one.words, f"rank, {one.words}")]
     rows = []
     for at in listed:
         cells = [cell for mean, rank in zip(means, ranks, strict=True) for cell in (float(f"{mean[at]:.4g}"), rank[at])]

@@ -19,15 +19,14 @@ from distcondense.arrays import Flags, Floats, Index, Numbers
 from distcondense.data.codec import Codec, EncodedColumn
 from distcondense.errors import ModelError
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.resampling import RESAMPLES, between, resampled, some_of
-from distcondense.evaluation.score import CONDENSED, FULL, NORMAL, PLAIN, RANDOM, SOFT, Interval, Score, interval
+from distcondense.evaluation.interpretation.training import ROWS, WORDS
+from distcondense.evaluation.resampling import RESAMPLES, between, choose, one_row_each, resampled, some_of
+from distcondense.evaluation.score import CONDENSED, FULL, NORMAL, PLAIN, RANDOM, SOFT, UNKNOWN, Score, interval
 from distcondense.evaluation.section import Section, quiet
 from distcondense.outcomes import measures
 from distcondense.runs.figures import DOTS, Figure, Series, Table
 
-NAME = "hazards"
-TITLE = "Hazard ratios"
-ROWS = 20_000  # of a fit
+NAME, TITLE = "hazards", "Hazard ratios"
 ROBUST_ROWS = 4_000  # of a weighted fit: the errors that stay right under weights take ten times as long
 COVARIATES = 40  # at most; of more, those that say most about the real rows one by one
 FEWEST = 10  # real rows with and without a category, and real events: fewer would tell about single patients
@@ -52,7 +51,9 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
     if not len(inputs.rows):
         return Section(NAME, TITLE, notes=("The run made no rows: there are no hazard ratios to compare.",))
     log("fitting Cox models")
-    rows = _one_a_person(inputs, inputs.split.train, seed)
+    rows, person = inputs.split.train, inputs.cohort.person
+    if person is not None:  # standard errors take rows for people, so that one row of each is enough
+        rows = np.sort(one_row_each(rows, person, np.random.default_rng([seed, 0x9E45])))
     real = inputs.sample(rows, ROWS, seed)
     time, event = real.outcome["time"], real.outcome["label"] == 1
     if event.sum() < FEWEST or len(event) < 2 * FEWEST:
@@ -116,7 +117,9 @@ def covariates(
     for block in inputs.codec.blocks:
         here = range(at, at + block.width)
         at += block.width
-        kept = [k for k in here if _is_number(block, k - here.start) or _common(real[:, k])]
+        yes = (real[:, here.start : here.stop] > 0.5).sum(axis=0)  # rows enough with and without a category
+        common = (yes >= FEWEST) & (yes <= len(real) - FEWEST)
+        kept = [k for k in here if common[k - here.start] or (block.column.numeric and k == here.start)]
         rare += block.width - len(kept)
         against = ""
         if block.values and kept:  # the reference; categories that are left out count as it
@@ -145,16 +148,6 @@ def independent(covariates: Sequence[Floats]) -> list[bool]:
     left = np.zeros(design.shape[1])  # of each covariate's length, what those before it leave
     left[: len(triangle)] = np.abs(np.diagonal(triangle))
     return [bool(one > SAME) for one in left[1:]]
-
-
-def _is_number(block: EncodedColumn, k: int) -> bool:
-    return block.column.numeric and k == 0
-
-
-def _common(flag: Floats) -> bool:
-    """Rows enough with and without it."""
-    yes = int((flag > 0.5).sum())
-    return FEWEST <= yes <= len(flag) - FEWEST
 
 
 def _term(inputs: EvaluationInput, block: EncodedColumn, k: int, at: int, against: str, made: Floats) -> Covariate:
@@ -247,15 +240,6 @@ def cox(covariates: Sequence[Floats], time: Floats, event: Flags, weight: Floats
     raise ModelError("rows", "must give a Cox model that converges", found="none", fix="use more rows or fewer columns")
 
 
-def _one_a_person(inputs: EvaluationInput, rows: Index, seed: int) -> Index:
-    """Standard errors take rows for people, so that one row of each is enough."""
-    person = inputs.cohort.person
-    if person is None:
-        return rows
-    mixed = np.random.default_rng([seed, 0x9E45]).permutation(rows)
-    return np.sort(mixed[np.unique(person[mixed], return_index=True)[1]])
-
-
 _Fit = tuple[Floats, Floats, Flags, Floats | None]  # design, time, event, weight
 
 
@@ -265,12 +249,7 @@ def _tables(
     """What is fitted: real rows, condensed rows without and with their weights, as many random real rows."""
     made, weight = inputs.made, inputs.labelled.weight
     rng = np.random.default_rng([seed, 0xC0DE])
-
-    def some(most: int) -> Index:
-        m = len(there)
-        return np.arange(m) if m <= most else np.sort(rng.choice(m, most, replace=False))
-
-    plain, fewer = some(ROWS), some(ROBUST_ROWS)
+    plain, fewer = (choose(len(there), most, rng) for most in (ROWS, ROBUST_ROWS))
     flag = made["label"] == 1
     tables: dict[tuple[str, str], _Fit] = {
         (FULL, ""): (here, time, event, None),
@@ -299,20 +278,9 @@ def interval_overlap(low: Floats, high: Floats, other_low: Floats, other_high: F
 def _scores(way: tuple[str, str], truth: HazardRatios, found: HazardRatios, seed: int) -> Iterator[Score]:
     trained_on, labels = way
     both = np.isfinite(truth.log) & np.isfinite(found.log)
-    none = float("nan")
-    blank = Score(
-        "",
-        trained_on,
-        TRAINING,
-        none,
-        none,
-        none,
-        int(both.sum()),
-        trained_on == CONDENSED,
-        found.rows,
-        student="cox",
-        labels=labels,
-    )
+    about = {"rows": found.rows, "student": "cox", "labels": labels}
+    covered = trained_on == CONDENSED
+    blank = Score.from_interval("", trained_on, TRAINING, UNKNOWN, int(both.sum()), covered, **about)
     if not both.any():
         yield from (replace(blank, measure=measure, note="no Cox model of one of the tables") for measure in TITLES)
         return
@@ -330,27 +298,22 @@ def _scores(way: tuple[str, str], truth: HazardRatios, found: HazardRatios, seed
     for measure, share in shares.items():
         why = note if np.isfinite(share.value) else "no real interval leaves out 1"
         of = int(clear.sum()) if measure == "hazard_direction_clear" else len(a)
-        yield _of(replace(blank, measure=measure, n=of, note=why), interval(share), "Wilson, over covariates")
+        yield blank.with_interval(interval(share), "Wilson, over covariates", measure=measure, n=of, note=why)
     counts = np.array(list(resampled(len(a), None, seed=seed)))
     for measure, each in (
         ("hazard_overlap", interval_overlap(low, high, other_low, other_high)),
         ("hazard_difference", np.abs(a - b)),
     ):
         drawn = counts @ each / counts.sum(axis=1)
-        words = f"{RESAMPLES} resamples of covariates"
-        yield _of(replace(blank, measure=measure, note=note), between(float(each.mean()), drawn), words)
-
-
-def _of(blank: Score, found: Interval, words: str) -> Score:
-    return replace(blank, value=found.value, low=found.low, high=found.high, interval=words)
+        reach = between(float(each.mean()), drawn)
+        yield blank.with_interval(reach, f"{RESAMPLES} resamples of covariates", measure=measure, note=note)
 
 
 # -- what people see --------------------------------------------------------------------------------------------------
 
 
 def _words(way: tuple[str, str]) -> str:
-    names = {FULL: "real rows", CONDENSED: "condensed rows", RANDOM: "random real rows"}
-    return names[way[0]] + (", weighted" if way[1] == SOFT else "")
+    return WORDS[way[0]] + (", weighted" if way[1] == SOFT else "")
 
 
 def _table(
