@@ -30,7 +30,15 @@ NO_ANSWER = 3  # exit code
 A_RUN = "a-run"  # hidden, and no likely name of a folder: run is one
 
 
-class RunOrAudit(TyperGroup):
+class Hidden(TyperGroup):
+    """A group with a hidden command, A_RUN, whose name stands in no usage line."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return "" if name == A_RUN else name, command, rest
+
+
+class RunOrAudit(Hidden):
     """What is no command of its own is a run's folder: `attack RUN` is `attack a-run RUN`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -45,7 +53,7 @@ attack_app = typer.Typer(
 )
 
 
-class FileOrStatus(TyperGroup):
+class FileOrStatus(Hidden):
     """What is no command of its own is the study's: `study FILE --out OUT` is `study a-run FILE --out OUT`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -7,6 +7,7 @@ whether a row is a patient, and how to check all of it. Made of the statement, t
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,7 +54,7 @@ def datasheet(sets: Mapping[str, Result]) -> str:
 def facts(privacy: Privacy) -> list[tuple[str, Any]]:
     """The numbers, each with its name."""
     number = "none" if privacy.epsilon is None else rounded_up(privacy.epsilon, 6)
-    found = [
+    facts = [
         ("guarantee", privacy.guarantee),
         (f"ε ({privacy.guarantee})", number),
         ("δ", "none" if privacy.delta is None else f"{privacy.delta:g}"),
@@ -64,10 +65,10 @@ def facts(privacy: Privacy) -> list[tuple[str, Any]]:
     ]
     if privacy.membership_advantage is not None:
         most = f"at most {rounded_up(1 + privacy.membership_advantage, 4)}, where guessing has 1"
-        found.append(("sensitivity plus specificity of the best test of who was in the table", most))
+        facts.append(("sensitivity plus specificity of the best test of who was in the table", most))
     if privacy.worst_case_epsilon:
-        found.append(("worst case of the same noise, end to end", f"ε of {privacy.worst_case_epsilon}"))
-    return found
+        facts.append(("worst case of the same noise, end to end", f"ε of {privacy.worst_case_epsilon}"))
+    return facts
 
 
 def spent(privacy: Privacy) -> str:
@@ -141,11 +142,8 @@ def possible(columns: Sequence[Column]) -> str:
 
 def questions(privacy: Privacy) -> list[tuple[str, int]]:
     """What was asked of patients: in words, and how often."""
-    found: dict[str, int] = {}
-    if privacy.charged:
-        for event in privacy.events:
-            found[KINDS.get(event.kind, event.kind)] = found.get(KINDS.get(event.kind, event.kind), 0) + 1
-    return list(found.items())
+    events = privacy.events if privacy.charged else ()
+    return list(Counter(KINDS.get(event.kind, event.kind) for event in events).items())
 
 
 KINDS = {"gaussian": "noisy sums and counts", "choice": "noisy choices of columns or pairs"}

@@ -113,40 +113,44 @@ def recipes(sets: Mapping[str, Result]) -> tuple[Recipe, ...]:
 
 def texts(labels: Listed) -> list[str]:
     """Columns whose texts a reader of CSV takes for numbers or for true and false, unless it is told."""
-    return [name for name, own in labels.items() if any(isinstance(one, str) and _TAKEN.match(one) for one in own)]
+    return _columns_with(labels, _TAKEN.match)
+
+
+def _columns_with(labels: Listed, matches: Callable[[str], object]) -> list[str]:
+    """Columns of which some category is a text that matches."""
+    return [name for name, own in labels.items() if any(isinstance(text, str) and matches(text) for text in own)]
 
 
 def misread(labels: Listed) -> list[str]:
     """What tools make of some categories if they are not told otherwise, in a sentence each."""
 
-    def where(found: Callable[[str], object]) -> str:
-        names = [name for name, own in labels.items() if any(isinstance(one, str) and found(one) for one in own)]
-        return ", ".join(map(code, names))
+    def where(matches: Callable[[str], object]) -> str:
+        return ", ".join(map(code, _columns_with(labels, matches)))
 
-    out = []
+    warnings = []
     if names := where(lambda text: text in TAKEN_FOR_HOLES):
-        out.append(f"In {names} a category is written like a missing value: pandas and R take it for one by default.")
+        warnings.append(
+            f"In {names} a category is written like a missing value: pandas and R take it for one by default."
+        )
     if names := where(_TAKEN.match):
-        out.append(
+        warnings.append(
             f"In {names} categories are texts that look like numbers or like true and false (leading zeros, T, "
             "F): read these columns as text."
         )
     if names := where(_CHANGED.match):
-        out.append(
+        warnings.append(
             f"Spreadsheets change cells of {names} when they open the file (into formulas, dates or shorter "
             "numbers): import it with every column as text."
         )
-    if any(isinstance(one, str) and not one.isascii() for own in labels.values() for one in own) or any(
-        not name.isascii() for name in labels
-    ):
-        out.append("The file is UTF-8 without a byte-order mark: spreadsheets must be told so.")
-    return out
+    if where(lambda text: not text.isascii()) or not all(map(str.isascii, labels)):
+        warnings.append("The file is UTF-8 without a byte-order mark: spreadsheets must be told so.")
+    return warnings
 
 
 def expected_words(privacy: Privacy) -> str:
     """How good the model behind the rows takes itself to be: computed from noisy answers, so that it may be quoted."""
-    found = privacy.parameters.get("expected_by_the_model_itself")
-    return "" if not found else f"{found[0]} {found[1]:.2f}"
+    expected = privacy.parameters.get("expected_by_the_model_itself")
+    return f"{expected[0]} {expected[1]:.2f}" if expected else ""
 
 
 def column_values(column: Column, quoted: Callable[[str], str] = str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from distcondense.evaluation.findings import Findings
 from distcondense.evaluation.score import CONDENSED, FULL, TRAINED_ON, WITHOUT_ROWS, Score, find
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import Privacy
+from distcondense.report.text import estimate
 from distcondense.runs.release import DATASHEET, MANUAL
 
 PIPE_WIDTH = 160  # where there is no terminal to ask: enough for the table without cutting words
@@ -74,11 +74,11 @@ class Console:
             persons = record["data"].get("split_persons", {}).get("test")
             self.out.print(score_table(name, groups, record["privacy"], by="set", persons=persons))
 
-    def findings(self, found: Findings) -> None:
-        """The verdict, then how each part fared in a line."""
-        for sentence in found.verdict():
+    def findings(self, findings: Findings) -> None:
+        """The verdict, then how each section fared in a line."""
+        for sentence in findings.verdict():
             self.out.print(f"- {sentence}", markup=False)
-        for part in found.parts:
+        for part in findings.parts:
             if part.scores or part.notes:
                 first = f"{len(part.scores)} scores" if part.scores else part.notes[0]
                 self.out.print(f"  {part.title}: {first}", markup=False)
@@ -97,7 +97,7 @@ class Console:
     def verdict(self, record: Mapping[str, Any], privacy: Privacy) -> None:
         """What came of it, in one line."""
         bad = privacy.guarantee == "none" or bool(privacy.answer)
-        self.out.print(verdict(record, privacy), style="bold red" if bad else "bold", markup=False, soft_wrap=True)
+        self.out.print(run_verdict(record, privacy), style="bold red" if bad else "bold", markup=False, soft_wrap=True)
 
     def statement(self, privacy: Privacy, release: Path) -> None:
         """What may be said, what may not, and whether a row is somebody: the rest is in the datasheet."""
@@ -105,41 +105,35 @@ class Console:
             self.out.print(line, markup=False, soft_wrap=True)
 
 
-def verdict(record: Mapping[str, Any], privacy: Privacy) -> str:
+def run_verdict(record: Mapping[str, Any], privacy: Privacy) -> str:
     """How many rows, how good against models of the real ones, and which guarantee: one line."""
     if privacy.answer:
         return f"NO ANSWER, so no rows are released; {privacy.short()} is spent"
-    sets = [dict(one) for one in record.get("sets", [record])]
+    sets = record.get("sets", [record])
     rows = " and ".join(f"{one['rows']:,}" for one in sets)
     several = f" ({len(sets)} sets)" if len(sets) > 1 else ""
-    return f"condensed {rows} rows{several}: {_reached(sets)}; {privacy.short()}"
-
-
-def _reached(sets: Sequence[Mapping[str, Any]]) -> str:
-    """What models of the condensed rows reach, of what models of the real ones do."""
     scores = [[Score.from_dict(entry) for entry in one["scores"]] for one in sets]
     main = scores[0][0].measure if scores[0] else ""
-    made = [find(one, CONDENSED, main) for one in scores]
-    full = find(scores[0], FULL, main)
-    there = [one for one in made if one is not None and not math.isnan(one.value)]
-    if full is None or math.isnan(full.value) or len(there) < len(sets):
-        return "how good they are was not measured"
-    reached = " and ".join(_digits(one.value) for one in there)
-    return f"models trained on them reach {title(main)} {reached} of {_digits(full.value)}"
+    models = [*(find(one, CONDENSED, main) for one in scores), find(scores[0], FULL, main)]
+    values = [estimate(None if score is None else score.value) for score in models]
+    reached = f"models trained on them reach {title(main)} {' and '.join(values[:-1])} of {values[-1]}"
+    if "—" in values:
+        reached = "how good they are was not measured"
+    return f"condensed {rows} rows{several}: {reached}; {privacy.short()}"
 
 
 def answers(privacy: Privacy, release: Path) -> tuple[str, ...]:
     """Three lines for whoever is asked about a release."""
-    said = f"say about it: the paragraph to quote in {release / DATASHEET}; how to train on it: {release / MANUAL}"
+    quote = f"say about it: the paragraph to quote in {release / DATASHEET}; how to train on it: {release / MANUAL}"
     if privacy.answer:
         return (f"say about it: that it gave no answer; {release / DATASHEET} has the words",)
     if privacy.guarantee == "none":
         return ("say about it: nothing outside the hospital; treat these rows as patient data",)
     scores = "the scores above are computed on patients: internal, each would be a release of its own"
     if privacy.guarantee == "as-published":
-        return (said, scores, "rows near a patient's: not excluded by this ε; see attack RUN --data TABLE")
+        return (quote, scores, "rows near a patient's: not excluded by this ε; see attack RUN --data TABLE")
     copy = "is a row a real patient? None was copied from one; one may equal somebody's by coincidence (see there)"
-    return (said, scores, copy)
+    return (quote, scores, copy)
 
 
 def _bars(bar: Progress) -> Callable[..., None]:
@@ -147,7 +141,7 @@ def _bars(bar: Progress) -> Callable[..., None]:
     task = bar.add_task("", total=None, facts="", start=False)
     now = ""
 
-    def told(*, step: int, steps: int, doing: str = CONDENSING, **facts: Any) -> None:
+    def on_progress(*, step: int, steps: int, doing: str = CONDENSING, **facts: Any) -> None:
         nonlocal now
         if doing != now:
             now = doing
@@ -155,14 +149,14 @@ def _bars(bar: Progress) -> Callable[..., None]:
         count = f"{step}/{steps}" if steps else ""
         bar.update(task, completed=step, total=steps or None, facts=f"{count}  {_facts(**facts)}".strip())
 
-    return told
+    return on_progress
 
 
 def _lines(log: Callable[[str], None]) -> Callable[..., None]:
     """A line where a phase begins, lines with the time left while it lasts, and one that says how long it took."""
     now, first, started, last = "", 0, 0.0, 0.0
 
-    def told(*, step: int, steps: int, doing: str = CONDENSING, **facts: Any) -> None:
+    def on_progress(*, step: int, steps: int, doing: str = CONDENSING, **facts: Any) -> None:
         nonlocal now, first, started, last
         moment = time.monotonic()
         if doing != now:  # a resumed run enters a phase further on
@@ -178,7 +172,7 @@ def _lines(log: Callable[[str], None]) -> Callable[..., None]:
             last = moment
             log(f"{doing}: {step}/{steps}{known}, about {took / (step - first) * (steps - step):.0f} s left")
 
-    return told
+    return on_progress
 
 
 def fate(privacy: Privacy) -> str:
@@ -216,7 +210,8 @@ def score_table(
         for way, label in TRAINED_ON.items():
             here = [score for score in scores if score.trained_on == way]
             if here:
-                cells = [estimate(find(here, way, measure)) for measure in measures]
+                found = (find(here, way, measure) for measure in measures)
+                cells = ["—" if score is None else estimate(score.value, score.low, score.high) for score in found]
                 head = [escape(group) if first else ""] if len(groups) > 1 else []
                 table.add_row(*head, label, str(here[0].rows), *cells)
                 first = False
@@ -225,25 +220,12 @@ def score_table(
     return table
 
 
-def estimate(score: Score | None) -> str:
-    """0.912 [0.90, 0.92], or a dash."""
-    if score is None or math.isnan(score.value):
-        return "—"
-    low, high = ("—" if math.isnan(bound) else _digits(bound) for bound in (score.low, score.high))
-    return f"{_digits(score.value)} [{low}, {high}]"
-
-
-def _digits(value: float) -> str:
-    """Three decimals; of large numbers (an error in the outcome's own units) four significant digits."""
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
-
-
 def _facts(
     *, loss: float | None = None, score: float | None = None, epsilon: float | None = None, note: str = ""
 ) -> str:
-    said = [note, "" if loss is None else f"loss {loss:.3f}", "" if score is None else f"validation {score:.3f}"]
-    said.append("" if epsilon is None else f"ε {epsilon:.2f} (as-published)")
-    return "  ".join(word for word in said if word)
+    words = [note, "" if loss is None else f"loss {loss:.3f}", "" if score is None else f"validation {score:.3f}"]
+    words.append("" if epsilon is None else f"ε {epsilon:.2f} (as-published)")
+    return "  ".join(word for word in words if word)
 
 
 # -- a guided first run ------------------------------------------------------------------------------------------------
