@@ -138,7 +138,7 @@ def problems(plan: BenchPlan, log: Callable[[str], None]) -> list[BenchProblem]:
     """The base problem first, then each point of each series once (the centre belongs to all series)."""
     log(f"training {plan.trees} trees of depth {plan.depth} on {TRAINING_ROWS:,} × {plan.features:,}")
     base = _train(plan.features, plan.trees, plan.depth)
-    made = [
+    every = [
         BenchProblem(
             "base", plan.rows, plan.features, plan.trees, plan.depth, bytes(base.save_raw("ubj")), series=("base",)
         )
@@ -157,8 +157,8 @@ def problems(plan: BenchPlan, log: Callable[[str], None]) -> list[BenchProblem]:
             boosters[depth] = _train(plan.tree_features, rounds, depth)
         raw = _place(boosters[depth][:trees], features)
         name = f"{rows} × {features}, {trees} trees, depth {depth}"
-        made.append(BenchProblem(name, rows, features, trees, depth, raw, series=tuple(series)))
-    return made
+        every.append(BenchProblem(name, rows, features, trees, depth, raw, series=tuple(series)))
+    return every
 
 
 def loaded(raw: bytes, threads: int = 1) -> Any:

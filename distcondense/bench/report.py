@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from distcondense.errors import UserError
 
 Record = dict[str, Any]
 
-# step against what: (other way, on the used features only, faster is good, what issue 3 asks for)
+# step against what: (other way, on the used features only, faster is good, the target)
 CLAIMS = (
     ("naive XGBoost", False, True, "≥ 10,000"),
     ("inplace_predict", False, True, ""),
@@ -23,61 +24,50 @@ STEPS = ("fused/Numba", "fused/C++")
 STYLES = {"used columns": "--", "sparse": "-.", "copy": ":"}  # of the plot's lines
 
 
-def _seconds(results: Sequence[Record], problem: str, adapter: str) -> dict[str, float] | None:
-    for result in results:
-        if result["problem"] == problem and result["adapter"] == adapter:
-            return result["seconds"]  # type: ignore[no-any-return]
-    return None
+def _seconds(results: Sequence[Record], problem: str, adapter: str) -> dict[str, float]:
+    """Median and minimum; empty where it was not measured."""
+    seconds = (r["seconds"] for r in results if r["problem"] == problem and r["adapter"] == adapter)
+    return next(seconds, None) or {}
 
 
 def ratios(results: Sequence[Record], facts: Sequence[Record]) -> list[Record]:
     """The whole step against Jacobians alone and against the copy, on the base problem, from this run's numbers."""
-    base, found = facts[0], []
+    base, rows = facts[0], []
     for step in STEPS:
         mine = _seconds(results, base["name"], step)
-        for other, used_only, faster, asked in CLAIMS:
+        for other, used_only, faster, target in CLAIMS:
             theirs = _seconds(results, base["name"], other)
             share = base["used_features"] / base["features"] if used_only else 1.0
-            pairs = {}
-            for key in ("median", "min"):
-                if mine and theirs:
-                    fraction = theirs[key] * share / mine[key]
-                    pairs[key] = fraction if faster else 1 / fraction
+            times = {key: theirs[key] * share / mine[key] for key in mine if key in theirs}
             against = f"{other}'s Jacobian" if faster else "the copy control"
-            found.append(
-                {
-                    "step": step,
-                    "against": against + (", used features only" if used_only else ""),
-                    "meaning": "times faster" if faster else "times as long",
-                    "median": pairs.get("median"),
-                    "min": pairs.get("min"),
-                    "asked": asked,
-                }
-            )
-    return found
+            row = {
+                "step": step,
+                "against": against + (", used features only" if used_only else ""),
+                "meaning": "times faster" if faster else "times as long",
+                "median": None,
+                "min": None,
+                "asked": target,
+            }
+            rows.append(row | {key: value if faster else 1 / value for key, value in times.items()})
+    return rows
 
 
 def growth(results: Sequence[Record], facts: Sequence[Record], vary: Mapping[str, Any]) -> list[Record]:
     """For each series and way: seconds at each size, last over first, and the slope of log seconds on log size."""
-    found: list[Record] = []
-    names = list(dict.fromkeys(result["adapter"] for result in results))
-    for size in vary:
+    rows: list[Record] = []
+    names = list(dict.fromkeys(result["adapter"] for result in results if result["adapter"] != "do nothing"))
+    for size, adapter in product(vary, names):
         points = sorted((p for p in facts if size in p["series"]), key=lambda p: int(p[size]))
-        for adapter in names:
-            if adapter == "do nothing":
-                continue
-            at = [(p[size], _seconds(results, p["name"], adapter)) for p in points]
-            known = [(value, seconds) for value, seconds in at if seconds is not None]
-            if len(known) < 2:
-                continue
-            entry: Record = {"series": size, "adapter": adapter, "sizes": [value for value, _ in known]}
-            for key in ("median", "min"):
-                line = [seconds[key] for _, seconds in known]
-                entry[key] = line
-                entry[f"{key}_growth"] = line[-1] / line[0]
-            entry["exponent"] = math.log(entry["min_growth"]) / math.log(known[-1][0] / known[0][0])
-            found.append(entry)
-    return found
+        known = [(p[size], seconds) for p in points if (seconds := _seconds(results, p["name"], adapter))]
+        if len(known) < 2:
+            continue
+        row: Record = {"series": size, "adapter": adapter, "sizes": [value for value, _ in known]}
+        for key in ("median", "min"):
+            line = [seconds[key] for _, seconds in known]
+            row |= {key: line, f"{key}_growth": line[-1] / line[0]}
+        row["exponent"] = math.log(row["min_growth"]) / math.log(known[-1][0] / known[0][0])
+        rows.append(row)
+    return rows
 
 
 def short_time(seconds: float) -> str:

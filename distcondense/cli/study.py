@@ -84,9 +84,9 @@ def study(
     more = {}
     if dry_run:
         progress = plan(design, out, chosen, external)
-        told = forecast(design, progress, at_once=1 if in_process else at_once, threads=threads or design.threads)
-        more = {"forecast": told.to_dict()}
-        for sentence in told.lines():
+        expected = forecast(design, progress, at_once=1 if in_process else at_once, threads=threads or design.threads)
+        more = {"forecast": expected.to_dict()}
+        for sentence in expected.lines():
             console.log(sentence)
     else:
         try:
@@ -136,7 +136,7 @@ def study_status(
 
 def _wanted(only: list[str], seeds: str | None) -> dict[str, list[str]]:
     """`data=a,b` → data: [a, b]."""
-    found: dict[str, list[str]] = {}
+    wanted: dict[str, list[str]] = {}
     for text in [*only, *([] if seeds is None else [f"seed={seeds}"])]:
         key, equals, values = text.partition("=")
         if not equals or not values:
@@ -146,5 +146,5 @@ def _wanted(only: list[str], seeds: str | None) -> dict[str, list[str]]:
                 found=repr(text),
                 fix="for example --only data=adult,obesity",
             )
-        found.setdefault(key, []).extend(value.strip() for value in values.split(","))
-    return found
+        wanted.setdefault(key, []).extend(value.strip() for value in values.split(","))
+    return wanted

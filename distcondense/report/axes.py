@@ -54,11 +54,11 @@ def _labels(values: Sequence[float]) -> list[str]:
     return [text.replace("-", "−") if float(text.replace(",", "")) else text.lstrip("-") for text in texts]
 
 
-def span_of(values: Sequence[float], asked: tuple[float, float] | None, zero: bool) -> tuple[float, float]:
-    """From where to where an axis goes: what was asked, and no point outside it."""
+def span_of(values: Sequence[float], wanted: tuple[float, float] | None, zero: bool) -> tuple[float, float]:
+    """From where to where an axis goes: what was wanted, and no point outside it."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    if asked is not None and all(map(math.isfinite, asked)) and asked[0] < asked[1]:
-        low, high = min(low, asked[0]), max(high, asked[1])
+    if wanted is not None and all(map(math.isfinite, wanted)) and wanted[0] < wanted[1]:
+        low, high = min(low, wanted[0]), max(high, wanted[1])
     elif zero:
         low, high = min(low, 0.0), max(high, 0.0)
     if high - low <= max(1e-12 * max(abs(low), abs(high)), SMALLEST):

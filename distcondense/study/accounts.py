@@ -26,13 +26,13 @@ def account_words(folder: StudyFolder) -> dict[str, tuple[int, str]]:
 
 def accounts(folder: StudyFolder) -> dict[str, PatientAccount]:
     """What each cell that lies in the folder has read, by the name of its folder."""
-    found = {}
+    by_cell = {}
     for path in sorted(folder.definitions.glob("*.json")):
         definition, run = read_json(path), RunFolder(folder.cells / path.stem)
         if events := unite(run.earlier_events(), run.read_here()):
             conditional = "epsilon_conditional" in definition["cell"]
-            found[path.stem] = PatientAccount({definition["data"]}, {definition["patients"]}, [events], conditional)
-    return found
+            by_cell[path.stem] = PatientAccount({definition["data"]}, {definition["patients"]}, [events], conditional)
+    return by_cell
 
 
 def groups_of(accounts: Iterable[PatientAccount]) -> list[PatientAccount]:

@@ -94,9 +94,9 @@ class Contender(NamedTuple):
 
 def contenders(results: pd.DataFrame) -> list[Contender]:
     """Every way to condense, in the order of the results."""
-    made = results[results["trained_on"].isin([CONDENSED, REFERENCE])]
-    groups = made.groupby(["data", "method", "reference", "epsilon_asked", "ipc"], sort=False, dropna=False)
-    return [Contender(*cast(tuple[str, str, str, float, int], key), rows) for key, rows in groups]
+    rows = results[results["trained_on"].isin([CONDENSED, REFERENCE])]
+    groups = rows.groupby(["data", "method", "reference", "epsilon_asked", "ipc"], sort=False, dropna=False)
+    return [Contender(*cast(tuple[str, str, str, float, int], key), group) for key, group in groups]
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -315,8 +315,8 @@ def _is_clear(gap: pd.Series[Any]) -> bool:
 
 def promises(results: pd.DataFrame) -> list[str]:
     """What stands behind an ε, or in its place, wherever that is no theorem of ours: a sentence a method."""
-    made = results[results["trained_on"].isin([CONDENSED, REFERENCE]) & results["why"].notna()]
-    first = made[["method", "guarantee", "why"]].drop_duplicates("method")
+    rows = results[results["trained_on"].isin([CONDENSED, REFERENCE]) & results["why"].notna()]
+    first = rows[["method", "guarantee", "why"]].drop_duplicates("method")
     return [f"{method} ({guarantee}): {why}" for method, guarantee, why in first.itertuples(index=False)]
 
 

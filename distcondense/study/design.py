@@ -328,7 +328,7 @@ class _MethodTable:
     name: str
     made_by: str
     references: tuple[str, ...]
-    epsilons: tuple[float | None, ...]  # None: not said
+    epsilons: tuple[float | None, ...]  # None: the default
     ipcs: tuple[int, ...]
     data: tuple[str, ...]
     settings: dict[str, Any]
@@ -366,24 +366,24 @@ def _method(
     return method
 
 
-def _wrong_options(asked: _MethodTable) -> Iterator[str]:
+def _wrong_options(table: _MethodTable) -> Iterator[str]:
     """What the method says about these options, whatever the data."""
     try:
-        method = method_named(asked.made_by)
+        method = method_named(table.made_by)
     except UserError as error:
-        yield f"{asked.where} {error}"
+        yield f"{table.where} {error}"
         return
-    if asked.references and not _has(method, "reference"):
-        yield f"{asked.where} reference: method {method.name} has none to choose: leave it out"
-    if len(asked.ipcs) * len(asked.epsilons) * len(asked.seeds) > MOST_CELLS:
-        yield f"{asked.where} must not ask for more than {MOST_CELLS:,} cells of one table"
+    if table.references and not _has(method, "reference"):
+        yield f"{table.where} reference: method {method.name} has none to choose: leave it out"
+    if len(table.ipcs) * len(table.epsilons) * len(table.seeds) > MOST_CELLS:
+        yield f"{table.where} must not ask for more than {MOST_CELLS:,} cells of one table"
         return
-    for ipc, epsilon, seed in product(asked.ipcs, asked.epsilons, asked.seeds):
+    for ipc, epsilon, seed in product(table.ipcs, table.epsilons, table.seeds):
         budget = {} if epsilon is None else {"epsilon": epsilon}
         try:
-            options_of(method, {**asked.settings, **budget, "ipc": ipc, "seed": seed})
+            options_of(method, {**table.settings, **budget, "ipc": ipc, "seed": seed})
         except UserError as error:
-            yield f"{asked.where} {error}"
+            yield f"{table.where} {error}"
 
 
 def _has(method: Method, option: str) -> bool:

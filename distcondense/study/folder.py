@@ -122,8 +122,8 @@ class StudyFolder:
 
     def peak(self, cell: Cell) -> float | None:
         """Bytes that the cell's process held at most while it made the cell; None where nobody looked."""
-        found = read_json(self.run(cell).internal / "cost.json").get("peak_memory_bytes")
-        return None if found is None else float(found)
+        peak = read_json(self.run(cell).internal / "cost.json").get("peak_memory_bytes")
+        return None if peak is None else float(peak)
 
     @contextlib.contextmanager
     def lock(self, name: str, patience: float, rule: str, fix: str) -> Iterator[None]:

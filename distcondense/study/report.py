@@ -208,7 +208,7 @@ def study_report(
 ) -> dict[str, Any]:
     """What the page shows, as plain data. `home`: results of tests on each site's own patients."""
     main = home[home["main"]].assign(budget=lambda frame: frame["epsilon_asked"].fillna(frame["epsilon"]))
-    found: dict[str, Any] = plain(
+    report: dict[str, Any] = plain(
         {
             "format": 1,
             "name": name,
@@ -230,7 +230,7 @@ def study_report(
             "limits": [LIMIT],
         }
     )
-    return found
+    return report
 
 
 def _grid(main: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -238,18 +238,18 @@ def _grid(main: pd.DataFrame) -> Iterator[dict[str, Any]]:
     keys = ["data", "metric", "method", "reference", "budget", "ipc"]
     for key, part in main.groupby(keys, sort=False, dropna=False):
         data, metric, method, reference, _, ipc = cast(tuple[Any, ...], key)
-        made = part[part["trained_on"] == CONDENSED]
-        if made.empty:
+        condensed = part[part["trained_on"] == CONDENSED]
+        if condensed.empty:
             continue
         yield {
             "table": data,
             "measure": title(metric),
             "method": method,
             "student": reference,
-            "epsilon": _promise(made),
+            "epsilon": _promise(condensed),
             "ipc": int(ipc),
-            "seeds": int(made["seed"].nunique()),
-            "condensed": SeedMean.from_rows(made).bounds,
+            "seeds": int(condensed["seed"].nunique()),
+            "condensed": SeedMean.from_rows(condensed).bounds,
             "full": SeedMean.from_rows(part[part["trained_on"] == FULL]).bounds,
             "random": SeedMean.from_rows(part[part["trained_on"] == RANDOM]).bounds,
         }

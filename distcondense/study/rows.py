@@ -29,8 +29,8 @@ from distcondense.study.sources import Endpoint, Source
 def load(source: Source, endpoint: Endpoint, *, apart_from: Source | None = None) -> Cohort:
     """The cohort of a source; where two sources share a file, without the persons of the other one."""
     if source.simulated is not None:
-        made = datasets.load(source.simulated, **source.options)
-        return Cohort.from_frame(made.frame, owned=True, **made.how)
+        simulated = datasets.load(source.simulated, **source.options)
+        return Cohort.from_frame(simulated.frame, owned=True, **simulated.how)
     assert source.path is not None
     frame, person = _rows(source, endpoint), source.person_id
     if person is not None and apart_from is not None and apart_from.path == source.path:
@@ -45,10 +45,10 @@ def load(source: Source, endpoint: Endpoint, *, apart_from: Source | None = None
 
 def _is(wanted: Label, read: Callable[[Any], Any], value: Any) -> bool:
     """Whether one cell or value is the one asked for; a text that is not asked for as text, by what it says."""
-    said = read(value)
-    if type_of(said) == DATE:
-        said = str(said)
-    return type_of(said) == type_of(wanted) and bool(said == wanted)
+    answer = read(value)
+    if type_of(answer) == DATE:
+        answer = str(answer)
+    return type_of(answer) == type_of(wanted) and bool(answer == wanted)
 
 
 def _rows(source: Source, endpoint: Endpoint) -> pd.DataFrame:

@@ -219,13 +219,13 @@ def _simulated(table: TomlTable, name: str, simulated: str) -> tuple[Source, tup
         for key in ("rows", "seed"):
             count(key, options.get(key, 1), least=int(key == "rows"))
         population = {key: value for key, value in options.items() if key not in ("rows", "seed")}
-        made = POPULATIONS.get(simulated, DATASETS[simulated])(**population)  # columns and outcome, without its rows
+        shape = POPULATIONS.get(simulated, DATASETS[simulated])(**population)  # columns and outcome, without its rows
     except (UserError, TypeError) as error:
         table.wrong(f"options: {error}")
         return blank
     content = digest({"simulated": simulated, "options": options})
-    source = Source(name, content, simulated=simulated, options=options, schema=made.schema)
-    return source, (Endpoint(Goal.from_roles(**{role: getattr(made, role, None) for role in ROLES})),)
+    source = Source(name, content, simulated=simulated, options=options, schema=shape.schema)
+    return source, (Endpoint(Goal.from_roles(**{role: getattr(shape, role, None) for role in ROLES})),)
 
 
 def _described(table: TomlTable, name: str, folder: Path) -> Source:
@@ -313,8 +313,8 @@ def wrong_sites(data: DataTable, known: Mapping[str, DataTable]) -> Iterator[str
         other = known.get(name)
         if other is None or name == data.name:
             rest = sorted(set(known) - {data.name})
-            found = "the table itself" if other is not None else nearest(name, rest)
-            yield f"{data.where} test_on must name other [[data]]. Found {found}"
+            named = "the table itself" if other is not None else nearest(name, rest)
+            yield f"{data.where} test_on must name other [[data]]. Found {named}"
             continue
         for endpoint, here in data.facts.items():
             there = other.facts.get(endpoint)
