@@ -56,7 +56,10 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """In this process, on `threads` threads; a black box is called by several of them at once."""
+    """In this process, on `threads` threads; a black box is called by several of them at once.
+
+    A model with structure is computed by the fused kernel, which uses the same number of threads.
+    """
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads

@@ -64,7 +64,15 @@ class PieceRead:
 
 
 class RowWorker:
-    """One reader and owner; `owned` buckets are its own."""
+    """Reads pieces of a table for all owners, and owns some of its buckets.
+
+    Parameters
+    ----------
+    shard_plan
+        The table, its cells, and how many buckets it has.
+    owned
+        The buckets that are this worker's own.
+    """
 
     def __init__(self, shard_plan: ShardPlan, owned: Sequence[int]) -> None:
         self.shard_plan, self.owned = shard_plan, list(owned)

@@ -80,7 +80,22 @@ def blas_kernels() -> str:
 
 
 class TileWorker:
-    """Computes tiles; the same object serves threads and Ray actors."""
+    """Holds a model and computes tiles of its Jacobian; the same class serves threads and Ray actors.
+
+    Parameters
+    ----------
+    model, path
+        The reference, and how its Jacobian is computed.
+    threads
+        That its models may use.
+    gpu
+        Whether to compute on the GPU.
+
+    Raises
+    ------
+    ClusterError
+        Where the GPU cannot be used.
+    """
 
     def __init__(self, model: Model, path: JacobianPath, threads: int = 1, gpu: bool = False) -> None:
         if gpu:
@@ -93,6 +108,7 @@ class TileWorker:
         self.tiler = make_tiler(model, path, threads=threads, gpu=gpu)
 
     def identity(self) -> Identity:
+        """Who this is: host, process, versions, and the kernels of its BLAS."""
         return Identity(socket.gethostname(), os.getpid(), "", versions(), blas_kernels())
 
     def refuse_interpreter(self) -> None:

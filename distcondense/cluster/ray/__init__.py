@@ -1,5 +1,5 @@
-"""The only room that imports ray: session, actors, tasks, jobs. What is private to Ray is in `_ray_private.py`.
+"""The only package that imports ray: session, actors, rows, tasks, jobs. What is private to Ray: `_ray_private.py`.
 
-Thin on purpose. What is decided (which tile goes where, what happens when a worker dies) is in `dispatch.py`, what is
-computed in `worker.py`; neither knows Ray.
+Thin on purpose. What happens when a worker dies is decided in `pool.py`, which tile or bucket goes where in `tiles.py`
+and `remote_shards.py`; what is computed is in `worker.py` and `row_worker.py`. None of them knows Ray.
 """

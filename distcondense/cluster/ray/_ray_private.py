@@ -1,5 +1,13 @@
 """Every name that Ray keeps to itself and we need nonetheless, each behind one function that says what for.
 
+| names of Ray | used for |
+| --- | --- |
+| `_raylet.Config`, `_raylet.AuthenticationTokenLoader`, `_raylet.GcsClient` | tokens: asked for, and a wrong one told |
+| `ray_constants.ENABLE_RAY_CLUSTER`, `services.resolve_ip_for_localhost`, `_node_ip_address` | 127.0.0.1 stays that |
+| `services.start_raylet`, `services.get_node`, `_raylet.persist_port` | a node on a busy machine may take its time |
+| `state.actors`, `worker.global_worker` | an actor that starts is told from one without room |
+| `packaging._dir_travel`, `packaging._get_excludes` | the files Ray would send are looked at before it sends them |
+
 Names with an underscore may change with any release: pyproject.toml bounds Ray to the versions this file was tested
 with, and a test sees to it that no other file uses one. Call `session.load_ray` first: ray reads its variables when
 it is first imported.
