@@ -1,4 +1,4 @@
-# make demo | test | fuzz | lint | bench: each sets up .venv first, from the pinned versions in constraints.txt
+# make demo | quick | test | exhaustive | lint | bench: each sets up .venv first, from the pinned versions in constraints.txt
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 2
 # threads that wait give their core away: spinning ones fight with everything else on a busy machine
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test fuzz lint bench native clean
+.PHONY: demo quick test exhaustive lint bench native clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -21,8 +21,16 @@ demo: $(VENV)/.ready
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-fuzz: $(VENV)/.ready
-	$(BIN)/python -m tests.fuzz
+# what one runs while working: no whole runs, no clusters, no attacks
+quick: $(VENV)/.ready
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --quick
+
+# sweeps of which `make test` has a representative part: every broken build, kill and neighbour, 20,000 hostile cases
+exhaustive: $(VENV)/.ready
+	$(BIN)/python -m pytest -n 2 -m exhaustive
+	$(BIN)/python -m tests.fuzz --cases 20000 --at-once 2
+	$(BIN)/python -m tests.fuzz.kills --all
+	$(BIN)/python -m benchmarks.stability
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

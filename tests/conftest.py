@@ -51,16 +51,49 @@ LONGEST = (
     "odometer",
     "study",
     "evaluate",
-    "audit_whole",
+    "audit_end_to_end",
     "audit",
     "placement",
-    "private",
 )
+# Files of whole runs, clusters, attacks and other processes, which `make quick` leaves out.
+SLOW = {
+    *LONGEST,
+    *(
+        "row_nodes",
+        "private",
+        "remote_shards",
+        "dp_geng",
+        "psygentab",
+        "zero_order",
+        "recipients",
+        "large",
+        "stability",
+    ),
+    *("afternoon", "release", "backend", "cli", "hostile", "cli_private", "domain", "additive", "answers", "native"),
+    *("executors", "multiclass", "rules", "study_operator", "several_ipc", "pages", "references", "continuous", "fuzz"),
+    *("clustmix", "lira", "attacks", "risks", "package", "gate", "cuda", "trees", "peers", "small", "in_order"),
+}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out files that take more than some seconds")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Longest files first; without what only `make exhaustive` runs, and with --quick without slow files."""
     place = {f"test_{name}.py": number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+    slow = {f"test_{name}.py" for name in SLOW} if config.getoption("--quick") else set()
+    wanted = "exhaustive" in config.getoption("-m")
+    left_out = [
+        item
+        for item in items
+        if item.path.name in slow or (not wanted and item.get_closest_marker("exhaustive") is not None)
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    out = set(left_out)
+    items[:] = sorted(
+        (item for item in items if item not in out), key=lambda item: place.get(item.path.name, len(place))
+    )
 
 
 def real_data(name: str) -> Path:

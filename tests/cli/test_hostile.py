@@ -1,7 +1,7 @@
 """What was once met with a traceback, a patient's value, a half-written folder or a wrong yes: each as it was found.
 
-Kinds of case are in tests/fuzz/test_fuzz.py and `make fuzz`; kills and full disks in tests/runs/test_kills.py; how a
-CSV is written in tests/data/test_dialect.py.
+Kinds of case are in tests/fuzz/test_fuzz.py and `make exhaustive`; kills and full disks in tests/runs/test_kills.py;
+how a CSV is written in tests/data/test_dialect.py.
 """
 
 from __future__ import annotations

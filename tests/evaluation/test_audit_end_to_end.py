@@ -327,7 +327,21 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+# one of each kind of neighbour and of each way to be seen; the others are tried by `make exhaustive`
+REPRESENTATIVE = (
+    every_row_a_person,
+    drawn_until_both_parts_have_cases,
+    by_the_public_seed_and_the_place,
+    weights_that_add_up_to_the_persons,
+    one_patient_copied,
+)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [pytest.param(one, marks=[] if one in REPRESENTATIVE else pytest.mark.exhaustive) for one in BROKEN],
+    ids=lambda broken: broken.__name__,
+)
 def test_a_build_that_is_broken_between_the_bytes_is_caught(broken, undisturbed, monkeypatch):
     broken(monkeypatch)
     name, plain = BROKEN[broken]

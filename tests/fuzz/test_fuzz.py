@@ -1,4 +1,4 @@
-"""A short run of `make fuzz`, and every kind of case that it, or somebody, found: they stay found."""
+"""A short run of `make exhaustive`, and every kind of case that it, or somebody, found: they stay found."""
 
 from __future__ import annotations
 
