@@ -147,7 +147,10 @@ class _CellRun:
 
     def _measure(self, run: RunFolder, ipc: int, parts: list[str]) -> None:
         """Written part by part: what is measured stays measured, whatever comes next."""
-        for part, scores in measured_parts(self._input(run, ipc), parts, seed=self.cell.seed, threads=self.threads):
+        record = run.record()
+        first = next(one["scores"] for one in record.get("sets", [record]) if one["ipc"] == ipc)
+        known, inputs = [Score.from_dict(score) for score in first], self._input(run, ipc)
+        for part, scores in measured_parts(inputs, parts, seed=self.cell.seed, threads=self.threads, known=known):
             done = self.folder.parts(self.cell)
             done.setdefault(str(ipc), {})[part] = scores
             write_json(run.internal / "parts.json", done)

@@ -175,6 +175,9 @@ def test_students_of_several_kinds_are_in_the_tidy_table_with_both_ways_to_teach
     full = students[(students["trained_on"] == "full") & (students["metric"] == "auroc")]
     assert (full.groupby("student")["value"].nunique() == 1).all()  # trained once for both methods
     assert (full.groupby("student")["method"].nunique() == 2).all()
+    key = ["cell", "metric", "student", "trained_on", "labels", "tested_on"]
+    models = results[results["part"].isin(["quick", "utility"])]
+    assert (models.groupby(key, dropna=False)["value"].nunique() <= 1).all()  # a number has one value
     claimed = labels[labels["method"] == "private"]
     assert set(claimed["guarantee"]) == {"end-to-end"}
     assert (results["making_seconds"] <= results["seconds"]).all()
