@@ -79,7 +79,7 @@ def privacy_ledger(
     as_json: Json = False,
 ) -> None:
     """Show who was charged what for reading a set of patients, the total, and what it means."""
-    from distcondense.privacy.odometer import Odometer, to_dict
+    from distcondense.privacy.odometer import Odometer
 
     most = _cap_of(cap)
     if create:
@@ -92,7 +92,7 @@ def privacy_ledger(
         account = Odometer(path)
         if cap is not None:
             account.set_cap(most)
-    typer.echo(json.dumps(to_dict(account.read())) if as_json else "\n".join(account.lines()))
+    typer.echo(json.dumps(account.read().to_dict()) if as_json else "\n".join(account.lines()))
 
 
 def _cap_of(said: str | None) -> float | None:

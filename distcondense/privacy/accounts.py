@@ -1,4 +1,4 @@
-"""The account that is kept where nobody named one: of a table by its place, in the custodian's state folder.
+"""The account that is kept where nobody named one: that of a table, by its path, in the custodian's state folder.
 
 `$DISTCONDENSE_STATE` is that folder, or `off`; if not set, `$XDG_STATE_HOME/distcondense`, else
 `~/.local/state/distcondense`. It goes by the file's path: a table that was changed in place is the same patients, a
@@ -19,10 +19,10 @@ STATE, OFF = "DISTCONDENSE_STATE", "off"
 
 
 def state_folder() -> Path | None:
-    """Where accounts are remembered; None where that is switched off."""
-    said = os.environ.get(STATE, "")
-    if said:
-        return None if said == OFF else Path(said)
+    """Where the accounts of tables are kept; None where that is switched off."""
+    folder = os.environ.get(STATE, "")
+    if folder:
+        return None if folder == OFF else Path(folder)
     home = os.environ.get("XDG_STATE_HOME", "")
     return (Path(home) if home else Path.home() / ".local" / "state") / "distcondense"
 
@@ -47,6 +47,7 @@ def account_of_table(table: str | Path) -> Odometer | None:
     return Odometer(path)
 
 
-def earlier_spending(account: Odometer) -> str:
+def earlier_spending(odometer: Odometer) -> str:
     """What earlier runs on the same table were charged, in words; empty where there were none."""
-    return "" if not account.read().charges else account.lines()[-2].removeprefix("together: ")
+    account = odometer.read()
+    return account.meaning() if account.charges else ""

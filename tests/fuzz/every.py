@@ -26,7 +26,7 @@ import pandas as pd
 
 import distcondense as dc
 from distcondense.data.schema import Column, Schema
-from distcondense.privacy import odometer
+from distcondense.privacy.chained_file import line_digest
 from distcondense.privacy.events import Event
 from tests.fuzz import calls, tables, texts
 from tests.fuzz.driver import Room, run_case
@@ -134,7 +134,7 @@ def accounts() -> Iterator[Case]:
         _put(entries[number], path, value)
         written = list[bytes]()
         for entry in entries:
-            link = {"previous": odometer._digest(written[-1])} if written and entry is not entries[number] else {}
+            link = {"previous": line_digest(written[-1])} if written and entry is not entries[number] else {}
             written.append(json.dumps({**entry, **link}).encode())
         file.write_bytes(b"\n".join(written) + b"\n")
         room.call("an account", lambda: _look(file))
@@ -159,7 +159,7 @@ def _account(file: Path) -> list[dict[str, Any]]:
 def _look(file: Path) -> None:
     kept = dc.Odometer(file)
     kept.lines()
-    json.dumps(odometer.to_dict(kept.read()), allow_nan=False)
+    json.dumps(kept.read().to_dict(), allow_nan=False)
     kept.check("third", [Event("gaussian", "sums", ("a",), 2, 0.5, unit="person")])
 
 
