@@ -39,7 +39,8 @@ class Event:
     def __post_init__(self) -> None:
         texts = (self.by, self.run, *self.columns)
         prices = (self.cost, self.sensitivity, self.noise, self.delta)
-        if not (all(isinstance(text, str) for text in texts) and all(map(_is_finite, prices))):
+        numeric = all(isinstance(price, numbers.Real) and not isinstance(price, bool) for price in prices)
+        if not (numeric and all(map(math.isfinite, prices)) and all(isinstance(text, str) for text in texts)):
             raise SettingsError(
                 "event",
                 "must have texts for columns, by and run, and finite numbers for cost, sensitivity, noise and delta",
@@ -102,10 +103,12 @@ class Event:
         return "gradient sums"
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data, as a ledger's line and privacy.json hold it."""
         return {**asdict(self), "columns": list(self.columns)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Event:
+        """The event that such data hold; SettingsError where they hold none."""
         known = {field.name for field in fields(cls)}
         try:
             if set(data) - known:
@@ -115,7 +118,3 @@ class Event:
             raise SettingsError(
                 "event", "must have the fields of an Event", found=f"{type(error).__name__}: {error}"
             ) from None
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)

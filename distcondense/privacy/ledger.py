@@ -89,8 +89,8 @@ class Ledger:
         with self.lock:
             if not self.resuming:
                 return None
-            number, there = self._cursor, self._own[self._cursor]
-            if there != replace(event, run=self.run):
+            number, entered = self._cursor, self._own[self._cursor]
+            if entered != replace(event, run=self.run):
                 if self.lost:
                     raise RunFolderError(
                         "ledger",
@@ -102,7 +102,8 @@ class Ledger:
                 raise RunFolderError(
                     "ledger",
                     "must hold the same questions in the same order when a run is resumed",
-                    found=f"{there.words!r} on {len(there.columns)} columns as event {number}, asked {event.words!r}",
+                    found=f"{entered.words!r} on {len(entered.columns)} columns as event {number}, "
+                    f"asked {event.words!r}",
                     fix="resume with the settings of the run, or start a new run folder (its cost adds up)",
                 )
             self._cursor += 1
@@ -115,8 +116,9 @@ class Ledger:
                 raise SettingsError("answer", "must belong to one event and be kept once", found=f"event {number}")
             self._answers[number] = np.array(answer)
             if self.path is not None:
+                plain = answer.astype(str) if answer.dtype == object else answer  # beyond 64 bits: texts, no pickles
                 body = io.BytesIO()
-                np.save(body, _plain(self._answers[number]), allow_pickle=False)
+                np.save(body, plain, allow_pickle=False)
                 record = io.BytesIO()
                 np.save(record, np.array([number, zlib.crc32(body.getvalue())], np.int64), allow_pickle=False)
                 with (
@@ -196,11 +198,6 @@ class Ledger:
             os.truncate(path, good)
 
 
-def _plain(answer: NDArray[Any]) -> NDArray[Any]:
-    """As a file holds it without pickles: integers beyond 64 bits as texts."""
-    return answer.astype(str) if answer.dtype == object else answer
-
-
 def new_run() -> str:
     """A random name for a run: a name, not noise."""
     return uuid.uuid4().hex
@@ -230,10 +227,10 @@ def event_line(event: Event) -> bytes:
 
 
 def _events(lines: bytes) -> list[Event]:
-    found = []
+    events = []
     for number, line in enumerate(lines.splitlines()):
         try:
-            found.append(Event.from_dict(parse_json(line)))
+            events.append(Event.from_dict(parse_json(line)))
         except (ValueError, AttributeError, TypeError):
             raise RunFolderError(
                 "ledger",
@@ -242,4 +239,4 @@ def _events(lines: bytes) -> list[Event]:
                 fix="restore the file from a backup, or read it with the version that wrote it: what was spent is not "
                 "known without it",
             ) from None
-    return found
+    return events

@@ -91,18 +91,13 @@ def noisy_top(scores: Index, count: int, scale: float) -> Index:
     largest that is left, which changes no probability; what lies 2⁶² below it is moved up to there. That changes one
     by e^(−2⁶²/scale) at most: no float64 is as small, for any scale that a budget gives.
     """
-    if scores.dtype == object:
-        return _peeled([int(value) for value in scores], count, scale)
-    picked = _top(count, scale)([int(value) for value in scores])
-    return np.array(picked, np.int64)
-
-
-def _peeled(scores: list[int], count: int, scale: float) -> Index:
+    if scores.dtype != object:
+        return np.array(_top(count, scale)([int(value) for value in scores]), np.int64)
     left, picked = list(range(len(scores))), []
     for _ in range(count):
         best = max(scores[place] for place in left)
-        (one,) = _top(1, scale)([max(scores[place] - best, -(2**62)) for place in left])
-        picked.append(left.pop(int(one)))
+        (pick,) = _top(1, scale)([max(int(scores[place] - best), -(2**62)) for place in left])
+        picked.append(left.pop(int(pick)))
     return np.array(picked, np.int64)
 
 

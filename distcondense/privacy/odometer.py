@@ -108,12 +108,12 @@ class Account:
                 )
             return f"{runs}, {NO_SUM[total][0]}"
         by_person = {event.unit for event in self.events} == {"person"}
-        advantage = membership_advantage(self.events)
+        most = rounded_up(min(2.0, 1 + membership_advantage(self.events)), DIGITS)
         return (
             f"{runs}, ε = {rounded_up(total, DIGITS)} ({self.guarantee}) at δ = {self.delta:g} for every "
             f"{'person' if by_person else 'row'}: the best possible test of whether "
             f"{'somebody' if by_person else 'a row'} was in the table, by all that these runs released, has "
-            f"sensitivity plus specificity of at most {rounded_up(min(2.0, 1 + advantage), DIGITS)}, where guessing has 1"
+            f"sensitivity plus specificity of at most {most}, where guessing has 1"
         )
 
     def _cap_words(self, cap: float | None) -> str:

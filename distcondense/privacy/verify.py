@@ -24,7 +24,7 @@ from distcondense.privacy.accountant import (
     trade_off,
     with_earlier,
 )
-from distcondense.privacy.binding import STATEMENT, unbound
+from distcondense.privacy.binding import STATEMENT, compare_files
 from distcondense.privacy.budget import check_budget
 from distcondense.privacy.curves import gaussian_epsilon, pld_epsilon
 from distcondense.privacy.events import Event
@@ -58,24 +58,28 @@ class Verified:
     notes: tuple[str, ...] = ()  # of a run folder: what was compared, what earlier runs spent
 
     def plus(self, contradictions: Sequence[str], notes: Sequence[str]) -> Verified:
-        """With what another check found."""
+        """With what another check has to say."""
         return replace(self, contradictions=(*self.contradictions, *contradictions), notes=(*self.notes, *notes))
 
     @property
     def replayed(self) -> float | None:
+        """ε by the first accountant; None where nothing is promised."""
         return next(iter(self.accountants.values()), None)
 
     @property
     def pays(self) -> bool:
+        """Whether the ledger adds up to no more than the stated ε, and both accountants agree."""
         if self.stated is None or self.replayed is None:  # nothing is promised
             return self.stated is None
         return self.agree and self.replayed <= self.stated + ROUNDING
 
     @property
     def holds(self) -> bool:
+        """Whether the ledger pays and nothing contradicts the statement."""
         return self.pays and not self.contradictions
 
     def lines(self) -> list[str]:
+        """For people: what is stated, replayed, noted and wrong, then the verdict."""
         claim = NOTHING if self.stated is None else f"ε = {rounded_up(self.stated, DIGITS)} ({self.guarantee}) at δ = "
         claim += "" if self.delta is None else f"{self.delta:g}"
         out = [f"stated:   {claim}, {self.events} ledger entries"]
@@ -86,7 +90,7 @@ class Verified:
             for name, value in self.accountants.items()
         ]
         out += [f"note:     {note} ({self.guarantee})" for note in self.notes]
-        out += [f"WRONG:    {found} ({self.guarantee})" for found in self.contradictions]
+        out += [f"WRONG:    {wrong} ({self.guarantee})" for wrong in self.contradictions]
         return [*out, self.verdict]
 
     @property
@@ -107,7 +111,24 @@ class Verified:
 
 
 def verify(path: Path) -> Verified:
-    """Replay a run folder's, a release folder's or a file's ledger, and compare the files that it was made for."""
+    """Replay the ledger of a release, and compare its statement with it and with the files it was made for.
+
+    Parameters
+    ----------
+    path : Path
+        A run folder, its release folder or a privacy.json.
+
+    Returns
+    -------
+    Verified
+        What is stated, what the ledger gives by two accountants, and every contradiction; `holds` says whether there
+        is none.
+
+    Raises
+    ------
+    RunFolderError
+        If there is no privacy.json as a run writes it.
+    """
     file = statement_file(path)
     text = read_text(file, brief(file), RunFolderError)
     try:
@@ -121,21 +142,21 @@ def verify(path: Path) -> Verified:
                 fix="treat the table as patient data",
             )
         if guarantee == "none":
-            return _without(stated).plus(*unbound(stated, file.parent, whole=path.is_dir()))
+            return _without(stated).plus(*compare_files(stated, file.parent, whole=path.is_dir()))
         epsilon, delta = _number(stated["epsilon"]), _number(stated["delta"])
         check_budget(epsilon=epsilon, delta=delta)
         if guarantee == "as-published":
-            found = _as_published(stated, epsilon, delta)
+            verified = _as_published(stated, epsilon, delta)
         else:
             if not stated["ledger"]:
                 raise RunFolderError(
                     str(file), "must list what was asked of patients", found="an empty ledger", fix="restore the file"
                 )
-            found = _charged(stated, epsilon, delta)
+            verified = _charged(stated, epsilon, delta)
             internal = path / "internal"
             if path.is_dir() and internal.is_dir():
-                found = _with_folder(found, stated, internal)
-        return found.plus(*unbound(stated, file.parent, whole=path.is_dir()))
+                verified = _with_folder(verified, stated, internal)
+        return verified.plus(*compare_files(stated, file.parent, whole=path.is_dir()))
     except UserError:
         raise
     except OSError as error:  # of a name in it that no disk can hold, for one
@@ -161,39 +182,31 @@ def _whole(value: Any, least: int = 1, most: int = MOST_STEPS) -> int:
 
 
 def _charged(stated: dict[str, Any], epsilon: float, delta: float) -> Verified:
+    """A guarantee whose every look at patients is in the ledger: end-to-end or conditional."""
     events = [Event.from_dict(entry) for entry in stated["ledger"]]
-    found = replay(events, delta)
-    names = (
-        ("PLD (dp-accounting)", "Rényi (dp-accounting)") if found.picks else ("exact Gaussian", "PLD (dp-accounting)")
-    )
-    second = found.exact_or_rdp if found.picks else found.pld
-    wrong = [
-        *_wrong_noise(events),
-        *_wrong_unit(events, stated),
-        *_wrong_curve(events, stated),
-        *_wrong_words(stated),
-        *_wrong_facts(found, second, stated, epsilon),
-        *_wrong_sum(stated, epsilon),
-    ]
-    if found.epsilon < epsilon - LEFT_OUT * (1 + epsilon):
+    total, by_pld = replay(events, delta), "PLD (dp-accounting)"
+    names = (by_pld, "Rényi (dp-accounting)") if total.picks else ("exact Gaussian", by_pld)
+    second = total.exact_or_rdp if total.picks else total.pld
+    wrong = _wrong_noise(events)
+    rows = sum(event.unit != "person" for event in events)
+    if stated["unit"] == "person" and rows:
+        wrong.append(f"{rows} entries protect rows, the statement is about persons")
+    wrong += [*_wrong_curve(events, stated), *_wrong_words(stated), *_wrong_facts(total, second, stated, epsilon)]
+    both = stated["epsilon_with_earlier_runs"]  # none, a number no smaller than this run's own, or why there is none
+    if both is not None and both not in NO_SUM and (isinstance(both, str) or _number(both) < epsilon - ROUNDING):
+        wrong.append("ε with earlier runs is none that a run writes")
+    if total.epsilon < epsilon - LEFT_OUT * (1 + epsilon):
         wrong.append("the ledger adds up to less than the stated ε: entries were left out")
-    return Verified(
-        stated["guarantee"],
-        epsilon,
-        delta,
-        {names[0]: found.epsilon, names[1]: second},
-        len(events),
-        found.agree,
-        tuple(wrong),
-        (CHOSEN,) if found.picks else (),
-    )
+    replayed = dict(zip(names, (total.epsilon, second), strict=True))
+    notes = (CHOSEN,) if total.picks else ()
+    return Verified(stated["guarantee"], epsilon, delta, replayed, len(events), total.agree, tuple(wrong), notes)
 
 
 def _without(stated: dict[str, Any]) -> Verified:
     """No guarantee: then nothing in the file may sound like one."""
     names = ("epsilon", "delta", "membership_advantage", "epsilon_with_earlier_runs", "epsilon_at_last_step")
-    said = [name for name in names if stated[name] is not None] + [n for n in ("ledger", "trade_off") if stated[n]]
-    wrong = [f"{name} is stated where no guarantee is" for name in said]
+    claims = [name for name in names if stated[name] is not None] + [n for n in ("ledger", "trade_off") if stated[n]]
+    wrong = [f"{name} is stated where no guarantee is" for name in claims]
     return Verified("none", None, None, {}, 0, True, (*wrong, *_wrong_words(stated)))
 
 
@@ -207,13 +220,6 @@ def _wrong_noise(events: Sequence[Event]) -> list[str]:
         if not abs(event.noise - due) <= NOISE_ROUNDING * due:
             out.append(f"entry {number}, {event.words}: noise {event.noise:.6g} where its cost says {due:.6g}")
     return out
-
-
-def _wrong_unit(events: Sequence[Event], stated: dict[str, Any]) -> list[str]:
-    rows = sum(event.unit != "person" for event in events)
-    if stated["unit"] == "person" and rows:
-        return [f"{rows} entries protect rows, the statement is about persons"]
-    return []
 
 
 def _wrong_curve(events: Sequence[Event], stated: dict[str, Any]) -> list[str]:
@@ -230,15 +236,18 @@ def _wrong_curve(events: Sequence[Event], stated: dict[str, Any]) -> list[str]:
     return out if near else [*out, "the trade-off curve is not the one the ledger gives"]
 
 
-def _wrong_facts(found: Replay, second: float, stated: dict[str, Any], epsilon: float) -> list[str]:
-    """Parameters that the ledger decides must be what it decides; ε asked is never below what is stated."""
+def _wrong_facts(total: Replay, second: float, stated: dict[str, Any], epsilon: float) -> list[str]:
+    """Parameters that the ledger decides must be what it decides; ε asked is never below what is stated.
+
+    Others are a text, a number, true or false, or a list of such.
+    """
     facts, out = stated["parameters"], []
     due = {
-        "mu": found.mu,
-        "picks": found.picks,
+        "mu": total.mu,
+        "picks": total.picks,
         "epsilon_by_second_accountant": second,
-        "delta_reserved_for_discrete_noise": found.delta_grid,
-        "delta_reserved_for_found_categories": found.delta_categories,
+        "delta_reserved_for_discrete_noise": total.delta_grid,
+        "delta_reserved_for_found_categories": total.delta_categories,
     }
     for name, value in due.items():
         if name in facts and not _fits(facts[name], value):
@@ -246,44 +255,31 @@ def _wrong_facts(found: Replay, second: float, stated: dict[str, Any], epsilon: 
     for name, value in facts.items():
         if name.startswith("epsilon_asked") and _number(value) < epsilon - ROUNDING:
             out.append(f"{name} among the parameters is less than what is stated")
-        elif name not in due and not _plausible(value):
+        elif name not in due and not all(
+            isinstance(item, str | int | float) for item in (value if isinstance(value, list) else [value])
+        ):
             out.append(f"{name} among the parameters is none that a run writes")
     return out
 
 
-def _fits(said: Any, due: float) -> bool:
+def _fits(value: Any, due: float) -> bool:
     """The number that is due; null where that is infinite: the second accountant has no bound at a large ε."""
-    if said is None or not math.isfinite(due):
-        return said is None and due == math.inf
-    return abs(_number(said) - due) <= ROUNDING * (1 + abs(due))
-
-
-def _plausible(value: Any) -> bool:
-    """A text, a number, true or false, or a list of such."""
-    return all(isinstance(one, str | int | float) for one in (value if isinstance(value, list) else [value]))
-
-
-def _wrong_sum(stated: dict[str, Any], epsilon: float) -> list[str]:
-    """ε with earlier runs: none, a number no smaller than this run's own, or one of the words for no number."""
-    both = stated["epsilon_with_earlier_runs"]
-    if both is None or (isinstance(both, str) and both in NO_SUM):
-        return []
-    if isinstance(both, str) or _number(both) < epsilon - ROUNDING:
-        return ["ε with earlier runs is none that a run writes"]
-    return []
+    if value is None or not math.isfinite(due):
+        return value is None and due == math.inf
+    return abs(_number(value) - due) <= ROUNDING * (1 + abs(due))
 
 
 def _wrong_words(stated: dict[str, Any]) -> list[str]:
     """The paragraph people read must be the one its numbers make."""
     try:
-        said = Privacy.from_dict(stated).paragraph()
+        paragraph = Privacy.from_dict(stated).paragraph()
     except SettingsError as error:  # a guarantee that these facts do not allow
         return [str(error)]
-    return [] if said == stated["statement"] else ["the statement in words is not that of the numbers"]
+    return [] if paragraph == stated["statement"] else ["the statement in words is not that of the numbers"]
 
 
-def _with_folder(found: Verified, stated: dict[str, Any], internal: Path) -> Verified:
-    """What lies beside the release: the ledger on disk, and what earlier runs in the folder spent."""
+def _with_folder(verified: Verified, stated: dict[str, Any], internal: Path) -> Verified:
+    """With what lies beside the release: the ledger on disk, and what earlier runs in the folder spent."""
     wrong, notes = [], []
     events = tuple(Event.from_dict(entry) for entry in stated["ledger"])
     on_disk, earlier = (read_events(internal / name) for name in ("ledger.jsonl", "earlier.jsonl"))
@@ -294,16 +290,16 @@ def _with_folder(found: Verified, stated: dict[str, Any], internal: Path) -> Ver
     else:
         notes.append(f"internal/ledger.jsonl holds the same {len(events)} entries")
     if earlier:
-        both, said = with_earlier(events, earlier, float(stated["delta"])), stated["epsilon_with_earlier_runs"]
+        both, claim = with_earlier(events, earlier, float(stated["delta"])), stated["epsilon_with_earlier_runs"]
         total = NO_SUM[both][0] if isinstance(both, str) else f"ε = {rounded_up(both or 0.0, DIGITS)}"
         notes.append(f"internal/earlier.jsonl holds {len(earlier)} entries of earlier runs, together {total}")
-        low = isinstance(both, float) and isinstance(said, int | float) and said < both - ROUNDING
-        if low or said is None or (isinstance(both, str) and said != both):
+        low = isinstance(both, float) and isinstance(claim, int | float) and claim < both - ROUNDING
+        if low or claim is None or (isinstance(both, str) and claim != both):
             wrong.append("the statement does not count the earlier runs of this folder")
         joint, due = stated["advantage_with_earlier_runs"], advantage_with_earlier(events, earlier, both)
         if due is not None and not (isinstance(joint, float) and joint >= due - ROUNDING):
             wrong.append("the statement does not give the membership advantage together with earlier runs")
-    return found.plus(wrong, notes)
+    return verified.plus(wrong, notes)
 
 
 def _as_published(stated: dict[str, Any], epsilon: float, delta: float) -> Verified:
@@ -349,12 +345,12 @@ def _as_published(stated: dict[str, Any], epsilon: float, delta: float) -> Verif
 
 def _first(steps: Sequence[tuple[float, int]], most: int) -> list[tuple[float, int]]:
     """The ledger of the first steps only."""
-    found, left = list[tuple[float, int]](), most
+    first, left = list[tuple[float, int]](), most
     for noise, count in steps:
         if left > 0:
-            found.append((noise, min(count, left)))
+            first.append((noise, min(count, left)))
             left -= count
-    return found
+    return first
 
 
 def statement_file(path: Path) -> Path:

@@ -20,7 +20,7 @@ from typing import Any
 from distcondense.errors import RunFolderError, brief, os_errors
 from distcondense.outside import OutsideError, parse_json, read_text
 from distcondense.privacy.accountant import unite
-from distcondense.privacy.binding import digest_of
+from distcondense.privacy.binding import json_digest
 from distcondense.privacy.events import Event
 from distcondense.privacy.ledger import event_line, new_run, read_events, sync_folder
 from distcondense.runs.checkpoint import Checkpoint
@@ -139,7 +139,7 @@ class RunFolder:
         try:
             found = parse_json(read_text(self.internal / RECORD, RECORD, RunFolderError))
             digest = found.pop("digest", None)
-            good = digest_of(found) == digest if digest is not None else found.keys() >= _ALWAYS  # before digests
+            good = json_digest(found) == digest if digest is not None else found.keys() >= _ALWAYS  # before digests
         except (OutsideError, TypeError, AttributeError):
             good = False
         if not good:
@@ -224,7 +224,7 @@ class RunFolder:
     def finish(self, record: Any) -> None:
         """run.json marks the run as finished; its checkpoint (with the noise key) and what it replaced go."""
         said = plain(record)
-        write_json(self.internal / RECORD, {**said, "digest": digest_of(said)})
+        write_json(self.internal / RECORD, {**said, "digest": json_digest(said)})
         self.tidy()
 
     def tidy(self) -> None:

@@ -18,7 +18,7 @@ from distcondense.data.tables import table_name
 from distcondense.errors import CohortError, RunFolderError, UserError, brief
 from distcondense.outcomes.base import Kind
 from distcondense.outside import parse_json, read_text
-from distcondense.privacy.binding import STATEMENT, unbound
+from distcondense.privacy.binding import STATEMENT, compare_files
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.release import SCHEMA, table_names
@@ -67,7 +67,7 @@ def _no_rows(schema: Schema, kind: Kind) -> pd.DataFrame:
 def _statement(folder: RunFolder) -> dict[str, Any]:
     """privacy.json, whose digest and whose files must be as the run wrote them."""
     stated = parse_json(read_text(folder.release / STATEMENT, STATEMENT, RunFolderError))
-    if wrong := unbound(stated, folder.release, whole=False)[0]:
+    if wrong := compare_files(stated, folder.release, whole=False)[0]:
         raise RunFolderError(
             f"run folder {brief(folder.path)}",
             "release/ must be as the run wrote it",

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from distcondense import __version__
 from distcondense.errors import ModelError, RunFolderError, brief, os_errors
 from distcondense.outside import parse_json
-from distcondense.privacy.binding import SIGNATURE, STATEMENT, bound, hash_of
+from distcondense.privacy.binding import SIGNATURE, STATEMENT, bind, file_hash
 from distcondense.privacy.statement import Privacy
 from distcondense.privacy.verify import Verified, statement_file, verify
 from distcondense.runs.files import draft_of, plain, write_json, write_whole
@@ -56,8 +56,8 @@ def write_release(
     for name, text in {SCHEMA: schema, **papers}.items():
         (room / name).write_text(text, encoding="utf-8")
     tables = [f"{name}.{kind}" for name in frames for kind in ("csv", "parquet")]
-    hashes = {name: hash_of(room / name) for name in (*tables, SCHEMA, *papers)}
-    write_json(room / STATEMENT, bound(plain(privacy.to_dict()), hashes, software()))
+    hashes = {name: file_hash(room / name) for name in (*tables, SCHEMA, *papers)}
+    write_json(room / STATEMENT, bind(plain(privacy.to_dict()), hashes, software()))
 
 
 def write_table(frame: pd.DataFrame, room: Path, name: str = TABLE) -> None:

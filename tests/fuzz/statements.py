@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import distcondense as dc
-from distcondense.privacy.binding import digest_of
+from distcondense.privacy.binding import json_digest
 from distcondense.privacy.statement import Privacy
 from tests.fuzz.driver import Room
 from tests.tiny import BINARY, SCHEMA, patients
@@ -165,7 +165,7 @@ def _tampered(room: Room, stated: dict[str, Any]) -> dict[str, Any]:
         with contextlib.suppress(Exception):  # a forger who cannot write the sentence leaves the old one
             stated["statement"] = Privacy.from_dict(stated).paragraph()
     with contextlib.suppress(ValueError):
-        stated["digest"] = digest_of(stated)
+        stated["digest"] = json_digest(stated)
     return stated
 
 

@@ -21,7 +21,7 @@ import distcondense as dc
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SchemaError, UserError
 from distcondense.outside import MOST_DEPTH, OutsideError, parse_json, parse_toml
-from distcondense.privacy.binding import digest_of
+from distcondense.privacy.binding import json_digest
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.release import verify_release
 from tests.fuzz.__main__ import fuzz
@@ -113,7 +113,7 @@ def test_a_statement_forged_with_its_sentence_and_digest_does_not_verify(tmp_pat
     forge(stated)
     with contextlib.suppress(Exception):  # a forger who cannot write the sentence leaves the old one
         stated["statement"] = Privacy.from_dict(stated).paragraph()
-    stated["digest"] = digest_of(stated)
+    stated["digest"] = json_digest(stated)
     (tmp_path / "privacy.json").write_text(json.dumps(stated))
     assert not accepted(tmp_path)
 

@@ -19,7 +19,7 @@ import distcondense as dc
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import DistcondenseWarning, RunFolderError, SettingsError
 from distcondense.privacy.accountant import membership_advantage, replay, trade_off
-from distcondense.privacy.binding import bound, hash_of
+from distcondense.privacy.binding import bind, file_hash
 from distcondense.privacy.curves import gaussian_mu
 from distcondense.privacy.events import Event
 from distcondense.privacy.gate import PrivateTable
@@ -233,8 +233,8 @@ def written(said: Privacy, path: Path, **changed: Any) -> Path:
     """As a run writes it; `changed` before its digest is made, by somebody who knows how."""
     for name, content in FILES.items():
         (path.parent / name).write_bytes(content)
-    hashes = {name: hash_of(path.parent / name) for name in FILES}
-    write_json(path, bound({**plain(said.to_dict()), **plain(changed)}, hashes, {"version": "0"}))
+    hashes = {name: file_hash(path.parent / name) for name in FILES}
+    write_json(path, bind({**plain(said.to_dict()), **plain(changed)}, hashes, {"version": "0"}))
     return path
 
 

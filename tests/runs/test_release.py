@@ -27,7 +27,7 @@ from distcondense.methods.private.constants import constants
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.outcomes.binary import Binary
 from distcondense.privacy import ledger, noise
-from distcondense.privacy.binding import bound, digest_of, hash_of
+from distcondense.privacy.binding import bind, file_hash, json_digest
 from distcondense.privacy.statement import Privacy
 from distcondense.report.terminal import fate
 from distcondense.runs import release
@@ -86,7 +86,7 @@ def restate(run: Path, change: dict[str, Any], *, sealed: bool = False) -> None:
     """Edit privacy.json by hand; `sealed`: by somebody who makes its own digest fit again."""
     said = {**stated(run), **change}
     if sealed:
-        said["digest"] = digest_of(said)
+        said["digest"] = json_digest(said)
     (run / "release/privacy.json").write_text(json.dumps(said), encoding="utf-8")
 
 
@@ -185,7 +185,7 @@ def test_a_table_without_noise_under_a_private_statement_is_refused(run: Path, m
         shutil.copy(made / "bare/release" / name, run / "release" / name)
     wrong(run, "condensed.csv is not the file", "condensed.parquet is not the file")
     room = run / "release"
-    restate(run, {"files": {name: hash_of(room / name) for name in stated(run)["files"]}}, sealed=True)
+    restate(run, {"files": {name: file_hash(room / name) for name in stated(run)["files"]}}, sealed=True)
     wrong(run, "label of condensed.parquet")  # whoever makes the hashes fit still has the table's own label
 
 
@@ -311,7 +311,7 @@ def test_another_constant_has_another_digest(monkeypatch: pytest.MonkeyPatch) ->
     before = constants(Binary)
     assert before["distcondense.methods.private.plan.EPOCHS"] == plan.EPOCHS
     monkeypatch.setattr(plan, "EPOCHS", 4)
-    assert digest_of(constants(Binary)) != digest_of(before)
+    assert json_digest(constants(Binary)) != json_digest(before)
 
 
 # ---- labels travel with the table
@@ -422,9 +422,9 @@ def test_a_whole_forgery_is_seen_by_the_signature_alone(run: Path, made: Path, t
     frame["age"] = frame["age"].to_numpy()[::-1]
     release.write_table(frame, run / "release")
     room, said = run / "release", stated(run)
-    forged = bound(
+    forged = bind(
         {name: value for name, value in said.items() if name not in ("files", "software", "digest")},
-        {name: hash_of(room / name) for name in said["files"]},
+        {name: file_hash(room / name) for name in said["files"]},
         said["software"],
     )
     (room / "privacy.json").write_text(json.dumps(forged))

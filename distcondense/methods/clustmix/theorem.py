@@ -39,7 +39,7 @@ from distcondense.outcomes.base import Labelled
 from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, rows
 from distcondense.privacy.accountant import replay
-from distcondense.privacy.binding import digest_of
+from distcondense.privacy.binding import json_digest
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.contributions import Objective, Target
 from distcondense.privacy.events import Event, Unit
@@ -360,6 +360,6 @@ def _privacy(made: NoisyClusters, prepared: PreparedTheorem, ledger: Ledger, con
         answer=no_answer(
             made.doubt, float(made.total.sum()), len(prepared.schema.columns), options.epsilon, options.promise
         ),
-        constants=digest_of(constants_of((theorem, *MODULES))),
+        constants=json_digest(constants_of((theorem, *MODULES))),
     )
     return said if context.odometer is None else replace(said, earlier_runs=ON_ACCOUNT)

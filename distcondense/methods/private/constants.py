@@ -21,7 +21,7 @@ from distcondense.methods.private import (
 )
 from distcondense.outcomes import panel, private_side
 from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, rows
-from distcondense.privacy.binding import digest_of
+from distcondense.privacy.binding import json_digest
 
 SHARED: tuple[ModuleType, ...] = (
     cells,
@@ -55,4 +55,4 @@ def constants(kind: type[Any], more: tuple[ModuleType, ...] = ()) -> dict[str, A
 
 
 def constants_digest(kind: type[Any], more: tuple[ModuleType, ...] = ()) -> str:
-    return digest_of(constants(kind, more))
+    return json_digest(constants(kind, more))
