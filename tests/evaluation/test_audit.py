@@ -233,7 +233,7 @@ class Replayed:
 def test_the_privacy_loss_can_be_recomputed_from_the_ledger_and_the_other_rows_alone(tmp_path, monkeypatch):
     others, canary = neighbouring(OUTLIER, seed=3)
     worlds = (others, others.plus(canary))
-    setting = AuditSetting.of(SCHEMA, on_private.CASE, 4.0, 1e-5)
+    setting = AuditSetting.calibrate(SCHEMA, on_private.CASE, 4.0, 1e-5)
     ledger = Ledger(tmp_path / "ledger.jsonl")
     witness = on_private.watched(worlds[1], worlds, setting, ledger)
     assert witness.unrecorded(ledger) == 0
@@ -260,7 +260,7 @@ def test_the_privacy_loss_can_be_recomputed_from_the_ledger_and_the_other_rows_a
 def test_a_witness_is_told_what_leaves_and_changes_nothing(short, monkeypatch):
     """The gate's own class, and the same answers with and without it."""
     others, canary = neighbouring(MANY, seed=1)
-    setting = AuditSetting.of(SCHEMA, on_private.CASE, 4.0, 1e-5)
+    setting = AuditSetting.calibrate(SCHEMA, on_private.CASE, 4.0, 1e-5)
     monkeypatch.setattr(noise, "discrete_gaussian", lambda sums, scale: sums + 5)
     ledgers = (Ledger(), Ledger())
     witness = GateObserver((others, others.plus(canary)), setting)
@@ -287,7 +287,7 @@ def test_neighbours_differ_by_one_person_who_moves_the_sums_nearly_as_far_as_is_
     if name == MANY:
         assert len(canary.person) > CAP
     side = on_private.SIDES.get(name, on_private.CASE)
-    setting = AuditSetting.of(SCHEMA, side, 4.0, 1e-5)
+    setting = AuditSetting.calibrate(SCHEMA, side, 4.0, 1e-5)
     witness = on_private.watched(others, (others, others.plus(canary)), setting, Ledger())
     moved = math.sqrt(sum(seen.moved @ seen.moved for seen in witness.seen)) / noise.GRID
     paid = math.sqrt(sum(seen.cost**2 for seen in witness.seen))
@@ -508,7 +508,10 @@ def test_one_run_of_the_published_method_refutes_its_nominal_epsilon():
 def test_an_outlier_is_read_off_the_published_release():
     others, canary = on_published.neighbouring(OUTLIER, seed=0)
     asked = AuditRequest((OUTLIER,), 2.5, 1e-5, 20, 0, 0, 1)
-    worlds = [on_published.PublishedWorld.of(t, asked, on_published.IPC) for t in (others, pd.concat([others, canary]))]
+    worlds = [
+        on_published.PublishedTable.from_frame(t, asked, on_published.IPC)
+        for t in (others, pd.concat([others, canary]))
+    ]
     noiseless = [world.release(noise=False) for world in worlds]
     far = [on_published.nearer(world.release(), *noiseless) for world in worlds]
     assert far[0] < 0 < far[1]

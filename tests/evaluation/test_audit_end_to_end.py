@@ -164,7 +164,7 @@ def test_an_exact_trace_outweighs_all_that_chance_gives():
     ]
     table = release_features.as_table(runs[:16])  # what counts later has no say in what is looked at
     assert not {"alike", "name is 3"} & set(table.columns)
-    teller = release_features.ReleaseDiscriminant.of(table, member[:16])
+    teller = release_features.ReleaseDiscriminant.fit(table, member[:16])
     assert teller.words == f"exact and {release_features.TOGETHER - 1} more"
     assert ((teller.scores(runs) > 0) == member)[16:].all()
 
@@ -174,9 +174,9 @@ def test_many_weak_traces_tell_together():
     member = np.arange(200) % 2 == 1
     runs = [{f"weak {k}": x for k, x in enumerate(rng.normal(size=12) + there)} for there in member]
     table = release_features.as_table(runs[:40])
-    teller = release_features.ReleaseDiscriminant.of(table, member[:40])
+    teller = release_features.ReleaseDiscriminant.fit(table, member[:40])
     assert ((teller.scores(runs) > 0) == member)[40:].mean() > 0.9  # one of them alone: 0.69
-    assert release_features.ReleaseDiscriminant.of(table, np.ones(40, bool)).scores(runs).tolist() == [0.0] * 200
+    assert release_features.ReleaseDiscriminant.fit(table, np.ones(40, bool)).scores(runs).tolist() == [0.0] * 200
 
 
 # readers. More rows of a person than `rows_per_person` would cost accuracy only: a person's vector has norm 1 anyway.

@@ -42,12 +42,40 @@ def run_audit(
     neighbours: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
-    """Attack a method at this ε: `runs` runs for each pair of neighbours, and one run with `canaries` canaries.
+    """Attack a method with canaries on simulated patients, and bound its ε from below.
 
-    `seed` makes the cohort; coins and noise come from the operating system, or the bounds would hold for lucky seeds
-    only. `threads` go to the models that a method fits. `whole`: so many runs, of each pair of files, also go the whole
-    way from a file's bytes to the released bytes, and one with `canaries`; 0: none.
-    `neighbours` leaves out pairs. `progress` hears (runs done, runs in all).
+    Coins and noise come from the operating system, or the bounds would hold for lucky seeds only.
+
+    Parameters
+    ----------
+    method : str
+        A key of `AUDITORS`.
+    epsilon, delta : float
+        The claim that is tested; the auditor's own ε if none is said.
+    runs : int
+        Runs of each pair of neighbours.
+    canaries : int
+        Canaries of the one-run attack; 0: none.
+    seed : int
+        Of the simulated cohort.
+    threads : int
+        Of the models that a method fits.
+    whole : int
+        So many runs, of each pair of files, also go the whole way from a file's bytes to the released bytes, and one
+        with `canaries`; 0: none.
+    neighbours : sequence of str, optional
+        The pairs to look at; all of them if not said.
+    progress : callable, optional
+        Called with (runs done, runs in all).
+
+    Returns
+    -------
+    Audit
+
+    Raises
+    ------
+    SettingsError
+        For a method without an auditor, and for too few runs to find anything.
     """
     if method not in AUDITORS:
         raise SettingsError("method", f"must be one of {', '.join(AUDITORS)}", found=repr(method))
@@ -73,17 +101,17 @@ def run_audit(
     if unknown := [name for name in chosen if name not in known]:
         raise SettingsError("neighbours", f"must be among {', '.join(known)}", found=repr(unknown[0]))
     at_the_gate = tuple(name for name in chosen if name in auditor.neighbours)
-    asked = AuditRequest(chosen, epsilon, delta, runs, canaries, seed, threads, whole)
-    total, so_far = runs * len(at_the_gate) + auditor.one_run_tables(canaries) + end_to_end.total_runs(asked), 0
+    request = AuditRequest(chosen, epsilon, delta, runs, canaries, seed, threads, whole)
+    total, so_far = runs * len(at_the_gate) + auditor.one_run_tables(canaries) + end_to_end.total_runs(request), 0
 
-    def done() -> None:
+    def on_run() -> None:
         nonlocal so_far
         so_far += 1
         if progress:
             progress(so_far, total)
 
-    drafts, problems = auditor.attack(replace(asked, neighbours=at_the_gate), done)
+    pending, problems = auditor.attack(replace(request, neighbours=at_the_gate), on_run)
     if whole and auditor.whole is not None:
-        more, found = end_to_end.attack(method, auditor.guarantee, auditor.whole, asked, done)
-        drafts, problems = [*drafts, *more], (*problems, *found)
-    return Audit(method, auditor.guarantee, epsilon, delta, settled(drafts), problems)
+        more, found = end_to_end.attack(method, auditor.guarantee, auditor.whole, request, on_run)
+        pending, problems = [*pending, *more], (*problems, *found)
+    return Audit(method, auditor.guarantee, epsilon, delta, settled(pending), problems)

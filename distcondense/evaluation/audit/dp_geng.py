@@ -38,11 +38,11 @@ CLIP = 1e-3  # every row's vector is longer
 STEP = 1e-3  # of the expert, by a noisy gradient
 
 
-def attack(asked: AuditRequest, done: Callable[[], None]) -> tuple[list[PendingFinding], tuple[str, ...]]:
+def attack(request: AuditRequest, on_run: Callable[[], None]) -> tuple[list[PendingFinding], tuple[str, ...]]:
     """All chosen pairs of neighbours; the generator's one-run attack is private.py's."""
-    checks = Checks(asked.epsilon, asked.delta)
-    drafts = [draft for name in asked.neighbours for draft in losses(name, asked, checks, done, watched)]
-    return drafts, checks.problems()
+    checks = Checks(request.epsilon, request.delta)
+    pending = [draft for name in request.neighbours for draft in losses(name, request, checks, on_run, watched)]
+    return pending, checks.problems()
 
 
 def watched(

@@ -159,7 +159,7 @@ class ReleaseRunner:
     method: Method
     options: Mapping[str, Any]
     threads: int
-    room: Path
+    directory: Path
 
     def release(
         self, files: NeighbourFiles, members: Flags, *, answers: RunFolder | None = None, keep: str = ""
@@ -168,8 +168,8 @@ class ReleaseRunner:
 
         `keep` names a folder that stays; others are gone with the run.
         """
-        folder = RunFolder(self.room / (keep or "run"))
-        table, schema = self.room / "table.csv", self.room / SCHEMA_FILE
+        folder = RunFolder(self.directory / (keep or "run"))
+        table, schema = self.directory / "table.csv", self.directory / SCHEMA_FILE
         table.write_bytes(files.csv(members))
         schema.write_text(files.schema, encoding="utf-8")
         cohort = Cohort.from_file(table, target="case", person_id="who", schema=Schema.from_toml(schema))
@@ -196,52 +196,60 @@ class ReleaseRunner:
 # ---- attacks
 
 
-def total_runs(asked: AuditRequest) -> int:
-    pairs = [name for name in asked.neighbours if name in PAIRS]
-    return asked.whole * len(pairs) + int(asked.whole > 0 and asked.canaries > 0)
+def total_runs(request: AuditRequest) -> int:
+    pairs = [name for name in request.neighbours if name in PAIRS]
+    return request.whole * len(pairs) + int(request.whole > 0 and request.canaries > 0)
 
 
 def attack(
-    method: str, guarantee: str, options: Mapping[str, Any], asked: AuditRequest, done: Callable[[], None]
+    method: str, guarantee: str, options: Mapping[str, Any], request: AuditRequest, on_run: Callable[[], None]
 ) -> tuple[list[PendingFinding], tuple[str, ...]]:
     """All chosen pairs, then one run with many canaries; and what needs no statistics."""
-    drafts: list[PendingFinding] = []
+    pending: list[PendingFinding] = []
     problems: list[str] = []
-    asked_of = {**options, "epsilon": asked.epsilon, "delta": asked.delta, "seed": asked.seed}
-    with tempfile.TemporaryDirectory(prefix="distcondense-audit-") as room:
-        way = ReleaseRunner(method_named(method), asked_of, asked.threads, Path(room))
-        for name in (name for name in asked.neighbours if name in PAIRS):
-            files = neighbouring(name, asked.seed)
-            problems += _books(name, way, files)
-            drafts += _pair(name, way, files, guarantee, asked, done)
-        if asked.canaries:
-            drafts.append(_one_run(way, guarantee, asked))
-            done()
-    return drafts, tuple(problems)
+    options = {**options, "epsilon": request.epsilon, "delta": request.delta, "seed": request.seed}
+    with tempfile.TemporaryDirectory(prefix="distcondense-audit-") as directory:
+        runner = ReleaseRunner(method_named(method), options, request.threads, Path(directory))
+        for name in (name for name in request.neighbours if name in PAIRS):
+            files = neighbouring(name, request.seed)
+            problems += _books(name, runner, files)
+            pending += _pair(name, runner, files, guarantee, request, on_run)
+        if request.canaries:
+            pending.append(_one_run(runner, guarantee, request))
+            on_run()
+    return pending, tuple(problems)
 
 
 def _pair(
-    name: str, way: ReleaseRunner, files: NeighbourFiles, guarantee: str, asked: AuditRequest, done: Callable[[], None]
+    name: str,
+    runner: ReleaseRunner,
+    files: NeighbourFiles,
+    guarantee: str,
+    request: AuditRequest,
+    on_run: Callable[[], None],
 ) -> list[PendingFinding]:
-    first = first_runs(asked.whole, PILOT)
-    member = np.where(first, np.arange(asked.whole) % 2 == 1, coins(asked.whole))  # those that count are by coins
+    first = first_runs(request.whole, PILOT)
+    member = np.where(first, np.arange(request.whole) % 2 == 1, coins(request.whole))  # those that count are by coins
     seen: list[Traces] = []
-    claims: list[float] = []
-    gaussian = True
+    claims: list[tuple[float, bool]] = []
     for there in member:
-        released = way.release(files, np.array([there]))
+        released = runner.release(files, np.array([there]))
         seen.append(traces_of(released, [MARK]))
-        claim, curved = claimed(released, asked.whole)
-        gaussian &= curved
-        claims.append(claim)
-        done()
-    teller = ReleaseDiscriminant.of(
-        as_table([one for one, early in zip(seen, first, strict=True) if early]), member[first]
+        claims.append(claimed(released, request.whole))
+        on_run()
+    pilot = [traces for traces, early in zip(seen, first, strict=True) if early]
+    discriminant = ReleaseDiscriminant.fit(as_table(pilot), member[first])
+    return many_runs(
+        name,
+        discriminant.scores(seen),
+        member,
+        max(epsilon for epsilon, _ in claims),
+        request.delta,
+        guarantee,
+        gaussian=all(curved for _, curved in claims),
+        pilot=PILOT,
+        by=discriminant.words,
     )
-    found = many_runs(
-        name, teller.scores(seen), member, max(claims), asked.delta, guarantee, gaussian=gaussian, pilot=PILOT
-    )
-    return [draft.by(teller.words) for draft in found]
 
 
 def claimed(released: Bytes, runs: int) -> tuple[float, bool]:
@@ -258,14 +266,14 @@ def claimed(released: Bytes, runs: int) -> tuple[float, bool]:
     return max(epsilon, stats.epsilon_of_mu(mu, float(stated["delta"]))), True
 
 
-def _one_run(way: ReleaseRunner, guarantee: str, asked: AuditRequest) -> PendingFinding:
+def _one_run(runner: ReleaseRunner, guarantee: str, request: AuditRequest) -> PendingFinding:
     """In where the release holds a canary's own text, or its category weighs more than most canaries'."""
-    files, member = many_canaries(asked.canaries, asked.seed), coins(asked.canaries)
-    released = way.release(files, member)
-    claim, _ = claimed(released, asked.canaries)
-    name = f"whole way: {asked.canaries} canaries"
-    score = scores(released, asked.canaries)
-    return one_run(score, member, max(1, round(GUESSED * asked.canaries)), claim, asked.delta, guarantee).named(name)
+    files, member = many_canaries(request.canaries, request.seed), coins(request.canaries)
+    released = runner.release(files, member)
+    claim, _ = claimed(released, request.canaries)
+    score, guesses = scores(released, request.canaries), max(1, round(GUESSED * request.canaries))
+    name = f"whole way: {request.canaries} canaries"
+    return one_run(score, member, guesses, claim, request.delta, guarantee, name=name)
 
 
 def scores(released: Bytes, canaries: int) -> Floats:
@@ -281,17 +289,17 @@ def scores(released: Bytes, canaries: int) -> Floats:
 # ---- what needs no statistics
 
 
-def _books(name: str, way: ReleaseRunner, files: NeighbourFiles) -> list[str]:
+def _books(name: str, runner: ReleaseRunner, files: NeighbourFiles) -> list[str]:
     """A release that does not verify; and bytes that differ though the gate gave the same answers."""
     without, with_ = (np.array([there]) for there in (False, True))
-    one = way.release(files, without, keep="one")
-    folder = RunFolder(way.room / "one")
+    one = runner.release(files, without, keep="one")
+    folder = RunFolder(runner.directory / "one")
     found = [] if verify_release(folder.path).holds else [f"STATEMENT: a release does not verify ({name})."]
     if folder.ledger.exists():
-        other = way.release(files, with_, answers=folder, keep="other")
+        other = runner.release(files, with_, answers=folder, keep="other")
         differ = sorted(file for file in {*one, *other} if one.get(file) != other.get(file))
         if differ:
             found.append(f"RELEASE: the same answers, other bytes in {', '.join(differ)} ({name}).")
     for kept in ("one", "other"):
-        shutil.rmtree(way.room / kept, ignore_errors=True)
+        shutil.rmtree(runner.directory / kept, ignore_errors=True)
     return found

@@ -114,9 +114,9 @@ class Audit:
             )
             for row in (head, *body)
         ]
-        asked = f"{self.method} at ε = {self.epsilon:g} ({self.guarantee}, δ = {self.delta:g})"
-        looked = dict.fromkeys(f"{f.neighbour}: by {f.by}" for f in self.findings if f.by)
-        return [asked, *(line.rstrip() for line in table), *looked, *self.problems, self.verdict()]
+        heading = f"{self.method} at ε = {self.epsilon:g} ({self.guarantee}, δ = {self.delta:g})"
+        sources = dict.fromkeys(f"{f.neighbour}: by {f.by}" for f in self.findings if f.by)
+        return [heading, *(line.rstrip() for line in table), *sources, *self.problems, self.verdict()]
 
     def verdict(self) -> str:
         """FAILED, IN DOUBT (more bounds above their claims than chance explains, none of them sure) or PASSED."""
@@ -161,40 +161,65 @@ class AuditRequest:
 
 @dataclass(frozen=True)
 class Auditor:
-    """How one method is attacked. `attack` calls its second argument after each run."""
+    """How one method is attacked: an entry of `audit.AUDITORS`.
+
+    Parameters
+    ----------
+    guarantee : str
+        What the method promises: end-to-end, as-published.
+    neighbours : tuple of str
+        The pairs of neighbouring tables that it knows.
+    one_run_tables : callable
+        Number of canaries → runs that the one-run attack takes.
+    attack : callable
+        (request, on_run) → (findings before their verdict, problems that need no statistics). It calls `on_run` after
+        each run of the method.
+    claim : float
+        ε that is tested where none is said.
+    whole : mapping, optional
+        Options of its runs from a file's bytes to the released bytes (end_to_end.py); None: it cannot go that way.
+    """
 
     guarantee: str
-    neighbours: tuple[str, ...]  # pairs it knows
-    one_run_tables: Callable[[int], int]  # canaries → runs that the one-run attack takes
-    attack: Callable[
-        [AuditRequest, Callable[[], None]], tuple[list[PendingFinding], tuple[str, ...]]
-    ]  # drafts, problems
-    claim: float = 1.0  # ε that is tested where none is said, of its guarantee
-    whole: Mapping[str, Any] | None = None  # options of its runs the whole way (end_to_end.py); None: it cannot go
+    neighbours: tuple[str, ...]
+    one_run_tables: Callable[[int], int]
+    attack: Callable[[AuditRequest, Callable[[], None]], tuple[list[PendingFinding], tuple[str, ...]]]
+    claim: float = 1.0
+    whole: Mapping[str, Any] | None = None
 
 
-# ---- drafts: findings before it is known how many there are
+# ---- findings before it is known how many there are
 
 
 @dataclass(frozen=True)
 class PendingFinding:
+    """A finding whose verdict waits until it is known how many findings share the confidence."""
+
     finding: Finding
     bound_at: Callable[[float], float]  # confidence → bound
 
-    def named(self, neighbour: str) -> PendingFinding:
-        return replace(self, finding=replace(self.finding, neighbour=neighbour))
 
-    def by(self, trace: str) -> PendingFinding:
-        return replace(self, finding=replace(self.finding, by=trace))
+def pending_finding(
+    neighbour: str,
+    attack: str,
+    runs: int,
+    claim: float,
+    guarantee: str,
+    bound_at: Callable[[float], float],
+    **more: Any,
+) -> PendingFinding:
+    """The finding with its bound at CONFIDENCE; `more` are further fields of `Finding`."""
+    about = {"claim": claim, "guarantee": guarantee, "exceeded": False, "sure": 0.0, **more}
+    return PendingFinding(Finding(neighbour, attack, runs, bound_at(CONFIDENCE), CONFIDENCE, **about), bound_at)
 
 
-def settled(drafts: Sequence[PendingFinding]) -> tuple[Finding, ...]:
+def settled(pending: Sequence[PendingFinding]) -> tuple[Finding, ...]:
     """Each compared with its claim at the confidence that all of them share."""
-    found = []
-    for draft in drafts:
-        sure = draft.bound_at(1 - ALARM / len(drafts))
-        found.append(replace(draft.finding, sure=sure, exceeded=sure > draft.finding.claim))
-    return tuple(found)
+    findings = []
+    for draft in pending:
+        sure = draft.bound_at(1 - ALARM / len(pending))
+        findings.append(replace(draft.finding, sure=sure, exceeded=sure > draft.finding.claim))
+    return tuple(findings)
 
 
 def coins(count: int) -> Flags:
@@ -219,11 +244,34 @@ def many_runs(
     reach: float | None = None,
     known: stats.Threshold | None = None,
     pilot: float = 0.5,
+    by: str = "",
 ) -> list[PendingFinding]:
     """Findings from one statistic: thresholds from the first runs, error rates from the rest; then its whole curve.
 
-    A threshold that is `known` beforehand needs no pilot: all runs count, for the curve too. `gaussian`: the claim is
-    that of a Gaussian mechanism, and is held to it.
+    Parameters
+    ----------
+    name : str
+        Of the pair of neighbours.
+    statistic : (runs,) float64
+        Higher where the canary is believed to be in.
+    member : (runs,) bool
+        Whether it was, by fair coins.
+    claim, delta, guarantee
+        What the method states.
+    gaussian : bool
+        The claim is that of a Gaussian mechanism, and is held to it.
+    reach : float, optional
+        ε that the best test finds with endless runs.
+    known : Threshold, optional
+        A threshold known beforehand, which needs no pilot: all runs count, for the curve too.
+    pilot : float
+        The share of the runs that choose thresholds.
+    by : str
+        What of the release was looked at.
+
+    Returns
+    -------
+    list of PendingFinding
     """
     first = first_runs(len(member), pilot)
 
@@ -234,10 +282,7 @@ def many_runs(
         return best(value).count(statistic[~first], member[~first])
 
     def finding(attack: str, runs: int, bound_at: Callable[[float], float], **more: Any) -> PendingFinding:
-        found = Finding(
-            name, attack, runs, bound_at(CONFIDENCE), CONFIDENCE, claim, guarantee, False, 0.0, reach, **more
-        )
-        return PendingFinding(found, bound_at)
+        return pending_finding(name, attack, runs, claim, guarantee, bound_at, reach=reach, by=by, **more)
 
     def counted(
         attack: str,
@@ -273,20 +318,12 @@ def many_runs(
     ]
 
 
-def one_run(score: Floats, member: Flags, guesses: int, claim: float, delta: float, guarantee: str) -> PendingFinding:
+def one_run(
+    score: Floats, member: Flags, guesses: int, claim: float, delta: float, guarantee: str, *, name: str = ""
+) -> PendingFinding:
     """Guess on the surest canaries: in where the score is above 0."""
     surest = np.argsort(-np.abs(score), kind="stable")[:guesses]
     right = int(((score[surest] > 0) == member[surest]).sum())
     bound = partial(stats.one_run_bound, canaries=len(member), guesses=guesses, right=right, delta=delta)
-    finding = Finding(
-        f"{len(member)} canaries",
-        f"one run, {right} right",
-        guesses,
-        bound(confidence=CONFIDENCE),
-        CONFIDENCE,
-        claim,
-        guarantee,
-        False,
-        0.0,
-    )
-    return PendingFinding(finding, lambda level: bound(confidence=level))
+    words = name or f"{len(member)} canaries", f"one run, {right} right"
+    return pending_finding(*words, guesses, claim, guarantee, lambda level: bound(confidence=level))

@@ -91,7 +91,7 @@ class AuditSetting:
     budget: Budget
 
     @classmethod
-    def of(cls, schema: Schema, side: PrivateSide, epsilon: float, delta: float) -> AuditSetting:
+    def calibrate(cls, schema: Schema, side: PrivateSide, epsilon: float, delta: float) -> AuditSetting:
         plan = Plan.for_table(len(schema.columns), side)
         return cls(public_cells(schema), side, plan, plan.budget(epsilon, delta))
 

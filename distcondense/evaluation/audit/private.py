@@ -21,11 +21,11 @@ from distcondense.evaluation.audit.findings import (
     CONFIDENCE,
     Auditor,
     AuditRequest,
-    Finding,
     PendingFinding,
     coins,
     many_runs,
     one_run,
+    pending_finding,
 )
 from distcondense.evaluation.audit.neighbours import (
     ALONE,
@@ -93,30 +93,30 @@ class Checks:
         return self.claims[key]
 
     def problems(self) -> tuple[str, ...]:
-        found = []
+        problems = []
         if self.unrecorded:
-            found.append(f"LEDGER: {self.unrecorded} answers left the gate and are not in the ledger.")
+            problems.append(f"LEDGER: {self.unrecorded} answers left the gate and are not in the ledger.")
         if self.too_far > 1:
-            found.append(f"SENSITIVITY: one person moved a sum by {self.too_far:.3g} times what was paid for.")
+            problems.append(f"SENSITIVITY: one person moved a sum by {self.too_far:.3g} times what was paid for.")
         if (most := max(self.claims.values(), default=0.0)) > self.epsilon:
-            found.append(f"BUDGET: the ledger adds up to ε = {most:.4g} (end-to-end), asked {self.epsilon:g}.")
-        return tuple(found)
+            problems.append(f"BUDGET: the ledger adds up to ε = {most:.4g} (end-to-end), asked {self.epsilon:g}.")
+        return tuple(problems)
 
 
-def attack(asked: AuditRequest, done: Callable[[], None]) -> tuple[list[PendingFinding], tuple[str, ...]]:
+def attack(request: AuditRequest, on_run: Callable[[], None]) -> tuple[list[PendingFinding], tuple[str, ...]]:
     """All chosen pairs of neighbours, then the one-run attack."""
-    checks = Checks(asked.epsilon, asked.delta)
-    drafts: list[PendingFinding] = []
+    checks = Checks(request.epsilon, request.delta)
+    pending: list[PendingFinding] = []
     special = {
-        CHOICE: lambda: [_columns(asked, done)],
-        PAIR: lambda: [_pairs(asked, done)],
-        UNLISTED: lambda: _unlisted(asked, checks, done),
+        CHOICE: lambda: [_columns(request, on_run)],
+        PAIR: lambda: [_pairs(request, on_run)],
+        UNLISTED: lambda: _unlisted(request, checks, on_run),
     }
-    for name in asked.neighbours:
-        drafts += special[name]() if name in special else losses(name, asked, checks, done, watched)
-    if asked.canaries:
-        drafts.append(_one_run(asked, checks, done))
-    return drafts, checks.problems()
+    for name in request.neighbours:
+        pending += special[name]() if name in special else losses(name, request, checks, on_run, watched)
+    if request.canaries:
+        pending.append(_one_run(request, checks, on_run))
+    return pending, checks.problems()
 
 
 def watched(
@@ -134,15 +134,15 @@ Watched = Callable[
 
 
 def losses(
-    name: str, asked: AuditRequest, checks: Checks, done: Callable[[], None], watched: Watched
+    name: str, request: AuditRequest, checks: Checks, on_run: Callable[[], None], watched: Watched
 ) -> list[PendingFinding]:
     """Runs with and without the canary, told apart by the privacy loss of everything that left the gate."""
-    setting = AuditSetting.of(SCHEMA, SIDES.get(name, CASE), asked.epsilon, asked.delta)
-    others, canary = neighbouring(name, asked.seed)
+    setting = AuditSetting.calibrate(SCHEMA, SIDES.get(name, CASE), request.epsilon, request.delta)
+    others, canary = neighbouring(name, request.seed)
     worlds = (others, others.plus(canary))
-    member = coins(asked.runs)
-    loss, moved, claim = np.zeros(asked.runs), np.zeros(asked.runs), math.inf
-    for run in range(asked.runs):
+    member = coins(request.runs)
+    loss, moved, claim = np.zeros(request.runs), np.zeros(request.runs), math.inf
+    for run in range(request.runs):
         ledger = Ledger()
         witness = watched(worlds[int(member[run])], worlds, setting, ledger)
         loss[run] = sum(float(seen.losses().sum()) for seen in witness.seen)
@@ -152,17 +152,17 @@ def losses(
             checks.too_far = max(checks.too_far, far)
         checks.unrecorded += witness.unrecorded(ledger)
         claim = min(claim, checks.claim(ledger))
-        done()
-    reach = stats.epsilon_of_mu(float(np.sqrt(np.mean(moved**2))), asked.delta)
+        on_run()
+    reach = stats.epsilon_of_mu(float(np.sqrt(np.mean(moved**2))), request.delta)
     return many_runs(
-        name, loss, member, claim, asked.delta, GUARANTEE, gaussian=True, reach=reach, known=stats.Threshold(0.0)
+        name, loss, member, claim, request.delta, GUARANTEE, gaussian=True, reach=reach, known=stats.Threshold(0.0)
     )
 
 
 # ---- choices
 
 
-def _columns(asked: AuditRequest, done: Callable[[], None]) -> PendingFinding:
+def _columns(request: AuditRequest, on_run: Callable[[], None]) -> PendingFinding:
     """One pick between two columns that are level without the canary, who lifts one score by 1 and lowers the other.
 
     Public shifts by `side` bring all gradients to ±1. In `first` each side has a cell of its own, and so has it in
@@ -176,10 +176,10 @@ def _columns(asked: AuditRequest, done: Callable[[], None]) -> PendingFinding:
         table.shift((0,), np.array([SCORE_MAX, -SCORE_MAX]))
         return bool(table.choose(1, columns=(1, 2))[0] == 1)
 
-    return _choices(CHOICE, (others, others.plus(canary)), PICK_SHARE, lifted, asked, done)
+    return _choices(CHOICE, (others, others.plus(canary)), PICK_SHARE, lifted, request, on_run)
 
 
-def _pairs(asked: AuditRequest, done: Callable[[], None]) -> PendingFinding:
+def _pairs(request: AuditRequest, on_run: Callable[[], None]) -> PendingFinding:
     """The same for pairs of columns: each differs from what is expected by 1 row, here of nobody, there of the canary.
 
     All others are in cell 0 of all columns. The first pair expects one row too many elsewhere, and nobody where the
@@ -192,7 +192,7 @@ def _pairs(asked: AuditRequest, done: Callable[[], None]) -> PendingFinding:
     def lifted(table: PrivateTable) -> bool:
         return table.related([(0, 1), (0, 2)], expected) == 0
 
-    return _choices(PAIR, (others, others.plus(canary)), PAIR_PICK_SHARE, lifted, asked, done)
+    return _choices(PAIR, (others, others.plus(canary)), PAIR_PICK_SHARE, lifted, request, on_run)
 
 
 def _choices(
@@ -200,14 +200,14 @@ def _choices(
     worlds: tuple[NeighbourTable, NeighbourTable],
     share: float,
     lifted: Callable[[PrivateTable], bool],
-    asked: AuditRequest,
-    done: Callable[[], None],
+    request: AuditRequest,
+    on_run: Callable[[], None],
 ) -> PendingFinding:
     """Whether the canary's candidate is `lifted` above the other. The claim is the ε₀ of the pick, not all of ε."""
-    budget = Budget.calibrate(epsilon=asked.epsilon, delta=asked.delta, picks=1, pick_share=share)
-    member = coins(asked.runs)
-    won, claim = np.zeros(asked.runs), math.inf
-    for run in range(asked.runs):
+    budget = Budget.calibrate(epsilon=request.epsilon, delta=request.delta, picks=1, pick_share=share)
+    member = coins(request.runs)
+    won, claim = np.zeros(request.runs), math.inf
+    for run in range(request.runs):
         world, ledger = worlds[int(member[run])], Ledger()
         table = PrivateTable(
             world.codes,
@@ -221,42 +221,38 @@ def _choices(
         )
         won[run] = float(lifted(table))
         claim = min(claim, math.fsum(event.cost * event.picks for event in ledger.events))
-        done()
+        on_run()
     counts = stats.Threshold(0.5).count(won, member)
     fpr, fnr = counts.intervals(CONFIDENCE)
-    finding = Finding(
+    return pending_finding(
         name,
         "ε₀ of one pick, bounded range",
-        asked.runs,
-        stats.by_range(counts, asked.delta, CONFIDENCE),
-        CONFIDENCE,
+        request.runs,
         claim,
         GUARANTEE,
-        False,
-        0.0,
-        budget.pick_epsilon,
-        fpr,
-        fnr,
+        lambda level: stats.by_range(counts, request.delta, level),
+        reach=budget.pick_epsilon,
+        fpr=fpr,
+        fnr=fnr,
     )
-    return PendingFinding(finding, lambda level: stats.by_range(counts, asked.delta, level))
 
 
 # ---- values that nobody listed
 
 
-def _unlisted(asked: AuditRequest, checks: Checks, done: Callable[[], None]) -> list[PendingFinding]:
+def _unlisted(request: AuditRequest, checks: Checks, on_run: Callable[[], None]) -> list[PendingFinding]:
     """The canary's own value settles the matter where it is told; else the noisy number of those it shares does."""
-    delta = NAMED_SHARE * asked.delta
-    budget = Budget.calibrate(epsilon=asked.epsilon, delta=asked.delta, delta_categories=delta)
+    delta = NAMED_SHARE * request.delta
+    budget = Budget.calibrate(epsilon=request.epsilon, delta=request.delta, delta_categories=delta)
     known = math.ceil(FAR_ABOVE / budget.mu)  # so many that the value is always told
     owner = np.append(np.arange(known), np.full(CAP, known))
     labels = ("own", "shared")
     value = np.ones(known + CAP, np.int64)
     value[-1] = 0
     shared = (CAP - 1) / math.hypot(1, CAP - 1)  # the canary's part in it, scaled to norm 1
-    member = coins(asked.runs)
-    statistic, claim = np.zeros(asked.runs), math.inf
-    for run in range(asked.runs):
+    member = coins(request.runs)
+    statistic, claim = np.zeros(request.runs), math.inf
+    for run in range(request.runs):
         rows, ledger = np.arange(known + CAP * int(member[run])), Ledger()
         table = PrivateTable(
             np.zeros((len(rows), 1), np.int64),
@@ -270,17 +266,17 @@ def _unlisted(asked: AuditRequest, checks: Checks, done: Callable[[], None]) -> 
             rows_per_person=CAP,
             unlisted={0: UnlistedColumn(value[rows], labels)},
         )
-        told = table.categories(0, mu=budget.mu, delta=delta)
-        statistic[run] = CERTAIN if "own" in told else told.get("shared", 0.0) - known - shared / 2
+        released = table.categories(0, mu=budget.mu, delta=delta)
+        statistic[run] = CERTAIN if "own" in released else released.get("shared", 0.0) - known - shared / 2
         claim = min(claim, checks.claim(ledger))
-        done()
-    reach = stats.epsilon_of_mu(budget.mu * shared, asked.delta)
+        on_run()
+    reach = stats.epsilon_of_mu(budget.mu * shared, request.delta)
     return many_runs(
         UNLISTED,
         statistic,
         member,
         claim,
-        asked.delta,
+        request.delta,
         GUARANTEE,
         gaussian=True,
         reach=reach,
@@ -291,17 +287,17 @@ def _unlisted(asked: AuditRequest, checks: Checks, done: Callable[[], None]) -> 
 # ---- one run, many canaries
 
 
-def _one_run(asked: AuditRequest, checks: Checks, done: Callable[[], None]) -> PendingFinding:
+def _one_run(request: AuditRequest, checks: Checks, on_run: Callable[[], None]) -> PendingFinding:
     """Canary k is alone with known rows in category k of both columns, so that no other canary's coin disturbs it."""
-    rng = np.random.default_rng([asked.seed, 0x0E])
+    rng = np.random.default_rng([request.seed, 0x0E])
     scores: list[Floats] = []
     members: list[Flags] = []
     claim = math.inf
-    while (left := asked.canaries - sum(map(len, scores))) > 0:
+    while (left := request.canaries - sum(map(len, scores))) > 0:
         count = min(PER_TABLE, left)
         names = tuple(f"c{k}" for k in range(max(count, 2)))
         schema = Schema(tuple(Column(name, "categorical", categories=names) for name in ("first", "second")))
-        setting = AuditSetting.of(schema, CASE, asked.epsilon, asked.delta)
+        setting = AuditSetting.calibrate(schema, CASE, request.epsilon, request.delta)
         # so many known rows that no category is thin enough to be merged with another
         each = 50 + math.ceil(6 / setting.plan.histogram_cost(setting.budget))
         code = np.repeat(np.arange(len(names)), each)
@@ -315,9 +311,11 @@ def _one_run(asked: AuditRequest, checks: Checks, done: Callable[[], None]) -> P
         claim = min(claim, checks.claim(ledger))
         scores.append(sum((_of_canaries(seen, count) for seen in witness.seen), np.zeros(count)))
         members.append(member)
-        done()
-    guesses = stats.planned_guesses(asked.canaries, gaussian_mu(asked.epsilon, asked.delta), asked.delta, CONFIDENCE)
-    return one_run(np.concatenate(scores), np.concatenate(members), guesses, claim, asked.delta, GUARANTEE)
+        on_run()
+    guesses = stats.planned_guesses(
+        request.canaries, gaussian_mu(request.epsilon, request.delta), request.delta, CONFIDENCE
+    )
+    return one_run(np.concatenate(scores), np.concatenate(members), guesses, claim, request.delta, GUARANTEE)
 
 
 def _of_canaries(seen: ObservedAnswer, count: int) -> Floats:

@@ -33,23 +33,25 @@ PILOT = 0.1  # its runs are slow and its statistics far apart: few runs find the
 MANY_IPC = 1000
 
 
-def attack(asked: AuditRequest, done: Callable[[], None]) -> tuple[list[PendingFinding], tuple[str, ...]]:
+def attack(request: AuditRequest, on_run: Callable[[], None]) -> tuple[list[PendingFinding], tuple[str, ...]]:
     """All chosen pairs of neighbours, then the one-run attack. It keeps no ledger that could have problems."""
-    drafts: list[PendingFinding] = []
-    for name in asked.neighbours:
-        others, canary = neighbouring(name, asked.seed)
-        worlds = [PublishedWorld.of(table, asked, IPC) for table in (others, pd.concat([others, canary]))]
-        member = coins(asked.runs)
+    pending: list[PendingFinding] = []
+    for name in request.neighbours:
+        others, canary = neighbouring(name, request.seed)
+        worlds = [PublishedTable.from_frame(table, request, IPC) for table in (others, pd.concat([others, canary]))]
+        member = coins(request.runs)
         noiseless = [world.release(noise=False) for world in worlds]
-        statistic = np.zeros(asked.runs)
-        for run in range(asked.runs):
+        statistic = np.zeros(request.runs)
+        for run in range(request.runs):
             statistic[run] = nearer(worlds[int(member[run])].release(), *noiseless)
-            done()
-        drafts += many_runs(name, statistic, member, asked.epsilon, asked.delta, GUARANTEE, gaussian=False, pilot=PILOT)
-    if asked.canaries:
-        drafts.append(_one_run(asked))
-        done()
-    return drafts, ()
+            on_run()
+        pending += many_runs(
+            name, statistic, member, request.epsilon, request.delta, GUARANTEE, gaussian=False, pilot=PILOT
+        )
+    if request.canaries:
+        pending.append(_one_run(request))
+        on_run()
+    return pending, ()
 
 
 def neighbouring(name: str, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -80,19 +82,19 @@ def nearer(released: pd.DataFrame, without: pd.DataFrame, with_: pd.DataFrame) -
 
 
 @dataclass(frozen=True)
-class PublishedWorld:
+class PublishedTable:
     """The published method on one table; the canary, appended, is a training row: seeds are public."""
 
     cohort: Cohort
     split: Split
     ipc: int
     sigma: float
-    asked: AuditRequest
+    request: AuditRequest
 
     @classmethod
-    def of(
-        cls, table: pd.DataFrame, asked: AuditRequest, ipc: int, sites: tuple[str, ...] = ("A", "B", "C")
-    ) -> PublishedWorld:
+    def from_frame(
+        cls, table: pd.DataFrame, request: AuditRequest, ipc: int, sites: tuple[str, ...] = ("A", "B", "C")
+    ) -> PublishedTable:
         schema = Schema(
             (
                 Column("marker", "continuous", low=0.0, high=100.0),
@@ -106,30 +108,25 @@ class PublishedWorld:
         valid = (row >= TRAIN) & (row < VALID)
         split = Split(row[train], row[valid], row[~train & ~valid])
         # what `epsilon=` would do, once instead of in every run
-        sigma = _sigma(asked.epsilon, asked.delta, min(1.0, 2 * ipc / int(train.sum())))
-        return cls(cohort, split, ipc, sigma, asked)
+        sigma = _sigma(request.epsilon, request.delta, min(1.0, 2 * ipc / int(train.sum())))
+        return cls(cohort, split, ipc, sigma, request)
 
     def release(self, *, noise: bool = True) -> pd.DataFrame:
-        return _condensed(self, self.sigma if noise else None)
-
-
-def _condensed(world: PublishedWorld, sigma: float | None) -> pd.DataFrame:
-    """The one call of the method: its rows in original units; without a sigma, without noise."""
-    asked = world.asked
-    options = PublishedOptions(
-        ipc=world.ipc,
-        noise=sigma is not None,
-        sigma_base=sigma,
-        delta=asked.delta,
-        steps=STEPS,
-        evaluate_every=STEPS,
-        seed=asked.seed,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DistcondenseWarning)  # of tiny classes: they are meant
-        made = condense(world.cohort, options, Context(threads=asked.threads), world.split)
-    assert made.details is not None
-    return made.details.features.assign(case=made.details.labelled.outcome["label"])
+        """The one call of the method: its rows in original units."""
+        options = PublishedOptions(
+            ipc=self.ipc,
+            noise=noise,
+            sigma_base=self.sigma if noise else None,
+            delta=self.request.delta,
+            steps=STEPS,
+            evaluate_every=STEPS,
+            seed=self.request.seed,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DistcondenseWarning)  # of tiny classes: they are meant
+            made = condense(self.cohort, options, Context(threads=self.request.threads), self.split)
+        assert made.details is not None
+        return made.details.features.assign(case=made.details.labelled.outcome["label"])
 
 
 @lru_cache(maxsize=8)
@@ -137,18 +134,18 @@ def _sigma(epsilon: float, delta: float, rate: float) -> float:
     return calibrate(epsilon=epsilon, delta=delta, sampling_rate=rate, steps=STEPS)
 
 
-def _one_run(asked: AuditRequest) -> PendingFinding:
+def _one_run(request: AuditRequest) -> PendingFinding:
     """Each canary has a site of its own; a released row from there gives it away. Few enough guesses to be sure of."""
-    canaries, rng = asked.canaries, np.random.default_rng([asked.seed, 0x0F])
-    others, _ = neighbouring(OUTLIER, asked.seed)
+    canaries, rng = request.canaries, np.random.default_rng([request.seed, 0x0F])
+    others, _ = neighbouring(OUTLIER, request.seed)
     others["site"] = "A"
     sites = np.array([f"c{k}" for k in range(canaries)])
     every = pd.DataFrame({"marker": rng.uniform(0, 10, canaries), "site": sites, "case": rng.integers(0, 2, canaries)})
     member = coins(canaries)
-    world = PublishedWorld.of(pd.concat([others, every[member]]), asked, MANY_IPC, ("A", *sites.tolist()))
+    world = PublishedTable.from_frame(pd.concat([others, every[member]]), request, MANY_IPC, ("A", *sites.tolist()))
     released = world.release()["site"].value_counts()
     score = np.array([float(released.get(site, 0)) for site in sites])
-    return one_run(score, member, int(0.4 * canaries), asked.epsilon, asked.delta, GUARANTEE)
+    return one_run(score, member, int(0.4 * canaries), request.epsilon, request.delta, GUARANTEE)
 
 
 AUDITOR = Auditor(GUARANTEE, NEIGHBOURS, lambda canaries: int(canaries > 0), attack, claim=2.5)

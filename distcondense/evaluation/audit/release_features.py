@@ -73,7 +73,7 @@ class ReleaseDiscriminant:
     apart: Floats  # of the means, in spreads
 
     @classmethod
-    def of(cls, runs: pd.DataFrame, member: Flags, most: int = TOGETHER) -> ReleaseDiscriminant:
+    def fit(cls, runs: pd.DataFrame, member: Flags, most: int = TOGETHER) -> ReleaseDiscriminant:
         """(runs, traces) of which it is known which are `member`."""
         values = runs.to_numpy(np.float64)
         if not member.any() or member.all():
