@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 import distcondense as dc
-from distcondense.api import evaluate_run, read_again
+from distcondense.api import evaluate_run
 from distcondense.cli.common import app
 from distcondense.cluster import shards
 from distcondense.cluster.config import Cluster
@@ -40,6 +40,7 @@ from distcondense.privacy import noise
 from distcondense.privacy.gate import gate_over
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.rows import ExactAnswers
+from distcondense.runs.reading import read_again
 from tests.store import store_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:column who looks like an identifier")
