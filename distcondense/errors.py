@@ -154,7 +154,11 @@ def may(path: str | os.PathLike[str], mode: int) -> bool:
 def brief(text: object) -> str:
     """A name from outside as messages show it: printable, and cut where it is long."""
     try:
-        shown = str(text).encode("utf-8", "backslashreplace").decode()
+        printable = str(text).encode("utf-8", "backslashreplace").decode()
     except ValueError:  # Python writes no more than 4,300 digits
         return "a number of thousands of digits"
-    return shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 20]}… ({len(shown)} characters)"
+    return (
+        printable
+        if len(printable) <= _LONGEST_NAME
+        else f"{printable[: _LONGEST_NAME - 20]}… ({len(printable)} characters)"
+    )

@@ -53,32 +53,32 @@ def read_text(path: str | Path, what: str, kind: type[UserError] = UserError) ->
 def parse_json(text: str | bytes) -> Any:
     """JSON within the bounds; `OutsideError` otherwise."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise OutsideError(type(error).__name__) from None
-    return bounded(found)
+    return bounded(value)
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """TOML within the bounds; `OutsideError` otherwise, which says the line."""
     try:
-        found = tomllib.loads(text)
+        value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise OutsideError(str(error)) from None
     except RecursionError:
         raise OutsideError(f"brackets more than {MOST_DEPTH} deep") from None
     except (ValueError, OverflowError):  # whole numbers of thousands of digits, dates that are none
         raise OutsideError("a number or date beyond what can be held") from None
-    bounded(found)
-    return found
+    bounded(value)
+    return value
 
 
 def bounded(value: Any) -> Any:
     """The same value, if its depth, numbers and number of entries are within the bounds."""
-    for one in leaves(value):
-        if isinstance(one, float) and not math.isfinite(one):
+    for leaf in leaves(value):
+        if isinstance(leaf, float) and not math.isfinite(leaf):
             raise OutsideError("a number that is not finite")
-        if isinstance(one, int) and not -MOST_WHOLE <= one < MOST_WHOLE:
+        if isinstance(leaf, int) and not -MOST_WHOLE <= leaf < MOST_WHOLE:
             raise OutsideError("a whole number beyond 64 bits")
     return value
 
@@ -88,13 +88,13 @@ def leaves(value: Any) -> Iterator[Any]:
     level, entries = [value], 0
     for _ in range(MOST_DEPTH):
         inner: list[Any] = []
-        for one in level:
-            if isinstance(one, Mapping):
-                inner += one.values()
-            elif isinstance(one, list | tuple):
-                inner += one
+        for entry in level:
+            if isinstance(entry, Mapping):
+                inner += entry.values()
+            elif isinstance(entry, list | tuple):
+                inner += entry
             else:
-                yield one
+                yield entry
         entries += len(inner)
         if entries > MOST_ENTRIES:
             raise OutsideError(f"more than {MOST_ENTRIES:,} entries")

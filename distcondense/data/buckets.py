@@ -68,12 +68,12 @@ class RecordLayout:
     @cached_property
     def fields(self) -> dict[str, np.dtype[Any]]:
         """Names and types of all that a record holds, widest first, so that each lies where its type wants it."""
-        found = [("mark0", np.dtype("<u8")), ("mark1", np.dtype("<u8"))]
+        kinds = [("mark0", np.dtype("<u8")), ("mark1", np.dtype("<u8"))]
         if self.by_person:
-            found += [("who0", np.dtype("<u8")), ("who1", np.dtype("<u8"))]
-        found += [(f"t.{name}", np.dtype(kind)) for name, kind in self.target]
-        found += [(f"c{k}", kind) for k, kind in enumerate(self.codes)]
-        return dict(sorted(found, key=lambda field: -field[1].itemsize))
+            kinds += [("who0", np.dtype("<u8")), ("who1", np.dtype("<u8"))]
+        kinds += [(f"t.{name}", np.dtype(kind)) for name, kind in self.target]
+        kinds += [(f"c{k}", kind) for k, kind in enumerate(self.codes)]
+        return dict(sorted(kinds, key=lambda field: -field[1].itemsize))
 
     @cached_property
     def record(self) -> np.dtype[Any]:
@@ -131,8 +131,8 @@ class FieldGroup:
 
     def without(self, names: Container[str]) -> FieldGroup:
         """What a shard holds of them: hashes stay behind, and what is said otherwise."""
-        own = [k for k, name in enumerate(self.names) if name not in names and name[:-1] not in ("mark", "who")]
-        return FieldGroup(self.kind, tuple(self.names[k] for k in own), self.at[own])
+        kept = [k for k, name in enumerate(self.names) if name not in names and name[:-1] not in ("mark", "who")]
+        return FieldGroup(self.kind, tuple(self.names[k] for k in kept), self.at[kept])
 
 
 def _pair(records: NDArray[Any], name: str) -> Marks:
@@ -310,23 +310,24 @@ class Shard:
         blocks = [block.without(texts) for block in layout.blocks]
         kinds = [*(block.kind for block in blocks), *(codes.dtype for codes in texts.values()), kind]
         arrays = _mapped(path, kinds, [*(len(block.names) for block in blocks), *(1 for _ in texts), scores], rows)
-        found = {name: array[0] for name, array in zip(texts, arrays[len(blocks) :], strict=False)}
+        columns = {name: array[0] for name, array in zip(texts, arrays[len(blocks) :], strict=False)}
         for block, array in zip(blocks, arrays, strict=False):
             at = 0
             for part in parts:
                 kernels.gather_fields(block.of(part.records), part.which, block.at, array[:, at : at + len(part.which)])
                 at += len(part.which)
-            found |= {name: one.view(layout.fields[name]) for name, one in zip(block.names, array, strict=True)}
+            columns |= {name: row.view(layout.fields[name]) for name, row in zip(block.names, array, strict=True)}
         for name, codes in texts.items():
-            found[name][:] = codes
+            columns[name][:] = codes
         several = np.zeros(0, np.int64)
         if layout.by_person and rows:
             who = _pair(parts[0].records[parts[0].which], "who")
             several = np.flatnonzero(_begins(who) & ~_alone(who))
-        own = [found[f"c{k}"] for k in range(len(layout.cells))]
+        codes_of = [columns[f"c{k}"] for k in range(len(layout.cells))]
         score = arrays[-1].reshape(-1) if scores == 1 else arrays[-1].reshape(rows, scores)
         return cls(
-            KeptRows(own, {n: found[f"t.{n}"] for n, _ in layout.target}, np.append(several, rows), labels), score
+            KeptRows(codes_of, {n: columns[f"t.{n}"] for n, _ in layout.target}, np.append(several, rows), labels),
+            score,
         )
 
 

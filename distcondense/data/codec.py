@@ -91,8 +91,8 @@ class Codec:
                 fix="give rows or columns that differ",
             )
         if dropped:
-            shown = ", ".join(map(repr, dropped[:8])) + (" …" if len(dropped) > 8 else "")
-            warnings.warn(f"{len(dropped)} constant columns dropped: {shown}", DistcondenseWarning, stacklevel=2)
+            names = ", ".join(map(repr, dropped[:8])) + (" …" if len(dropped) > 8 else "")
+            warnings.warn(f"{len(dropped)} constant columns dropped: {names}", DistcondenseWarning, stacklevel=2)
         return cls(tuple(blocks), np.concatenate(centres), np.concatenate(scales), tuple(dropped))
 
     @classmethod
@@ -206,7 +206,27 @@ class Codec:
 
 
 def design(cohort: Cohort) -> pd.DataFrame:
-    """Features in original units with one-hot categories: what a model fitted elsewhere should be trained on."""
+    """Features in original units with one-hot categories: what a model fitted elsewhere should be trained on.
+
+    Parameters
+    ----------
+    cohort : Cohort
+
+    Returns
+    -------
+    pandas.DataFrame
+        (n, d) float64: a column for each number, for each category, and for holes where the schema keeps them.
+
+    Examples
+    --------
+    >>> import distcondense as dc, pandas as pd
+    >>> table = pd.DataFrame({"stage": ["I", "II", "III"], "age": [34, 71, 58], "died": [0, 1, 0]})
+    >>> dc.design(dc.Cohort.from_frame(table, target="died"))
+       stage=I  stage=II  stage=III   age
+    0      1.0       0.0        0.0  34.0
+    1      0.0       1.0        0.0  71.0
+    2      0.0       0.0        1.0  58.0
+    """
     from distcondense.data.cohort import Cohort
 
     need(cohort, Cohort, "cohort", "a Cohort", fix="dc.Cohort.from_frame(table, …)")

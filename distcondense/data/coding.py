@@ -79,9 +79,9 @@ class Coder:
     @cached_property
     def plain(self) -> Mapping[str, _Grid | None]:
         """Columns that can be read in the fast way; of numbers, how."""
-        own = {cells.column.name: cells for cells in self.cells}
+        asked = {cells.column.name: cells for cells in self.cells}
         return {
-            column.name: _Grid.from_column(column, own.get(column.name)) if column.numeric else None
+            column.name: _Grid.from_column(column, asked.get(column.name)) if column.numeric else None
             for column in self.schema.columns
             if is_plain(column)
         }
@@ -96,12 +96,12 @@ class Coder:
         import pyarrow as pa
 
         key = (str(values.type), values.to_pylist()) if len(values) <= FEW else None
-        held = self._last.get(name)
-        if key is not None and held is not None and held[0] == key:
-            return held[1]
-        made = read(as_frame(pa.table({name: values})))
-        self._last[name] = (key, made)
-        return made
+        last = self._last.get(name)
+        if key is not None and last is not None and last[0] == key:
+            return last[1]
+        value = read(as_frame(pa.table({name: values})))
+        self._last[name] = (key, value)
+        return value
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -167,8 +167,10 @@ class Coder:
             there = np.bincount(index, minlength=len(packed.dictionary)) > 0
             if len(there) <= FEW and there.all():
                 with suppress(CohortError):  # said below, with the rows
-                    own = self._once(names[0], packed.dictionary, lambda frame: self.kind.read(frame).arrays)
-                    return {name: array[index] for name, array in own.items()}
+                    arrays_of_values = self._once(
+                        names[0], packed.dictionary, lambda frame: self.kind.read(frame).arrays
+                    )
+                    return {name: array[index] for name, array in arrays_of_values.items()}
         arrays: Mapping[str, NDArray[Any]] = self.kind.read(as_frame(batch.select(names))).arrays
         return arrays
 

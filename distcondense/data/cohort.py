@@ -55,7 +55,35 @@ class Facts:
 
 @dataclass(frozen=True, repr=False)
 class Cohort:
-    """Features (in the schema's order), outcome and, where given, who each row belongs to."""
+    """The real table, checked: its features in the schema's order, its outcome and, where given, whose row each is.
+
+    Make one with `from_file` or `from_frame`. Its `repr` shows no patient.
+
+    Attributes
+    ----------
+    features : pandas.DataFrame
+        Numbers as float, labels as Categorical over the schema's categories.
+    schema : Schema
+        Of the features.
+    outcome : Outcome
+        What is predicted, as arrays, and its kind.
+    person : (n,) int64 array or None
+        Codes of persons; `identifiers` has the text that each stands for.
+    ignored : tuple of str
+        Columns of the table that are not in the schema.
+
+    Examples
+    --------
+    >>> import distcondense as dc, pandas as pd
+    >>> table = pd.DataFrame({"age": [34, 71, 58], "died": ["no", "yes", "no"]})
+    >>> schema = dc.Schema((dc.Column("age", "integer", 18, 110),
+    ...                     dc.Column("died", "binary", categories=("no", "yes"))))
+    >>> cohort = dc.Cohort.from_frame(table, target="died", schema=schema)
+    >>> cohort
+    Cohort(3 rows × 1 columns, binary)
+    >>> cohort.take([0, 1]).outcome["label"].tolist()
+    [0, 1]
+    """
 
     features: pd.DataFrame
     schema: Schema  # of the features
@@ -88,12 +116,39 @@ class Cohort:
         decimal: str | None = None,
         **how: Any,
     ) -> Cohort:
-        """A cohort from CSV, CSV.gz, Parquet or Arrow; `how` as in `from_frame`.
+        """A cohort from CSV, CSV.gz, Parquet or Arrow.
 
-        `separator`, `encoding`, `decimal`: how a CSV is written, where its first line does not show it; what was taken
-        without being stated is said in a warning, unless it is the plain way (comma, UTF-8, point).
         A CSV is read cell by cell: what a row says depends on its own text and the schema, not on the other rows. Of
         a typed table the same holds for values (data/values.py).
+
+        Parameters
+        ----------
+        path : str or Path
+            A file, or a URI (s3://, gs://, …).
+        missing_markers : sequence of str
+            Texts of a CSV that mark a hole.
+        separator, encoding, decimal : str, optional
+            How a CSV is written, where its first line does not show it. What was taken without being stated is said in
+            a warning, unless it is the plain way (comma, UTF-8, point).
+        **how
+            As in `from_frame`: target, time, event, positive, kind, person_id, schema, ignore.
+
+        Returns
+        -------
+        Cohort
+
+        Raises
+        ------
+        CohortError
+            Where the file cannot be read, or does not fit its schema: all problems at once, without a patient's value.
+
+        Examples
+        --------
+        >>> import distcondense as dc, pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "visits.csv"
+        >>> _ = path.write_text("age,died\\n34,no\\n71,yes\\n")
+        >>> dc.Cohort.from_file(path, target="died", positive="yes")
+        Cohort(2 rows × 1 columns, binary)
         """
         how = checked_roles(how)
         need(path, (str, Path), "table", "a path or URI")
@@ -120,8 +175,8 @@ class Cohort:
             missing_markers=missing_markers,
             dialect=dialect,
         )
-        found, said = cls.read(frame, goal, owned=True, **how), read_as(frame)
-        return replace(found, how={**found.how, **again}, read_as="" if said is None else said.words)
+        cohort, how_read = cls.read(frame, goal, owned=True, **how), read_as(frame)
+        return replace(cohort, how={**cohort.how, **again}, read_as="" if how_read is None else how_read.words)
 
     @classmethod
     def from_frame(
@@ -140,14 +195,38 @@ class Cohort:
     ) -> Cohort:
         """Check a table and take it in.
 
-        Either `target`, or `time` and `event` (survival). What kind of outcome a target is the schema says: two
-        categories, several categories, or a number with bounds; or `kind` names it. `positive` says which value of the
-        target or event column means "yes" where it is not 0/1 and the schema does not say; the private method takes
-        declared outcomes only. `person_id` names whose row it is, by text or whole numbers. Columns in `ignore` are not
-        features. Without a `schema` one is inferred, and marked so. `owned` says that nobody will change the table any
-        more.
+        Parameters
+        ----------
+        table : pandas.DataFrame
+            Or an Arrow or Polars table.
+        target : str, optional
+            The outcome column; or else `time` and `event` (survival).
+        time, event : str, optional
+            Follow-up time, and whether the event was seen.
+        positive : label, optional
+            Which value of the target or event column means yes, where it is not 0/1 and the schema does not say. The
+            private method takes declared outcomes only.
+        kind : str, optional
+            The kind of outcome; if not given the schema says: two categories, several, or a number with bounds.
+        person_id : str, optional
+            The column that says whose row it is, by text or whole numbers.
+        schema : Schema, optional
+            If not given, one is inferred, and marked so.
+        ignore : iterable of str
+            Columns that are no features.
+        owned : bool
+            Nobody will change the table any more, so that it need not be copied.
+
+        Returns
+        -------
+        Cohort
+
+        Raises
+        ------
+        CohortError
+            Where the table does not fit its schema: all problems at once, without a patient's value.
         """
-        said = {
+        roles = {
             "target": target,
             "time": time,
             "event": event,
@@ -157,7 +236,7 @@ class Cohort:
             "schema": schema,
             "ignore": ignore,
         }
-        ignore = checked_roles(said)["ignore"]
+        ignore = checked_roles(roles)["ignore"]
         goal = Goal.from_roles(positive=positive, kind=kind, target=target, time=time, event=event)
         return cls.read(as_frame(table), goal, person_id=person_id, schema=schema, ignore=ignore, owned=owned)
 
@@ -177,23 +256,23 @@ class Cohort:
             frame = frame.rename(columns=str)
         refuse_reserved(frame.columns)
         ignore = tuple(ignore)
-        asked = (*goal.columns.values(), *ignore, *([person_id] if person_id else []))
-        said = Names(list(frame.columns), {*asked, *(() if schema is None else schema.every)})
+        roles = (*goal.columns.values(), *ignore, *([person_id] if person_id else []))
+        names_of = Names(list(frame.columns), {*roles, *(() if schema is None else schema.every)})
         if frame.columns.has_duplicates:
             twice = sorted({str(c) for c in frame.columns[frame.columns.duplicated()]})
             raise CohortError(
                 "table",
                 "column names must be unique",
-                found=f"repeated: {said.some(twice)}",
+                found=f"repeated: {names_of.some(twice)}",
                 fix="rename or drop one of each",
             )
         if frame.empty:
             raise CohortError(
                 "table", "must have at least one row and one column", found=f"{len(frame)} rows", fix="check the table"
             )
-        refuse_signals(frame, said.said)
+        refuse_signals(frame, names_of.said)
         if not owned:  # what we read ourselves was decoded
-            _refuse_halves(frame, said)
+            _refuse_halves(frame, names_of)
         _refuse_ignored(goal, schema)
         kind = kind_of(goal, schema)
         if schema is not None:
@@ -210,7 +289,7 @@ class Cohort:
         for name in (*kind.names, *ignore, *([person_id] if person_id else [])):
             if name not in frame:
                 raise CohortError(
-                    f"column {name!r}", "must be in the table", found=said.nearest(name), fix="check the name"
+                    f"column {name!r}", "must be in the table", found=names_of.nearest(name), fix="check the name"
                 )
         outcome = kind.read(frame)
         person, identifiers = (None, ()) if person_id is None else identifiers_of(frame[person_id], person_id)
@@ -229,7 +308,7 @@ class Cohort:
                 DistcondenseWarning,
                 stacklevel=3,
             )
-        schema = _inferred(frame, names, said) if schema is None else schema.without(aside).features
+        schema = _inferred(frame, names, names_of) if schema is None else schema.without(aside).features
         missing = [c for c in schema.names if c not in frame]
         if missing:
             raise CohortError(
@@ -242,14 +321,14 @@ class Cohort:
         extra = tuple(c for c in names if c not in known)
         if extra:
             warnings.warn(
-                f"{len(extra)} columns are not in the schema and are left out: {said.some(extra)}",
+                f"{len(extra)} columns are not in the schema and are left out: {names_of.some(extra)}",
                 DistcondenseWarning,
                 stacklevel=3,
             )
         if person_id is None:
             from distcondense.data.draft import persons_in
 
-            for hint in persons_in(frame, [c for c in frame.columns if c not in {*known, *kind.names}], said):
+            for hint in persons_in(frame, [c for c in frame.columns if c not in {*known, *kind.names}], names_of):
                 warnings.warn(hint, DistcondenseWarning, stacklevel=3)
         features = check_features(frame, schema)
         # the caller's table may change later; one we read ourselves is nobody else's, and may be too large to copy
@@ -267,7 +346,7 @@ class Cohort:
         return digest.hexdigest()
 
     def take(self, rows: Index) -> Cohort:
-        """These rows only."""
+        """These rows only, by their numbers from 0."""
         person = None if self.person is None else self.person[rows]
         features = self.features.iloc[rows].reset_index(drop=True)
         return replace(self, features=features, outcome=self.outcome.take(rows), person=person)

@@ -244,8 +244,8 @@ class CsvFile:
                 continue
             cells = frame[name].dropna().tolist()
             if cells and all(isinstance(cell, str) and np.isfinite(number_in(cell, COMMA)) for cell in cells):
-                shown = any("," in cell and not _THOUSANDS.fullmatch(cell) for cell in cells)
-                (sure if shown else open_).append(place)
+                clear = any("," in cell and not _THOUSANDS.fullmatch(cell) for cell in cells)
+                (sure if clear else open_).append(place)
         if strict and (sure or open_) and (points or not sure):
             also = f", decimal points in column {points[0] + 1}" if points else " like 1,234 only"
             raise CohortError(

@@ -50,13 +50,13 @@ class Simulated:
 
 
 def _frames(population: Population, rows: int, chunk_rows: int, seed: int) -> Iterator[pd.DataFrame]:
-    made, block = -1, {}
+    held, block = -1, {}
     for start in range(0, rows, chunk_rows):
         stop = min(start + chunk_rows, rows)
         arrays: dict[str, Array] = {}
         for number in range(start // BLOCK, (stop - 1) // BLOCK + 1):
-            if number != made:
-                made, block = number, population.block(seed, number)
+            if number != held:
+                held, block = number, population.block(seed, number)
             first, last = max(start, number * BLOCK), min(stop, (number + 1) * BLOCK)
             for name, values in block.items():
                 out = arrays.setdefault(name, np.empty((*values.shape[:-1], stop - start), values.dtype))

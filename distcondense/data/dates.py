@@ -55,9 +55,9 @@ def moment(value: Any, form: str = ISO) -> dt.datetime | None:
     if value is pd.NaT:
         return None
     if isinstance(value, dt.datetime):  # pandas' timestamps too
-        own = value.to_pydatetime(warn=False) if isinstance(value, pd.Timestamp) else value
+        stamp = value.to_pydatetime(warn=False) if isinstance(value, pd.Timestamp) else value
         try:
-            return own if own.tzinfo is None else own.astimezone(dt.UTC).replace(tzinfo=None)
+            return stamp if stamp.tzinfo is None else stamp.astimezone(dt.UTC).replace(tzinfo=None)
         except OverflowError:  # in UTC it lies before the year 1 or after 9999
             return None
     if isinstance(value, dt.date):
@@ -105,8 +105,8 @@ def numbers_of_dates(series: pd.Series[Any], column: Column) -> Floats:
     assert origin is not None
 
     def read(value: Any) -> float:
-        found = moment(value, column.format or ISO)
-        return np.nan if found is None else since(found, origin, unit)
+        date = moment(value, column.format or ISO)
+        return np.nan if date is None else since(date, origin, unit)
 
     return _read(series, column.name, column.format, read)
 
@@ -127,14 +127,14 @@ def _read(series: pd.Series[Any], name: str, form: str, read: Callable[[Any], fl
     from distcondense.data.values import Values, refuse_rows
 
     values = Values.from_series(series, name)
-    found: Floats = values.map(read, np.nan, np.float64)
+    numbers: Floats = values.map(read, np.nan, np.float64)
     refuse_rows(
-        np.isnan(found) & (values.codes >= 0),
+        np.isnan(numbers) & (values.codes >= 0),
         name,
         f"must be dates written as {form or ISO}",
         "correct the rows, state the column's format, or name codes for missing (missing_values)",
     )
-    return found
+    return numbers
 
 
 # -- computed from dates ----------------------------------------------------------------------------------------------
@@ -151,10 +151,10 @@ class Between:
     @classmethod
     def parse(cls, text: str) -> Between | None:
         """None where the text is no such formula."""
-        found = _BETWEEN.fullmatch(text)
-        if found is None or found[1] not in ("years", "months", "days", "hours"):
+        match = _BETWEEN.fullmatch(text)
+        if match is None or match[1] not in ("years", "months", "days", "hours"):
             return None
-        return cls(found[1], found[2].strip("`"), found[3].strip("`"))
+        return cls(match[1], match[2].strip("`"), match[3].strip("`"))
 
     @property
     def names(self) -> tuple[str, str]:
@@ -206,7 +206,7 @@ def _moments(frame: pd.DataFrame, name: str, schema: Schema) -> list[dt.datetime
 
 def format_of(texts: list[str]) -> str:
     """The first common format that all of these texts have; "" where none does. For drafts alone."""
-    shown = [text for text in texts if text.strip()]
-    if not shown:
+    present = [text for text in texts if text.strip()]
+    if not present:
         return ""
-    return next((form for form in COMMON if all(moment(text, form) is not None for text in shown)), "")
+    return next((form for form in COMMON if all(moment(text, form) is not None for text in present)), "")

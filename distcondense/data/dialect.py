@@ -84,8 +84,8 @@ class Dialect:
 
     def stated(self) -> dict[str, str]:
         """What was said, to read the same table again."""
-        found = {"separator": self.separator, "encoding": self.encoding, "decimal": self.decimal}
-        return {name: value for name, value in found.items() if value is not None}
+        options = {"separator": self.separator, "encoding": self.encoding, "decimal": self.decimal}
+        return {name: value for name, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,14 @@ class CsvFormat:
     @property
     def words(self) -> str:
         """What was taken and not stated, where it is not the plain way (comma, UTF-8, point); else empty."""
-        found = []
+        parts = []
         if self.asked.separator is None and self.separator != ",":
-            found.append(f"{SEPARATORS[self.separator]}-separated")
+            parts.append(f"{SEPARATORS[self.separator]}-separated")
         if self.asked.encoding is None and self.encoding != "utf-8-sig":
-            found.append(_ENCODINGS.get(self.encoding, self.encoding.upper()))
+            parts.append(_ENCODINGS.get(self.encoding, self.encoding.upper()))
         if self.asked.decimal is None and self.commas:
-            found.append("decimal comma")
-        return ", ".join(found)
+            parts.append("decimal comma")
+        return ", ".join(parts)
 
     @property
     def whole(self) -> str:
@@ -159,11 +159,11 @@ def check_header(names: Sequence[str], asked: Collection[str], what: str, how: C
     are numbers, as values are, nor where other fields are. Without any, such a field shows that it is none.
     """
     wanted = set(asked)
-    found = wanted.intersection(names)
-    if 2 * len(found) < len(wanted):
-        raise _absent(len(found), len(wanted), len(names), what, how)
+    present = wanted.intersection(names)
+    if 2 * len(present) < len(wanted):
+        raise _absent(len(present), len(wanted), len(names), what, how)
     odd = [place for place, name in enumerate(names, 1) if _NO_NAME.fullmatch(name)]
-    shown = any(not _NO_NAME.fullmatch(name) for name in found)
+    shown = any(not _NO_NAME.fullmatch(name) for name in present)
     if odd and not shown and not wanted.issuperset(names):
         raise CohortError(
             what,
@@ -174,26 +174,26 @@ def check_header(names: Sequence[str], asked: Collection[str], what: str, how: C
     if not wanted:
         _refuse_unsplit(names, what, how)
     sayable = shown and wanted.issuperset(names[place - 1] for place in odd)
-    if not sayable and found < wanted:
-        raise _absent(len(found), len(wanted), len(names), what, how)
+    if not sayable and present < wanted:
+        raise _absent(len(present), len(wanted), len(names), what, how)
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:  # pandas would rename the second "age" to "age.1" in silence
         known = sayable and wanted.issuperset(twice)
-        said = ", ".join(map(repr, twice)) if known else f"{len(twice)} of {len(set(names))}"
+        repeated = ", ".join(map(repr, twice)) if known else f"{len(twice)} of {len(set(names))}"
         raise CohortError(
             what,
             "column names must be unique",
-            found=f"repeated: {said}",
+            found=f"repeated: {repeated}",
             fix="rename or drop one of each" + ("" if known else "; add a header line if it has none"),
         )
 
 
 def _refuse_unsplit(names: Sequence[str], what: str, how: CsvFormat) -> None:
     """Of names that nobody asked for: fields that another sign would split further may be a whole row."""
-    found = {sign: [part for name in names for part in name.split(sign)] for sign in (*SEPARATORS, *_RARE)}
+    split = {sign: [part for name in names for part in name.split(sign)] for sign in (*SEPARATORS, *_RARE)}
     rows = [
         sign
-        for sign, parts in found.items()
+        for sign, parts in split.items()
         if sign != how.separator
         and len(parts) >= 2 * len(names)
         and (sign in SEPARATORS or any(part.strip() and _NO_NAME.fullmatch(part) for part in parts))
@@ -228,17 +228,17 @@ def _first_line(source: Path | bytes, packed: bool) -> bytes:
     with unpacked(source, packed) as stream:
         start = stream.read(4)
         wide = next((name for mark, name in _BOMS if start.startswith(mark) and name != "utf-8-sig"), None)
-        found = bytearray(start)
-        while len(found) < _LONGEST:
-            lines = re.split(rb"[\r\n]", bytes(found)) if wide is None else _wide_lines(bytes(found), wide)
+        content = bytearray(start)
+        while len(content) < _LONGEST:
+            lines = re.split(rb"[\r\n]", bytes(content)) if wide is None else _wide_lines(bytes(content), wide)
             full = [line for line in lines[:-1] if line.strip(b" \t\x00\xff\xfe")]
             if full:
                 return full[0]
-            more = stream.read(max(len(found), 4096))
+            more = stream.read(max(len(content), 4096))
             if not more:
                 break
-            found += more
-        return bytes(found) if wide else bytes(found).strip(b"\r\n")
+            content += more
+        return bytes(content) if wide else bytes(content).strip(b"\r\n")
 
 
 def _wide_lines(content: bytes, encoding: str) -> list[bytes]:
@@ -267,13 +267,13 @@ def _encoding(line: bytes, what: str) -> str:
 
 def _separator(header: str, what: str, names: Collection[str]) -> str:
     fields = {sign: _fields(header, sign) for sign in SEPARATORS}
-    several = [sign for sign, found in fields.items() if len(found) > 1]
+    several = [sign for sign, parts in fields.items() if len(parts) > 1]
     if not several:
         return ","
     if len(several) == 1:
         return several[0]
-    asked = {sign: len(set(fields[sign]).intersection(names)) for sign in several}
-    best = [sign for sign in several if asked[sign] == max(asked.values())]
+    known = {sign: len(set(fields[sign]).intersection(names)) for sign in several}
+    best = [sign for sign in several if known[sign] == max(known.values())]
     if len(best) > 1:
         raise CohortError(
             what,

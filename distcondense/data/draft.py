@@ -59,9 +59,9 @@ class SchemaDraft:
     @property
     def hints(self) -> list[str]:
         """One line each, for the custodian alone."""
-        said = [person_hint(name, *self.counts[name], name) for name in self.persons]
-        said += [f"column {c.name} is ignored: {c.reason}" for c in self.schema.ignored]
-        return said + [str(hint) for hint in self.codes]
+        lines = [person_hint(name, *self.counts[name], name) for name in self.persons]
+        lines += [f"column {c.name} is ignored: {c.reason}" for c in self.schema.ignored]
+        return lines + [str(hint) for hint in self.codes]
 
     def to_toml(self) -> str:
         return self.schema.to_toml(self.comments)
@@ -82,7 +82,7 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
     names = list(map(str, frame.columns if names is None else names))
     places = Names(list(frame.columns), ())  # whether its first line is a header nobody has said
     refuse_signals(frame, places.said)
-    columns, found, comments, dates = list[Column](), list[Hint](), dict[str, str](), list[str]()
+    columns, suspected, comments, dates = list[Column](), list[Hint](), dict[str, str](), list[str]()
     if nameless := [name for name in names if not name.strip()]:
         raise SchemaError(
             places.said(nameless[0]), "must have a name", found="an empty one", fix="name the column, or drop it"
@@ -95,16 +95,16 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
             columns.append(Column(name, "ignore", reason="dates: no two patients need share one", format=form))
             comments[name] = _date_comment(name, form, bool(series.isna().any()))
             continue
-        own = _codes_of(name, series) if codes else []
-        series = without_codes(series, Column(name, "ignore", missing_values=tuple(hint.code for hint in own)))
-        series = _as_numbers(series) if own else series
+        hints = _codes_of(name, series) if codes else []
+        series = without_codes(series, Column(name, "ignore", missing_values=tuple(hint.code for hint in hints)))
+        series = _as_numbers(series) if hints else series
         column = _infer_column(name, series.dropna(), bool(series.isna().any()), places)
         why = _why_not(name, series, column)
         if why:  # never listed: one may be somebody's name
             columns.append(Column(name, "ignore", reason=why))
             continue
-        columns.append(replace(column, missing_values=tuple(hint.code for hint in own)))
-        found += own
+        columns.append(replace(column, missing_values=tuple(hint.code for hint in hints)))
+        suspected += hints
     if columns and all(column.kind == "ignore" for column in columns):
         raise SchemaError(
             "table",
@@ -122,7 +122,7 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
         )
     persons = {c.name: repeats(frame[c.name]) for c in schema.ignored if c.name not in dates}
     many = {name: count for name, count in persons.items() if count is not None}
-    return SchemaDraft(schema, tuple(found), tuple(many), tuple(dates), comments, many)
+    return SchemaDraft(schema, tuple(suspected), tuple(many), tuple(dates), comments, many)
 
 
 def repeats(series: pd.Series[Any]) -> tuple[int, int] | None:
@@ -136,7 +136,7 @@ def repeats(series: pd.Series[Any]) -> tuple[int, int] | None:
 
 def persons_in(frame: pd.DataFrame, names: Iterable[str], said: Names) -> list[str]:
     """A hint for each of these columns that looks like an identifier of persons with several rows."""
-    found = []
+    lines = []
     for name in names:
         series = frame[name]
         if _date_format(series) or not all(map(pd.api.types.is_hashable, series)):
@@ -147,8 +147,8 @@ def persons_in(frame: pd.DataFrame, names: Iterable[str], said: Names) -> list[s
             continue
         if _why_not(name, series, column) and (count := repeats(series)):
             known = name in said
-            found.append(person_hint(name if known else str(said.place(name)), *count, *([name] if known else [])))
-    return found
+            lines.append(person_hint(name if known else str(said.place(name)), *count, *([name] if known else [])))
+    return lines
 
 
 def named_like_an_identifier(name: str) -> bool:

@@ -109,7 +109,7 @@ class Condition:
         self.parts  # noqa: B018  (read now, so that a wrong text is refused where it is written)
 
     @cached_property
-    def parts(self) -> tuple[Comparison, ...]:
+    def parts(self) -> tuple[ConditionPart, ...]:
         return tuple(_parts(_parsed(self.text), self.text))
 
     @property
@@ -126,12 +126,12 @@ class Condition:
 
     def truth(self, table: Table, columns: Columns) -> tuple[Flags, Flags]:
         """(m,) which rows it is true of, and which it is false of; with holes it may be neither."""
-        found = [part.truth(table, columns) for part in self.parts]
-        return np.logical_and.reduce([yes for yes, _ in found]), np.logical_or.reduce([no for _, no in found])
+        results = [part.truth(table, columns) for part in self.parts]
+        return np.logical_and.reduce([yes for yes, _ in results]), np.logical_or.reduce([no for _, no in results])
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ConditionPart:
     """One comparison, `in` a list, or `is missing`."""
 
     left: ast.expr
@@ -160,8 +160,8 @@ class Comparison:
         join = np.logical_and if self.sign == "not in" else np.logical_or
         others = [read(table) for read in rights]
         known = ~np.isnan(left) & ~np.logical_or.reduce([np.isnan(right) for right in others])
-        found = join.reduce([_compared(left, sign, right) for right in others])
-        return known & found, known & ~found
+        results = join.reduce([_compared(left, sign, right) for right in others])
+        return known & results, known & ~results
 
     def compared_with(self, name: str, table: Table, columns: Columns) -> list[Floats]:
         """The numbers that a column which stands alone on one side is compared with."""
@@ -255,8 +255,8 @@ def _names_of(node: ast.expr) -> str:
 
 
 def _wrong(text: Any, rule: str, found: str, fix: str = "") -> SchemaError:
-    shown = str(text) if len(str(text)) <= SHOWN else f"{str(text)[:SHOWN]}…"
-    return SchemaError(repr(shown), f"must be {rule}", found=found, fix=fix)
+    cut = str(text) if len(str(text)) <= SHOWN else f"{str(text)[:SHOWN]}…"
+    return SchemaError(repr(cut), f"must be {rule}", found=found, fix=fix)
 
 
 def _check_number(node: ast.expr, text: str) -> None:
@@ -327,7 +327,7 @@ def _literal(node: ast.expr) -> Any:
     return ...
 
 
-def _parts(node: ast.expr, text: str) -> Iterator[Comparison]:
+def _parts(node: ast.expr, text: str) -> Iterator[ConditionPart]:
     """The comparisons of a condition; `18 <= age <= 65` are two."""
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
         for inner in node.values:
@@ -342,13 +342,13 @@ def _parts(node: ast.expr, text: str) -> Iterator[Comparison]:
         )
     left = node.left
     for op, right in zip(node.ops, node.comparators, strict=True):
-        part = Comparison(left, COMPARISONS[type(op)], right)
+        part = ConditionPart(left, COMPARISONS[type(op)], right)
         _check_part(part, text)
         yield part
         left = right
 
 
-def _check_part(part: Comparison, text: str) -> None:
+def _check_part(part: ConditionPart, text: str) -> None:
     sides = [part.left, part.right]
     if part.sign in ("is", "is not"):
         if not (isinstance(part.left, ast.Name) and isinstance(part.right, ast.Constant) and part.right.value is None):
@@ -439,8 +439,8 @@ def _number_labels(column: Column) -> bool:
 def _not_numbers(node: ast.expr, columns: Columns) -> list[str]:
     """What stands in a formula without being a number."""
     texts = [child.value for child in ast.walk(node) if isinstance(child, ast.Constant)]
-    found = [f"{value!r} is no number" for value in texts if not _is_number(value)]
-    return found + [
+    problems = [f"{value!r} is no number" for value in texts if not _is_number(value)]
+    return problems + [
         f"column {name!r} has categories that are no numbers"
         for name in sorted(set(_names(node)))
         if not columns[name].numeric and not _number_labels(columns[name])
@@ -455,8 +455,8 @@ def _reader(node: ast.expr, columns: Columns, *, codes: bool = False) -> Reader:
 
 def _translated(column: Column, into: Column) -> Reader:
     """One column's codes as another's; a category that the other does not have is none of its own."""
-    found = [code_of(into, label) for label in column.categories]
-    codes = np.array([*(-1 if code is None else code for code in found), np.nan])
+    translated = [code_of(into, label) for label in column.categories]
+    codes = np.array([*(-1 if code is None else code for code in translated), np.nan])
     return lambda table: _looked_up(codes, table[column.name])
 
 
@@ -475,8 +475,8 @@ def _compared(left: Floats, sign: str, right: Floats) -> Flags:
         ">": lambda: (left > right) & ~equal,
         ">=": lambda: (left > right) | equal,
     }
-    found: Flags = signs[sign]()
-    return found
+    flags: Flags = signs[sign]()
+    return flags
 
 
 # -- computing --------------------------------------------------------------------------------------------------------
@@ -493,8 +493,8 @@ def _numbers(node: ast.expr, table: Table, columns: Columns) -> Floats:
                 return table[name]
             return _looked_up(np.array([*map(float, column.categories), np.nan]), table[name])
         case ast.UnaryOp(op=op, operand=inner):
-            found = _numbers(inner, table, columns)
-            return -found if isinstance(op, ast.USub) else found
+            inside = _numbers(inner, table, columns)
+            return -inside if isinstance(op, ast.USub) else inside
         case ast.BinOp(left=left, op=op, right=right):
             return _known(ARITHMETIC[type(op)], [_numbers(side, table, columns) for side in (left, right)])
         case ast.Call(func=ast.Name(id=function), args=arguments):
@@ -505,6 +505,6 @@ def _numbers(node: ast.expr, table: Table, columns: Columns) -> Floats:
 def _known(function: Callable[..., Any], arguments: Sequence[Floats]) -> Floats:
     """What the function makes of them; a hole where one is (NumPy's hole ** 0 is 1), or where it is no number."""
     with np.errstate(all="ignore"):
-        found = function(*arguments)
-    holes = operator.or_(~np.isfinite(found), np.logical_or.reduce(np.broadcast_arrays(*map(np.isnan, arguments))))
-    return np.where(holes, np.nan, found)
+        values = function(*arguments)
+    holes = operator.or_(~np.isfinite(values), np.logical_or.reduce(np.broadcast_arrays(*map(np.isnan, arguments))))
+    return np.where(holes, np.nan, values)

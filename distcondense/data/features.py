@@ -36,9 +36,9 @@ def check_features(features: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     if problems:
         if len(problems) == 1:
             raise CohortError("table", "must fit its schema", found=problems[0])
-        shown = "".join(f"\n  - {p}" for p in problems[:20])
+        listed = "".join(f"\n  - {p}" for p in problems[:20])
         more = f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else ""
-        raise CohortError("table", "must fit its schema", found=f"{len(problems)} problems:{shown}{more}")
+        raise CohortError("table", "must fit its schema", found=f"{len(problems)} problems:{listed}{more}")
     return pd.DataFrame(out, copy=False)
 
 
@@ -71,8 +71,8 @@ def _check_column(series: pd.Series[Any], column: Column) -> Any:
 
 
 def _bounds(column: Column) -> str:
-    shown = column.to_dict()  # dates as dates
-    return f"[{shown['low']}, {shown['high']}]"
+    entry = column.to_dict()  # dates as dates
+    return f"[{entry['low']}, {entry['high']}]"
 
 
 def _texts(series: pd.Series[Any], column: Column) -> pd.Categorical:

@@ -63,14 +63,16 @@ def files_of(path: str) -> tuple[File, ...]:
         info = answered(lambda: system.get_file_info(root))
         if info.type == fs.FileType.Directory:
             every = answered(lambda: system.get_file_info(fs.FileSelector(root, recursive=True)))
-            found = [one for one in every if one.is_file]
+            infos = [entry for entry in every if entry.is_file]
         else:
-            found = [info]
+            infos = [info]
     if info.type == fs.FileType.NotFound:
         raise CohortError(what, "must exist", found="no such file or folder", fix="check the path")
-    shown = [one for one in found if not any(part[:1] in "._" for part in one.path[len(root) :].split("/") if part)]
-    tables = sorted((one for one in shown if format_of(one.path)), key=lambda one: one.path)
-    kinds = {format_of(one.path) for one in tables}
+    visible = [
+        entry for entry in infos if not any(part[:1] in "._" for part in entry.path[len(root) :].split("/") if part)
+    ]
+    tables = sorted((entry for entry in visible if format_of(entry.path)), key=lambda entry: entry.path)
+    kinds = {format_of(entry.path) for entry in tables}
     if len(kinds) != 1:
         raise CohortError(
             what,
@@ -78,7 +80,7 @@ def files_of(path: str) -> tuple[File, ...]:
             found=" and ".join(sorted(kinds)) or "none of them",
             fix="name the folder of one kind",
         )
-    if empty := [table_name(one.path) for one in tables if one.size == 0]:
+    if empty := [table_name(entry.path) for entry in tables if entry.size == 0]:
         raise CohortError(
             f"file {empty[0]}",
             "must have a header and rows",
@@ -86,8 +88,8 @@ def files_of(path: str) -> tuple[File, ...]:
             fix="check the export; a part without rows still has a header",
         )
     here = isinstance(system, fs.LocalFileSystem)
-    names = [one.path if here else _below(path, one.path[len(root) :]) for one in tables]
-    return tuple((name, int(one.size), int(one.mtime_ns or 0)) for name, one in zip(names, tables, strict=True))
+    names = [entry.path if here else _below(path, entry.path[len(root) :]) for entry in tables]
+    return tuple((name, int(entry.size), int(entry.mtime_ns or 0)) for name, entry in zip(names, tables, strict=True))
 
 
 def _below(uri: str, rest: str) -> str:
@@ -185,15 +187,15 @@ def fewer(pieces: Sequence[Piece], workers: int) -> tuple[Piece, ...]:
     if len(pieces) * workers <= HANDED:
         return tuple(pieces)
     most = min(PIECE_MOST, sum(piece.rows for piece in pieces) // (PIECES_EACH * workers))
-    found: list[Piece] = []
+    joined: list[Piece] = []
     for piece in pieces:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if last and piece.groups and last.file == piece.file and last.rows + piece.rows <= most:
             both = (last.groups + piece.groups, last.rows + piece.rows, last.bytes + piece.bytes)
-            found[-1] = Piece(piece.file, *both, last.first)
+            joined[-1] = Piece(piece.file, *both, last.first)
         else:
-            found.append(piece)
-    return tuple(found)
+            joined.append(piece)
+    return tuple(joined)
 
 
 def _kind_of(kind: Any) -> str:

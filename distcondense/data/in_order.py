@@ -49,11 +49,11 @@ class Columns:
 
     @cached_property
     def starts(self) -> dict[str, int]:
-        found, size = {}, 0
+        starts, size = {}, 0
         for name, kind in self.kinds.items():
-            found[name] = size
+            starts[name] = size
             size += -(-kind.itemsize * self.room // 64) * 64
-        return {**found, "": size}
+        return {**starts, "": size}
 
     @property
     def size(self) -> int:
@@ -187,9 +187,9 @@ class InOrderRows:
         """The coins of equal rows in a bucket: whose own says otherwise than that of a first row is noted down."""
         mark, begin, where = self._of_bucket(bucket)
         there = np.flatnonzero(_suspects(mark))
-        own = mark[there]
-        first = self.coins.held_out(own[:, 0], own[:, 1])
-        wrong = there[first != self.coins.held_out(*numbered(own, Ranks(len(own))))]
+        suspects = mark[there]
+        first = self.coins.held_out(suspects[:, 0], suspects[:, 1])
+        wrong = there[first != self.coins.held_out(*numbered(suspects, Ranks(len(suspects))))]
         if not len(wrong):
             return
         part = np.searchsorted(begin, wrong, side="right") - 1
@@ -204,10 +204,10 @@ class InOrderRows:
         file, ends, begins = self._read
         first, many, place = list[Index](), list[Index](), list[Index]()
         for side, at in ((0, begins[:, 1]), (self.buckets, begins[:, 2])):
-            own = ends[:, bucket + side]
-            first.append(begins[:, 0] + own)
-            many.append(ends[:, bucket + side + 1] - own)
-            place.append(at + own - ends[:, side])
+            ends_before = ends[:, bucket + side]
+            first.append(begins[:, 0] + ends_before)
+            many.append(ends[:, bucket + side + 1] - ends_before)
+            place.append(at + ends_before - ends[:, side])
         begin = np.append(0, np.cumsum(np.concatenate(many)))
         mark = no_marks(int(begin[-1]))
         kernels.gather_stretches(file, np.concatenate(first), begin, mark)
@@ -254,10 +254,10 @@ class InOrderRows:
             rows, source, target = moves(pile.kept, changed)
             for values in columns.values():
                 values[target] = values[source]
-        own = {name: values[:rows] for name, values in columns.items()}
+        kept = {name: values[:rows] for name, values in columns.items()}
         return KeptRows(
-            [own[f"c{k}"] for k in range(len(self.layout.cells))],
-            {n: own[f"t.{n}"] for n, _ in self.layout.target},
+            [kept[f"c{k}"] for k in range(len(self.layout.cells))],
+            {n: kept[f"t.{n}"] for n, _ in self.layout.target},
             np.array([rows]),
             {},
         )

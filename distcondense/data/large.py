@@ -48,7 +48,10 @@ class Batch:
 
 @dataclass(repr=False)
 class LargeTable:
-    """A table on disk or at a URI, and how it is to be read."""
+    """A table on disk or at a URI that is read in batches and never held, and how it is to be read.
+
+    Make one with `from_path`, and hand it to `dc.condense` in place of a cohort.
+    """
 
     path: str
     how: Mapping[str, Any]  # as `Cohort.from_file` takes it
@@ -87,7 +90,39 @@ class LargeTable:
 
     @classmethod
     def from_path(cls, path: str | Path, **how: Any) -> LargeTable:
-        """`how` as in `Cohort.from_file`; the schema must be declared."""
+        """A table that is read in batches.
+
+        Names and types of columns are checked here, rows when they are read.
+
+        Parameters
+        ----------
+        path : str or Path
+            A Parquet, Arrow or CSV file, a folder of one kind of them, or the URI of either.
+        **how
+            As in `Cohort.from_file`; the schema must be declared.
+
+        Returns
+        -------
+        LargeTable
+
+        Raises
+        ------
+        SchemaError
+            Where no schema is given.
+        CohortError
+            Where files are missing, of several kinds, or have not the columns of the schema.
+
+        Examples
+        --------
+        >>> import distcondense as dc, pandas as pd, pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> pd.DataFrame({"age": [34, 71], "died": ["no", "yes"]}).to_parquet(folder / "visits.parquet")
+        >>> schema = dc.Schema((dc.Column("age", "integer", 18, 110),
+        ...                     dc.Column("died", "binary", categories=("no", "yes"))))
+        >>> table = dc.LargeTable.from_path(folder, target="died", schema=schema)
+        >>> table, table.rows
+        (LargeTable(1 files, binary), 2)
+        """
         need(path, (str, Path), "table", "a path or URI")
         how = checked_roles(how)
         schema = how.get("schema")
@@ -110,11 +145,11 @@ class LargeTable:
         features = schema.only(facts.schema.names).in_table  # type: ignore[union-attr]
         needed = [*dict.fromkeys((*features, *facts.kind.names, *([person_id] if person_id else [])))]
         for file in files:
-            found, names = pieces_of(file, needed, kinds)
-            pieces += found
+            parts, names = pieces_of(file, needed, kinds)
+            pieces += parts
             aside = {*needed, *ignore, *(c.name for c in schema.ignored)}
             if not extra:
-                extra, header = tuple(one for one in names if one not in aside), Names(names, aside)
+                extra, header = tuple(name for name in names if name not in aside), Names(names, aside)
         if extra:
             warnings.warn(
                 f"{len(extra)} columns are not in the schema and are left out: {header.some(extra)}",
@@ -123,8 +158,8 @@ class LargeTable:
             )
         if not any(piece.rows for piece in pieces):
             raise CohortError("table", "must have at least one row", found="files without rows", fix="check the export")
-        said = {name: value for name, value in how.items() if value is not None}
-        return cls(str(path), {**said, "ignore": ignore}, facts, tuple(pieces), files, extra)
+        stated = {name: value for name, value in how.items() if value is not None}
+        return cls(str(path), {**stated, "ignore": ignore}, facts, tuple(pieces), files, extra)
 
     def coder(self, cells: Any) -> Coder:
         assert self.facts.schema is not None
@@ -135,13 +170,13 @@ class LargeTable:
 
     def _cohort(self, frame: Any) -> Cohort:
         """Rows as `Cohort` reads them, whatever that takes."""
-        said = {name: value for name, value in self.how.items() if name not in _OF_CSV}
-        absent = [name for name in said["ignore"] if name not in frame]  # nobody reads them
-        said["ignore"] = tuple(name for name in said["ignore"] if name in frame)
-        said["schema"] = said["schema"].without(absent)
+        options = {name: value for name, value in self.how.items() if name not in _OF_CSV}
+        absent = [name for name in options["ignore"] if name not in frame]  # nobody reads them
+        options["ignore"] = tuple(name for name in options["ignore"] if name in frame)
+        options["schema"] = options["schema"].without(absent)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DistcondenseWarning)  # said once, for the whole table
-            return Cohort.from_frame(frame, owned=True, **said)
+            return Cohort.from_frame(frame, owned=True, **options)
 
     def read(self, piece: Piece, coder: Coder) -> Iterator[Batch]:
         """A piece in batches, coded."""
@@ -255,9 +290,9 @@ def _joined(cohorts: Sequence[Cohort]) -> Cohort:
     first = cohorts[0]
     columns = {}
     for column in first.schema.columns:
-        own = [cohort.features[column.name] for cohort in cohorts]
+        parts = [cohort.features[column.name] for cohort in cohorts]
         unlisted = column.unknown and not column.numeric
-        columns[column.name] = union_categoricals(own, sort_categories=True) if unlisted else pd.concat(own).array
+        columns[column.name] = union_categoricals(parts, sort_categories=True) if unlisted else pd.concat(parts).array
     features = pd.DataFrame(columns)
     arrays = {name: np.concatenate([cohort.outcome[name] for cohort in cohorts]) for name in first.outcome.arrays}
     person, identifiers = None, tuple[str, ...]()

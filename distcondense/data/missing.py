@@ -59,8 +59,8 @@ class Hint:
     rows: int
 
     def __str__(self) -> str:
-        said = f'"{self.code}"' if isinstance(self.code, str) else f"{self.code}"
-        return f"column {self.column}: {self.rows} rows hold {said}: a code for missing? missing_values = [{said}]"
+        code = f'"{self.code}"' if isinstance(self.code, str) else f"{self.code}"
+        return f"column {self.column}: {self.rows} rows hold {code}: a code for missing? missing_values = [{code}]"
 
 
 def far_codes(name: str, values: Floats) -> list[Hint]:
@@ -70,14 +70,14 @@ def far_codes(name: str, values: Floats) -> list[Hint]:
     if len(rest) == 0:
         return []
     low, middle, high = (float(q) for q in np.quantile(rest, (1 - FAR, 0.5, FAR)))
-    found = []
+    hints = []
     for code in NUMBER_CODES:
         rows = int(np.count_nonzero(there == code))
         below = code < 0 and float(rest.min()) >= 0 and code < low - (middle - low) * (code > -9)
         above = code > 0 and code > high + max(high - middle, 1.0)
         if rows >= FEWEST and (below or above):
-            found.append(Hint(name, code, rows))
-    return found
+            hints.append(Hint(name, code, rows))
+    return hints
 
 
 def text_codes(name: str, series: pd.Series[Any], codes: Sequence[str] = TEXT_CODES) -> list[Hint]:
@@ -90,19 +90,19 @@ def text_codes(name: str, series: pd.Series[Any], codes: Sequence[str] = TEXT_CO
 
 def hints(frame: pd.DataFrame, schema: Schema) -> list[Hint]:
     """Codes that a table seems to hold and its schema does not name."""
-    found: list[Hint] = []
+    suspected: list[Hint] = []
     for column in schema.columns:
         if column.name not in frame or column.kind == "date":
             continue
         series = without_codes(frame[column.name], column)
         if not column.numeric:
             known = {str(category) for category in column.categories} - set(SYMBOLS)
-            found += [hint for hint in text_codes(column.name, series) if str(hint.code) not in known]
+            suspected += [hint for hint in text_codes(column.name, series) if str(hint.code) not in known]
             continue
         numbers = pd.to_numeric(series, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        found += far_codes(column.name, numbers)
-        found += text_codes(column.name, series) if type_of_series(series) == TEXT else []
-    return found
+        suspected += far_codes(column.name, numbers)
+        suspected += text_codes(column.name, series) if type_of_series(series) == TEXT else []
+    return suspected
 
 
 def type_of_series(series: pd.Series[Any]) -> str:

@@ -33,8 +33,8 @@ class Names:
 
     def some(self, names: Iterable[str], most: int = 8) -> str:
         """A list of columns, cut where it is long."""
-        shown = [repr(name) if name in self.known else f"column {self.place(name)}" for name in names]
-        return ", ".join(shown[:most]) + (f" … and {len(shown) - most} more" if len(shown) > most else "")
+        listed = [repr(name) if name in self.known else f"column {self.place(name)}" for name in names]
+        return ", ".join(listed[:most]) + (f" … and {len(listed) - most} more" if len(listed) > most else "")
 
     def nearest(self, name: str) -> str:
         """'no such name', and the column that may be meant; where no other name shows a header, one spelt like it."""

@@ -156,9 +156,17 @@ def kind_of(goal: Goal, schema: Schema | None) -> Any:
 
 
 def _wrong_roles(goal: Goal, kinds: Sequence[type[Any]]) -> SettingsError:
-    ways = list(dict.fromkeys(kind.roles for kind in kinds))
-    words = ", or ".join(" and ".join(f"a{'n' if role[0] in 'aeiou' else ''} {role}" for role in way) for way in ways)
-    said = [role for role in ROLES if role in goal.columns]
-    found = "neither" if not said else "both" if any(set(way) < set(said) for way in ways) else f"only {said[0]}"
-    options = ", or ".join(" and ".join(f"--{role}" for role in way) for way in ways)
+    combinations = list(dict.fromkeys(kind.roles for kind in kinds))
+    words = ", or ".join(
+        " and ".join(f"a{'n' if role[0] in 'aeiou' else ''} {role}" for role in roles) for roles in combinations
+    )
+    given = [role for role in ROLES if role in goal.columns]
+    found = (
+        "neither"
+        if not given
+        else "both"
+        if any(set(roles) < set(given) for roles in combinations)
+        else f"only {given[0]}"
+    )
+    options = ", or ".join(" and ".join(f"--{role}" for role in roles) for roles in combinations)
     return SettingsError("outcome", f"needs {words}", found=found, fix=f"say {options}")

@@ -128,8 +128,8 @@ def mark_outcome(mark: Marks, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def digests(texts: Iterable[str]) -> Marks:
     """(k, 2) 128 bits of each text: no two of any number of persons have the same."""
-    drawn = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
-    return np.frombuffer(b"".join(drawn), np.uint64).reshape(-1, 2)
+    hashes = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+    return np.frombuffer(b"".join(hashes), np.uint64).reshape(-1, 2)
 
 
 class Ranks:

@@ -83,8 +83,8 @@ def _label_of(column: Column, decimal: str = POINT) -> Callable[[str], Label]:
     def read(text: str) -> Label:
         code = written.get(text)
         if code is None:
-            said = read_cell(text, decimal)
-            code = None if isinstance(said, str) else numbers.get(said)
+            value = read_cell(text, decimal)
+            code = None if isinstance(value, str) else numbers.get(value)
         return text if code is None else column.categories[code]
 
     return read

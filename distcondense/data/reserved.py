@@ -22,13 +22,13 @@ def is_reserved(name: str) -> bool:
 
 def refuse_reserved(names: Iterable[str]) -> None:
     """A table with a column of ours is no table of patients."""
-    found = [name for name in map(str, names) if is_reserved(name)]
-    if found:
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    reserved = [name for name in map(str, names) if is_reserved(name)]
+    if reserved:
+        more = f" and {len(reserved) - 3} more" if len(reserved) > 3 else ""
         raise CohortError(
             "table",
             f"must be one of patients: names that begin with {PREFIX} are our own",
-            found=f"{', '.join(map(repr, found[:3]))}{more}: {MADE_HERE}",
+            found=f"{', '.join(map(repr, reserved[:3]))}{more}: {MADE_HERE}",
             fix="say the table that they were made of; if they are patients' after all, rename the column",
         )
 

@@ -63,8 +63,8 @@ class Values:
         if isinstance(series.dtype, pd.ArrowDtype):  # its lists and structs have no distinct values
             series = series.astype(object)
         if series.dtype != object:
-            found, values = pd.factorize(series)
-            return cls(np.asarray(found, np.int64), list(values))
+            codes, values = pd.factorize(series)
+            return cls(np.asarray(codes, np.int64), list(values))
         refuse_nested(series, name)
         cells, holes = series.to_numpy(), series.isna().to_numpy()
         kinds = {kind: _type_named(kind) for kind in set(map(type, cells[~holes]))}
@@ -72,9 +72,9 @@ class Values:
         codes, distinct = np.full(len(cells), -1, np.int64), list[Any]()
         for kind in sorted(set(kinds.values())):  # apart: pandas takes True and 1 for one value
             here = ~holes if of_row is None else ~holes & (of_row == kind)
-            own, own_values = pd.factorize(cells[here])
-            codes[here] = own + len(distinct)
-            distinct += list(own_values)
+            part, part_values = pd.factorize(cells[here])
+            codes[here] = part + len(distinct)
+            distinct += list(part_values)
         return cls(codes, distinct)
 
     def map(self, read: Callable[[Any], Any], hole: Any, dtype: Any) -> Any:
@@ -111,14 +111,14 @@ def _code_of(column: Column) -> Callable[[Any], int]:
         kind, plain = type_of(value), plain_number(value)
         if isinstance(value, float | np.floating) and not abs(float(value)) < MAX_WHOLE:
             return -1  # which whole number it was before it became a float nobody knows
-        found = exact.get((kind, plain))
-        if found is None:
-            found = written.get(str(plain))
-        if found is None and kind == TRUTH:
-            found = exact.get((NUMBER, int(plain)))
-        if found is None and kind == NUMBER and plain in (0, 1):
-            found = exact.get((TRUTH, bool(plain)))
-        return -1 if found is None else found
+        number = exact.get((kind, plain))
+        if number is None:
+            number = written.get(str(plain))
+        if number is None and kind == TRUTH:
+            number = exact.get((NUMBER, int(plain)))
+        if number is None and kind == NUMBER and plain in (0, 1):
+            number = exact.get((TRUTH, bool(plain)))
+        return -1 if number is None else number
 
     return code
 
@@ -142,14 +142,14 @@ def plain_number(value: Any) -> Any:
 
 def refuse_mixture(values: Values, name: str, labels: Sequence[Label] = ()) -> None:
     """Values of several types in one column, other than those that its labels are declared in."""
-    found = values.rows_by_type()
-    if len(found) < 2 or set(found) <= {type_of(label) for label in labels}:
+    rows_of = values.rows_by_type()
+    if len(rows_of) < 2 or set(rows_of) <= {type_of(label) for label in labels}:
         return
-    said = "; ".join(f"{kind} in {count_rows(rows)}" for kind, rows in found.items())
+    counts = "; ".join(f"{kind} in {count_rows(rows)}" for kind, rows in rows_of.items())
     raise CohortError(
         f"column {name!r}",
         "must hold values of one type",
-        found=said,
+        found=counts,
         fix="make them one type where the table is made, as the schema declares it",
     )
 

@@ -24,8 +24,8 @@ def written_labels(column: Column, codes: Codes) -> pd.Series[Any]:
     """(m,) the categories' own labels; the code after the last one is a hole."""
     labels = np.empty(len(column.categories) + 1, object)
     labels[:-1] = column.categories
-    found = pd.Series(labels[codes], dtype=object)
-    if not found.isna().any():
-        return found.infer_objects()
+    values = pd.Series(labels[codes], dtype=object)
+    if not values.isna().any():
+        return values.infer_objects()
     # pandas would make 1.0 of 1 beside a hole
-    return found.astype("Int64") if all(type(label) is int for label in column.categories) else found
+    return values.astype("Int64") if all(type(label) is int for label in column.categories) else values

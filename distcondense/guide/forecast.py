@@ -32,7 +32,7 @@ SMALL = 0.03  # a loss that few will mind
 
 
 @dataclass(frozen=True)
-class Forecast:
+class BudgetForecast:
     """What one ε gives on the simulated table; the guarantee is that of the method."""
 
     epsilon: float
@@ -129,7 +129,7 @@ def _reached(home: EvaluationInput, fresh: Cohort, threads: int) -> dict[str, fl
     return {name: experiment.trained(arm, home.learner).measured(test)[main].value for name, arm in arms.items()}
 
 
-def suggested(expected: Sequence[Forecast]) -> float:
+def suggested(expected: Sequence[BudgetForecast]) -> float:
     """The smallest ε whose loss is small, else the one that lost least; 1 where nothing answered."""
     scores = {forecast.epsilon: forecast.condensed for forecast in expected if forecast.condensed is not None}
     small = [forecast.epsilon for forecast in expected if forecast.loss is not None and forecast.loss < SMALL]
@@ -145,7 +145,7 @@ def forecasts(
     ipc: int = 100,
     threads: int | None = None,
     on_progress: Callable[..., None] | None = None,
-) -> Iterator[Forecast]:
+) -> Iterator[BudgetForecast]:
     """Condense the simulated table but for its last `FRESH` rows at each ε, and test models of both on these."""
     from distcondense.api import available_threads, condense
 
@@ -157,7 +157,7 @@ def forecasts(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DistcondenseWarning)
             result = condense(table, ipc=ipc, epsilon=epsilon, threads=threads)
-            found = _reached(EvaluationInput.from_result(table, result), fresh, threads)
-        yield Forecast(epsilon, result.kind.measures[0], found[FULL], found.get(CONDENSED))
+            scores = _reached(EvaluationInput.from_result(table, result), fresh, threads)
+        yield BudgetForecast(epsilon, result.kind.measures[0], scores[FULL], scores.get(CONDENSED))
     if on_progress is not None:
         on_progress(doing="planning", step=len(epsilons), steps=len(epsilons))

@@ -14,7 +14,7 @@ import pytest
 
 from distcondense.data.ranges import RANGES, range_for, ranges_of
 from distcondense.data.schema import Column, Schema
-from distcondense.guide.forecast import FRESH, Forecast, about, forecasts, simulated, suggested
+from distcondense.guide.forecast import FRESH, BudgetForecast, about, forecasts, simulated, suggested
 from distcondense.guide.prompts import DefaultAnswers
 from distcondense.guide.wizard import run_wizard
 from tests import hospital
@@ -180,7 +180,7 @@ def test_the_plan_says_what_more_of_the_budget_buys() -> None:
 
 
 def test_the_command_takes_the_smallest_budget_that_loses_little() -> None:
-    tried = [Forecast(e, "auroc", 0.8, made) for e, made in ((0.5, None), (1.0, 0.74), (2.5, 0.78), (5.0, 0.79))]
+    tried = [BudgetForecast(e, "auroc", 0.8, made) for e, made in ((0.5, None), (1.0, 0.74), (2.5, 0.78), (5.0, 0.79))]
     assert suggested(tried) == 2.5
     assert suggested(tried[:2]) == 1.0
     assert suggested(tried[:1]) == 1.0
