@@ -39,7 +39,6 @@ from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
 from distcondense.evaluation.suite import SECTIONS, EvaluationRequest, evaluated
 from distcondense.methods.base import (
-    OLD_WORDS,
     Context,
     Method,
     Options,
@@ -224,11 +223,6 @@ def _arguments(
     known: Sequence[Score] = (),
     **options: Any,
 ) -> _Arguments:
-    for old in (name for name in options if name in OLD_WORDS):
-        new, given = OLD_WORDS[old], options[old]
-        said = brief(repr(given)) if isinstance(given, str) else f"a {type(given).__name__}"
-        fix = "say method='published', noise=False" if said == "'none'" else f"say {new}={said}"
-        raise SettingsError(old, f"is called {new} now", found=said, fix=fix)
     for what, path in (("out", out), ("scratch", scratch)):
         if path is not None:
             need(path, (str, Path), what, "a path")

@@ -112,6 +112,7 @@ KIND_PLACES = {
     "models/additive.py": "kinds of columns",
     "models/trees.py": "LightGBM's objective of that name",
     "methods/private/estimator.py": "describes y as a column of a schema: kinds of columns",
+    "evaluation/interpretation/curves.py": "its other half, survival curves, stands in a file of that name",
     "evaluation/audit/private.py": "its worst cases are of two kinds of outcome",
     "evaluation/audit/published.py": "schemas of simulated worlds: kinds of columns",
 }

@@ -70,10 +70,19 @@ def test_every_command_of_a_page_exists_and_so_do_its_options(
         group = own[:2] if own[0] in ("schema", "privacy", "attack") else own[:1]
         if group[0] == "attack" and group[1:] != ["audit"]:
             group = ["attack", "a-run"]
-        answer = call(*group, "--help")
+        beside = [word for flag in ("--method", "--ray", "--placement") for word in said_with(flag, own)]
+        answer = call(*group, *beside, "--help")
         assert answer.code == 0, own
         known = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", answer.out))
         assert {word.split("=")[0] for word in own if re.match(r"--?[a-z]", word)} <= known, own
+
+
+def said_with(flag: str, words: list[str]) -> list[str]:
+    """An option of `condense` beside which help shows others, as it stands in a command."""
+    if words[0] != "condense" or flag not in words:
+        return []
+    place = words.index(flag)
+    return [flag] if flag == "--ray" else words[place : place + 2]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -62,8 +62,8 @@ def main() -> None:
     """Run the command line; the user's mistakes become one message and exit code 2."""
     # threads of XGBoost that spin while they wait take a hundred times as long where others want the cores too
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    condense.register()  # methods may have been added since
     sys.argv[1:] = with_address(sys.argv[1:])
+    condense.register(sys.argv[1:])  # methods may have been added since
     warnings.simplefilter("ignore")
     warnings.simplefilter("always", DistcondenseWarning)
     warnings.showwarning = lambda message, *_, **__: typer.echo(f"warning: {message}", err=True)  # type: ignore[assignment]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from distcondense.cli.common import Json, Quiet, attack_app, refuse_old_words
+from distcondense.cli.common import Json, Quiet, attack_app
 from distcondense.errors import SettingsError
 from distcondense.methods.base import default_method, method_named
 
@@ -33,7 +33,6 @@ def attack_audit(
     ] = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write the findings as JSON here.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of the models under attack.")] = 1,
-    mechanism: Annotated[str | None, typer.Option(hidden=True)] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -45,7 +44,6 @@ def attack_audit(
     from distcondense.report.terminal import Console
     from distcondense.runs.files import refuse_target, write_json
 
-    refuse_old_words({"mechanism": mechanism})
     if threads < 1:
         raise SettingsError("--threads", "must be at least 1", found=str(threads), fix="leave it out")
     if out is not None:

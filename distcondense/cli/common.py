@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from distcondense.errors import SettingsError
-from distcondense.methods.base import OLD_WORDS
 
 if TYPE_CHECKING:
     from distcondense.cluster.config import Cluster
@@ -66,27 +64,37 @@ app.add_typer(schema_app, name="schema")
 app.add_typer(privacy_app, name="privacy")
 app.add_typer(attack_app, name="attack")
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and that there is no answer.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end instead of tables.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+TABLE, RUN = "The table", "Options"  # panels of help; --help stands in the second
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Print nothing but errors, and that there is no answer.", rich_help_panel=RUN),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.", rich_help_panel=RUN)]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.", rich_help_panel=RUN)]
 Marker = Annotated[
     list[str] | None,
-    typer.Option("--missing-marker", help="Text that marks a hole in a CSV, e.g. '?'. May be repeated."),
-]
-Separator = Annotated[
-    str | None,
     typer.Option(
-        help="Sign between a CSV's fields: comma, semicolon, tab, bar or the sign; read off its first line if not said."
+        "--missing-marker",
+        metavar="TEXT",
+        help="Marks a hole in a CSV, e.g. '?'. May be repeated.",
+        rich_help_panel=TABLE,
     ),
 ]
-Encoding = Annotated[
-    str | None, typer.Option(help="A CSV's encoding, e.g. utf-8, cp1252; read off its first line if not said.")
+Separator = Annotated[
+    str | None, typer.Option(help="Of a CSV: comma, semicolon, tab or the sign; else guessed.", rich_help_panel=TABLE)
 ]
-Decimal = Annotated[str | None, typer.Option(help="A CSV's decimal sign, . or , ; its numbers show it if not said.")]
-Threads = Annotated[int | None, typer.Option(help="Threads to use; all cores if not said.")]
+Encoding = Annotated[
+    str | None, typer.Option(help="Of a CSV, e.g. utf-8, cp1252; else guessed.", rich_help_panel=TABLE)
+]
+Decimal = Annotated[
+    str | None, typer.Option(help="Decimal sign of a CSV, . or , ; else guessed.", rich_help_panel=TABLE)
+]
+Threads = Annotated[int | None, typer.Option(help="Threads to use; all cores if not said.", rich_help_panel=RUN)]
 Ray = Annotated[
     str | None,
-    typer.Option(metavar="[ADDRESS]", help="Spread the Jacobian over Ray: start a cluster here, or join one."),
+    typer.Option(
+        metavar="[ADDRESS]", help="Spread the Jacobian over Ray: start a cluster, or join one.", rich_help_panel=RUN
+    ),
 ]
 
 
@@ -107,14 +115,6 @@ def no_answer(why: str) -> NoReturn:
     """The end of a run that could not answer: said however quiet, with an exit code of its own."""
     typer.echo(why, err=True)
     raise typer.Exit(NO_ANSWER)
-
-
-def refuse_old_words(said: Mapping[str, Any]) -> None:
-    """A word that was replaced gets an error that names the new one."""
-    for old, new in OLD_WORDS.items():
-        if (value := said.get(old)) is not None:
-            fix = f"say --{new} {value}" if value != "none" else f"say --{new} published --no-noise"
-            raise SettingsError(f"--{old}", f"is called --{new} now", found=repr(value), fix=fix)
 
 
 def cluster_of(ray: str | None, **knobs: Any) -> Cluster | None:

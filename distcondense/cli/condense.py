@@ -1,4 +1,4 @@
-"""`distcondense condense`: its options are those of the methods there are, each under its method's name."""
+"""`distcondense condense`: it takes the options of every method, and its help shows those of one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import inspect
 import json
 import re
 import warnings
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 
 from distcondense.cli.common import (
+    RUN,
+    TABLE,
     Decimal,
     Encoding,
     Force,
@@ -26,47 +31,43 @@ from distcondense.cli.common import (
     cluster_of,
     markers,
     no_answer,
-    refuse_old_words,
     written,
 )
 from distcondense.data.roles import ROLES
 from distcondense.errors import DistcondenseWarning, SettingsError
-from distcondense.methods.base import OLD_WORDS, any_length, method_names, methods, one_or_list, types_of
+from distcondense.methods.base import (
+    any_length,
+    default_method,
+    method_named,
+    method_names,
+    methods,
+    one_or_list,
+    types_of,
+)
 
 _REPEATED: set[str] = set()  # options that take one text, or several
-TABLE, RAY, RUN = "The table", "Ray", "The run"
+RAY_KNOBS = ("actors", "num_cpus", "num_gpus", "hung_after")
 
 
 def fixed(
-    table: Annotated[
-        str,
-        typer.Argument(
-            help="The cohort, a path or URI: .csv, .csv.gz, .parquet, .feather, .arrow; or a folder of "
-            "files of one kind, which are read in batches."
-        ),
-    ],
+    table: Annotated[str, typer.Argument(help="A .csv, .parquet, .feather, .arrow file or URI, or a folder.")],
     positive: Annotated[
-        str | None, typer.Option(help="The value of the target or event column that means yes.", rich_help_panel=TABLE)
+        str | None, typer.Option(help="Value of target or event that means yes.", rich_help_panel=TABLE)
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(
-            help="Kind of outcome, where the schema does not say: binary, multiclass, continuous, survival.",
-            rich_help_panel=TABLE,
-        ),
+        typer.Option(help="Of outcome, e.g. multiclass, survival; else the schema's.", rich_help_panel=TABLE),
     ] = None,
     person_id: Annotated[
-        str | None,
-        typer.Option(
-            help="Column that says whose row it is: the guarantee is then about persons.", rich_help_panel=TABLE
-        ),
+        str | None, typer.Option(help="Column that says whose row it is: persons are protected.", rich_help_panel=TABLE)
     ] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option(help="Column that is not a feature. May be repeated.", rich_help_panel=TABLE)
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Column that is no feature. May be repeated.", rich_help_panel=TABLE),
     ] = None,
     schema: Annotated[
         Path | None,
-        typer.Option(help="The table's public schema (TOML); method private needs one.", rich_help_panel=TABLE),
+        typer.Option(help="What is public about it (TOML); method private needs one.", rich_help_panel=TABLE),
     ] = None,
     missing_marker: Marker = None,
     separator: Separator = None,
@@ -77,39 +78,23 @@ def fixed(
     ),
     odometer: Annotated[
         Path | None,
-        typer.Option(
-            help="The account of these patients (privacy ledger), charged before anybody is read; one is "
-            "kept by the table's path if not said.",
-            rich_help_panel=RUN,
-        ),
+        typer.Option(help="Account of these patients to charge; else one kept by path.", rich_help_panel=RUN),
     ] = None,
     memory: Annotated[
-        str | None,
-        typer.Option(
-            help="Memory that the table may take, e.g. 2GB: it is then read in batches, as a large file and a "
-            "folder are anyway.",
-            rich_help_panel=RUN,
-        ),
+        str | None, typer.Option(help="What the table may take, e.g. 2GB: read in batches then.", rich_help_panel=RUN)
     ] = None,
     scratch: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for the coded rows of a table that is read in batches; the run's own if not said.",
-            rich_help_panel=RUN,
-        ),
+        Path | None, typer.Option(help="Folder for coded rows of batches; else the run's own.", rich_help_panel=RUN)
     ] = None,
     ray: Ray = None,
     actors: Annotated[
-        int | None, typer.Option(help="Ray actors; as many as fit if not said.", rich_help_panel=RAY)
+        int | None, typer.Option(help="Ray actors; as many as fit if not said.", rich_help_panel=RUN)
     ] = None,
-    num_cpus: Annotated[float | None, typer.Option(help="Cores of each actor (1).", rich_help_panel=RAY)] = None,
-    num_gpus: Annotated[float | None, typer.Option(help="GPUs of each actor (0).", rich_help_panel=RAY)] = None,
+    num_cpus: Annotated[float | None, typer.Option(help="Cores of each actor (1).", rich_help_panel=RUN)] = None,
+    num_gpus: Annotated[float | None, typer.Option(help="GPUs of each actor (0).", rich_help_panel=RUN)] = None,
     hung_after: Annotated[
         float | None,
-        typer.Option(
-            help="Seconds without an answer after which an actor counts as hung and is replaced (300).",
-            rich_help_panel=RAY,
-        ),
+        typer.Option(help="Seconds of silence after which an actor is replaced (300).", rich_help_panel=RUN),
     ] = None,
     threads: Threads = None,
     resume: Annotated[
@@ -133,7 +118,6 @@ def fixed(
         for name, value in more.items()
         if value is not None and value != []
     }
-    refuse_old_words(options)
     reading = {
         **{role: options.pop(role) for role in ROLES if role in options},
         "positive": positive,
@@ -175,8 +159,12 @@ def fixed(
         no_answer(privacy.answer)
 
 
-def register() -> None:
-    """(Re)build the command from the methods that are known."""
+def register(arguments: Sequence[str] = ()) -> None:
+    """(Re)build the command from the methods that are known.
+
+    Every option of every method is accepted. Help shows those that all methods share and those of the method that
+    stands in `arguments`, or else of the default; what belongs to another option, as Ray's knobs do, where that one is.
+    """
     app.registered_commands = [command for command in app.registered_commands if command.name != "condense"]
 
     def condense(**said: Any) -> None:
@@ -184,54 +172,68 @@ def register() -> None:
 
     signature = inspect.signature(fixed, eval_str=True)
     own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-    parameters = [own[0], *_outcome_options(), *own[1:], *_method_options()]
+    if not any(argument.startswith("--ray") for argument in arguments):
+        own = [_hidden(parameter) if parameter.name in RAY_KNOBS else parameter for parameter in own]
+    roles = [_parameter(role, str, about, TABLE) for role, about in ROLES.items()]
+    parameters = [own[0], *roles, *own[1:], *_method_options(arguments)]
     parameters = [parameters[0], *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters[1:])]
     condense.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     condense.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     condense.__doc__ = fixed.__doc__
-    app.command("condense")(condense)
+    app.command("condense", epilog=_list_of_methods())(condense)
 
 
-def _outcome_options() -> list[inspect.Parameter]:
-    return [_parameter(role, str, about, TABLE) for role, about in ROLES.items()]
+def _method_in(arguments: Sequence[str]) -> str:
+    """The method that a command line names; the default where it names none, or one that there is not."""
+    values = [value for flag, value in pairwise(arguments) if flag == "--method"]
+    values += [argument.partition("=")[2] for argument in arguments if argument.startswith("--method=")]
+    return next((value for value in values if value in method_names()), default_method())
 
 
-def _method_options() -> list[inspect.Parameter]:
-    """Every option of every method; one that several share stands once, under all their names."""
-    kinds = "; ".join(f"{method.name}: {method.about}" for method in methods())
-    found = [_parameter("method", str, f"How the table is made. {kinds}.", "Method")]
-    takes: dict[str, list[str]] = {}
-    entries: dict[str, tuple[Any, Any]] = {}
-    defaults: dict[str, set[Any]] = {}
-    for method in methods():
+def _list_of_methods() -> str:
+    """For the end of help, a line each (which \\b keeps apart)."""
+    lines = [f"  {method.name:<10} {method.about}".replace("[", "\\[") for method in methods()]
+    return "\n".join(["\b", "Methods, whose options --method NAME --help shows:", *lines])
+
+
+def _method_options(arguments: Sequence[str]) -> list[inspect.Parameter]:
+    """The options of all methods, in the words of the method that is shown; those that it has not are hidden."""
+    shown = _method_in(arguments)
+    parameters = [
+        _parameter("method", str, f"How the table is made: see below ({default_method()}).", f"Method {shown}")
+    ]
+    options: dict[str, tuple[Any, Any]] = {}
+    for method in sorted(methods(), key=lambda method: method.name != shown):
         for entry in fields(method.Options):
-            if entry.metadata["cli"]:
-                takes.setdefault(entry.name, []).append(method.name)
-                hint = types_of(method.Options)[entry.name]
-                if entry.name not in entries or one_or_list(hint):  # whoever takes only one says so
-                    entries[entry.name] = (entry, hint)
-                defaults.setdefault(entry.name, set()).add(entry.default)
-    everybody = list(method_names())
-    for name, (entry, hint) in entries.items():
-        panel = "Every method" if takes[name] == everybody else f"Method {' and '.join(takes[name])}"
-        said = len(defaults[name]) == 1 and entry.default not in (None, ()) and not isinstance(entry.default, bool)
-        default = f" ({_shown(entry.default)})" if said else ""
+            hint = types_of(method.Options)[entry.name]
+            if not entry.metadata["cli"]:
+                continue
+            if entry.name not in options:
+                options[entry.name] = (entry, hint)
+            elif one_or_list(hint):  # whoever takes only one says so
+                options[entry.name] = (options[entry.name][0], hint)
+    own = {entry.name for entry in fields(method_named(shown).Options)}
+    for name, (entry, hint) in options.items():
+        told = entry.default not in (None, ()) and not isinstance(entry.default, bool)
+        default = f" ({_default_words(entry.default)})" if told else ""
         flag = (f"--{name.replace('_', '-')}",) if entry.default is False else ()  # else --x and --no-x
         texts = any(any_length(one) and get_args(one)[0] is str for one in get_args(hint))
         _REPEATED.update([name] if texts else [])
-        more = {"parser": whole_numbers, "metavar": "INTEGER[,INTEGER…]"} if one_or_list(hint) and not texts else {}
+        more = {"parser": whole_numbers, "metavar": "N[,N…]"} if one_or_list(hint) and not texts else {}
         kind = list[str] if texts else _plain_type(hint)
-        found.append(_parameter(name, kind, entry.metadata["about"] + default, panel, flag, **more))
-    found += [
-        inspect.Parameter(
-            old,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[str | None, typer.Option(hidden=True)],
-        )
-        for old in OLD_WORDS
-    ]
-    return found
+        more |= {"metavar": "TEXT"} if kind == list[str] else {}
+        about = entry.metadata["about"].removesuffix(".") + f"{default}."
+        beside = entry.metadata["beside"]
+        hidden = name not in own or bool(beside and not any(said.startswith(f"--{beside}") for said in arguments))
+        parameters.append(_parameter(name, kind, about, f"Method {shown}", flag, hidden=hidden, **more))
+    return parameters
+
+
+def _hidden(parameter: inspect.Parameter) -> inspect.Parameter:
+    kind, option = get_args(parameter.annotation)
+    hidden = copy(option)
+    hidden.hidden = True
+    return parameter.replace(annotation=Annotated[kind, hidden])
 
 
 def _parameter(
@@ -278,7 +280,7 @@ def _plain_type(hint: Any) -> Any:
     return kinds[0] if kinds else str
 
 
-def _shown(default: Any) -> str:
+def _default_words(default: Any) -> str:
     return " ".join(f"{part:g}" for part in default) if isinstance(default, tuple) else f"{default}"
 
 

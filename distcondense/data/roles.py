@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 ROLES = {
-    "target": "Outcome column: two classes, several classes or a number, as the schema says.",
+    "target": "Outcome column: classes or a number, as the schema says.",
     "time": "Survival: the follow-up time column.",
     "event": "Survival: the event column.",
 }

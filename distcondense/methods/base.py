@@ -43,18 +43,21 @@ _HOMES = {  # name → module:object, in the order in which help lists them; the
 _LOADED: dict[str, Method] = {}
 MOST_IPC = 1_000_000  # more rows would be no condensed table, and memory could end after the budget is spent
 LEAST_NUMBER, MOST_NUMBER = 1e-18, 1e18  # of any setting: float32 holds their squares
-OLD_WORDS = {"mechanism": "method"}  # what a setting was called before
 
 
 # -- options ----------------------------------------------------------------------------------------------------------
 
 
-def option(default: Any, about: str, *, typical: str = "", cli: bool = True, identity: bool = True) -> Any:
+def option(
+    default: Any, about: str, *, typical: str = "", cli: bool = True, identity: bool = True, beside: str = ""
+) -> Any:
     """A field of `Options`: its default, what help says, the fix offered where a value is wrong.
 
-    `cli`: can be said on the command line. `identity`: part of what a run is, so that a resumed one must have the same.
+    `cli`: can be said on the command line; `beside`: help shows it where that other option is said. `identity`: part of
+    what a run is, so that a resumed one must have the same.
     """
-    return field(default=default, metadata={"about": about, "typical": typical, "cli": cli, "identity": identity})
+    metadata = {"about": about, "typical": typical, "cli": cli, "identity": identity, "beside": beside}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +65,7 @@ class Options:
     """What every method takes. Numbers are checked, all at once, when options are made."""
 
     guarantee: ClassVar[str] = "none"  # which ε an `epsilon` among them is
-    ipc: int = option(
-        100, "Synthetic records per class (survival: per event status; a number as outcome: per stratum of it)."
-    )
+    ipc: int = option(100, "Records per class (survival: event status; a number: stratum).")
     seed: int = option(0, "Seed of everything but the privacy noise.")
 
     def __post_init__(self) -> None:
@@ -420,8 +421,6 @@ def takes_large(method: Method) -> bool:
 
 
 def _instead(name: str, method: Method, legal: list[str]) -> str:
-    if name in OLD_WORDS:
-        return f"{name} is called {OLD_WORDS[name]} now"
     if name in ("epsilon", "delta") and method.guarantee == "none":  # not a setting that was forgotten: there is none
         return f"method {method.name} gives no privacy guarantee, whatever the {name}: for one say {default_method()}"
     others = [other.name for other in methods() if name in {entry.name for entry in fields(other.Options)}]

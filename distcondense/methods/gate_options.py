@@ -20,21 +20,13 @@ class GateOptions(Options):
     """
 
     guarantee: ClassVar[str] = "end-to-end"
-    epsilon: float = option(
-        1.0,
-        "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
-        typical="typical values are 0.5 to 5",
-    )
+    epsilon: float = option(1.0, "Budget, end-to-end.", typical="typical values are 0.5 to 5")
     delta: float = option(1e-5, "δ of the budget.")
-    rows_per_person: int = option(5, "Rows of one person beyond this many are not read.")
-    holdout: float = option(0.2, "Share of persons left out of the fit, to measure on; 0: nobody.")
-    trust_inferred_schema: bool = option(
-        False, "Take bounds and categories off the patients; the guarantee is then called conditional."
-    )
+    rows_per_person: int = option(5, "Rows of a person that are read, at most.")
+    holdout: float = option(0.2, "Share of persons left out, to measure on.")
+    trust_inferred_schema: bool = option(False, "Bounds off the patients: a conditional guarantee.")
     categories_checked: tuple[str, ...] = option(
-        (),
-        "Column whose categories look like identifiers and were checked to be none. May be repeated.",
-        typical="a list of columns",
+        (), "Column whose categories are no identifiers.", typical="a list of columns"
     )
 
     @property

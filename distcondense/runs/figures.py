@@ -45,7 +45,7 @@ class Figure:
         """What `dataclasses.asdict` and JSON made of it, read back."""
         series = tuple(_series(one) for one in data["series"])
         ranges = {name: None if data[name] is None else tuple(data[name]) for name in ("x_range", "y_range")}
-        more = {"at": tuple((name, y) for name, y in data["at"]), "support": tuple(data.get("support", ()))}
+        more = {"at": tuple((name, y) for name, y in data["at"]), "support": tuple(data["support"])}
         return cls(**{**data, **ranges, **more, "series": series})
 
 

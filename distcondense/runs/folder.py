@@ -27,18 +27,6 @@ from distcondense.runs.checkpoint import Checkpoint
 from distcondense.runs.files import plain, write_json, write_whole
 
 RECORD = "run.json"
-_ALWAYS = {
-    "method",
-    "settings",
-    "student",
-    "unit",
-    "soft_labels",
-    "weighted",
-    "raw",
-    "splitting",
-    "data",
-    "finished_at",
-}
 # who owns a folder between two runs: killed there, any run may go on with it, and what was spent stays noted
 ABANDONED, REPLACING = NOBODY = ("abandoned", "replacing")
 
@@ -139,7 +127,7 @@ class RunFolder:
         try:
             found = parse_json(read_text(self.internal / RECORD, RECORD, RunFolderError))
             digest = found.pop("digest", None)
-            good = json_digest(found) == digest if digest is not None else found.keys() >= _ALWAYS  # before digests
+            good = json_digest(found) == digest
         except (OutsideError, TypeError, AttributeError):
             good = False
         if not good:

@@ -125,8 +125,8 @@ def refuse_another_table(folder: RunFolder, cohort: Cohort, record: Mapping[str,
     """A run is evaluated on the table it was made of: another would be split at random among trained and held out."""
     if record["data"]["how"].get("in_batches") and len(cohort) == record["data"]["evaluated_on_rows"]:
         return  # its sample, whose files were compared when it was drawn
-    due, rows = record["data"].get("fingerprint"), record["data"]["rows"]
-    if due == cohort.fingerprint() if due else rows == len(cohort):
+    rows = record["data"]["rows"]
+    if record["data"]["fingerprint"] == cohort.fingerprint():
         return
     raise CohortError(
         "table",

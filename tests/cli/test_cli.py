@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 
 from distcondense.data.schema import Schema
-from distcondense.methods.base import methods
+from distcondense.methods.base import default_method, methods
 from tests.shell import FOLLOWED, TARGET, Answer, Call, files, options, refused, write
 from tests.tiny import BINARY, NUMBER, SCHEMA, SPOILED, TEXT, Spoiled, patients
 
@@ -378,18 +378,6 @@ def test_an_option_of_another_method_is_refused_with_the_method_it_belongs_to(
     assert files(tmp_path) == {}
 
 
-@pytest.mark.parametrize(
-    ("value", "instead"),
-    [
-        ("published", "say --method published."),
-        ("private", "say --method private."),
-        ("none", "say --method published --no-noise."),
-    ],
-)
-def test_the_old_word_is_refused_and_the_new_one_named(call: Call, cohort: Path, value: str, instead: str) -> None:
-    refused(call("condense", cohort, *TARGET, "--mechanism", value), "--mechanism: is called --method now", instead)
-
-
 def test_a_kind_of_outcome_that_does_not_exist_is_refused_with_the_nearest(call: Call, cohort: Path) -> None:
     refused(call("condense", cohort, *TARGET, *BARE, "--kind", "multi-class"), "kind: must be one of", "say multiclass")
     refused(call("condense", cohort, *TARGET, *BARE, "--kind", "survival"), "outcome", "--time and --event")
@@ -561,17 +549,35 @@ def panels(text: str) -> dict[str, set[str]]:
     return found
 
 
-def test_help_shows_every_methods_options_under_its_name(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_shows_what_methods_share_and_the_options_of_the_one_that_is_named(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # no word is cut
-    found = panels(call("condense", "--help").out)
-    assert {"--ipc", "--seed"} <= found["Every method"]
-    assert {"--placement", "--moves"} <= found["Method private"]
-    assert {"--noise", "--no-noise", "--sigma-base", "--soft"} < found["Method published"]
+    every = {method.name: {f"--{e.name.replace('_', '-')}" for e in cli_options(method)} for method in methods()}
+    shared = set.intersection(*every.values())
+    assert {"--ipc", "--seed"} <= shared
+    for name, own in every.items():
+        said = ["--placement", "chosen"] if name == default_method() else []  # what belongs to it is shown beside it
+        found = panels(call("condense", "--method", name, *said, "--help").out)
+        assert own <= found[f"Method {name}"], name
+        foreign = set().union(*every.values()) - own
+        assert not foreign & set().union(*found.values()), name
+
+
+def test_help_fits_a_screen_shows_the_default_method_and_lists_all(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    text = call("condense", "--help").out
+    assert len(text.splitlines()) <= 60
+    found = panels(text)
+    assert {"--epsilon", "--holdout", "--placement"} <= found["Method private"]
+    assert not {"--sigma-base", "--moves", "--actors"} & set().union(*found.values())
     for method in methods():
-        own = {f"--{entry.name.replace('_', '-')}" for entry in fields(method.Options) if entry.metadata["cli"]}
-        named = [said for panel, said in found.items() if panel == "Every method" or method.name in panel.split()]
-        assert own <= set().union(*named), method.name
-    assert "--mechanism" not in set().union(*found.values())
+        assert any(line.split()[:1] == [method.name] for line in text.splitlines()), method.name
+    assert "--actors" in call("condense", "--ray", "--help").out
+
+
+def cli_options(method: Any) -> list[Any]:
+    return [entry for entry in fields(method.Options) if entry.metadata["cli"]]
 
 
 def test_every_command_explains_itself(call: Call) -> None:

@@ -607,8 +607,8 @@ def test_a_table_given_as_a_reference_is_refused_and_not_compared(given: Any) ->
         dc.condense(COHORT, references=given)
 
 
-def test_a_setting_by_its_old_name_is_told_and_never_shown() -> None:
-    with pytest.raises(SettingsError, match="mechanism: is called method now") as refusal:
+def test_a_setting_that_nobody_knows_is_told_and_never_shown() -> None:
+    with pytest.raises(SettingsError, match="takes only settings of its own") as refusal:
         dc.condense(COHORT, mechanism=patients(3))
     assert "ferritin" not in str(refusal.value)
 

@@ -71,15 +71,6 @@ def test_every_wrong_setting_is_in_one_message() -> None:
         assert part in str(error.value)
 
 
-def test_the_old_word_mechanism_names_the_new_one(binary: Cohort) -> None:
-    with pytest.raises(SettingsError, match=r"mechanism: is called method now. .*Fix: say method='published'"):
-        dc.condense(binary, mechanism="published", epsilon=2.0)
-    with pytest.raises(SettingsError, match=r"Fix: say method='published', noise=False"):
-        dc.condense(binary, mechanism="none")
-    with pytest.raises(SettingsError, match="mechanism is called method now"):
-        options_of(PRIVATE, {"mechanism": "private"})
-
-
 def test_an_unknown_method_names_the_nearest_and_the_default_is_private() -> None:
     with pytest.raises(SettingsError, match=r"one of private, published.* Found 'publishd'. Fix: say published"):
         method_named("publishd")

@@ -25,31 +25,26 @@ class PrivateOptions(GateOptions):
     """
 
     ipc: int | tuple[int, ...] = option(  # type: ignore[assignment]  # wider than every method's: see `ipcs`
-        100,
-        "Synthetic records per class (survival: per event status; a number as outcome: per stratum of it). Private: "
-        "several at once, e.g. 50,100,500, from one read of the patients at the price of one.",
+        100, "Records per class, or several: 50,100,500."
     )
     reference: str | tuple[str, ...] | None = option(
         None,
-        "The model that the rows are for: xgb, logistic, svm, cox, aft, … of the outcome's kind. May be "
-        "repeated: published condenses against all of them, private lets only their students choose rows.",
+        "Model that rows are for: xgb, cox, … Repeatable.",
         typical="say a learner's name: a model from elsewhere is not covered by the guarantee",
     )
     horizon: float | None = option(
         None,
-        "Survival: public end of follow-up, if the schema does not say.",
+        "Survival: end of follow-up; else the schema's.",
         typical="the length of follow-up by design, in the unit of the time column",
     )
-    placement: str = option(
-        CHOSEN, "How rows are placed: chosen among drawn sets, or then also moved by the zero-order engine."
-    )
+    placement: str = option(CHOSEN, "chosen, or zero-order: then also moved.")
     references: Any = option(  # noqa: RUF009 (a field like the others)
         PRIVATE_MODEL,
-        "Zero-order: what rows are moved against, private, students or private,students; in Python also "
-        "a model that is public.",
+        "Zero-order: what rows are moved against, private, students or both; in Python also a public model.",
+        beside="placement",
     )
-    moves: int = option(100, "Zero-order: steps. Any number of them is free.")
-    path: str = option("auto", f"Way of the Jacobian: {', '.join(PATHS)}.")
+    moves: int = option(100, "Zero-order: steps. Any number of them is free.", beside="placement")
+    path: str = option("auto", f"Zero-order: path of the Jacobian: {', '.join(PATHS)}.", beside="placement")
 
     @property
     def against(self) -> tuple[Any, ...]:

@@ -57,9 +57,7 @@ class PsygentabOptions(Options):
     balance: bool = option(True, "Psygentab, network: as many rows of each class; else as common as among patients.")
     reference: str | None = option(None, "The model that the rows are for: xgb, cox, aft, … of the outcome's kind.")
     epsilon: float | None = option(
-        None,
-        "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
-        typical="typical values are 0.5 to 5",
+        None, "Budget of sampler private, end-to-end.", typical="typical values are 0.5 to 5"
     )
     delta: float = option(1e-5, "δ of the budget.")
     rows_per_person: int = option(5, "Rows of one person beyond this many are not read.")

@@ -22,9 +22,7 @@ class PublishedOptions(Options):
 
     guarantee: ClassVar[str] = "as-published"
     epsilon: float | None = option(
-        None,
-        "Budget. Private: end-to-end, 1 if not said. Published: as-published.",
-        typical="typical values are 0.5 to 5",
+        None, "Budget, as-published; or say --sigma-base.", typical="typical values are 0.5 to 5"
     )
     delta: float = option(1e-5, "δ of the budget.")
     noise: bool = option(True, "Add noise; without it there is no privacy at all.")
