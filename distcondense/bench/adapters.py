@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
@@ -153,53 +153,39 @@ def _why_not_tl2cgen() -> str | None:
     return None if find_toolchain() else "no C compiler (gcc or clang) on PATH"
 
 
-def _structured(jacobian: Callable[..., F32]) -> Callable[[BenchProblem, int], Run]:
-    def prepare(problem: BenchProblem, threads: int) -> Run:
-        ensemble, X, steps = problem.reference.ensemble, problem.X, problem.steps
-        return lambda columns: jacobian(ensemble, X, steps, threads)
-
-    return prepare
+def _structured(jacobian: Callable[..., F32], problem: BenchProblem, threads: int) -> Run:
+    ensemble, X, steps = problem.reference.ensemble, problem.X, problem.steps
+    return lambda columns: jacobian(ensemble, X, steps, threads)
 
 
-def _used_columns(jacobian: Callable[..., F32]) -> Callable[[BenchProblem, int], Run]:
+def _used_columns(jacobian: Callable[..., F32], problem: BenchProblem, threads: int) -> Run:
     """Reads the used columns of X, gives those columns of J: no dense (m, d) output, as in the fused step."""
-
-    def prepare(problem: BenchProblem, threads: int) -> Run:
-        few, used, X = problem.reference.ensemble.compact, problem.used, problem.X
-        steps = problem.steps[used]
-        return lambda columns: jacobian(few, np.take(X, used, axis=1), steps, threads)
-
-    return prepare
+    few, used, X = problem.reference.ensemble.compact, problem.used, problem.X
+    steps = problem.steps[used]
+    return lambda columns: jacobian(few, np.take(X, used, axis=1), steps, threads)
 
 
-def _sparse(jacobian_csr: Callable[..., Any]) -> Callable[[BenchProblem, int], Run]:
+def _sparse(jacobian_csr: Callable[..., Any], problem: BenchProblem, threads: int) -> Run:
     """What `dc.jacobian(form="csr")` gives: X as it is in, the entries that are not zero out."""
+    from scipy.sparse import csr_array
 
-    def prepare(problem: BenchProblem, threads: int) -> Run:
-        from scipy.sparse import csr_array
+    ensemble, X, steps = problem.reference.ensemble, problem.X, problem.steps
 
-        ensemble, X, steps = problem.reference.ensemble, problem.X, problem.steps
+    def run(columns: Columns) -> Any:
+        indptr, indices, data = jacobian_csr(ensemble, X, steps, threads)
+        return csr_array((data, indices, indptr), shape=X.shape)
 
-        def run(columns: Columns) -> Any:
-            indptr, indices, data = jacobian_csr(ensemble, X, steps, threads)
-            return csr_array((data, indices, indptr), shape=X.shape)
-
-        return run
-
-    return prepare
+    return run
 
 
-def _fused(step: Callable[..., Any]) -> Callable[[BenchProblem, int], Run]:
-    def prepare(problem: BenchProblem, threads: int) -> Run:
-        ensemble, X, state = problem.reference.ensemble, problem.X.copy(), AdamState.zeros(problem.X.shape)
-        slopes, steps = problem.slopes, problem.steps
+def _fused(step: Callable[..., Any], problem: BenchProblem, threads: int) -> Run:
+    ensemble, X, state = problem.reference.ensemble, problem.X.copy(), AdamState.zeros(problem.X.shape)
+    slopes, steps = problem.slopes, problem.steps
 
-        def run(columns: Columns) -> None:
-            step(ensemble, X, slopes, steps, state, NOISE, RATE, BETAS, KEY, state.step, 0, threads)
+    def run(columns: Columns) -> None:
+        step(ensemble, X, slopes, steps, state, NOISE, RATE, BETAS, KEY, state.step, 0, threads)
 
-        return run
-
-    return prepare
+    return run
 
 
 @kernel()
@@ -236,25 +222,29 @@ ADAPTERS = (
     Adapter("inplace_predict", "jacobian", "XGBoost without a DMatrix, one column moved at a time", _inplace, "sample"),
     Adapter("GTIL", "jacobian", "Treelite's interpreter", _gtil, "sample"),
     Adapter("tl2cgen", "jacobian", "Treelite → C → shared library", _tl2cgen, "sample", _why_not_tl2cgen),
-    Adapter("structured/Numba", "jacobian", "the sparse walk, dense (m, d) answer", _structured(walk.jacobian), "all"),
     Adapter(
-        "structured/C++", "jacobian", "the same, native", _structured(native.jacobian), "all", _no_native
+        "structured/Numba", "jacobian", "the sparse walk, dense (m, d) answer",
+        partial(_structured, walk.jacobian), "all",
+    ),
+    Adapter(
+        "structured/C++", "jacobian", "the same, native", partial(_structured, native.jacobian), "all", _no_native
     ),
     Adapter(
         "structured/Numba, used columns", "jacobian", "the sparse walk, answer on the used columns only",
-        _used_columns(walk.jacobian), "used",
+        partial(_used_columns, walk.jacobian), "used",
     ),
     Adapter(
         "structured/C++, used columns", "jacobian", "the same, native",
-        _used_columns(native.jacobian), "used", _no_native,
+        partial(_used_columns, native.jacobian), "used", _no_native,
     ),
     Adapter(
         "structured/Numba, sparse", "jacobian", "the sparse walk, answer by rows without its zeros (CSR)",
-        _sparse(walk.jacobian_csr), "all",
+        partial(_sparse, walk.jacobian_csr), "all",
     ),
     Adapter(
-        "structured/C++, sparse", "jacobian", "the same, native", _sparse(native.jacobian_csr), "all", _no_native,
+        "structured/C++, sparse", "jacobian", "the same, native",
+        partial(_sparse, native.jacobian_csr), "all", _no_native,
     ),
-    Adapter("fused/Numba", "step", "walk, clip, noise and Adam in one pass", _fused(fused_step)),
-    Adapter("fused/C++", "step", "the same, native", _fused(native.fused_step), "nothing", _no_native),
+    Adapter("fused/Numba", "step", "walk, clip, noise and Adam in one pass", partial(_fused, fused_step)),
+    Adapter("fused/C++", "step", "the same, native", partial(_fused, native.fused_step), "nothing", _no_native),
 )  # fmt: skip

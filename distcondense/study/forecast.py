@@ -53,7 +53,7 @@ class TableForecast:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class StudyForecast:
     """What all of it will take."""
 
     tables: tuple[TableForecast, ...]
@@ -86,7 +86,7 @@ class Forecast:
         }
 
 
-def forecast(study: Study, progress: StudyProgress, *, at_once: int | None, threads: int) -> Forecast:
+def forecast(study: Study, progress: StudyProgress, *, at_once: int | None, threads: int) -> StudyForecast:
     """What the cells that wait will take.
 
     Parameters
@@ -102,7 +102,7 @@ def forecast(study: Study, progress: StudyProgress, *, at_once: int | None, thre
 
     Returns
     -------
-    Forecast
+    StudyForecast
         Tables, ε, time and memory.
 
     Raises
@@ -122,7 +122,7 @@ def forecast(study: Study, progress: StudyProgress, *, at_once: int | None, thre
     if left is None:
         left = sum(table.cells * table.seconds for table in tables) / progress.at_once
     read = _read(study, StudyFolder(progress.folder))
-    return Forecast(tables, read, left if waiting else None, known, progress.at_once, study.memory_gb)
+    return StudyForecast(tables, read, left if waiting else None, known, progress.at_once, study.memory_gb)
 
 
 def _table(name: str, cells: Sequence[Cell], threads: int) -> TableForecast:
