@@ -237,13 +237,13 @@ def test_the_files_of_a_study_grow_while_it_runs_and_status_reads_them(call: Cal
         tables = out / "internal/tables.md"
         text = tables.read_text(encoding="utf-8") if tables.exists() else ""
         gauges = (out / "internal/study.prom").read_text(encoding="utf-8")
-        seen.append((status.state, status.said["counts"], re.findall(r"(\d) of 2 cells are in", text), gauges))
+        seen.append((status.state, status.record["counts"], re.findall(r"(\d) of 2 cells are in", text), gauges))
 
     run_study(study, out, LocalTasks(), threads=1, watch=look)
     assert {state for state, *_ in seen} == {"running"}
     assert any(counts.get("done") == 1 and inside == ["1"] for _, counts, inside, _ in seen)
     done = Status.from_folder(out)
-    assert (done.state, done.said["counts"]) == ("finished", {"done": 2})
+    assert (done.state, done.record["counts"]) == ("finished", {"done": 2})
     answer = call("study", "status", "out")
     assert answer.code == 0
     assert "study small: finished" in answer.out
@@ -258,7 +258,7 @@ def test_status_tells_a_stopped_study_from_one_that_was_killed(call: Call, folde
     with pytest.raises(KeyboardInterrupt):
         run(study, out, Scripted(1, {1: KeyboardInterrupt()}))
     assert Status.from_folder(out).state == "stopped"
-    assert Status.from_folder(out).said["counts"] == {"done": 1, "waiting": 1}
+    assert Status.from_folder(out).record["counts"] == {"done": 1, "waiting": 1}
     said = json.loads((out / "internal/study.json").read_text())
     (out / "internal/study.json").write_text(json.dumps({**said, "state": "running"}))
     assert Status.from_folder(out).state == "killed"
