@@ -228,7 +228,7 @@ def test_condensed_rows_that_memorise_noise_teach_nothing():
     inputs = home_of(cohort, 600, manual=False)
     rng = np.random.default_rng(5)
     rows = rng.normal(size=inputs.rows.shape).astype(np.float32)
-    inputs = replace(
+    inputs = changed(
         inputs, rows=rows, labelled=Labelled(cohort.outcome.with_arrays(label=rng.integers(0, 2, 600).astype(np.int8)))
     )
     part = recipients.section(inputs, seed=0, threads=1)
