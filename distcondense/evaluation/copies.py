@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from distcondense.arrays import Flags, Floats, Index, Matrix
 from distcondense.data.outcome import Outcome
 from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.resampling import choose
 from distcondense.evaluation.ruler import Ruler
-from distcondense.evaluation.score import CONDENSED, Interval, Score, interval
+from distcondense.evaluation.score import CONDENSED, UNKNOWN, Interval, Score, interval
 from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.kernels.neighbours import nearest
 from distcondense.outcomes.measures import share
@@ -51,7 +52,7 @@ TITLES = {
     EXACT: "Condensed rows that equal a real row in every feature",
     EXACT_OUTCOME: "Condensed rows that equal a real row in every feature and the outcome",
     NEARER: "Condensed rows nearer to a training row than to any held-out row (0.5: no copying)",
-    DROPPED: "Condensed rows that 003's σ rule would drop",
+    DROPPED: "Condensed rows that KDE-KNN's σ rule would drop",
     **{f"dcr_{name}": f"Distance to the closest record, {name}" for name in STATISTICS},
     **{f"nndr_{name}": f"Closest over second closest distance, {name} (1: singles nobody out)" for name in STATISTICS},
 }
@@ -70,21 +71,26 @@ class _Side:
 
 def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """The copy check of a condensed table."""
-    why = _why_not(inputs)
+    why = ""
+    if not len(inputs.rows):
+        why = "the run gave no answer, so there are no condensed rows"
+    elif min(len(inputs.split.test), len(inputs.split.train)) < 2:
+        why = "nobody was held out, and without them nothing says which distance is small"
     if why:
         return Section(NAME, TITLE, notes=(f"Not checked: {why}.",))
     rng = np.random.default_rng([seed, 0xC09E])
     count = min(len(inputs.split.train), len(inputs.split.test), MOST)
-    condensed = np.arange(len(inputs.rows))
-    if len(condensed) > MOST_CONDENSED:
-        condensed = np.sort(rng.choice(condensed, MOST_CONDENSED, replace=False))
+    condensed = choose(len(inputs.rows), MOST_CONDENSED, rng)
     parts = {
         name: rng.choice(of, count, replace=False)
         for name, of in ((TRAIN, inputs.split.train), (HELD, inputs.split.test))
     }
-    rows, made = _released(inputs, condensed), inputs.made.take(condensed)
+    # as they were released: optimised rows may differ from their legal form
+    rows = inputs.rows[condensed] if inputs.raw else inputs.codec.encode(inputs.frame.iloc[condensed])
+    made = inputs.made.take(condensed)
     log(f"distances of {len(rows):,} condensed rows to {count:,} training and as many held-out rows")
-    sides, ruler = {}, _ruler(inputs, parts)
+    some = np.concatenate([numbers[: MOST_RULER // 2] for numbers in parts.values()])
+    sides, ruler = {}, Ruler.of(inputs.codec.encode(inputs.cohort.features.iloc[some]))
     for name, numbers in parts.items():
         real = ruler(inputs.codec.encode(inputs.cohort.features.iloc[numbers]))
         distance, _ = nearest(ruler(rows), real, 2, threads)
@@ -116,25 +122,6 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quie
         TITLES,
         {"most": MOST, "most_condensed": MOST_CONDENSED, "real_rows": count, "sigma": sigma},
     )
-
-
-def _why_not(inputs: EvaluationInput) -> str:
-    if not len(inputs.rows):
-        return "the run gave no answer, so there are no condensed rows"
-    if len(inputs.split.test) < 2 or len(inputs.split.train) < 2:
-        return "nobody was held out, and without them nothing says which distance is small"
-    return ""
-
-
-def _ruler(inputs: EvaluationInput, parts: dict[str, Index]) -> Ruler:
-    """By training and held-out rows together, some of either."""
-    some = np.concatenate([numbers[: MOST_RULER // 2] for numbers in parts.values()])
-    return Ruler.of(inputs.codec.encode(inputs.cohort.features.iloc[some]))
-
-
-def _released(inputs: EvaluationInput, chosen: Index) -> Matrix:
-    """The condensed rows as they were released, encoded; optimised rows may differ from their legal form."""
-    return inputs.rows[chosen] if inputs.raw else inputs.codec.encode(inputs.frame.iloc[chosen])
 
 
 def nndr(distance: Floats) -> Floats:
@@ -187,68 +174,34 @@ def fingerprints(rows: Matrix) -> NDArray[np.uint64]:
 # -- scores -----------------------------------------------------------------------------------------------------------
 
 
+def _score(measure: str, tested_on: str, reach: Interval, n: int, inputs: EvaluationInput, **more: str) -> Score:
+    about = {"rows": len(inputs.rows), **more}
+    return Score.from_interval(measure, CONDENSED, tested_on, reach, n, inputs.privacy.charged, **about)
+
+
 def _share(measure: str, tested_on: str, of: Flags, inputs: EvaluationInput) -> Score:
-    at = interval(share(of, np.ones(len(of), bool)))
-    return Score(
-        measure,
-        CONDENSED,
-        tested_on,
-        at.value,
-        at.low,
-        at.high,
-        len(of),
-        inputs.privacy.charged,
-        len(inputs.rows),
-        interval="Wilson",
-    )
+    reach = interval(share(of, np.ones(len(of), bool)))
+    return _score(measure, tested_on, reach, len(of), inputs, interval="Wilson")
 
 
 def _scores(side: _Side, sigma: float, inputs: EvaluationInput, rng: np.random.Generator) -> Iterator[Score]:
     yield _share(EXACT, side.name, side.exact, inputs)
     yield _share(EXACT_OUTCOME, side.name, side.exact_outcome, inputs)
     yield _share(DROPPED, side.name, side.closest < sigma, inputs)
-    m = len(side.closest)
-    drawn = [rng.integers(0, m, m) for _ in range(RESAMPLES)]
+    m, how = len(side.closest), f"{RESAMPLES} resamples of condensed rows"
+    resamples = [rng.integers(0, m, m) for _ in range(RESAMPLES)]
     for word, values in (("dcr", side.closest), ("nndr", side.ratio)):
         for name, statistic in STATISTICS.items():
-            at = _resampled(values, statistic, drawn)
-            yield Score(
-                f"{word}_{name}",
-                CONDENSED,
-                side.name,
-                at.value,
-                at.low,
-                at.high,
-                m,
-                inputs.privacy.charged,
-                len(inputs.rows),
-                interval=f"{RESAMPLES} resamples of condensed rows",
-            )
-
-
-def _resampled(values: Floats, statistic: Callable[[Floats], Floats], drawn: list[Index]) -> Interval:
-    found = np.array([float(statistic(values[chosen])) for chosen in drawn])
-    low, high = np.percentile(found, [2.5, 97.5])
-    return Interval(float(statistic(values)), float(low), float(high))
+            low, high = np.percentile([float(statistic(values[rows])) for rows in resamples], [2.5, 97.5])
+            reach = Interval(float(statistic(values)), float(low), float(high))
+            yield _score(f"{word}_{name}", side.name, reach, m, inputs, interval=how)
 
 
 def _nearer(train: _Side, held: _Side, inputs: EvaluationInput) -> Score:
     """Ties, a row as near to either, say nothing and are left out."""
     decided = train.closest != held.closest
     if not decided.any():
-        none = float("nan")
-        return Score(
-            NEARER,
-            CONDENSED,
-            TRAIN,
-            none,
-            none,
-            none,
-            0,
-            inputs.privacy.charged,
-            len(inputs.rows),
-            note="every condensed row is as near to either",
-        )
+        return _score(NEARER, TRAIN, UNKNOWN, 0, inputs, note="every condensed row is as near to either")
     return _share(NEARER, TRAIN, (train.closest < held.closest)[decided], inputs)
 
 

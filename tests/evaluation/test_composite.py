@@ -116,7 +116,7 @@ def test_alignment_is_the_frobenius_norm_over_the_number_of_columns():
     found = faith.alignment(comparison, correlation_gaps(comparison, 0)[0])
     tables = []
     for which in (0, 1):
-        tables.append(np.corrcoef([facet.line[which] for facet in comparison.facets if facet.line is not None]))
+        tables.append(np.corrcoef([facet.line[which] for facet in comparison.columns if facet.line is not None]))
     assert found[0] == pytest.approx(1 - np.linalg.norm(tables[0] - tables[1]) / len(tables[0]))
 
 
@@ -305,7 +305,7 @@ def test_tracking_counts_rows_beyond_what_training_rows_have():
     frame.loc[:19, "age"] = int(train["age"].max()) + 1
     frame.loc[15:24, "crp"] = float(train["crp"].max()) + 0.1
     inputs = home_of(cohort, frame)
-    assert TrainingSupport.of(inputs).outside(frame).sum() == 25
+    assert TrainingSupport.from_inputs(inputs).outside(frame).sum() == 25
     assert found_in(composite.section(inputs, seed=0, threads=1))["s_track"].value == pytest.approx(1 - 25 / 60)
 
 
@@ -320,7 +320,7 @@ def test_a_category_that_no_training_row_has_is_beyond_and_a_hole_is_not():
     cohort = Cohort.from_frame(small_frame(200)[["age", "stage", "died"]], target="died", schema=schema)
     frame = pd.DataFrame({"age": [40.0, np.nan, 50.0], "stage": ["IV", "I", "II"]})
     inputs = home_of(cohort, frame)
-    assert TrainingSupport.of(inputs).outside(inputs.frame).tolist() == [True, False, False]
+    assert TrainingSupport.from_inputs(inputs).outside(inputs.frame).tolist() == [True, False, False]
 
 
 # -- nobody is told on ------------------------------------------------------------------------------------------------

@@ -403,7 +403,7 @@ def test_one_condensed_row_and_one_column_are_enough():
 def test_pairs_are_those_of_a_loop_over_rows():
     cohort = small_cohort(250)
     comparison = compared(home_of(cohort, cohort.features.iloc[:70]), 3)
-    facets = [pairs.grouped(facet) for facet in comparison.facets]
+    facets = [pairs.grouped(facet) for facet in comparison.columns]
     assert all(facet.size <= pairs.GROUPS for facet in facets)
     found = pairs.joint_tables(comparison, 3)[0][0][:, 0]
     for value, (i, j) in zip(found, pairs.some_pairs(len(facets), 3), strict=True):

@@ -7,7 +7,6 @@ computed on patients: they belong in `internal/`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,11 +44,10 @@ from distcondense.evaluation.fidelity.pairs import TITLES as PAIR_TITLES
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.resampling import RESAMPLES
 from distcondense.evaluation.score import Interval, Score
-from distcondense.evaluation.section import Section, quiet
+from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.runs.figures import BARS, HEAT, Figure, Series
 
-NAME = "fidelity"
-TITLE = "How alike columns and pairs of columns are"
+NAME, TITLE = "fidelity", "How alike columns and pairs of columns are"
 KNOTS = 256  # points at which distribution functions of resamples are compared
 SHOWN = 12  # columns whose distributions are drawn
 LISTED = 40  # columns in the overview of distances
@@ -67,23 +65,23 @@ TITLES = {
 }
 
 
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """Every column and some pairs of columns, with and without weights, beside the yardstick."""
     if why := why_not(inputs):
         return Section(NAME, TITLE, notes=(f"Not measured: {why}.",), titles=TITLES)
     comparison = compared(inputs, seed)
-    log(f"comparing {len(comparison.facets)} columns")
+    log(f"comparing {len(comparison.columns)} columns")
     scores = []
     with threadpool_limits(limits=threads):
-        each = [column_scores(comparison, facet) for facet in comparison.facets]
+        each = [column_scores(comparison, column) for column in comparison.columns]
         paired, notes = pair_scores(comparison, seed)
-    found = {way: [one[k] for one in each] for k, way in enumerate(comparison.ways)}
-    for way in comparison.ways:
-        scores += _means(comparison, found[way], way)
+    found = {side: [one[k] for one in each] for k, side in enumerate(comparison.sides)}
+    for side in comparison.sides:
+        scores += _means(comparison, found[side], side)
     scores += paired
-    for way in comparison.ways:
-        for facet, measures in zip(comparison.facets, found[way], strict=True):
-            scores += _listed(comparison, facet, measures, way)
+    for side in comparison.sides:
+        for column, measures in zip(comparison.columns, found[side], strict=True):
+            scores += _listed(comparison, column, measures, side)
     notes = [
         *comparison.notes,
         f"Numbers are compared in {BINS} public cells between declared bounds, else in {BINS} parts of as many "
@@ -109,14 +107,14 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
 # -- columns ----------------------------------------------------------------------------------------------------------
 
 
-def column_scores(comparison: Comparison, facet: ComparedColumn) -> list[dict[str, Floats]]:
+def column_scores(comparison: Comparison, column: ComparedColumn) -> list[dict[str, Floats]]:
     """For every way, every measure of one column: of the sample first, then of its resamples; NaN where it has none."""
-    real = comparison.counted(facet.codes[REAL], facet.size)
-    p, there = shares(real), slice(None, facet.size - facet.hole)
-    steps = None if facet.numbers is None else Steps.of(comparison, facet.numbers[REAL])
+    real = comparison.counted(column.codes[REAL], column.size)
+    p, there = shares(real), slice(None, column.size - column.hole)
+    steps = None if column.numbers is None else StepFunctions.from_numbers(comparison, column.numbers[REAL])
     out = []
-    for way in comparison.ways:
-        other = facet.counts(way.which, way.weight)[:, None]
+    for side in comparison.sides:
+        other = column.counts(side.which, side.weight)[:, None]
         q = shares(other)
         found = {
             "total_variation": np.asarray(total_variation(p, q)),
@@ -124,16 +122,16 @@ def column_scores(comparison: Comparison, facet: ComparedColumn) -> list[dict[st
             "hellinger": np.asarray(hellinger(p, q)),
             "kullback_leibler": np.asarray(kullback_leibler(real, other)),
         }
-        if steps is None or facet.numbers is None:
+        if steps is None or column.numbers is None:
             found["category_coverage"] = np.asarray(category_coverage(real[there], other[there]))
         else:
-            found |= steps.against(facet.numbers[way.which], way.weight)
+            found |= steps.against(column.numbers[side.which], side.weight)
         out.append(found)
     return out
 
 
 @dataclass(frozen=True, repr=False)
-class Steps:
+class StepFunctions:
     """Numbers that held-out rows have, and at `KNOTS` points the distribution functions of their resamples."""
 
     numbers: Floats
@@ -141,7 +139,7 @@ class Steps:
     below: Floats  # (knots, 1 + resamples)
 
     @classmethod
-    def of(cls, comparison: Comparison, numbers: Floats) -> Steps:
+    def from_numbers(cls, comparison: Comparison, numbers: Floats) -> StepFunctions:
         there = ~np.isnan(numbers)
         knots = np.unique(np.quantile(numbers[there], np.linspace(0, 1, KNOTS))) if there.any() else np.empty(0)
         codes = np.where(there, np.searchsorted(knots, numbers, side="left"), len(knots))
@@ -162,11 +160,11 @@ class Steps:
 
 
 def _listed(
-    comparison: Comparison, facet: ComparedColumn, measures: dict[str, Floats], way: ComparedRows
+    comparison: Comparison, column: ComparedColumn, measures: dict[str, Floats], side: ComparedRows
 ) -> list[Score]:
     return [
         comparison.score(
-            name, way, _interval(name, values), group=facet.name, how=NO_RESAMPLES if name == "range_coverage" else ""
+            name, side, _interval(name, values), group=column.name, how=NO_RESAMPLES if name == "range_coverage" else ""
         )
         for name, values in measures.items()
     ]
@@ -176,7 +174,7 @@ def _interval(name: str, values: Floats) -> Interval:
     return centred(values, highest=np.inf if name == "kullback_leibler" else 1.0)
 
 
-def _means(comparison: Comparison, found: list[dict[str, Floats]], way: ComparedRows) -> list[Score]:
+def _means(comparison: Comparison, found: list[dict[str, Floats]], side: ComparedRows) -> list[Score]:
     """Means over columns, which vary together from resample to resample."""
     scores = []
     for name in TITLES:
@@ -186,7 +184,7 @@ def _means(comparison: Comparison, found: list[dict[str, Floats]], way: Compared
         mean = np.mean(values, axis=0) if values else np.array([np.nan])
         note = "" if values else "no column has it"
         how = NO_RESAMPLES if name == "range_coverage" else ""
-        scores.append(comparison.score(name, way, _interval(name, mean), note=note, how=how))
+        scores.append(comparison.score(name, side, _interval(name, mean), note=note, how=how))
     return scores
 
 
@@ -200,12 +198,12 @@ def _far(comparison: Comparison, found: dict[ComparedRows, list[dict[str, Floats
 
 def _overview(comparison: Comparison, found: dict[ComparedRows, list[dict[str, Floats]]]) -> list[Figure]:
     shown = _far(comparison, found)[:LISTED]
-    names = tuple(comparison.facets[k].name for k in shown)
+    names = tuple(comparison.columns[k].name for k in shown)
     series = []
-    for way in (comparison.headline, comparison.ways[-1]):
-        each = [centred(found[way][k]["total_variation"]) for k in shown]
+    for side in (comparison.headline, comparison.sides[-1]):
+        each = [centred(found[side][k]["total_variation"]) for k in shown]
         series.append(
-            Series(way.words, names, *(tuple(getattr(one, at) for one in each) for at in ("value", "low", "high")))
+            Series(side.words, names, *(tuple(getattr(one, at) for one in each) for at in ("value", "low", "high")))
         )
     return [
         Figure(
@@ -223,12 +221,12 @@ def _overview(comparison: Comparison, found: dict[ComparedRows, list[dict[str, F
 
 
 def _heat(comparison: Comparison) -> list[Figure]:
-    facets = [facet for facet in comparison.facets if facet.line is not None][:HEATED]
-    if len(facets) < 2:
+    compared_columns = [column for column in comparison.columns if column.line is not None][:HEATED]
+    if len(compared_columns) < 2:
         return []
-    way, names = comparison.headline, tuple(facet.name for facet in facets)
-    real = correlations(facets, REAL, comparison.counts[:, 0])
-    made = correlations(facets, way.which, way.weight)
+    side, names = comparison.headline, tuple(column.name for column in compared_columns)
+    real = correlations(compared_columns, REAL, comparison.counts[:, 0])
+    made = correlations(compared_columns, side.which, side.weight)
     about = f"Pearson's correlation of each pair of the first {len(names)} columns that are numbers or have two values"
     return [
         Figure(
@@ -243,7 +241,7 @@ def _heat(comparison: Comparison) -> list[Figure]:
         )
         for name, title, matrix, more in (
             ("real", "Correlations in held-out rows", real, ""),
-            ("condensed", "Correlations in condensed rows", made, f" ({way.words})"),
+            ("condensed", "Correlations in condensed rows", made, f" ({side.words})"),
             ("difference", "Difference of correlations", made - real, ": condensed minus held out"),
         )
     ]
@@ -252,15 +250,15 @@ def _heat(comparison: Comparison) -> list[Figure]:
 def _marginals(comparison: Comparison, found: dict[ComparedRows, list[dict[str, Floats]]]) -> list[Figure]:
     """The columns that are farthest away, in bars of at least `FEWEST` held-out rows."""
     figures: list[Figure] = []
-    way = comparison.headline
+    side = comparison.headline
     for k in _far(comparison, found):
-        facet = comparison.facets[k]
-        counts = facet.counts(REAL, comparison.counts[:, 0])
-        bar, names = bars(facet, counts)
+        column = comparison.columns[k]
+        counts = column.counts(REAL, comparison.counts[:, 0])
+        bar, names = bars(column, counts)
         if len(names) < 2 or len(figures) == SHOWN:
             continue
         series = []
-        for words, held in (("held out", counts), (way.words, facet.counts(way.which, way.weight))):
+        for words, held in (("held out", counts), (side.words, column.counts(side.which, side.weight))):
             series.append(
                 Series(words, tuple(names), tuple(shares(np.bincount(bar, held).astype(np.float64)).tolist()))
             )
@@ -268,10 +266,10 @@ def _marginals(comparison: Comparison, found: dict[ComparedRows, list[dict[str, 
             Figure(
                 f"marginal_{len(figures) + 1}",
                 BARS,
-                facet.name,
+                column.name,
                 f"Share of rows in each bar. Every bar stands for at least {FEWEST} held-out rows; rarer values are "
-                "put together." + ("" if facet.numbers is None else " A bar begins at the number below it."),
-                facet.name,
+                "put together." + ("" if column.numbers is None else " A bar begins at the number below it."),
+                column.name,
                 "share of rows",
                 tuple(series),
             )

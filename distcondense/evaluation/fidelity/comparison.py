@@ -23,7 +23,8 @@ from distcondense.data.codec import MISSING, category_codes, fill_value
 from distcondense.data.features import check_features
 from distcondense.data.schema import Column, Schema
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.resampling import in_words, resampled
+from distcondense.evaluation.resampling import in_words, resampled, some_of
+from distcondense.evaluation.ruler import quantile_cuts
 from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT, Interval, Score
 
 HELD = 5_000  # held-out rows, at most: their resamples still fit into a cache
@@ -79,8 +80,8 @@ class ComparedRows:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    facets: tuple[ComparedColumn, ...]
-    ways: tuple[ComparedRows, ...]
+    columns: tuple[ComparedColumn, ...]
+    sides: tuple[ComparedRows, ...]
     counts: Floats  # (n, 1 + RESAMPLES) how often each held-out row counts; once each in the first
     interval: str  # how intervals are made, in words
     notes: tuple[str, ...] = field(default=())
@@ -92,7 +93,7 @@ class Comparison:
     @property
     def headline(self) -> ComparedRows:
         """The condensed rows as they are meant to be used."""
-        return self.ways[0]
+        return self.sides[0]
 
     def counted(self, codes: Index, size: int) -> Floats:
         """(size, 1 + RESAMPLES) held-out rows of each group."""
@@ -102,25 +103,13 @@ class Comparison:
         return np.asarray(csr_array((np.ones(n), (codes, np.arange(n))), shape=(size, n)) @ self.counts)
 
     def score(
-        self, measure: str, way: ComparedRows, found: Interval, *, group: str = "", note: str = "", how: str = ""
+        self, measure: str, side: ComparedRows, found: Interval, *, group: str = "", note: str = "", how: str = ""
     ) -> Score:
         if not np.isfinite(found.value) and not note:
             note = "not defined here"
-        return Score(
-            measure,
-            way.name,
-            HELD_OUT,
-            found.value,
-            found.low,
-            found.high,
-            self.rows,
-            way.name == CONDENSED,
-            len(way.weight),
-            note=note,
-            labels=way.labels,
-            group=group,
-            interval=how or self.interval,
-        )
+        about = {"rows": len(side.weight), "note": note, "labels": side.labels, "group": group}
+        covered, how = side.name == CONDENSED, how or self.interval
+        return Score.from_interval(measure, side.name, HELD_OUT, found, self.rows, covered, interval=how, **about)
 
 
 def centred(values: Any, lowest: float = 0.0, highest: float = 1.0) -> Interval:
@@ -171,34 +160,31 @@ def compared(inputs: EvaluationInput, seed: int) -> Comparison:
     known = [c.name for c in inputs.schema.columns if c.numeric or not c.unknown]
     schema = inputs.schema.only(name for name in known if name in frame and name in held.features)
     names = list(np.array(schema.names, object)[np.sort(rng.permutation(len(schema.names))[:COLUMNS])])
-    notes = [
-        f"{_some(len(chosen), len(inputs.rows))} condensed rows against {_some(len(held), held.of)} held-out rows; the "
-        f"yardstick is {len(drawn):,} random training rows."
-    ]
+    words = (
+        f"{some_of(len(chosen), len(inputs.rows))} condensed rows against {some_of(len(held), held.of)} held-out "
+        f"rows; the yardstick is {len(drawn):,} random training rows."
+    )
+    notes = [words[0].upper() + words[1:]]
     if len(names) < len(schema.names):
         notes.append(f"{len(names)} columns, chosen at random, of {len(schema.names)}.")
     if inputs.raw:
         notes.append("The released numbers are raw: they were compared as the legal rows nearest to them.")
     tables = (held.features, frame, drawn.features)
     shown = schema.origin == "declared"
-    facets = [_column(schema, name, [table[name] for table in tables], shown) for name in names]
+    compared_columns = [_column(schema, name, [table[name] for table in tables], shown) for name in names]
     outcomes = (held.outcome.arrays, made.arrays, drawn.outcome.arrays)
     for name in outcomes[0]:
         if name in outcomes[1]:
-            facets.append(_outcome(inputs, name, [arrays[name] for arrays in outcomes]))
+            compared_columns.append(_outcome(inputs, name, [arrays[name] for arrays in outcomes]))
     ones = np.ones(len(chosen))
-    ways = [ComparedRows(CONDENSED, PLAIN, SYNTHETIC, ones), ComparedRows(RANDOM, "", DRAWN, np.ones(len(drawn)))]
+    sides = [ComparedRows(CONDENSED, PLAIN, SYNTHETIC, ones), ComparedRows(RANDOM, "", DRAWN, np.ones(len(drawn)))]
     if weight is not None and weight[chosen].sum() > 0:
-        ways.insert(0, ComparedRows(CONDENSED, SOFT, SYNTHETIC, weight[chosen] * len(chosen) / weight[chosen].sum()))
+        sides.insert(0, ComparedRows(CONDENSED, SOFT, SYNTHETIC, weight[chosen] * len(chosen) / weight[chosen].sum()))
     else:
         notes.append("The condensed rows have no weights: every row counts once.")
     counts = np.column_stack([np.ones(len(held)), *resampled(len(held), held.person, seed=seed)])
     interval = f"{in_words(held.person)}, spread around the value"
-    return Comparison(tuple(facets), tuple(ways), counts, interval, tuple(notes))
-
-
-def _some(rows: int, of: int) -> str:
-    return f"a random {rows:,} of {of:,}" if rows < of else f"{rows:,}"
+    return Comparison(tuple(compared_columns), tuple(sides), counts, interval, tuple(notes))
 
 
 # -- columns as groups ------------------------------------------------------------------------------------------------
@@ -238,8 +224,7 @@ def _outcome(inputs: EvaluationInput, name: str, arrays: list[NDArray[Any]]) -> 
 
 def _parts(name: str, numbers: list[Floats], hole: bool) -> ComparedColumn:
     """Parts of as many held-out rows each: where they are cut is nobody's business."""
-    there = numbers[REAL][~np.isnan(numbers[REAL])]
-    cuts = np.unique(np.quantile(there, np.arange(1, BINS) / BINS)) if len(there) else np.empty(0)
+    cuts = quantile_cuts(numbers[REAL], BINS)
     size = len(cuts) + 1
     codes = [np.where(np.isnan(one), size if hole else 0, np.searchsorted(cuts, one, side="right")) for one in numbers]
     labels = (*_places(size), *([MISSING] if hole else []))
@@ -259,32 +244,32 @@ def _three(arrays: list[Any]) -> tuple[Any, Any, Any]:
     return arrays[0], arrays[1], arrays[2]
 
 
-def bars(facet: ComparedColumn, counts: Floats) -> tuple[Index, list[str]]:
+def bars(column: ComparedColumn, counts: Floats) -> tuple[Index, list[str]]:
     """The bar of each group, so that every bar has `FEWEST` held-out rows: neighbours together, or all rare ones."""
-    if not facet.ordered:
+    if not column.ordered:
         few: Flags = counts < FEWEST
         for group in np.argsort(counts, kind="stable"):
             if not few.any() or counts[few].sum() >= FEWEST:
                 break
             few[group] = True
         bar = np.where(few, (~few).sum(), np.cumsum(~few) - 1)
-        return bar, [facet.labels[g] for g in np.flatnonzero(~few)] + (["few"] if few.any() else [])
-    bar, held = np.zeros(facet.size, np.int64), 0.0
-    for group in range(facet.size):
+        return bar, [column.labels[g] for g in np.flatnonzero(~few)] + (["few"] if few.any() else [])
+    bar, held = np.zeros(column.size, np.int64), 0.0
+    for group in range(column.size):
         bar[group] = bar[group - 1] if group else 0
         if held >= FEWEST and counts[group:].sum() >= FEWEST:
             bar[group] += 1
             held = 0.0
         held += counts[group]
-    return bar, list(_spans(facet, bar))
+    return bar, list(_spans(column, bar))
 
 
-def _spans(facet: ComparedColumn, bar: Index) -> Iterator[str]:
+def _spans(column: ComparedColumn, bar: Index) -> Iterator[str]:
     """A number's bar is called by where it begins, the next one says where it ends; categories by first and last."""
     for k in range(int(bar.max()) + 1):
         inside = np.flatnonzero(bar == k)
-        first, last = facet.labels[inside[0]], facet.labels[inside[-1]]
-        if facet.numbers is None and first != last:
+        first, last = column.labels[inside[0]], column.labels[inside[-1]]
+        if column.numbers is None and first != last:
             yield f"{first} to {last}"
         else:
-            yield f"{first} or {MISSING}" if facet.hole and len(inside) > 1 and last == MISSING else first
+            yield f"{first} or {MISSING}" if column.hole and len(inside) > 1 and last == MISSING else first

@@ -7,7 +7,7 @@ to the others. P is a score of distances: it says nothing about what the guarant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,12 +44,11 @@ from distcondense.evaluation.fidelity.pairs import correlation_gaps, joint_table
 from distcondense.evaluation.fidelity.row_similarity import beyond, weighted_share
 from distcondense.evaluation.inputs import EvaluationInput, Sample
 from distcondense.evaluation.score import RANDOM, SOFT, Score
-from distcondense.evaluation.section import Section, quiet
+from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.models.base import Model
 from distcondense.outcomes.measures import Measured
 
-NAME = "composite"
-TITLE = "Composite scores of PSyGenTAB: U, P and FAITH"
+NAME, TITLE = "composite", "Composite scores of PSyGenTAB: U, P and FAITH"
 TAUGHT = 20_000  # real rows that a model is taught with, at most
 EFFICACY = ("auroc", "macro_auroc", "balanced_accuracy", "f1", "macro_f1", "c_index", "r2")
 TITLES = {
@@ -78,7 +77,7 @@ CHOICES = (
 )
 
 
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """U for every way, P and FAITH for condensed and for held-out rows."""
     if why := why_not(inputs):
         return Section(NAME, TITLE, notes=(f"Not measured: {why}.",), titles=TITLES)
@@ -113,21 +112,21 @@ def _known(values: Sequence[Floats], note: str) -> tuple[Floats, str]:
 def utility_scores(
     inputs: EvaluationInput, comparison: Comparison, gaps: Sequence[Floats], *, seed: int, threads: int
 ) -> list[Score]:
-    facets, joint = comparison.facets, joint_tables(comparison, seed, mixed=True)
-    columns = [column_scores(comparison, facet) for facet in facets]
-    teacher = PredictiveEfficacy.of(inputs, seed, threads)
+    compared_columns, joint = comparison.columns, joint_tables(comparison, seed, mixed=True)
+    columns = [column_scores(comparison, column) for column in compared_columns]
+    teacher = PredictiveEfficacy.from_inputs(inputs, seed, threads)
     scores = []
-    for k, way in enumerate(comparison.ways):
+    for k, side in enumerate(comparison.sides):
         parts: dict[str, tuple[Floats, str]] = {
             "f_marg": _known([1 - _apart(found[k]) for found in columns], "no columns"),
-            "f_rare": _known([_rare(comparison, facet, way) for facet in facets], "no columns"),
+            "f_rare": _known([_rare(comparison, column, side) for column in compared_columns], "no columns"),
             "f_joint": _joined(comparison, gaps[k], joint[k]),
-            "c_div": _known([_diverse(comparison, facet, way) for facet in facets], "no columns"),
+            "c_div": _known([_diverse(comparison, column, side) for column in compared_columns], "no columns"),
             "t_dyn": nothing("rows are not series in time: nothing to compare"),
-            "e_pred": teacher.efficacy(comparison, way),
+            "e_pred": teacher.efficacy(comparison, side),
         }
         for name, (values, note) in {"utility": composed(parts), **parts}.items():
-            scores.append(comparison.score(name, way, centred(values), note=note))
+            scores.append(comparison.score(name, side, centred(values), note=note))
     return scores
 
 
@@ -141,15 +140,15 @@ def _apart(found: Mapping[str, Floats]) -> Floats:
     return np.asarray(sum(parts) / len(parts), np.float64)
 
 
-def _rare(comparison: Comparison, facet: ComparedColumn, way: ComparedRows) -> Floats:
+def _rare(comparison: Comparison, column: ComparedColumn, side: ComparedRows) -> Floats:
     """How alike the shares of rare values are: beyond the fences, or in the rarest group that real rows have."""
-    if facet.numbers is not None:
-        limits = fences(facet.numbers[REAL])
-        real = shares(comparison.counted(beyond(facet.numbers[REAL], limits).astype(np.int64), 2))[1]
-        return np.asarray(alike(real, weighted_share(beyond(facet.numbers[way.which], limits), way.weight).value))
-    p = shares(comparison.counted(facet.codes[REAL], facet.size))
+    if column.numbers is not None:
+        limits = fences(column.numbers[REAL])
+        real = shares(comparison.counted(beyond(column.numbers[REAL], limits).astype(np.int64), 2))[1]
+        return np.asarray(alike(real, weighted_share(beyond(column.numbers[side.which], limits), side.weight).value))
+    p = shares(comparison.counted(column.codes[REAL], column.size))
     rarest = int(np.argmin(np.where(p[:, 0] > 0, p[:, 0], np.inf)))
-    return np.asarray(alike(p[rarest], shares(facet.counts(way.which, way.weight))[rarest]), np.float64)
+    return np.asarray(alike(p[rarest], shares(column.counts(side.which, side.weight))[rarest]), np.float64)
 
 
 def _joined(comparison: Comparison, gaps: Floats, joint: tuple[Floats, Floats]) -> tuple[Floats, str]:
@@ -158,9 +157,9 @@ def _joined(comparison: Comparison, gaps: Floats, joint: tuple[Floats, Floats]) 
     return _known(parts, "there is only one column")
 
 
-def _diverse(comparison: Comparison, facet: ComparedColumn, way: ComparedRows) -> Floats:
-    real, other = comparison.counted(facet.codes[REAL], facet.size), facet.counts(way.which, way.weight)[:, None]
-    if facet.numbers is not None:
+def _diverse(comparison: Comparison, column: ComparedColumn, side: ComparedRows) -> Floats:
+    real, other = (comparison.counted(column.codes[REAL], column.size), column.counts(side.which, side.weight)[:, None])
+    if column.numbers is not None:
         return np.asarray(support_coverage(shares(real), shares(other)), np.float64)
     return np.asarray(category_coverage(real, other), np.float64)
 
@@ -179,7 +178,7 @@ class PredictiveEfficacy:
     threads: int
 
     @classmethod
-    def of(cls, inputs: EvaluationInput, seed: int, threads: int) -> PredictiveEfficacy:
+    def from_inputs(cls, inputs: EvaluationInput, seed: int, threads: int) -> PredictiveEfficacy:
         held, train = inputs.sample(inputs.split.test, HELD, seed), inputs.sample(inputs.split.train, TAUGHT, seed)
         drawn = inputs.sample(inputs.split.train, len(inputs.rows), seed)
         model, note = None, inputs.kind.lacking(train.outcome)
@@ -191,23 +190,23 @@ class PredictiveEfficacy:
                 note = str(error)
         return cls(inputs, held, train, drawn, model, note, seed, threads)
 
-    def efficacy(self, comparison: Comparison, way: ComparedRows) -> tuple[Floats, str]:
+    def efficacy(self, comparison: Comparison, side: ComparedRows) -> tuple[Floats, str]:
         """Mean over both directions of the measures that the outcome has, each within [0, 1]."""
         inputs, codec, how = self.inputs, self.inputs.codec, {"seed": self.seed, "threads": self.threads}
         if self.real is None:
             return nothing(self.note)
-        if lacking := inputs.kind.lacking(self.drawn.outcome if way.name == RANDOM else inputs.made):
+        if lacking := inputs.kind.lacking(self.drawn.outcome if side.name == RANDOM else inputs.made):
             return nothing(f"these rows lack {lacking}")
         try:
-            if way.name == RANDOM:
+            if side.name == RANDOM:
                 model = inputs.learner.fit(codec.encode(self.drawn.features), self.drawn.outcome, **how)
-            elif way.labels == SOFT:
+            elif side.labels == SOFT:
                 labelled = inputs.labelled
                 model = inputs.learner.fit(inputs.rows, inputs.made, weight=labelled.weight, soft=labelled.soft, **how)
             else:
                 model = inputs.learner.fit(inputs.rows, inputs.made, **how)
             there = self._measured(model, self.held)
-            back = self._measured(self.real, self.held if way.name == RANDOM else None)
+            back = self._measured(self.real, self.held if side.name == RANDOM else None)
         except DistcondenseError as error:
             return nothing(str(error))
         names = [name for name in EFFICACY if name in there and np.isfinite(there[name].value)]

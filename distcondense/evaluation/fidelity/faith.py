@@ -80,7 +80,7 @@ def alignment(comparison: Comparison, gaps: Floats) -> Floats | None:
     there = gaps[np.isfinite(gaps[:, 0])]
     if not len(there):
         return None
-    d = sum(facet.line is not None for facet in comparison.facets)
+    d = sum(column.line is not None for column in comparison.columns)
     return np.asarray(np.clip(1 - np.sqrt(defined_mean(there**2) * (d - 1) / d), 0.0, 1.0), np.float64)
 
 
@@ -148,24 +148,12 @@ def distance_scores(near: NearestDistances) -> list[Score]:
         (RANDOM, "", near.held, np.zeros(len(near.held), bool)),
     ):
         for measure, found in p_parts(rows, near.held, repeated).items():
-            few = measure == "r_dup" and round(found.value * len(rows)) == FEWEST
-            note = ROUNDED if few else ""
-            how = COUNTED if measure == "r_dup" else "1.96 standard errors over rows"
+            counted = measure == "r_dup"
+            few = counted and round(found.value * len(rows)) == FEWEST
+            about = {"rows": len(rows), "note": ROUNDED if few else "", "labels": labels}
+            how, covered = COUNTED if counted else "1.96 standard errors over rows", name == CONDENSED
             scores.append(
-                Score(
-                    measure,
-                    name,
-                    HELD_OUT,
-                    found.value,
-                    found.low,
-                    found.high,
-                    len(near.held),
-                    name == CONDENSED,
-                    len(rows),
-                    note=note,
-                    labels=labels,
-                    interval=how,
-                )
+                Score.from_interval(measure, name, HELD_OUT, found, len(near.held), covered, interval=how, **about)
             )
     return scores
 
@@ -188,12 +176,9 @@ def p_parts(rows: Floats, held: Floats, repeated: Flags) -> dict[str, Interval]:
         "d_c": Measured(float(each.mean()), closeness),
         "delta_dist": Measured(delta, slope * nearer.influence),
     }
-    out = {name: _within(interval(one)) for name, one in found.items()}
-    return {**out, "r_dup": Interval(copies, copies, copies)}
-
-
-def _within(found: Interval) -> Interval:
-    return Interval(found.value, max(found.low, 0.0), min(found.high, 1.0))
+    reaches = {name: interval(measured) for name, measured in found.items()}
+    within = {name: Interval(at.value, max(at.low, 0.0), min(at.high, 1.0)) for name, at in reaches.items()}
+    return {**within, "r_dup": Interval(copies, copies, copies)}
 
 
 def hidden(count: int) -> int:
@@ -211,13 +196,13 @@ def faith_scores(
     frame, held = legal_frame(inputs), inputs.sample(inputs.split.test, HELD, seed).features
     rules = Rules(inputs.schema)
     epsilon = float(np.quantile(near.held[:, 0], NEARER))
-    support = TrainingSupport.of(inputs)
+    support = TrainingSupport.from_inputs(inputs)
     scores = []
-    for k, way in enumerate(comparison.ways):
-        table, distances = (held, near.held) if way.name == RANDOM else (frame, near.made)
+    for k, side in enumerate(comparison.sides):
+        table, distances = (held, near.held) if side.name == RANDOM else (frame, near.made)
         lines = alignment(comparison, gaps[k])
         parts: dict[str, tuple[Floats, str]] = {
-            "s_fact": _share(~obeying(rules, table), exact=way.name != RANDOM)
+            "s_fact": _share(~obeying(rules, table), exact=side.name != RANDOM)
             if rules
             else nothing("the schema declares no rules"),
             "s_align": nothing("no two columns of numbers that vary") if lines is None else (lines, ""),
@@ -227,7 +212,7 @@ def faith_scores(
         for name, (values, note) in {"faith": composed(parts), **parts}.items():
             counted = name not in ("faith", "s_align") and bool(np.isfinite(values[0]))
             found = Interval(*[float(values[0])] * 3) if counted else centred(values)
-            scores.append(comparison.score(name, way, found, note=note, how=COUNTED if counted else ""))
+            scores.append(comparison.score(name, side, found, note=note, how=COUNTED if counted else ""))
     return scores, _rule_table(rules, frame, held)
 
 
@@ -267,7 +252,7 @@ class TrainingSupport:
     present: Mapping[str, Flags]
 
     @classmethod
-    def of(cls, inputs: EvaluationInput) -> TrainingSupport:
+    def from_inputs(cls, inputs: EvaluationInput) -> TrainingSupport:
         train, ranges, present = inputs.cohort.features, {}, {}
         schema = inputs.schema.only(name for name in inputs.schema.names if name in train)
         for column in schema.columns:

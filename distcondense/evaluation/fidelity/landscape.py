@@ -8,7 +8,6 @@ method has seen. Distances say nothing about privacy by themselves; copies have 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 
@@ -16,13 +15,12 @@ from distcondense.arrays import Floats, Numbers
 from distcondense.evaluation.fidelity.comparison import FEWEST, too_few, why_not
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.ruler import Ruler
-from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, Interval, Score
-from distcondense.evaluation.section import Section, quiet
+from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, UNKNOWN, Interval, Score
+from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.kernels.neighbours import nearest
 from distcondense.runs.figures import HEAT, LINES, Figure, Series
 
-NAME = "landscape"
-TITLE = "Where condensed rows lie among real ones"
+NAME, TITLE = "landscape", "Where condensed rows lie among real ones"
 MAPPED = 1_500  # rows of the map, real and condensed together
 CONDENSED_MAPPED = 500  # of these condensed, at most
 PERPLEXITY = 30.0
@@ -38,7 +36,7 @@ TITLES = {"nearest_distance": "Distance to the nearest real training row, median
 TESTED = "training rows"
 
 
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """The map as two grids, distances as histograms, their medians as scores."""
     if why := why_not(inputs):
         return Section(NAME, TITLE, notes=(f"Not measured: {why}.",), titles=TITLES)
@@ -146,22 +144,9 @@ def _distances(inputs: EvaluationInput, seed: int, threads: int) -> tuple[list[S
     }
     scores = []
     for (name, labels, _), distances in found.items():
-        middle = median_between(distances)
-        scores.append(
-            Score(
-                "nearest_distance",
-                name,
-                TESTED,
-                middle.value,
-                middle.low,
-                middle.high,
-                len(among),
-                name == CONDENSED,
-                len(distances),
-                labels=labels,
-                interval="order statistics",
-            )
-        )
+        about = {"rows": len(distances), "labels": labels, "interval": "order statistics"}
+        reach, covered = median_between(distances), name == CONDENSED
+        scores.append(Score.from_interval("nearest_distance", name, TESTED, reach, len(among), covered, **about))
     notes = [
         f"Distances to the nearest of {len(train):,} training rows"
         + (f" (of {train.of:,}, at random)" if len(train) < train.of else "")
@@ -177,7 +162,7 @@ def median_between(values: Floats) -> Interval:
 
     ordered, n = np.sort(values), len(values)
     if n < FEWEST:
-        return Interval(*[float("nan")] * 3)
+        return UNKNOWN
     low = int(max(binom.ppf(0.025, n, 0.5) - 1, 0))
     ends = np.median(ordered), ordered[low], ordered[n - 1 - low]
     return Interval(*(float(f"{end:.3g}") for end in ends))  # not to the last digit: it is somebody's distance

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
 from distcondense.arrays import Floats, Index
 from distcondense.evaluation.fidelity.comparison import FEWEST, REAL, ComparedColumn, Comparison, centred
 from distcondense.evaluation.fidelity.divergences import correlation, shared_information, shares, total_variation
+from distcondense.evaluation.resampling import choose
+from distcondense.evaluation.ruler import quantile_cuts
 from distcondense.evaluation.score import Score
 
 PAIRS = 300
@@ -29,38 +31,33 @@ TITLES = {
 
 def some_pairs(many: int, seed: int) -> list[tuple[int, int]]:
     """All pairs of so many columns, or `PAIRS` of them by chance."""
-    rng = np.random.default_rng([seed, 0x9A12])
-    total = many * (many - 1) // 2
-    if total <= PAIRS:
-        return list(combinations(range(many), 2))
     every = list(combinations(range(many), 2))
-    return [every[k] for k in np.sort(rng.choice(total, PAIRS, replace=False))]
+    return [every[k] for k in choose(len(every), PAIRS, np.random.default_rng([seed, 0x9A12]))]
 
 
-def grouped(facet: ComparedColumn) -> ComparedColumn:
+def grouped(column: ComparedColumn) -> ComparedColumn:
     """The column with at most `GROUPS` groups."""
-    if facet.size <= GROUPS:
-        return facet
-    room = GROUPS - facet.hole
-    if facet.numbers is not None:
-        there = facet.numbers[REAL][~np.isnan(facet.numbers[REAL])]
-        cuts = np.unique(np.quantile(there, np.arange(1, room) / room)) if len(there) else np.empty(0)
-        codes = [np.searchsorted(cuts, one, side="right") for one in facet.numbers]
+    if column.size <= GROUPS:
+        return column
+    room = GROUPS - column.hole
+    if column.numbers is not None:
+        cuts = quantile_cuts(column.numbers[REAL], room)
+        codes = [np.searchsorted(cuts, one, side="right") for one in column.numbers]
         size = len(cuts) + 1
-        hole = [np.isnan(one) for one in facet.numbers]
+        hole = [np.isnan(one) for one in column.numbers]
     else:
         often = np.argsort(
-            -facet.counts(REAL, np.ones(len(facet.codes[REAL])))[: facet.size - facet.hole], kind="stable"
+            -column.counts(REAL, np.ones(len(column.codes[REAL])))[: column.size - column.hole], kind="stable"
         )
-        place = np.full(facet.size, room - 1)
+        place = np.full(column.size, room - 1)
         place[often[: room - 1]] = np.arange(room - 1)
-        codes = [place[one] for one in facet.codes]
+        codes = [place[one] for one in column.codes]
         size = room
-        hole = [one == facet.size - 1 for one in facet.codes]
-    if facet.hole:
+        hole = [one == column.size - 1 for one in column.codes]
+    if column.hole:
         codes = [np.where(empty, size, one) for one, empty in zip(codes, hole, strict=True)]
-    labels = tuple(map(str, range(size + facet.hole)))
-    return replace(facet, labels=labels, codes=(codes[0], codes[1], codes[2]))
+    labels = tuple(map(str, range(size + column.hole)))
+    return replace(column, labels=labels, codes=(codes[0], codes[1], codes[2]))
 
 
 def pair_scores(comparison: Comparison, seed: int) -> tuple[list[Score], list[str]]:
@@ -70,15 +67,18 @@ def pair_scores(comparison: Comparison, seed: int) -> tuple[list[Score], list[st
     gaps = correlation_gaps(comparison, seed)
     joint = joint_tables(comparison, seed)
     none = np.full(2, np.nan)
-    for way, each, (same, told) in zip(comparison.ways, gaps, joint, strict=True):
+    for side, each, (same, information_alike) in zip(comparison.sides, gaps, joint, strict=True):
         there = each[np.isfinite(each[:, 0])]
-        mean, most = (defined_mean(there), _defined_most(there)) if len(there) else (none, none)
+        mean = most = none
+        if len(there):
+            mean, largest = defined_mean(there), np.where(np.isfinite(there), there, -np.inf).max(axis=0)
+            most = np.where(np.isfinite(largest), largest, np.nan)
         note = "" if len(there) else "no two columns of numbers that vary"
-        scores.append(comparison.score("correlation_difference", way, centred(mean, highest=2), note=note))
-        scores.append(comparison.score("correlation_difference_most", way, centred(most, highest=2), note=note))
-        for measure, found in (("contingency_similarity", same), ("information_similarity", told)):
+        scores.append(comparison.score("correlation_difference", side, centred(mean, highest=2), note=note))
+        scores.append(comparison.score("correlation_difference_most", side, centred(most, highest=2), note=note))
+        for measure, found in (("contingency_similarity", same), ("information_similarity", information_alike)):
             mean, note = (found.mean(axis=0), "") if len(found) else (none, "there is only one column")
-            scores.append(comparison.score(measure, way, centred(mean), note=note))
+            scores.append(comparison.score(measure, side, centred(mean), note=note))
     if left := int((~np.isfinite(gaps[0][:, 0])).sum()):
         notes.append(f"{left} pairs have no correlation, because a column does not vary in the held-out rows.")
     return scores, notes
@@ -86,13 +86,13 @@ def pair_scores(comparison: Comparison, seed: int) -> tuple[list[Score], list[st
 
 def correlation_gaps(comparison: Comparison, seed: int) -> list[Floats]:
     """For every way (pairs, 1 + resamples): |real − other correlation|, NaN where a real column does not vary."""
-    lines = [facet.line for facet in comparison.facets if facet.line is not None]
-    found: list[list[Floats]] = [[] for _ in comparison.ways]
+    lines = [column.line for column in comparison.columns if column.line is not None]
+    found: list[list[Floats]] = [[] for _ in comparison.sides]
     for i, j in some_pairs(len(lines), seed):
         x, y = lines[i], lines[j]
         real = correlation(x[REAL], y[REAL], comparison.counts, FEWEST)
-        for gaps, way in zip(found, comparison.ways, strict=True):
-            other = float(correlation(x[way.which], y[way.which], way.weight))
+        for gaps, side in zip(found, comparison.sides, strict=True):
+            other = float(correlation(x[side.which], y[side.which], side.weight))
             gaps.append(
                 np.abs(real - (other if np.isfinite(other) else 0.0))
             )  # what does not vary is related to nothing
@@ -104,19 +104,21 @@ def joint_tables(comparison: Comparison, seed: int, *, mixed: bool = False) -> l
 
     mixed: only pairs in which not both are numbers.
     """
-    facets = [grouped(facet) for facet in comparison.facets]
-    found: list[tuple[list[Floats], list[Floats]]] = [([], []) for _ in comparison.ways]
-    for i, j in some_pairs(len(facets), seed):
-        if mixed and facets[i].numbers is not None and facets[j].numbers is not None:
+    compared_columns = [grouped(column) for column in comparison.columns]
+    found: list[tuple[list[Floats], list[Floats]]] = [([], []) for _ in comparison.sides]
+    for i, j in some_pairs(len(compared_columns), seed):
+        if mixed and compared_columns[i].numbers is not None and compared_columns[j].numbers is not None:
             continue
-        shape = facets[i].size, facets[j].size
-        real = comparison.counted(_joint(facets[i], facets[j], REAL), shape[0] * shape[1])
+        shape = compared_columns[i].size, compared_columns[j].size
+        real = comparison.counted(_joint(compared_columns[i], compared_columns[j], REAL), shape[0] * shape[1])
         known = shared_information(real.reshape(*shape, -1))
-        for (same, told), way in zip(found, comparison.ways, strict=True):
-            other = _tallied(_joint(facets[i], facets[j], way.which), way.weight, len(real))
+        for (same, information_alike), side in zip(found, comparison.sides, strict=True):
+            other = np.bincount(
+                _joint(compared_columns[i], compared_columns[j], side.which), side.weight, len(real)
+            ).astype(np.float64)
             same.append(1 - total_variation(shares(real), shares(other)[:, None]))
-            told.append(1 - np.abs(known - shared_information(other.reshape(shape))))
-    return [(np.array(same), np.array(told)) for same, told in found]
+            information_alike.append(1 - np.abs(known - shared_information(other.reshape(shape))))
+    return [(np.array(same), np.array(information_alike)) for same, information_alike in found]
 
 
 def defined_mean(values: Floats) -> Floats:
@@ -126,29 +128,15 @@ def defined_mean(values: Floats) -> Floats:
     return np.where(there.any(axis=0), total / np.maximum(there.sum(axis=0), 1), np.nan)
 
 
-def _defined_most(values: Floats) -> Floats:
-    most = np.where(np.isfinite(values), values, -np.inf).max(axis=0)
-    return np.where(np.isfinite(most), most, np.nan)
-
-
-def _tallied(codes: Index, weight: Floats, size: int) -> Floats:
-    return np.bincount(codes, weight, minlength=size).astype(np.float64)
-
-
 def _joint(one: ComparedColumn, other: ComparedColumn, which: int) -> Index:
     return np.asarray(one.codes[which] * other.size + other.codes[which], np.int64)
 
 
-def correlations(facets: Sequence[ComparedColumn], which: int, weight: Floats) -> Floats:
+def correlations(compared_columns: Sequence[ComparedColumn], which: int, weight: Floats) -> Floats:
     """(d, d) of columns that have a line; NaN where one does not vary, or too few patients have both."""
-    lines, fewest = [facet.line for facet in facets], FEWEST if which == REAL else 2
+    lines = [column.line for column in compared_columns if column.line is not None]
+    fewest = FEWEST if which == REAL else 2
     found = np.full((len(lines), len(lines)), np.nan)
-    for i, j in combinations(range(len(lines)), 2):
-        x, y = lines[i], lines[j]
-        assert x is not None
-        assert y is not None
-        found[i, j] = found[j, i] = correlation(x[which], y[which], weight, fewest)
-    for i, x in enumerate(lines):
-        assert x is not None
-        found[i, i] = correlation(x[which], x[which], weight, fewest)
+    for i, j in combinations_with_replacement(range(len(lines)), 2):
+        found[i, j] = found[j, i] = correlation(lines[i][which], lines[j][which], weight, fewest)
     return found

@@ -10,7 +10,6 @@ interquartile ranges of the real quartiles (PSyGenTAB). All on held-out rows, be
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,13 +33,12 @@ from distcondense.evaluation.fidelity.comparison import (
 from distcondense.evaluation.fidelity.divergences import fences
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.ruler import Ruler
-from distcondense.evaluation.score import CONDENSED, FULL, NORMAL, PLAIN, RANDOM, Interval, Score, interval
-from distcondense.evaluation.section import Section, quiet
+from distcondense.evaluation.score import CONDENSED, FULL, NORMAL, PLAIN, RANDOM, UNKNOWN, Interval, Score, interval
+from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.models.learners import BINS, WIDE, WIDE_BINS
 from distcondense.outcomes.measures import Measured, average, ranking, share
 
-NAME = "likeness"
-TITLE = "How alike whole rows are"
+NAME, TITLE = "likeness", "How alike whole rows are"
 ROWS = 5_000  # of each kind, at most
 WORK = 1e9  # differences of two numbers in a table of distances: wide tables get fewer rows
 NEIGHBOURS = 5
@@ -60,10 +58,10 @@ TITLES = {
     "rare_share": "Share of rare values, beyond 1.5 interquartile ranges",
     "rare_difference": "Difference of the shares of rare values, mean over columns (0: same)",
 }
-TOO_FEW = f"fewer than {FEWEST} rows of a kind"
+WHOLE_ROWS = ("density", "coverage", "detection_auroc", "pmse", "pmse_chance", "pmse_ratio")
 
 
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """Whole rows, each way of looking beside the yardstick."""
     if why := why_not(inputs):
         return Section(NAME, TITLE, notes=(f"Not measured: {why}.",), titles=TITLES)
@@ -79,24 +77,13 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[
     for name, labels, others in ((CONDENSED, PLAIN, rows.made), (RANDOM, "", rows.drawn)):
         log(f"telling {'condensed' if name == CONDENSED else 'random real'} rows from held-out ones")
         with threadpool_limits(limits=threads):
-            told = list(_told(rows.held, others, seed=seed, threads=threads))
-        for found in told:
-            scores.append(
-                Score(
-                    found.measure,
-                    name,
-                    HELD_OUT,
-                    found.value.value,
-                    found.value.low,
-                    found.value.high,
-                    len(rows.held),
-                    name == CONDENSED,
-                    len(others),
-                    note=found.note,
-                    labels=labels,
-                    interval=found.how,
-                )
-            )
+            measures, why = row_measures(rows.held, others, seed=seed, threads=threads)
+        about = {"rows": len(others), "labels": labels}
+        for measure in WHOLE_ROWS:
+            reach, how = measures.get(measure, (UNKNOWN, ""))
+            about |= {"note": "" if measure in measures else why, "interval": how}
+            n, covered = len(rows.held), name == CONDENSED
+            scores.append(Score.from_interval(measure, name, HELD_OUT, reach, n, covered, **about))
     comparison = compared(inputs, seed)
     scores += rare_scores(inputs, comparison, seed)
     notes += [
@@ -134,37 +121,33 @@ def alike_rows(inputs: EvaluationInput, seed: int) -> RowSamples:
     return RowSamples(*(ruler(rows) for rows in (held, inputs.rows[chosen], drawn)))
 
 
-@dataclass(frozen=True)
-class RowMeasure:
-    measure: str
-    value: Interval
-    how: str = ""
-    note: str = ""
+def row_measures(
+    held: Matrix, others: Matrix, *, seed: int, threads: int
+) -> tuple[dict[str, tuple[Interval, str]], str]:
+    """(n, d) held-out and (m, d) other rows → by measure its interval and how that was made; and why some are lacking.
 
-
-def _told(held: Matrix, others: Matrix, *, seed: int, threads: int) -> Iterator[RowMeasure]:
+    Measures that could not be had are not in it.
+    """
     if min(len(held), len(others)) < max(FEWEST, NEIGHBOURS + 1, 2 * FOLDS):
-        none = Interval(*[float("nan")] * 3)
-        for measure in ("density", "coverage", "detection_auroc", "pmse", "pmse_chance", "pmse_ratio"):
-            yield RowMeasure(measure, none, note=TOO_FEW)
-        return
+        return {}, f"fewer than {FEWEST} rows of a kind"
     inside = in_balls(held, others, NEIGHBOURS)
-    every = np.ones(len(held), bool)
     thickness = (len(held) / (NEIGHBOURS * len(others)) * inside).astype(np.float64)
-    yield RowMeasure("density", interval(average(thickness)), "1.96 standard errors over held-out rows")
-    yield RowMeasure("coverage", interval(share(inside > 0, every)), "Wilson, over held-out rows")
+    covered = share(inside > 0, np.ones(len(held), bool))
     label, guessed = guesses(held, others, seed=seed, threads=threads)
-    yield RowMeasure("detection_auroc", interval(ranking(label, guessed)), "DeLong")
-    found, chance, parameters = propensity(held, others, seed)
+    measures = {
+        "density": (interval(average(thickness)), "1.96 standard errors over held-out rows"),
+        "coverage": (interval(covered), "Wilson, over held-out rows"),
+        "detection_auroc": (interval(ranking(label, guessed)), "DeLong"),
+    }
+    error, chance, parameters = propensity(held, others, seed)
     if not parameters:
-        for measure in ("pmse", "pmse_chance", "pmse_ratio"):
-            yield RowMeasure(measure, Interval(*[float("nan")] * 3), note="no column varies")
-        return
-    low, high = _ratio_between(found / chance, parameters)
+        return measures, "no column varies"
+    low, high = _ratio_between(error / chance, parameters)
     how = "noncentral χ², normal approximation"
-    yield RowMeasure("pmse", Interval(found, low * chance, high * chance), how)
-    yield RowMeasure("pmse_chance", Interval(chance, chance, chance), "exact for large tables")
-    yield RowMeasure("pmse_ratio", Interval(found / chance, low, high), how)
+    measures["pmse"] = (Interval(error, low * chance, high * chance), how)
+    measures["pmse_chance"] = (Interval(chance, chance, chance), "exact for large tables")
+    measures["pmse_ratio"] = (Interval(error / chance, low, high), how)
+    return measures, ""
 
 
 def in_balls(real: Numbers, others: Numbers, k: int) -> Index:
@@ -239,12 +222,12 @@ def beyond(values: Floats, limits: tuple[float, float]) -> Flags:
         return (values < limits[0]) | (values > limits[1])
 
 
-def rare_gaps(comparison: Comparison, facet: ComparedColumn, way: ComparedRows) -> Floats:
+def rare_gaps(comparison: Comparison, column: ComparedColumn, side: ComparedRows) -> Floats:
     """|real − other share of rare values| of the held-out rows and their resamples; fences are those of the former."""
-    assert facet.numbers is not None
-    limits = fences(facet.numbers[REAL])
-    real = comparison.counted(beyond(facet.numbers[REAL], limits).astype(np.int64), 2)
-    other = weighted_share(beyond(facet.numbers[way.which], limits), way.weight).value
+    assert column.numbers is not None
+    limits = fences(column.numbers[REAL])
+    real = comparison.counted(beyond(column.numbers[REAL], limits).astype(np.int64), 2)
+    other = weighted_share(beyond(column.numbers[side.which], limits), side.weight).value
     return np.asarray(np.abs(real[1] / real.sum(axis=0) - other), np.float64)
 
 
@@ -255,56 +238,30 @@ def weighted_share(flags: Flags, weight: Floats) -> Measured:
 
 def rare_scores(inputs: EvaluationInput, comparison: Comparison, seed: int) -> list[Score]:
     """Per number its share of rare values, in real training rows too; and the mean difference from held-out rows."""
-    facets = [facet for facet in comparison.facets if facet.numbers is not None]
+    compared_columns = [column for column in comparison.columns if column.numbers is not None]
     train = inputs.sample(inputs.split.train, HELD, seed)
     scores = []
-    for way in comparison.ways:
-        gaps = [rare_gaps(comparison, facet, way) for facet in facets]
+    for side in comparison.sides:
+        gaps = [rare_gaps(comparison, column, side) for column in compared_columns]
         note = "" if gaps else "no column is a number"
         mean = np.mean(gaps, axis=0) if gaps else np.array([np.nan])
-        scores.append(comparison.score("rare_difference", way, centred(mean), note=note))
-    for facet in facets:
-        assert facet.numbers is not None
-        limits = fences(facet.numbers[REAL])
-        for way in comparison.ways:
-            flags = beyond(facet.numbers[way.which], limits)
-            few = way.name == RANDOM and flags.sum() < FEWEST
-            scores.append(
-                comparison.score(
-                    "rare_share",
-                    way,
-                    _shown(weighted_share(flags, way.weight), few),
-                    group=facet.name,
-                    note=_few(few),
-                    how="Wilson",
-                )
-            )
-        if facet.name in train.features:
-            flags = beyond(column_numbers(train.features[facet.name], inputs.schema[facet.name]), limits)
-            few = bool(flags.sum() < FEWEST)
-            found = _shown(share(flags, np.ones(len(flags), bool)), few)
-            scores.append(
-                Score(
-                    "rare_share",
-                    FULL,
-                    HELD_OUT,
-                    found.value,
-                    found.low,
-                    found.high,
-                    comparison.rows,
-                    False,
-                    len(flags),
-                    note=_few(few),
-                    group=facet.name,
-                    interval="Wilson",
-                )
-            )
+        scores.append(comparison.score("rare_difference", side, centred(mean), note=note))
+    for column in compared_columns:
+        assert column.numbers is not None
+        limits = fences(column.numbers[REAL])
+        for side in comparison.sides:
+            flags = beyond(column.numbers[side.which], limits)
+            reach, note = _unless_few(weighted_share(flags, side.weight), flags, private=side.name == RANDOM)
+            scores.append(comparison.score("rare_share", side, reach, group=column.name, note=note, how="Wilson"))
+        if column.name in train.features:
+            flags = beyond(column_numbers(train.features[column.name], inputs.schema[column.name]), limits)
+            reach, note = _unless_few(share(flags, np.ones(len(flags), bool)), flags, private=True)
+            about = {"rows": len(flags), "note": note, "group": column.name, "interval": "Wilson"}
+            scores.append(Score.from_interval("rare_share", FULL, HELD_OUT, reach, comparison.rows, False, **about))
     return scores
 
 
-def _shown(found: Measured, few: bool) -> Interval:
-    return Interval(*[float("nan")] * 3) if few else interval(found)
-
-
-def _few(few: bool) -> str:
-    return f"<{FEWEST} rows" if few else ""
+def _unless_few(measured: Measured, flags: Flags, *, private: bool) -> tuple[Interval, str]:
+    """Its interval; of fewer than FEWEST patients none, and a note that says so."""
+    few = private and flags.sum() < FEWEST
+    return (UNKNOWN, f"<{FEWEST} rows") if few else (interval(measured), "")

@@ -23,7 +23,7 @@ from distcondense.evaluation.inputs import EvaluationInput, Sample
 from distcondense.evaluation.interpretation.training import ROWS, WORDS, training_sets
 from distcondense.evaluation.resampling import RESAMPLES, between, choose, in_words, resampled, some_of
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, UNKNOWN, Interval, Score
-from distcondense.evaluation.section import Section, quiet
+from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.models.learners import TrainingSet, booster_of
 from distcondense.outcomes.base import Kind
 from distcondense.runs.figures import BARS, Figure, Series, Table
@@ -46,7 +46,7 @@ STUDENTS = {"trees": "boosted trees", "linear": "linear model"}
 Explain = Callable[[Matrix], Floats]  # (n, d) encoded rows → (n, c) |attribution| of each column of the table
 
 
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """Importance of columns in students of real and of condensed rows, and how well the two agree."""
     if not len(inputs.rows):
         return Section(NAME, TITLE, notes=("The run made no rows: there is nothing to explain.",))

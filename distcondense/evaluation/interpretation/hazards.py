@@ -9,7 +9,7 @@ reference category of its column: the one that is most common in both tables.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.interpretation.training import ROWS, WORDS
 from distcondense.evaluation.resampling import RESAMPLES, between, choose, one_row_each, resampled, some_of
 from distcondense.evaluation.score import CONDENSED, FULL, NORMAL, PLAIN, RANDOM, SOFT, UNKNOWN, Score, interval
-from distcondense.evaluation.section import Section, quiet
+from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.outcomes import measures
 from distcondense.runs.figures import DOTS, Figure, Series, Table
 
@@ -44,7 +44,7 @@ TITLES = {
 }
 
 
-def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Callable[[str], None] = quiet) -> Section:
+def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
     """Hazard ratios side by side, and how well they agree; for outcomes with a time and an event."""
     if "time" not in inputs.cohort.outcome.arrays:
         return Section(NAME, TITLE, notes=("Hazard ratios are for outcomes with a time and an event.",))
