@@ -115,7 +115,7 @@ def sum_by_person(begin: Any, cell: Any, values: Any, owner: Any, where: Any, pa
     values (K, n) whole numbers; owner, where (n,) and parts (K, n) are written up to the number that is returned: whose
     it is, which cell, and the sums there.
     """
-    found = 0
+    many = 0
     order = np.empty(FEW, np.int64)
     for p in range(begin.shape[0] - 1):
         start, stop = begin[p], begin[p + 1]
@@ -135,13 +135,13 @@ def sum_by_person(begin: Any, cell: Any, values: Any, owner: Any, where: Any, pa
             row = start + sorted_[i]
             if cell[row] != last:
                 last = cell[row]
-                owner[found], where[found] = p, last
+                owner[many], where[many] = p, last
                 for k in range(values.shape[0]):
-                    parts[k, found] = 0.0
-                found += 1
+                    parts[k, many] = 0.0
+                many += 1
             for k in range(values.shape[0]):
-                parts[k, found - 1] += values[k, row]
-    return found
+                parts[k, many - 1] += values[k, row]
+    return many
 
 
 @kernel()
@@ -160,9 +160,9 @@ def looked_up_sums(code: Any, table: Any, cell: Any, score: Any, label: Any, ent
         last = min(first + BLOCK, rows)
         here, own, where = score[first:last], label[first:last], cell[first:last]
         if code.shape[0]:
-            way = code[first:last]
+            codes = code[first:last]
             for i in range(last - first):
-                here[i] += table[way[i]]
+                here[i] += table[codes[i]]
         for i in range(last - first):
             at[i] = np.uint32(min(max(here[i], -most), most) + most + np.int32(own[i]) * size)
         even = (last - first) // SIDES * SIDES if sides == SIDES else 0

@@ -12,27 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distcondense.kernels.jit import kernel
-
-
-@kernel()
-def _move(out: Any, X: Any, steps: Any, columns: Any) -> None:
-    """Copies 2c and 2c + 1 take column columns[c] moved by +ε and −ε; the sum is float32 whatever `out` is."""
-    for c in range(columns.size):
-        j = columns[c]
-        for i in range(X.shape[0]):
-            out[2 * c, i, j] = X[i, j] + steps[j]
-            out[2 * c + 1, i, j] = X[i, j] - steps[j]
-
-
-@kernel()
-def _put_back(out: Any, X: Any, columns: Any) -> None:
-    for c in range(columns.size):
-        j = columns[c]
-        for i in range(X.shape[0]):
-            out[2 * c, i, j] = X[i, j]
-            out[2 * c + 1, i, j] = X[i, j]
-
 
 def plan(
     rows: int, d: int, columns: int, itemsize: int, memory_budget: int, batch_rows: int | None = None
@@ -67,8 +46,11 @@ def perturbed(
         copies[:] = part
         for at in range(0, len(columns), width):
             block = columns[at : at + width]
-            _move(copies, part, steps, block)
+            for c, j in enumerate(block):
+                copies[2 * c, :, j] = part[:, j] + steps[j]  # float32, whatever the copies are
+                copies[2 * c + 1, :, j] = part[:, j] - steps[j]
             view = copies[: 2 * len(block)].view()
             view.flags.writeable = False
             yield slice(top, top + len(part)), at, block, view
-            _put_back(copies, part, block)
+            for c, j in enumerate(block):
+                copies[2 * c : 2 * c + 2, :, j] = part[:, j]

@@ -102,9 +102,9 @@ def _load(forest: Any, library: Path, toolchain: str | None, threads: int) -> An
         if not library.exists():
             library.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-                made = Path(folder) / "model.so"
+                built = Path(folder) / "model.so"
                 files = min(forest.num_tree, 16)  # one huge C file takes gcc far longer than several
                 with redirect_stdout(StringIO()):  # it reports its progress by print
-                    tl2cgen.export_lib(forest, toolchain, made, params={"parallel_comp": files}, nthread=threads)
-                os.replace(made, library)
+                    tl2cgen.export_lib(forest, toolchain, built, params={"parallel_comp": files}, nthread=threads)
+                os.replace(built, library)
     return tl2cgen.Predictor(library, nthread=threads)

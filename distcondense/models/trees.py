@@ -89,17 +89,10 @@ class _Sklearn:
             return np.asarray(self.model.predict(rows))
 
 
-def library_of(model: object) -> Literal["xgboost", "lightgbm", "sklearn"] | None:
+def library_of(model: object) -> str | None:
     """Which library a fitted model comes from, without importing any; subclasses count as their parent's."""
-    for kind in type(model).__mro__:
-        root = kind.__module__.split(".")[0]
-        if root == "xgboost":
-            return "xgboost"
-        if root == "lightgbm":
-            return "lightgbm"
-        if root == "sklearn":
-            return "sklearn"
-    return None
+    roots = [parent.__module__.split(".")[0] for parent in type(model).__mro__]
+    return next((library for library in roots if library in _READERS), None)
 
 
 def tree_model(model: Any, *, link: Link | None = None, name: str | None = None, threads: int = 1) -> TreeModel:
@@ -122,14 +115,13 @@ def tree_model(model: Any, *, link: Link | None = None, name: str | None = None,
         If it is no fitted tree model with one score per row and splits on numbers only.
     """
     name = name or type(model).__name__
-    readers = {"xgboost": _read_xgboost, "lightgbm": _read_lightgbm, "sklearn": _read_sklearn}
     library = library_of(model)
     if library is None:
         raise ModelError(
             f"model {name!r}", "must be a fitted XGBoost, LightGBM or scikit-learn tree model", fix=_CALLABLE
         )
     try:
-        forest, predictor, natural, raw_margin = readers[library](model, threads)
+        forest, predictor, natural, raw_margin = _READERS[library](model, threads)
     except ModelError:
         raise
     except Exception as error:  # each library has its own errors for "not fitted" and "not a tree model"
@@ -203,6 +195,9 @@ def _read_sklearn(model: Any, threads: int) -> _Read:
         model = copy.copy(model)
         model.n_jobs = threads
     return forest, _Sklearn(model, threads), "probability" if is_classifier(model) else "log-risk", False
+
+
+_READERS = {"xgboost": _read_xgboost, "lightgbm": _read_lightgbm, "sklearn": _read_sklearn}
 
 
 def _multi_class(name: str, classes: int) -> ModelError:

@@ -88,19 +88,16 @@ class Event:
     @property
     def words(self) -> str:
         """What was asked, for people."""
-        if self.kind == "nonprivate":
-            return "the whole table, without a gate"
-        if self.query == "categories":
-            return "categories of many rows"
-        if self.query == "histogram":
-            return "histogram" if self.by in ("", "none") else f"histogram by {self.by}"
-        if self.query == "total":
-            return f"total of {self.by}"
-        if self.query == "mapped":
-            return f"sum of {self.by}"
-        if self.query == "choice":
-            return "choice of a pair of columns" if self.by == "pairs" else "choice of columns"
-        return "gradient sums"
+        words: dict[Query, str] = {
+            "table": "the whole table, without a gate",
+            "categories": "categories of many rows",
+            "histogram": "histogram" if self.by in ("", "none") else f"histogram by {self.by}",
+            "total": f"total of {self.by}",
+            "mapped": f"sum of {self.by}",
+            "choice": "choice of a pair of columns" if self.by == "pairs" else "choice of columns",
+            "sums": "gradient sums",
+        }
+        return words[self.query]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data, as a ledger's line and privacy.json hold it."""

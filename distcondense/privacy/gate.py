@@ -29,9 +29,17 @@ from numpy.typing import ArrayLike, NDArray
 from distcondense.arrays import Codes, Floats, Index
 from distcondense.errors import SettingsError
 from distcondense.privacy import noise
-from distcondense.privacy.answering import BEHIND, BehindGate, NoisyAnswers, Observer
+from distcondense.privacy.answering import (
+    BEHIND,
+    BehindGate,
+    NoisyAnswers,
+    Observer,
+    check_ledger,
+    check_table,
+    check_target,
+    gaussian_limit,
+)
 from distcondense.privacy.budget import Budget
-from distcondense.privacy.checks import check_ledger, check_table, check_target, gaussian_limit
 from distcondense.privacy.contributions import Objective, PublicMap, Target
 from distcondense.privacy.curves import CELLS_MAX
 from distcondense.privacy.events import Unit

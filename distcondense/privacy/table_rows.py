@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from distcondense.arrays import Codes, Floats, Index
 from distcondense.kernels import cell_sums as kernels
+from distcondense.kernels import elementwise
 from distcondense.privacy.contributions import FINITE, Objective, OnGrid, PublicMap, Target, in_steps
 from distcondense.privacy.layout import CHUNK, KeptRows, PendingShift, RowCells, UnlistedColumn, chunks, keep_rows
 from distcondense.privacy.questions import (
@@ -351,10 +352,7 @@ def _shrink(length: Floats, limit: float) -> Floats:
 
 def _norms(vectors: Floats) -> Floats:
     """(n,) L2 norms of the rows of (n, size); squares are added from left to right, so no row depends on another."""
-    square = np.zeros(len(vectors))
-    for column in range(vectors.shape[1]):
-        square += vectors[:, column] * vectors[:, column]
-    return np.sqrt(square)
+    return np.sqrt(elementwise.row_sums(vectors * vectors))
 
 
 def pairs_by_triple(

@@ -333,8 +333,8 @@ def _as_published(stated: dict[str, Any], epsilon: float, delta: float) -> Verif
     last = _number(stated["epsilon_at_last_step"])
     if _whole(facts["steps"]) != every.steps:
         wrong.append("the ledger does not hold as many steps as are stated")
-    for name, said, due in (("last step", last, every), ("released step", epsilon, released)):
-        if not abs(said - due.epsilon()) <= ROUNDING * (1 + said):
+    for name, claim, due in (("last step", last, every), ("released step", epsilon, released)):
+        if not abs(claim - due.epsilon()) <= ROUNDING * (1 + claim):
             wrong.append(f"ε at the {name} is not what the ledger gives")
     if stated["worst_case_epsilon"] != in_words(every.worst_case()):
         wrong.append("the worst case end to end is not what the ledger gives")
