@@ -16,6 +16,7 @@ import pytest
 
 from distcondense.cli.demo import COHORTS
 from distcondense.data.outcome import kind_named
+from distcondense.errors import SettingsError
 from distcondense.methods.base import methods
 from tests.conftest import SMALL_TABLE, small_frame
 from tests.shell import Call
@@ -118,6 +119,7 @@ def test_every_make_target_of_the_readme_exists() -> None:
 class Demo:
     out: Path
     printed: str
+    logged: str
 
     def read(self, cohort: str, method: str, file: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.out / cohort / method / file).read_text(encoding="utf-8"))
@@ -135,10 +137,11 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return Demo(out, done.stdout)
+    return Demo(out, done.stdout, done.stderr)
 
 
-SHOWN = [method.name for method in methods() if all(map(method.takes, map(kind_named, ("binary", "survival"))))]
+BOTH = [method.name for method in methods() if all(map(method.takes, map(kind_named, ("binary", "survival"))))]
+SHOWN = BOTH[:2]
 RUNS = [(cohort, method) for cohort in COHORTS for method in SHOWN]
 
 
@@ -175,12 +178,22 @@ def test_the_demo_shows_both_methods_in_one_table(demo: Demo) -> None:
         assert "as-published" in words
 
 
+def test_the_demo_prints_two_screens_and_ends_with_what_to_open(demo: Demo) -> None:
+    lines = demo.printed.splitlines()
+    assert len(lines) + len(demo.logged.splitlines()) <= SCREENS
+    assert lines[-1 - len(RUNS)].startswith("open")
+    for (cohort, method), line in zip(RUNS, lines[-len(RUNS) :], strict=True):
+        assert f"{demo.out / cohort / method}/release/report.html" in line
+
+
 def test_the_demo_as_json_is_one_object_and_can_be_asked_for_one_method(
     demo: Demo, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it prints, from the runs above."""
 
     def run(cohort: Any, *, method: str, out: Path, **said: Any) -> Any:
+        if method not in SHOWN:  # a base install has no JAX
+            raise SettingsError(method, "needs JAX", found="none")
         privacy = demo.read(out.parent.name, method, "release/privacy.json")
         return SimpleNamespace(
             privacy=SimpleNamespace(
@@ -196,7 +209,7 @@ def test_the_demo_as_json_is_one_object_and_can_be_asked_for_one_method(
     assert shown["gbsg2"]["private"]["scores"]
     shown = json.loads(call("demo", "--json", "--method", "published").out)["runs"]
     assert {cohort: list(runs) for cohort, runs in shown.items()} == {cohort: ["published"] for cohort in COHORTS}
-    monkeypatch.setattr("distcondense.methods.psygentab.find_spec", lambda name: None)  # a base install has no JAX
-    shown = json.loads(call("demo", "--json").out)["runs"]
-    assert {cohort: list(runs) for cohort, runs in shown.items()} == {c: ["private", "published"] for c in COHORTS}
-    assert call("demo", "--json", "--method", "psygentab").code == 2
+    assert len(BOTH) > len(SHOWN)
+    everybody = call("demo", "--all-methods")
+    assert all(f"left out: {name}" in everybody.out + everybody.err for name in BOTH[2:])
+    assert call("demo", "--json", "--method", BOTH[2]).code == 2
