@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 import distcondense as dc
-from distcondense import api
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Schema
@@ -37,7 +36,7 @@ from distcondense.privacy.accountant import replay
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.verify import verify
-from distcondense.report import release_page
+from distcondense.report import internal_files, release_page
 from distcondense.runs.folder import RunFolder
 from tests.conftest import OUTCOMES, SMALL_SCHEMA, SMALL_TABLE, real_data, small_frame
 
@@ -161,7 +160,7 @@ def test_only_open_gate_names_the_cohorts_rows_in_the_private_method():
     assert {f.name for f in functions if any(reads(node) for node in ast.walk(f))} == {"open_gate"}
     given = [f.name for f in functions if any(argument.arg == "cohort" for argument in f.args.args)]
     assert given == ["condense", "open_gate"]
-    for name in ("fit", "plan", "placement", "smoothing", "shown", "options"):
+    for name in ("fit", "plan", "placement", "smoothing", "figures", "uncertainty", "students", "options"):
         assert "Cohort" not in (PACKAGE / "methods" / "private" / f"{name}.py").read_text()
 
 
@@ -682,7 +681,7 @@ def test_what_comes_after_the_gate_may_fail_but_the_release_is_written(large, tm
 
     with monkeypatch.context() as patch:
         patch.setattr(release_page, "release_page", broken)
-        patch.setattr(api, "internal_page", broken)
+        patch.setattr(internal_files, "internal_page", broken)
         quick(large, out=tmp_path / "a")
     assert sorted(path.name for path in (tmp_path / "a/release").iterdir()) == [
         "README.md",

@@ -66,7 +66,7 @@ def test_a_toy_method_condenses_every_kind_and_is_evaluated(binary, survival):
 
 
 def test_a_toy_method_has_its_options_in_help_and_refuses_others(call: Call):
-    assert "Method uniform" in call("condense", "--help").out
+    assert "Method uniform" in call("condense", "--method", "uniform", "--help").out
     small_frame().to_csv("t.csv", index=False)
     answer = call("condense", "t.csv", "--target", "died", "--method", "uniform", "--steps", 5)
     assert answer.code == 2
