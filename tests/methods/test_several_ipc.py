@@ -16,7 +16,7 @@ import pytest
 import distcondense as dc
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SettingsError
-from distcondense.evaluation import quick as utility
+from distcondense.evaluation.experiment import Experiment
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, REFERENCE
 from distcondense.methods.base import method_named, methods, options_of, takes_several
 from distcondense.methods.private import condense as private
@@ -115,10 +115,10 @@ def test_a_set_is_the_one_that_a_run_of_its_ipc_alone_makes_of_the_same_answers(
 
 def test_patients_are_read_once_and_models_of_real_rows_are_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, fitted = [], []
-    fit, scores_of = private.fit_private, utility._scores_of
+    fit, trained = private.fit_private, Experiment.trained
     monkeypatch.setattr(private, "fit_private", lambda *args: asked.append(1) or fit(*args))
     monkeypatch.setattr(
-        utility, "_scores_of", lambda home, way, *rest: fitted.append(way.name) or list(scores_of(home, way, *rest))
+        Experiment, "trained", lambda self, arm, *rest: fitted.append(arm.trained_on) or trained(self, arm, *rest)
     )
     results = dc.condense(ward(), ipc=IPCS, **HOW)
     assert len(asked) == 1
