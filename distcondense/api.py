@@ -110,27 +110,64 @@ def condense(
     known: Sequence[Score] = (),
     **options: Any,
 ) -> Result | Results:
-    """Condense a cohort.
+    """Condense a cohort into a small synthetic table, and say what privacy it has.
 
-    method: "private" (the default: ε is end-to-end, a theorem) or "published" (Thakur et al. 2026; its ε is
-        as-published, not a theorem; `noise=False` adds none).
-    options: the method's own, e.g. `ipc`, `epsilon`, `delta`, `seed`; one that is not its own is refused.
-        `ipc`: private also takes a list: all sets come from one read of the patients, for one ε, as `Results`.
-        `reference`: a learner of the outcome's kind ("xgb", "logistic", "svm", "cox", "aft", …). Published also takes a
-        fitted XGBoost, LightGBM or scikit-learn tree model, or a callable rows → scores, both over the columns of
-        `dc.design(cohort)`; `link` says what its scores are. Private fits a model of its own, and the name only says
-        what students the rows are for. Several, reference=("xgb", "logistic", "svm"): published condenses against all
-        of them at once, private lets only students of these kinds choose its rows; each gets its scores. A callable is
-        called from several threads at once in process; say threads=1 if it cannot stand that.
-    cluster: spread a method's Jacobian over Ray (`dc.Cluster()` starts one here); same result to the bit.
-    odometer: the account of these patients (`dc.Odometer`, or its path), which every run on them shares: this one is
-        charged before it reads anybody, and refused where that is over the custodian's cap.
-    held_out: coins that keep test persons from the method, so that several methods are tested on the same persons; it
-        then leaves out nobody itself.
-    known: scores of models of the real rows on those persons, which need not be measured again for every method.
-    out: a run folder, written as the run goes; with `resume` an interrupted run goes on to the same result.
-    memory, scratch: of a `dc.LargeTable`, which is read in batches: bytes that it may take, about, and a folder for its
-        coded rows meanwhile (the run's own if not said). It is evaluated on a sample.
+    Parameters
+    ----------
+    cohort : Cohort or LargeTable
+        The patients' table.
+    method : str, optional
+        "private" (the default: ε is end-to-end, a theorem), "published" (Thakur et al. 2026: its ε is as-published, not
+        a theorem; `noise=False` adds none), or a companion: "dp-geng", "clustmix", "kde-knn", "psygentab".
+    threads : int, optional
+        All cores if not given.
+    out : path, optional
+        A run folder, written as the run goes.
+    resume, force : bool
+        Go on with an interrupted run in `out`, to the same result; replace what is there.
+    progress, log : callable, optional
+        Called as the run goes on (`methods.base.Progress`), and with each line of its log.
+    cluster : Cluster, optional
+        Spread the work over Ray; the same result to the bit.
+    odometer : Odometer or path, optional
+        The account of these patients, which every run on them shares: this run is charged before it reads anybody, and
+        refused where that is over the custodian's cap.
+    memory, scratch : int, path, optional
+        Of a `LargeTable`, which is read in batches: bytes that it may take, about, and a folder for its coded rows.
+    held_out : HoldoutSplit, optional
+        Test persons that are kept from the method, so that several methods are tested on the same persons.
+    known : list of Score, optional
+        Scores of models of the real rows on those persons, which are then not measured again.
+    **options
+        The method's own settings, such as `ipc`, `epsilon`, `delta`, `seed`, `reference`
+        (`distcondense condense --method NAME --help` lists them). `ipc`: private also takes a list, for several sets
+        from one read of the patients and one ε. `reference`: a learner of the outcome's kind ("xgb", "logistic", "cox",
+        "aft", …) or several; published also takes a fitted tree model or a callable rows → scores over the columns of
+        `dc.design(cohort)`, which is called from several threads unless threads=1.
+
+    Returns
+    -------
+    Result or Results
+        The condensed set; `Results` where `ipc` is a list. A private run whose budget or cases are too few has no rows,
+        and `result.privacy.answer` says why.
+
+    Raises
+    ------
+    UserError
+        What is wrong, where, what was found and how to mend it; never a patient's value.
+
+    Examples
+    --------
+    >>> import distcondense as dc
+    >>> from distcondense.data.datasets import load
+    >>> data = load("breast_cancer")
+    >>> cohort = dc.Cohort.from_frame(data.frame, **data.how)
+    >>> result = dc.condense(cohort, ipc=5, epsilon=5.0)
+    >>> result.privacy.guarantee
+    'end-to-end'
+    >>> X, y, weight = result.training_data()
+    >>> len(X) == len(y) == len(weight)
+    True
     """
     arguments = _arguments(
         method=method,
@@ -341,12 +378,39 @@ def evaluate(
     seed: int | None = None,
     threads: int | None = None,
 ) -> list[Score]:
-    """Fresh models of a result's rows beside models of the real ones, on patients that its run held out.
+    """Compare models of a result's rows with models of real rows, on patients that its run held out.
 
-    parts: what else is measured, by name (`distcondense evaluate --help` lists them)
-    external: other sites' tables by name, which the same models are tested on.
-    seed: the run's own if not said; scores that the run has measured already are then kept.
     The numbers are computed on patients, outside the guarantee: they are for the custodian.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        The one that was condensed.
+    result : Result
+        What `condense` gave back.
+    parts : sequence of str
+        Further sections, by name: utility, fidelity, attacks, … (`distcondense evaluate --help` lists them).
+    external : mapping of str to Cohort, optional
+        Other sites' tables by name, which the same models are tested on.
+    seed : int, optional
+        The run's own if not given; scores that the run has measured already are then kept.
+    threads : int, optional
+        All cores if not given.
+
+    Returns
+    -------
+    list of Score
+        Each with its interval, what it was trained on and what it was tested on.
+
+    Examples
+    --------
+    >>> import distcondense as dc
+    >>> from distcondense.data.datasets import load
+    >>> data = load("breast_cancer")
+    >>> cohort = dc.Cohort.from_frame(data.frame, **data.how)
+    >>> result = dc.condense(cohort, method="published", ipc=5, steps=5, noise=False)
+    >>> sorted({score.trained_on for score in dc.evaluate(cohort, result)})
+    ['condensed', 'full', 'random_real']
     """
     need(cohort, Cohort, "cohort", "a Cohort", fix="the one that was condensed")
     need(result, Result, "result", "a Result", fix="what dc.condense gave back")
@@ -371,12 +435,48 @@ def evaluate_run(
     log: Callable[[str], None] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Findings]:
-    """Evaluate a finished run's sets on its own table, and write what was found into its `internal/`.
+    """Evaluate a finished run's sets on its own table, and write the report into its `internal/`.
 
-    parts: by name; all but attacks if not said. Parts that were measured before and are not asked for stay.
-    seed: the run's own if not said; by another one everything is drawn anew, and nothing of an earlier report stays.
-    shadows: runs of the same method on random halves of the table, for the attack that needs them; each costs as much
-        as the run, and none of them leaves this process.
+    Parameters
+    ----------
+    run : path
+        The run folder.
+    cohort : Cohort
+        The table that was condensed; another one is refused.
+    parts : sequence of str, optional
+        Sections by name; all but attacks if not given. Those that were measured before and are not asked for stay.
+    external : mapping of str to Cohort, optional
+        Other sites' tables by name.
+    shadows : int
+        Runs of the same method on random halves of the table, for the attack that needs them (LiRA).
+    seed : int, optional
+        The run's own if not given; by another one everything is drawn anew, and nothing of an earlier report stays.
+    threads, log, progress : optional
+        As of `condense`; `progress` is called with a section's name, how many are done and how many there are.
+
+    Returns
+    -------
+    dict of str to Findings
+        What the report says of each table of the run.
+
+    Raises
+    ------
+    UserError
+        The folder is not that of a finished run, or the table not the one that was condensed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import distcondense as dc
+    >>> from distcondense.data.datasets import load
+    >>> data = load("breast_cancer")
+    >>> cohort = dc.Cohort.from_frame(data.frame, **data.how)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     out = f"{folder}/run"
+    ...     result = dc.condense(cohort, method="published", ipc=5, steps=5, noise=False, out=out)
+    ...     findings = dc.evaluate_run(out, cohort, parts=["copies"])
+    >>> [section.name for section in findings["condensed"].parts]
+    ['course', 'copies']
     """
     need(run, (str, Path), "run", "a path")
     need(cohort, Cohort, "cohort", "a Cohort", fix="the one that was condensed")

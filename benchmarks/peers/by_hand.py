@@ -105,7 +105,7 @@ class Sampler:
         return PreparedSampler(facts, options, coding, events)
 
     def condense(self, cohort: Cohort, prepared: PreparedSampler, context: Context) -> dict[int, Result]:
-        options, coding, splitting = prepared.options, prepared.coding, context.coins(0.2)
+        options, coding, splitting = prepared.options, prepared.coding, context.holdout_split(0.2)
         began = clock.perf_counter()
         ledger = Ledger(None if context.folder is None else context.folder.ledger, run=context.run)
         gate = gate_of(cohort.take(splitting.split(cohort).train), coding, options, ledger)
@@ -225,7 +225,7 @@ class RandomRows:
 
     def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Result]:
         options = prepared.options
-        splitting = context.coins(0.2)
+        splitting = context.holdout_split(0.2)
         given, made = cohort.take(splitting.split(cohort).train), {}
         label = np.asarray(given.outcome["label"])
         privacy = Privacy("none", self.name, None, None, "none", "none", why=("These rows are patients.",))

@@ -78,7 +78,7 @@ class Peer:
         return Prepared(facts, options)
 
     def condense(self, cohort: Cohort, prepared: Prepared, context: Context) -> dict[int, Result]:
-        options, splitting = prepared.options, context.coins(0.2)
+        options, splitting = prepared.options, context.holdout_split(0.2)
         given, coding = cohort.take(splitting.split(cohort).train), Coding.of(cohort.facts, options.cells)
         table, began = coding.table(given), clock.perf_counter()
         question = self.question(coding, options)

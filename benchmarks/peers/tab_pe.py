@@ -207,7 +207,7 @@ class TabPE:
         return PreparedSampler(facts, options, coding, events)
 
     def condense(self, cohort: Cohort, prepared: PreparedSampler, context: Context) -> dict[int, Result]:
-        options, coding, splitting = prepared.options, prepared.coding, context.coins(0.2)
+        options, coding, splitting = prepared.options, prepared.coding, context.holdout_split(0.2)
         began, space = clock.perf_counter(), Space.of(coding)
         ledger = Ledger(None if context.folder is None else context.folder.ledger, run=context.run)
         gate = gate_of(cohort.take(splitting.split(cohort).train), coding, options, ledger)

@@ -51,6 +51,25 @@ class LargeTable:
     """A table on disk or at a URI that is read in batches and never held, and how it is to be read.
 
     Make one with `from_path`, and hand it to `dc.condense` in place of a cohort.
+
+    Attributes
+    ----------
+    path : str
+        A file, a folder of files of one kind, or a URI.
+    facts : Facts
+        What is public about it: outcome, schema, whose rows they are.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import distcondense as dc
+    >>> from distcondense.data.datasets import load
+    >>> data = load("breast_cancer")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     data.frame.to_parquet(f"{folder}/part-0.parquet")
+    ...     table = dc.LargeTable.from_path(folder, **data.how)
+    >>> len(table.files)
+    1
     """
 
     path: str

@@ -62,7 +62,23 @@ def option(
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What every method takes. Numbers are checked, all at once, when options are made."""
+    """The settings that every method takes; each method's own settings are a subclass.
+
+    A field is made by `option(default, about, …)`: it is then an argument of `dc.condense`, an option of the command
+    line and a key of a study file.
+
+    Parameters
+    ----------
+    ipc : int
+        Records per class; survival: per event status; a number as outcome: per stratum of it.
+    seed : int
+        Seed of everything but the privacy noise.
+
+    Raises
+    ------
+    SettingsError
+        All settings that are of a wrong type, out of range or contradict each other, at once.
+    """
 
     guarantee: ClassVar[str] = "none"  # which ε an `epsilon` among them is
     ipc: int = option(100, "Records per class (survival: event status; a number: stratum).")
@@ -218,10 +234,18 @@ def words_for(kind: Any) -> str:
 
 
 class Progress(Protocol):
-    """Who is told how a run is going, once a step, a noisy answer, a candidate set, a model or a file.
+    """A function that is called as a run goes on: once a step, a noisy answer, a candidate set, a model or a file.
 
-    `doing` names the phase, whose steps are counted anew; `steps` is 0 where nobody knows how many there will be.
-    `loss`, `score` and `epsilon` are the newest known, `note` is what is being done in a word.
+    Parameters
+    ----------
+    step, steps : int
+        How many are done, and how many there will be in this phase; 0 where nobody knows.
+    doing : str
+        The phase.
+    loss, score, epsilon : float, optional
+        The newest known.
+    note : str
+        What is being done, in a word.
     """
 
     def __call__(
@@ -247,12 +271,16 @@ def no_progress(
     epsilon: float | None = None,
     note: str = "",
 ) -> None:
-    """Nobody listens."""
+    """Do nothing: the default of everything that reports progress."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where a method runs: threads, who hears of it, the run's folder and name, the patients' account, machines."""
+    """Where a method runs, as `Method.condense` gets it.
+
+    It also hands out what belongs to the run: its `ledger()`, who is left out (`holdout_split`, `stratified`) and what
+    `earlier()` runs spent on the same patients.
+    """
 
     threads: int = 1
     log: Callable[[str], None] = lambda line: None
@@ -265,7 +293,7 @@ class Context:
     scratch: Path | None = None  # where its coded rows lie meanwhile; None: in the run's folder
     apart: bool = False  # whoever called keeps test persons for itself: the method need leave out nobody
 
-    def coins(self, share: float) -> HoldoutSplit:
+    def holdout_split(self, share: float) -> HoldoutSplit:
         """Who is left out, by coins of the operating system; a resumed run leaves out the same persons."""
         from distcondense.data.persons import HoldoutSplit
 
@@ -319,8 +347,9 @@ class Prepared:
 
 
 class Method(Protocol):
-    """One way to make a condensed table.
+    """One way to make a condensed table: a folder in `methods/` and one line in the registry.
 
+    A run calls `prepare` once, charges the account what `Prepared.planned` says, and calls `condense` with it.
     One with `takes_large = True` also condenses a `data.large.LargeTable`, which it reads in batches, once. One whose
     options take a list as `ipc` makes a set of each, all from one read of the patients under one guarantee, and so with
     one schema, statement and splitting.
@@ -336,15 +365,45 @@ class Method(Protocol):
         ...
 
     def prepare(self, facts: Facts, options: Any) -> Prepared:
-        """Raise what public facts alone rule out, and plan the run; no row has been read, and none is.
+        """Plan a run from public facts; no row has been read, and none is.
 
-        `facts.schema` is None where it will be inferred from the rows: then only what needs no schema is refused, and
-        the run is prepared once more when the table has been read.
+        Parameters
+        ----------
+        facts : Facts
+            The outcome, the schema and whose rows they are. `facts.schema` is None where it will be inferred from the
+            rows: then only what needs no schema is refused, and the run is prepared once more when they have been read.
+        options : Options
+            The method's own settings.
+
+        Returns
+        -------
+        Prepared
+            Plan, budget and price, for the account and for `condense`.
+
+        Raises
+        ------
+        UserError
+            What public facts alone rule out.
         """
         ...
 
     def condense(self, cohort: Cohort, prepared: Any, context: Context) -> Mapping[int, Result]:
-        """A condensed set for each IPC, made as `prepare` planned."""
+        """Make the condensed sets.
+
+        Parameters
+        ----------
+        cohort : Cohort
+            The patients; a `LargeTable` where `takes_large`.
+        prepared : Prepared
+            What `prepare` gave back.
+        context : Context
+            Threads, log, run folder, account.
+
+        Returns
+        -------
+        dict of int to Result
+            A condensed set for each number of records per class.
+        """
         ...
 
 

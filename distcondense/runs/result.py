@@ -78,12 +78,36 @@ def labelled_of(frame: pd.DataFrame, kind: Kind) -> Labelled:
 
 @dataclass(frozen=True)
 class Result:
-    """What `condense` gives back.
+    """A condensed set: what `condense` gives back.
 
-    `frame` has the features in original units and categories, the outcome in the table's own labels, soft labels where
-    the kind of outcome has them (binary: `distcondense_risk`) and `distcondense_weight` (private: they add up to the
-    noisy number of rows). Our own columns stand last.
-    Where a private run found no answer it has no rows; `privacy.answer` says why.
+    Where a private run found no answer it has no rows; `privacy.answer` says why. A pickle holds the release side only.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        Features in original units and categories, the outcome in the table's own labels, then our own columns: soft
+        labels where the kind of outcome has them (binary: `distcondense_risk`) and `distcondense_weight` (private: they
+        add up to the noisy number of rows).
+    schema : Schema
+        Of the features, of the outcome and of our own columns.
+    kind : Kind
+        Of outcome.
+    privacy : Privacy
+        ε, δ, the guarantee by name, whose presence is protected, and the ledger.
+    record : dict
+        How the run was made and its scores, as in run.json: computed on patients, for the custodian.
+
+    Examples
+    --------
+    >>> import distcondense as dc
+    >>> from distcondense.data.datasets import load
+    >>> data = load("breast_cancer")
+    >>> cohort = dc.Cohort.from_frame(data.frame, **data.how)
+    >>> result = dc.condense(cohort, method="published", ipc=5, steps=5, noise=False)
+    >>> len(result.frame), result.privacy.guarantee
+    (10, 'none')
+    >>> list(result.frame.columns[-1:])
+    ['distcondense_weight']
     """
 
     frame: pd.DataFrame
@@ -209,6 +233,23 @@ class Results(Mapping[int, Result]):
     """What `condense` gives back where several IPC are asked for: {IPC: `Result`}, in the order asked.
 
     All sets come from one read of the patients: one ledger, one split, and one ε that covers all of them together.
+
+    Attributes
+    ----------
+    sets : dict of int to Result
+        By records per class.
+    privacy : Privacy
+        One statement for all of them.
+
+    Examples
+    --------
+    >>> import distcondense as dc
+    >>> from distcondense.data.datasets import load
+    >>> data = load("breast_cancer")
+    >>> cohort = dc.Cohort.from_frame(data.frame, **data.how)
+    >>> results = dc.condense(cohort, ipc=[3, 5], epsilon=5.0)
+    >>> {ipc: len(result.frame) for ipc, result in results.items()}
+    {3: 6, 5: 10}
     """
 
     sets: dict[int, Result]

@@ -211,7 +211,7 @@ def table_of(cells: Cells) -> Floats:
 def condense(cohort: Cohort, prepared: PreparedTheorem, context: Context) -> Result:
     """Condense by the variant with a theorem."""
     options, timings = prepared.options, dict[str, float]()
-    splitting = context.coins(options.holdout)
+    splitting = context.holdout_split(options.holdout)
     ledger = context.ledger()
     context.log(
         f"budget: ε = {options.epsilon:g} {options.promise} at δ = {options.delta:g}; one noisy sum of "

@@ -49,7 +49,7 @@ SEEDS = (
 def condense(cohort: Cohort, prepared: PreparedDpGeng, context: Context) -> Result:
     """Condense a cohort to one set of IPC rows for each class."""
     options, timings = prepared.options, dict[str, float]()
-    splitting = context.coins(options.holdout)
+    splitting = context.holdout_split(options.holdout)
     train = splitting.split(cohort).train
     ledger = context.ledger()
     parts = prepared.allocation

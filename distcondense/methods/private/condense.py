@@ -69,7 +69,7 @@ def condense(
     log = context.log
     if context.cluster is not None and options.placement != ZERO_ORDER and not large:
         log("placing chosen rows has no Jacobian to spread: it runs in process; --placement zero-order has one")
-    splitting = context.coins(options.holdout)
+    splitting = context.holdout_split(options.holdout)
     ledger = context.ledger()
 
     log(f"budget: {prepared.budget_words}; plan: {prepared.plan_words}")

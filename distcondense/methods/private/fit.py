@@ -20,7 +20,7 @@ from distcondense.methods.private.domain import even_cells, found_categories, fo
 from distcondense.methods.private.joint import Joint, ask_pairs, coarse_cells
 from distcondense.methods.private.plan import Plan
 from distcondense.methods.private.smoothing import DRIFT, doubt, merge_cells, prior_kernels, smooth, spread_out
-from distcondense.methods.private.uncertainty import ColumnChoice, ColumnEvidence, agreement_evidence, reason_for_doubt
+from distcondense.methods.private.uncertainty import ChosenAmong, ColumnEvidence, agreement_evidence, reason_for_doubt
 from distcondense.models.additive import AdditiveModel
 from distcondense.outcomes.private_side import GroupCounts, NewtonStep, PrivateFit, PrivateSide, pooled
 from distcondense.privacy.contributions import Objective
@@ -137,8 +137,8 @@ def fit_private(
     )
 
 
-def _choice(plan: Plan, table: PrivateTable) -> ColumnChoice:
-    return ColumnChoice(-(-plan.columns // plan.picks), 2 / table.budget.pick_epsilon) if plan.picks else ColumnChoice()
+def _choice(plan: Plan, table: PrivateTable) -> ChosenAmong:
+    return ChosenAmong(-(-plan.columns // plan.picks), 2 / table.budget.pick_epsilon) if plan.picks else ChosenAmong()
 
 
 def _listed(ask: PlannedQueries, column: int, cells: Cells, checked: bool) -> Cells:

@@ -108,7 +108,7 @@ class AgreementObjective:
 
 
 @dataclass(frozen=True)
-class ColumnChoice:
+class ChosenAmong:
     """How columns were chosen: each was the best of `rivals` by its |gradient sums| and Gumbel noise."""
 
     rivals: int = 1
@@ -123,7 +123,7 @@ def agreement_evidence(
     evidence: Sequence[ColumnEvidence],
     rows: float,
     facts: Mapping[str, Any],
-    chosen: ColumnChoice,
+    chosen: ChosenAmong,
 ) -> float:
     """By how many standard deviations the model agrees with the outcomes better than chance would; asks one question.
 
@@ -146,7 +146,7 @@ def agreement_evidence(
     product, *means = ask.total("agreement", "agreement")
     g, phi = np.clip(np.reshape(means, (2, scores)) / max(rows, 1.0), -1, 1)
     noise = ask.noise("agreement") * np.sqrt(1 / PRODUCT**2 + (g @ g + phi @ phi) / MEANS**2)
-    chance = by_chance(side, evidence, facts.get("dispersion", 1.0), ColumnChoice(chosen.rivals, chosen.noise / scale))
+    chance = by_chance(side, evidence, facts.get("dispersion", 1.0), ChosenAmong(chosen.rivals, chosen.noise / scale))
     # as much of scores that spread like these, cut to φ; the more they spread, the less of it chance can have made
     chance = scale * _cut(scores) * chance / max(float(np.sqrt(square)), NARROWEST)
     return stands_out(product - rows * (g @ phi), chance, noise)
@@ -169,7 +169,7 @@ def _cut(scores: int) -> float:
     return float(np.mean(length**2 / np.maximum(length, WIDTH)))
 
 
-def by_chance(side: PrivateSide, evidence: Sequence[ColumnEvidence], dispersion: float, chosen: ColumnChoice) -> Floats:
+def by_chance(side: PrivateSide, evidence: Sequence[ColumnEvidence], dispersion: float, chosen: ChosenAmong) -> Floats:
     """(DRAWS,) Σ g·f, in units of a gradient, of models f fitted to nothing but patients' variation and noise.
 
     Columns are drawn independently of each other: those that share their variation have less of it between them.
@@ -198,7 +198,7 @@ def _moments(table: Floats, hessian: Floats) -> tuple[Floats, Floats]:
     return mean, (np.square(table - mean[..., None]) * share).sum(-1)
 
 
-def _chosen(rng: np.random.Generator, deviation: Floats, share: Floats, chosen: ColumnChoice) -> Floats:
+def _chosen(rng: np.random.Generator, deviation: Floats, share: Floats, chosen: ChosenAmong) -> Floats:
     """(S, DRAWS, cells) gradient sums of a column without any relation, the best of its rivals."""
     scores, cells = deviation.shape
     out = np.empty((scores, DRAWS, cells))

@@ -68,7 +68,7 @@ KEY_GIVEN = " This run's noise key was given by the caller."
 
 
 @dataclass(frozen=True)
-class Prepared:
+class EncodedCohort:
     """A cohort as the loop sees it: encoded rows and outcomes in the models' unit."""
 
     codec: Codec
@@ -79,7 +79,7 @@ class Prepared:
     unit: float
 
     @classmethod
-    def of(cls, cohort: Cohort, split: Split, *, keep_constant: bool) -> Prepared:
+    def from_cohort(cls, cohort: Cohort, split: Split, *, keep_constant: bool) -> EncodedCohort:
         codec = Codec.fit(cohort.features.iloc[split.train], cohort.schema, keep_constant=keep_constant)
         kind: Kind = cohort.outcome.kind
         unit = kind.unit(cohort.outcome.take(split.train))
@@ -97,7 +97,7 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
     timings: dict[str, float] = {}
     given = any(not isinstance(one, str) for one in options.against)
     started = clock.perf_counter()
-    data = Prepared.of(cohort, split, keep_constant=given)
+    data = EncodedCohort.from_cohort(cohort, split, keep_constant=given)
     timings["encode"] = clock.perf_counter() - started
     started = clock.perf_counter()
     references = [_reference(kind, data, one, options, context.threads) for one in options.against or (None,)]
@@ -216,7 +216,9 @@ def _say_sizes(kind: Kind, train: Outcome, options: PublishedOptions, context: C
         )
 
 
-def _reference(kind: Kind, data: Prepared, said: Any, options: PublishedOptions, threads: int) -> tuple[Learner, Model]:
+def _reference(
+    kind: Kind, data: EncodedCohort, said: Any, options: PublishedOptions, threads: int
+) -> tuple[Learner, Model]:
     """What students are, and the model that is condensed against."""
     if isinstance(said, str | type(None)):
         student = kind.learner(said)
@@ -236,7 +238,7 @@ def synthetic_outcome(options: PublishedOptions, train: Outcome) -> Outcome:
 
 
 def _problem(
-    options: PublishedOptions, models: Sequence[Model], data: Prepared, labels: Outcome, threads: int
+    options: PublishedOptions, models: Sequence[Model], data: EncodedCohort, labels: Outcome, threads: int
 ) -> Problem:
     """The start, and a loss for each reference; of several, each in units of its first value (see above)."""
     kind = data.train.kind

@@ -1,11 +1,13 @@
-"""The house stands as drawn in CONTRIBUTING.md: imports point one way, names stay in their rooms, heavy loads late."""
+"""The packages are as drawn in CONTRIBUTING.md: imports point one way, names stay in their places, heavy loads late."""
 
 from __future__ import annotations
 
 import ast
+import doctest
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +23,8 @@ SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if "native_src" not in
 
 
 def drawing(text: str) -> dict[str, int]:
-    """Room → level, from the first block of the section "The house"."""
-    block = text.split("## The house")[1].split("```")[1]
+    """Package → level, from the first block of the section "The packages"."""
+    block = text.split("## The packages")[1].split("```")[1]
     levels: dict[str, int] = {}
     for level, line in enumerate(line for line in block.strip().splitlines() if line):
         rooms = re.match(r"((?:\w+ )*\w+)  ", line)
@@ -214,6 +216,27 @@ def test_the_top_level_of_the_repository_is_the_fixed_one():
 
 def test_kernels_and_cluster_folders_hold_no_python():
     assert [p.name for folder in ("kernels", "cluster") for p in (ROOT / folder).rglob("*.py")] == []
+
+
+def test_a_class_name_stands_for_one_thing():
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+@pytest.mark.parametrize("name", distcondense.__all__)
+def test_a_public_name_says_what_goes_in_and_its_example_runs(name: str) -> None:
+    thing = getattr(distcondense, name)
+    text = thing.__doc__ or ""
+    assert re.search(r"^ *(Parameters|Attributes)$", text, re.M), "no Parameters or Attributes"
+    assert isinstance(thing, type) or re.search(r"^ *Returns$", text, re.M), "no Returns"
+    (example,) = (test for test in doctest.DocTestFinder(recurse=False).find(thing, name) if test.examples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example).failed == 0
 
 
 def test_public_names_are_all_there_and_lazy():
