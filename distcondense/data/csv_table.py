@@ -208,7 +208,8 @@ class CsvFile:
                 if any(isinstance(cell, str) and sign in cell for cell in frame[name][~bad]):
                     columns.append(name)
             frame[name] = frame[name].map(lambda cell: pointed(cell, self.how.decimal), na_action="ignore")
-            frame.loc[bad, name] = NOT_A_NUMBER
+            if bad.any():  # a column of holes alone holds no text to put one beside
+                frame.loc[bad, name] = NOT_A_NUMBER
         if all(signs.values()):
             raise CohortError(
                 self.what,
