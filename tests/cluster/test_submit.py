@@ -1051,7 +1051,7 @@ def test_the_demo_runs_as_a_job_and_leaves_its_result_folders(at_head: Head, dem
     shown: list[str] = []
     state = demo.follow(show=shown.append, log=quiet)
     assert state.exit_code == 0, "".join(shown)[-3000:]
-    assert "run folders:" in "".join(shown)
+    assert "release/report.html" in "".join(shown)
     for name in ("breast_cancer", "gbsg2"):
         release = at_head.data / "demo" / name / "private" / "release"
         assert len(pd.read_parquet(release / "condensed.parquet")) == 100

@@ -21,7 +21,7 @@ from distcondense.evaluation.section import Section
 from distcondense.methods.base import Context, method_named, options_of
 from distcondense.privacy.events import Event
 from distcondense.privacy.statement import Privacy
-from tests.homes import changed
+from tests.evaluation_inputs import changed
 from tests.leaky import cohort_of, home_that_knows_nothing, home_that_memorised, memorised
 
 

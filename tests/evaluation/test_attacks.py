@@ -20,8 +20,8 @@ from distcondense.evaluation.leaks import is_leak
 from distcondense.evaluation.section import Section
 from distcondense.models.base import BlackBox
 from distcondense.privacy.statement import Privacy
-from tests.attack_homes import home_of
-from tests.homes import changed
+from tests.attack_inputs import home_of
+from tests.evaluation_inputs import changed
 
 OURS = ("membership", "distance", "domias", "attribute")
 HOME = home_of("strangers", train=40, test=40, rows=1)

@@ -23,8 +23,8 @@ from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT
 from distcondense.outcomes.base import Labelled
 from tests import toys
 from tests.conftest import OUTCOMES, SMALL_SCHEMA, SMALL_TABLE, small_frame
-from tests.fidelity_homes import home_of, small_cohort, split_of
-from tests.homes import changed
+from tests.evaluation_inputs import changed
+from tests.fidelity_inputs import home_of, small_cohort, split_of
 
 
 def found_in(part, way=CONDENSED, labels=PLAIN):

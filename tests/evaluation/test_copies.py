@@ -18,8 +18,8 @@ from distcondense.evaluation.ruler import Ruler
 from distcondense.evaluation.section import Section
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
-from tests.attack_homes import home_of
-from tests.homes import changed, inputs_of
+from tests.attack_inputs import home_of
+from tests.evaluation_inputs import changed, inputs_of
 
 
 def check(inputs, **how):

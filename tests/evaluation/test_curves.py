@@ -21,8 +21,8 @@ from distcondense.outcomes.kaplan_meier import SurvivalCurves
 from distcondense.runs.figures import LINES, STEPS
 from tests import naive
 from tests.conftest import SMALL_TABLE, small_frame
-from tests.homes import changed
-from tests.naive_evaluate_interpretation import SPLIT, as_text, home_of
+from tests.evaluation_inputs import changed
+from tests.naive_interpretation import SPLIT, as_text, home_of
 
 TIMES = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=40)
 GRID = np.arange(0.5, 14, 0.5)

@@ -33,7 +33,7 @@ from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT
 from distcondense.evaluation.section import Section
 from distcondense.outcomes.base import Labelled
 from tests.conftest import SMALL_TABLE, small_frame
-from tests.fidelity_homes import home_of, small_cohort, split_of
+from tests.fidelity_inputs import home_of, small_cohort, split_of
 
 
 @st.composite

@@ -16,7 +16,7 @@ from distcondense.evaluation.interpretation.hazards import cox, independent, int
 from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT
 from distcondense.evaluation.section import Section
 from tests.conftest import OUTCOMES, SMALL_TABLE, small_frame
-from tests.naive_evaluate_interpretation import SPLIT, as_text, home_of, overlap
+from tests.naive_interpretation import SPLIT, as_text, home_of, overlap
 
 
 def values(part: Section, trained_on: str = CONDENSED, labels: str = PLAIN):

@@ -12,7 +12,7 @@ from distcondense.evaluation.experiment import Experiment
 from distcondense.evaluation.score import CONDENSED, FULL
 from distcondense.evaluation.utility import imbalance
 from distcondense.evaluation.utility.imbalance import ADDED, REMEDIES
-from tests.homes import HOW, changed, cohort_of, home_of, nobody_held_out, noise_cohort, without_rows
+from tests.evaluation_inputs import HOW, changed, cohort_of, home_of, nobody_held_out, noise_cohort, without_rows
 
 
 def rare_cohort(rows=4000, share=0.05):

@@ -20,7 +20,7 @@ from distcondense.evaluation.section import Section
 from distcondense.models import learners
 from tests import toys
 from tests.conftest import SMALL_TABLE, small_frame
-from tests.naive_evaluate_interpretation import SPLIT, as_text, home_of, of_features, shapley
+from tests.naive_interpretation import SPLIT, as_text, home_of, of_features, shapley
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from distcondense.evaluation.section import Section
 from distcondense.outcomes.measures import auroc
 from distcondense.runs.result import Result
 from tests.conftest import SMALL_TABLE, small_frame
-from tests.homes import changed
+from tests.evaluation_inputs import changed
 from tests.leaky import Kept, cohort_of, home_that_knows_nothing, home_that_memorised, independent, memorised
 from tests.toys import registered
 

@@ -22,7 +22,7 @@ from distcondense.models.learners import FittedModel, Learner
 from distcondense.outcomes import panel
 from distcondense.outcomes.base import Labelled
 from tests import toys
-from tests.homes import HOW, changed, cohort_of, home_of, nobody_held_out, noise_cohort, without_rows
+from tests.evaluation_inputs import HOW, changed, cohort_of, home_of, nobody_held_out, noise_cohort, without_rows
 
 pytestmark = pytest.mark.usefixtures("small_students")
 

@@ -20,7 +20,7 @@ from distcondense.evaluation.resampling import one_row_each
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
 from distcondense.privacy.statement import Privacy
-from tests.homes import changed
+from tests.evaluation_inputs import changed
 from tests.leaky import cohort_of, home_that_knows_nothing, home_that_memorised, independent, memorised
 
 STATED = Privacy("end-to-end", "toy", 1.0, 1e-6, "add or remove one row", "toy")

@@ -18,7 +18,7 @@ from distcondense.evaluation.fidelity.row_similarity import guesses, in_balls, p
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM
 from distcondense.outcomes.measures import auroc
 from tests.conftest import small_frame
-from tests.fidelity_homes import home_of, small_cohort, split_of
+from tests.fidelity_inputs import home_of, small_cohort, split_of
 
 
 def balls_by_hand(real, others, k):

@@ -14,7 +14,7 @@ from distcondense.evaluation.experiment import HELD_OUT
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT
 from distcondense.evaluation.utility import sites
 from tests.conftest import SMALL_TABLE, small_frame
-from tests.homes import HOW, cohort_of, home_of, nobody_held_out, noise_cohort, without_rows
+from tests.evaluation_inputs import HOW, cohort_of, home_of, nobody_held_out, noise_cohort, without_rows
 
 
 @pytest.mark.parametrize("kind", HOW)

@@ -14,7 +14,7 @@ from distcondense.evaluation import experiment
 from distcondense.evaluation.score import CONDENSED, FULL, SOFT, interval
 from distcondense.evaluation.utility import subgroups
 from tests.conftest import SMALL_TABLE, small_frame
-from tests.homes import HOW, cohort_of, home_of, nobody_held_out, without_rows
+from tests.evaluation_inputs import HOW, cohort_of, home_of, nobody_held_out, without_rows
 
 
 def of(part, way=FULL, measure="auroc"):

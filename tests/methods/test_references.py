@@ -21,7 +21,7 @@ from distcondense.methods.private import students
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.placement import place
 from distcondense.methods.private.zero_order import moved, student_learners
-from distcondense.methods.published.condense import Prepared, _problem, _reference, synthetic_outcome
+from distcondense.methods.published.condense import EncodedCohort, _problem, _reference, synthetic_outcome
 from distcondense.methods.published.options import PublishedOptions
 from distcondense.methods.zero_order.engine import Problem, gradient, seed_key, widths_of
 from distcondense.methods.zero_order.several import opened
@@ -57,7 +57,7 @@ def test_the_joint_gradient_is_the_mean_of_the_references_own_each_in_units_of_i
     cohort = binary(200) if "xgb" in names else survival(200)
     options = PublishedOptions(noise=False, ipc=4, reference=names)
     split = dc.data.persons.Stratified(0).split(cohort)
-    data = Prepared.of(cohort, split, keep_constant=False)
+    data = EncodedCohort.from_cohort(cohort, split, keep_constant=False)
     models = [_reference(cohort.outcome.kind, data, name, options, 1)[1] for name in names]
     labels = synthetic_outcome(options, data.train)
     joint = _problem(options, models, data, labels, 1)

@@ -25,7 +25,7 @@ from distcondense.methods.private.uncertainty import (
     FEW,
     NOTHING,
     AgreementObjective,
-    ColumnChoice,
+    ChosenAmong,
     ColumnEvidence,
     by_chance,
     reason_for_doubt,
@@ -250,7 +250,7 @@ def test_chance_is_that_of_the_slow_twin(monkeypatch: pytest.MonkeyPatch, rivals
     monkeypatch.setattr(uncertainty, "DRAWS", 1000)
     columns = [column(cells, 400, blur) for cells, blur in ((3, 2.0), (5, 20.0), (4, 8.0))]
     told = [told_of(*one) for one in columns]
-    found = by_chance(SIDE, told, 0.7, ColumnChoice(rivals, gumbel))
+    found = by_chance(SIDE, told, 0.7, ChosenAmong(rivals, gumbel))
     rng = np.random.default_rng(1)
     slow = np.array([naive.by_chance(columns, 0.7, rivals, gumbel, rng) for _ in range(1000)])
     assert found.mean() == pytest.approx(slow.mean(), rel=0.1)
@@ -258,21 +258,21 @@ def test_chance_is_that_of_the_slow_twin(monkeypatch: pytest.MonkeyPatch, rivals
 
 
 def test_chance_grows_with_columns_and_with_their_rivals_and_shrinks_with_noise() -> None:
-    def mean(many: int, blur: float, chosen: ColumnChoice) -> float:
+    def mean(many: int, blur: float, chosen: ChosenAmong) -> float:
         return float(by_chance(SIDE, [told_of(*column(5, 400, blur))] * many, 1.0, chosen).mean())
 
-    alone = mean(10, 5.0, ColumnChoice())
-    assert mean(40, 5.0, ColumnChoice()) > 1.5 * alone
-    assert mean(10, 5.0, ColumnChoice(25, 1.0)) > 1.5 * alone
-    assert mean(10, 5.0, ColumnChoice(25, 1e6)) == pytest.approx(
+    alone = mean(10, 5.0, ChosenAmong())
+    assert mean(40, 5.0, ChosenAmong()) > 1.5 * alone
+    assert mean(10, 5.0, ChosenAmong(25, 1.0)) > 1.5 * alone
+    assert mean(10, 5.0, ChosenAmong(25, 1e6)) == pytest.approx(
         alone, rel=0.3
     )  # a choice that is all noise favours nobody
-    assert mean(10, 50.0, ColumnChoice()) < 0.5 * alone
+    assert mean(10, 50.0, ChosenAmong()) < 0.5 * alone
 
 
 def test_a_table_of_which_nothing_is_known_has_no_chance_and_no_warning() -> None:
     nothing = ColumnEvidence(np.zeros((1, 4)), np.zeros((1, 4)), np.zeros((1, 4)), prior_kernels(4, True, False))
-    assert not by_chance(SIDE, [nothing], 1.0, ColumnChoice()).any()
+    assert not by_chance(SIDE, [nothing], 1.0, ChosenAmong()).any()
 
 
 # ---- verdicts

@@ -1,6 +1,6 @@
 """Utility U (eqs 1, 2) and privacy-preservability P (eq. 3) of a table's places, as PSyGenTAB §III-A names their parts.
 
-The paper leaves the parts' formulas and weights open; the choices are those of the house's evaluation
+The paper leaves the parts' formulas and weights open; the choices are those of our own evaluation
 (`evaluation/fidelity/composite.py: CHOICES`), with numbers cut into public cells for U, so that they can be asked for
 at every round. P is a score of distances, not a guarantee. Who the "records" of P are is the caller's business:
 training patients where a network learns (guarantee none), rows drawn from the private model where that is the sampler.

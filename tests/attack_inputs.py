@@ -13,7 +13,7 @@ from distcondense.data.persons import Split
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
-from tests.homes import changed, inputs_of
+from tests.evaluation_inputs import changed, inputs_of
 
 NUMBERS = 6
 SCHEMA = Schema(

@@ -15,7 +15,7 @@ from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
 from tests.conftest import SMALL_TABLE, small_frame
-from tests.homes import inputs_of
+from tests.evaluation_inputs import inputs_of
 
 NONE = Privacy("none", "toy", None, None, "none", "none")
 
