@@ -13,7 +13,6 @@ import warnings
 
 from benchmarks import record
 from distcondense.evaluation.audit import run_audit
-from distcondense.report.papers import PAPERS
 
 PRIVATE, NOMINAL = (1.0, 4.0), 2.5
 WHOLE = 1.0  # at a larger ε pairs of columns are asked for, whose account takes a second of every run
@@ -42,7 +41,6 @@ def main() -> None:
             seed=said.seed,
             threads=said.threads,
             whole=said.whole if (method, epsilon) == ("private", WHOLE) else 0,
-            papers=PAPERS,
         )
         seconds = time.perf_counter() - started
         print("\n".join(audit.lines()), f"({seconds:.0f} s)\n", flush=True)

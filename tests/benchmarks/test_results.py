@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
+import benchmarks
 from benchmarks import record
 
 FILES = record.results()
@@ -20,6 +22,12 @@ def test_a_result_says_how_it_was_made(file: Path) -> None:
     assert all(made.values())
     module = re.match(r"python -m ([\w.]+)", made["command"])
     assert made["command"] == "distcondense bench" or (module and importlib.util.find_spec(module[1]) is not None)
+
+
+def test_every_benchmark_can_be_imported() -> None:
+    for module in pkgutil.walk_packages(benchmarks.__path__, "benchmarks."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
 
 
 def test_the_list_of_results_is_as_the_command_writes_it() -> None:
