@@ -4,7 +4,7 @@ Their hospital tables are not public. Comparable ones: 1,275 answers of BRFSS 20
 without, 296 with diabetes; 21 columns), the rest of the survey's rows being the "external" table; and SEER breast
 (4,024 patients, 15% died, numbers and categories) with a test part only. As there: 85% to train, 540 rows of each
 class, students trained on synthetic rows and tested on real ones by AUROC, seeds repeated. Added: no validator, no
-distance filter, and the distance to the closest cell (DCR) of each. CatBoost is not a dependency; LightGBM stands in.
+distance filter, and the distance to the closest record (DCR) of each. CatBoost is not a dependency; LightGBM stands in.
 NO PRIVACY GUARANTEE: every number here is of a method that promises nothing.
 """
 
@@ -175,7 +175,7 @@ def report(records: list[dict[str, Any]], seeds: int) -> str:
                 lines.append(f"| {way} | {student} | {told} |")
             lines.append("")
         lines += [
-            f"## {name}: distance to the closest cell, and drawn rows that are kept",
+            f"## {name}: distance to the closest record, and drawn rows that are kept",
             "",
             "| rows | mean DCR | kept, class by class |",
             "| --- | --- | --- |",
