@@ -6,7 +6,7 @@ Real row workers on two real Ray nodes (two raylets on this machine, TCP over lo
 round (a public step and a question to every actor, and its sums back) with 1, 2, 4 and 8 actors, and the driver's own
 share of it, which no other machine can take over; bytes of sums that the driver takes in per second of its own; bytes
 of coded records per second from the actor that read them to one on the other node that owns them; the driver's own
-seconds for each load of them, and for each call that takes some; how many bytes an answer and a cell have. What
+seconds for each load of them, and for each call that takes some; how many bytes an answer and a record have. What
 loopback cannot tell is the bandwidth and the latency of a network.
 Results go to results/scale-links.json.
 """
@@ -116,7 +116,7 @@ def exchanged(rows: Any) -> dict[str, float]:
     import ray
 
     workers, table = rows.shards.pool.workers, rows.shards.shard_plan.table
-    done, cell = list[float](), 0.0
+    done, record_bytes = list[float](), 0.0
     for piece in range(len(table.pieces)):
         all_of_them = tuple(range(rows.shards.shard_plan.buckets))
         ticket, loads = workers.call(0, "read", piece, {1: all_of_them}, 2, False, -1, parts=2)
@@ -128,8 +128,8 @@ def exchanged(rows: Any) -> dict[str, float]:
             sum(part.nbytes for parts in ray.get(loads[1]).records.values() for part in parts),
         )
         done.append(bytes_ / took)
-        cell = bytes_ / table.pieces[piece].rows
-    return {"record_bytes": cell, "across_bytes_per_second": median(done)}
+        record_bytes = bytes_ / table.pieces[piece].rows
+    return {"record_bytes": record_bytes, "across_bytes_per_second": median(done)}
 
 
 def handed(rows: Any) -> dict[str, float]:
