@@ -8,7 +8,6 @@ implies (none without a theorem), the power, and whether the page calls it a lea
 from __future__ import annotations
 
 import argparse
-import math
 import tempfile
 import time
 import warnings
@@ -24,7 +23,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.persons import Stratified
 from distcondense.evaluation.attacks import ATTACKS
 from distcondense.evaluation.findings import Findings
-from distcondense.evaluation.leaks import excess, is_leak
+from distcondense.evaluation.leaks import decide
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
 from distcondense.methods.base import Context, Options, Prepared, method_named, register
@@ -67,11 +66,12 @@ RUNS: dict[str, dict[str, Any]] = {"private": {"epsilon": 1.0}, "published": {"e
 
 
 def strongest(part: Section) -> Score | None:
-    """The score furthest above chance, in its own standard errors, on all targets."""
-    return max((score for score in part.scores if math.isfinite(excess(score))), default=None, key=excess)
+    """The score that luck would reach most rarely."""
+    return min((score for score in part.scores if score.luck is not None), default=None, key=lambda one: one.luck or 0)
 
 
 def lines(method: str, found: Findings) -> Iterator[str]:
+    decision = decide(found.parts)
     for part in found.parts:
         if part.name not in ATTACKS:
             continue
@@ -81,7 +81,7 @@ def lines(method: str, found: Findings) -> Iterator[str]:
             continue
         words = part.titles.get(best.measure, best.measure)
         of = ", ".join(filter(None, (best.student, best.group)))
-        leak = "LEAK" if any(map(is_leak, part.scores)) else "no leak found"
+        leak = "LEAK" if part.name in decision.leaks else "no leak found"
         ceiling = "" if best.ceiling is None else f"{best.ceiling:.3f}"
         yield (
             f"| {method} | {part.title} | {words}{f' ({of})' if of else ''}: {best.value:.3f} [{best.low:.3f}, "
@@ -107,7 +107,12 @@ def main() -> None:
             (found,) = dc.evaluate_run(
                 out, cohort, parts=tuple(ATTACKS), shadows=asked.shadows, threads=asked.threads
             ).values()
-        said += [f"**{method}**: {found.privacy.short()}. {found.verdict()[-1]}\n", *HEAD, *lines(method, found), ""]
+        said += [
+            f"**{method}**: {found.privacy.short()}. {' '.join(found.safety())}\n",
+            *HEAD,
+            *lines(method, found),
+            "",
+        ]
         print("\n".join(said), flush=True)
     text = (
         f"# {asked.name}: what the attacks find\n\nOne run each, {time.perf_counter() - started:.0f} s. The strongest "

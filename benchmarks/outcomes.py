@@ -1,4 +1,4 @@
-"""Several classes and numbers as outcomes: `python -m benchmarks.outcomes obesity|readmission|insurance|bmi`.
+"""Several classes and numbers as outcomes: `python -m benchmarks.outcomes obesity|readmission|stages|insurance|bmi`.
 
 Every cell is the mean ± standard deviation over seeds on real test rows that nothing was fitted on: a fifth of the
 persons, drawn anew for each seed, with fresh privacy noise. Macro one-vs-rest AUROC for classes, R² for numbers. All ε
@@ -41,8 +41,9 @@ from distcondense.runs.result import labelled_of
 DELTA = 1e-5
 MANY = 20_000  # rows from which on the full data train the default student alone: the others take minutes
 PLANS: dict[str, dict[str, Any]] = {
-    "obesity": {"epsilon": 5.0, "ipcs": (50, 200), "floor": True},
-    "readmission": {"epsilon": 1.0, "ipcs": (50, 200), "floor": True},
+    "obesity": {"epsilon": 5.0, "ipcs": (50, 100, 200), "floor": True},
+    "readmission": {"epsilon": 1.0, "ipcs": (50, 100, 200), "floor": True},
+    "stages": {"epsilon": 1.0, "ipcs": (100,), "floor": True},
     "readmission-by-row": {"epsilon": 1.0, "ipcs": (200,), "floor": True},
     "insurance": {"epsilon": 5.0, "ipcs": (50, 100), "floor": False},
     "bmi": {"epsilon": 1.0, "ipcs": (50, 100), "floor": False},
@@ -53,6 +54,65 @@ def obesity() -> Cohort:
     """UCI obesity levels, 2,111 × 16, 7 classes."""
     schema = cohorts.schema_of("obesity")
     return Cohort.from_frame(read_table(cohorts.path_of("obesity_2111.csv")), target="NObeyesdad", schema=schema)
+
+
+def stages(rows: int = 60_000) -> Cohort:
+    """Simulated: 8 classes with shares from 0.26 to 0.003 on 13 columns that hang together; nobody's rows."""
+    rng = np.random.default_rng(1)
+    hidden, noise = rng.normal(size=(3, rows)), rng.normal(size=(9, rows))
+    age = np.clip(62 + 14 * noise[0], 18, 100)
+    inflamed, filtered, airless = hidden
+    crp = np.exp(2.3 + 1.1 * (0.6 * inflamed + 0.8 * noise[1]))
+    lactate = np.exp(0.4 + 0.45 * (0.7 * inflamed + 0.7 * noise[2]))
+    albumin = 38 - 2 * inflamed + 4 * noise[3]
+    egfr = np.clip(110 - 0.7 * (age - 20) + 14 * filtered + 8 * noise[4], 2, 150)
+    systolic = 135 + 0.3 * (age - 60) + 18 * noise[5]
+    saturation = np.clip(97 - 2.4 * np.maximum(airless, 0) + 1.2 * noise[6], 60, 100)
+    haemoglobin = 132 + 6 * filtered + 14 * noise[7]
+    sex, ward = rng.integers(0, 2, rows), rng.choice(5, rows, p=[0.4, 0.25, 0.2, 0.1, 0.05])
+    smoking, diabetes = rng.choice(3, rows, p=[0.5, 0.3, 0.2]), rng.random(rows) < 0.15 + 0.1 * (age > 65)
+    a, c, f, s = (age - 62) / 14, (np.log(crp) - 2.3) / 1.1, (egfr - 80) / 20, (systolic - 135) / 18
+    sour, air = np.maximum((np.log(lactate) - 0.4) / 0.45, 0), np.maximum((97 - saturation) / 2, 0)
+    score = np.stack(
+        [
+            0.3 - 0.8 * a - 0.5 * c,
+            0.2 + 0.9 * a - 0.8 * np.abs(f) + 0.4 * sex,
+            -0.4 + 1.3 * c - 0.4 * (albumin - 38) / 4.5 + 0.3 * (ward == 1),
+            -0.8 + 1.2 * sour + 0.9 * air + 0.4 * (smoking == 2),
+            -1.0 - 1.3 * f + 0.7 * diabetes,
+            -1.8 + 1.5 * (np.abs(a) < 0.5) - 0.8 * c + (ward == 2) - 0.5 * s,
+            -2.6 + 1.1 * s + 0.8 * diabetes + 0.7 * (smoking > 0) + 0.8 * np.sin(2 * np.pi * a / 3),
+            -4.6 + 1.3 * air + 1.4 * (a > 1.2) + 0.9 * sour,
+        ],
+        axis=1,
+    )
+    label = np.argmax(1.3 * score + rng.gumbel(size=score.shape), axis=1)
+    numbers = {  # column → its values, bounds, decimals
+        "age": (age, 18, 100, 0),
+        "crp": (crp, 0.1, 600, 1),
+        "lactate": (lactate, 0.2, 25, 1),
+        "albumin": (albumin, 10, 60, 0),
+        "egfr": (egfr, 1, 150, 0),
+        "haemoglobin": (haemoglobin, 20, 250, 0),
+        "systolic": (systolic, 40, 280, 0),
+        "saturation": (saturation, 60, 100, 0),
+    }
+    texts = {  # column → codes, categories
+        "sex": (sex, ("f", "m")),
+        "ward": (ward, tuple("abcde")),
+        "smoking": (smoking, ("never", "past", "now")),
+        "diabetes": (diabetes.astype(int), ("no", "yes")),
+        "month": (rng.integers(0, 12, rows), tuple("JFMAYULGSOND")),
+        "stage": (label, tuple("ABCDEFGH")),
+    }
+    frame = {name: np.clip(values, low, high).round(d) for name, (values, low, high, d) in numbers.items()}
+    frame |= {name: np.array(labels)[codes] for name, (codes, labels) in texts.items()}
+    columns = [dc.Column(n, "continuous", low=low, high=high, decimals=d) for n, (_, low, high, d) in numbers.items()]
+    columns += [
+        dc.Column(n, "binary" if len(labels) == 2 else "categorical", categories=labels)
+        for n, (_, labels) in texts.items()
+    ]
+    return Cohort.from_frame(pd.DataFrame(frame), target="stage", schema=dc.Schema(tuple(columns)))
 
 
 def insurance() -> Cohort:
@@ -81,6 +141,7 @@ LOADERS = {
     "obesity": obesity,
     "insurance": insurance,
     "readmission": readmission,
+    "stages": stages,
     "bmi": bmi,
     "readmission-by-row": lambda: readmission(by_row=True),
 }
@@ -192,7 +253,7 @@ def floor(train: Cohort, test: Cohort, epsilon: float) -> float:
         options = PrivateOptions(epsilon=epsilon, delta=DELTA)
         public = prepare(one.facts, options)
         share = replace(public, budget=replace(public.budget, mu=public.budget.mu / np.sqrt(classes)))
-        gate = open_gate(one, np.arange(len(one)), share, Ledger())
+        gate = open_gate(one, HoldoutSplit(0.0, 1), share, Ledger())
         learned = fit_private(gate, share.cells, share.plan, share.side)
         answers[:, k] = share.side.expected(learned.model.margin(learned.model.codes(test.features)))
     return train.outcome.kind.score("probabilities", answers, test.outcome)
@@ -205,7 +266,7 @@ def naive_bayes(train: Cohort, test: Cohort, epsilon: float, ipc: int, seed: int
     public = prepare(train.facts, options)
     cells = public_cells(train.schema, fine=16)
     budget = Budget.calibrate(epsilon=epsilon, delta=DELTA)
-    gate = open_gate(train, np.arange(len(train)), replace(public, cells=cells, budget=budget), Ledger())
+    gate = open_gate(train, HoldoutSplit(0.0, 1), replace(public, cells=cells, budget=budget), Ledger())
     spent, groups, value = 0.0, public.side.groups, None
     if public.side.grouping == "stratum":  # strata and their means come from the outcome's own histogram
         from distcondense.methods.private.fit import PlannedQueries

@@ -4,22 +4,17 @@ One private model per seed (ε end-to-end at δ = 1e-5, a fifth of the persons k
 all ways read `PrivateFit` and a seed, no patient:
 
     drawn        whole rows of the joint model, as many of each stratum as a set has
-    chosen       `place`, the product's: rows exchanged while a panel learns better from them, the best of several sets
-    zero-order   `moved`: the chosen rows, numbers moved by the zero-order engine against the private model, students of
-                 the rows, or both, and kept where the judge says that students learn better from them
-    every step   the same without asking the judge: the rows of the last step
-    drawn, then  zero-order from drawn rows instead of chosen ones
+    chosen       `place`, the product's: rows exchanged while a panel of students learns better from them
 
 Each set trains students as a recipient would, on the plain outcome column without weights (XGBoost, forest, logistic
 regression, SVM, a small network; survival: Cox, AFT), and XGBoost on the soft labels, where there are any. Scores are
 AUROC or C-index on the real test rows. Cells are mean ± standard deviation over seeds, differences are paired with the
-product's way; seconds are of one core, for zero-order on top of choosing.
+product's way; seconds are of one core. What one XGBoost fit of the training rows takes stands below each table.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -38,15 +33,13 @@ from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Schema
-from distcondense.methods.private import placement, zero_order
+from distcondense.evaluation.common_models import CLASSIFIERS, standardised, unfitted
+from distcondense.methods.private import placement
 from distcondense.methods.private.placement import PlacedRows, place
-from distcondense.methods.private.zero_order import moved
 from distcondense.outcomes.base import Kind
-from distcondense.outcomes.panel import classifiers, standardised
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 
 DELTA = 1e-5
-STEPS = 100
 PRODUCT = "chosen (the product)"
 
 
@@ -71,33 +64,8 @@ class Lab:
         with patch.object(placement, "LARGE", 0):
             return self.place()
 
-    def move(self, *references: str, start: PlacedRows | None = None) -> tuple[PlacedRows, dict[str, Any]]:
-        return moved(
-            self.chosen if start is None else start,
-            self.learned,
-            self.side,
-            seed=self.seed,
-            steps=STEPS,
-            references=references,
-        )
 
-
-def every_step(lab: Lab, *references: str) -> tuple[PlacedRows, dict[str, Any]]:
-    count = itertools.count()
-    with patch.object(zero_order.MovableRows, "judged", lambda self, X: float(next(count))):
-        return lab.move(*references)
-
-
-WAYS: dict[str, Callable[[Lab], tuple[PlacedRows, dict[str, Any]]]] = {
-    "drawn": lambda lab: (lab.drawn, {}),
-    "drawn, then zero-order, both": lambda lab: lab.move("private", "students", start=lab.drawn),
-    PRODUCT: lambda lab: (lab.chosen, {}),
-    "zero-order, private model": lambda lab: lab.move("private"),
-    "zero-order, students": lambda lab: lab.move("students"),
-    "zero-order, both": lambda lab: lab.move("private", "students"),
-    "every step, private model": lambda lab: every_step(lab, "private"),
-    "every step, students": lambda lab: every_step(lab, "students"),
-}
+WAYS: dict[str, Callable[[Lab], PlacedRows]] = {"drawn": lambda lab: lab.drawn, PRODUCT: lambda lab: lab.chosen}
 
 
 # -- scores -----------------------------------------------------------------------------------------------------------
@@ -134,8 +102,8 @@ class Test:
                 student = learner.fit(here.astype(np.float32), kind.in_unit(outcome, self.unit), seed=seed)
                 yield name, kind.score(learner.link, student.scores(there.astype(np.float32)), self.real.outcome)
             return
-        for name, ask in classifiers(2):
-            yield name, kind.score("probability", ask(here, outcome["label"], there)[:, 1], self.real.outcome)
+        for name in CLASSIFIERS:
+            yield name, kind.score("probability", asked(name, here, outcome["label"], there), self.real.outcome)
 
 
 def main() -> None:
@@ -157,27 +125,18 @@ def main() -> None:
             model = dc.PrivateModel(epsilon=said.epsilon, delta=DELTA).fit(train)
             side = cohort.outcome.kind.private_side()
             test = Test.of(real, model.learned_, side)
+            fit = seconds_of_a_fit(train, test.codec, seed)
             for ipc in said.ipc:
                 lab = Lab(model.learned_, side, ipc, seed)
                 for name, way in ways.items():
                     started = time.process_time()
-                    placed, facts = way(lab)
+                    placed = way(lab)
                     seconds = time.process_time() - started
                     found = test.scores(placed, model.learned_, seed)
-                    kept = len(facts["columns_moved"]) if facts else None
-                    records.append(
-                        {
-                            "data": data,
-                            "seed": seed,
-                            "ipc": ipc,
-                            "way": name,
-                            "scores": found,
-                            "seconds": seconds,
-                            "kept": kept,
-                        }
-                    )
+                    cell = {"data": data, "seed": seed, "ipc": ipc, "way": name, "scores": found}
+                    records.append({**cell, "seconds": seconds, "fit": fit})
                     shown = " ".join(f"{score:.4f}" for score in found.values())
-                    print(f"{data} seed {seed} IPC {ipc} {name}: {shown} {seconds:.1f} s, moved {kept}", flush=True)
+                    print(f"{data} seed {seed} IPC {ipc} {name}: {shown} {seconds:.1f} s", flush=True)
     text = page(vars(said), records)
     print(f"\n{text}")
     if not said.ways:
@@ -189,8 +148,7 @@ def page(options: dict[str, Any], records: list[dict[str, Any]]) -> str:
     head = (
         f"`{command} --seeds {options['seeds']} --epsilon {options['epsilon']:g}`: AUROC (survival: C-index) on real "
         f"test rows, ε = {options['epsilon']:g} end-to-end, δ = {DELTA:g}. Plain labels without weights, but for the "
-        "column that says soft. Δ: mean over the columns, paired difference to the product's way; moved: columns whose "
-        "moves were kept, seed by seed; seconds of one core, for zero-order on top of choosing."
+        "column that says soft. Δ: mean over the columns, paired difference to the product's way; seconds of one core."
     )
     cells = [
         table(data, ipc, [r for r in records if (r["data"], r["ipc"]) == (data, ipc)])
@@ -202,19 +160,32 @@ def page(options: dict[str, Any], records: list[dict[str, Any]]) -> str:
 def table(data: str, ipc: int, records: list[dict[str, Any]]) -> str:
     """Markdown, one row per way; differences to the product's way are taken seed by seed."""
     students = list(records[0]["scores"])
-    lines = [f"**{data}, IPC {ipc}**", "", f"| way | {' | '.join(students)} | Δ | moved | seconds |"]
-    lines.append("| --- " * (len(students) + 4) + "|")
+    lines = [f"**{data}, IPC {ipc}**", "", f"| way | {' | '.join(students)} | Δ | seconds |"]
+    lines.append("| --- " * (len(students) + 3) + "|")
     means = {(r["way"], r["seed"]): float(np.mean(list(r["scores"].values()))) for r in records}
     for way in dict.fromkeys(r["way"] for r in records):
         own = [r for r in records if r["way"] == way]
         parts = [spread(pd.Series([r["scores"][student] for r in own])) for student in students]
         pairs = [means[way, r["seed"]] - means[PRODUCT, r["seed"]] for r in own if (PRODUCT, r["seed"]) in means]
         apart = spread(pd.Series(pairs), sign="+") if pairs and way != PRODUCT else ""
-        columns = [r["kept"] for r in own if r["kept"] is not None]
-        held = ", ".join(map(str, columns))
         seconds = f"{np.mean([r['seconds'] for r in own]):.1f}"
-        lines.append("| " + " | ".join([way, *parts, apart, held, seconds]) + " |")
-    return "\n".join(lines)
+        lines.append("| " + " | ".join([way, *parts, apart, seconds]) + " |")
+    fit = np.mean([r["fit"] for r in records])
+    return "\n".join([*lines, "", f"One XGBoost fit of the training rows: {fit:.2f} seconds."])
+
+
+def asked(name: str, rows: Matrix, label: Any, there: Matrix) -> Any:
+    """What a common model of two classes, trained on these rows, says of others: larger for likelier."""
+    model = unfitted(name, classes=True).fit(rows, label)
+    return model.decision_function(there) if name == "svm" else model.predict_proba(there)[:, 1]
+
+
+def seconds_of_a_fit(train: Cohort, codec: Codec, seed: int) -> float:
+    """Of the kind's default learner on all training rows, on one core: what other times are read against."""
+    rows, kind = codec.encode(train.features), train.outcome.kind
+    started = time.process_time()
+    kind.learner().fit(rows, train.outcome, seed=seed, threads=1)
+    return time.process_time() - started
 
 
 def spread(values: pd.Series[float], sign: str = "") -> str:

@@ -2,6 +2,9 @@
 
 A result is `results/NAME.md` for readers, `results/NAME.json` with its numbers under "results", or both. Each begins
 with how it was made: command, commit, date, machine, seeds. A study's folder has that in its README.md.
+
+A benchmark writes into a temporary folder, and says where. To keep its result in the checkout, ask for it:
+DISTCONDENSE_RESULTS=benchmarks/results python -m benchmarks.NAME.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import os
 import platform
 import re
 import sys
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +31,11 @@ LINE = re.compile(
 QUOTING = ("README.md", "docs", "benchmarks/README.md", "benchmarks/studies")  # documents that may quote a result
 
 
+def target() -> Path:
+    """Where results go: never into the checkout unless it is asked for."""
+    return Path(os.environ.get("DISTCONDENSE_RESULTS") or Path(tempfile.gettempdir()) / "distcondense-results")
+
+
 def write(name: str, results: Any = None, *, seeds: int | Sequence[int], text: str = "") -> None:
     """Write a result of the command that is running.
 
@@ -41,18 +50,20 @@ def write(name: str, results: Any = None, *, seeds: int | Sequence[int], text: s
     text : str
         A table for readers, in Markdown; none if empty.
     """
-    made = made_now(seeds)
-    RESULTS.mkdir(exist_ok=True)
+    made, folder = made_now(seeds), target()
+    folder.mkdir(parents=True, exist_ok=True)
     if results is not None:
-        (RESULTS / f"{name}.json").write_text(json.dumps({"made": made, "results": results}, indent=1) + "\n")
+        (folder / f"{name}.json").write_text(json.dumps({"made": made, "results": results}, indent=1) + "\n")
     if text:
-        (RESULTS / f"{name}.md").write_text(f"{line(made)}\n\n{text.strip()}\n", encoding="utf-8")
+        (folder / f"{name}.md").write_text(f"{line(made)}\n\n{text.strip()}\n", encoding="utf-8")
+    print(f"written: {folder / name}.* (DISTCONDENSE_RESULTS names another folder)")
 
 
 def read(name: str) -> Any:
-    """The numbers of a result, or None where there is none yet."""
-    file = RESULTS / f"{name}.json"
-    return json.loads(file.read_text(encoding="utf-8"))["results"] if file.exists() else None
+    """The numbers of a result, as they were written last, else as the checkout has them; None where there are none."""
+    files = (folder / f"{name}.json" for folder in (target(), RESULTS))
+    file = next((file for file in files if file.exists()), None)
+    return None if file is None else json.loads(file.read_text(encoding="utf-8"))["results"]
 
 
 def made_now(seeds: int | Sequence[int]) -> dict[str, str]:

@@ -3,18 +3,21 @@
     python -m benchmarks.scale grow --rows 1e6 1e7 1e8      # beside pyarrow reading the same columns, in the same run
     python -m benchmarks.scale ray --rows 1e6 1e7           # one process with two threads; one and two actors
     python -m benchmarks.scale persons --rows 1e7           # three rows a person, in random order; equal in memory
+    python -m benchmarks.scale marks --rows 1e7             # keyed hashes of rows and texts beside hashes without a key
     python -m benchmarks.scale model                        # 1e10 rows on 16, 64, 256 nodes, from these and `links`
 
 Tables are simulated (`data/datasets.py`: curial_like, 19 features and the outcome) and streamed to Parquet; they and
 scratch files lie in --folder. Every measurement is a process of its own. Memory is anonymous memory: pages of mapped
-files belong to their files. Results go to benchmarks/results/scale.json.
+files belong to their files. Results go to benchmarks/results/scale.json, those of `marks` to scale-marks.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -30,11 +33,12 @@ from distcondense.cluster.config import Cluster
 from distcondense.cluster.ray.session import connected
 from distcondense.cluster.remote_shards import TOGETHER
 from distcondense.cluster.shards import opened, opened_on, scratch
-from distcondense.data.datasets import load, stream
-from distcondense.data.files import PIECE_MOST, PIECES_EACH
+from distcondense.data.datasets import load, simulate
+from distcondense.data.files import BATCH_ROWS, PIECE_MOST, PIECES_EACH
 from distcondense.data.large import LargeTable
-from distcondense.data.persons import HoldoutSplit
+from distcondense.data.persons import PERSON, HoldoutSplit, RowHash
 from distcondense.data.schema import Schema
+from distcondense.kernels.jit import kernel
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.prepare import prepare
@@ -44,7 +48,6 @@ from distcondense.privacy.ledger import Ledger
 
 MANY, LINK = 1e10, 1.25e9  # rows of the model; bytes per second of its network, 10 Gbit/s: stated, not measured
 FEATURES = 19
-GROUP_ROWS = 2**18
 ROW_BYTES = 180  # of pyarrow's table, at most: one that memory has no room for is not read whole
 COINS = HoldoutSplit(0.2, 2**80 + 11)
 
@@ -61,31 +64,12 @@ def target() -> str:
 
 def made(folder: Path, rows: int, persons: bool = False) -> Path:
     """The table on disk, in files of up to 2^24 rows; made once."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    place = folder / f"rows-{rows}{'-persons' if persons else ''}"
-    if (place / "_made").exists():
-        return place
-    place.mkdir(parents=True, exist_ok=True)
-    names, done, part, writer = schema().names, 0, 0, None
-    who = np.random.default_rng(1).permutation(rows) // 3 if persons else None
-    for frame in stream("curial_like", rows=rows, chunk_rows=GROUP_ROWS):
-        chosen = frame[names]
-        if who is not None:
-            chosen = chosen.assign(who=who[done : done + len(frame)])
-        table = pa.Table.from_pandas(chosen, preserve_index=False)
-        if writer is None:
-            writer = pq.ParquetWriter(place / f"{part:04d}.parquet", table.schema, compression="zstd")
-        writer.write_table(table, row_group_size=GROUP_ROWS)
-        done += len(frame)
-        if done // 2**24 > part:
-            writer.close()
-            writer, part = None, done // 2**24
-    if writer is not None:
-        writer.close()
-    (place / "_made").touch()
-    return place
+    place = folder / f"simulated-{rows}{'-persons' if persons else ''}"
+    if not (place / "_made").exists():
+        shutil.rmtree(place, ignore_errors=True)  # what was interrupted
+        simulate("curial_like", place, rows=rows, features=FEATURES, rows_each=3 if persons else 1)
+        (place / "_made").touch()
+    return place / "table"
 
 
 class Peak(threading.Thread):
@@ -200,14 +184,12 @@ def in_memory(place: Path) -> dict[str, Any]:
     exact: list[str] = []
     noise.discrete_gaussian = lambda sums, scale: (exact.append(repr(sums.tolist())), sums.copy())[1]  # type: ignore[assignment]
     noise.noisy_top = lambda scores, count, scale: np.argsort(-scores, kind="stable")[:count]  # type: ignore[assignment]
-    gate = open_gate(cohort, COINS.split(cohort).train, public, Ledger())
+    gate = open_gate(cohort, COINS, public, Ledger())
     fit_private(gate, public.cells, public.plan, public.side)
     return {"exact": hash_of(exact)}
 
 
 def hash_of(exact: list[str]) -> str:
-    import hashlib
-
     return hashlib.sha256("\n".join(exact).encode()).hexdigest()
 
 
@@ -335,6 +317,71 @@ def by_person(count: int, folder: Path) -> dict[str, Any]:
     return {"persons": {"rows": count, **ours, "equal_in_memory": both[0] == both[1]}}
 
 
+# -- hashes under a key, and without ----------------------------------------------------------------------------------
+
+WORDS, LISTED, ROUNDS = FEATURES + 1, 100, 5
+_ODD, _32, _29 = (np.uint64(0xD1B54A32D192ED03), np.uint64(0xA24BAED4963EE407)), np.uint64(32), np.uint64(29)
+
+
+@kernel()
+def folded_without_a_key(words: Any, mark: Any) -> None:
+    """The control: one product a lane, a XOR and a sum of the same word; rows that collide can be made in seconds."""
+    for i in range(len(words)):
+        word = words[i] ^ (words[i] >> _32)
+        a, b = (mark[i, 0] ^ word) * _ODD[0], (mark[i, 1] + word) * _ODD[1]
+        mark[i, 0], mark[i, 1] = a ^ (a >> _32), b ^ (b >> _29)
+
+
+def hashed(rows: int) -> dict[str, Any]:
+    """Seconds on one core for so many rows of 20 words, batch by batch, and for a tenth as many texts; medians."""
+    rng = np.random.default_rng(3)
+    numbers = rng.normal(size=(WORDS, BATCH_ROWS))
+    values, each = rng.integers(0, LISTED, (WORDS, BATCH_ROWS)), np.arange(float(LISTED)).view(np.uint64)
+    out, codes = np.empty(BATCH_ROWS, np.uint8), np.arange(LISTED, dtype=np.uint8)
+    texts = [f"patient {number}" for number in range(BATCH_ROWS)]
+
+    def without_a_key() -> None:
+        mark = np.zeros((BATCH_ROWS, 2), np.uint64)
+        for column in numbers:
+            folded_without_a_key(column.view(np.uint64), mark)
+
+    def keyed() -> None:
+        own = RowHash(BATCH_ROWS, COINS)
+        for column in numbers:
+            own.add_numbers(column)
+        own.marks()
+
+    def keyed_listed() -> None:
+        own = RowHash(BATCH_ROWS, COINS)
+        for column in values:
+            own.add_listed(column, 0, codes, each, out)
+        own.marks()
+
+    def texts_without_a_key() -> None:
+        np.frombuffer(b"".join(hashlib.blake2b(one.encode(), digest_size=16).digest() for one in texts), np.uint64)
+
+    ways = {
+        "rows without a key": (without_a_key, rows),
+        "rows": (keyed, rows),
+        "rows of listed numbers": (keyed_listed, rows),
+        "texts without a key": (texts_without_a_key, rows // 10),
+        "texts": (lambda: COINS.digests(texts, PERSON), rows // 10),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(ROUNDS + 1):
+        for name, (call, count) in ways.items():
+            began = time.perf_counter()
+            for _ in range(-(-count // BATCH_ROWS)):
+                call()
+            if number:  # the first compiles
+                seconds[name].append(time.perf_counter() - began)
+    found = {name: float(np.median(each)) for name, each in seconds.items()}
+    ratios = {name: found[name] / found[f"{name} without a key"] for name in ("rows", "texts")}
+    print("; ".join(f"{name}: {value:.2f} s" for name, value in found.items()))
+    print("; ".join(f"{name}: {value:.2f} × without a key" for name, value in ratios.items()))
+    return {"rows": rows, "texts": rows // 10, "words": WORDS, "rounds": ROUNDS, "seconds": found, "ratio": ratios}
+
+
 def modelled(known: dict[str, Any]) -> dict[str, Any]:
     """Seconds of 1e10 rows on N nodes of two cores, from terms measured here and by `links`; a link is stated.
 
@@ -368,7 +415,7 @@ def modelled(known: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["grow", "ray", "persons", "model", "one"])
+    parser.add_argument("what", choices=["grow", "ray", "persons", "marks", "model", "one"])
     parser.add_argument("--rows", type=float, nargs="+", default=[1e6])
     parser.add_argument("--folder", type=Path, default=Path("/tmp/distcondense-scale"))
     parser.add_argument("--given", default="{}")
@@ -377,6 +424,9 @@ def main() -> None:
         one(json.loads(said.given))
         return
     rows = [int(count) for count in said.rows]
+    if said.what == "marks":
+        record.write("scale-marks", hashed(rows[0]), seeds=[3])
+        return
     known = record.read("scale") or {}
     ways = {
         "grow": lambda: grow(rows, said.folder),

@@ -34,6 +34,7 @@ from benchmarks.peers import register
 from benchmarks.peers.by_hand import SamplerOptions
 from distcondense.data.cells import FINE, public_cells
 from distcondense.data.cohort import Cohort
+from distcondense.data.persons import HoldoutSplit
 from distcondense.errors import UserError
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.models import learners_of, recipient
@@ -94,7 +95,7 @@ def parts_of(name: str, seed: int) -> tuple[Cohort, Cohort]:
 def private(train: Cohort, epsilon: float) -> tuple[PrivateFit, PrivateSide]:
     options = PrivateOptions(epsilon=epsilon, delta=DELTA)
     public = prepare(train.facts, options)
-    gate = open_gate(train, np.arange(len(train)), public, Ledger())
+    gate = open_gate(train, HoldoutSplit(0.0, 1), public, Ledger())
     return fit_private(gate, public.cells, public.plan, public.side), public.side
 
 
@@ -107,7 +108,7 @@ def naive_bayes_score(train: Cohort, test: Cohort, epsilon: float) -> float:
     """The posterior of a naive Bayes model: all of the budget on histograms by class (event status, stratum)."""
     options, budget = PrivateOptions(epsilon=epsilon, delta=DELTA), Budget.calibrate(epsilon=epsilon, delta=DELTA)
     public, cells = prepare(train.facts, options), public_cells(train.schema, fine=SamplerOptions().cells)
-    gate = open_gate(train, np.arange(len(train)), replace(public, cells=cells, budget=budget), Ledger())
+    gate = open_gate(train, HoldoutSplit(0.0, 1), replace(public, cells=cells, budget=budget), Ledger())
     spent, value = 0.0, None
     if public.side.grouping == "stratum":  # strata and their means come from the outcome's own histogram
         facts, objective = public.side.begin(PlannedQueries(gate, public.plan)), gate.objective

@@ -10,16 +10,19 @@ coins, the labels and the schema. The larger table may be refused instead, for w
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import gzip
 import io
 import re
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -33,11 +36,14 @@ import pyarrow.parquet
 
 from benchmarks import record
 from distcondense.data.cells import public_cells
+from distcondense.data.coding import Coded
 from distcondense.data.cohort import Cohort
+from distcondense.data.large import LargeTable
 from distcondense.data.outcome import Goal
 from distcondense.data.persons import HoldoutSplit
+from distcondense.data.relations import rule_from
 from distcondense.data.schema import Column, Schema
-from distcondense.errors import UserError
+from distcondense.errors import CohortError, DistcondenseWarning, UserError
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.methods.private import estimator
 from distcondense.outcomes.base import Labelled
@@ -131,6 +137,59 @@ COLUMN_TYPES: dict[str, Sequence[Sequence[str]]] = {  # styles that may stand in
 }
 
 
+# what columns that refuse nothing, or not what is beyond their bounds, may hold; each type of a file by itself
+BIG = (2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2)
+HUGE = (2**63 - 2, 2**63 - 1, 10**17 + 3)
+PARIS = dt.timezone(dt.timedelta(hours=1))
+NOON = dt.datetime(2020, 5, 1, 12, 0, 0, 250)
+ZONES = (pd.Timestamp("2020-05-01 12:00", tz="UTC"), pd.Timestamp("2020-05-01 14:00", tz="Europe/Paris"),
+         NOON.replace(tzinfo=dt.UTC), (NOON + dt.timedelta(hours=1)).replace(tzinfo=PARIS))  # fmt: skip
+ANY: Styles = {
+    "int": (-9, 0, 1, 7, 999), "big": BIG, "huge": HUGE, "float": (-9.0, 1.0, 7.5, float(2**53), 1e300, np.inf),
+    "text": ("-9", "1", "1.0", "?", "", "a", "999", "True"), "bool": (True, False, np.True_),
+    "decimal": (Decimal("1.0"), Decimal(1), Decimal("7.50")), "hole": (None, np.nan),
+    "date": (dt.date(2020, 5, 1), dt.date(1020, 5, 1)), "moment": (NOON, NOON.replace(fold=1)), "zones": ZONES,
+    "span": (dt.timedelta(days=1), np.timedelta64(24, "h"), np.timedelta64(1, "D"), pd.Timedelta(1, "D")),
+    "past all": (2**64, 10**400, 10**5000, Decimal("1e400"), Fraction(1, 3), Fraction(10**400)),
+    "unusable": (b"1", (1, 2), [1], "a\ud800", Decimal("sNaN"), 1j),
+}  # fmt: skip
+ANY_TYPES = (("int", "big", "huge", "hole"), ("float", "hole"), ("text", "hole"), ("bool", "hole"), ("date", "hole"),
+             ("moment", "hole"))  # fmt: skip
+CSV_ANY: Styles = {
+    "number": ("-9", "-9.0", "-90e-1", "1", "01", "7.5", "1e400", "-inf", *map(str, (*BIG, *HUGE))),
+    "text": ("?", "a", "True", "true", " 7", "nan", "1_0", "9" * 400), "hole": ("", "NA"),
+}  # fmt: skip
+DAYS: Styles = {"text": ("01/02/2015", "29/02/2016", " 03/04/2018"), "code": ("?",), "hole": (None,),
+                "odd date": ("30/02/2015", "01/01/1890", "x", "2015-02-01")}  # fmt: skip
+CODED: Sequence[tuple[Any, ...]] = ((), (), (-9,), (-9, 999), ("?",), ("-9", "a"), (2**53,), (2**53 + 1, "?"), (7.5,))
+FORGIVING = ("free", "wild", "lab", "share", "large", "day", "age")
+
+
+def forgiving(rng: Random) -> list[Column]:
+    """Columns of every option that refuse no row for what it holds."""
+    codes = partial(rng.choice, CODED)
+    policy: Any = rng.choice(["refuse", "indicator", "constant"])
+    after: Any = rng.choice(["clip", "missing"])
+    known: Any = (*BIG[1:], HUGE[1], -3)
+    fill = {"fill": 7} if policy == "constant" else {}
+    kind: Any = rng.choice(["continuous", "integer"])
+    return [
+        Column("free", "categorical", domain="private", missing=rng.choice(["refuse", "category"]),
+               missing_values=codes()),
+        Column("wild", kind, domain="private", missing=policy, missing_values=codes(), **fill),
+        Column("lab", kind, low=1, high=50, missing="indicator", out_of_range=after, missing_values=codes()),
+        Column("share", "continuous", low=0, high=1, decimals=1, missing="constant", fill=0.5, out_of_range="missing",
+               missing_values=codes()),
+        Column("large", "categorical", categories=known, missing="category", out_of_range="missing",
+               missing_values=rng.choice([(), (-9,), (999, "?")])),
+        Column("day", "date", low="2015-01-01", high="2020-12-31", format="%d/%m/%Y", missing="indicator",  # type: ignore[arg-type]
+               out_of_range=after, missing_values=("?",), unit=rng.choice(["", "hours"])),
+        Column("age", "integer", low=0, high=110, computed="years_between(born, day)", missing="indicator",
+               out_of_range=after),
+        Column("born", "ignore", format="%d/%m/%Y", missing_values=("?",)),
+    ]  # fmt: skip
+
+
 # -- a pair of neighbours ---------------------------------------------------------------------------------------------
 
 
@@ -173,11 +232,15 @@ def make_pairs(rng: Random, form: str) -> list[Pair]:
         "code": codes[code],
         "who": CSV_WHO if csv else WHO,
         "note": {"any": SITES if csv else ("1", "x")},
+        **dict.fromkeys(("free", "wild", "lab", "share", "large"), CSV_ANY if csv else ANY),
+        "day": DAYS,
+        "born": DAYS,
     }
     columns = [
         Column("x", "continuous", low=0, high=100, missing="indicator"),
         Column("flag", "binary", categories=flag),
         Column("code", "categorical", categories=code, missing=hole),  # type: ignore[arg-type]
+        *forgiving(rng),
     ]
     kind = rng.choice(["binary", "binary", "survival", "multiclass", "continuous"])
     goal = {"target": "y"}
@@ -198,7 +261,9 @@ def make_pairs(rng: Random, form: str) -> list[Pair]:
     group = {"x": "numbers", "t": "numbers", "who": "who"} | ({"y": "numbers"} if kind == "continuous" else {})
     if form == "typed":
         own = {
-            name: rng.choice(
+            name: rng.choice(ANY_TYPES)
+            if styles is ANY
+            else rng.choice(
                 [
                     types
                     for types in COLUMN_TYPES[group.get(name, "labels")]
@@ -212,11 +277,16 @@ def make_pairs(rng: Random, form: str) -> list[Pair]:
     else:
         own = {name: (rng.choice([style for style in styles if style != "odd"]),) for name, styles in cells.items()}
         others = {name: own[name] if rng.random() < 0.8 else tuple(styles) for name, styles in cells.items()}
+    if form == "frame" and rng.random() < 0.3:  # of whole numbers alone: pandas has them as integers
+        own |= dict.fromkeys(("free", "large"), ("big",))
+        others |= dict.fromkeys(("free", "large"), ("big", "int"))
     odd = 0.0 if form == "typed" else rng.choice([0.0, 0.0, 0.08])
     without = [
         {name: _pick(rng, styles, own[name], 0.0) for name, styles in cells.items()} for _ in range(rng.randrange(1, 7))
     ]
-    taken, schema, choice = {_text(row["who"]) for row in without}, Schema(tuple(columns)), {"seed": rng.random()}
+    rules = (rule_from({"compare": "lab <= x + 20"}),) if rng.random() < 0.3 else ()
+    schema, choice = Schema(tuple(columns), rules=rules), {"seed": rng.random()}
+    taken = {_text(row["who"]) for row in without}
     pairs = []
     for _ in range(PERSONS):
         name = next(
@@ -243,10 +313,19 @@ def make_pairs(rng: Random, form: str) -> list[Pair]:
 # -- the ways in ------------------------------------------------------------------------------------------------------
 
 
+def _exactly(values: list[Any], name: str) -> Any:
+    """As pandas holds them without making others of them, as it does of whole numbers beside a hole or a float."""
+    kinds = set(map(type, values))
+    plain = len(kinds) == 1 and kinds <= {float, bool, pd.Timestamp, dt.datetime, dt.timedelta}
+    whole = kinds == {int} and all(abs(value) < 2**63 for value in values)
+    zones = {getattr(value, "tzinfo", None) for value in values}
+    return pd.Series(values, dtype=None if name not in FORGIVING or whole or (plain and len(zones) == 1) else object)
+
+
 def _frame(rows: list[Row], choice: dict[str, Any]) -> pd.DataFrame:
-    frame = pd.DataFrame({name: [row[name] for row in rows] for name in rows[0]})
+    frame = pd.DataFrame({name: _exactly([row[name] for row in rows], name) for name in rows[0]})
     if choice["seed"] < 0.2:
-        for name in frame:
+        for name in frame.columns.difference(FORGIVING):
             with suppress(TypeError, OverflowError), np.errstate(invalid="ignore"):  # pandas' own, beyond 64 bits
                 frame[name] = frame[name].convert_dtypes()
     elif choice["seed"] < 0.4:
@@ -273,7 +352,8 @@ def from_model(pair: Pair, rows: list[Row], room: Path) -> Cohort:
         y = pd.Series(y, dtype=object)
     column = pair.schema["y"]
     bounds = (0.0, 100.0) if column.numeric else None
-    X = _frame([{name: row[name] for name in ("x", "flag", "code")} for row in rows], pair.choice)
+    kept = ("x", "flag", "code", "free", "wild", "lab", "share", "large", "day", "born")
+    X = _frame([{name: row[name] for name in kept} for row in rows], pair.choice)
     classes = column.categories or (0, 1)
     return estimator._cohort(X, y, pair.schema.without(["y", "t"]), [row["who"] for row in rows], classes, bounds)
 
@@ -322,6 +402,26 @@ def from_feather(pair: Pair, rows: list[Row], room: Path) -> Cohort:
     return from_file(written_arrow(rows, room / "t.feather", pair.choice), pair)
 
 
+def from_arrow(pair: Pair, rows: list[Row], room: Path) -> Cohort:
+    return of_table(pyarrow.parquet.read_table(written_arrow(rows, room / "t.parquet", pair.choice)), pair)
+
+
+def from_polars(pair: Pair, rows: list[Row], room: Path) -> Cohort:
+    """A table that Polars does not take is refused: it has not reached us."""
+    import polars
+
+    table = pyarrow.parquet.read_table(written_arrow(rows, room / "t.parquet", pair.choice))
+    try:
+        frame = polars.from_arrow(table)
+    except (polars.exceptions.PolarsError, polars.exceptions.PanicException, TypeError, ValueError) as error:
+        raise CohortError("table", "must be one that Polars takes", found=type(error).__name__) from None
+    return of_table(frame, pair)
+
+
+def of_table(table: Any, pair: Pair) -> Cohort:
+    return Cohort.from_frame(table, schema=pair.schema, person_id="who", ignore=["note"], **pair.goal)
+
+
 def from_uri(pair: Pair, rows: list[Row], room: Path) -> Cohort:
     return from_file(written_csv(rows, room / "t.csv").as_uri(), pair)
 
@@ -335,6 +435,22 @@ def from_study(pair: Pair, rows: list[Row], room: Path) -> Cohort:
         written_csv(rows, path)
     source = Source("t", "", path=str(path), schema=pair.schema, person_id="who", where={"note": pair.choice["wanted"]})
     return study.load(source, Endpoint(Goal.from_roles(**pair.goal)))
+
+
+def from_batches(pair: Pair, rows: list[Row], room: Path) -> Coded:
+    """What a run on a large table sees, of one batch."""
+    path = written_arrow(rows, room / "large.parquet", pair.choice)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DistcondenseWarning)
+        table = LargeTable.from_path(path, schema=pair.schema, person_id="who", ignore=["note"], **pair.goal)
+    coder = table.coder(public_cells(table.facts.schema), HoldoutSplit(0.2, 7))  # type: ignore[arg-type]
+    return next(iter(table.read(table.pieces[0], coder))).coded
+
+
+def from_nobody(pair: Pair, rows: list[Row], room: Path) -> Cohort:
+    """Rows that name nobody: coins are those of their content."""
+    goal = Goal.from_roles(**pair.goal)
+    return Cohort.read(_frame(rows, pair.choice), goal, schema=pair.schema, ignore=["note", "who"])
 
 
 def sites(rng: Random) -> list[Pair]:
@@ -382,7 +498,7 @@ class Way:
     """One way in: how its neighbours are made and read."""
 
     pairs: Callable[[Random], list[Pair]]
-    read: Callable[[Pair, list[Row], Path], Cohort | EvaluationInput]
+    read: Callable[[Pair, list[Row], Path], Cohort | EvaluationInput | Coded]
     selects: bool = False  # row numbers in messages are then those of the selected rows
 
 
@@ -393,15 +509,26 @@ WAYS: dict[str, Way] = {
     "URI": Way(CSV, from_uri),
     "Parquet": Way(TYPED, from_parquet),
     "Feather": Way(TYPED, from_feather),
+    "batches": Way(TYPED, from_batches),
+    "Arrow table": Way(TYPED, from_arrow),
+    "Polars": Way(TYPED, from_polars),
     "frame": Way(FRAME, from_frame),
+    "rows of nobody": Way(FRAME, from_nobody),
     "PrivateModel": Way(FRAME, from_model),
     "study, where": Way(sites, from_study, selects=True),
     "evaluate": Way(FRAME, from_result),
 }
 
 
-def seen(read: Cohort | EvaluationInput) -> tuple[Any, dict[str, list[Any]]]:
-    """What is public about a cohort, and what is said about each person's rows."""
+def seen(read: Cohort | EvaluationInput | Coded) -> tuple[Any, dict[Any, list[Any]]]:
+    """What is public about a cohort, and what is said about each person's rows; of nobody's, about each row."""
+    if isinstance(read, Coded):
+        by_digest = dict[Any, list[Any]]()
+        parts = [codes.tolist() for codes in (*read.codes, *read.target.values())] + [read.mark.tolist()]
+        assert read.who is not None
+        for who, *row in zip(map(tuple, read.who.tolist()), *parts, strict=True):
+            by_digest.setdefault(who, []).append(row)
+        return None, by_digest
     if isinstance(read, EvaluationInput):
         encoded, home = read.codec.encode(read.cohort.features), read
         public, rows = seen(read.cohort)
@@ -415,9 +542,11 @@ def seen(read: Cohort | EvaluationInput) -> tuple[Any, dict[str, list[Any]]]:
     public = (kind.name, repr(getattr(kind, "labels", ())), kind.labels_public, repr(kind.facts()), schema.to_toml())
     held = np.isin(np.arange(len(cohort)), COIN.split(cohort).test).tolist()
     columns = [cells.codes(cohort.features[cells.column.name]).tolist() for cells in public_cells(schema)]
-    columns += [list(map(repr, cohort.features[c.name].tolist())) for c in schema.columns]
+    columns += [[repr(v + 0 if c.numeric else v) for v in cohort.features[c.name].tolist()] for c in schema.columns]
     columns += [list(map(repr, np.asarray(array).tolist())) for array in cohort.outcome.arrays.values()]
-    assert cohort.person is not None
+    if cohort.person is None:
+        count = Counter(map(repr, zip(held, *columns, strict=True)))
+        return public, {(row, k): [] for row, times in count.items() for k in range(times)}
     for who, *row in zip(cohort.person, held, *columns, strict=True):
         by_person.setdefault(cohort.identifiers[who], []).append(row)
     return public, by_person
@@ -431,6 +560,8 @@ def verdict(way: Way, pair: Pair, room: Path) -> str:
         except (UserError, pa.ArrowException) as error:
             pair.choice["first"] = error
     first = pair.choice["first"]
+    if any(f"column '{name}'" in str(first) for name in FORGIVING if isinstance(first, UserError)):
+        return f"different: refused for what a column forgives, {first}"
     try:
         second = way.read(pair, pair.whole, room)
     except pa.ArrowException:
@@ -438,6 +569,8 @@ def verdict(way: Way, pair: Pair, room: Path) -> str:
     except UserError as error:
         if isinstance(first, Exception):
             return "both refused"
+        if any(f"column '{name}'" in str(error) for name in FORGIVING):
+            return f"different: refused for what a column forgives, {error}"
         return "refused" if way.selects or _names_the_person(str(error), pair) else f"different: refused, {error}"
     if isinstance(first, Exception):
         return f"different: refused without the person, {first}"
@@ -447,7 +580,8 @@ def verdict(way: Way, pair: Pair, room: Path) -> str:
         return "different: what is public"
     new = set(rows_after) - set(rows)
     others = {who: found for who, found in rows_after.items() if who not in new}
-    return "same" if others == rows and len(new) <= 1 else "different: other persons' rows"
+    most = len(pair.added) if way.read is from_nobody else 1
+    return "same" if others == rows and len(new) <= most else "different: other persons' rows"
 
 
 def _names_the_person(message: str, pair: Pair) -> bool:

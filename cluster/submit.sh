@@ -38,6 +38,6 @@ for name in "${send[@]}"; do
   fi
 done
 find "$folder" ! -type d ! -name '*.py' ! -name '*.toml' ! -name '*.cpp' ! -name '*.h' ! -name '*.md' \
-  ! -name '*.j2' ! -name constraints.txt -delete
+  ! -name '*.j2' ! -name py.typed ! -name build.json ! -name sizes.json ! -name constraints.txt -delete
 
 ray job submit --working-dir "$folder" ${runtime_env:+--runtime-env "$runtime_env"} -- "$@"

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from distcondense.methods.private.estimator import PrivateModel as PrivateModel
     from distcondense.models.jacobian import jacobian as jacobian
     from distcondense.privacy.odometer import Odometer as Odometer
+    from distcondense.runs.reading import load as load
+    from distcondense.runs.release import ReleaseInfo as ReleaseInfo
     from distcondense.runs.result import Result as Result
     from distcondense.runs.result import Results as Results
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # name → module, loaded on first use: `distcondense --help` must not wait for XGBoost
 _HOMES = {
@@ -30,7 +32,7 @@ _HOMES = {
     "Result": "runs.result", "Results": "runs.result", "Score": "evaluation.score", "condense": "api",
     "evaluate": "api", "evaluate_run": "api",
     "PrivateModel": "methods.private.estimator", "design": "data.codec", "jacobian": "models.jacobian",
-    "Odometer": "privacy.odometer", "LargeTable": "data.large",
+    "Odometer": "privacy.odometer", "LargeTable": "data.large", "load": "runs.reading", "ReleaseInfo": "runs.release",
 }  # fmt: skip
 __all__ = [
     "Cluster",
@@ -39,6 +41,7 @@ __all__ = [
     "LargeTable",
     "Odometer",
     "PrivateModel",
+    "ReleaseInfo",
     "Result",
     "Results",
     "Schema",
@@ -48,6 +51,7 @@ __all__ = [
     "evaluate",
     "evaluate_run",
     "jacobian",
+    "load",
 ]
 
 

@@ -5,29 +5,37 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+import pandas as pd
+
 from distcondense import kernels
-from distcondense.cluster.config import Cluster
+from distcondense.cluster.config import IN_A_JOB, Cluster
+from distcondense.cluster.executors import refuse_missing_gpus
 from distcondense.cluster.shards import half_of_memory
 from distcondense.data.cohort import Cohort, Facts, checked_roles
+from distcondense.data.files import files_of
 from distcondense.data.large import LargeTable, is_large
 from distcondense.data.outcome import Goal
 from distcondense.data.persons import HoldoutSplit, NestedSplit
 from distcondense.data.roles import ROLES
-from distcondense.data.tables import table_name
+from distcondense.data.schema import Label, Schema
+from distcondense.data.tables import as_frame, table_name
 from distcondense.errors import (
     MOST_THREADS,
     CohortError,
     DistcondenseWarning,
     RunFolderError,
     SettingsError,
+    SystemCallError,
     UserError,
     brief,
+    library_calls,
     need,
     os_errors,
     whole,
@@ -52,18 +60,23 @@ from distcondense.methods.base import (
     prepare,
     takes_large,
 )
-from distcondense.privacy.accounts import account_of_table, earlier_spending
+from distcondense.privacy.accounts import KeptAccounts, accounts_of
 from distcondense.privacy.ledger import new_run
-from distcondense.privacy.odometer import Odometer
+from distcondense.privacy.odometer import ChargedRun, Odometer
+from distcondense.privacy.statement import Privacy
 from distcondense.report.internal_files import findings_of, in_order, kept_sections, write_findings, write_first_report
 from distcondense.runs.figures import Figure
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.reading import read_back, refuse_another_table
 from distcondense.runs.record import in_batches, own_notes, run_record
+from distcondense.runs.release import ReleaseInfo
 from distcondense.runs.result import Result, Results, RunDetails
 from distcondense.runs.saving import write_run
 
 T = TypeVar("T")
+OF_CSV = ("missing_markers", "separator", "encoding", "decimal")
+READING = (*ROLES, "positive", "kind", "person_id", "schema", "ignore", *OF_CSV)  # what says how a table is read
+ON_ACCOUNT = "Other runs on the patients' account"
 
 
 def available_threads() -> int:
@@ -72,68 +85,86 @@ def available_threads() -> int:
 
 
 @overload
-def condense(cohort: Cohort | LargeTable, *, ipc: list[int] | tuple[int, ...], **how: Any) -> Results: ...
+def condense(table: Any, *, ipc: list[int] | tuple[int, ...], **how: Any) -> Results: ...
 @overload
+def condense(table: Any, **how: Any) -> Result: ...
 def condense(
-    cohort: Cohort | LargeTable,
+    table: Any,
     *,
+    target: str | None = None,
+    time: str | None = None,
+    event: str | None = None,
+    schema: Schema | str | Path | None = None,
+    person_id: str | None = None,
+    positive: Label | None = None,
+    kind: str | None = None,
+    ignore: Iterable[str] = (),
+    missing_markers: Sequence[str] | None = None,
+    separator: str | None = None,
+    encoding: str | None = None,
+    decimal: str | None = None,
     method: str | None = None,
-    threads: int | None = None,
+    rows: int | None = None,
+    about: ReleaseInfo | Mapping[str, Any] | str | Path | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     force: bool = False,
-    progress: Progress | None = None,
-    log: Callable[[str], None] | None = None,
-    cluster: Cluster | None = None,
-    odometer: str | Path | Odometer | None = None,
-    memory: int | None = None,
-    scratch: str | Path | None = None,
-    held_out: HoldoutSplit | None = None,
-    known: Sequence[Score] = (),
-    **options: Any,
-) -> Result: ...
-def condense(
-    cohort: Cohort | LargeTable,
-    *,
-    method: str | None = None,
     threads: int | None = None,
-    out: str | Path | None = None,
-    resume: bool = False,
-    force: bool = False,
     progress: Progress | None = None,
     log: Callable[[str], None] | None = None,
     cluster: Cluster | None = None,
-    odometer: str | Path | Odometer | None = None,
+    account: str | Path | Odometer | None = None,
+    require_account: bool = False,
     memory: int | None = None,
     scratch: str | Path | None = None,
     held_out: HoldoutSplit | None = None,
     known: Sequence[Score] = (),
     **options: Any,
 ) -> Result | Results:
-    """Condense a cohort into a small synthetic table, and say what privacy it has.
+    """Condense a table into a small synthetic one, and say what privacy it has.
 
     Parameters
     ----------
-    cohort : Cohort or LargeTable
-        The patients' table.
+    table : DataFrame, path, Cohort or LargeTable
+        The patients' table: a frame of pandas, Polars or Arrow, a file (also at a URI, or a folder of files), or one
+        that was read before.
+    target : str, optional
+        The outcome column; or else `time` and `event` (survival). These and what follows up to `decimal` say how a
+        frame or a file is read, as in `Cohort.from_file`; a `Cohort` has it all.
+    time, event : str, optional
+        Follow-up time, and whether the event was seen.
+    schema : Schema or path, optional
+        What is public about the table. Method private needs one: `Schema.draft(table, target=…)` and
+        `schema.confirm(…)`, or `distcondense init`.
+    person_id : str, optional
+        The column that says whose row it is: persons are protected. Every row is one person where it is left out.
+    positive, kind, ignore, missing_markers, separator, encoding, decimal : optional
+        Which value means yes, the kind of outcome, columns that are no features, and how a CSV is written.
     method : str, optional
         "private" (the default: ε is end-to-end, a theorem), "published" (Thakur et al. 2026: its ε is as-published, not
         a theorem; `noise=False` adds none), or a companion: "dp-geng", "clustmix", "kde-knn", "psygentab".
-    threads : int, optional
-        All cores if not given.
+    rows : int, optional
+        Rows of the condensed table, shared evenly by the classes; or else `ipc`, rows of each class.
+    about : ReleaseInfo, mapping or path, optional
+        What the custodian says of the release, for catalogues: as entries of release.toml.
     out : path, optional
         A run folder, written as the run goes.
     resume, force : bool
         Go on with an interrupted run in `out`, to the same result; replace what is there.
+    threads : int, optional
+        All cores if not given.
     progress, log : callable, optional
         Called as the run goes on (`methods.base.Progress`), and with each line of its log.
     cluster : Cluster, optional
         Spread the work over Ray; the same result to the bit.
-    odometer : Odometer or path, optional
-        The account of these patients, which every run on them shares: this run is charged before it reads anybody, and
-        refused where that is over the custodian's cap.
+    account : Odometer or path, optional
+        An account of these patients, which every run on them shares: this run is charged before its first answer, and
+        refused where that is over the custodian's cap. What was read from a file is charged to that file's account,
+        too, which is kept in the custodian's state folder; a table in memory has none but the one that is named here.
+    require_account : bool
+        Refuse to run where no account can be charged. Otherwise the statement says so.
     memory, scratch : int, path, optional
-        Of a `LargeTable`, which is read in batches: bytes that it may take, about, and a folder for its coded rows.
+        Of a table that is read in batches: bytes that it may take, about, and a folder for its coded rows.
     held_out : HoldoutSplit, optional
         Test persons that are kept from the method, so that several methods are tested on the same persons.
     known : list of Score, optional
@@ -141,9 +172,10 @@ def condense(
     **options
         The method's own settings, such as `ipc`, `epsilon`, `delta`, `seed`, `reference`
         (`distcondense condense --method NAME --help` lists them). `ipc`: private also takes a list, for several sets
-        from one read of the patients and one ε. `reference`: a learner of the outcome's kind ("xgb", "logistic", "cox",
-        "aft", …) or several; published also takes a fitted tree model or a callable rows → scores over the columns of
-        `dc.design(cohort)`, which is called from several threads unless threads=1.
+        from one read of the patients and one ε. `trust_inferred_schema=True` does without a schema: the guarantee is
+        then conditional. `reference`: a learner of the outcome's kind ("xgb", "logistic", "cox", "aft", …) or several;
+        published also takes a fitted tree model or a callable rows → scores over the columns of `dc.design(cohort)`,
+        which is called from several threads unless threads=1.
 
     Returns
     -------
@@ -154,81 +186,84 @@ def condense(
     Raises
     ------
     UserError
-        What is wrong, where, what was found and how to mend it; never a patient's value.
+        What is wrong, where, what was found and how to mend it; never a patient's value. What can be refused is
+        refused before the table is read.
 
     Examples
     --------
     >>> import distcondense as dc
     >>> from distcondense.data.datasets import load
     >>> data = load("breast_cancer")
-    >>> cohort = dc.Cohort.from_frame(data.frame, **data.how)
-    >>> result = dc.condense(cohort, ipc=5, epsilon=5.0)
+    >>> schema = data.how["schema"]
+    >>> result = dc.condense(data.frame, target="malignant", schema=schema, rows=10, epsilon=5.0)
     >>> result.privacy.guarantee
     'end-to-end'
     >>> X, y, weight = result.training_data()
-    >>> len(X) == len(y) == len(weight)
+    >>> len(X) == len(y) == len(weight) == 10
     True
     """
-    arguments = _arguments(
-        method=method,
-        threads=threads,
-        out=out,
-        resume=resume,
-        force=force,
-        progress=progress,
-        log=log,
-        cluster=cluster,
-        odometer=odometer,
-        memory=memory,
-        scratch=scratch,
-        held_out=held_out,
-        known=known,
-        **options,
-    )
-    need(cohort, (Cohort, LargeTable), "cohort", "a Cohort", fix="dc.Cohort.from_frame(table, …) or from_file(path, …)")
-    return _condense(cohort, *_prepared(arguments, cohort.facts), arguments)
+    said = locals()  # the one list of what may be said is the one above
+    asked = _asked(said)
+    if isinstance(table, Cohort | LargeTable):
+        if asked.reading:
+            raise SettingsError(
+                ", ".join(asked.reading),
+                "says how a frame or a file is read",
+                found=f"a {type(table).__name__}, which was read before",
+                fix="leave it out, or give the frame or the file",
+            )
+        return _condense(table, *_prepared(asked, table.facts), asked)
+    return _read_and_condense(table if isinstance(table, str | Path) else as_frame(table), asked)
 
 
-def condense_file(table: str | Path, reading: Mapping[str, Any], **arguments: Any) -> Result | Results:
-    """Condense a table on disk: what `distcondense condense` does.
-
-    As `condense(Cohort.from_file(table, **reading), **arguments)`, but what can be refused is refused before the table
-    is read, which may take long; one that would not fit memory is read in batches; and where no `odometer` is said the
-    account that is kept by the table's path is charged.
-    """
-    asked = _arguments(**arguments)
-    reading = checked_roles(reading)
+def _read_and_condense(table: str | Path | pd.DataFrame, asked: _Asked) -> Result | Results:
+    """What can be refused is refused before the table is read; one that would not fit memory is read in batches."""
+    if isinstance(table, pd.DataFrame) and (of_csv := [name for name in OF_CSV if name in asked.reading]):
+        raise SettingsError(
+            ", ".join(of_csv), "says how a CSV is written", found="a frame", fix="leave it out, or give the file"
+        )
+    reading = checked_roles(asked.reading)
     schema = reading.get("schema")
     goal = Goal.from_roles(
         positive=reading.get("positive"), kind=reading.get("kind"), **{role: reading.get(role) for role in ROLES}
     )
     facts = Facts.from_goal(goal, schema, person_id=reading.get("person_id"), ignore=reading["ignore"])
     prepared, warned = _prepared(asked, facts)
-    account = account_of_table(table) if asked.odometer is None else asked.odometer
-    if account is not None and not asked.resume:
-        if schema is not None:
-            guarantee = prepared.options.promise
-            account.check(new_run(), prepared.planned, method=asked.method.name, guarantee=guarantee)
-        if before := earlier_spending(account):
-            asked.log(f"hint: this table was condensed before: {before} ({account.path})")
-    in_batches = is_large(table, 2**63) or (
-        takes_large(asked.method)
-        and schema is not None
-        and (asked.memory is not None or is_large(table, half_of_memory()))
-    )
-    asked.progress(doing=f"reading {table_name(table)}", step=0, steps=0)
-    cohort = LargeTable.from_path(table, **reading) if in_batches else Cohort.from_file(table, **reading)
+    kept = accounts_of(asked.account, _files(table), required=asked.require_account)
+    if schema is not None and not asked.resume:
+        _charged_run(new_run(), prepared, asked, kept).check()
+    cohort: Cohort | LargeTable
+    if isinstance(table, pd.DataFrame):
+        cohort = Cohort.from_frame(table, **reading)
+    else:
+        in_batches = is_large(table, 2**63) or (
+            takes_large(asked.method)
+            and schema is not None
+            and (asked.memory is not None or is_large(table, half_of_memory()))
+        )
+        asked.progress(doing=f"reading {table_name(table)}", step=0, steps=0)
+        cohort = LargeTable.from_path(table, **reading) if in_batches else Cohort.from_file(table, **reading)
     if cohort.facts != facts:  # the schema, or the outcome's labels, were to be inferred
         prepared, warned = _prepared(asked, cohort.facts)
-    return _condense(cohort, prepared, warned, replace(asked, odometer=account))
+    return _condense(cohort, prepared, warned, asked)
+
+
+def _files(table: str | Path | pd.DataFrame) -> tuple[str | Path, ...]:
+    """What a table is read from: a file, a folder and every file in it; nothing for a frame."""
+    if isinstance(table, pd.DataFrame):
+        return ()
+    return (table, *(name for name, _, _ in files_of(str(table)))) if is_large(table, 2**63) else (table,)
 
 
 @dataclass(frozen=True)
-class _Arguments:
+class _Asked:
     """What `condense` was asked for, checked."""
 
+    reading: Mapping[str, Any]  # how the table is read, as far as it was said
     method: Method
     options: Options
+    rows: int | None
+    about: ReleaseInfo
     threads: int
     out: Path | None
     resume: bool
@@ -236,76 +271,93 @@ class _Arguments:
     progress: Progress
     log: Callable[[str], None]
     cluster: Cluster | None
-    odometer: Odometer | None
+    account: Odometer | None
+    require_account: bool
     memory: int | None
     scratch: Path | None
     held_out: HoldoutSplit | None
     known: Sequence[Score]
 
 
-def _arguments(
-    *,
-    method: str | None = None,
-    threads: int | None = None,
-    out: str | Path | None = None,
-    resume: bool = False,
-    force: bool = False,
-    progress: Progress | None = None,
-    log: Callable[[str], None] | None = None,
-    cluster: Cluster | None = None,
-    odometer: str | Path | Odometer | None = None,
-    memory: int | None = None,
-    scratch: str | Path | None = None,
-    held_out: HoldoutSplit | None = None,
-    known: Sequence[Score] = (),
-    **options: Any,
-) -> _Arguments:
-    for what, path in (("out", out), ("scratch", scratch)):
-        if path is not None:
-            need(path, (str, Path), what, "a path")
-    if cluster is not None:
-        need(cluster, Cluster, "cluster", "a Cluster", fix="dc.Cluster()")
-    if method is not None:
-        need(method, str, "method", "a text")
-    for what, flag in (("resume", resume), ("force", force)):
-        need(flag, bool, what, "true or false")
-    _need_calls(progress=progress, log=log)
-    if held_out is not None:
-        need(held_out, HoldoutSplit, "held_out", "coins that say who is left out")
-    need(known, (list, tuple), "known", "a list of scores")
-    for score in known:
+def _asked(said: Mapping[str, Any]) -> _Asked:
+    """The arguments of `condense`, by name, checked."""
+    for what in ("out", "scratch"):
+        if said[what] is not None:
+            need(said[what], (str, Path), what, "a path")
+    if said["cluster"] is not None:
+        need(said["cluster"], Cluster, "cluster", "a Cluster", fix="dc.Cluster()")
+    if said["method"] is not None:
+        need(said["method"], str, "method", "a text")
+    for what in ("resume", "force", "require_account"):
+        need(said[what], bool, what, "true or false")
+    _need_calls(progress=said["progress"], log=said["log"])
+    if said["held_out"] is not None:
+        need(said["held_out"], HoldoutSplit, "held_out", "coins that say who is left out")
+    need(said["known"], (list, tuple), "known", "a list of scores")
+    for score in said["known"]:
         need(score, Score, "known", "a list of scores")
-    chosen = method_named(default_method() if method is None else method)
-    return _Arguments(
-        method=chosen,
-        options=options_of(chosen, options),
-        threads=available_threads() if threads is None else whole(threads, "threads", 1, MOST_THREADS),
-        out=None if out is None else Path(out),
-        resume=resume,
-        force=force,
-        progress=no_progress if progress is None else progress,
-        log=_silent if log is None else log,
-        cluster=cluster,
-        odometer=Odometer.open(odometer),
-        memory=None if memory is None else whole(memory, "memory", 1, 2**63 - 1),
-        scratch=None if scratch is None else Path(scratch),
-        held_out=held_out,
-        known=known,
+    reading = {name: said[name] for name in READING if said[name] is not None and said[name] != ()}
+    if isinstance(schema := reading.get("schema"), str | Path):
+        reading["schema"] = Schema.from_toml(schema)
+    method, rows = method_named(default_method() if said["method"] is None else said["method"]), said["rows"]
+    if rows is not None and "ipc" in said["options"]:
+        raise SettingsError("rows", "and ipc say the same in two ways", found="both", fix="leave one of them out")
+    options = options_of(method, said["options"])
+    if said["cluster"] is not None:
+        refuse_missing_gpus(said["cluster"])
+    return _Asked(
+        reading=reading,
+        method=method,
+        options=options,
+        rows=None if rows is None else whole(rows, "rows", 1),
+        about=ReleaseInfo.from_any(said["about"]),
+        threads=available_threads() if said["threads"] is None else whole(said["threads"], "threads", 1, MOST_THREADS),
+        out=None if said["out"] is None else Path(said["out"]),
+        resume=said["resume"],
+        force=said["force"],
+        progress=no_progress if said["progress"] is None else said["progress"],
+        log=_silent if said["log"] is None else said["log"],
+        cluster=said["cluster"],
+        account=Odometer.open(said["account"]),
+        require_account=said["require_account"],
+        memory=None if said["memory"] is None else whole(said["memory"], "memory", 1, 2**63 - 1),
+        scratch=None if said["scratch"] is None else Path(said["scratch"]),
+        held_out=said["held_out"],
+        known=said["known"],
     )
 
 
-def _prepared(arguments: _Arguments, facts: Facts) -> tuple[Prepared, list[warnings.WarningMessage]]:
+def _prepared(asked: _Asked, facts: Facts) -> tuple[Prepared, list[warnings.WarningMessage]]:
     """The run as far as public facts go, and what was warned of meanwhile: it is shown, and kept, with the run."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", DistcondenseWarning)
-        return prepare(arguments.method, facts, arguments.options), warned
+        options = asked.options
+        if asked.rows is not None:
+            options = replace(options, ipc=_per_group(asked.rows, facts.kind))
+        return prepare(asked.method, facts, options), warned
+
+
+def _per_group(rows: int, kind: Any) -> int:
+    """Rows of each class (or what a kind has for one) where so many are wanted in all; IPC."""
+    ipc = rows // kind.groups
+    if ipc == 0:
+        rule = f"must be at least one for each {kind.groups_named}: {kind.groups}"
+        raise SettingsError("rows", rule, found=str(rows), fix="ask for more rows")
+    if ipc * kind.groups != rows:
+        warnings.warn(
+            f"rows: {ipc * kind.groups:,} instead of {rows:,}, as many of each {kind.groups_named} ({ipc:,})",
+            DistcondenseWarning,
+            stacklevel=5,
+        )
+    return ipc
 
 
 def _condense(
-    cohort: Cohort | LargeTable, prepared: Prepared, warned: list[warnings.WarningMessage], arguments: _Arguments
+    cohort: Cohort | LargeTable, prepared: Prepared, warned: list[warnings.WarningMessage], asked: _Asked
 ) -> Result | Results:
-    """Claim the folder, charge the account, run, record and write."""
-    method, held_out = arguments.method, arguments.held_out
+    """Claim the folder, run, charge the account, record and write."""
+    method, held_out = asked.method, asked.held_out
+    kept = accounts_of(asked.account, cohort.read_from, required=asked.require_account)
     if isinstance(cohort, LargeTable) and not takes_large(method):
         able = ", ".join(one.name for one in methods() if takes_large(one))
         raise SettingsError(
@@ -319,37 +371,47 @@ def _condense(
         "options": prepared.options.to_dict(),
         "data": cohort.fingerprint(),
         "backend": kernels.backend(),
-        "gpu": arguments.cluster is not None and arguments.cluster.num_gpus > 0,  # its rounding is its own
+        "gpu": asked.cluster is not None and asked.cluster.num_gpus > 0,  # its rounding is its own
     }
     if held_out is not None:
         identity["held_out"] = held_out.to_dict()
-    folder = None if arguments.out is None else RunFolder(arguments.out)
+    folder = None if asked.out is None else RunFolder(asked.out)
     if folder:
-        folder.claim(identity, resume=arguments.resume, force=arguments.force)
+        folder.claim(identity, resume=asked.resume, force=asked.force)
 
     def log_everywhere(line: str) -> None:
         if folder:
             folder.log(f"{datetime.now(UTC).isoformat(timespec='seconds')} {line}")
-        arguments.log(line)
+        asked.log(line)
 
+    run = folder.run if folder else new_run()
     context = Context(
-        threads=arguments.threads,
+        threads=asked.threads,
         log=log_everywhere,
-        progress=arguments.progress,
+        progress=asked.progress,
         folder=folder,
-        cluster=arguments.cluster,
-        run=folder.run if folder else new_run(),
-        odometer=arguments.odometer,
-        memory=arguments.memory,
-        scratch=arguments.scratch,
+        cluster=asked.cluster,
+        run=run,
+        account=_charged_run(run, prepared, asked, kept, log_everywhere) if kept.odometers else None,
+        memory=asked.memory,
+        scratch=asked.scratch,
     )
     if folder and isinstance(cohort, Cohort) and cohort.read_as:
         folder.log(f"table read as {cohort.read_as}")
     where = "run" if folder is None else f"run folder {brief(folder.path)}"
     try:
-        with os_errors(where, "must be readable and writable to the end", RunFolderError):
-            _charge(method, prepared, context)
-            result, figures = _run(method, cohort, prepared, warned, identity, context, held_out, arguments.known)
+        with (
+            os_errors(where, "must be readable and writable to the end", RunFolderError),
+            library_calls(None if folder is None else folder.path),
+            _shown(context, asked) as context,
+        ):
+            _check_account(context, kept, resume=asked.resume)
+            result, figures = _run(
+                method, cohort, prepared, warned, identity, context, kept, held_out, asked.known, asked.about
+            )
+    except SystemCallError as error:
+        log_everywhere(str(error))  # nothing is removed: the log says what came before
+        raise
     except UserError:
         if folder:
             folder.abandon()
@@ -359,9 +421,7 @@ def _condense(
     if folder:
         context.progress(doing="writing", step=0, steps=2)
         with os_errors(where, "must be writable to the end", RunFolderError):
-            lacking = write_run(folder, result)
-        for line in lacking:
-            log_everywhere(line)
+            write_run(folder, result)
         context.progress(doing="writing", step=1, steps=2)
         write_first_report(folder, result, figures, log_everywhere)
         context.progress(doing="writing", step=2, steps=2)
@@ -414,8 +474,9 @@ def evaluate(
     """
     need(cohort, Cohort, "cohort", "a Cohort", fix="the one that was condensed")
     need(result, Result, "result", "a Result", fix="what dc.condense gave back")
-    inputs = EvaluationInput.from_result(cohort, result)
     request = _request(result.record, parts, external, 0, seed, threads)
+    _note_reading(cohort, result.accounts)
+    inputs = EvaluationInput.from_result(cohort, result)
     scores, note, known = kept_or_measured(inputs, result.record, seed=request.seed, threads=request.threads)
     if note:
         warnings.warn(note, DistcondenseWarning, stacklevel=2)
@@ -487,6 +548,7 @@ def evaluate_run(
     refuse_another_table(folder, cohort, record)
     parts = EvaluationRequest().parts if parts is None else parts
     request = _request(record, parts, external, shadows, seed, threads)
+    _note_reading(cohort)
     found = {}
     for name, result in sets.items():
         inputs = EvaluationInput.from_result(cohort, result)
@@ -505,6 +567,26 @@ def evaluate_run(
         found[name] = findings_of(folder, result, quick, note, in_order([*kept, *sections]), seed=request.seed)
         write_findings(folder, name, found[name])
     return found
+
+
+def _note_reading(cohort: Cohort, accounts: Sequence[Odometer] = ()) -> None:
+    """On the patients' accounts: an evaluation reads them, without a price, as nothing of it leaves `internal/`."""
+    kept = accounts_of(None, cohort.read_from).odometers
+    for odometer in {one.path.resolve(): one for one in (*accounts, *kept)}.values():
+        odometer.note("evaluate")
+
+
+@contextmanager
+def _shown(context: Context, asked: _Asked) -> Iterator[Context]:
+    """The run with its progress on the gauges of the cluster that it joins, or whose job it is."""
+    if asked.cluster is None and IN_A_JOB not in os.environ:  # on one machine ray is not imported
+        yield context
+        return
+    from distcondense.cluster.ray.gauges import on_gauges
+
+    name = "run" if context.folder is None else brief(context.folder.path.name)
+    with on_gauges(asked.cluster, name, context.progress, context.log) as progress:
+        yield replace(context, progress=progress)
 
 
 def _need_calls(**told: Any) -> None:
@@ -556,13 +638,30 @@ def _after_first(progress: Callable[[str, int, int], None] | None) -> Callable[[
     return None if progress is None else lambda part, done, of: progress(part, done + 1, of + 1)
 
 
-def _charge(method: Method, prepared: Prepared, context: Context) -> None:
-    """On the patients' account, on disk, before anybody is read; once, however often the run is resumed."""
-    if context.odometer is not None:
-        about = "" if context.folder is None else context.folder.path.name
-        guarantee = prepared.options.promise
-        context.odometer.charge(context.run, prepared.planned, about, method=method.name, guarantee=guarantee)
-        context.log(f"charged: {context.odometer.path}")
+def _charged_run(
+    run: str, prepared: Prepared, asked: _Asked, kept: KeptAccounts, log: Callable[[str], None] = lambda line: None
+) -> ChargedRun:
+    return ChargedRun(
+        kept.odometers,
+        run,
+        prepared.planned,
+        method=asked.method.name,
+        guarantee=prepared.options.promise,
+        about="" if asked.out is None else asked.out.name,
+        on_charge=lambda path: log(f"charged: {path}"),
+    )
+
+
+def _check_account(context: Context, kept: KeptAccounts, *, resume: bool) -> None:
+    """Refuse what is over a cap. A run without a gate is charged here, once; others before their first answer."""
+    if context.account is None:
+        return
+    if not resume and (before := kept.before):
+        context.log(f"hint: these patients were read before: {before}")
+    if any(event.kind == "nonprivate" for event in context.account.events):
+        context.account.charge()
+    else:
+        context.account.check()
 
 
 def _run(
@@ -572,14 +671,19 @@ def _run(
     warned: list[warnings.WarningMessage],
     identity: dict[str, Any],
     context: Context,
+    kept: KeptAccounts,
     held_out: HoldoutSplit | None = None,
     known: Sequence[Score] = (),
+    about: ReleaseInfo | None = None,
 ) -> tuple[Result | Results, tuple[Figure, ...]]:
     settings, started, worked = prepared.options, time.perf_counter(), _worked()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DistcondenseWarning)
+        if kept.warning:
+            warnings.warn(kept.warning, DistcondenseWarning, stacklevel=4)
         given, context = (table, context) if held_out is None else _without(held_out, table, context)
         sets = dict(method.condense(given, prepared, context))  # type: ignore[arg-type]  # takes_large
+        sets = {ipc: replace(one, privacy=_with_account(one.privacy, kept)) for ipc, one in sets.items()}
         if held_out is not None:
             sets = {ipc: _with_test_persons(one, held_out) for ipc, one in sets.items()}
         began, worked = time.perf_counter(), _worked() - worked
@@ -616,12 +720,28 @@ def _run(
     scored = {ipc: own | notes[ipc] for ipc, own in scored.items()}
     earlier = context.earlier()
     results = {
-        ipc: replace(one, details=None, identity=identity, internal=record | scored[ipc], earlier=earlier)
+        ipc: replace(
+            one,
+            details=None,
+            identity=identity,
+            internal=record | scored[ipc],
+            earlier=earlier,
+            accounts=kept.odometers,
+            info=about or ReleaseInfo(),
+        )
         for ipc, one in sets.items()
     }
     if isinstance(settings.ipc, int):
         return _any(results), first.figures
     return Results(results, internal=record | {"sets": list(scored.values())}), first.figures
+
+
+def _with_account(privacy: Privacy, kept: KeptAccounts) -> Privacy:
+    """A statement about a ledger, with whose runs it counts."""
+    if not privacy.charged:
+        return privacy
+    said = replace(privacy, account=kept.words)
+    return replace(said, earlier_runs=ON_ACCOUNT) if kept.odometers else said
 
 
 def _details(result: Result) -> RunDetails:

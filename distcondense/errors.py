@@ -4,6 +4,9 @@ Every error a user can cause is a `UserError` and has four parts: what (the thin
 found, and how to fix it. The command line prints it without a traceback and exits with 2. None of the four parts may
 hold a patient's value: say the column, the count of rows, the first line number, never the cell. What the operating
 system refuses becomes such an error in one place, `os_errors`.
+
+Texts name a setting as the command line has it (`--epsilon 2`). Whoever reads them in Python reads Python's words for
+it (`epsilon=2`): they are said at the door, `in_words`, as an error or a warning is shown.
 """
 
 from __future__ import annotations
@@ -12,8 +15,12 @@ import errno
 import numbers
 import os
 import re
+import signal
+import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -32,6 +39,9 @@ class UserError(DistcondenseError, ValueError):
         if fix:
             text += f" Fix: {fix.rstrip('.')}."
         super().__init__(text)
+
+    def __str__(self) -> str:
+        return in_words(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:  # errors travel back from workers
         return _again, (type(self), self.what, self.rule, self.found, self.fix)
@@ -69,8 +79,85 @@ class ClusterError(UserError):
     """A cluster that cannot be reached, does not fit this program, or keeps losing its workers."""
 
 
+class SystemCallError(UserError):
+    """The operating system refused a call of a library, about no file of the run: its folder and log are kept."""
+
+
+class Stopped(KeyboardInterrupt):
+    """SIGTERM: like Ctrl-C, nothing is lost. It says which signal it was."""
+
+
 class DistcondenseWarning(UserWarning):
     """Something was changed, dropped or doubted, and the user should know."""
+
+    def __str__(self) -> str:
+        return in_words(super().__str__())
+
+
+# -- the two doors ----------------------------------------------------------------------------------------------------
+
+_DOOR = {"command line": False}  # whether whoever is spoken to typed a command; of this process
+_OPTION = re.compile(  # a value ends its clause, or stands before one of these words
+    r"(?<![\w-])--(?P<name>[a-z][a-z0-9-]*)"
+    r"(?:[ =](?P<value>[.,](?= )|\w(?:[\w.=-]*\w)?(?=$|[.,;:)]|\n| [(]| (?:or|and|has|on) )))?"
+)
+_SHELL = re.compile(r"\b(distcondense|ray|python -m|attack RUN) ?[^,;:]*$")  # a whole command stays one
+SWITCHES = frozenset(  # options without a value: said in Python as true, or as false where they begin with no-
+    [
+        "create",
+        "early-stopping",
+        "force",
+        "json",
+        "no-noise",
+        "noise",
+        "plan",
+        "quiet",
+        "require-account",
+        "resume",
+        "soft",
+        "trust-inferred-schema",
+        "yes",
+    ]
+)
+LISTS = {"categories-checked": "categories_checked", "ignore": "ignore", "missing-marker": "missing_markers"}
+_COMMANDS = {  # what is another call in Python
+    "distcondense init TABLE": "schema = dc.Schema.draft(table, target=…); schema = schema.confirm(by=YOUR_NAME)"
+}
+
+
+@contextmanager
+def at_the_command_line() -> Iterator[None]:
+    """In here errors and warnings speak of options."""
+    before = _DOOR["command line"]
+    _DOOR["command line"] = True
+    try:
+        yield
+    finally:
+        _DOOR["command line"] = before
+
+
+def in_words(text: str) -> str:
+    """A text as the reader of this process types settings: options of a command, or arguments of a call."""
+    if _DOOR["command line"]:
+        return text
+    for command, call in _COMMANDS.items():
+        text = text.replace(command, call)
+    return _OPTION.sub(_argument, text)
+
+
+def _argument(found: re.Match[str]) -> str:
+    name, value = found["name"], found["value"]
+    if _SHELL.search(found.string[: found.start()]):
+        return found[0]
+    if name in SWITCHES:
+        after = found[0].removeprefix(f"--{name}")
+        return f"{name.removeprefix('no-').replace('-', '_')}={not name.startswith('no-')}{after}"
+    argument = LISTS.get(name, name.replace("-", "_"))
+    if value is None:
+        return argument
+    plain = value.isupper() or re.fullmatch(r"[0-9.]*[0-9]", value)  # a placeholder, a number
+    typed = value if plain else f'"{value}"'
+    return f"{argument}=[{typed}]" if name in LISTS else f"{argument}={typed}"
 
 
 def need(value: Any, kinds: Any, what: str, words: str, fix: str = "") -> None:
@@ -117,6 +204,10 @@ _SAID: dict[int, tuple[str, str]] = {  # errno → found, fix
     **dict.fromkeys((errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH,
                      errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNRESET, errno.ECONNREFUSED), _NO_ANSWER),
 }  # fmt: skip
+_OF_THE_DISK = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE}
+    | {number for number, said in _SAID.items() if said is _NO_ANSWER}
+)
 _NUL = re.compile("embedded nul", re.IGNORECASE)  # Python: null byte, Arrow: NUL char in path
 _LONGEST_NAME = 120
 
@@ -144,6 +235,50 @@ def refuse_os(error: OSError, what: str, rule: str, kind: type[UserError] = User
     """Raise it in our words. Its own would name the file again, or quote what a reader had in hand."""
     found, fix = _SAID.get(error.errno or 0, (type(error).__name__, "check the path and its disk, then try again"))
     raise kind(brief(what), rule, found=found, fix=fix) from None
+
+
+@contextmanager
+def library_calls(folder: Path | None) -> Iterator[None]:
+    """What the operating system refuses a library in here, about no file in this folder, is told by the call's name.
+
+    Full disks and limits are the folder's, whoever meets them first.
+    """
+    try:
+        yield
+    except OSError as error:
+        named = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else None
+        ours = folder is not None and named is not None and os.path.abspath(named).startswith(str(folder.absolute()))
+        if ours or error.errno in _OF_THE_DISK:
+            raise
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        home = frames[-1].f_globals.get("__name__", "") if frames else ""
+        if not home or home.split(".")[0] == "distcondense":
+            raise
+        raise SystemCallError(
+            f"the call {home}.{frames[-1].f_code.co_qualname}",
+            "must be one that the operating system allows",
+            found=_SAID.get(error.errno or 0, (type(error).__name__, ""))[0],
+            fix="see that the working directory and temporary folders are still there; the run folder and its log are "
+            "kept, the same command with --resume goes on",
+        ) from None
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """SIGTERM ends the `with` as Ctrl-C does, instead of the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: Any) -> None:
+        signal.signal(number, signal.SIG_IGN)  # once is enough: what follows is tidying up
+        raise Stopped(signal.Signals(number).name)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def may(path: str | os.PathLike[str], mode: int) -> bool:

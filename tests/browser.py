@@ -1,6 +1,6 @@
 """Headless Chromium through a pipe (fds 3 and 4): opens a page, says what it logged and asked for, runs checks in it.
 
-No port, no profile, no network: names resolve to nothing and the browser's home is a new empty folder. The checks are
+No profile and no network: names resolve to nothing, and the browser's home is a new empty folder. The checks are
 those of the usual accessibility tools that matter for a page of text, tables and drawings.
 """
 
@@ -33,7 +33,7 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--mute-audio",
     "--hide-scrollbars",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--remote-debugging-pipe",
 )
 # the pipe's ends must be 3 and 4 in the browser; subprocess cannot say that
@@ -125,13 +125,13 @@ class Browser:
 
     # -- pages
 
-    def open(self, path: Path, *, width: int = 1400, dark: bool = False, media: str = "screen") -> None:
-        """Show a file; what it logs and asks for is in `events` from here on."""
+    def open(self, page: Path | str, *, width: int = 1400, dark: bool = False, media: str = "screen") -> None:
+        """Show a file, or an address on loopback; what it logs and asks for is in `events` from here on."""
         self.resize(width)
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", media=media, features=scheme)
         self.events.clear()
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         self.until("Page.loadEventFired")
 
     def resize(self, width: int, height: int = 800) -> None:

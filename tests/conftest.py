@@ -58,17 +58,7 @@ LONGEST = (
 # Files of whole runs, clusters, attacks and other processes, which `make quick` leaves out.
 SLOW = {
     *LONGEST,
-    *(
-        "row_nodes",
-        "private",
-        "remote_shards",
-        "dp_geng",
-        "psygentab",
-        "zero_order",
-        "recipients",
-        "large",
-        "stability",
-    ),
+    *("row_nodes", "private", "remote_shards", "dp_geng", "psygentab", "recipients", "large", "stability"),
     *("afternoon", "release", "backend", "cli", "hostile", "cli_private", "domain", "additive", "answers", "native"),
     *("executors", "multiclass", "rules", "study_operator", "several_ipc", "pages", "references", "continuous", "fuzz"),
     *("clustmix", "lira", "attacks", "risks", "package", "gate", "cuda", "trees", "peers", "small", "in_order"),
@@ -159,17 +149,13 @@ def survival() -> Cohort:
 
 
 def quicken(patch: pytest.MonkeyPatch) -> None:
-    """Few candidate sets, exchanges and students: what placement promises holds at any number of them."""
+    """Few candidates and exchanges: what placement promises holds at any number of them."""
     from distcondense.methods.private import joint, placement
-    from distcondense.outcomes import panel
 
-    fewer = {"POPULATION": 1500, "CANDIDATES": 300, "PEOPLE": 100, "POOL": 300, "SETS": 2, "STEPS": 60}
+    fewer = {"POPULATION": 1500, "CANDIDATES": 300, "CANDIDATES_LEAST": 80, "PEOPLE": 100, "STEPS": 100}
     for name, value in fewer.items():
         patch.setattr(placement, name, value)
     patch.setattr(joint, "POOL", 6000)
-    for name, value in {"TREES": 5, "PASSES": 5}.items():
-        patch.setattr(panel, name, value)
-    patch.setitem(panel.BOOSTED, "n_estimators", 10)
 
 
 @pytest.fixture

@@ -9,12 +9,19 @@ import numpy as np
 from distcondense import Cohort
 from distcondense.data.persons import Split
 from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.leaks import decide, in_words
+from distcondense.evaluation.section import Section
 from distcondense.outcomes.base import Labelled
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.result import Result
 from tests.conftest import SMALL_TABLE, small_frame
 
 NONE = Privacy("none", "toy", None, None, "none", "none")
+
+
+def said(section: Section) -> str:
+    """What a page says of an attack that stands there alone."""
+    return " ".join(in_words(section, decide([section])))
 
 
 class Kept:

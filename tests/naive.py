@@ -22,6 +22,46 @@ WORD = 0xFFFFFFFF
 NOISE_STREAM = 7
 
 
+# ---- hashes ------------------------------------------------------------------------------------------------
+
+
+def siphash(key: bytes, message: bytes) -> bytes:
+    """SipHash-2-4 with 128 bits, from Aumasson and Bernstein 2012 and their reference's longer output."""
+
+    def turned(x: int, by: int) -> int:
+        return (x << by | x >> 64 - by) % 2**64
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            v[0] = (v[0] + v[1]) % 2**64
+            v[1] = turned(v[1], 13) ^ v[0]
+            v[0] = turned(v[0], 32)
+            v[2] = (v[2] + v[3]) % 2**64
+            v[3] = turned(v[3], 16) ^ v[2]
+            v[0] = (v[0] + v[3]) % 2**64
+            v[3] = turned(v[3], 21) ^ v[0]
+            v[2] = (v[2] + v[1]) % 2**64
+            v[1] = turned(v[1], 17) ^ v[2]
+            v[2] = turned(v[2], 32)
+
+    k = [int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")]
+    names = (b"somepseu", b"dorandom", b"lygenera", b"tedbytes")
+    v = [int.from_bytes(name, "big") ^ k[i % 2] for i, name in enumerate(names)]
+    v[1] ^= 0xEE
+    padded = message + bytes(7 - len(message) % 8) + bytes([len(message) % 256])
+    for at in range(0, len(padded), 8):
+        word = int.from_bytes(padded[at : at + 8], "little")
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    v[2] ^= 0xEE
+    rounds(4)
+    first = v[0] ^ v[1] ^ v[2] ^ v[3]
+    v[1] ^= 0xDD
+    rounds(4)
+    return first.to_bytes(8, "little") + (v[0] ^ v[1] ^ v[2] ^ v[3]).to_bytes(8, "little")
+
+
 # ---- random numbers ----------------------------------------------------------------------------------------
 
 
@@ -383,6 +423,14 @@ def interval(time, edges):
     return max(k for k in range(len(edges) - 1) if k == 0 or edges[k] <= time)
 
 
+def end_of_follow_up(time, event, edges):
+    """0 … K − 1: left in that interval; K: followed to the horizon; then the event in each, where it is not later."""
+    horizon, intervals = edges[-1], len(edges) - 1
+    if event and time <= horizon:
+        return intervals + 1 + interval(min(time, horizon), edges)
+    return intervals if time >= horizon else interval(time, edges)
+
+
 def survival_pair(score, time, event, edges, hazard, most):
     lived = time_lived(time, edges)
     a = sum(h * w for h, w in zip(hazard, lived, strict=True)) * math.exp(max(-30.0, min(30.0, score)))
@@ -485,9 +533,18 @@ def cell_of(value: float, cuts: Any) -> int:
     return sum(1 for cut in cuts if cut <= value)
 
 
-def additive_margin(intercept: float, tables: Any, rows: Any) -> list[float]:
-    """intercept + Σ_j table_j[cell_j] of each row of cells."""
-    return [intercept + sum(float(table[cell]) for table, cell in zip(tables, row, strict=True)) for row in rows]
+def additive_margin(intercept: float, tables: Any, rows: Any, pairs: Any = ()) -> list[float]:
+    """intercept + Σ_j table_j[cell_j] + Σ_ij table_ij[group of cell_i, group of cell_j] of each row of cells."""
+    out = []
+    for row in rows:
+        total = intercept
+        for table, cell in zip(tables, row, strict=True):
+            total += float(table[cell])
+        for pair in pairs:
+            first, second = (group[row[column]] for column, group in zip(pair.columns, pair.groups, strict=True))
+            total += float(pair.table[first][second])
+        out.append(total)
+    return out
 
 
 def log_normal(x: NDArray[Any], covariance: NDArray[Any]) -> float:
@@ -615,16 +672,6 @@ def exchange_rows(
         if gain > 0:
             chosen, made = trial, made + 1
     return chosen, made, tried
-
-
-def expected_auroc(score: list[float], probability: list[float]) -> float:
-    """Over all pairs of different and of equal rows: P(one is positive, one negative) · (ranked right, ties half)."""
-    right = total = 0.0
-    for s, p in zip(score, probability, strict=True):
-        for t, q in zip(score, probability, strict=True):
-            total += p * (1 - q)
-            right += p * (1 - q) * (1.0 if s > t else 0.5 if s == t else 0.0)
-    return right / total
 
 
 def assert_sparse_is_dense(sparse, dense):

@@ -6,13 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from distcondense.kernels import native_build
+
 ROOT = Path(__file__).resolve().parents[1]
+needs_compiler = pytest.mark.skipif(native_build.compiler() is None, reason="no C++ compiler (g++, clang++ or $CXX)")
 
 
 def run(*command: object, cwd: Path, **env: str) -> str:
@@ -23,22 +27,34 @@ def run(*command: object, cwd: Path, **env: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built without network from a copy of the sources, so that no build folder is left in the checkout."""
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources, so that no build folder is left in the checkout."""
     copy = tmp_path_factory.mktemp("source") / "distcondense"
     skip = shutil.ignore_patterns(
         ".git", ".venv", "__pycache__", "*.egg-info", "build", "dist", "demo-run", "results", ".*_cache"
     )
     shutil.copytree(ROOT, copy, ignore=skip)
-    out = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, copy, cwd=copy)
-    return next(out.glob("*.whl"))
+    return copy
+
+
+def built(sources: Path, out: Path, kind: str = "--wheel", **env: str) -> Path:
+    """A wheel or source archive, built without network."""
+    run(sys.executable, "-m", "build", kind, "--no-isolation", "--outdir", out, sources, cwd=sources, **env)
+    return next(out.iterdir())
+
+
+@pytest.fixture(scope="module")
+def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(sources, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return installed(wheel, tmp_path_factory.mktemp("elsewhere"))
+
+
+def installed(wheel: Path, home: Path) -> Path:
     """A fresh environment that sees this one's dependencies, but distcondense only from the wheel."""
-    home = tmp_path_factory.mktemp("elsewhere")
     venv.create(home / "env", with_pip=False)
     site = next((home / "env" / "lib").glob("python*/site-packages"))
     run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel, cwd=home)
@@ -82,14 +98,65 @@ def test_the_command_line_runs_from_the_installed_wheel(elsewhere: Path) -> None
     assert (elsewhere / "run/release/condensed.parquet").exists()
 
 
-def test_the_wheel_carries_every_module_and_the_native_sources(wheel: Path) -> None:
-    """Its packages are listed by hand: one that was forgotten is missing only where it was installed."""
-    carried = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("distcondense/")}
-    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "distcondense").rglob("*.py")}
-    assert modules == {name for name in carried if name.endswith(".py")}
-    sources = {f"distcondense/kernels/native_src/{path.name}" for path in (ROOT / "kernels").glob("*.[ch]*")}
-    assert sources
-    assert sources <= carried
+NATIVE = (
+    "import sys; from distcondense.kernels import native, native_build; "
+    "sys.stdout.write(f'{native.backend()} {native_build.compiler()} {native_build.source_folder()}')"
+)
+
+
+def carried(wheel: Path) -> set[str]:
+    return {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("distcondense/")}
+
+
+def of_the_package() -> set[str]:
+    """Everything under distcondense/ that is no cache: modules, templates, the marker of types."""
+    paths = (path for path in (ROOT / "distcondense").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(ROOT).as_posix() for path in paths}
+
+
+@needs_compiler
+def test_the_wheel_carries_every_file_of_the_package_and_the_native_library(wheel: Path) -> None:
+    assert carried(wheel) == of_the_package() | {"distcondense/kernels/_native.so"}
+    assert "-py3-none-" in wheel.name  # one wheel a platform, for every Python
+    assert not wheel.name.endswith("-any.whl")
+
+
+@needs_compiler
+def test_the_installed_wheel_has_native_kernels_without_a_compiler_and_without_sources(elsewhere: Path) -> None:
+    """PATH is empty: no compiler; and there are no sources to build from."""
+    nowhere = {"PATH": "", "XDG_CACHE_HOME": str(elsewhere / "cache"), "DISTCONDENSE_BACKEND": "", "CXX": ""}
+    assert run(elsewhere / "env/bin/python", "-c", NATIVE, cwd=elsewhere, **nowhere) == "native None None"
+    assert not (elsewhere / "cache").exists()
+
+
+@needs_compiler
+def test_the_wheels_library_has_the_bits_of_the_one_built_from_sources(elsewhere: Path, tmp_path: Path) -> None:
+    code = (
+        "import hashlib, sys, numpy as np; sys.path.append(sys.argv[1]); "
+        "from distcondense.kernels import native; from tests import naive; "
+        "rng = np.random.default_rng(0); trees = naive.random_ensemble(rng, d=5, trees=3, depth=3); "
+        "X, steps = naive.grid_rows(rng, 4, 5), naive.grid_steps(rng, 5); "
+        "parts = native.jacobian(trees, X, steps), native.margins(trees, X), native.normals(1, 2, 3, 4, (50, 7)); "
+        "sys.stdout.write(hashlib.sha256(b''.join(part.tobytes() for part in parts)).hexdigest())"
+    )
+    env = {"DISTCONDENSE_BACKEND": "native"}
+    here = run(sys.executable, "-c", code, ROOT, cwd=tmp_path, PYTHONPATH=str(ROOT), **env)
+    assert run(elsewhere / "env/bin/python", "-c", code, ROOT, cwd=tmp_path, **env) == here
+
+
+def test_without_a_compiler_the_source_archive_makes_a_pure_wheel_that_runs_on_numba(
+    sources: Path, tmp_path: Path
+) -> None:
+    archive = built(sources, tmp_path / "sdist", "--sdist")
+    with tarfile.open(archive) as held:
+        held.extractall(tmp_path / "unpacked", filter="data")
+    (folder,) = (tmp_path / "unpacked").iterdir()
+    assert not (folder / "tests").exists()
+    pure = built(folder, tmp_path / "pure", CXX="/no/such/compiler")
+    assert pure.name.endswith("-py3-none-any.whl")
+    assert carried(pure) == of_the_package()
+    home = installed(pure, tmp_path / "elsewhere")
+    assert run(home / "env/bin/python", "-c", NATIVE, cwd=home, DISTCONDENSE_BACKEND="").startswith("numba")
 
 
 def test_the_checkout_runs_uninstalled(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_every_command_of_a_page_exists_and_so_do_its_options(
         group = own[:2] if own[0] in ("schema", "privacy", "attack") else own[:1]
         if group[0] == "attack" and group[1:] != ["audit"]:
             group = ["attack", "a-run"]
-        beside = [word for flag in ("--method", "--ray", "--placement") for word in said_with(flag, own)]
+        beside = [word for flag in ("--method", "--ray") for word in said_with(flag, own)]
         answer = call(*group, *beside, "--help")
         assert answer.code == 0, own
         known = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", answer.out))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from distcondense.outcomes.base import Kind, Labelled
 from distcondense.outcomes.binary import Logistic, LogOdds
 from distcondense.outcomes.measures import error
 from distcondense.outcomes.private_side import PrivateSide
+from distcondense.outcomes.survival import PiecewiseExponential
+from distcondense.privacy.contributions import Statistic
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.result import Result
 
@@ -65,6 +68,33 @@ class Uniform:
         return {options.ipc: made}
 
 
+# -- an objective with a statistic of several coordinates -----------------------------------------------------------
+
+
+class Lived(PiecewiseExponential):
+    """A hazard whose events and time at risk may be asked together.
+
+    Statistic "hazard": one row adds w·(1 at the event's interval, ½K^(−½)·share of each interval lived), w = 1/√1.25:
+    norm at most 1 without clipping. Read as events (K,), then time at risk (K,).
+    """
+
+    @property
+    def statistics(self) -> Mapping[str, Statistic]:
+        k, whole = self.intervals, math.sqrt(1.25)
+        weight = 0.5 / math.sqrt(k) / whole
+        edges, widths = self.edges, self.widths
+
+        def values(target: Any, score: Any) -> list[Any]:
+            label, time, interval = target["label"], target["time"], self.interval(target["time"])
+            found = [(1 / whole) * (label & (interval == at)) for at in range(k)]
+            return found + [weight * np.clip((time - edges[at]) / widths[at], 0.0, 1.0) for at in range(k)]
+
+        def undo(answer: Any) -> Any:
+            return np.concatenate([answer[:k] * whole, answer[k:] / weight * widths])
+
+        return {"hazard": Statistic(2 * k, values, undo, whole)}
+
+
 # -- a kind of outcome ------------------------------------------------------------------------------------------------
 
 
@@ -97,14 +127,6 @@ class ShareSide(LogOdds):
 
     def weighted(self, learned: Any, labelled: Labelled) -> Labelled:
         return PrivateSide.weighted(self, learned, labelled)
-
-    def judge(self, learned: Any, pool: Any, rows: Any, among: Any = ()) -> Any:
-        truth = self.expected(learned.model.margin(pool))
-
-        def judged(those: Any, labelled: Labelled) -> float:
-            return -error(truth, fit_shares(those, labelled.outcome, threads=1).scores(rows), "mae").value
-
-        return judged
 
 
 @dataclass(frozen=True)

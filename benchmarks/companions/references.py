@@ -24,13 +24,13 @@ import pandas as pd
 
 import distcondense as dc
 from benchmarks import cohorts, record
-from benchmarks.placement import Test
+from benchmarks.placement import Test, asked
 from distcondense import Cohort
 from distcondense.data.persons import HoldoutSplit
+from distcondense.evaluation.common_models import CLASSIFIERS, standardised
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.methods.private.placement import place
 from distcondense.outcomes.base import Kind
-from distcondense.outcomes.panel import classifiers, standardised
 
 WAYS: dict[str, tuple[tuple[str, tuple[str, ...] | None], ...]] = {
     "adult": (("published", ("xgb",)), ("published", ("logistic",)), ("published", ("xgb", "logistic", "svm")),
@@ -52,10 +52,7 @@ def students(home: EvaluationInput, seed: int) -> dict[str, float]:
             model = learner.fit(here.astype(np.float32), home.made, seed=seed)
             found[name] = kind.score(learner.link, model.scores(there.astype(np.float32)), real)
         return found
-    return {
-        name: kind.score("probability", ask(here, home.made["label"], there)[:, 1], real)
-        for name, ask in classifiers(2)
-    }
+    return {name: kind.score("probability", asked(name, here, home.made["label"], there), real) for name in CLASSIFIERS}
 
 
 def published(cohort: Cohort, references: tuple[str, ...] | None, said: Any, seed: int) -> dict[str, float]:
@@ -133,8 +130,7 @@ def page(said: Any, records: list[dict[str, Any]]) -> str:
         f"--steps {said.steps} --most {said.most}{budget}`: AUROC (SEER: C-index) of students of {said.ipc} rows a "
         f"class on real test rows, plain labels. published: {noise}; private: ε = {said.epsilon or 1.0:g} end-to-end; "
         "seconds of private are of choosing alone, those of published of the whole run. Private on Adult: these three "
-        "references hear in the exchanges what the whole panel hears, and only the judge of the six finished sets "
-        "differs, so that both often choose the same rows: equal numbers there say nothing for or against."
+        "references are the whole panel, so that the rows are the same with them and without."
     )
     lines = [head]
     for data in dict.fromkeys(cell["data"] for cell in records):

@@ -19,7 +19,7 @@ import pandas as pd
 from benchmarks.peers.coding import LABEL, TIME, TIMES, Coding
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
-from distcondense.data.persons import reading_order
+from distcondense.data.persons import HoldoutSplit, reading_order
 from distcondense.errors import SettingsError
 from distcondense.methods.base import Context, Options, Prepared, option
 from distcondense.outcomes.base import Labelled
@@ -108,7 +108,7 @@ class Sampler:
         options, coding, splitting = prepared.options, prepared.coding, context.holdout_split(0.2)
         began = clock.perf_counter()
         ledger = Ledger(None if context.folder is None else context.folder.ledger, run=context.run)
-        gate = gate_of(cohort.take(splitting.split(cohort).train), coding, options, ledger)
+        gate = gate_of(cohort.take(splitting.split(cohort).train), coding, options, ledger, splitting)
         cost, names = _cost(options, len(self._columns(coding))), list(gate.names)
         asked = {
             name: np.maximum(gate.histogram((names.index(name),), by="label" if self.by_class else "none", mu=cost), 0)
@@ -152,7 +152,7 @@ def _cost(options: SamplerOptions, questions: int) -> float:
     return float(Budget.calibrate(epsilon=options.epsilon, delta=options.delta).mu / math.sqrt(questions))
 
 
-def gate_of(cohort: Cohort, coding: Coding, options: Any, ledger: Ledger) -> PrivateTable:
+def gate_of(cohort: Cohort, coding: Coding, options: Any, ledger: Ledger, coins: HoldoutSplit) -> PrivateTable:
     """Features and, as further columns of codes, the outcome."""
     codes: dict[str, Any] = {
         f"c{j}": cells.codes(cohort.features[cells.column.name]) for j, cells in enumerate(coding.cells)
@@ -175,7 +175,7 @@ def gate_of(cohort: Cohort, coding: Coding, options: Any, ledger: Ledger) -> Pri
         ledger=ledger,
         person=cohort.person,
         rows_per_person=ROWS_PER_PERSON,
-        order=reading_order(cohort),
+        order=reading_order(cohort, coins),
     )
 
 

@@ -17,7 +17,7 @@ from distcondense.arrays import Index
 from distcondense.data.cells import Cells, public_cells
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.outcome import Outcome
-from distcondense.data.persons import reading_order
+from distcondense.data.persons import HoldoutSplit, reading_order
 from distcondense.errors import SettingsError
 
 CELLS = 32  # of a number; what dpmm's and DP-EBM's own defaults come to
@@ -96,9 +96,12 @@ class Coding:
         return found
 
 
+CHOOSING = HoldoutSplit(0.0, 0)  # no secret: whoever shares a hash here changes a choice among their own rows
+
+
 def one_each(cohort: Cohort) -> Index:
     """One row of each person, chosen by who and what it is; all rows where each is a person."""
-    order = reading_order(cohort)
+    order = reading_order(cohort, CHOOSING)
     if order is None or cohort.person is None:
         return np.arange(len(cohort))
     by = np.lexsort((order, cohort.person))

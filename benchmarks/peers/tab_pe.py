@@ -210,7 +210,7 @@ class TabPE:
         options, coding, splitting = prepared.options, prepared.coding, context.holdout_split(0.2)
         began, space = clock.perf_counter(), Space.of(coding)
         ledger = Ledger(None if context.folder is None else context.folder.ledger, run=context.run)
-        gate = gate_of(cohort.take(splitting.split(cohort).train), coding, options, ledger)
+        gate = gate_of(cohort.take(splitting.split(cohort).train), coding, options, ledger, splitting)
         names = [name for name in coding.sizes if name != LABEL]
         columns = tuple(gate.names.index(name) for name in (*names, LABEL))
         rng = np.random.default_rng([options.seed, 0x7AB9E])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from copy import copy
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from distcondense.errors import SettingsError
+from distcondense.errors import SettingsError, brief
 
 if TYPE_CHECKING:
     from distcondense.cluster.config import Cluster
@@ -24,8 +25,16 @@ schema_app = typer.Typer(help="Describe what is public about a table.", no_args_
 privacy_app = typer.Typer(help="Read and check what a release promises.", no_args_is_help=True)
 
 
-NO_ANSWER = 3  # exit code
+NO_ANSWER, LEAK, INTERRUPTED, STOPPED = 3, 4, 130, 143  # exit codes; the last as shells know Ctrl-C and SIGTERM
 A_RUN = "a-run"  # hidden, and no likely name of a folder: run is one
+
+
+class NamedAsItsGroup(typer.Context):
+    """Of a command that is called by its group's name: `study FILE`."""
+
+    @property
+    def command_path(self) -> str:
+        return super().command_path.strip()
 
 
 class Hidden(TyperGroup):
@@ -33,6 +42,8 @@ class Hidden(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
+        if name == A_RUN and command is not None:
+            command.context_class = NamedAsItsGroup
         return "" if name == A_RUN else name, command, rest
 
 
@@ -42,6 +53,14 @@ class RunOrAudit(Hidden):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         known = args and (args[0] in self.commands or args[0].startswith("-"))
         return super().resolve_command(ctx, args if known else [A_RUN, *args])
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Help lists both, the run's folder as what it is."""
+        commands, run = self.commands, copy(self.commands[A_RUN])
+        run.name, run.hidden = "RUN --data TABLE", False
+        self.commands = {A_RUN: run, **{name: one for name, one in commands.items() if name != A_RUN}}
+        super().format_help(ctx, formatter)
+        self.commands = commands
 
 
 attack_app = typer.Typer(
@@ -93,7 +112,7 @@ Threads = Annotated[int | None, typer.Option(help="Threads to use; all cores if 
 Ray = Annotated[
     str | None,
     typer.Option(
-        metavar="[ADDRESS]", help="Spread the Jacobian over Ray: start a cluster, or join one.", rich_help_panel=RUN
+        metavar="[ADDRESS]", help="Spread the work over Ray: start a cluster, or join one.", rich_help_panel=RUN
     ),
 ]
 
@@ -133,6 +152,17 @@ def cluster_of(ray: str | None, **knobs: Any) -> Cluster | None:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in said)
         raise SettingsError(names, "is about Ray", found="no --ray", fix="add --ray, or leave it out")
     return None
+
+
+def rows_of(said: str) -> int:
+    """1e7 or 10000000: a whole number of rows."""
+    try:
+        number = float(said)
+    except ValueError:
+        number = 0.0
+    if not 1 <= number <= 1e12 or number != int(number):
+        raise SettingsError("--rows", "must be a whole number", found=repr(brief(said)), fix="e.g. --rows 1e7")
+    return int(number)
 
 
 def with_address(arguments: list[str]) -> list[str]:

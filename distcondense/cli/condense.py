@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -46,7 +46,12 @@ from distcondense.methods.base import (
 )
 
 _REPEATED: set[str] = set()  # options that take one text, or several
-RAY_KNOBS = ("actors", "num_cpus", "num_gpus", "hung_after")
+BESIDE = {  # an option → those that help shows beside it alone
+    "--ray": ("actors", "num_cpus", "num_gpus", "hung_after"),
+    "--about": ("publisher", "contact", "licence"),
+    "--account": ("require_account",),
+    "--memory": ("scratch",),
+}
 
 
 def fixed(
@@ -76,10 +81,24 @@ def fixed(
     out: Annotated[Path, typer.Option("--out", "-o", help="The run folder to write.", rich_help_panel=RUN)] = Path(
         "run"
     ),
-    odometer: Annotated[
-        Path | None,
-        typer.Option(help="Account of these patients to charge; else one kept by path.", rich_help_panel=RUN),
+    rows: Annotated[
+        int | None, typer.Option(help="Rows in all, instead of --ipc rows of each class.", rich_help_panel=RUN)
     ] = None,
+    about: Annotated[
+        Path | None,
+        typer.Option(help="release.toml: what catalogues may know, such as --publisher.", rich_help_panel=RUN),
+    ] = None,
+    publisher: Annotated[str | None, typer.Option(help="Who holds the patients' table.", rich_help_panel=RUN)] = None,
+    contact: Annotated[str | None, typer.Option(help="Their e-mail address or URL.", rich_help_panel=RUN)] = None,
+    licence: Annotated[
+        str | None, typer.Option(help="Of the release: a URL or SPDX name.", rich_help_panel=RUN)
+    ] = None,
+    account: Annotated[
+        Path | None, typer.Option(help="An account to charge besides the table's own.", rich_help_panel=RUN)
+    ] = None,
+    require_account: Annotated[
+        bool, typer.Option("--require-account", help="Refuse where no account can be charged.", rich_help_panel=RUN)
+    ] = False,
     memory: Annotated[
         str | None, typer.Option(help="What the table may take, e.g. 2GB: read in batches then.", rich_help_panel=RUN)
     ] = None,
@@ -106,10 +125,12 @@ def fixed(
     **more: Any,
 ) -> None:
     """Condense a table on disk into a run folder."""
-    from distcondense.api import condense_file
+    from distcondense.api import condense
     from distcondense.data.schema import Schema
     from distcondense.data.tables import table_name
+    from distcondense.evaluation.shortfall import shortfall_of_sets
     from distcondense.report.terminal import Console, fate
+    from distcondense.runs.release import ReleaseInfo
 
     if quiet:  # they are in run.json
         warnings.simplefilter("ignore", DistcondenseWarning)
@@ -128,12 +149,17 @@ def fixed(
         **markers(missing_marker),
         **written(separator, encoding, decimal),
     }
+    said = {"publisher": publisher, "contact": contact, "licence": licence}
+    words: dict[str, Any] = {name: text for name, text in said.items() if text is not None}
+    info = replace(ReleaseInfo.from_any(about), **words)
     console = Console(quiet=quiet or as_json)
     cluster = cluster_of(ray, actors=actors, num_cpus=num_cpus, num_gpus=num_gpus, hung_after=hung_after)
     with console.progress() as progress:
-        result = condense_file(
+        result = condense(
             table,
-            reading,
+            **reading,
+            rows=rows,
+            about=info,
             threads=threads,
             out=out,
             resume=resume,
@@ -141,7 +167,8 @@ def fixed(
             progress=progress,
             log=console.log,
             cluster=cluster,
-            odometer=odometer,
+            account=account,
+            require_account=require_account,
             memory=None if memory is None else bytes_of(memory),
             scratch=scratch,
             **options,
@@ -149,7 +176,8 @@ def fixed(
     privacy, record = result.privacy, result.internal
     if as_json:
         names = ("sets",) if "sets" in record else ("scores", "scores_note")
-        found = {"out": str(out), "answer": not privacy.answer, "privacy": privacy.to_dict()}
+        poor = shortfall_of_sets(record)
+        found = {"out": str(out), "answer": not privacy.answer, "poor": poor, "privacy": privacy.to_dict()}
         typer.echo(json.dumps(found | {name: record[name] for name in names}))
     console.verdict(record, privacy)
     console.run_table(table_name(table), record)
@@ -163,7 +191,7 @@ def register(arguments: Sequence[str] = ()) -> None:
     """(Re)build the command from the methods that are known.
 
     Every option of every method is accepted. Help shows those that all methods share and those of the method that
-    stands in `arguments`, or else of the default; what belongs to another option, as Ray's knobs do, where that one is.
+    stands in `arguments`, or else of the default; what belongs to another option (`BESIDE`), where that one is.
     """
     app.registered_commands = [command for command in app.registered_commands if command.name != "condense"]
 
@@ -172,8 +200,9 @@ def register(arguments: Sequence[str] = ()) -> None:
 
     signature = inspect.signature(fixed, eval_str=True)
     own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-    if not any(argument.startswith("--ray") for argument in arguments):
-        own = [_hidden(parameter) if parameter.name in RAY_KNOBS else parameter for parameter in own]
+    for option, names in BESIDE.items():
+        if not any(argument.startswith(option) for argument in arguments):
+            own = [_hidden(parameter) if parameter.name in names else parameter for parameter in own]
     roles = [_parameter(role, str, about, TABLE) for role, about in ROLES.items()]
     parameters = [own[0], *roles, *own[1:], *_method_options(arguments)]
     parameters = [parameters[0], *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters[1:])]
@@ -223,9 +252,7 @@ def _method_options(arguments: Sequence[str]) -> list[inspect.Parameter]:
         kind = list[str] if texts else _plain_type(hint)
         more |= {"metavar": "TEXT"} if kind == list[str] else {}
         about = entry.metadata["about"].removesuffix(".") + f"{default}."
-        beside = entry.metadata["beside"]
-        hidden = name not in own or bool(beside and not any(said.startswith(f"--{beside}") for said in arguments))
-        parameters.append(_parameter(name, kind, about, f"Method {shown}", flag, hidden=hidden, **more))
+        parameters.append(_parameter(name, kind, about, f"Method {shown}", flag, hidden=name not in own, **more))
     return parameters
 
 

@@ -5,11 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distcondense.cli.common import A_RUN, Decimal, Encoding, Json, Quiet, Separator, Threads, app, attack_app, written
+from distcondense.cli.common import (
+    A_RUN,
+    LEAK,
+    Decimal,
+    Encoding,
+    Json,
+    Quiet,
+    Separator,
+    Threads,
+    app,
+    attack_app,
+    written,
+)
+
+if TYPE_CHECKING:
+    from distcondense.evaluation.findings import Findings
 
 Run = Annotated[Path, typer.Argument(help="The run folder that condense wrote.")]
 Data = Annotated[str, typer.Option("--data", help="The table it was made of, a path or URI; read as it was then.")]
@@ -64,12 +79,17 @@ def attack_run(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Attack a finished run as somebody would who has its release: who was in the table, and what they are like."""
+    """Attack a finished run as somebody would who has its release: who was in the table, and what they are like.
+
+    Exit 0 where no leak was found at this power, 4 where one was: the verdict says what to do now.
+    """
     from distcondense.evaluation.suite import ATTACKS
 
     chosen = tuple(ATTACKS) if attacks is None else _list(attacks)
     how = written(separator, encoding, decimal)
-    _measure(run, data, ("copies", *chosen), (), shadows, seed, threads, how, quiet=quiet, as_json=as_json)
+    found = _measure(run, data, ("copies", *chosen), (), shadows, seed, threads, how, quiet=quiet, as_json=as_json)
+    if any(one.leaky for one in found):
+        raise typer.Exit(LEAK)
 
 
 def _list(said: str) -> tuple[str, ...]:
@@ -88,7 +108,8 @@ def _measure(
     *,
     quiet: bool,
     as_json: bool,
-) -> None:
+) -> list[Findings]:
+    """Measured, written, shown: the findings of every set."""
     from distcondense.api import evaluate_run
     from distcondense.data.tables import table_name
     from distcondense.evaluation.suite import EvaluationRequest
@@ -119,7 +140,8 @@ def _measure(
     if as_json:
         said: dict[str, Any] = {name: one.to_dict() for name, one in found.items()}
         typer.echo(json.dumps(next(iter(said.values())) if len(said) == 1 else said))
-        return
+        return list(found.values())
     for one in found.values():
         console.findings(one)
     console.log(f"written: {run / 'internal'} (report.json and report.html, for you only: computed on patients)")
+    return list(found.values())

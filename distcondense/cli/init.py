@@ -43,17 +43,13 @@ def init(
     frame = read_table(table, dialect=Dialect(**written(separator, encoding, decimal)), **markers(missing_marker))
     attended = not yes and sys.stdin.isatty()
     prompts = TerminalPrompts() if attended else DefaultAnswers()
-    state = run_wizard(frame, prompts, declared=attended)
+    state = run_wizard(frame, prompts)
     write_text(out, state.to_toml())
     console = Console()
     console.out.print(schema_table(table_name(table), state.summary()))
     console.log(f"written: {out}")
-    if isinstance(prompts, DefaultAnswers):
-        for line in prompts.open:
-            typer.echo(f"open: {line}")
-        typer.echo(f'open: check every bound and category in {out}, then set origin = "declared"')
-    if state.problem:
-        typer.echo(f"open: {state.problem}")
+    for line in (*(prompts.open if isinstance(prompts, DefaultAnswers) else ()), *state.problems):
+        typer.echo(f"open: {line}")
     epsilon = 1.0
     if plan and state.outcome:
         rows = about(len(frame) if not state.person else int(frame[state.person].nunique()))

@@ -29,7 +29,7 @@ def privacy_verify(
     """
     from distcondense.privacy.statement import GUARANTEES, suffices
     from distcondense.runs.files import plain
-    from distcondense.runs.release import verify_release
+    from distcondense.runs.signing import verify_release
 
     if least not in GUARANTEES:
         raise SettingsError(
@@ -50,10 +50,11 @@ def privacy_keygen(
     out: Annotated[Path, typer.Argument(help="Folder for private.pem (keep it) and public.pem (hand it out).")],
 ) -> None:
     """Make a pair of Ed25519 keys to sign releases with; the private one is not encrypted."""
-    from distcondense.runs.release import PRIVATE_KEY, PUBLIC_KEY, make_keys
+    from distcondense.runs.signing import PRIVATE_KEY, PUBLIC_KEY, make_keys
 
-    make_keys(out)
+    print_of_key = make_keys(out)
     typer.echo(f"{out / PRIVATE_KEY}: keep it where nobody else can read it; {out / PUBLIC_KEY}: hand it out")
+    typer.echo(f'key = "{print_of_key}"  # its fingerprint, a line for release.toml: the datasheet then names it')
 
 
 @privacy_app.command("sign")
@@ -61,8 +62,8 @@ def privacy_sign(
     run: Annotated[Path, typer.Argument(help="A run folder or its release folder.")],
     key: Annotated[Path, typer.Option(help="The private key.")],
 ) -> None:
-    """Sign a release that verifies: the signature covers its statement and, by their hashes, all its files."""
-    from distcondense.runs.release import sign
+    """Sign all files of a release that verifies: a DSSE envelope, in the layout of OpenSSF Model Signing."""
+    from distcondense.runs.signing import sign
 
     typer.echo(f"signed: {sign(run, key)}")
 

@@ -10,10 +10,8 @@ from typing import Annotated
 
 import typer
 
-from distcondense.cli.common import A_RUN, Json, Quiet, study_app
-from distcondense.errors import SettingsError
-
-STOPPED = {"SIGTERM": 143}  # exit codes as shells know them; Ctrl-C: 130
+from distcondense.cli.common import A_RUN, INTERRUPTED, STOPPED, Json, Quiet, study_app
+from distcondense.errors import SettingsError, Stopped
 
 
 @study_app.command(A_RUN, epilog="How a study stands, while it runs and after: distcondense study status OUT")
@@ -105,7 +103,7 @@ def study(
             how, words = str(stop) or "interrupted", plan(design, out, chosen, external).words()
             again = shlex.join(["distcondense", *sys.argv[1:]])
             typer.echo(f"stopped ({how}): {words}. Nothing is lost; go on by the same command: {again}", err=True)
-            raise typer.Exit(STOPPED.get(how, 130)) from None
+            raise typer.Exit(STOPPED if isinstance(stop, Stopped) else INTERRUPTED) from None
     if as_json:
         typer.echo(json.dumps({"study": design.name, "out": str(out), **progress.to_dict(), **more}))
     elif dry_run:

@@ -8,6 +8,7 @@ from numbers import Integral, Real
 
 from distcondense.errors import ClusterError, SettingsError, brief, need
 
+IN_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray gives it to the command of a job
 STORE_SHARE = 0.8  # of a node's object store that a step's rows and answers, or the model, may fill
 
 

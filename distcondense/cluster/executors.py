@@ -19,6 +19,7 @@ from distcondense.arrays import Matrix
 from distcondense.cluster.config import Cluster, check_store
 from distcondense.cluster.plan import grid_of, shares
 from distcondense.cluster.worker import Shared, TileResult, TileWorker
+from distcondense.errors import ClusterError
 from distcondense.models.base import Model
 from distcondense.models.jacobian import JacobianPath, Tile, jacobian, make_tiler, resolve_path
 
@@ -185,6 +186,33 @@ class RayExecutor:
             "workers_lost": list(self._dispatcher.pool.causes),
             "units_per_second": self._dispatcher.speeds,
         }
+
+
+def refuse_missing_gpus(config: Cluster) -> None:
+    """Where GPUs are asked for and there are none, say so before a table is read.
+
+    Raises
+    ------
+    ClusterError
+        This machine has no GPU that works, or the cluster has not as many as one actor asks for.
+    """
+    if not config.num_gpus:
+        return
+    if not config.starts_here:
+        from distcondense.cluster.ray.session import connected
+
+        with connected(config) as session:
+            session.places("actor", config.num_cpus, gpus=config.num_gpus)
+        return
+    from distcondense.kernels import cuda
+
+    if (reason := cuda.why_not()) is not None:
+        raise ClusterError(
+            "num_gpus",
+            "needs a GPU that works on this machine, where the cluster is to be started",
+            found=reason,
+            fix="leave out --num-gpus, or join a cluster that has GPUs (--ray HOST:PORT)",
+        )
 
 
 def why_in_process(model: Model, path: JacobianPath, config: Cluster) -> str | None:

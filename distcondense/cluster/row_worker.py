@@ -51,7 +51,7 @@ class Load:
 
     layout: RecordLayout
     records: dict[int, list[NDArray[Any]]]
-    words: dict[int, dict[int, str]]
+    words: dict[int, dict[bytes, str]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class RowWorker:
 
     def __init__(self, shard_plan: ShardPlan, owned: Sequence[int]) -> None:
         self.shard_plan, self.owned = shard_plan, list(owned)
-        self._coder = shard_plan.table.coder(shard_plan.cells)
+        self._coder = shard_plan.table.coder(shard_plan.cells, shard_plan.coins)
         self._folder: Path | None = None
         self._buckets: Buckets | None = None
         self._shards: dict[int, TableRows] = {}
@@ -97,7 +97,7 @@ class RowWorker:
         """
         table, piece, rows = self.shard_plan.table, self.shard_plan.table.pieces[number], 0
         parts: dict[int, list[NDArray[Any]]] = {bucket: [] for buckets in wanted.values() for bucket in buckets}
-        words: dict[int, dict[int, str]] = {}
+        words: dict[int, dict[bytes, str]] = {}
         sample, layout = list[Any](), None
         for batch in table.read(piece, self._coder):
             coded = batch.coded

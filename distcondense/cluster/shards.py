@@ -168,9 +168,8 @@ def opened(
     log: Log = lambda line: None,
 ) -> ShardedRows:
     """Read a table once; its rows as the gate takes them, and its sample."""
-    if table.rows > ROWS_ALL_MAX:
-        raise SettingsError("table", f"must have at most {ROWS_ALL_MAX} rows", found=f"{table.rows}")
-    coder, parts, lock = table.coder(cells), list[Any](), Lock()
+    _check_rows(table)
+    coder, parts, lock = table.coder(cells, coins), list[Any](), Lock()
     progress = ReadProgress(table.rows, table.bytes, len(table.pieces), log)
     stores: list[Buckets | InOrderRows] = []
 
@@ -208,6 +207,12 @@ def opened(
     return ShardedRows(ThreadShards(shards, threads), sizes, objective, most)
 
 
+def _check_rows(table: LargeTable) -> None:
+    """So many rows are what sums have digits for, and what the chance of a shared hash is stated for (curves.py)."""
+    if table.rows > ROWS_ALL_MAX:
+        raise SettingsError("table", f"must have at most {ROWS_ALL_MAX} rows", found=f"{table.rows}")
+
+
 def _store(
     layout: RecordLayout, coins: HoldoutSplit, rows: int, place: Path, memory: int | None, threads: int
 ) -> Buckets | InOrderRows:
@@ -235,6 +240,7 @@ def opened_on(
     from distcondense.cluster.ray.rows import remote_shards
     from distcondense.cluster.row_worker import ShardPlan
 
+    _check_rows(table)
     shard_plan = ShardPlan(
         table,
         cells,

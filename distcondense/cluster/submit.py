@@ -23,7 +23,7 @@ from distcondense.cluster.upload import URI, data_suffix, package
 from distcondense.errors import ClusterError, DistcondenseWarning, SettingsError
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"  # a head node here, or a tunnel to one
-OUT_BY_DEFAULT = ("condense", "demo", "bench", "study")  # commands that write without being told where
+OUT_BY_DEFAULT = ("condense", "demo", "study")  # commands that write without being told where
 
 
 def submit(
@@ -71,7 +71,7 @@ def submit(
     with tempfile.TemporaryDirectory(prefix="distcondense-job-") as scratch:
         environment = package(environment, working_dir, Path(scratch) / "job.zip", log)
         client = job_client(address, find_token(os.environ))
-        return start_job(client, address, shlex.join(command), environment, cpus)
+        return start_job(client, address, shlex.join(command), environment, cpus, log=log)
 
 
 def check_address(address: str) -> str:

@@ -47,7 +47,10 @@ CHECKPOINTS = frozenset({"checkpoint.npz", "checkpoint.draft"})
 RUN_FILES = CHECKPOINTS | {"owner.json", "run.json", "holdout.json", "ledger.jsonl", "earlier.jsonl"}
 
 PACKAGE = Path(distcondense.__file__).resolve().parent
-PACKAGE_SUFFIXES, SOURCE_SUFFIXES = (".py", ".j2"), (".cpp", ".h", ".md")  # of the package and its C++ sources
+PACKAGE_SUFFIXES, SOURCE_SUFFIXES = (
+    (".py", ".j2", ".json", ".typed", ".so"),
+    (".cpp", ".h", ".json"),
+)  # of the package and its C++
 NOT_NEEDED = ("/tests", "/docs", "/benchmarks/results")  # of a checkout, by a job
 URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from distcondense.arrays import Flags, Index, Marks
 from distcondense.data.cells import Cells
 from distcondense.data.coding import Coded
-from distcondense.data.persons import HoldoutSplit, Ranks, numbered, ordered
+from distcondense.data.persons import TEXT, HoldoutSplit, Ranks, numbered, ordered
 from distcondense.errors import RunFolderError
 from distcondense.kernels import scatter as kernels
 from distcondense.privacy.layout import KeptRows
@@ -60,11 +60,6 @@ class RecordLayout:
     def unlisted(self) -> tuple[int, ...]:
         return tuple(k for k, one in enumerate(self.cells) if not one.numeric and one.column.unknown)
 
-    @property
-    def codes(self) -> list[np.dtype[Any]]:
-        wide = self.unlisted
-        return [np.dtype("<u8") if k in wide else np.min_scalar_type(one.size) for k, one in enumerate(self.cells)]
-
     @cached_property
     def fields(self) -> dict[str, np.dtype[Any]]:
         """Names and types of all that a record holds, widest first, so that each lies where its type wants it."""
@@ -72,7 +67,11 @@ class RecordLayout:
         if self.by_person:
             kinds += [("who0", np.dtype("<u8")), ("who1", np.dtype("<u8"))]
         kinds += [(f"t.{name}", np.dtype(kind)) for name, kind in self.target]
-        kinds += [(f"c{k}", kind) for k, kind in enumerate(self.codes)]
+        for k, one in enumerate(self.cells):
+            if k in self.unlisted:
+                kinds += [(name, np.dtype("<u8")) for name in _text_fields(k)]
+            else:
+                kinds.append((f"c{k}", np.min_scalar_type(one.size)))
         return dict(sorted(kinds, key=lambda field: -field[1].itemsize))
 
     @cached_property
@@ -94,7 +93,9 @@ class RecordLayout:
 
     def records(self, coded: Coded, place: Index) -> NDArray[Any]:
         """Row i becomes record place[i]."""
-        given: dict[str, NDArray[Any]] = {f"c{k}": codes for k, codes in enumerate(coded.codes)}
+        given: dict[str, NDArray[Any]] = {}
+        for k, codes in enumerate(coded.codes):
+            given |= dict(zip(_text_fields(k), codes.T, strict=True)) if k in self.unlisted else {f"c{k}": codes}
         given |= {f"t.{name}": coded.target[name] for name, _ in self.target}
         for name, both in (("mark", coded.mark), ("who", coded.who)):
             if both is not None:
@@ -130,9 +131,14 @@ class FieldGroup:
         return records.view(self.kind).reshape(len(records), records.itemsize // self.kind.itemsize)
 
     def without(self, names: Container[str]) -> FieldGroup:
-        """What a shard holds of them: hashes stay behind, and what is said otherwise."""
+        """What a shard holds of them: hashes of rows and persons stay behind, and what is said otherwise."""
         kept = [k for k, name in enumerate(self.names) if name not in names and name[:-1] not in ("mark", "who")]
         return FieldGroup(self.kind, tuple(self.names[k] for k in kept), self.at[kept])
+
+
+def _text_fields(column: int) -> list[str]:
+    """What a record calls the words of an unlisted value's hash."""
+    return [f"c{column}.{word}" for word in range(TEXT)]
 
 
 def _pair(records: NDArray[Any], name: str) -> Marks:
@@ -152,7 +158,7 @@ class Buckets:
     folder: Path
     layout: RecordLayout
     count: int
-    words: dict[int, dict[int, str]] = field(default_factory=dict)  # texts of unlisted values, by hash
+    words: dict[int, dict[bytes, str]] = field(default_factory=dict)  # texts of unlisted values, by hash
     rows: Index = field(init=False)
 
     def __post_init__(self) -> None:
@@ -165,7 +171,7 @@ class Buckets:
             self.append(number, part)
         self.know(coded.words)
 
-    def know(self, words: Mapping[int, Mapping[int, str]]) -> None:
+    def know(self, words: Mapping[int, Mapping[bytes, str]]) -> None:
         for column, texts in words.items():
             self.words.setdefault(column, {}).update(texts)
 
@@ -298,16 +304,16 @@ class Shard:
         parts: Sequence[ChosenRecords],
         scores: int,
         kind: np.dtype[Any],
-        words: Mapping[int, Mapping[int, str]],
+        words: Mapping[int, Mapping[bytes, str]],
     ) -> Shard:
         rows = sum(len(part.which) for part in parts)
         labels: dict[int, Sequence[str]] = {}
         texts: dict[str, NDArray[Any]] = {}
         for k in layout.unlisted:
-            labels[k], texts[f"c{k}"] = _numbered(
-                [part.records[f"c{k}"][part.which] for part in parts], words.get(k, {})
-            )
-        blocks = [block.without(texts) for block in layout.blocks]
+            hashes = [np.stack([part.records[name][part.which] for name in _text_fields(k)], axis=1) for part in parts]
+            labels[k], texts[f"c{k}"] = _numbered(hashes, words.get(k, {}))
+        apart = {name for k in layout.unlisted for name in _text_fields(k)}
+        blocks = [block.without(apart) for block in layout.blocks]
         kinds = [*(block.kind for block in blocks), *(codes.dtype for codes in texts.values()), kind]
         arrays = _mapped(path, kinds, [*(len(block.names) for block in blocks), *(1 for _ in texts), scores], rows)
         columns = {name: array[0] for name, array in zip(texts, arrays[len(blocks) :], strict=False)}
@@ -331,13 +337,18 @@ class Shard:
         )
 
 
-def _numbered(parts: Sequence[Marks], words: Mapping[int, str]) -> tuple[Sequence[str], NDArray[Any]]:
-    """The texts of hashes (0: a hole), in their order, and each row's number among them; that of a hole is the last."""
-    hashes = np.concatenate(parts) if parts else np.zeros(0, np.uint64)
-    there, row = np.unique(hashes, return_inverse=True)
-    known = sorted((words[code], code) for code in there.tolist() if code)
+def _numbered(parts: Sequence[Marks], words: Mapping[bytes, str]) -> tuple[Sequence[str], NDArray[Any]]:
+    """The texts of hashes (zeros: a hole), in their order, and each row's number among them; that of a hole is last."""
+    hashes = np.concatenate(parts) if parts else np.zeros((0, TEXT), np.uint64)
+    order = np.lexsort(hashes.T)
+    first = np.ones(len(hashes), np.bool_)
+    first[1:] = np.any(hashes[order[1:]] != hashes[order[:-1]], axis=1)
+    row = np.empty(len(hashes), np.int64)
+    row[order] = np.cumsum(first) - 1
+    there = [hashes[at].tobytes() for at in order[first]]
+    known = sorted((words[code], code) for code in there if code != bytes(8 * TEXT))
     place = {code: number for number, (_, code) in enumerate(known)}
-    numbers = np.array([place.get(code, len(known)) for code in there.tolist()], np.min_scalar_type(len(known)))
+    numbers = np.array([place.get(code, len(known)) for code in there], np.min_scalar_type(len(known)))
     return [text for text, _ in known], numbers[row]
 
 

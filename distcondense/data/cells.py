@@ -4,8 +4,8 @@ Numbers get at most `FINE` cells between their public bounds: one per legal numb
 where these are few, else of equal width, or of equal width in log(1 + distance from the lower bound) where the schema
 says `spacing = "log"`. With `fine=MICRO` the grid is so fine that `FINE` cells which follow the rows can be made out of
 it by noisy answers (methods/private/domain.py). Categories are their own cells; a hole is a cell of its own where the
-policy keeps holes. Nothing here looks at data: cutting a table into cells is a public, row-by-row map (docs/privacy.md,
-"What is public").
+policy keeps holes. Nothing here looks at data: cutting a table into cells is a public, row-by-row map
+(docs/privacy.md, §2).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from distcondense.arrays import Codes, Floats, Index
-from distcondense.data.codec import category_codes, fill_value
+from distcondense.data.codec import category_codes
 from distcondense.data.schema import MAX_WHOLE, Column, Schema
 from distcondense.data.writing import written_labels, written_numbers
 from distcondense.errors import SchemaError
@@ -68,7 +68,7 @@ class Cells:
             return category_codes(values, self.column).astype(self._kind)
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
         holes = np.isnan(numbers)
-        code = np.searchsorted(self.cuts, np.where(holes, fill_value(self.column), numbers), side="right")
+        code = np.searchsorted(self.cuts, np.where(holes, self.column.stand_in, numbers), side="right")
         return np.where(holes & self.hole, self.size - 1, code).astype(self._kind)
 
     def values(self, codes: NDArray[np.integer[Any]], inside: Floats) -> Any:

@@ -149,7 +149,7 @@ class Codec:
             if block.values:
                 raw[:, here] = np.eye(block.width)[np.argmax(raw[:, here], axis=1)]
             elif block.width == 2:  # a missing value's number is the public fill, whatever the optimiser did to it
-                raw[raw[:, at + 1] > 0.5, at] = fill_value(block.column)
+                raw[raw[:, at + 1] > 0.5, at] = block.column.stand_in
             at += block.width
         return raw
 
@@ -270,7 +270,7 @@ def _raw(series: pd.Series, block: EncodedColumn) -> Floats:  # type: ignore[typ
     if column.numeric:
         values = series.to_numpy(dtype=np.float64, na_value=np.nan)
         holes = np.isnan(values)
-        filled = np.where(holes, fill_value(column), values)
+        filled = np.where(holes, column.stand_in, values)
         return np.stack([filled, holes], axis=1) if block.width == 2 else filled[:, None]
     codes = category_codes(series, column)
     if column.kind == "binary":
@@ -287,7 +287,3 @@ def category_codes(series: pd.Series, column: Column) -> NDArray[np.int64]:  # t
     if column.searched:  # its last category stands for all that were not found
         codes = np.where((codes < 0) & series.notna().to_numpy(), len(column.categories) - 1, codes)
     return np.where(codes < 0, fill, codes)
-
-
-def fill_value(column: Column) -> float:
-    return float(column.fill) if isinstance(column.fill, int | float) else column.middle

@@ -22,12 +22,12 @@ from distcondense.arrays import Floats, Marks
 from distcondense.data.cells import Cells
 from distcondense.data.cohort import Cohort
 from distcondense.data.features import check_features
-from distcondense.data.persons import digests, mark_column, mark_numbers, mark_outcome, marks_of, no_marks, words_of
+from distcondense.data.persons import PERSON, HoldoutSplit, RowHash, marks_of, texts_of, words_of
 from distcondense.data.schema import Column, Schema
 from distcondense.data.tables import as_frame
 from distcondense.data.values import identifiers_of
 from distcondense.errors import CohortError
-from distcondense.kernels import binning, hashing
+from distcondense.kernels import binning
 
 FEW = 1000  # values of a column that are read once each, and remembered for the next batch
 STEPS = 4  # for each cut, of a number's range, by which its cell is looked up
@@ -49,6 +49,7 @@ KNOWN = {
     "step",
     "domain",
     "meaning",
+    "out_of_range",
 }
 
 
@@ -56,11 +57,11 @@ KNOWN = {
 class Coded:
     """Rows as the gate takes them in, and by what they are told apart; n each."""
 
-    codes: list[NDArray[Any]]  # of each column; of unlisted values (Marks) a hash of each one's text, 0 for a hole
+    codes: list[NDArray[Any]]  # of each column; of unlisted values (n, TEXT) keyed hashes of texts, zeros for a hole
     target: Mapping[str, NDArray[Any]]
     mark: Marks
     who: Marks | None  # (n, 2)
-    words: Mapping[int, Mapping[int, str]] = field(default_factory=dict)  # column → hash → text
+    words: Mapping[int, Mapping[bytes, str]] = field(default_factory=dict)  # column → hash → text
 
     def __len__(self) -> int:
         return len(self.mark)
@@ -68,11 +69,12 @@ class Coded:
 
 @dataclass(frozen=True)
 class Coder:
-    """What is public about a table's columns: how each becomes cells."""
+    """What is public about a table's columns, how each becomes cells; and the secret that rows are hashed with."""
 
     schema: Schema  # of the features
     kind: Any  # an outcomes.base.Kind
     cells: tuple[Cells, ...]  # of those features that are asked for
+    coins: HoldoutSplit  # whose secret keys all hashes
     person_id: str | None = None
     whole: Callable[[Any], Cohort] | None = None  # reads a frame, where columns are computed or have codes for holes
 
@@ -114,20 +116,21 @@ class Coder:
 
     def of_cohort(self, cohort: Cohort) -> Coded:
         """The slow way, and the oracle of the other."""
-        coded = [_cell_codes(cells, cohort.features[cells.column.name]) for cells in self.cells]
+        coded = [self._cell_codes(cells, cohort.features[cells.column.name]) for cells in self.cells]
         words = {place: texts for place, (_, texts) in enumerate(coded) if texts is not None}
-        who = None if cohort.person is None else digests(cohort.identifiers)[cohort.person]
-        return Coded([codes for codes, _ in coded], cohort.outcome.arrays, marks_of(cohort), who, words)
+        who = None if cohort.person is None else self.coins.digests(cohort.identifiers, PERSON)[cohort.person]
+        return Coded([codes for codes, _ in coded], cohort.outcome.arrays, marks_of(cohort, self.coins), who, words)
 
     def of_batch(self, batch: Any) -> Coded:
         """The same of a batch of Arrow's."""
         if self.whole is not None:
             return self.of_cohort(self.whole(as_frame(batch)))
         asked = {cells.column.name: cells for cells in self.cells}
-        mark, problems, coded = no_marks(batch.num_rows), list[str](), dict[str, tuple[Any, dict[int, str] | None]]()
+        rows, problems = RowHash(batch.num_rows, self.coins), list[str]()
+        coded: dict[str, tuple[Any, dict[bytes, str] | None]] = {}
         for column in self.schema.columns:
             try:
-                coded[column.name] = self._column(batch.column(column.name), column, asked.get(column.name), mark)
+                coded[column.name] = self._column(batch.column(column.name), column, asked.get(column.name), rows)
             except CohortError as error:
                 problems.append(str(error))
         if problems:
@@ -137,13 +140,13 @@ class Coder:
                 found="\n  - ".join(["", *problems]) if len(problems) > 1 else problems[0],
             )
         target = self._outcome(batch)
-        mark_outcome(mark, target)
+        rows.add_outcome(target)
         codes = [coded[name][0] for name in asked]
         words = {place: texts for place, name in enumerate(asked) if (texts := coded[name][1]) is not None}
-        return Coded(codes, target, mark, self._who(batch), words)
+        return Coded(codes, target, rows.marks(), self._who(batch), words)
 
     def _who(self, batch: Any) -> Marks | None:
-        """(n, 2) digests of the persons' identifiers."""
+        """(n, 2) keyed hashes of the persons' identifiers."""
         import pyarrow as pa
 
         if self.person_id is None:
@@ -151,9 +154,9 @@ class Coder:
         values = batch.column(self.person_id)
         if pa.types.is_integer(values.type) and not values.null_count:  # nothing about them can be refused
             person, numbers = pd.factorize(values.to_numpy())
-            return digests(map(str, numbers.tolist()))[person]
+            return self.coins.digests(map(str, numbers.tolist()), PERSON)[person]
         person, texts = identifiers_of(as_frame(batch.select([self.person_id]))[self.person_id], self.person_id)
-        return digests(texts)[person]
+        return self.coins.digests(texts, PERSON)[person]
 
     def _outcome(self, batch: Any) -> Mapping[str, NDArray[Any]]:
         """As the kind reads it; of one column of few values, each of them once."""
@@ -175,29 +178,29 @@ class Coder:
         return arrays
 
     def _column(
-        self, values: Any, column: Column, cells: Cells | None, mark: Marks
-    ) -> tuple[Any, dict[int, str] | None]:
-        """(cells of the rows, hashes → texts of unlisted values); and the column into the marks."""
+        self, values: Any, column: Column, cells: Cells | None, rows: RowHash
+    ) -> tuple[Any, dict[bytes, str] | None]:
+        """(cells of the rows, hashes → texts of unlisted values); and the column into the rows' hash."""
         import pyarrow as pa
 
         kind, plain = values.type, column.name in self.plain
         if plain and column.numeric and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             grid = self.plain[column.name]
             assert grid is not None
-            codes = grid.coded(values, mark)
+            codes = grid.coded(values, rows)
             if codes is not None:
                 return (codes if cells is not None else None), None
         elif plain and not column.numeric and (pa.types.is_primitive(kind) or _may_be_packed(kind)):
-            labels = self._labels(values, column, cells, mark)
+            labels = self._labels(values, column, cells, rows)
             if labels is not None:
                 return labels
         checked = _checked(as_frame(pa.table({column.name: values})), column)
-        mark_column(mark, column, checked)
-        return _cell_codes(cells, checked)
+        rows.add_column(column, checked)
+        return self._cell_codes(cells, checked)
 
     def _labels(
-        self, values: Any, column: Column, cells: Cells | None, mark: Marks
-    ) -> tuple[Any, dict[int, str] | None] | None:
+        self, values: Any, column: Column, cells: Cells | None, rows: RowHash
+    ) -> tuple[Any, dict[bytes, str] | None] | None:
         """Every value that the batch holds, read once by the slow way; None where it would refuse one."""
         import pyarrow as pa
 
@@ -218,9 +221,19 @@ class Coder:
         index = number[index]
         codes = np.append(np.asarray(checked.cat.codes, np.int64), -1)  # of the values, and a hole behind them
         each = pd.Series(pd.Categorical.from_codes(codes, categories=checked.cat.categories))
-        hashing.fold(words_of(column, each)[index], mark)
-        cell, words = _cell_codes(cells, each)
+        rows.add_words(words_of(column, each, self.coins)[index])
+        cell, words = self._cell_codes(cells, each)
         return (None if cell is None else cell[index]), words
+
+    def _cell_codes(self, cells: Cells | None, values: pd.Series[Any]) -> tuple[Any, dict[bytes, str] | None]:
+        """(n,) cells of checked values; of unlisted ones (n, TEXT) hashes of texts, zeros for a hole; hash → text."""
+        if cells is None:
+            return None, None
+        if cells.numeric or not cells.column.unknown:
+            return cells.codes(values), None
+        hashes, texts = texts_of(values, self.coins), list(values.cat.categories)
+        words = {one.tobytes(): text for one, text in zip(hashes, texts, strict=False)}
+        return hashes[np.asarray(values.cat.codes, np.int64)], words
 
 
 def _checked(frame: pd.DataFrame, column: Column) -> pd.Series[Any]:
@@ -239,18 +252,6 @@ def is_plain(column: Column) -> bool:
     """Whether the fast way knows all that is said about a column."""
     more = (key for key in fields(column) if key.name not in KNOWN)
     return column.kind != "date" and all(getattr(column, key.name) == key.default for key in more)
-
-
-def _cell_codes(cells: Cells | None, values: pd.Series[Any]) -> tuple[Any, dict[int, str] | None]:
-    """(n,) cells of checked values; of unlisted ones a hash of each one's text, 0 for a hole, and hash → text."""
-    if cells is None:
-        return None, None
-    if cells.numeric or not cells.column.unknown:
-        return cells.codes(values), None
-    texts = list(values.cat.categories)
-    hashes = digests(texts)[:, 0]
-    words = dict(zip(hashes.tolist(), texts, strict=True))
-    return np.append(hashes, np.uint64(0))[np.asarray(values.cat.codes, np.int64)], words
 
 
 @dataclass(frozen=True, repr=False)
@@ -290,13 +291,13 @@ class _Grid:
         codes = np.searchsorted(cuts, each, side="right").astype(hole.dtype)
         return replace(grid, first=math.ceil(low), codes=codes, words=(each + 0.0).view(np.uint64))
 
-    def coded(self, values: Any, mark: Marks) -> NDArray[Any] | None:
-        """(n,) cells of legal numbers, which the marks then hold; None where one must be refused, or a hole."""
+    def coded(self, values: Any, rows: RowHash) -> NDArray[Any] | None:
+        """(n,) cells of legal numbers, which the rows' hash then holds; None where one must be refused, or a hole."""
         out = np.empty(len(values), self.hole.dtype)
-        if self.codes is not None and str(values.type) in WHOLE and not values.null_count:
+        if self.codes is not None and self.words is not None and str(values.type) in WHOLE and not values.null_count:
             given = values.to_numpy(zero_copy_only=True)
             if not len(given) or (given.min() >= self.first and given.max() < self.first + len(self.codes)):
-                hashing.fold_listed(given, self.first, self.codes, self.words, out, mark)
+                rows.add_listed(given, self.first, self.codes, self.words, out)
                 return out
         if str(values.type) != "double":
             values = values.cast("float64", safe=False)
@@ -306,7 +307,7 @@ class _Grid:
             return None
         if holes:
             binning.fill_missing(numbers, self.hole, out)
-        mark_numbers(mark, numbers)
+        rows.add_numbers(numbers)
         return out
 
 

@@ -7,9 +7,10 @@ column, the rule, how many rows break it and the first such row's number.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from distcondense.data.reading import read_csv_cells
 from distcondense.data.reserved import refuse_reserved
 from distcondense.data.roles import ROLES
 from distcondense.data.schema import Label, Schema
-from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, read_table, refuse_signals
+from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, is_uri, read_table, refuse_signals
 from distcondense.data.values import identifiers_of
 from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, need
 
@@ -92,6 +93,7 @@ class Cohort:
     ignored: tuple[str, ...] = ()  # columns of the table that are not in the schema
     identifiers: tuple[str, ...] = ()  # the text that each code stands for: each person's own, as it was given
     how: Mapping[str, Any] = field(default_factory=dict)  # it was read, so that the same table can be read again
+    file: str = ""  # that it was read from, a path or URI; empty for a frame
     read_as: str = ""  # what a CSV's own first line decided, in words; empty where it was plain or stated
 
     def __len__(self) -> int:
@@ -104,6 +106,11 @@ class Cohort:
     def facts(self) -> Facts:
         """What is public about it."""
         return Facts(self.schema, self.outcome.kind, self.person is not None)
+
+    @property
+    def read_from(self) -> tuple[str, ...]:
+        """The file whose patients these are; nothing for a frame."""
+        return (self.file,) if self.file else ()
 
     @classmethod
     def from_file(
@@ -159,7 +166,7 @@ class Cohort:
         again = {"missing_markers": tuple(missing_markers), **dialect.stated()}
         if not is_csv(path):
             typed = cls.from_frame(read_table(path, missing_markers=missing_markers), owned=True, **how)
-            return replace(typed, how={**typed.how, **again})
+            return replace(typed, how={**typed.how, **again}, file=_place(path))
         goal = Goal.from_roles(
             positive=how.pop("positive", None),
             kind=how.pop("kind", None),
@@ -176,7 +183,8 @@ class Cohort:
             dialect=dialect,
         )
         cohort, how_read = cls.read(frame, goal, owned=True, **how), read_as(frame)
-        return replace(cohort, how={**cohort.how, **again}, read_as="" if how_read is None else how_read.words)
+        words = "" if how_read is None else how_read.words
+        return replace(cohort, how={**cohort.how, **again}, file=_place(path), read_as=words)
 
     @classmethod
     def from_frame(
@@ -270,9 +278,10 @@ class Cohort:
             raise CohortError(
                 "table", "must have at least one row and one column", found=f"{len(frame)} rows", fix="check the table"
             )
-        refuse_signals(frame, names_of.said)
+        forgiven = frozenset(() if schema is None else (c.name for c in schema.columns if c.forgives))
+        refuse_signals(frame, names_of.said, forgiven)
         if not owned:  # what we read ourselves was decoded
-            _refuse_halves(frame, names_of)
+            _refuse_halves(frame, names_of, forgiven)
         _refuse_ignored(goal, schema)
         kind = kind_of(goal, schema)
         if schema is not None:
@@ -308,7 +317,7 @@ class Cohort:
                 DistcondenseWarning,
                 stacklevel=3,
             )
-        schema = _inferred(frame, names, names_of) if schema is None else schema.without(aside).features
+        schema = inferred_schema(frame, names, names_of) if schema is None else schema.without(aside).features
         missing = [c for c in schema.names if c not in frame]
         if missing:
             raise CohortError(
@@ -352,9 +361,14 @@ class Cohort:
         return replace(self, features=features, outcome=self.outcome.take(rows), person=person)
 
 
-def _refuse_halves(frame: pd.DataFrame, said: Names) -> None:
+def _place(path: str | Path) -> str:
+    """Where a file lies, wherever this process goes."""
+    return str(path) if is_uri(path) else os.path.abspath(path)
+
+
+def _refuse_halves(frame: pd.DataFrame, said: Names, forgiven: Collection[str]) -> None:
     """Half of a pair of UTF-16 is no text: it can neither be hashed nor written into a release."""
-    for name in frame.select_dtypes(["object", "category"]).columns:
+    for name in frame.select_dtypes(["object", "category"]).columns.difference([*forgiven]):
         series = frame[name]
         values = series.cat.categories if isinstance(series.dtype, pd.CategoricalDtype) else series
         bad = [isinstance(v, str) and not v.isascii() and _HALF.search(v) is not None for v in values]
@@ -404,7 +418,7 @@ def _refuse_ignored(goal: Goal, schema: Schema | None) -> None:
             )
 
 
-def _inferred(frame: pd.DataFrame, names: list[str], said: Names) -> Schema:
+def inferred_schema(frame: pd.DataFrame, names: list[str], said: Names) -> Schema:
     """A draft that may be used as it is; one with a column of names or codes would release them as categories."""
     schema = Schema.infer(frame, names)
     if schema.ignored:

@@ -19,12 +19,13 @@ Kind = Literal["continuous", "integer", "binary", "categorical", "date", "ignore
 Missing = Literal["refuse", "constant", "category", "indicator"]
 Spacing = Literal["linear", "log"]
 Domain = Literal["declared", "private"]
+OutOfRange = Literal["refuse", "clip", "missing"]
 Label = str | int | float | bool
 MAX_WHOLE = 2**53  # beyond it a float is always whole, and not every whole number is a float
 MOST_NUMBER = 1e18  # of bounds, steps and fills: differences and squares of larger ones leave float32
 PLAIN = (str, int, float, Decimal, np.number, np.bool_, date, time, NoneType)  # what a file can hold
 STEP_SLACK = 1e-6  # of a step: how far from a multiple float64 may put one
-_WORDS = {"kind": Kind, "missing": Missing, "spacing": Spacing, "domain": Domain}
+_WORDS = {"kind": Kind, "missing": Missing, "spacing": Spacing, "domain": Domain, "out_of_range": OutOfRange}
 _TEXTS = ("name", "unit", "meaning", "format", "origin", "computed", "reason")
 _BOUND = f"must be a number within ±{MOST_NUMBER:g}"
 _NUMBERS = {
@@ -34,7 +35,7 @@ _NUMBERS = {
     "decimals": "must be a whole number from 0 to 12",
     "step": "must be a number above 0",
 }
-_OF_IGNORED = {"name", "kind", "reason", "meaning", "format", "missing_values"}  # others may be computed from its dates
+_OF_IGNORED = {"name", "kind", "reason", "meaning", "format", "missing_values", "inferred"}  # dates may be a source
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,9 @@ class Column:
         What it is, in words for whoever gets the table.
     missing_values : tuple of str, int or float
         Codes that stand for a hole (-9, 999, "?"), read before bounds are checked.
+    out_of_range : {"refuse", "clip", "missing"}
+        What becomes of a value that bounds, kind or categories do not allow, in its own row alone: the table is
+        refused; (numbers) it is moved to the nearest legal one, and what is no number is a hole; or it is a hole.
     format, origin : str
         Of a date: how the table writes it, and is written back; and the public day that whole units are counted from.
     computed : str
@@ -86,6 +90,8 @@ class Column:
         may be ignored themselves.
     reason : str
         Why a column is ignored.
+    inferred : tuple of str
+        Of the fields above those that were read off patients and that nobody has confirmed yet.
 
     Examples
     --------
@@ -112,10 +118,12 @@ class Column:
     domain: Domain = "declared"
     meaning: str = ""
     missing_values: tuple[Label, ...] = ()
+    out_of_range: OutOfRange = "refuse"
     format: str = ""
     origin: str = ""
     computed: str = ""
     reason: str = ""
+    inferred: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Bounds and fill of a date, where they are dates, become whole units from the origin."""
@@ -135,6 +143,18 @@ class Column:
     def searched(self) -> bool:
         """Bounds or categories are found privately, or were: no value is illegal."""
         return self.domain == "private"
+
+    @property
+    def forgives(self) -> bool:
+        """What cannot be used as any value of its kind becomes a hole, rather than that the table is refused."""
+        return self.searched or (self.out_of_range != "refuse" and self.missing != "refuse")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The lowest and highest number that may be read; beyond bounds that are only found later, very far."""
+        if self.searched or self.low is None or self.high is None:
+            return -MOST_NUMBER, MOST_NUMBER
+        return (float(math.ceil(self.low)), float(math.floor(self.high))) if self.whole else (self.low, self.high)
 
     @property
     def unknown(self) -> bool:
@@ -157,7 +177,14 @@ class Column:
     @property
     def released(self) -> Column:
         """Without what only matters to whoever reads the real table."""
-        return replace(self, missing_values=(), computed="")
+        aside = ("missing_values", "computed", "out_of_range")
+        inferred = tuple(key for key in self.inferred if key not in aside)
+        return replace(self, missing_values=(), computed="", out_of_range="refuse", inferred=inferred)
+
+    @property
+    def stand_in(self) -> float:
+        """The public number that stands for a hole."""
+        return float(self.fill) if isinstance(self.fill, int | float) else self.middle
 
     @property
     def middle(self) -> float:
@@ -166,6 +193,12 @@ class Column:
             return 0.0
         middle = (self.low + self.high) / 2
         return float(round(middle)) if self.whole else middle
+
+    @property
+    def known(self) -> Column:
+        """Without holes, as an outcome is, for which nothing can stand: what would become one is refused."""
+        kept: OutOfRange = "clip" if self.out_of_range == "clip" else "refuse"
+        return replace(self, missing="refuse", fill=None, out_of_range=kept)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -233,6 +266,7 @@ class Column:
             return problems
         problems += _broken((self.ordered and self.kind != "categorical", "ordered belongs to categorical columns"))
         problems += self._private_problems() if self.searched else []
+        problems += self._range_problems()
         return problems + (self._numeric_problems() if self.numeric else self._label_problems())
 
     def _refused(self, key: str) -> str:
@@ -254,6 +288,10 @@ class Column:
             (not isinstance(self.ordered, bool), f"ordered must be true or false. Found {said(self.ordered)}"),
             (not labels, "categories must be texts, numbers or true/false"),
             (not all(_is_text(c) or _is_number(c) for c in codes), "missing_values must be texts and numbers"),
+            (
+                not (isinstance(self.inferred, tuple) and all(map(_is_field, self.inferred))),
+                "inferred must list fields of the column, such as decimals",
+            ),
         )
         for key in _NUMBERS:
             value = getattr(self, key)
@@ -318,6 +356,19 @@ class Column:
             (self.ordered, "ordered needs categories that are declared in their order"),
             (self.unknown and self.step is not None, "step needs declared bounds"),
             (filled, 'missing = "constant" needs declared categories; use "category"'),
+        )
+
+    def _range_problems(self) -> list[str]:
+        """Of what is to become of illegal values."""
+        if self.out_of_range == "refuse":
+            return []
+        return _broken(
+            (self.searched, "out_of_range belongs to declared bounds and categories: a private domain refuses nothing"),
+            (self.out_of_range == "clip" and not self.numeric, 'out_of_range = "clip" is for numbers and dates'),
+            (
+                self.out_of_range == "missing" and self.missing == "refuse",
+                'out_of_range = "missing" needs a policy for holes: missing = "constant", "category" or "indicator"',
+            ),
         )
 
     def _numeric_problems(self) -> list[str]:
@@ -434,6 +485,11 @@ def _is_text(value: object) -> bool:
 def _is_word(value: object, words: Any) -> bool:
     """One of a `Literal`'s words; anything at all may have been given."""
     return isinstance(value, str) and value in get_args(words)
+
+
+def _is_field(value: object) -> bool:
+    """What a column may have read off patients."""
+    return isinstance(value, str) and value not in ("name", "inferred") and any(f.name == value for f in fields(Column))
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

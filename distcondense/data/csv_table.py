@@ -149,7 +149,7 @@ class CsvFile:
             )
         frame.columns = pd.Index(names)  # pandas calls an empty name "Unnamed: 0"
         if typed is None:
-            sign = self._mark_text(frame, as_number)
+            sign = self._mark_text(frame, as_number, how["na_values"])
         if sign == POINT and self.how.decimal == EITHER:
             sign = self._read_commas(frame, set(names) - as_number - set(as_text), strict=not asked)
         if not asked:
@@ -193,15 +193,19 @@ class CsvFile:
             return frame, sign
         return None, POINT
 
-    def _mark_text(self, frame: pd.DataFrame, names: Collection[str]) -> str:
+    def _mark_text(self, frame: pd.DataFrame, names: Collection[str], markers: Mapping[str, Sequence[str]]) -> str:
         """Put `NOT_A_NUMBER` where a cell is no number, so that the whole column's check refuses and counts the rows.
 
+        A marker of holes that is a number marks every way to write it, as where pandas reads the numbers itself.
         Numbers get a point for a decimal sign; which sign they had is the answer.
         """
         refused, signs = False, {POINT: list[str](), COMMA: list[str]()}
         for name in sorted(names):
             cells = frame[name].tolist()
             read = [number_in(cell, self.how.decimal) if isinstance(cell, str) else 0.0 for cell in cells]
+            marked = np.isin(read, [number_in(text) for text in markers.get(name, ())])
+            if marked.any():
+                frame.loc[marked, name] = np.nan
             bad = np.isnan(read)
             refused = refused or not np.isfinite(read).all()
             for sign, columns in signs.items():

@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +29,7 @@ from distcondense.errors import SettingsError
 
 T = TypeVar("T")
 CHUNK_BYTES = 64_000_000  # about how large a chunk is when nobody says
+GROUP_ROWS, FILE_ROWS = 2**18, 2**24  # of a table on disk: a row group, a file
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,79 @@ def stream(
         chunk_rows = BLOCK * max(1, CHUNK_BYTES // (8 * BLOCK * len(population.schema.columns)))
     rows = population.rows if rows is None else count("rows", rows)
     return _frames(population, rows, count("chunk_rows", chunk_rows), count("seed", seed, least=0))
+
+
+def simulate(
+    name: str,
+    folder: Path,
+    *,
+    rows: int | None = None,
+    seed: int = 0,
+    features: int | None = None,
+    rows_each: int = 1,
+    chunk_rows: int = GROUP_ROWS,
+    on_rows: Callable[[int, int], None] = lambda done, of: None,
+) -> Path:
+    """Write a simulated table of any size to disk, frame by frame, and the schema that goes with it.
+
+    Parameters
+    ----------
+    name : str
+        A simulated cohort, e.g. "curial_like".
+    folder : Path
+        New or empty: gets `table/`, Parquet files of up to 2^24 rows, and `schema.toml`.
+    rows : int, optional
+        As many as in Thakur et al. 2026 if not given.
+    seed : int
+        Of the patients drawn.
+    features : int, optional
+        The first so many columns, and the outcome; all if not given.
+    rows_each : int
+        Rows of each person; more than one make a column `who`, in which persons stand in random order.
+    chunk_rows : int
+        Rows of each row group.
+    on_rows : callable
+        Told how many rows are written, of how many.
+
+    Returns
+    -------
+    Path
+        The folder of the table.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SettingsError("out", "must be new or an empty folder", found="something in it", fix="say another --out")
+    population = _make(name, POPULATIONS, {})
+    rows = population.rows if rows is None else count("rows", rows)
+    outcome = {population.target, population.time, population.event}
+    named = [column.name for column in population.schema.columns if column.name not in outcome]
+    kept = {*named[: None if features is None else count("features", features)], *outcome}
+    schema = Schema(
+        tuple(column for column in population.schema.columns if column.name in kept), notes=population.schema.notes
+    )
+    who = (
+        None if count("rows_each", rows_each) == 1 else np.random.default_rng([seed, 1]).permutation(rows) // rows_each
+    )
+    table = folder / "table"
+    table.mkdir(parents=True)
+    (folder / "schema.toml").write_text(schema.to_toml(), encoding="utf-8")
+    done, writer = 0, None
+    for frame in stream(name, rows=rows, chunk_rows=chunk_rows, seed=seed):
+        chosen = frame[list(schema.names)]
+        if who is not None:
+            chosen = chosen.assign(who=who[done : done + len(frame)])
+        group = pa.Table.from_pandas(chosen, preserve_index=False)
+        if writer is None:
+            writer = pq.ParquetWriter(table / f"{done // FILE_ROWS:04d}.parquet", group.schema, compression="zstd")
+        writer.write_table(group, row_group_size=chunk_rows)
+        done += len(frame)
+        on_rows(done, rows)
+        if done % FILE_ROWS == 0 or done == rows:
+            writer.close()
+            writer = None
+    return table
 
 
 # -- the public names -------------------------------------------------------------------------------------------------

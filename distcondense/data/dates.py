@@ -108,7 +108,7 @@ def numbers_of_dates(series: pd.Series[Any], column: Column) -> Floats:
         date = moment(value, column.format or ISO)
         return np.nan if date is None else since(date, origin, unit)
 
-    return _read(series, column.name, column.format, read)
+    return _read(series, column.name, column.format, read, forgives=column.forgives)
 
 
 def written_dates(column: Column, numbers: pd.Series[Any]) -> pd.Series[Any]:
@@ -123,13 +123,15 @@ def with_dates(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     return frame.assign(**dates) if dates else frame
 
 
-def _read(series: pd.Series[Any], name: str, form: str, read: Callable[[Any], float]) -> Floats:
+def _read(
+    series: pd.Series[Any], name: str, form: str, read: Callable[[Any], float], *, forgives: bool = False
+) -> Floats:
     from distcondense.data.values import Values, refuse_rows
 
     values = Values.from_series(series, name)
     numbers: Floats = values.map(read, np.nan, np.float64)
     refuse_rows(
-        np.isnan(numbers) & (values.codes >= 0),
+        np.isnan(numbers) & (values.codes >= 0) & (not forgives),
         name,
         f"must be dates written as {form or ISO}",
         "correct the rows, state the column's format, or name codes for missing (missing_values)",
@@ -181,24 +183,30 @@ def with_computed(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
                 found="both",
                 fix="take `computed` out of the schema, or rename the column in it",
             )
-        ends = [_moments(frame, source, schema) for source in how.names]
+        ends = [_moments(frame, source, schema, forgives=schema[name].forgives) for source in how.names]
         both = zip(*ends, strict=True)
         out[name] = np.array([np.nan if a is None or b is None else how.between(a, b) for a, b in both])
     return frame.assign(**out) if out else frame
 
 
-def _moments(frame: pd.DataFrame, name: str, schema: Schema) -> list[dt.datetime | None]:
+def _moments(frame: pd.DataFrame, name: str, schema: Schema, *, forgives: bool) -> list[dt.datetime | None]:
+    """The dates that a column is computed from; what is none is a hole where that column forgives it."""
     from distcondense.data.missing import without_codes
+    from distcondense.data.values import Values, without_unusable
 
     column = next(c for c in (*schema.columns, *schema.ignored) if c.name == name)
     if name not in frame:
         raise CohortError(
             f"column {name!r}", "must be in the table: another is computed from it", found="none", fix="check the name"
         )
-    series = without_codes(frame[name], column)
-    _read(series, name, column.format, lambda value: np.nan if moment(value, column.format or ISO) is None else 0.0)
-    from distcondense.data.values import Values
-
+    series = without_codes(without_unusable(frame[name]) if forgives else frame[name], column)
+    _read(
+        series,
+        name,
+        column.format,
+        lambda value: np.nan if moment(value, column.format or ISO) is None else 0.0,
+        forgives=forgives,
+    )
     values = Values.from_series(series, name)
     known = [*(moment(value, column.format or ISO) for value in values.distinct), None]
     return [known[code] for code in values.codes]

@@ -40,8 +40,17 @@ _SURE = re.compile(
     re.IGNORECASE,
 )
 _NAMED = re.compile(
-    r"(.*_)?(id|ids|mrn|pid|uid|uuid|guid|nhs|ssn|nr|no|number|identifier|e?mail|phone|surname|address)"
+    r"(.*_)?(id|ids|mrn|pid|uid|uuid|guid|nhs|ssn|nr|nbr|no|number|identifier|e?mail|phone|surname|address)"
 )
+_CODE = re.compile(r"(.*_)?(id|ids|code|codes)")
+_WRITTEN = re.compile(  # names of columns in which people write what they like, or call people by name
+    r"(.*_)?(remarks?|comments?|notes?|text|freetext|letters?|narrative|bemerkung\w*|kommentar\w*|notiz\w*|remarques?"
+    r"|commentaires?|name|names|surname|forename|firstname|lastname|doctor|physician|nurse|address|street|e?mail)(_?\d+)?"
+)
+_PERSON = re.compile(r"[^\W\d_a-z][\w'’-]*\.?,?( [^\W\d_a-z][\w'’-]*\.?)+")  # Anna Schmidt; Schmidt, A.; Dr. Weber
+PLAIN_ANSWERS = {"yes", "no", "y", "n", "true", "false", "0", "1", "t", "f", "ja", "nein", "j", "oui", "non"}
+MANY_WORDS, LONG_PHRASE = 5, 40  # of one answer: nobody lists sentences in a codebook
+SHARE_OF_IDENTIFIERS, MANY_IDENTIFIERS = 0.2, 1000  # different values by row, or at all, of a column named like one
 _BIRTH = re.compile(r"birth|dob|geb|naiss", re.IGNORECASE)
 
 
@@ -50,7 +59,9 @@ class SchemaDraft:
     """A schema to check, what to ask about it, and lines that stand below its sections."""
 
     schema: Schema
-    codes: tuple[Hint, ...] = ()  # what seem to be codes for missing
+    codes: tuple[Hint, ...] = ()  # what seem to be codes for missing, and are taken for them
+    offers: tuple[Hint, ...] = ()  # answers that may mean missing, and are taken for answers
+    aside: dict[str, Column] = field(default_factory=dict)  # what columns would be that are ignored, but for dates
     persons: tuple[str, ...] = ()  # columns that look like identifiers of persons with several rows
     dates: tuple[str, ...] = ()
     comments: dict[str, str] = field(default_factory=dict)
@@ -64,7 +75,7 @@ class SchemaDraft:
         return lines + [str(hint) for hint in self.codes]
 
     def to_toml(self) -> str:
-        return self.schema.to_toml(self.comments)
+        return self.schema.to_toml(comments=self.comments)
 
 
 def person_hint(column: str, rows: int, different: int, name: str = "with its name") -> str:
@@ -82,7 +93,8 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
     names = list(map(str, frame.columns if names is None else names))
     places = Names(list(frame.columns), ())  # whether its first line is a header nobody has said
     refuse_signals(frame, places.said)
-    columns, suspected, comments, dates = list[Column](), list[Hint](), dict[str, str](), list[str]()
+    columns, suspected, offers, dates = list[Column](), list[Hint](), list[Hint](), list[str]()
+    comments, aside, written = dict[str, str](), dict[str, Column](), set[str]()
     if nameless := [name for name in names if not name.strip()]:
         raise SchemaError(
             places.said(nameless[0]), "must have a name", found="an empty one", fix="name the column, or drop it"
@@ -93,18 +105,20 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
         if form:
             dates.append(name)
             columns.append(Column(name, "ignore", reason="dates: no two patients need share one", format=form))
-            comments[name] = _date_comment(name, form, bool(series.isna().any()))
+            comments[name] = _date_comment(name, form)
             continue
         hints = _codes_of(name, series) if codes else []
-        series = without_codes(series, Column(name, "ignore", missing_values=tuple(hint.code for hint in hints)))
-        series = _as_numbers(series) if hints else series
-        column = _infer_column(name, series.dropna(), bool(series.isna().any()), places)
-        why = _why_not(name, series, column)
+        column, why = describe(series, name, [hint.code for hint in hints], places)
+        if words := "" if why or column.numeric else like_free_text(name, column.categories):
+            why = f"{len(column.categories)} different values, {words}: free text or names?"
+            written.add(name)
         if why:  # never listed: one may be somebody's name
             columns.append(Column(name, "ignore", reason=why))
+            aside[name] = column
             continue
-        columns.append(replace(column, missing_values=tuple(hint.code for hint in hints)))
+        columns.append(column)
         suspected += hints
+        offers += [hint for hint in _unknowns(name, series) if codes and not column.numeric and hint not in hints]
     if columns and all(column.kind == "ignore" for column in columns):
         raise SchemaError(
             "table",
@@ -115,14 +129,37 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
     schema = Schema(tuple(columns), "inferred")
     births, others = births_and_others(dates)
     if births and others:  # ages may stand for dates of birth
-        comments[births[0]] += (
-            "\nAn age instead of both dates, which stay ignored:\n"
-            '[columns.age]\nkind = "integer"\nlow = 0\nhigh = 120\nunit = "years"\n'
-            f'computed = "years_between({births[0]}, {others[0]})"'
-        )
-    persons = {c.name: repeats(frame[c.name]) for c in schema.ignored if c.name not in dates}
+        age = age_between(births[0], others[0])
+        comments[births[0]] += "\n\n# Or an age instead of both dates, which stay ignored:\n" + _commented(age)
+    persons = {c.name: repeats(frame[c.name]) for c in schema.ignored if c.name not in {*dates, *written}}
     many = {name: count for name, count in persons.items() if count is not None}
-    return SchemaDraft(schema, tuple(suspected), tuple(many), tuple(dates), comments, many)
+    return SchemaDraft(schema, tuple(suspected), tuple(offers), aside, tuple(many), tuple(dates), comments, many)
+
+
+def describe(series: pd.Series[Any], name: str, codes: Sequence[Label], said: Names) -> tuple[Column, str]:
+    """What a column holds, with these codes as holes; and why it should not be used, empty where it may."""
+    series = without_codes(series, Column(name, "ignore", missing_values=tuple(codes)))
+    series = _as_numbers(series) if codes else series
+    column = _infer_column(name, series.dropna(), bool(series.isna().any()), said)
+    return replace(_as_codes(column, series), missing_values=tuple(codes)), _why_not(name, series, column)
+
+
+def _as_codes(column: Column, series: pd.Series[Any]) -> Column:
+    """Whole numbers of a column that is named like a list of codes are categories: nothing lies between two of them."""
+    if column.kind != "integer" or not _CODE.fullmatch(_words(column.name)):
+        return column
+    numbers = sorted({int(value) for value in series.dropna().unique() if np.isfinite(float(value))})
+    if not 2 <= len(numbers) <= MAX_INFERRED_CATEGORIES:
+        return column
+    listed = Column(column.name, "categorical", categories=tuple(numbers))
+    return replace(listed, missing="category") if column.missing == "indicator" else listed
+
+
+def age_between(birth: str, seen: str) -> Column:
+    """Completed years between two columns of dates."""
+    names = ", ".join(name if re.fullmatch(r"\w+", name) else f"`{name}`" for name in (birth, seen))
+    formula = f"years_between({names})"
+    return Column("age", "integer", low=0, high=120, unit="years", computed=formula, missing="indicator")
 
 
 def repeats(series: pd.Series[Any]) -> tuple[int, int] | None:
@@ -151,15 +188,39 @@ def persons_in(frame: pd.DataFrame, names: Iterable[str], said: Names) -> list[s
     return lines
 
 
-def named_like_an_identifier(name: str) -> bool:
-    return bool(_NAMED.fullmatch(re.sub(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z0-9]+", "_", name).lower()))
+def _words(name: str) -> str:
+    """A column's name in small letters, with _ between its words."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z0-9]+", "_", name).lower()
+
+
+def _many_identifiers(name: str, different: int, rows: int) -> bool:
+    """Whether a column is named like an identifier and has as many values as identifiers of these rows would have."""
+    many = different > max(MAX_SURE_IDENTIFIERS, SHARE_OF_IDENTIFIERS * rows) or different > MANY_IDENTIFIERS
+    return many and bool(_NAMED.fullmatch(_words(name)))
+
+
+def like_free_text(name: str, categories: Sequence[Label]) -> str:
+    """Why a list of answers, however short, looks written by people as they like, or like people's names.
+
+    Empty where it does not. Not one of them is in the words.
+    """
+    texts = [str(label).strip() for label in categories if isinstance(label, str)]
+    if not texts or all(text.casefold() in PLAIN_ANSWERS for text in texts):
+        return ""
+    if _WRITTEN.fullmatch(_words(name)):
+        return "in a column that is named as one for remarks or names"
+    if any(len(text) > LONG_PHRASE or len(text.split()) >= MANY_WORDS for text in texts):
+        return "of which some are sentences"
+    if sum(bool(_PERSON.fullmatch(text)) for text in texts) > len(texts) / 2:
+        return "most of them written as people's names"
+    return ""
 
 
 def _why_not(name: str, series: pd.Series[Any], column: Column) -> str:
     """Why a column should not be used as it is; empty where it may."""
     if not column.numeric:
         why, many = like_identifiers(column.categories), len(column.categories)
-        if why or many > MAX_INFERRED_CATEGORIES or (many > MAX_SURE_IDENTIFIERS and named_like_an_identifier(name)):
+        if why or many > MAX_INFERRED_CATEGORIES or _many_identifiers(name, many, len(series)):
             return f"{many} different values{f', {why}' if why else ''}: an identifier or free text?"
         return ""
     if column.kind != "integer":
@@ -167,7 +228,7 @@ def _why_not(name: str, series: pd.Series[Any], column: Column) -> str:
     numbers = np.unique(series.dropna().to_numpy(np.float64))
     issued = numbers.min() >= 10 ** (MIN_DIGITS - 1) and len(str(int(numbers.min()))) == len(str(int(numbers.max())))
     many = len(numbers) > max(MAX_SURE_IDENTIFIERS, 0.1 * len(series))
-    if len(numbers) > MAX_SURE_IDENTIFIERS and (named_like_an_identifier(name) or (issued and many)):
+    if _many_identifiers(name, len(numbers), len(series)) or (len(numbers) > MAX_SURE_IDENTIFIERS and issued and many):
         return f"{len(numbers)} different whole numbers, as they are issued and not measured: an identifier?"
     return ""
 
@@ -187,13 +248,19 @@ def _date_format(series: pd.Series[Any]) -> str:
     return format_of([value for value in distinct if value.strip().casefold() not in TEXT_CODES])
 
 
-def _date_comment(name: str, form: str, missing: bool) -> str:
-    hole = '\nmissing = "indicator"' if missing else ""
+def _date_comment(name: str, form: str) -> str:
+    dated = Column(name, "date", low="1900-01-01", high="2100-01-01", missing="indicator", format=form)  # type: ignore[arg-type]
     return (
-        "To use it as days from a public origin, put this in place of the lines above, with bounds from the protocol\n"
-        "or the calendar, never from patients:\n"
-        f'[columns.{name}]\nkind = "date"\nformat = "{form}"\nlow = "YYYY-MM-DD"\nhigh = "YYYY-MM-DD"{hole}'
+        "# To use it as days from a public origin, uncomment this in place of the lines above, with bounds from the\n"
+        "# protocol or the calendar, never from patients:\n" + _commented(dated)
     )
+
+
+def _commented(column: Column) -> str:
+    """Its section of a schema file, to stand in comments; valid as it is, whatever its name."""
+    import tomli_w  # as in `Schema.to_toml`
+
+    return tomli_w.dumps({"columns": {column.name: column.to_dict()}}).rstrip()
 
 
 def births_and_others(dates: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -216,6 +283,11 @@ def _codes_of(name: str, series: pd.Series[Any]) -> list[Hint]:
     if numbers is rest:
         return [hint for hint in texts if hint.code in SYMBOLS]
     return texts + far_codes(name, numbers.to_numpy(np.float64))
+
+
+def _unknowns(name: str, series: pd.Series[Any]) -> list[Hint]:
+    """Answers of a list of categories that may say that nothing is known."""
+    return text_codes(name, series) if series.dtype == object and all(map(pd.api.types.is_hashable, series)) else []
 
 
 def _as_numbers(series: pd.Series[Any]) -> pd.Series[Any]:

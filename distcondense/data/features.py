@@ -7,26 +7,46 @@ and the first such row's number.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from distcondense.arrays import Floats
 from distcondense.data.dates import numbers_of_dates
 from distcondense.data.missing import without_codes
 from distcondense.data.schema import Column, Schema
-from distcondense.data.values import Values, labels_of, numbers_of, plain_number, refuse_holes, refuse_rows
+from distcondense.data.values import (
+    ABSENT,
+    Values,
+    labels_of,
+    numbers_of,
+    refuse_holes,
+    refuse_rows,
+    usable_text_of,
+    without_unusable,
+)
 from distcondense.errors import CohortError
 
+CHOICE = (
+    'choose in the schema what becomes of such values: out_of_range = "clip" (the nearest legal one) or "missing" (a '
+    "hole)"
+)
 
-def check_features(features: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+
+def check_features(features: pd.DataFrame, schema: Schema, *, nearest: bool = False) -> pd.DataFrame:
     """The schema's columns in its order, with legal dtypes (uncopied where they are so already).
 
-    Every problem of every column is in one error.
+    Every problem of every column is in one error. `nearest`, for rows that a model is applied to: a number out of
+    bounds is the nearest legal one, and a category that the schema does not have is a hole, where there may be holes.
     """
     out: dict[str, Any] = {}
     problems: list[str] = []
     for column in schema.columns:
+        if nearest:
+            kept = column.out_of_range if column.missing == "refuse" else "missing"
+            column = replace(column, out_of_range="clip" if column.numeric else kept)
         try:
             out[column.name] = _check_column(features[column.name], column)
         except CohortError as error:
@@ -43,31 +63,54 @@ def check_features(features: pd.DataFrame, schema: Schema) -> pd.DataFrame:
 
 
 def _check_column(series: pd.Series[Any], column: Column) -> Any:
+    if column.forgives:
+        series = without_unusable(series)
     series = without_codes(series, column)
-    if column.missing == "refuse":
+    if column.missing == "refuse" and not column.searched:
         refuse_holes(series, column.name)
     if column.numeric:
-        values = numbers_of_dates(series, column) if column.kind == "date" else numbers_of(series, column.name)
-        present = ~np.isnan(values)
-        refuse_rows(np.isinf(values), column.name, "must be finite")
-        if column.kind == "integer":
-            refuse_rows(
-                present & (values != np.round(values)),
-                column.name,
-                "must be whole numbers",
-                'make its kind "continuous"',
-            )
-        if column.low is not None and column.high is not None and not column.searched:
-            outside = present & ((values < column.low) | (values > column.high))
-            refuse_rows(
-                outside,
-                column.name,
-                f"must be within the schema's bounds {_bounds(column)}",
-                "if these are codes for missing (-9, 999 …), name them: missing_values = [-9, 999]; else correct the "
-                "rows, or widen the bounds",
-            )
-        return values
+        read = numbers_of_dates(series, column) if column.kind == "date" else _numbers(series, column)
+        return _mended(read, column) if column.searched or column.out_of_range != "refuse" else _legal(read, column)
     return _texts(series, column) if column.unknown else _labels(series, column)
+
+
+def _numbers(series: pd.Series[Any], column: Column) -> Floats:
+    return numbers_of(series, column.name, forgives=column.forgives)
+
+
+def _legal(values: Floats, column: Column) -> Floats:
+    """Numbers that its kind and bounds allow, or the table is refused."""
+    present = ~np.isnan(values)
+    refuse_rows(np.isinf(values), column.name, "must be finite", f"correct these rows, or {CHOICE}")
+    if column.kind == "integer":
+        refuse_rows(
+            present & (values != np.round(values)),
+            column.name,
+            "must be whole numbers",
+            f'make its kind "continuous", or {CHOICE}',
+        )
+    if column.low is not None and column.high is not None:
+        refuse_rows(
+            present & ((values < column.low) | (values > column.high)),
+            column.name,
+            f"must be within the schema's bounds {_bounds(column)}",
+            "if these are codes for missing (-9, 999 …), name them: missing_values = [-9, 999]; else correct the "
+            f"rows, or {CHOICE}. Bounds that are widened to fit the rows are read off patients",
+        )
+    return values
+
+
+def _mended(values: Floats, column: Column) -> Floats:
+    """(n,) float64: what is not legal is the nearest legal number or a hole, each by itself and the schema alone."""
+    values = np.asarray(values, np.float64)
+    low, high = column.limits
+    whole = np.round(values) if column.whole else values
+    if column.out_of_range == "missing":
+        return np.where((whole == values) & (values >= low) & (values <= high), values, np.nan)
+    nearest = np.clip(whole, low, high)
+    if column.searched and column.missing == "refuse":  # then a public number stands for a hole
+        nearest = np.where(np.isnan(nearest), column.stand_in, nearest)
+    return nearest
 
 
 def _bounds(column: Column) -> str:
@@ -78,10 +121,12 @@ def _bounds(column: Column) -> str:
 def _texts(series: pd.Series[Any], column: Column) -> pd.Categorical:
     """A column of categories that nobody has listed yet: each value's own text, whatever stands beside it."""
     values = Values.from_series(series, column.name)
-    texts = [value if isinstance(value, str) else str(plain_number(value)) for value in values.distinct]
-    known = sorted(set(texts))
+    texts = [*map(usable_text_of, values.distinct), None]
+    if column.missing == "refuse" and None in {texts[code] for code in set(values.codes.tolist())}:
+        texts = [ABSENT if text is None else text for text in texts]
+    known = sorted({text for text in texts if text is not None})
     place = {text: code for code, text in enumerate(known)}
-    codes = np.array([*(place[text] for text in texts), -1], np.int64)[values.codes]
+    codes = np.array([-1 if text is None else place[text] for text in texts], np.int64)[values.codes]
     return pd.Categorical.from_codes(codes, categories=known)  # type: ignore[call-overload]
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from distcondense.arrays import Flags, Index, Marks
 from distcondense.data.buckets import Each, RecordLayout, full_disk, write_all
 from distcondense.data.coding import Coded
-from distcondense.data.persons import HoldoutSplit, Ranks, no_marks, numbered
+from distcondense.data.persons import HoldoutSplit, Ranks, numbered
 from distcondense.kernels import scatter as kernels
 from distcondense.privacy.layout import KeptRows
 
@@ -209,7 +209,7 @@ class InOrderRows:
             many.append(ends[:, bucket + side + 1] - ends_before)
             place.append(at + ends_before - ends[:, side])
         begin = np.append(0, np.cumsum(np.concatenate(many)))
-        mark = no_marks(int(begin[-1]))
+        mark = np.empty((int(begin[-1]), 2), np.uint64)
         kernels.gather_stretches(file, np.concatenate(first), begin, mark)
         return mark, begin[:-1], np.concatenate(place)
 

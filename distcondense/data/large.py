@@ -27,7 +27,7 @@ from distcondense.data.cohort import Cohort, Facts, checked_roles
 from distcondense.data.files import Piece, arrow_batches, csv_parts, files_of, format_of, pieces_of, shape_of
 from distcondense.data.names import Names
 from distcondense.data.outcome import Goal
-from distcondense.data.persons import HoldoutSplit, digests
+from distcondense.data.persons import PERSON, HoldoutSplit
 from distcondense.data.roles import ROLES
 from distcondense.data.tables import as_frame, is_csv, is_uri, table_name
 from distcondense.errors import CohortError, DistcondenseWarning, SchemaError, need
@@ -83,6 +83,11 @@ class LargeTable:
 
     def __repr__(self) -> str:
         return f"LargeTable({len(self.files)} files, {self.facts.kind.name})"
+
+    @property
+    def read_from(self) -> tuple[str, ...]:
+        """The file, or the folder and every file in it, whose patients these are."""
+        return (self.path, *(name for name, _, _ in self.files))
 
     @property
     def schema(self) -> Any:
@@ -150,7 +155,7 @@ class LargeTable:
                 "schema",
                 "must be declared for a table that is read in batches",
                 found="none",
-                fix="draft one from a part of it (distcondense schema infer), check it, and pass --schema",
+                fix="describe a part of it (distcondense init TABLE), and pass --schema",
             )
         goal = Goal.from_roles(
             positive=how.get("positive"), kind=how.get("kind"), **{role: how.get(role) for role in ROLES}
@@ -178,13 +183,19 @@ class LargeTable:
         if not any(piece.rows for piece in pieces):
             raise CohortError("table", "must have at least one row", found="files without rows", fix="check the export")
         stated = {name: value for name, value in how.items() if value is not None}
-        return cls(str(path), {**stated, "ignore": ignore}, facts, tuple(pieces), files, extra)
+        place = str(path) if is_uri(path) else os.path.abspath(path)
+        return cls(place, {**stated, "ignore": ignore}, facts, tuple(pieces), files, extra)
 
-    def coder(self, cells: Any) -> Coder:
+    def coder(self, cells: Any, coins: HoldoutSplit) -> Coder:
         assert self.facts.schema is not None
         plain = all(is_plain(column) for column in (*self.how["schema"].columns, *self.how["schema"].outcome))
         return Coder(
-            self.facts.schema, self.facts.kind, tuple(cells), self.how.get("person_id"), None if plain else self._cohort
+            self.facts.schema,
+            self.facts.kind,
+            tuple(cells),
+            coins,
+            self.how.get("person_id"),
+            None if plain else self._cohort,
         )
 
     def _cohort(self, frame: Any) -> Cohort:
@@ -246,7 +257,8 @@ class LargeTable:
         if coded.who is not None:
             return coins.uniforms(coded.who[:, 0], coded.who[:, 1], "sample") < rate
         places = np.arange(batch.first, batch.first + len(coded), dtype=np.uint64)
-        return coins.uniforms(coded.mark[:, 0], places ^ digests([table_name(batch.file)])[0, 0], "sample") < rate
+        file = coins.digests([table_name(batch.file)], PERSON)[0, 0]
+        return coins.uniforms(coded.mark[:, 0], places ^ file, "sample") < rate
 
     def take_sample(self, parts: Sequence[Any]) -> None:
         """What `read` gave of the sampled rows becomes the cohort that evaluation sees."""
@@ -256,13 +268,14 @@ class LargeTable:
         if not parts:
             return
         if isinstance(parts[0], Cohort):
-            self.sample = _joined(parts)
-            return
-        self.sample = self._cohort(as_frame(pa.concat_tables(map(_decoded, parts), promote_options="permissive")))
+            sample = _joined(parts)
+        else:
+            sample = self._cohort(as_frame(pa.concat_tables(map(_decoded, parts), promote_options="permissive")))
+        self.sample = replace(sample, file=self.path)
 
     def draw(self, coins: HoldoutSplit) -> Cohort:
         """The sample alone, again: what a run that was made with these coins was measured on."""
-        coder, parts, rate = self.coder(()), list[Any](), self.rate
+        coder, parts, rate = self.coder((), coins), list[Any](), self.rate
         for piece in self.pieces:
             for batch in self.read(piece, coder):
                 if (flags := self.sampled(batch, coins, rate)).any():

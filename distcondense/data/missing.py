@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Floats
-from distcondense.data.csv_table import number_in
+from distcondense.data.csv_table import number_in, read_cell
 from distcondense.data.schema import Column, Label, Schema
 from distcondense.data.values import NUMBER, TEXT, Values, plain_number, type_of
 
@@ -26,25 +26,63 @@ FAR = 0.99  # the rest of a column is what lies within this quantile
 
 
 def without_codes(series: pd.Series[Any], column: Column) -> pd.Series[Any]:
-    """The column with its codes turned into holes."""
+    """The column with its codes turned into holes.
+
+    A number's codes are compared as the float64 that its values become, however the table holds them: a CSV column of
+    decimals has no others. Answers are compared exactly.
+    """
     if not column.missing_values:
         return series
-    numbers = np.array([code for code in column.missing_values if type_of(code) == NUMBER], np.float64)
-    if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
-        return series.mask(np.isin(series.to_numpy(np.float64, na_value=np.nan), numbers))
+    numbers = number_codes(column)
+    if column.numeric and pd.api.types.is_numeric_dtype(series):
+        return series.mask(np.isin(series.to_numpy(np.float64, na_value=np.nan), list(numbers)))
+    if pd.api.types.is_integer_dtype(series):  # NumPy's own have no holes: floats would be made of them, and rounded
+        kind: Any = pd.UInt64Dtype() if pd.api.types.is_unsigned_integer_dtype(series) else pd.Int64Dtype()
+        limits = np.iinfo(kind.numpy_dtype)
+        whole = [int(code) for code in numbers if code == int(code) and limits.min <= code <= limits.max]
+        exact = series.astype(kind)
+        return exact.mask(exact.isin(whole).to_numpy(bool))
+    if pd.api.types.is_float_dtype(series):
+        floats = [float(code) for code in numbers if float(code) == code]
+        return series.mask(np.isin(series.to_numpy(np.float64, na_value=np.nan), floats))
     texts = {str(code) for code in column.missing_values}
 
     def coded(value: Any) -> bool:
         if isinstance(value, str):
-            return value.strip() in texts or bool(np.isin(number_in(value), numbers))
-        return type_of(value) == NUMBER and bool(np.isin(float(plain_number(value)), numbers))
+            if value.strip() in texts:
+                return True
+            value = read_cell(value)
+        return type_of(value) == NUMBER and compared(value, column) in numbers
 
     return series.mask(Values.from_series(series, column.name).map(coded, False, bool))
 
 
+def compared(value: Any, column: Column) -> int | float:
+    """A number as codes are compared with it."""
+    number = plain_number(value)
+    if not column.numeric:
+        return number
+    try:
+        return float(number)
+    except OverflowError:
+        return np.inf
+
+
+def number_codes(column: Column) -> frozenset[int | float]:
+    """Its codes that are numbers, each as it is; of numbers, texts that are one too, as a CSV cannot tell them."""
+    codes = [code for code in column.missing_values if type_of(code) == NUMBER]
+    if column.numeric:
+        codes += [number_in(code) for code in column.missing_values if isinstance(code, str)]
+    return frozenset(compared(code, column) for code in codes if np.isfinite(float(code)))
+
+
 def texts_of_codes(schema: Schema) -> dict[str, list[str]]:
-    """Codes that are texts, by column: a reader must know them before it takes the column for numbers."""
-    return {c.name: texts for c in schema.columns if (texts := [v for v in c.missing_values if isinstance(v, str)])}
+    """Codes that are texts and no number, by column: a reader must know them before it takes one for numbers."""
+    return {
+        c.name: texts
+        for c in schema.columns
+        if (texts := [v for v in c.missing_values if isinstance(v, str) and np.isnan(number_in(v))])
+    }
 
 
 # -- hints ------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 `HoldoutSplit`: each person is held out by a coin of their own, made of a secret and their identifier, so that who else
 is in the table, and where, changes nobody's part. Rows without identifiers are told apart by what stands in them: the
-coin of the k-th of equal rows is made of the secret, that content and k, so that one row more is one coin more.
+coin of the k-th of equal rows is made of the secret, that content and k, so that one row more is one coin more. Rows,
+persons and texts are told apart by hashes keyed with the same secret, so that nobody can choose two that share one.
 `Stratified`: 70/10/20 by outcome, seeded (Thakur et al. 2026); it looks at all outcomes at once.
 `NestedSplit`: test persons that whoever called a method kept from it, by coins; the method split the others.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from distcondense.data.schema import Column
 
 FRACTIONS = (0.7, 0.1, 0.2)
+PERSON, TEXT = 2, 3  # words of 64 bits: of whoever has rows, and of unlisted values, of which a table has many columns
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,18 @@ class Split:
 
 @dataclass(frozen=True)
 class HoldoutSplit:
-    """A share of the persons is held out as test rows, each by a coin made of the secret `entropy`."""
+    """A share of the persons is held out as test rows, each by a coin made of the secret `entropy`.
+
+    The secret also keys the hashes by which rows, persons and texts are told apart: whoever chooses rows must not know
+    it. It is in no `repr`.
+    """
 
     share: float
-    entropy: int
+    entropy: int = field(repr=False)
 
     def split(self, cohort: Cohort) -> Split:
         """The rows of those who are not held out for training, the others' for testing."""
-        held_out = self._uniforms_of_rows(cohort) < self.share
+        held_out = self._uniforms_of_rows(cohort) < self.share if self.share > 0 else np.zeros(len(cohort), np.bool_)
         return Split(np.flatnonzero(~held_out), np.empty(0, np.int64), np.flatnonzero(held_out))
 
     def held_out(self, first: Marks, second: Marks) -> Flags:
@@ -62,11 +68,21 @@ class HoldoutSplit:
 
     def uniforms(self, first: Marks, second: Marks, what: str = "") -> Floats:
         """Uniforms in [0, 1) of the secret and two words."""
-        secret = hashlib.sha256(f"{self.entropy}{what}".encode()).digest()
-        keys = np.frombuffer(secret[:16], np.uint64)
-        out = np.empty(len(first))
-        kernels.keyed_uniforms(np.ascontiguousarray(first), np.ascontiguousarray(second), keys[0], keys[1], out)
+        out, (key0, key1) = np.empty(len(first)), self.key(what)
+        kernels.keyed_uniforms(np.ascontiguousarray(first), np.ascontiguousarray(second), key0, key1, out)
         return out
+
+    def key(self, what: str) -> Marks:
+        """(2,) words made of the secret, others for each purpose."""
+        return np.frombuffer(hashlib.sha256(f"{self.entropy}{what}".encode()).digest()[:16], np.uint64)
+
+    def digests(self, texts: Iterable[str], words: int) -> Marks:
+        """(k, words) keyed hash of each text."""
+        key, size = self.key(" texts").tobytes(), 8 * words
+        hashes = [
+            hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size, key=key).digest() for text in texts
+        ]
+        return np.frombuffer(b"".join(hashes), np.uint64).reshape(-1, words)
 
     def parts(self, cohort: Cohort, count: int) -> Index:
         """(n,) one of `count` parts for each row: by a second coin of the same person, or of the row."""
@@ -75,9 +91,9 @@ class HoldoutSplit:
     def _uniforms_of_rows(self, cohort: Cohort, what: str = "") -> Floats:
         """(n,) each row's uniform: that of its person, or of its own content where rows name nobody."""
         if cohort.person is None:
-            mark = marks_of(cohort)
+            mark = marks_of(cohort, self)
             return self.uniforms(*numbered(mark, Ranks(len(mark))), what)
-        first, second = digests(_identifiers(cohort)).T
+        first, second = self.digests(_identifiers(cohort), PERSON).T
         return self.uniforms(first, second, what)[cohort.person]
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,49 +103,67 @@ class HoldoutSplit:
 # -- marks: rows and persons by what they are, not by where they stand ------------------------------------------------
 
 
-def marks_of(cohort: Cohort) -> Marks:
-    """(n, 2) 128 bits of each row's features and outcome, from its own values and the schema alone."""
-    mark = no_marks(len(cohort))
+def marks_of(cohort: Cohort, coins: HoldoutSplit) -> Marks:
+    """(n, 2) 128 bits of each row's features and outcome, from its own values, the schema and the secret alone."""
+    rows = RowHash(len(cohort), coins)
     for column in cohort.schema.columns:
-        mark_column(mark, column, cohort.features[column.name])
-    mark_outcome(mark, cohort.outcome.arrays)
-    return mark
+        rows.add_column(column, cohort.features[column.name])
+    rows.add_outcome(cohort.outcome.arrays)
+    return rows.marks()
 
 
-def no_marks(rows: int) -> Marks:
-    """Marks of rows of which nothing is known yet."""
-    return np.zeros((rows, 2), np.uint64)
+class RowHash:
+    """A hash of each of so many rows, keyed with the secret: column after column is added, then marks are read off."""
+
+    def __init__(self, rows: int, coins: HoldoutSplit) -> None:
+        self.coins, self.words = coins, 0
+        self._state = np.empty((4, rows), np.uint64)
+        key0, key1 = coins.key(" marks")
+        kernels.begin(key0, key1, self._state)
+
+    def add_column(self, column: Column, values: pd.Series[Any]) -> None:
+        """One more column, as `check_features` left it."""
+        if column.numeric:
+            self.add_numbers(values.to_numpy(dtype=np.float64, na_value=np.nan))
+        else:
+            self.add_words(words_of(column, values, self.coins))
+
+    def add_words(self, words: Marks) -> None:
+        """(n, k) words of each row."""
+        for word in words.T:
+            kernels.fold(np.ascontiguousarray(word), self._state)
+        self.words += words.shape[1]
+
+    def add_numbers(self, values: Floats) -> None:
+        kernels.fold_numbers(np.ascontiguousarray(values, np.float64).view(np.uint64), self._state)
+        self.words += 1
+
+    def add_listed(self, values: NDArray[Any], low: int, codes: NDArray[Any], words: Marks, out: NDArray[Any]) -> None:
+        """Whole numbers from `low` on, by the word of each; out ← the code of each."""
+        kernels.fold_listed(values, low, codes, words, out, self._state)
+        self.words += 1
+
+    def add_outcome(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        for name in sorted(arrays):
+            self.add_numbers(np.asarray(arrays[name], np.float64))
+
+    def marks(self) -> Marks:
+        mark = np.empty((self._state.shape[1], 2), np.uint64)
+        kernels.finish(self.words, self._state, mark)
+        return mark
 
 
-def mark_column(mark: Marks, column: Column, values: pd.Series[Any]) -> None:
-    """One more column of the marks, as `check_features` left it."""
-    if column.numeric:
-        mark_numbers(mark, values.to_numpy(dtype=np.float64, na_value=np.nan))
-        return
-    kernels.fold(words_of(column, values), mark)
-
-
-def words_of(column: Column, values: pd.Series[Any]) -> Marks:
-    """(n,) the word that each label adds to a mark: its place in the schema's list; unlisted ones go by their text."""
+def words_of(column: Column, values: pd.Series[Any], coins: HoldoutSplit) -> Marks:
+    """(n, k) words that each label adds to a hash: its place in the schema's list; unlisted ones go by their text."""
     codes = np.asarray(values.cat.codes, np.int64)
     if column.unknown:  # their list depends on other rows
-        return np.append(digests(values.cat.categories)[:, 0], np.uint64(0))[codes]
-    return codes.view(np.uint64)
+        return texts_of(values, coins)[codes]
+    return codes.view(np.uint64).reshape(-1, 1)
 
 
-def mark_numbers(mark: Marks, values: Floats) -> None:
-    kernels.fold_numbers(np.ascontiguousarray(values, np.float64).view(np.uint64), mark)
-
-
-def mark_outcome(mark: Marks, arrays: Mapping[str, NDArray[Any]]) -> None:
-    for name in sorted(arrays):
-        mark_numbers(mark, np.asarray(arrays[name], np.float64))
-
-
-def digests(texts: Iterable[str]) -> Marks:
-    """(k, 2) 128 bits of each text: no two of any number of persons have the same."""
-    hashes = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
-    return np.frombuffer(b"".join(hashes), np.uint64).reshape(-1, 2)
+def texts_of(values: pd.Series[Any], coins: HoldoutSplit) -> Marks:
+    """(categories + 1, TEXT) keyed hash of the text of each category, and zeros for a hole behind them."""
+    return np.concatenate([coins.digests(values.cat.categories, TEXT), np.zeros((1, TEXT), np.uint64)])
 
 
 class Ranks:
@@ -137,7 +171,7 @@ class Ranks:
 
     def __init__(self, rows: int) -> None:
         places = 1 << max(4, int(2 * rows).bit_length())
-        self._keys, self._counts = no_marks(places), np.zeros(places, np.uint32)
+        self._keys, self._counts = np.zeros((places, 2), np.uint64), np.zeros(places, np.uint32)
 
     def count(self, mark: Marks) -> Marks:
         """(n,) how many equal marks stood before each."""
@@ -151,18 +185,16 @@ def numbered(mark: Marks, ranks: Ranks) -> tuple[Marks, Marks]:
     return mark[:, 0], mark[:, 1] + ranks.count(mark)
 
 
-def reading_order(cohort: Cohort) -> Marks | None:
+def reading_order(cohort: Cohort, coins: HoldoutSplit) -> Marks | None:
     """(n,) by which a person's rows are taken where they have more than are read: a hash of who and what, not where."""
     if cohort.person is None:
         return None
-    return ordered(marks_of(cohort)[:, 0], digests(_identifiers(cohort))[cohort.person, 0])
+    return ordered(marks_of(cohort, coins)[:, 0], coins.digests(_identifiers(cohort), PERSON)[cohort.person, 0])
 
 
 def ordered(mark: Marks, who: Marks) -> Marks:
     """(n,) of the first halves of both: by person, so that no content comes first with everybody."""
-    both = np.stack([who, who], axis=1)
-    kernels.fold(np.ascontiguousarray(mark), both)
-    return both[:, 0]
+    return mark ^ who
 
 
 def _identifiers(cohort: Cohort) -> Sequence[str]:

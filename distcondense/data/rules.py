@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 
 from distcondense.arrays import Flags, Floats, Index
-from distcondense.data.codec import fill_value
 from distcondense.data.relations import Constraint, Derivation, Implies, Rule, derivations_in_order, unit_of
 from distcondense.data.schema import Column, Schema
 from distcondense.data.writing import written_labels, written_numbers
@@ -131,7 +130,7 @@ class Rules:
         derived = {}
         for name in illegal:
             column, values = self.columns[name], table[name].copy()
-            values[np.isnan(values) & illegal[name]] = fill_value(column) if column.numeric else 0
+            values[np.isnan(values) & illegal[name]] = column.stand_in if column.numeric else 0
             legal = np.asarray(_legal(column, values)) if column.numeric else values
             derived[name] = _written(column, legal, frame.index)
         out = frame.assign(**derived)
@@ -295,7 +294,7 @@ def _settled(rule: Derivation, table: Values, columns: dict[str, Column]) -> tup
     if column.numeric:
         values = column.rounded(values)
     if column.missing == "constant":
-        fill = fill_value(column) if column.numeric else float(column.categories.index(column.fill))  # type: ignore[arg-type]
+        fill = column.stand_in if column.numeric else float(column.categories.index(column.fill))  # type: ignore[arg-type]
         values = np.where(np.isnan(values), fill, values)
     illegal = np.isnan(values) & (not column.keeps_holes)
     if column.numeric and column.low is not None and column.high is not None:

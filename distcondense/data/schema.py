@@ -24,28 +24,43 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import date
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar, get_args
 
 import pandas as pd
 
+from distcondense.data.attestation import Attestation
 from distcondense.data.column import MAX_WHOLE as MAX_WHOLE
 from distcondense.data.column import MOST_NUMBER as MOST_NUMBER
-from distcondense.data.column import PLAIN, plain_value, said
+from distcondense.data.column import PLAIN, OutOfRange, plain_value, said
 from distcondense.data.column import Column as Column
 from distcondense.data.column import Label as Label
 from distcondense.data.names import nearest
 from distcondense.data.relations import Rule, rule_from, rule_problems
 from distcondense.data.reserved import MADE_HERE, PREFIX, is_reserved
-from distcondense.errors import SchemaError, brief, need
+from distcondense.errors import SchemaError, brief, need, os_errors
 from distcondense.outside import OutsideError, leaves, parse_toml, read_text
 
 FORMAT = 1
 ORIGINS = ("declared", "inferred")
 PARTS = ("columns", "outcome", "added")  # of a schema file, each [PART.NAME]
+TABLES = ("rules", "attested")  # each [[PART]]
+_TEXTS = ("notes", "left_out")
+_Entry = TypeVar("_Entry")
 _KEYS = {entry.name for entry in fields(Column)} - {"name"}  # of a column's section
+DRAFTED = (
+    "# Drafted from the data. Bounds and categories below were read off patients: they are NOT public\n"
+    '# knowledge until a person has checked and edited them. Then set origin = "declared".\n'
+)
+INFERRED = (
+    "# What `inferred` lists in a column was read off patients, and nobody has confirmed it: it is NOT public\n"
+    "# knowledge until a person who knows it from elsewhere has checked it. Then take each of these lines out, and\n"
+    '# set origin = "declared".\n'
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,10 @@ class Schema:
         Of a condensed table: its outcome, and columns that were added to it, apart from those that models learn from.
     ignored : tuple of Column
         Columns that are left out.
+    left_out : tuple of str
+        Of a condensed table: their names, and no more.
+    attested : tuple of Attestation
+        Who stands for what was first read off a table.
 
     Raises
     ------
@@ -100,12 +119,16 @@ class Schema:
     outcome: tuple[Column, ...] = ()
     added: tuple[Column, ...] = ()
     ignored: tuple[Column, ...] = ()
+    left_out: tuple[str, ...] = ()
+    attested: tuple[Attestation, ...] = ()
 
     def __post_init__(self) -> None:
         for part, kinds, words, fix in (
             *((part, Column, "a tuple of Columns", "Schema((Column(…), …))") for part in (*PARTS, "ignored")),
             ("rules", Rule, "a tuple of rules", ""),
             ("notes", str, "a tuple of texts", ""),
+            ("left_out", str, "a tuple of texts", ""),
+            ("attested", Attestation, "a tuple of attestations", ""),
         ):
             need(getattr(self, part), tuple, part, words, fix=fix)
             for entry in getattr(self, part):
@@ -185,12 +208,14 @@ class Schema:
     def features(self) -> Schema:
         """Of what models learn from, and nothing else: what is computed is there."""
         columns = tuple(replace(c, computed="") if c.computed else c for c in self.columns)
-        return replace(self, columns=columns, outcome=(), added=(), ignored=())
+        left_out = (*self.left_out, *(c.name for c in self.ignored))
+        return replace(self, columns=columns, outcome=(), added=(), ignored=(), left_out=left_out)
 
     @property
     def released(self) -> Schema:
-        """What may go with a condensed table: nothing about columns that were left out."""
-        return replace(self, columns=tuple(c.released for c in self.columns), ignored=())
+        """What may go with a condensed table: of columns that were left out their names alone."""
+        left_out = (*self.left_out, *(c.name for c in self.ignored))
+        return replace(self, columns=tuple(c.released for c in self.columns), ignored=(), left_out=left_out)
 
     @property
     def in_table(self) -> list[str]:
@@ -246,9 +271,7 @@ class Schema:
         need(path, (str, Path), "schema file", "a path")
         what = f"schema file {brief(path)}"
         if not os.path.lexists(path):
-            raise SchemaError(
-                what, "must exist", found="no such file", fix="draft one: distcondense schema infer TABLE"
-            )
+            raise SchemaError(what, "must exist", found="no such file", fix="make one: distcondense init TABLE")
         try:
             data = parse_toml(read_text(path, what, SchemaError))
         except OutsideError as error:
@@ -260,11 +283,10 @@ class Schema:
         """A schema from the parsed TOML; unknown keys are errors that name the nearest legal key."""
         need(data, Mapping, where, "a table")
         _refuse_what_no_file_holds(data, where)
-        problems = unknown_keys(data, {"format", "origin", "notes", "rules", "missing_values", *PARTS}, "")
-        head: dict[str, Any] = {"format": FORMAT, "origin": "declared", "missing_values": [], "notes": [], "rules": []}
-        head = head | {part: {} for part in PARTS} | dict(data)
-        notes = head["notes"]
-        texts = isinstance(notes, list | tuple) and all(isinstance(note, str) for note in notes)
+        lists: dict[str, Any] = {key: [] for key in ("missing_values", "notes", "left_out", "rules", "attested")}
+        problems = unknown_keys(data, {"format", "origin", "out_of_range", *lists, *PARTS}, "")
+        head: dict[str, Any] = {"format": FORMAT, "origin": "declared", "out_of_range": "refuse"}
+        head |= lists | {part: {} for part in PARTS} | dict(data)
         refusals = [
             (head["format"] == FORMAT, f"format must be {FORMAT}", f"write format = {FORMAT}"),
             (head["origin"] in ORIGINS, 'origin must be "declared" or "inferred"', "correct that line"),
@@ -273,54 +295,177 @@ class Schema:
                 "missing_values must be a list",
                 'write missing_values = [-9, "?"]',
             ),
-            (texts, "notes must be a list of texts", 'write notes = ["…"]'),
-            (isinstance(head["rules"], list | tuple), "rules must be a list of tables", "write [[rules]]"),
+            (
+                head["out_of_range"] in get_args(OutOfRange),
+                f"out_of_range must be one of {', '.join(get_args(OutOfRange))}",
+                "correct that line",
+            ),
+            *((_are_texts(head[key]), f"{key} must be a list of texts", f'write {key} = ["…"]') for key in _TEXTS),
+            *(
+                (isinstance(head[key], list | tuple), f"{key} must be a list of tables", f"write [[{key}]]")
+                for key in ("rules", "attested")
+            ),
             *((isinstance(head[p], Mapping), f"{p} must be tables", f"write [{p}.NAME] sections") for p in PARTS),
         ]
         for legal, rule, fix in refusals:
             if not legal:
                 key = rule.split()[0]
-                found = said(head[key]) if key in ("format", "origin") else "another type"
+                found = said(head[key]) if key in ("format", "origin", "out_of_range") else "another type"
                 raise SchemaError(where, rule, found=found, fix=fix)
-        columns = {part: tuple(_columns_in(head[part], part, head["missing_values"], problems)) for part in PARTS}
-        rules = []
-        for number, entry in enumerate(head["rules"], 1):
-            try:
-                rules.append(rule_from(entry))
-            except SchemaError as error:
-                problems.append(f"[[rules]] {number}: {error}")
+        shared = head["missing_values"], head["out_of_range"]
+        columns = {part: tuple(_columns_in(head[part], part, *shared, problems)) for part in PARTS}
+        rules = _tables_in(head["rules"], "rules", rule_from, problems)
+        attested = _tables_in(head["attested"], "attested", Attestation.from_entry, problems)
+        if head["origin"] == "declared":
+            problems += [
+                f"[columns.{c.name}] inferred: {', '.join(map(str, c.inferred))}: read off patients, which nothing of "
+                "a declared schema is. Check them, then take the line out"
+                for c in columns["columns"]
+                if c.inferred
+            ]
         if problems:  # together with what the columns themselves say
             _refuse_all(problems + _column_problems(columns), where)
-        return cls(origin=head["origin"], notes=tuple(head["notes"]), rules=tuple(rules), **columns)
+        parts: dict[str, Any] = {key: tuple(head[key]) for key in _TEXTS} | columns
+        return cls(origin=head["origin"], rules=rules, attested=attested, **parts)
 
     def to_dict(self) -> dict[str, Any]:
         """What `from_dict` reads, and what TOML can hold."""
         head: dict[str, Any] = {"format": FORMAT, "origin": self.origin}
-        if self.notes:
-            head["notes"] = list(self.notes)
+        head |= {key: list(getattr(self, key)) for key in _TEXTS if getattr(self, key)}
         parts = {part: {c.name: c.to_dict() for c in getattr(self, part)} for part in PARTS}
         parts["columns"] |= {c.name: c.to_dict() for c in self.ignored}
-        rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
-        return head | {part: columns for part, columns in parts.items() if columns} | rules
+        tables = {"rules": [rule.to_dict() for rule in self.rules], "attested": [a.to_dict() for a in self.attested]}
+        return head | {part: entry for part, entry in (parts | tables).items() if entry}
 
-    def to_toml(self, comments: Mapping[str, str] | None = None) -> str:
-        """The text of a schema file, which `from_toml` reads; `comments`: lines below the section of a column."""
+    def to_toml(self, path: str | Path | None = None, *, comments: Mapping[str, str] | None = None) -> str:
+        """The text of a schema file, which `from_toml` reads; it is written to `path`, where one is given.
+
+        Parameters
+        ----------
+        path : path, optional
+            A file that is made, or replaced.
+        comments : mapping of str to str, optional
+            Lines below the section of a column, by its name.
+        """
         import tomli_w  # the standard library reads TOML but does not write it
 
         entries = self.to_dict()
-        pieces = [{key: value for key, value in entries.items() if key not in (*PARTS, "rules")}]
+        # tables in a row may become `rules = [...]`, which after a section would be the section's
+        pieces = [{key: value for key, value in entries.items() if key not in (*PARTS, *TABLES)}]
+        pieces += [{part: entries[part]} for part in TABLES if part in entries]
         pieces += [{part: {name: entry}} for part in PARTS for name, entry in entries.get(part, {}).items()]
-        pieces += [{"rules": entries["rules"]}] if self.rules else []
-        below = {name: "".join(f"# {line}\n" for line in text.splitlines()) for name, text in (comments or {}).items()}
+        below = {
+            name: "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
+            for name, text in (comments or {}).items()
+        }
         text = "\n".join(
             tomli_w.dumps(piece) + "".join(below.get(name, "") for name in piece.get("columns", ())) for piece in pieces
         )
         if self.origin == "inferred":
-            text = (
-                "# Drafted from the data. Bounds and categories below were read off patients: they are NOT public\n"
-                '# knowledge until a person has checked and edited them. Then set origin = "declared".\n' + text
-            )
+            text = (INFERRED if any(c.inferred for c in self._described()) else DRAFTED) + text
+        if path is not None:
+            need(path, (str, Path), "path", "a path", fix='to_toml("cohort.toml")')
+            with os_errors(f"file {brief(path)}", "must be writable", SchemaError):
+                Path(path).write_text(text, encoding="utf-8")
         return text
+
+    @classmethod
+    def draft(
+        cls,
+        table: Any,
+        *,
+        target: str | None = None,
+        time: str | None = None,
+        event: str | None = None,
+        person_id: str | None = None,
+    ) -> Schema:
+        """What `distcondense init` proposes where nobody answers: a schema for `confirm`.
+
+        Kinds, categories and holes are read off the table, and each column says so (`inferred`). Bounds are not: they
+        come from the column's name where it has usual ones (age), else they are found privately, for a share of ε.
+
+        Parameters
+        ----------
+        table : pandas.DataFrame
+            Or one of Polars or Arrow.
+        target : str, optional
+            The outcome column; or else `time` and `event`.
+        time, event : str, optional
+            Follow-up time, and whether the event was seen.
+        person_id : str, optional
+            The column that says whose row it is.
+
+        Returns
+        -------
+        Schema
+            With origin "inferred". Identifiers, dates, names and free text are left out, with the reason.
+
+        Examples
+        --------
+        >>> import distcondense as dc, pandas as pd
+        >>> table = pd.DataFrame({"age": [34, 71, 58] * 9, "bmi": [21.5, 30.25, 24.0] * 9, "died": [0, 1, 1] * 9})
+        >>> schema = dc.Schema.draft(table, target="died")
+        >>> schema.origin, schema["age"].high, schema["bmi"].domain
+        ('inferred', 120, 'declared')
+        >>> schema.confirm(by="A. Weber", changes={"bmi": (10, 80)}).origin
+        'declared'
+        """
+        from distcondense.data.tables import as_frame
+
+        roles = {"target": target, "time": time, "event": event}
+        drafted = import_module("distcondense.guide.wizard").drafted  # the same questions, in a package above this one
+        said = {role: name for role, name in roles.items() if name is not None}
+        return drafted(as_frame(table), said, person_id)  # type: ignore[no-any-return]
+
+    def confirm(self, *names: str, by: str, changes: Mapping[str, Any] | None = None) -> Schema:
+        """Stand for what was read off a table, by name: "I know these from the codebook, not from this file."
+
+        Parameters
+        ----------
+        *names : str
+            Columns whose description is known from elsewhere; all of them if none is named.
+        by : str
+            Who says so. The name stands in the schema and in the datasheet of a release.
+        changes : mapping of str to (low, high), list of categories, Column or None, optional
+            What is known better than it was drafted: bounds, all the categories there may be, a whole description; or
+            None, to leave the column out.
+
+        Returns
+        -------
+        Schema
+            With origin "declared" once somebody stands for every column.
+
+        Raises
+        ------
+        SchemaError
+            Where a column is not there, or a change is no legal description of it.
+        """
+        columns = {column.name: column for column in (*self.columns, *self.ignored)}
+        changes = {} if changes is None else changes
+        need(changes, Mapping, "changes", "a mapping by column", fix='e.g. {"age": (18, 110)}')
+        for name in (*names, *changes):
+            need(name, str, "confirm", "names of columns")
+            if name not in columns:
+                raise SchemaError(f"column {name!r}", "must be in the schema", found=nearest(name, list(columns)))
+        changed = {name: _changed(columns[name], change) for name, change in changes.items()}
+        known = dict.fromkeys((*names, *changes) if names else columns)
+        if any(c.inferred for c in columns.values()):
+            open_ = {name for name, c in columns.items() if c.inferred and name not in known}
+        elif self.origin == "inferred":  # `infer`: its bounds are those of the rows
+            open_ = {name for name, c in columns.items() if (c.numeric and name not in changes) or name not in known}
+            if not names and open_:
+                raise SchemaError(
+                    ", ".join(sorted(open_)),
+                    "must have bounds that somebody knows: these are the rows' own",
+                    found="no change",
+                    fix='changes={"age": (18, 110), …}, or begin with Schema.draft',
+                )
+        else:
+            open_ = set()
+        kept = [replace(c, inferred=()) if name in known else c for name, c in (columns | changed).items()]
+        attested = Attestation(by, date.today().isoformat(), columns=tuple(known))
+        origin: Literal["declared", "inferred"] = "inferred" if open_ else "declared"
+        return replace(self, columns=tuple(kept), ignored=(), origin=origin, attested=(*self.attested, attested))
 
     @classmethod
     def infer(cls, frame: pd.DataFrame, names: Iterable[str] | None = None) -> Schema:
@@ -351,11 +496,30 @@ class Schema:
         return draft(as_frame(frame), names, codes=False).schema
 
 
+def _changed(column: Column, change: Any) -> Column:
+    """A column as somebody knows it: whole, left out, or with other bounds or categories."""
+    if change is None:
+        return Column(column.name, "ignore", reason="left out by whoever wrote the schema")
+    if isinstance(change, Column):
+        return replace(change, name=column.name)
+    need(change, (tuple, list), f"changes, {column.name}", "(low, high), a list of categories, a Column or None")
+    if isinstance(change, tuple) and column.numeric:
+        if len(change) != 2:
+            raise SchemaError(f"column {column.name!r}", "bounds must be two numbers", found=f"{len(change)} entries")
+        low, high = map(plain_value, change)
+        bounded = replace(column, low=low, high=high, domain="declared")
+        return bounded if not bounded.problems() else replace(bounded, decimals=None)  # which was read off rows
+    kind = column.kind if not column.numeric and len(change) == 2 else "categorical"
+    return replace(
+        column, kind=kind, low=None, high=None, domain="declared", categories=tuple(map(plain_value, change))
+    )
+
+
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def _columns_in(
-    sections: Mapping[str, Any], part: str, codes_for_all: Sequence[Any], problems: list[str]
+    sections: Mapping[str, Any], part: str, codes_for_all: Sequence[Any], out_of_range: str, problems: list[str]
 ) -> Iterator[Column]:
     """The columns that one part of a schema file describes; what is wrong with how they are written is a problem."""
     for name, entry in sections.items():
@@ -366,7 +530,7 @@ def _columns_in(
         values, wrong = _private_words(entry)
         problems += [f"{section}{problem}" for problem in wrong]
         problems += unknown_keys(values, _KEYS, section)
-        lists = {key: values.get(key, ()) for key in ("categories", "missing_values")}
+        lists = {key: values.get(key, ()) for key in ("categories", "missing_values", "inferred")}
         unlisted = [key for key, value in lists.items() if not isinstance(value, list | tuple)]
         if "kind" not in values:
             problems.append(f'{section}must have a kind, e.g. kind = "continuous"')
@@ -379,7 +543,30 @@ def _columns_in(
             codes += [code for code in map(plain_value, shared) if code not in categories]
             legal = {key: value for key, value in values.items() if key in _KEYS}
             different = tuple(code for k, code in enumerate(codes) if code not in codes[:k])
-            yield Column(**legal | {"name": str(name), "categories": categories, "missing_values": different})
+            inferred = tuple(lists["inferred"])
+            own = {"name": str(name), "categories": categories, "missing_values": different, "inferred": inferred}
+            column = Column(**legal | own)
+            if part == "columns" and "out_of_range" not in values:
+                wide: Any = replace(column, out_of_range=out_of_range)  # type: ignore[arg-type]
+                column = column if column.is_ignored or column.problems() != wide.problems() else wide
+            yield column
+
+
+def _tables_in(
+    entries: Iterable[Any], part: str, read: Callable[[Any], _Entry], problems: list[str]
+) -> tuple[_Entry, ...]:
+    """What the tables of one part say; those that cannot be read are problems."""
+    out = []
+    for number, entry in enumerate(entries, 1):
+        try:
+            out.append(read(entry))
+        except SchemaError as error:
+            problems.append(f"[[{part}]] {number}: {error}")
+    return tuple(out)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
 
 
 def _private_words(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

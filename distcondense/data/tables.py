@@ -219,19 +219,36 @@ def _read_feather(source: Path | bytes) -> pd.DataFrame:
 
 
 def _from_arrow(table: Any, **how: Any) -> pd.DataFrame:
-    """As pandas takes it in, but for 64-bit integers: with a hole it would make floats of them, and round them."""
-    whole = {"int64": pd.Int64Dtype(), "uint64": pd.UInt64Dtype()}
-    holes = any(str(column.type) in whole and column.null_count for column in table.columns)
-    frame: pd.DataFrame = table.to_pandas(types_mapper=(lambda kind: whole.get(str(kind))) if holes else None, **how)
+    """As pandas takes it in, but for integers: with one hole it would make floats of them, and round large ones."""
+    frame: pd.DataFrame = table.to_pandas(types_mapper=_whole_type, **how)
     return frame
 
 
+def _whole_type(kind: Any) -> Any:
+    """pandas' type for an Arrow type of integers, whether there are holes or none; None: its own choice."""
+    import pyarrow as pa
+
+    name = str(kind)  # int8 … uint64
+    return (
+        pd.api.types.pandas_dtype(name.replace("int", "Int").replace("u", "U")) if pa.types.is_integer(kind) else None
+    )
+
+
 def as_frame(table: object) -> pd.DataFrame:
-    """A pandas DataFrame from pandas, Arrow, or anything with a `to_pandas` method (Polars, for one)."""
+    """A pandas DataFrame from a frame of any library that narwhals knows: Polars, Arrow, DuckDB, …; Arrow's types."""
     if isinstance(table, pd.DataFrame):
         return table
+    import narwhals
+    import pyarrow
+
     try:
-        frame = _foreign(table)
+        if isinstance(table, pyarrow.Table | pyarrow.RecordBatch):
+            return _from_arrow(table)
+        known = narwhals.from_native(table, pass_through=True)  # type: ignore[call-overload]
+        if isinstance(known, narwhals.LazyFrame):
+            known = known.collect("pyarrow")
+        if isinstance(known, narwhals.DataFrame):
+            return known.to_pandas() if known.implementation.is_pandas_like() else _from_arrow(known.to_arrow())
     except Exception as error:  # theirs may quote cells: say the type only
         raise CohortError(
             "table",
@@ -239,29 +256,17 @@ def as_frame(table: object) -> pd.DataFrame:
             found=f"a {type(table).__name__} ({type(error).__name__})",
             fix="check its columns, or make a pandas DataFrame of it",
         ) from None
-    if not isinstance(frame, pd.DataFrame):
-        raise CohortError(
-            "table",
-            "must be a pandas DataFrame or an Arrow table",
-            found=type(table).__name__,
-            fix="pd.DataFrame(table)",
-        )
-    return frame
+    raise CohortError(
+        "table",
+        "must be a frame of pandas, Polars or Arrow, a path or a Cohort",
+        found=f"a {type(table).__name__}",
+        fix="pd.DataFrame(table)",
+    )
 
 
-def _foreign(table: object) -> object:
-    """What another library's table is to pandas; None where it is none."""
-    to_arrow = getattr(table, "to_arrow", None)  # Polars
-    arrow = table if to_arrow is None else to_arrow()
-    if hasattr(arrow, "to_pandas") and hasattr(arrow, "columns") and hasattr(arrow, "schema"):
-        return _from_arrow(arrow)
-    to_pandas = getattr(table, "to_pandas", None)
-    return None if to_pandas is None else to_pandas()
-
-
-def refuse_signals(frame: pd.DataFrame, said: Callable[[str], str]) -> None:
+def refuse_signals(frame: pd.DataFrame, said: Callable[[str], str], forgiven: Collection[str] = ()) -> None:
     """A Decimal that raises wherever it is compared: not even whether it is a hole can be asked."""
-    for name in frame.select_dtypes(object).columns:
+    for name in frame.select_dtypes(object).columns.difference([*forgiven]):
         try:
             frame[name].isna()
         except ArithmeticError:

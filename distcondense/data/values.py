@@ -1,19 +1,24 @@
 """A column's values, each on its own: of what type it is, which label or number it means, whom it names.
 
 pandas gives a column the one type that all its values allow, and takes True for 1 where both stand in it: one person's
-row would then change how everybody else's is read. Here a value means what it means beside any other values:
+row would then change how everybody else's is read. And Python takes many values for equal that are written differently:
+1 and 1.0, 2⁵³ and its float, a moment in two time zones. Here a value is read by itself, and once only where equal ones
+of its own type cannot be written in two ways; it means what it means beside any other values:
 
 - a label is the one of the same type (text, number, true/false) that is equal; else the one that is written the same
   ("1" and 1, "True" and True); else true and false stand for 1 and 0, and 1 and 0 for true and false;
 - a number is a number, or a text that is one; true and false are none;
-- an identifier is its text; one with a decimal point is none, because whoever made it may have lost digits.
+- an identifier is its text; one with a decimal point is none, because whoever made it may have lost digits;
+- what cannot be used (half a character, a list, a number too long for a float) is a hole where the column forgives it.
 """
 
 from __future__ import annotations
 
 import datetime
 import numbers
+import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -28,7 +33,11 @@ from distcondense.data.column import MAX_WHOLE, Column, Label, plain_value
 from distcondense.data.csv_table import number_in
 from distcondense.errors import CohortError
 
+ABSENT = "missing"  # the text that stands for a hole where categories are private and no policy takes one
 TEXT, NUMBER, TRUTH, DATE, OTHER = "texts", "numbers", "true/false", "dates", "other values"
+# of these equal values of one type are written alike; of others (zones, scales, decimals) each is read by itself
+_ALIKE = (str, bool, int, float, np.bool_, np.integer, np.floating)
+_HALF = re.compile("[\ud800-\udfff]")
 _DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64, pd.Period)
 
 
@@ -51,7 +60,8 @@ def _type_named(kind: Any) -> str:
 
 @dataclass(frozen=True)
 class Values:
-    """The distinct values of a column, told apart by type, and which of them each row holds."""
+    """The values of a column, equal ones of one type once where they are written alike; and which of them each row
+    holds."""
 
     codes: Index  # (n,) numbers of `distinct`; −1: a hole
     distinct: Sequence[Any]
@@ -67,14 +77,16 @@ class Values:
             return cls(np.asarray(codes, np.int64), list(values))
         refuse_nested(series, name)
         cells, holes = series.to_numpy(), series.isna().to_numpy()
-        kinds = {kind: _type_named(kind) for kind in set(map(type, cells[~holes]))}
-        of_row = np.array([kinds.get(type(cell), "") for cell in cells]) if len(set(kinds.values())) > 1 else None
+        kinds = {kind: number for number, kind in enumerate(set(map(type, cells[~holes])))}
+        of_row = np.where(holes, -1, 0)
+        if len(kinds) > 1:
+            of_row = np.where(holes, -1, [kinds.get(type(cell), -1) for cell in cells])
         codes, distinct = np.full(len(cells), -1, np.int64), list[Any]()
-        for kind in sorted(set(kinds.values())):  # apart: pandas takes True and 1 for one value
-            here = ~holes if of_row is None else ~holes & (of_row == kind)
-            part, part_values = pd.factorize(cells[here])
+        for kind, number in kinds.items():  # apart: pandas takes True, 1 and 1.0 for one value
+            here = of_row == number
+            part, part_values = _listed(cells[here], kind)
             codes[here] = part + len(distinct)
-            distinct += list(part_values)
+            distinct += part_values
         return cls(codes, distinct)
 
     def map(self, read: Callable[[Any], Any], hole: Any, dtype: Any) -> Any:
@@ -87,6 +99,52 @@ class Values:
         return {str(kind): kinds == kind for kind in sorted(set(kinds) - {""})}
 
 
+def _listed(cells: Any, kind: type) -> tuple[Index, list[Any]]:
+    """The place of each cell's value in a list of values, all of one type."""
+    if kind is not datetime.date and not issubclass(kind, _ALIKE):
+        return np.arange(len(cells)), list(cells)
+    codes, values = pd.factorize(cells)
+    return codes.astype(np.int64), list(values)
+
+
+def text_of(value: Any) -> str:
+    """How a value is written: the same by whatever library it was made."""
+    if isinstance(value, str):
+        return value
+    scalar: Any = {np.datetime64: pd.Timestamp, datetime.datetime: pd.Timestamp}.get(type(value))
+    if isinstance(value, np.timedelta64 | datetime.timedelta):
+        scalar = pd.Timedelta
+    if scalar is not None:
+        with suppress(ValueError, OverflowError):  # beyond what pandas can hold
+            value = scalar(value)
+    return str(plain_number(value))
+
+
+def usable_text_of(value: Any) -> str | None:
+    """The same; None where it is none that could be released as a category."""
+    if type_of(value) == OTHER:
+        return None
+    try:
+        text = text_of(value)
+    except (ValueError, ArithmeticError):  # a number of more digits than Python writes, a Decimal that signals
+        return None
+    return None if not text.isascii() and _HALF.search(text) else text
+
+
+def without_unusable(series: pd.Series[Any]) -> pd.Series[Any]:
+    """With holes where a cell holds what can be neither compared nor looked up."""
+    if series.dtype != object:
+        return series
+    bad = np.fromiter((not _is_value(cell) for cell in series), bool, len(series))
+    return series.mask(bad) if bad.any() else series
+
+
+def _is_value(cell: Any) -> bool:
+    if isinstance(cell, Decimal):
+        return not cell.is_snan()
+    return pd.api.types.is_hashable(cell)
+
+
 # -- labels -----------------------------------------------------------------------------------------------------------
 
 
@@ -95,9 +153,18 @@ def labels_of(series: pd.Series[Any], column: Column, rule: str = "must hold the
     values = Values.from_series(series, column.name)
     codes: Index = values.map(_code_of(column), -1, np.int64)
     if column.searched:  # its last category stands for all that were not found
-        return np.where((codes < 0) & (values.codes >= 0), len(column.categories) - 1, codes)
+        others = len(column.categories) - 1
+        codes = np.where((codes < 0) & (values.codes >= 0), others, codes)
+        absent = category_codes_by_text(column).get(ABSENT, others) if column.missing == "refuse" else -1
+        return np.where(codes < 0, absent, codes)
+    if column.out_of_range == "missing":
+        return codes
     refuse_rows(
-        (codes < 0) & (values.codes >= 0), column.name, rule, "add the category to the schema, or correct the rows"
+        (codes < 0) & (values.codes >= 0),
+        column.name,
+        rule,
+        "add the category to the schema where it is in the codebook, correct the rows, or choose that they become "
+        'holes: out_of_range = "missing"',
     )
     refuse_mixture(values, column.name, column.categories)
     return codes
@@ -112,8 +179,8 @@ def _code_of(column: Column) -> Callable[[Any], int]:
         if isinstance(value, float | np.floating) and not abs(float(value)) < MAX_WHOLE:
             return -1  # which whole number it was before it became a float nobody knows
         number = exact.get((kind, plain))
-        if number is None:
-            number = written.get(str(plain))
+        if number is None and (text := usable_text_of(value)) is not None:
+            number = written.get(text)
         if number is None and kind == TRUTH:
             number = exact.get((NUMBER, int(plain)))
         if number is None and kind == NUMBER and plain in (0, 1):
@@ -136,7 +203,8 @@ def plain_number(value: Any) -> Any:
     if isinstance(value, Decimal) and value.is_nan():
         return float("nan")
     if isinstance(value, Decimal | Fraction):
-        value = int(value) if np.isfinite(float(value)) and value == int(value) else float(value)
+        size = _number(value)
+        value = int(value) if np.isfinite(size) and value == int(value) else size
     return plain_value(value)
 
 
@@ -157,8 +225,8 @@ def refuse_mixture(values: Values, name: str, labels: Sequence[Label] = ()) -> N
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def numbers_of(series: pd.Series[Any], name: str) -> Floats:
-    """(n,) float64 (float32 stays), holes NaN; a value that is no number is refused."""
+def numbers_of(series: pd.Series[Any], name: str, *, forgives: bool = False) -> Floats:
+    """(n,) float64 (float32 stays), holes NaN; a value that is no number is refused, or is a hole too."""
     if series.dtype == np.float32:  # as it is: a wide omics table twice as large would be the peak of a run's memory
         return series.to_numpy()  # type: ignore[return-value]
     if pd.api.types.is_integer_dtype(series) or pd.api.types.is_float_dtype(series):
@@ -166,7 +234,7 @@ def numbers_of(series: pd.Series[Any], name: str) -> Floats:
     values = Values.from_series(series, name)
     read: Floats = values.map(_number, np.nan, np.float64)
     bad = np.isnan(read) & (values.codes >= 0)
-    if bad.any():
+    if bad.any() and not forgives:
         kinds = [kind for kind, rows in values.rows_by_type().items() if (rows & bad).any()]
         refuse_rows(
             bad,
@@ -208,7 +276,7 @@ def identifiers_of(series: pd.Series[Any], name: str) -> tuple[Index, tuple[str,
         found=f"floats or decimals ({series.dtype})",
     )
     texts = np.empty(len(values.distinct), object)  # 7 and "7" are one person
-    texts[:] = [value if isinstance(value, str) else str(plain_number(value)) for value in values.distinct]
+    texts[:] = [text_of(value) for value in values.distinct]
     codes, known = pd.factorize(texts[values.codes])
     return codes.astype(np.int64), tuple(map(str, known))
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from distcondense.evaluation.leaks import above_ceiling, is_leak
+from distcondense.evaluation.leaks import NO_LEAK, RULE, above_ceiling, decide, titles_of
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, Score, find
 from distcondense.evaluation.section import Section
+from distcondense.evaluation.shortfall import shortfall
 from distcondense.evaluation.suite import ATTACKS
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import Privacy
@@ -17,7 +18,6 @@ from distcondense.runs.figures import Figure
 from distcondense.runs.files import plain
 
 FORMAT = 1
-NO_LEAK = "No leak found by these attacks at this power"
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Findings:
                 "run": dict(self.run),
                 "privacy": stated,
                 "verdict": self.verdict(),
+                "poor": bool(self.shortfall),
                 "quick": [score.to_dict() for score in self.quick],
                 "note": self.note,
                 "figures": [asdict(figure) for figure in self.figures],
@@ -55,9 +56,14 @@ class Findings:
         )
         return found
 
+    @property
+    def shortfall(self) -> str:
+        """Why the condensed rows should not be relied on; empty where nothing speaks against it."""
+        return shortfall(self.quick, self.run.get("outcome", {}))
+
     def verdict(self) -> list[str]:
-        """The page in a few sentences: the guarantee, how good, how safe."""
-        said = [self.privacy.sentence()]
+        """The page in a few sentences: what speaks against the rows, the guarantee, how good, how safe."""
+        said = [*filter(None, [self.shortfall]), self.privacy.sentence()]
         if self.privacy.answer:
             said.append(self.privacy.answer)
         said += _how_good(self.quick) or [self.note or "Nothing was measured on patients."]
@@ -65,7 +71,16 @@ class Findings:
             said.append(
                 f"Evaluation saw a sample: {self.run['rows_sampled']:,} of {self.run['rows_real']:,} real rows."
             )
-        return said + _how_safe(self.parts)
+        return said + self.safety()
+
+    def safety(self) -> list[str]:
+        """What the attacks found, what was not tried, and what to do now; nothing where none was asked for."""
+        return _how_safe(self.parts, self.privacy)
+
+    @property
+    def leaky(self) -> bool:
+        """Whether attacks found a leak, or more than the guarantee allows."""
+        return bool(decide(self.parts)) or bool(_above(self.parts))
 
 
 def _how_good(scores: Sequence[Score]) -> list[str]:
@@ -86,20 +101,42 @@ def _how_good(scores: Sequence[Score]) -> list[str]:
     return [f"{text}; {', '.join(beside)}." if beside else f"{text}."]
 
 
-def _how_safe(parts: Sequence[Section]) -> list[str]:
-    """What the attacks found: those that did better than chance, and those above what the guarantee allows."""
-    tried = [part for part in parts if part.name in ATTACKS and part.scores]
-    if not tried:
-        return []
-    if above := [part.title for part in tried if any(map(above_ceiling, part.scores))]:
-        return [f"ABOVE WHAT THE GUARANTEE ALLOWS: {', '.join(above)}. Do not release; report this."]
-    if leaks := [part.title for part in tried if any(map(is_leak, part.scores))]:
-        return [f"A leak was found by {len(leaks)} of {_groups(tried)} of attacks: {', '.join(leaks)}."]
-    return [f"{NO_LEAK} ({_groups(tried)} of attacks; those that were not tried may find more)."]
+def _how_safe(parts: Sequence[Section], privacy: Privacy) -> list[str]:
+    decision = decide(parts)
+    said = []
+    if decision.untried:
+        named = ", ".join(titles_of(parts, decision.untried))
+        said = [f"Not tried, so neither found nor ruled out: {named}; the reasons stand with each."]
+    if not decision.tested:
+        return said
+    tried = f"{_groups(len(decision.tested))} of attacks, {decision.count:,} scores"
+    if above := _above(parts):
+        return [f"ABOVE WHAT THE GUARANTEE ALLOWS: {', '.join(above)}. Do not release; report this.", *said]
+    if not decision:
+        return [f"{NO_LEAK} ({tried}; {RULE}). Attacks that were not tried may find more.", *said]
+    named = ", ".join(titles_of(parts, decision.leaks))
+    return [f"A LEAK WAS FOUND by {len(decision.leaks)} of {tried}: {named} ({RULE}).", _what_now(privacy), *said]
 
 
-def _groups(parts: Sequence[Section]) -> str:
-    return "1 group" if len(parts) == 1 else f"{len(parts)} groups"
+def _above(parts: Sequence[Section]) -> list[str]:
+    return [part.title for part in parts if part.name in ATTACKS and any(map(above_ceiling, part.scores))]
+
+
+def _what_now(privacy: Privacy) -> str:
+    """What to do about a leak."""
+    again = "attack again with another --seed, which a real leak survives"
+    if not privacy.charged:
+        return (
+            f"What to do now: hand nothing over; {again}. No theorem bounds what is leaked here: use a method with one."
+        )
+    return (
+        f"What to do now: hand nothing over yet; {again}. Nothing is above what {privacy.short()} allows: if it is "
+        "more than you accept, the remedy is a smaller ε; read in internal/report.html what was found, and of whom."
+    )
+
+
+def _groups(count: int) -> str:
+    return "1 group" if count == 1 else f"{count} groups"
 
 
 def _shown(score: Score) -> str:

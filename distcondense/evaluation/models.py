@@ -2,8 +2,8 @@
 
 Outcomes with classes: XGBoost, LightGBM, a random forest, support vectors, logistic regression and a neural network;
 numbers: the same with ridge regression; outcomes with a time and an event, and any other: the learners of the kind.
-What a kind has as a learner of its own is used as it is; the others have the settings of the models that judge
-candidate sets (outcomes/panel.py). All are trained as a recipient does (`recipient`). A model more is a learner of its
+What a kind has as a learner of its own is used as it is; the others have settings that
+fit few rows (common_models.py). All are trained as a recipient does (`recipient`). A model more is a learner of its
 kind (`Kind.learners`), or an entry in `_MORE` and a title here.
 """
 
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from distcondense.arrays import Floats, Index, Numbers
 from distcondense.data.outcome import Outcome
 from distcondense.errors import ModelError
+from distcondense.evaluation.common_models import CLASSIFIERS, REGRESSORS, standardised, unfitted
 from distcondense.models import learners
 from distcondense.models.base import Model, Rows
 from distcondense.models.learners import FittedModel, Learner, TrainingSet, learner
-from distcondense.outcomes import panel
 from distcondense.outcomes.base import Kind
 
 TITLES = {
@@ -96,11 +96,11 @@ def recipient(learner: Learner) -> Learner:
             options["validation"] = validation
         options["seed"] = seed % 2**31  # scikit-learn and LightGBM take no larger one
         with _quiet(threads):
-            model = learner.fit(panel.standardised(rows, rows[:0])[0] if scaled else rows, outcome, **options)
+            model = learner.fit(standardised(rows, rows[:0])[0] if scaled else rows, outcome, **options)
 
         def scores(at: Rows) -> Any:
             with _quiet(threads):
-                return model.scores(panel.standardised(rows, at)[1] if scaled else at)
+                return model.scores(standardised(rows, at)[1] if scaled else at)
 
         return FittedModel(scores, model.link, rows.shape[1], name)
 
@@ -126,7 +126,7 @@ def _scikit_classes(name: str) -> Callable[..., Model]:
     @learner
     def fit(training: TrainingSet) -> Model:
         there, code = np.unique(training.outcome["label"], return_inverse=True)
-        model = panel.unfitted(name, classes=True, seed=training.seed, threads=training.threads)
+        model = unfitted(name, classes=True, seed=training.seed, threads=training.threads)
         model.fit(training.rows, code, **_weights(model, training))
         answer = model.predict_proba if name != "svm" else _platt(model, training, code)
         return _of_classes(answer, there, training, name)
@@ -141,7 +141,7 @@ def _platt(model: Any, training: TrainingSet, code: Index) -> Callable[[Rows], A
         answer = np.asarray(model.decision_function(at))
         return answer[:, None] if answer.ndim == 1 else answer
 
-    platt = panel.unfitted("logistic", classes=True).fit(distances(training.rows), code, sample_weight=training.weight)
+    platt = unfitted("logistic", classes=True).fit(distances(training.rows), code, sample_weight=training.weight)
     return lambda at: platt.predict_proba(distances(at))
 
 
@@ -195,7 +195,7 @@ def _scikit_values(name: str) -> Callable[..., Model]:
     def fit(training: TrainingSet) -> Model:
         value = _values(training)
         centre, unit = float(value.mean()), float(value.std()) or 1.0
-        model = panel.unfitted(name, classes=False, seed=training.seed, threads=training.threads)
+        model = unfitted(name, classes=False, seed=training.seed, threads=training.threads)
         model.fit(training.rows, (value - centre) / unit, **_weights(model, training))
         link = training.outcome.kind.learner().link
         return FittedModel(lambda at: centre + unit * model.predict(at), link, training.rows.shape[1], name)
@@ -253,14 +253,8 @@ def _weights(model: Any, training: TrainingSet) -> dict[str, Any]:
     return {"sample_weight": training.weight} if known else {}
 
 
-_OF_CLASSES = {
-    "lightgbm": _lightgbm_classes,
-    **{name: _scikit_classes(name) for name in panel.CLASSIFIERS if name != "xgb"},
-}
+_OF_CLASSES = {"lightgbm": _lightgbm_classes, **{name: _scikit_classes(name) for name in CLASSIFIERS if name != "xgb"}}
 _MORE: dict[str, dict[str, Callable[..., Model]]] = {  # by what the kind's own learner's scores are
     **dict.fromkeys(CLASSES, _OF_CLASSES),
-    "value": {
-        "lightgbm": _lightgbm_values,
-        **{name: _scikit_values(name) for name in panel.REGRESSORS if name != "xgb"},
-    },
+    "value": {"lightgbm": _lightgbm_values, **{name: _scikit_values(name) for name in REGRESSORS if name != "xgb"}},
 }

@@ -65,6 +65,9 @@ class Score:
         How `low` and `high` were made.
     ceiling, power
         Of an attack: the most that the guarantee allows, and the smallest value that would have shown.
+    luck
+        Of an attack: the probability that one which knows nothing reaches this value or more; None of a score that
+        could not have shown a leak.
 
     Notes
     -----
@@ -96,6 +99,7 @@ class Score:
     interval: str = ""
     ceiling: float | None = None
     power: float | None = None
+    luck: float | None = None
 
     @classmethod
     def from_interval(

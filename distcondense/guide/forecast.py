@@ -65,7 +65,7 @@ def simulated(schema: Schema, outcome: Mapping[str, str], rows: int, seed: int =
     known = {c.name: c for c in columns}
     for role, name in outcome.items():
         frame[name] = _result(known[name], role, score, rng)
-    kept = Schema(tuple(replace(c, missing="refuse", fill=None, missing_values=(), computed="") for c in columns))
+    kept = Schema(tuple(replace(c.known, missing_values=(), computed="", inferred=()) for c in columns))
     return Cohort.from_frame(frame, schema=kept, owned=True, **outcome)
 
 

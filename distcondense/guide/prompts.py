@@ -7,10 +7,11 @@ from typing import Protocol
 from rich.console import Console
 from rich.panel import Panel
 from rich.prompt import Confirm, Prompt
+from rich.text import Text
 
 
 class Prompts(Protocol):
-    """One question at a time; each has a default."""
+    """One question at a time; each has a default, which is Enter."""
 
     def show(self, title: str, text: str) -> None:
         """A screen before its question."""
@@ -29,13 +30,13 @@ class TerminalPrompts:
         self.console = Console(stderr=True, highlight=False)
 
     def show(self, title: str, text: str) -> None:
-        self.console.print(Panel(text, title=title, title_align="left"), markup=False)
+        self.console.print(Panel(Text(text), title=Text(title), title_align="left"))
 
     def text(self, question: str, default: str) -> str:
-        return Prompt.ask(question, console=self.console, default=default).strip()
+        return Prompt.ask(Text(question), console=self.console, default=default, show_default=bool(default)).strip()
 
     def confirm(self, question: str, default: bool = True) -> bool:
-        return Confirm.ask(question, console=self.console, default=default)
+        return Confirm.ask(Text(question), console=self.console, default=default)
 
 
 class DefaultAnswers:
@@ -43,14 +44,16 @@ class DefaultAnswers:
 
     def __init__(self) -> None:
         self.open: list[str] = []
+        self.title = ""
 
     def show(self, title: str, text: str) -> None:
-        """Shows nothing."""
+        """Shows nothing: the file that is written says it."""
+        self.title = title
 
     def text(self, question: str, default: str) -> str:
-        self.open.append(f"{question} ({default} is taken)" if default else question)
+        self.open.append(f"{self.title}: {question}{f' ({default} is taken)' if default else ''}")
         return default
 
     def confirm(self, question: str, default: bool = True) -> bool:
-        self.open.append(f"{question} ({'yes' if default else 'no'} is taken)")
+        self.open.append(f"{self.title}: {question} ({'yes' if default else 'no'} is taken)")
         return default

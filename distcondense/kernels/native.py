@@ -2,7 +2,8 @@
 
 This is the one boundary of the native code (contract: kernels/README.md): shapes, dtypes and ranges are checked here,
 and nothing is checked again below. `backend()` says which of the two serves this process; it is decided once, so a run
-never mixes them. Build by hand with `python -m distcondense.kernels.native build`; otherwise the first use builds.
+never mixes them. A wheel brings the library; in a checkout the first use builds it, or by hand
+`python -m distcondense.kernels.native build`.
 """
 
 from __future__ import annotations

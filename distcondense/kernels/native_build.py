@@ -1,44 +1,29 @@
-"""Finds, builds and caches the native kernels: C++ sources in, one shared library out, nothing else needed.
+"""The native kernels' library: the one that the installed wheel brings, or one built from a checkout's C++ sources.
 
-The build is optional: without a compiler there is no library and everything runs on Numba. Built libraries live in the
-user's cache, named by a hash of sources, flags and compiler, and appear there by one rename, so that any number of
-processes may build at once and none ever loads half a file.
+A wheel's library was built by `kernels/CMakeLists.txt`. Sources are built here, at first use; both take what to compile
+and the flags from `kernels/build.json`. The build is optional: without a compiler there is no library and everything
+runs on Numba. Built libraries live in the user's cache, named by a hash of sources, flags and compiler, and appear
+there by one rename, so that any number of processes may build at once and none ever loads half a file.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from distcondense.errors import DistcondenseError
 
-PLAIN = ("api", "ensemble")  # compiled once
-PER_ISA = ("walk", "update")  # compiled once per instruction set
-_X86_ISAS = {"portable": (), "avx2": ("-mavx2",), "avx512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw")}
-# No contraction: a fused multiply-add would round differently from the portable path. NaN keeps its meaning.
-_FLAGS = (
-    "-std=c++17",
-    "-O3",
-    "-fPIC",
-    "-ffp-contract=off",
-    "-fno-math-errno",
-    "-Wall",
-    "-Wextra",
-    "-Wno-psabi",
-    "-Wno-maybe-uninitialized",
-)
-# Four Box–Muller chains wait for each other unless the compiler mixes them; Clang does so unasked and lacks the flags.
-_GCC_FLAGS = ("-fschedule-insns", "-fsched-pressure")
-
-
+IN_WHEEL = Path(__file__).resolve().parent / "_native.so"
 _NOT_THE_SOURCES = ("signal terminated program", "No space left on device")
 
 
@@ -51,12 +36,36 @@ class NativeBuildCutOff(NativeBuildError):
 
 
 def source_folder() -> Path | None:
-    """The folder of the C++ sources: `kernels/` of a checkout, `native_src/` of an installed wheel, or None."""
+    """The folder of the C++ sources: `kernels/` of a checkout, `native_src/` of what `submit` sent, or None."""
     here = Path(__file__).resolve().parent
     for folder in (here / "native_src", here.parents[1] / "kernels"):
         if (folder / "distcondense.h").is_file():
             return folder
     return None
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """What is compiled and how, as `kernels/build.json` says it: file stems, and flags of the compiler."""
+
+    once: tuple[str, ...]
+    per_isa: tuple[str, ...]
+    flags: tuple[str, ...]
+    gcc_flags: tuple[str, ...]
+    isas: Mapping[str, tuple[str, ...]]
+
+
+def build_plan(folder: Path) -> BuildPlan:
+    """The plan of the sources in `folder`, for this machine's instruction sets."""
+    plan = json.loads((folder / "build.json").read_text(encoding="utf-8"))
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    return BuildPlan(
+        once=tuple(plan["sources"]),
+        per_isa=tuple(plan["sources per instruction set"]),
+        flags=(*plan["flags"], *(["-DDCK_X86"] if x86 else [])),
+        gcc_flags=tuple(plan["flags of GCC"]),
+        isas={isa: tuple(more) for isa, more in plan["instruction sets"].items() if x86 or isa == "portable"},
+    )
 
 
 @cache
@@ -82,19 +91,14 @@ def cache_folder() -> Path:
     return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / "distcondense"
 
 
-def _isas() -> dict[str, tuple[str, ...]]:
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
-    return dict(_X86_ISAS) if x86 else {"portable": ()}
-
-
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def _source_hash(folder: Path) -> str:
-    names = ["distcondense.h", "lanes.h", *(f"{name}.cpp" for name in (*PLAIN, *PER_ISA))]
-    texts = [(folder / name).read_text(encoding="utf-8") for name in names]
-    return _digest(platform.machine(), *_FLAGS, *_GCC_FLAGS, repr(_isas()), *texts)
+    plan = build_plan(folder)
+    names = ["build.json", "distcondense.h", "lanes.h", *(f"{name}.cpp" for name in (*plan.once, *plan.per_isa))]
+    return _digest(platform.machine(), *((folder / name).read_text(encoding="utf-8") for name in names))
 
 
 def library_path() -> Path | None:
@@ -124,14 +128,15 @@ def compile_to(target: Path, *, flags: Sequence[str] = (), driver: bool = False)
         raise NativeBuildError(
             "no C++ sources found" if folder is None else "no C++ compiler found (g++, clang++, $CXX)"
         )
-    isas, scheduling = _isas(), () if "clang" in _compiler_version(found) else _GCC_FLAGS
-    shared = [found, *_FLAGS, *(["-DDCK_X86"] if "avx2" in isas else []), *flags]
+    plan = build_plan(folder)
+    scheduling = () if "clang" in _compiler_version(found) else plan.gcc_flags
+    shared = [found, *plan.flags, *flags]
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         jobs: list[tuple[Path, list[str | Path]]] = []
-        for name in (*PLAIN, *(["driver"] if driver else [])):
+        for name in (*plan.once, *(["driver"] if driver else [])):
             jobs.append((Path(scratch, f"{name}.o"), [*shared, "-c", folder / f"{name}.cpp"]))
-        for name in PER_ISA:
-            for isa, extra in isas.items():
+        for name in plan.per_isa:
+            for isa, extra in plan.isas.items():
                 command: list[str | Path] = [
                     *shared,
                     *scheduling,
@@ -158,10 +163,13 @@ def _still_there(target: Path) -> bool:
 
 
 def build(*, force: bool = False) -> Path:
-    """The library's path, built if it is not there yet. What the compiler has refused is not tried again unless forced.
+    """The library's path: the wheel's own, else the one of the sources, built if it is not there yet.
 
-    A build that was cut off is: a job that is killed takes its copy of the sources along, and the cache is everybody's.
+    What the compiler has refused is not tried again unless forced. A build that was cut off is: a job that is killed
+    takes its copy of the sources along, and the cache is everybody's.
     """
+    if IN_WHEEL.is_file():
+        return IN_WHEEL
     target = library_path()
     if target is None:
         raise NativeBuildError("no C++ compiler found (g++, clang++ or $CXX), or no sources beside the package")

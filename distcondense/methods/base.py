@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from distcondense.outcomes.base import Kind
     from distcondense.privacy.events import Event
     from distcondense.privacy.ledger import Ledger
-    from distcondense.privacy.odometer import Odometer
+    from distcondense.privacy.odometer import ChargedRun
     from distcondense.runs.folder import RunFolder
     from distcondense.runs.result import Result
 
@@ -48,15 +48,12 @@ LEAST_NUMBER, MOST_NUMBER = 1e-18, 1e18  # of any setting: float32 holds their s
 # -- options ----------------------------------------------------------------------------------------------------------
 
 
-def option(
-    default: Any, about: str, *, typical: str = "", cli: bool = True, identity: bool = True, beside: str = ""
-) -> Any:
+def option(default: Any, about: str, *, typical: str = "", cli: bool = True, identity: bool = True) -> Any:
     """A field of `Options`: its default, what help says, the fix offered where a value is wrong.
 
-    `cli`: can be said on the command line; `beside`: help shows it where that other option is said. `identity`: part of
-    what a run is, so that a resumed one must have the same.
+    `cli`: can be said on the command line. `identity`: part of what a run is, so that a resumed one must have the same.
     """
-    metadata = {"about": about, "typical": typical, "cli": cli, "identity": identity, "beside": beside}
+    metadata = {"about": about, "typical": typical, "cli": cli, "identity": identity}
     return field(default=default, metadata=metadata)
 
 
@@ -161,14 +158,6 @@ def one_by_one(said: Any) -> tuple[Any, ...]:
         return ()
     several = said.split(",") if isinstance(said, str) else said if isinstance(said, tuple | list) else (said,)
     return tuple(one.strip() if isinstance(one, str) else one for one in several)
-
-
-def name_of(reference: Any) -> str:
-    """A reference's name: as it was said, or what a model calls itself."""
-    if isinstance(reference, str):
-        return reference
-    said = (getattr(reference, "name", None), getattr(reference, "__name__", None))
-    return next((name for name in said if isinstance(name, str) and name), type(reference).__name__)
 
 
 @cache
@@ -288,7 +277,7 @@ class Context:
     folder: RunFolder | None = None
     cluster: Cluster | None = None
     run: str = ""  # a random name, which accounts know the run by
-    odometer: Odometer | None = None  # the patients' account: the run is charged before its method begins
+    account: ChargedRun | None = None  # what it is charged to, before its first answer; without a gate before it begins
     memory: int | None = None  # bytes that a table that is read in batches may take, about
     scratch: Path | None = None  # where its coded rows lie meanwhile; None: in the run's folder
     apart: bool = False  # whoever called keeps test persons for itself: the method need leave out nobody
@@ -314,14 +303,15 @@ class Context:
 
         return unite(
             () if self.folder is None else self.folder.earlier_events(),
-            () if self.odometer is None else self.odometer.others(self.run),
+            () if self.account is None else self.account.others(),
         )
 
     def ledger(self) -> Ledger:
         """The run's ledger, in its folder where it has one; what a damaged folder has lost is said."""
         from distcondense.privacy.ledger import Ledger
 
-        found = Ledger(None if self.folder is None else self.folder.ledger, run=self.run)
+        path = None if self.folder is None else self.folder.ledger
+        found = Ledger(path, run=self.run, account=self.account)
         if found.lost > 1:  # one is lost with a kill at the wrong moment
             self.log(f"{found.lost} noisy answers are lost: they stay paid for, and count as nothing")
         return found

@@ -45,7 +45,6 @@ NO_ANSWER = (
     "(a noisy count), those of the rarer class above all; fewer columns than {columns}: those that are known to "
     "matter; or an ε above {epsilon:g} ({guarantee}), which adds to what is spent already."
 )
-ON_ACCOUNT = "Other runs on the patients' account"
 
 
 def no_answer(doubt: str, rows: float, columns: int, epsilon: float, guarantee: str) -> str:
@@ -70,8 +69,8 @@ def refuse_unpublic(facts: Facts, *, trusted: bool, epsilon: float, promise: str
             "schema",
             "must be declared: its bounds and categories are taken as public",
             found="none" if schema is None else "a schema inferred from the table",
-            fix='draft one (distcondense schema infer TABLE -o schema.toml), check it, set origin = "declared" and '
-            "pass --schema; or say --trust-inferred-schema, which the statement will tell",
+            fix="describe it (distcondense init TABLE) and pass --schema; or say --trust-inferred-schema: "
+            "the guarantee is then conditional",
         )
     if not facts.kind.labels_public and not trusted:
         known = [] if schema is None else schema.names
@@ -128,7 +127,6 @@ def statement(
     origin: str,
     parameters: Mapping[str, Any],
     public: Sequence[str] = (),
-    not_covered: Sequence[str] = (),
     answer: str = "",
     constants: str = "",
 ) -> Privacy:
@@ -169,12 +167,13 @@ def statement(
             "picks": total.picks,
             "delta_reserved_for_discrete_noise": total.delta_grid,
             "delta_reserved_for_found_categories": total.delta_categories,
+            "delta_reserved_for_collisions": total.delta_collisions,
             **parameters,
         },
         ledger=[event.to_dict() for event in ledger.events],
         schema_origin=origin,
         public=(*PUBLIC, *public),
-        not_covered=(*apart, *NOT_COVERED, *not_covered),
+        not_covered=(*apart, *NOT_COVERED),
         answer=answer,
         trade_off=tuple(trade_off(ledger.events)),
         membership_advantage=membership_advantage(ledger.events),

@@ -102,6 +102,11 @@ class Kind(ABC):
     labels_public: bool = True
     declared: Column | None = None
 
+    @property
+    def groups(self) -> int:
+        """How many groups records per class (IPC) counts rows of, from public facts."""
+        return max(len(self.labels), 2)
+
     # -- reading
 
     @classmethod

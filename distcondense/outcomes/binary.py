@@ -6,9 +6,10 @@ has hard labels only: 0 or 1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,17 +34,14 @@ from distcondense.outcomes.measures import (
     best_threshold,
     brier,
     calibration_slope,
-    expected_auroc,
     f1,
     precision,
     ranking,
     recall,
     share,
 )
-from distcondense.outcomes.panel import SEED, classifiers, standardised, takes_soft
 from distcondense.outcomes.private_side import (
     GroupCounts,
-    Judge,
     NewtonStep,
     PrivateFit,
     PrivateQueries,
@@ -276,7 +274,7 @@ def read_label(
     if declared is None:
         return _as_found(series, name, positive)
     labels = _declared_order(name, positive, declared)
-    code = labels_of(series, declared, "must hold the schema's two categories only")
+    code = labels_of(series, declared.known, "must hold the schema's two categories only")
     return (code == declared.categories.index(labels[1])).astype(np.int8), labels
 
 
@@ -464,7 +462,7 @@ class LogOdds(ClassSide):
     def intercept(self, shares: Floats) -> float:
         return float(_stepped(logit(float(np.clip(shares[1], 1e-4, 1 - 1e-4)))))
 
-    def settled(self, table: Floats) -> Floats:
+    def settled(self, table: Floats, facts: Mapping[str, Any] = MappingProxyType({})) -> Floats:
         return np.asarray(_stepped(table), np.float64)
 
     def histogram_step(
@@ -518,9 +516,6 @@ class LogOdds(ClassSide):
             low, high = (middle, high) if weight @ risk < share * weight.sum() else (low, middle)
         return replace(labelled, weight=tilted((low + high) / 2))
 
-    def judge(self, learned: PrivateFit, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
-        return ranking_judge(self.probabilities(learned.model.margin(pool)), rows, among, fit_xgb)
-
 
 def logit(share: float) -> float:
     return float(np.log(share / (1 - share)))
@@ -529,23 +524,3 @@ def logit(share: float) -> float:
 def by_chance(rows: int) -> float:
     """How much of a label is chance in a set of so many rows: 0 to 1."""
     return float(np.clip(np.log(rows / SURE) / np.log(CHANCE / SURE), 0.0, 1.0))
-
-
-def ranking_judge(truth: Floats, pool: Matrix, among: Sequence[str], soft_student: Callable[..., Model]) -> Judge:
-    """How well students rank a pool for every class like the private model does: naive ones, and one of soft labels.
-
-    `truth` (n, K) are the private model's probabilities of the pool's rows; of two classes the second says all.
-    """
-    classes = truth.shape[1]
-    ranked = range(classes) if classes > 2 else (1,)
-
-    def judge(rows: Matrix, labelled: Labelled) -> float:
-        here, there = standardised(rows, pool)
-        answers = [ask(here, labelled.outcome["label"], there) for _, ask in classifiers(classes, among)]
-        if takes_soft(among):
-            student = soft_student(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
-            scores = np.asarray(student.scores(pool), np.float64)
-            answers.append(scores if classes > 2 else np.stack([1 - scores, scores], axis=1))
-        return float(np.mean([expected_auroc(answer[:, k], truth[:, k]) for answer in answers for k in ranked]))
-
-    return judge

@@ -8,7 +8,7 @@ a row; the outcome itself has a part of the private residual spread on top, roun
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from distcondense.arrays import Floats, Index, Matrix, Numbers
+from distcondense.arrays import Floats, Index, Numbers
 from distcondense.data.cells import Cells, public_cells
 from distcondense.data.features import check_features
 from distcondense.data.outcome import Goal, Outcome
@@ -30,15 +30,14 @@ from distcondense.models.learners import Learner, TrainingSet, boosted, learner,
 from distcondense.outcomes.base import Kind, Labelled, Rule
 from distcondense.outcomes.binary import by_chance, refuse_horizon
 from distcondense.outcomes.measures import Measured, error
-from distcondense.outcomes.panel import SEED, regressors, standardised, takes_soft
 from distcondense.outcomes.private_side import (
-    Judge,
     NewtonStep,
     PrivateFit,
     PrivateQueries,
     PrivateSide,
     newton_step,
     present,
+    without_invented,
 )
 from distcondense.outcomes.recipes import Recipe, Released, of_a_number
 from distcondense.privacy.contributions import Objective, Statistic, Target
@@ -136,10 +135,14 @@ class Continuous(Kind):
     def read(self, frame: pd.DataFrame) -> Outcome:
         name = self.names[0]
         refuse_absent(frame[name], name)
-        value = np.asarray(numbers_of(frame[name], name), np.float64)
-        refuse_rows(~np.isfinite(value), name, "must be finite")
-        check_features(frame[[name]], Schema((replace(self.column, missing="refuse", fill=None),)))
-        return Outcome(self, {"value": value})
+        refuse_rows(~np.isfinite(numbers_of(frame[name], name)), name, "must be finite")
+        return Outcome(
+            self, {"value": check_features(frame[[name]], Schema((self.column.known,)))[name].to_numpy(np.float64)}
+        )
+
+    @property
+    def groups(self) -> int:
+        return STRATA
 
     def strata(self, outcome: Outcome) -> Index:
         """Fifths of these very rows."""
@@ -160,7 +163,7 @@ class Continuous(Kind):
 
     def outcome_columns(self) -> tuple[Column, ...]:
         meaning = "the outcome, a number, with less chance in it than among patients."
-        return (replace(self.column, missing="refuse", fill=None, meaning=meaning),)
+        return (replace(self.column.known, out_of_range="refuse", meaning=meaning),)
 
     def added_columns(self) -> tuple[Column, ...]:
         meaning = "what is expected of patients like this row. It is computed from the row, and is no feature."
@@ -187,7 +190,7 @@ class Continuous(Kind):
                 found="no low and high",
                 fix=f"add low and high to [columns.{self.names[0]}]",
             )
-        cells = public_cells(Schema((replace(self.column, missing="refuse", fill=None),)), fine=OUTCOME_CELLS)[0]
+        cells = public_cells(Schema((self.column.known,)), fine=OUTCOME_CELLS)[0]
         return Expectation(self, Residuals(cells))
 
 
@@ -337,37 +340,11 @@ class Expectation(PrivateSide):
         assert labelled.soft is not None
         return _fifths(labelled.soft)
 
-    def judge(self, learned: PrivateFit, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
-        """How closely students follow the private model's expectations: naive ones, and one of these."""
-        truth, population = self.expected(learned.model.margin(pool)), rows
-
-        def judge(rows: Matrix, labelled: Labelled) -> float:
-            here, there = standardised(rows, population)
-            value = labelled.outcome["value"]
-            centre, unit = float(value.mean()), max(float(value.std()), 1e-12)
-            answers = [centre + unit * ask(here, (value - centre) / unit, there) for _, ask in regressors(among)]
-            if takes_soft(among):
-                student = fit_xgb(rows, labelled.outcome, soft=labelled.soft, seed=SEED)
-                answers.append(np.asarray(student.scores(population), np.float64))
-            return float(np.mean([error(truth, answer, "r2").value for answer in answers]))
-
-        return judge
-
 
 def _fifths(values: Floats) -> Index:
     """(n,) which fifth of these very values each is in; fewer than five where many are equal."""
     cuts = np.unique(np.quantile(values, np.arange(1, STRATA) / STRATA)) if len(values) else np.empty(0)
     return np.searchsorted(cuts, values, side="right").astype(np.int64)
-
-
-def without_invented(counts: Floats) -> Floats:
-    """Noisy counts → shares, none below 0: what clipping noise at 0 would invent is taken off everywhere alike."""
-    total, low, high = max(float(counts.sum()), 1.0), 0.0, max(float(counts.max()), 1.0)
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if np.maximum(counts - middle, 0.0).sum() > total else (low, middle)
-    left = np.maximum(counts - low, 0.0) + 1e-9
-    return np.asarray(left / left.sum(), np.float64)
 
 
 def _cuts(edges: Floats, share: Floats) -> tuple[float, ...]:

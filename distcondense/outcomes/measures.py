@@ -330,12 +330,3 @@ def best_threshold(label: NDArray[np.int8], score: Numbers) -> float:
     fall_out = np.cumsum(~cases) / max((~cases).sum(), 1)
     last_of_tie = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)  # a cut must not split equal scores
     return float(ranked[last_of_tie[np.argmax((sensitivity - fall_out)[last_of_tie])]])
-
-
-def expected_auroc(score: Numbers, probability: Floats) -> float:
-    """The AUROC `score` would have if outcomes were drawn with these probabilities; ties count half."""
-    order = np.argsort(score, kind="stable")
-    ranked, p = score[order], probability[order]
-    start = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))
-    positive, negative = np.add.reduceat(p, start), np.add.reduceat(1 - p, start)
-    return float((positive * (negative.cumsum() - negative / 2)).sum() / (positive.sum() * negative.sum()))

@@ -6,15 +6,16 @@ has hard labels only: 0 or 1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from distcondense.arrays import Floats, Index, Matrix, Numbers
+from distcondense.arrays import Floats, Index, Numbers
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.reserved import RISK, each_named
 from distcondense.data.schema import Column, Label, Schema
@@ -24,9 +25,9 @@ from distcondense.kernels import elementwise
 from distcondense.models.base import Model, Rows
 from distcondense.models.learners import Learner, TrainingSet, boosted_many, learner, sklearn_model
 from distcondense.outcomes.base import Kind, Labelled, Rule, as_written
-from distcondense.outcomes.binary import ClassSide, by_chance, ranking_judge, refuse_horizon
+from distcondense.outcomes.binary import ClassSide, by_chance, refuse_horizon
 from distcondense.outcomes.measures import Measured, brier, f1, macro_ranking, recall
-from distcondense.outcomes.private_side import Judge, NewtonStep, PrivateFit, PrivateSide, newton_step, present
+from distcondense.outcomes.private_side import NewtonStep, PrivateFit, PrivateSide, newton_step, present
 from distcondense.outcomes.recipes import Recipe, Released, of_classes
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
 
@@ -34,6 +35,10 @@ FEWEST, MOST = 3, 20  # classes
 HESSIAN_WEIGHT = 1.5  # of h beside g in a row's contribution
 LEAST_CANDIDATES = 0.3  # of an even share of candidates has each class, at least
 TREES = 300  # of a forest
+FAINT = 1e-9  # rows, where a histogram holds none
+SHARE_RANGE = (0.05, 1.5)  # of a cell's hessian as its histogram leads to expect
+SHARE_SPREAD = 0.5
+STEEP = 8.0  # beyond this an entry of a table counts as this
 
 
 def softmax(margin: Floats) -> Floats:
@@ -184,8 +189,8 @@ class Multiclass(Kind):
 
     def outcome_columns(self) -> tuple[Column, ...]:
         meaning = (
-            "the outcome. In a small table a row has the class that is commoner than usual among patients like it, so "
-            "that any model learns from this column alone."
+            "the outcome. In a small table a row has the class whose probability lies highest above its share among "
+            "patients; models learn more from the probabilities."
         )
         return (Column(self.names[0], "categorical", categories=self.labels, meaning=meaning),)
 
@@ -195,7 +200,7 @@ class Multiclass(Kind):
         return tuple(Column(name, "continuous", low=0, high=1, meaning=meaning) for name, meaning in words.items())
 
     def recipes(self, table: Released) -> tuple[Recipe, ...]:
-        return of_classes(table)
+        return of_classes(table, self.labels)
 
     def training_target(self, labelled: Labelled) -> Any:
         """The class as the table writes it."""
@@ -286,8 +291,33 @@ class Softmax(ClassSide):
         own = noise * ((1 - p) ** 2 + (len(p) - 1) * p**2)
         return newton_step(held - p * held.sum(0), slope, own, slope, table, self._part)
 
-    def settled(self, table: Floats) -> Floats:
-        return table - table.mean(axis=0)
+    def hessian(self, H: Floats, look: NewtonStep | None, noise: float) -> Floats:
+        """A rare class has fewer rows in a cell than the noise is large, and a noisy sum would be taken for certainty.
+
+        Histograms say how many rows a cell holds, of which H is about a share, the same in all cells. The noisy sums
+        say which share, and how far cells differ from it beyond their noise: so far, and no further, they are believed.
+        """
+        if look is None:
+            return np.maximum(H, 0.0)
+        shape = np.maximum(look.hessian, FAINT)
+        size = (shape**2).sum(axis=1, keepdims=True)
+        precision = size / noise**2  # of the share, against a prior of 1 ± SHARE_SPREAD
+        share = np.clip((H * shape).sum(axis=1, keepdims=True) / size, *SHARE_RANGE)
+        share = (share * precision + SHARE_SPREAD**-2) / (precision + SHARE_SPREAD**-2)
+        alike = share * shape
+        apart = np.maximum(((H - alike) ** 2 - noise**2).sum(axis=1, keepdims=True), 0.0)
+        varies = apart / (alike**2).sum(axis=1, keepdims=True) * alike**2
+        return np.maximum(alike + varies / (varies + noise**2) * (H - alike), 0.0)
+
+    def settled(self, table: Floats, facts: Mapping[str, Any] = MappingProxyType({})) -> Floats:
+        """Σ share·exp(table) = 1 in each cell: an entry says how much likelier a class is here than elsewhere.
+
+        So a class whose column says nothing, 0 everywhere, is as likely in all cells, whatever the others do there.
+        """
+        if "counted" not in facts:
+            return table - table.mean(axis=0)
+        held = np.maximum(facts["counted"].rows, 1.0)
+        return table - np.log(np.tensordot(held / held.sum(), np.exp(np.clip(table, -STEEP, STEEP)), 1))
 
     def expected(self, margin: Floats) -> Floats:
         return softmax(margin)
@@ -321,6 +351,3 @@ class Softmax(ClassSide):
                     break
                 ahead = ahead + 0.1 * few
         return Labelled(Outcome(self.kind, {"label": label.astype(np.int64)}), soft)
-
-    def judge(self, learned: PrivateFit, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
-        return ranking_judge(softmax(learned.model.margin(pool)), rows, among, fit_xgb)

@@ -7,21 +7,20 @@ through `PrivateQueries`, and is covered by the guarantee.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from distcondense.arrays import Floats, Index, Matrix
+from distcondense.arrays import Floats, Index
 from distcondense.errors import ModelError
 from distcondense.outcomes.base import Kind, Labelled
 from distcondense.privacy.contributions import Objective
 
 if TYPE_CHECKING:
     from distcondense.models.additive import AdditiveModel
-
-Judge = Callable[[Matrix, Labelled], float]  # rows of a candidate set, their labels → how well its students do
 
 
 class PrivateQueries(Protocol):
@@ -52,6 +51,16 @@ class PrivateQueries(Protocol):
 
 
 @dataclass(frozen=True)
+class Clipped:
+    """How many rows a column's bounds, which were found, left out: they became its lowest and highest value."""
+
+    column: str
+    below: float  # noisy rows
+    above: float
+    noise: tuple[float, float]  # standard deviations of both
+
+
+@dataclass(frozen=True)
 class PrivateFit:
     """Everything that left the gate, in usable form. All of it is covered by the guarantee."""
 
@@ -66,6 +75,7 @@ class PrivateFit:
     doubt: str = ""  # why there is no answer in this, if there is none
     joint: Any = None  # methods.private.joint.Joint: whole rows
     errors: tuple[Floats, ...] = ()  # per used column (S, cells): standard deviations of the model's table
+    clipped: tuple[Clipped, ...] = ()  # of columns whose bounds were found
 
     @property
     def overall(self) -> list[Floats]:
@@ -98,8 +108,8 @@ class NewtonStep(NamedTuple):
 class PrivateSide(ABC):
     """What the private method asks of a kind of outcome.
 
-    A side is a frozen dataclass with the data below and three methods: `expected`, `label` and `judge`. Everything else
-    has a default, that of a kind with one score a row and classes as groups.
+    A side is a frozen dataclass with the data below and two methods: `expected` and `label`. Everything else has a
+    default, that of a kind with one score a row and classes as groups.
 
     **The sensitivity rule.** Patients are seen through `objective` alone. For every score and every target, one row's
     contributions (gradients and scaled hessians), and one row's part of each of its statistics, are vectors of
@@ -182,13 +192,24 @@ class PrivateSide(ABC):
         """
         return None
 
-    def settled(self, table: Floats) -> Floats:
-        """(S, cells) a column's table with what says nothing taken out of it."""
+    def hessian(self, H: Floats, look: NewtonStep | None, noise: float) -> Floats:
+        """(S, cells) noisy sums of hessians as they are believed, of noise with this standard deviation.
+
+        `look` is what the column's histograms said.
+        """
+        return np.maximum(H, 0.0)
+
+    def settled(self, table: Floats, facts: Mapping[str, Any] = MappingProxyType({})) -> Floats:
+        """(S, cells) a column's table with what says nothing taken out of it. `facts`: what the kind was told."""
         return table
 
     def after_round(self, ask: PrivateQueries, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask what a round has changed; the facts with what that told."""
         return facts
+
+    def completed(self, learned: PrivateFit) -> PrivateFit:
+        """The fit with what follows from all answers together; asks nothing."""
+        return learned
 
     def least_share(self, shares: Floats) -> float:
         """The share of rows without which there is nothing to learn: all but the largest group."""
@@ -209,8 +230,12 @@ class PrivateSide(ABC):
         raise _no_such_answer("probabilities of classes")
 
     def survival(self, margin: Floats, learned: PrivateFit, times: Floats) -> Floats:
-        """(n, times) for `PrivateModel.survival_function`."""
+        """(n, times) for `PrivateModel.predict_survival_function`."""
         raise _no_such_answer("a survival function")
+
+    def curve(self, learned: PrivateFit) -> tuple[Floats, Floats] | None:
+        """(times, share of all rows without the event after each), where the outcome is a time to an event."""
+        return None
 
     # -- placing rows
 
@@ -231,20 +256,6 @@ class PrivateSide(ABC):
         """With weights that add up to the noisy number of rows and restore what the population is like."""
         m = len(labelled.outcome)
         return replace(labelled, weight=np.full(m, learned.rows / max(m, 1)))
-
-    @abstractmethod
-    def judge(self, learned: PrivateFit, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
-        """How well students of a candidate set follow the private model over a pool of rows.
-
-        Parameters
-        ----------
-        learned : PrivateFit
-            What left the gate.
-        pool, rows : (n, d) cells and (n, f) float32
-            Rows of the population, as cells and as students see them.
-        among : sequence of str
-            Learners of the kind whose students alone count; none: all that it has.
-        """
 
 
 def pooled(marginals: Sequence[Floats], shares: Floats) -> list[Floats]:
@@ -273,6 +284,16 @@ def newton_step(
 def present(held: Floats, noise: Floats) -> Floats:
     """(cells,) rows of all groups, at least a standard deviation of their noise: a noisy zero is not believed."""
     return np.maximum(held.sum(0), np.sqrt(len(held) * noise))
+
+
+def without_invented(counts: Floats) -> Floats:
+    """Noisy counts → shares, none below 0: what clipping noise at 0 would invent is taken off everywhere alike."""
+    total, low, high = max(float(counts.sum()), 1.0), 0.0, max(float(counts.max()), 1.0)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.maximum(counts - middle, 0.0).sum() > total else (low, middle)
+    left = np.maximum(counts - low, 0.0) + 1e-9
+    return np.asarray(left / left.sum(), np.float64)
 
 
 def shared(rows: int, share: Floats) -> Index:

@@ -95,31 +95,47 @@ def of_two_classes(table: Released) -> tuple[Recipe, ...]:
     )
 
 
-def of_classes(table: Released) -> tuple[Recipe, ...]:
-    (target,) = table.outcome
-    codes = f"y, classes = pd.factorize(table[{_py(target)}])"
+def of_classes(table: Released, classes: Sequence[Any]) -> tuple[Recipe, ...]:
+    """Each row once for each class, weighted by its probability: all that is known of it, in any tool with weights.
+
+    `classes`, as the table writes them, in the order of the columns of probabilities.
+    """
+    names = ", ".join(f"{_py(name)}: {_py(label)}" for name, label in zip(table.soft, classes, strict=True))
+    weighted = f".mul(table[{_py(table.weight)}], axis=0)"
+    once = (
+        f"chances = {{{names}}}  # each row once for each class, weighted by its probability",
+        f"once = table[list(chances)]{weighted}.melt()",
+    )
+    several, weight = "pd.concat([X] * len(chances))", "sample_weight=once.value / once.value.mean()"
+    numbers = f"rows, y = {several}.to_numpy(), pd.factorize(once.variable)[0]  # answers in the order of chances"
     return (
         table.python(
             "scikit-learn",
             ["from sklearn.ensemble import HistGradientBoostingClassifier"],
-            f"model = HistGradientBoostingClassifier().fit(X, table[{_py(target)}])",
+            *once,
+            f"rows, y = {several}, once.variable.map(chances)",
+            f"model = HistGradientBoostingClassifier().fit(rows, y, {weight})",
         ),
         table.python(
             "XGBoost",
             ["import xgboost as xgb"],
-            codes,
-            "model = xgb.XGBClassifier(max_depth=4, n_estimators=100).fit(X.to_numpy(), y)",
+            *once,
+            numbers,
+            f"model = xgb.XGBClassifier(max_depth=4, n_estimators=100).fit(rows, y, {weight})",
         ),
         table.python(
             "LightGBM",
             ["import lightgbm as lgb"],
-            codes,
-            "model = lgb.LGBMClassifier(n_estimators=100, verbose=-1).fit(X.to_numpy(), y)",
+            *once,
+            numbers,
+            f"model = lgb.LGBMClassifier(n_estimators=100, verbose=-1).fit(rows, y, {weight})",
         ),
         table.r(
             "R",
-            [target],
-            f'model <- multinom(reformulate(".", as.name({_r(target)})), data = table, trace = FALSE)',
+            table.soft,
+            f"chances <- c({', '.join(map(_r, table.soft))})  # columns of probabilities, a class each",
+            "y <- as.matrix(table[, chances])",
+            "model <- multinom(y ~ ., data = table[, setdiff(names(table), chances)], trace = FALSE)",
             package="nnet",
         ),
     )

@@ -1,13 +1,13 @@
 """Survival outcomes: the time to an event, or to the end of follow-up. Learned as a hazard, scored by the C-index.
 
-Privately: a piecewise-exponential model over public intervals, which gives a whole survival curve. A synthetic row ends
-as the model has it, by the event or by leaving, in the population's shares: a Kaplan-Meier curve of the rows, without
-weights, is the population's.
+Privately: a piecewise-exponential model, which gives a whole survival curve. Its intervals follow the events: noisy
+counts of ends of follow-up between public moments say where cuts lie, dense where events are, and the rows in each of
+these intervals are counted anew. A synthetic row ends as the model has it, by the event or by leaving, and the times of
+a set are quantiles of the private curve: a Kaplan-Meier curve of the rows, without weights, is the population's.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from distcondense.arrays import Flags, Floats, Index, Matrix, Numbers
+from distcondense.arrays import Flags, Floats, Index, Numbers
 from distcondense.data.features import check_features
 from distcondense.data.outcome import Goal, Outcome
 from distcondense.data.schema import Column, Label, Schema
 from distcondense.data.values import numbers_of, refuse_absent, refuse_rows
-from distcondense.errors import CohortError, ModelError, SettingsError
+from distcondense.errors import CohortError, SettingsError
 from distcondense.kernels import elementwise
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner, TrainingSet, boosted, learner, proportional_hazards
@@ -29,24 +29,35 @@ from distcondense.outcomes.base import Kind, Labelled, Rule
 from distcondense.outcomes.binary import declared_labels, is_public, read_label
 from distcondense.outcomes.kaplan_meier import SurvivalCurves
 from distcondense.outcomes.measures import Measured, c_index, concordance, expected_over_observed, survival_loss
-from distcondense.outcomes.panel import SEED, standardised
 from distcondense.outcomes.private_side import (
     GroupCounts,
-    Judge,
     NewtonStep,
     PrivateFit,
     PrivateQueries,
     PrivateSide,
     newton_step,
     present,
+    without_invented,
 )
 from distcondense.outcomes.recipes import Recipe, Released, of_survival
 from distcondense.privacy.contributions import FINITE, SCORE_MAX, Objective, Statistic, Target
 
-INTERVALS = 5  # of follow-up time
-EXPOSURE_WEIGHT = 0.5  # share of the norm in "hazard": events are few, time at risk is plenty
-HAZARD_SHARE = 0.03  # of μ², for the baseline
-FOLLOW_UP_SHARE = 0.02  # of μ², for how follow-up ends
+EVEN = 16  # public moments: equal parts of the horizon,
+HALVINGS = 24  # and the horizon divided by √2 so many times
+MOMENT_SHARE = 0.02  # of μ², for where ends of follow-up lie among them
+FOLLOW_UP_SHARE = 0.04  # of μ², for how many rows end in each interval, and how
+EVENT_PARTS = (4, 16)  # of all events lie between cuts, fewest and most,
+LEAVING_PARTS = (2, 8)  # and of those who leave,
+STANDING = 3.0  # as far as a part has so many standard deviations of noise
+WALKS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # prior standard deviations of log hazards beside a line,
+WALK = 2.0  # which are alike over so many intervals,
+SLOPE = 0.5  # and of that line in log time
+NEWTON = 40  # steps of fitting them,
+LONGEST = 1.0  # none of them longer
+ACCURATE = 1e-3  # of themselves: no closer are counts believed
+FINER = 64  # steps of the curve that is drawn, about
+POPULATION = 2000  # drawn rows that have the private curve together,
+RISKS = 400  # by so many quantiles of their log hazards
 MERGED = 8
 GRID = 1000  # ends of follow-up by which gradients are known to vary
 LEAST_VARIES = 0.1
@@ -143,6 +154,8 @@ class Survival(Kind):
     def from_goal(cls, goal: Goal, schema: Schema | None) -> Survival:
         time, event = goal.columns["time"], goal.columns["event"]
         declared = declared_labels(schema, event)
+        if declared is None and schema is not None and event in schema and len(schema[event].categories) > 2:
+            raise _competing(event, f"{len(schema[event].categories)} declared categories")
         return cls(
             (time, event),
             labels_public=declared is not None and is_public(schema, time, event),
@@ -154,13 +167,15 @@ class Survival(Kind):
     def read(self, frame: pd.DataFrame) -> Outcome:
         time, event = self.names
         refuse_absent(frame[event], event)
+        if self.declared is None and (several := frame[event].nunique()) > 2:
+            raise _competing(event, f"{several} distinct values")
         label, labels = read_label(frame[event], event, self.positive, self.declared)
         times = numbers_of(frame[time], time)
         refuse_absent(frame[time], time)
         refuse_rows(~np.isfinite(times), time, "must be finite")
         refuse_rows(times <= 0, time, "times must be above 0", "drop these rows or add the length of one time unit")
         if self.time is not None:
-            check_features(frame[[time]], Schema((self.time,)))
+            times = check_features(frame[[time]], Schema((self.time.known,)))[time].to_numpy()
         return Outcome(replace(self, labels=labels), {"label": label, "time": times})
 
     def check(self, outcome: Outcome) -> None:
@@ -208,7 +223,7 @@ class Survival(Kind):
     def outcome_columns(self) -> tuple[Column, ...]:
         yes, no = self.labels[1], self.labels[0]
         known = Column(self.names[0], "continuous") if self.time is None else self.time
-        followed = replace(known, missing="refuse", fill=None, domain="declared")
+        followed = replace(known.known, domain="declared")
         event = Column(self.names[1], "binary", categories=self.labels)
         return (
             replace(followed, meaning="the outcome: how long the row was followed."),
@@ -256,31 +271,59 @@ class Survival(Kind):
                 found="nothing",
                 fix=f"say --horizon, or declare {self.names[0]!r} with low and high in the schema",
             )
-        cuts = horizon * np.arange(1, INTERVALS) / INTERVALS
-        return LogHazard(self, PiecewiseExponential(tuple(cuts), horizon), unit=horizon / 2)
+        grid = public_moments(horizon, self.time)
+        return LogHazard(self, PiecewiseExponential(grid, horizon, grid=grid), unit=horizon / 2)
 
 
 # -- the private method -----------------------------------------------------------------------------------------------
 
 
+def public_moments(horizon: float, column: Column | None) -> tuple[float, ...]:
+    """Moments within follow-up, told by the schema: closer together towards its beginning, never at a legal time."""
+    even = horizon * np.arange(1, EVEN) / EVEN
+    halved = horizon * 2.0 ** (-np.arange(1, HALVINGS + 1) / 2)
+    return tuple(_between_ticks(np.concatenate([even, halved]), horizon, column).tolist())
+
+
+def _between_ticks(moments: Floats, horizon: float, column: Column | None) -> Floats:
+    """Increasing moments within follow-up, moved to the middle between two times as the column measures them.
+
+    So every time that is rounded to its legal neighbour stays in its interval.
+    """
+    measured = _measured(column)
+    if measured is not None:
+        first, tick = measured
+        moments = first + (np.maximum(np.floor((moments - first) / tick), 1.0) + 0.5) * tick
+    return np.unique(moments[(moments > 0) & (moments < horizon)])
+
+
+def _measured(column: Column | None) -> tuple[float, float] | None:
+    """(a legal time, how far apart legal times are); None where any time is legal."""
+    if column is None or not (column.whole or column.step is not None or column.decimals is not None):
+        return None
+    tick = column.step or (1.0 if column.whole else 10.0 ** -(column.decimals or 0))
+    return column.counted_from if column.step is not None else 0.0, tick
+
+
 @dataclass(frozen=True)
 class PiecewiseExponential:
-    """Constant baseline hazard on public intervals, g = a − E and h = a, a = Λ₀(T)e^F clipped to [0, most].
+    """Constant baseline hazard on intervals, g = a − E and h = a, a = Λ₀(T)e^F clipped to [0, most].
 
     `target`: label (1 = event) and time. The pair (a − E, c·a) is scaled down to norm 1 where it is longer: never for
     an event with c ≤ 1 and a ≤ 1, for a censored row once a > 1/√(1 + c²). Times past the horizon are censored there.
     Unlike Cox there are no risk sets, so one person touches only their own terms.
 
-    Groupings: "label" (event status), "stratum" (event status × interval: event·K + k). Statistic "hazard": one row
-    adds w·(1 at the event's interval, ½K^(−½)·share of each interval lived), w = 1/√1.25: norm at most 1 without
-    clipping, so that long lives are not counted less than short ones. Read as events (K,), then time at risk (K,).
+    Groupings: "label" (event status); how and when follow-up ends, between public moments ("moment") or cuts
+    ("stratum"): left in each of K intervals, followed to the horizon, event in each of K intervals. A row is in one
+    group of each, whatever the cuts, so cuts may be told by an earlier noisy answer: histograms have sensitivity 1.
     """
 
-    cuts: tuple[float, ...]  # public interior cut points of time, increasing
+    cuts: tuple[float, ...]  # interior cut points of time, increasing; public, or of earlier noisy answers
     horizon: float  # public end of follow-up
-    hazard: tuple[float, ...] | None = None  # (K,) baseline, per unit of time; from the statistic "hazard"
+    hazard: tuple[float, ...] | None = None  # (K,) baseline, per unit of time; of earlier noisy answers
     most: float = 1.0
     hessian_weight: float = 1.0
+    grid: tuple[float, ...] = ()  # public moments
 
     def __init__(
         self,
@@ -289,6 +332,7 @@ class PiecewiseExponential:
         hazard: Sequence[float] | NDArray[Any] | None = None,
         most: float = 1.0,
         hessian_weight: float = 1.0,
+        grid: Sequence[float] | NDArray[Any] = (),
     ) -> None:
         for name, value in (
             ("cuts", tuple(float(cut) for cut in cuts)),
@@ -296,13 +340,17 @@ class PiecewiseExponential:
             ("hazard", None if hazard is None else tuple(float(rate) for rate in hazard)),
             ("most", float(most)),
             ("hessian_weight", float(hessian_weight)),
+            ("grid", tuple(float(moment) for moment in grid)),
         ):
             object.__setattr__(self, name, value)
-        edges = self.edges
-        if not (np.all(np.abs(edges) <= FINITE) and np.all(np.diff(edges) > 0)):
-            raise SettingsError(
-                "cuts", "must increase strictly between 0 and the horizon", found=f"{len(self.cuts)} cuts, {horizon}"
-            )
+        for name in ("cuts", "grid"):
+            edges = self._edges(getattr(self, name))
+            if not (np.all(np.abs(edges) <= FINITE) and np.all(np.diff(edges) > 0)):
+                raise SettingsError(
+                    name,
+                    "must increase strictly between 0 and the horizon",
+                    found=f"{len(edges) - 2} of them, {horizon}",
+                )
         if self.hazard is not None and (
             len(self.hazard) != self.intervals or not all(0 <= rate <= FINITE for rate in self.hazard)
         ):
@@ -326,23 +374,11 @@ class PiecewiseExponential:
 
     @property
     def groupings(self) -> Mapping[str, int]:
-        return {"label": 2, "stratum": 2 * self.intervals}
+        return {"label": 2, "moment": 2 * len(self.grid) + 3, "stratum": 2 * self.intervals + 1}
 
     @property
     def statistics(self) -> Mapping[str, Statistic]:
-        k, whole = self.intervals, math.sqrt(1 + EXPOSURE_WEIGHT**2)
-        weight = EXPOSURE_WEIGHT / math.sqrt(k) / whole
-        edges, widths = self.edges, self.widths
-
-        def values(target: Target, score: Floats) -> list[Floats]:
-            label, time, interval = target["label"], target["time"], self.interval(target["time"])
-            found = [(1 / whole) * (label & (interval == at)) for at in range(k)]
-            return found + [weight * np.clip((time - edges[at]) / widths[at], 0.0, 1.0) for at in range(k)]
-
-        def undo(answer: Floats) -> Floats:
-            return np.concatenate([answer[:k] * whole, answer[k:] / weight * widths])
-
-        return {"hazard": Statistic(2 * k, values, undo, whole)}
+        return {}
 
     @property
     def ready(self) -> bool:
@@ -356,11 +392,17 @@ class PiecewiseExponential:
     @property
     def edges(self) -> Floats:
         """(K+1,) 0, the cuts, the horizon."""
-        return np.array([0.0, *self.cuts, self.horizon])
+        return self._edges(self.cuts)
+
+    def _edges(self, inside: tuple[float, ...]) -> Floats:
+        return np.array([0.0, *inside, self.horizon])
 
     @property
     def widths(self) -> Floats:
         return np.diff(self.edges)
+
+    def with_cuts(self, cuts: Sequence[float] | NDArray[Any]) -> PiecewiseExponential:
+        return replace(self, cuts=tuple(float(cut) for cut in cuts), hazard=None)
 
     def with_hazard(self, hazard: Sequence[float] | NDArray[Any]) -> PiecewiseExponential:
         return replace(self, hazard=tuple(float(rate) for rate in hazard))
@@ -385,8 +427,13 @@ class PiecewiseExponential:
         return {"label": label, "time": time, **ready}
 
     def group(self, by: str, target: Target) -> NDArray[np.intp]:
-        label = target["label"].astype(np.intp)
-        return label if by == "label" else self.intervals * label + self.interval(target["time"])
+        label, time = target["label"].astype(np.intp), target["time"]
+        if by == "label":
+            return label
+        cuts = np.array(self.cuts if by == "stratum" else self.grid)
+        followed = (time >= self.horizon) & (label == 0)
+        interval = np.searchsorted(cuts, time, side="right") + followed
+        return (len(cuts) + 2) * label + interval
 
     def contributions(self, score: Floats, target: Target) -> tuple[Floats, ...]:
         a = np.minimum(target["cumulative"] * elementwise.exp(np.clip(score, -SCORE_MAX, SCORE_MAX)), self.most)
@@ -396,7 +443,7 @@ class PiecewiseExponential:
 
     def continues(self, earlier: Objective) -> bool:
         return (
-            isinstance(earlier, PiecewiseExponential) and self.cuts == earlier.cuts and self.horizon == earlier.horizon
+            isinstance(earlier, PiecewiseExponential) and self.grid == earlier.grid and self.horizon == earlier.horizon
         )
 
 
@@ -412,19 +459,42 @@ class LogHazard(PrivateSide):
     effect: str = "log hazard"
     drifts: bool = True  # a hazard is cut at 1, which many events push scores against
     unit: float = 1.0
-    public: tuple[str, ...] = ("the end of follow-up and its intervals",)
+    public: tuple[str, ...] = ("the end of follow-up",)
 
-    questions: ClassVar[Mapping[str, float]] = {"hazard": HAZARD_SHARE, "follow-up": FOLLOW_UP_SHARE}
+    questions: ClassVar[Mapping[str, float]] = {"moments": MOMENT_SHARE, "follow-up": FOLLOW_UP_SHARE}
 
     def begin(self, ask: PrivateQueries) -> Mapping[str, Any]:
-        assert isinstance(ask.objective, PiecewiseExponential)
-        events, exposure = np.split(ask.total("hazard", "hazard"), 2)
-        ask.set_objective(ask.objective.with_hazard(_baseline(events, exposure)))
-        ends = ask.counts("stratum", "follow-up").reshape(2, -1)
-        counted = GroupCounts(ends.sum(1), float(ask.noise("follow-up") * np.sqrt(ends.shape[1])))
-        leaving = _baseline(ends[0], exposure)
-        dispersion = _dispersion(ask.objective, leaving)
-        return {"leaving": tuple(float(rate) for rate in leaving), "counted": counted, "dispersion": dispersion}
+        """Where ends of follow-up lie; then, on cuts that follow them, how many rows end in each interval, and how."""
+        objective, noise = ask.objective, ask.noise("follow-up")
+        assert isinstance(objective, PiecewiseExponential)
+        edges = np.array([0.0, *objective.grid, objective.horizon])
+        cuts = followed_cuts(edges, ask.counts("moment", "moments"), noise)
+        objective = objective.with_cuts(_between_ticks(cuts, objective.horizon, self.kind.time))
+        ask.set_objective(objective)
+        ends = ask.counts("stratum", "follow-up")
+        left, events = np.split(ends, [objective.intervals + 1])
+        told = Ends(objective.edges, events, left, noise)
+        hazard, leaving = told.known(float(events.sum()), float(left.sum())).rates(objective.edges)
+        objective = objective.with_hazard(hazard)
+        ask.set_objective(objective)
+        counted = GroupCounts(np.array([left.sum(), events.sum()]), float(noise * np.sqrt(objective.intervals + 1)))
+        dispersion = _dispersion(objective, leaving)
+        return {"ends": told, "counted": counted, "dispersion": dispersion}
+
+    def completed(self, learned: PrivateFit) -> PrivateFit:
+        """With the private curve in fine steps, and the baseline with which the population has it."""
+        objective, rows = learned.objective, learned.rows * learned.shares
+        assert isinstance(objective, PiecewiseExponential)
+        told: Ends = learned.facts["ends"]
+        ends = told.known(float(rows[1]), float(rows[0]))
+        edges = ends.finer()
+        dying, leaving = ends.rates(edges)
+        facts = {**learned.facts, "dying": tuple(dying.tolist()), "leaving": tuple(leaving.tolist())}
+        codes, _ = learned.joint.draw(learned.marginals, POPULATION, np.random.default_rng(0x5407))
+        objective = objective.with_cuts(edges[1:-1]).with_hazard(dying)
+        learned = replace(learned, objective=objective, facts=facts)
+        hazard = FollowUp.calibrated(learned, learned.model.margin(codes)).hazard
+        return replace(learned, objective=objective.with_hazard(hazard))
 
     def newton(self, G: Floats, H: Floats) -> Floats:
         """A hazard multiplies: observed over expected events is 1 − G/H, and its logarithm the exact step, where
@@ -453,8 +523,29 @@ class LogHazard(PrivateSide):
         """Free of the event at each time, up to the public horizon."""
         objective = learned.objective
         assert isinstance(objective, PiecewiseExponential)
-        at = np.clip(times, 0.0, objective.horizon)
+        at = np.clip(self._told_by(times), 0.0, objective.horizon)
         return np.exp(-np.exp(margin)[:, None] * objective.cumulative(at)[None, :])
+
+    def curve(self, learned: PrivateFit) -> tuple[Floats, Floats]:
+        """The private curve: at the ends of its steps, where any time is legal, else at the legal times before them."""
+        population, measured = FollowUp.population(learned), _measured(self.kind.time)
+        reached = np.cumsum(population.hazard * np.diff(population.edges))
+        times = population.edges[1:]
+        if measured is not None:
+            first, tick = measured
+            times = np.unique(first + np.floor((times - first) / tick) * tick)
+            times = times[times > 0]
+        at = np.clip(self._told_by(times), 0.0, population.edges[-1])
+        return times, np.exp(-np.interp(at, population.edges, np.append(0.0, reached)))
+
+    def _told_by(self, times: Floats) -> Floats:
+        """Where on the axis all has happened that is measured at these times or earlier: half a legal step later."""
+        measured = _measured(self.kind.time)
+        if measured is None:
+            return times
+        first, tick = measured
+        legal = first + np.floor((times - first) / tick + 1e-9) * tick
+        return np.where(legal > 0, legal + tick / 2, 0.0)
 
     def label(self, learned: PrivateFit, codes: Index, at: Floats, rows: int) -> Labelled:
         """How and when follow-up ends, by chance, as the model has it: the event, or leaving without it.
@@ -465,6 +556,17 @@ class LogHazard(PrivateSide):
         margin = learned.model.margin(codes) * (rows / (rows + INFLATED))
         label, time = FollowUp.calibrated(learned, margin).drawn(margin, at)
         return Labelled(Outcome(self.kind, {"label": label.astype(np.int8), "time": self._written(time)}))
+
+    def weighted(self, learned: PrivateFit, labelled: Labelled) -> Labelled:
+        """Times by quota: those of a status become as many quantiles of the private curve, in the same order."""
+        outcome, curve = labelled.outcome, FollowUp.population(learned)
+        time = np.array(outcome["time"], np.float64)
+        for status, mass in zip((1, 0), curve.ends(np.zeros(1)), strict=True):
+            there = np.flatnonzero(outcome["label"] == status)
+            at = (np.arange(len(there)) + 0.5) / max(len(there), 1)
+            time[there[np.argsort(time[there], kind="stable")]] = curve.quantile(np.repeat(mass, len(at), axis=0), at)
+        by_quota = replace(labelled, outcome=outcome.with_arrays(time=self._written(time)))
+        return super().weighted(learned, by_quota)
 
     def _written(self, time: Floats) -> Floats:
         """As the time's column is measured; never 0, which no model of survival takes."""
@@ -494,33 +596,120 @@ class LogHazard(PrivateSide):
         expected[order] = np.cumsum(label[order] / at_risk)
         return (label - expected)[:, None], None
 
-    def judge(self, learned: PrivateFit, pool: Index, rows: Matrix, among: Sequence[str] = ()) -> Judge:
-        """How closely unweighted Cox and AFT students, or those named, follow the private model's log hazard."""
-        truth, population, named = learned.model.margin(pool), rows, among or ("cox", "aft")
 
-        def judge(rows: Matrix, labelled: Labelled) -> float:
-            if not (rows != rows[0]).any():
-                return -1.0
-            here, there = standardised(rows, population)
-            outcome, risks = self.kind.in_unit(labelled.outcome, self.unit), []
-            try:
-                if "cox" in named:
-                    risks.append(np.asarray(fit_cox(here, outcome).scores(there.astype(np.float32)), np.float64))
-                if "aft" in named:
-                    risks.append(-np.asarray(fit_aft(rows, outcome, seed=SEED).scores(population), np.float64))
-            except ModelError:  # some sets of few rows have no Cox model
-                return -1.0
-            return sum(_correlation(risk, truth) for risk in risks) / len(risks)
-
-        return judge
+def _competing(event: str, found: str) -> CohortError:
+    return CohortError(
+        f"event {event!r}",
+        "must say of each row whether the event happened or not: competing events are not taken",
+        found=found,
+        fix="keep one kind of event, and take every other end as the end of follow-up (a cause-specific hazard), or "
+        "count all kinds as one: in either case make a column of two values, of which --positive is the event",
+    )
 
 
-def _baseline(events: Floats, exposure: Floats) -> Floats:
-    """Events per unit of time in each interval, at least a fifth of their mean: a noisy zero is not believed."""
-    total = max(float(events.sum()), 1.0)
-    floor = 0.2 * total / len(events)
-    at_risk = np.maximum(exposure, 0.02 * max(float(np.max(exposure)), 1.0))
-    return np.maximum(events, floor) / at_risk
+def followed_cuts(edges: Floats, counts: Floats, noise: float) -> Floats:
+    """Cuts between ends of follow-up: quantiles of the events, and of those who leave, by noisy counts between `edges`.
+
+    `counts` as of the grouping "moment". An interval holds STANDING times the `noise` that it is counted with next.
+    """
+    left, events = np.split(counts, [len(edges)])
+    cuts, reached = [], np.zeros(len(edges))
+    for held, (fewest, most) in ((events, EVENT_PARTS), (left[:-1], LEAVING_PARTS)):
+        rows = max(float(held.sum()), 0.0)
+        upto = np.concatenate([[0.0], np.cumsum(without_invented(held))])
+        parts = int(np.clip(rows / (STANDING * noise), fewest, most))
+        cuts.append(np.interp(np.arange(1, parts) / parts, upto / upto[-1], edges))
+        reached += rows * upto / upto[-1]
+    kept: list[float] = []
+    last = 0.0
+    for cut in np.sort(np.concatenate(cuts)):
+        rows = float(np.interp(cut, edges, reached))
+        if not kept or rows - last >= STANDING * noise:
+            kept.append(float(cut))
+            last = rows
+    return np.array(kept)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """How many rows end in each interval of time, and how: by the event, or by leaving; the rest are followed on."""
+
+    edges: Floats  # (K + 1,)
+    events: Floats  # (K,)
+    left: Floats  # (K + 1,) the last: at the horizon
+    noise: float  # standard deviation of each count
+
+    def known(self, died: float, stayed: float) -> Ends:
+        """The same with totals that are known better: what is missing is spread over all cells alike."""
+
+        def spread(counts: Floats, total: float) -> Floats:
+            return max(total, 1.0) * without_invented(counts + (total - counts.sum()) / len(counts))
+
+        return replace(self, events=spread(self.events, died), left=spread(self.left, stayed))
+
+    def at_risk(self, edges: Floats) -> Floats:
+        """Rows whose follow-up has not ended by each of these, along a monotone curve through the interval's edges."""
+        from scipy.interpolate import PchipInterpolator  # slow to import
+
+        ended = np.concatenate([[0.0], np.cumsum(self.events + self.left[:-1])])
+        rows = float(ended[-1] + self.left[-1])
+        return np.asarray(np.maximum(rows - PchipInterpolator(self.edges, ended)(edges), 0.0), np.float64)
+
+    def finer(self) -> Floats:
+        """About FINER edges, among them these."""
+        parts = max(1, FINER // len(self.events))
+        inside = self.edges[:-1, None] + np.diff(self.edges)[:, None] * np.arange(parts) / parts
+        return np.append(inside.ravel(), self.edges[-1])
+
+    def rates(self, edges: Floats) -> tuple[Floats, Floats]:
+        """(hazard of the event, of leaving), per unit of time, between these edges, of which mine are some."""
+        from scipy.interpolate import PchipInterpolator
+
+        fine = self.finer()
+        still = self.at_risk(fine)
+        lived = np.diff(
+            np.concatenate([[0.0], np.cumsum((still[1:] + still[:-1]) / 2 * np.diff(fine))])[
+                np.searchsorted(fine, self.edges)
+            ]
+        )
+        hazard = smooth_hazard(self.events, lived, (self.edges[1:] + self.edges[:-1]) / 2, self.noise)
+        hazard *= self.events.sum() / float(hazard @ lived)
+        reached = PchipInterpolator(self.edges, np.concatenate([[0.0], np.cumsum(hazard * np.diff(self.edges))]))
+        dying = np.maximum(np.diff(reached(edges)), 0.0)
+        stayed = np.log(self.at_risk(edges) + 0.5) + np.append(0.0, np.cumsum(dying))
+        leaving = -np.diff(np.minimum.accumulate(stayed))
+        return dying / np.diff(edges), leaving / np.diff(edges)
+
+
+def smooth_hazard(events: Floats, lived: Floats, middle: Floats, noise: float) -> Floats:
+    """(K,) hazards of noisy events in the time lived between cuts: as smooth as the counts themselves say.
+
+    Log hazards are a line in log time and, beside it, a walk from interval to interval. Each size of the walk is
+    fitted by Newton's steps, and all are averaged by their evidence (Laplace's approximation): counts that drown in
+    noise are smoothed into a curve, others kept.
+    """
+    mean = np.log(max(float(events.sum()), 1.0) / max(float(lived.sum()), 1e-12))
+    lived = np.maximum(lived, 1e-12 * max(float(lived.max()), 1e-12))
+    when, place = np.log(middle), np.arange(len(events))
+    line = 1.0 + SLOPE**2 * np.outer(when - when.mean(), when - when.mean())
+    apart = np.exp(-np.abs(place[:, None] - place) / WALK)
+    found, evidence = [], []
+    for size in WALKS:
+        prior, log = line + size**2 * apart, np.zeros(len(events))
+        for _ in range(NEWTON):
+            expected = lived * np.exp(mean + log)
+            varies = noise**2 + (ACCURATE * expected) ** 2
+            weight = expected**2 / varies
+            told = weight * log + expected * (events - expected) / varies
+            system = np.eye(len(events)) + weight[:, None] * prior
+            pull = np.linalg.solve(system, told)
+            log = log + np.clip(prior @ pull - log, -LONGEST, LONGEST)
+        expected = lived * np.exp(mean + log)
+        missed = float(np.sum((events - expected) ** 2 / varies))
+        found.append(np.exp(mean + log))
+        evidence.append(-0.5 * (missed + float(log @ pull) + np.linalg.slogdet(system)[1]))
+    share = np.exp(np.array(evidence) - max(evidence))
+    return np.asarray(share @ np.array(found) / share.sum(), np.float64)
 
 
 def _dispersion(objective: Objective, leaving: Floats) -> float:
@@ -533,11 +722,6 @@ def _dispersion(objective: Objective, leaving: Floats) -> float:
     return float(np.clip(np.var(g) / max(float(np.mean(h)) / objective.hessian_weight, 1e-9), LEAST_VARIES, 1.0))
 
 
-def _correlation(answer: Floats, truth: Floats) -> float:
-    spread = float(answer.std() * truth.std())
-    return float(np.mean((answer - answer.mean()) * (truth - truth.mean()))) / spread if spread else -1.0
-
-
 @dataclass(frozen=True)
 class FollowUp:
     """Two competing ends of follow-up per row: the event, by the private hazard, and leaving without it."""
@@ -545,25 +729,31 @@ class FollowUp:
     edges: Floats  # (K + 1,)
     hazard: Floats  # (K,) of a row of margin 0
     leaving: Floats  # (K,)
-    shift: float = 0.0  # of the margin, so that as many events are seen as the private share says
+
+    @classmethod
+    def population(cls, learned: PrivateFit) -> FollowUp:
+        """Of all rows together, at margin 0: the private curve."""
+        assert isinstance(learned.objective, PiecewiseExponential)
+        facts = learned.facts
+        return cls(learned.objective.edges, np.array(facts["dying"]), np.array(facts["leaving"]))
 
     @classmethod
     def calibrated(cls, learned: PrivateFit, margin: Floats) -> FollowUp:
-        """`margin` of a pool of rows."""
-        objective = learned.objective
-        assert isinstance(objective, PiecewiseExponential)
-        assert objective.hazard is not None
-        low, high = -4.0, 4.0
-        curve = cls(objective.edges, np.array(objective.hazard), np.array(learned.facts["leaving"]))
-        for _ in range(40):
-            middle = (low + high) / 2
-            curve = replace(curve, shift=middle)
-            low, high = (middle, high) if curve.ends(margin)[0].sum(1).mean() < learned.shares[1] else (low, middle)
-        return curve
+        """With the baseline under which rows of these margins have the private curve together."""
+        whole = cls.population(learned)
+        wanted = np.cumsum(whole.hazard * np.diff(whole.edges))
+        risks = np.quantile(np.clip(margin, -SCORE_MAX, SCORE_MAX), (np.arange(RISKS) + 0.5) / RISKS)
+        low, high = wanted * np.exp(-risks[-1]), wanted * np.exp(-risks[0])
+        for _ in range(60):  # bisection on the logarithm: mean survival falls as the baseline grows
+            middle = np.sqrt(low * high)
+            alive = np.exp(-np.exp(risks)[:, None] * middle).mean(axis=0)
+            low, high = np.where(alive > np.exp(-wanted), middle, low), np.where(alive > np.exp(-wanted), high, middle)
+        reached = np.maximum.accumulate(np.concatenate([[0.0], np.sqrt(low * high)]))
+        return replace(whole, hazard=np.diff(reached) / np.diff(whole.edges))
 
     def ends(self, margin: Floats) -> tuple[Floats, Floats]:
         """((n, K) probability of an event in each interval, (n, K + 1) of leaving in each, and at the horizon)."""
-        die = self.hazard * np.exp(np.clip(margin + self.shift, -8, 8))[:, None]
+        die = self.hazard * np.exp(np.clip(margin, -SCORE_MAX, SCORE_MAX))[:, None]
         both = die + self.leaving + 1e-12
         ended = -np.expm1(-both * np.diff(self.edges))
         alive = np.cumprod(np.pad(1 - ended, ((0, 0), (1, 0)), constant_values=1.0), axis=1)

@@ -1,7 +1,7 @@
 """What a ledger adds up to: accountants that read events.
 
 Neighbouring: one person more or less, with all their rows. The curves and their proofs are in curves.py. What discrete
-noise costs is reserved out of δ first. Every rounding goes to the safe side: ε up, PLD pessimistic.
+noise and hashes of rows cost is reserved out of δ first. Every rounding goes to the safe side: ε up, PLD pessimistic.
 
 Values that nobody listed. Such an answer tells only values whose noisy count passes a threshold; let D′ be D and one
 person p more. Δ is the sum of the answers' `delta`: with probability at most Δ any value that p alone has is told. Let
@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -29,8 +29,10 @@ from scipy import special
 from distcondense.privacy.budget import check_budget
 from distcondense.privacy.curves import (
     CELLS_MAX,
+    COLLISION,
     LOSSES,
     Picks,
+    collision_delta,
     composed,
     composed_deltas,
     exact_epsilon,
@@ -43,6 +45,7 @@ from distcondense.privacy.events import Event
 from distcondense.privacy.noise import GRID, distance_to_rounded
 
 MOST_LOSS = 1000.0  # Σ ε₀ of all picks: far beyond any budget, and as much as the grid of losses has memory for
+ROUNDED = 1e-9  # two sums of the same numbers, in another order, differ by less
 NoSum = Literal["unbounded", "different units"]  # why several runs have no ε together
 
 
@@ -67,6 +70,7 @@ class Replay:
     delta_grid: float
     gaussian_part: float  # exact ε of the Gaussian answers alone
     delta_categories: float = 0.0  # of δ, for values that only one person brings
+    delta_collisions: float = 0.0  # of δ, for rows that differ and share a hash
 
     @property
     def agree(self) -> bool:
@@ -84,6 +88,7 @@ class Totals(NamedTuple):
     picks: Picks  # (ε₀ of one pick, how many), sorted
     cells: int  # noisy coordinates
     delta_categories: float  # Δ: at most so likely an answer tells a value that only one person brings
+    runs: int = 1  # each with a key of its own
 
     @property
     def picked(self) -> int:
@@ -91,9 +96,10 @@ class Totals(NamedTuple):
         return sum(count for _, count in self.picks)
 
     @property
-    def grid_distance(self) -> float:
-        """Total variation between the discrete noise and the continuous one, N·τ, of the planned number of cells."""
-        return max(CELLS_MAX, self.cells) * distance_to_rounded(GRID) if self.mu > 0 else 0.0
+    def distance(self) -> float:
+        """Total variation to runs with rounded noise, N·τ, of the planned number of cells, and with rows for hashes."""
+        grid = max(CELLS_MAX, self.cells) * distance_to_rounded(GRID) if self.mu > 0 else 0.0
+        return grid + self.runs * COLLISION if self.mu > 0 or self.picks else 0.0
 
 
 def totals(events: Sequence[Event]) -> Totals:
@@ -110,7 +116,8 @@ def totals(events: Sequence[Event]) -> Totals:
     if any(event.kind == "nonprivate" for event in events) or sum(e * n for e, n in picks.items()) > MOST_LOSS:
         mu = math.inf
     delta_categories = math.fsum(event.delta for event in events)
-    return Totals(mu, tuple(sorted(picks.items())), sum(event.cells for event in gaussian), delta_categories)
+    runs = max(1, len({event.run for event in events}))
+    return Totals(mu, tuple(sorted(picks.items())), sum(event.cells for event in gaussian), delta_categories, runs)
 
 
 def replay(events: Sequence[Event], delta: float) -> Replay:
@@ -143,15 +150,15 @@ def replay(events: Sequence[Event], delta: float) -> Replay:
 
 @lru_cache(maxsize=256)
 def _replay(spent: Totals, delta: float) -> Replay:
-    mu, picks, cells, apart = spent
+    mu, picks, cells, apart, runs = spent
     if apart >= delta:
         return Replay(math.inf, delta, math.inf, math.inf, mu, spent.picked, cells, 0.0, math.inf, apart)
     left, more = delta - apart, -math.log1p(-apart)  # what values of one person cost: see above
     reserved = max(CELLS_MAX, cells)  # the planned number: ε must not fall when a query is left out
-    exact = exact_epsilon(mu, left, reserved) if math.isfinite(mu) else math.inf
+    exact = exact_epsilon(mu, left, reserved, runs) if math.isfinite(mu) else math.inf
     # no accountant finds less than the Gaussian part alone: where that is unbounded, a PLD would take minutes to say so
-    by_pld = pld_epsilon(mu, picks, left, reserved) if math.isfinite(exact) else math.inf
-    by_rdp = rdp_epsilon(mu, picks, left, reserved) if picks and math.isfinite(exact) else exact
+    by_pld = pld_epsilon(mu, picks, left, reserved, runs) if math.isfinite(exact) else math.inf
+    by_rdp = rdp_epsilon(mu, picks, left, reserved, runs) if picks and math.isfinite(exact) else exact
     epsilon = by_pld if picks else exact
     return Replay(
         epsilon=epsilon + more,
@@ -164,6 +171,7 @@ def _replay(spent: Totals, delta: float) -> Replay:
         delta_grid=grid_delta(epsilon, reserved) if mu > 0 else 0.0,
         gaussian_part=exact + more,
         delta_categories=apart,
+        delta_collisions=collision_delta(epsilon, runs) if mu > 0 or picks else 0.0,
     )
 
 
@@ -182,12 +190,12 @@ def trade_off(events: Sequence[Event], at: Sequence[float] = FALSE_ALARMS) -> li
 
     A step curve: between two points the smaller β holds (`missed_at`), so that no reading is above the exact curve, as
     chords of a convex one would be. Exact at its points for Gaussian answers; with picks the best of the supporting
-    lines β ≥ 1 − δ(ε) − e^ε α of the PLD. The grid's total variation N·τ, and Δ, is taken off both errors.
+    lines β ≥ 1 − δ(ε) − e^ε α of the PLD. The total variation of grid and hashes, and Δ, is taken off both errors.
     """
     spent, alphas = totals(events), np.asarray(at, np.float64)
     if math.isinf(spent.mu):
         return [(float(alpha), 0.0) for alpha in at]
-    apart = spent.grid_distance + spent.delta_categories
+    apart = spent.distance + spent.delta_categories
     moved = np.minimum(1.0, alphas + apart)
     if spent.picks:
         deltas = composed_deltas(spent.mu, spent.picks)
@@ -210,11 +218,11 @@ def membership_advantage(events: Sequence[Event]) -> float:
 
 @lru_cache(maxsize=256)
 def _advantage(spent: Totals) -> float:
-    mu, picks, _, apart = spent
+    mu, picks, _, apart, _ = spent
     if math.isinf(mu):
         return 1.0
     at_zero = float(composed(mu, picks).get_delta_for_epsilon(0.0)) if picks else gaussian_delta(mu, 0.0)
-    return min(1.0, at_zero + 2 * spent.grid_distance + apart)
+    return min(1.0, at_zero + 2 * spent.distance + apart)
 
 
 def advantage_with_earlier(
@@ -228,17 +236,52 @@ def advantage_with_earlier(
 
 
 def unite(*accounts: Sequence[Event]) -> tuple[Event, ...]:
-    """All events of all accounts, each run once: where two accounts know the same run, the longer record counts."""
-    runs: dict[str, list[Event]] = {}
+    """All events of all accounts, each once.
+
+    What a ledger holds was asked in sessions: two records of one session are one, the longer of them; two sessions that
+    went on from copies of one folder have answers of their own, and both count. What a run was charged before it asked
+    is in no session: it counts in place of what was asked where it covers that.
+    """
+    runs: dict[str, dict[str, list[Event]]] = {}  # run → session, "" what was charged → its events
     nameless: list[Event] = []
     for account in accounts:
-        by_run: dict[str, list[Event]] = {}
+        records: dict[tuple[str, str], list[Event]] = {}
         for event in account:
-            (by_run.setdefault(event.run, []) if event.run else nameless).append(event)
-        for run, events in by_run.items():
-            if len(events) > len(runs.get(run, [])):
-                runs[run] = events
-    return (*nameless, *(event for events in runs.values() for event in events))
+            (records.setdefault((event.run, event.session), []) if event.run else nameless).append(event)
+        for (run, session), events in records.items():
+            sessions = runs.setdefault(run, {})
+            if len(events) > len(sessions.get(session, [])):
+                sessions[session] = events
+    return (*nameless, *(event for sessions in runs.values() for event in _dearest(sessions)))
+
+
+def _dearest(sessions: dict[str, list[Event]]) -> list[Event]:
+    """Of a run: what was charged or asked, whichever is more; of each price, where neither is in all."""
+    charged = sessions.get("", [])
+    asked = [event for session, events in sessions.items() if session for event in events]
+    if _covers(charged, asked):
+        return charged
+    if _covers(asked, charged):
+        return asked
+    known: dict[Any, tuple[list[Event], list[Event]]] = {}
+    for place, events in enumerate((charged, asked)):
+        for event in events:
+            price = (event.kind, event.cost, event.picks, event.unit, event.delta)
+            known.setdefault(price, ([], []))[place].append(event)
+    return [event for both in known.values() for event in max(both, key=len)]
+
+
+def _covers(events: Sequence[Event], others: Sequence[Event]) -> bool:
+    """Whether no accountant finds more in the others, whatever they are added to: no total of theirs is larger."""
+    these, those = totals(events), totals(others)
+    picks = dict(these.picks)
+    return (
+        those.mu <= these.mu * (1 + ROUNDED)
+        and those.delta_categories <= these.delta_categories * (1 + ROUNDED)
+        and those.cells <= these.cells
+        and all(count <= picks.get(each, 0) for each, count in those.picks)
+        and {event.unit for event in others} <= {event.unit for event in events}
+    )
 
 
 def with_earlier(own: Sequence[Event], earlier: Sequence[Event], delta: float) -> float | NoSum | None:

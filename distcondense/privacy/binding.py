@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-STATEMENT, SIGNATURE = "privacy.json", "privacy.json.sig"
+STATEMENT, SIGNATURE = "privacy.json", "signature.dsse.json"
 
 
 def file_hash(path: Path) -> str:

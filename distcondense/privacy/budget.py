@@ -10,7 +10,7 @@ from functools import lru_cache
 from scipy import optimize
 
 from distcondense.errors import BudgetError, SettingsError, brief, need
-from distcondense.privacy.curves import exact_epsilon, gaussian_mu, grid_delta, pld_epsilon
+from distcondense.privacy.curves import collision_delta, exact_epsilon, gaussian_mu, grid_delta, pld_epsilon
 
 FAINTEST = 1e-2  # of the budget without choices: where less is left with them, δ is nearly all spent on the grid
 SLACK = 1e-8  # relative; between what a budget allows and what it was calibrated to, far over floating-point error
@@ -70,7 +70,8 @@ class Budget:
         Parameters
         ----------
         epsilon, delta : float
-            What the whole run may cost; what the grid of the noise costs (δ_grid) is taken off δ first.
+            What the whole run may cost; what the grid of the noise and the hashes of rows cost (curves.py)
+            is taken off δ first.
         picks : int
             How many columns or pairs will be chosen, at most.
         pick_share : float
@@ -83,7 +84,7 @@ class Budget:
         SettingsError
             If a number is outside its range.
         BudgetError
-            If the grid of the noise alone costs δ, or leaves no room for choices.
+            If the grid of the noise and the hashes of rows alone cost δ, or leaves no room for choices.
 
         Examples
         --------
@@ -107,11 +108,11 @@ class Budget:
                 "must be in (0, 1) with picks of 1 or more, or 0 with none",
                 found=f"pick_share {pick_share}, picks {picks}",
             )
-        left = delta - grid_delta(epsilon)
+        left = delta - grid_delta(epsilon) - collision_delta(epsilon)
         if left <= 0:
             raise BudgetError(
                 "epsilon",
-                "must leave some of delta after what the grid of the noise costs",
+                "must leave some of delta after what the grid of the noise and the hashes of rows cost",
                 found=f"epsilon {epsilon} at delta {delta}",
                 fix="ask for a smaller epsilon (20 protects nobody)",
             )

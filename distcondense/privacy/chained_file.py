@@ -23,8 +23,15 @@ from distcondense.outside import parse_json
 from distcondense.privacy.ledger import sync_folder
 
 DRAFT = ".draft-"
-BACKUP = "restore it from a backup: what was spent is not known without it"
+OLDER = (
+    "it must be as it was after its last line: an older copy counts too little. Without it what was spent is not "
+    "known: begin another account, and tell in its about that this one is lost"
+)
 WRITABLE = "must be writable: a run is charged before it reads"
+
+
+class UnwritableFileError(RunFolderError):
+    """The disk, or the right to it, does not allow to write the file."""
 
 
 class ChainedFile:
@@ -45,7 +52,7 @@ class ChainedFile:
                 self.name, "must be new to be created", found="a file of that name", fix="use it as it is, or another"
             ) from None
         except OSError as error:
-            refuse_os(error, self.name, WRITABLE, RunFolderError)
+            refuse_os(error, self.name, WRITABLE, UnwritableFileError)
 
     def read(self) -> list[bytes]:
         """Its whole lines, each with its end."""
@@ -90,12 +97,15 @@ class ChainedFile:
         """One more line, synced. What could not be written whole is taken back: nobody has read anything for it yet."""
         size = sum(map(len, lines))
         torn = b"" if lines[-1].endswith(b"\n") else b"\n"  # whole but for its end
+        line = _linked(lines, entry)
         try:
-            _write(file, torn + _linked(lines, entry))
+            _write(file, torn + line)
         except OSError as error:
             os.ftruncate(file, size)
             os.fsync(file)
             raise self._unwritable(error) from None
+        lines[-1] += torn
+        lines.append(line)
 
     def _begin(self, content: bytes) -> None:
         """A new file that has its name only when it is whole: an empty one is damage, never one that was just begun."""
@@ -133,19 +143,19 @@ class ChainedFile:
         """Whole lines. One torn by a power cut is refused: it may be one that was cut off later."""
         lines = content.splitlines(keepends=True)
         if not lines:
-            raise RunFolderError(self.name, "must be an odometer's file", found="an empty file", fix=BACKUP)
+            raise RunFolderError(self.name, "must be an account's file", found="an empty file", fix=OLDER)
         if not lines[-1].endswith(b"\n") and parsed_line(lines[-1]) is None:
             raise RunFolderError(
                 self.name,
                 "must end with a whole line",
                 found=f"line {len(lines)} cut off",
-                fix=f"{BACKUP}; only if the machine went down while a run was being charged, that run has read nobody, "
-                "and its unfinished line may be taken out",
+                fix=f"{OLDER}; only if the machine went down while the line was written, nobody has read anything for "
+                "it, and it may be taken out",
             )
         return lines
 
-    def _unwritable(self, error: OSError) -> RunFolderError:
-        return RunFolderError(
+    def _unwritable(self, error: OSError) -> UnwritableFileError:
+        return UnwritableFileError(
             self.name,
             WRITABLE,
             found=type(error).__name__,

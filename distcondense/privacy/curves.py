@@ -14,7 +14,17 @@ adaptively. In closed form, from the threshold u that maximises σ(u + ε₀) �
     δ(ε) = (1 − e^{(ε−ε₀)/2})² / (1 − e^{−ε₀})   for |ε| ≤ ε₀,   0 above,   1 − e^ε below.
 
 The noise is discrete; what that costs is reserved first: δ_grid = (1 + e^ε)·N·τ (noise.py), N = `CELLS_MAX`
-coordinates in all. Every rounding goes to the safe side: ε up, μ down, PLD pessimistic.
+coordinates in all.
+
+Rows, persons and texts are told apart by keyed hashes (data/persons.py). Let p be the chance, over a run's key, that
+among the rows of a table two that differ share one; without that, a run is what it would be if they were compared
+themselves. So it is within total variation p of that one, on both neighbours, and (1 + e^ε)·p is reserved too. Of
+n ≤ `ROWS_ALL_MAX` = 2⁴⁰ rows or persons and a hash of 128 bits, a random function has p ≤ n²/2¹²⁹; texts have 192 bits,
+so that all of them, of up to 2²³ columns, do not double it. `COLLISION` = n²/2¹²⁸ = 2⁻⁴⁸ is more than both. ASSUMPTION:
+that SipHash-2-4-128 and keyed BLAKE2b are pseudo-random functions to whoever does not know the key; how well anybody
+can tell them from random ones comes on top.
+
+Every rounding goes to the safe side: ε up, μ down, PLD pessimistic.
 """
 
 from __future__ import annotations
@@ -34,8 +44,10 @@ from scipy import optimize, special
 
 from distcondense.arrays import Floats
 from distcondense.privacy.noise import GRID, distance_to_rounded
+from distcondense.privacy.rows import ROWS_ALL_MAX
 
 CELLS_MAX = 2**22  # planned number of noisy coordinates of one release, public; the gate refuses more
+COLLISION = ROWS_ALL_MAX**2 / 2.0**128  # chance at most, of one run, that rows that differ share a mark: see above
 LOSS_STEP = 1e-4  # the PLD's grid of losses
 PLD_SLACK = 1e-4  # share of δ left for the error of differences and FFTs inside the PLD
 LOSSES = np.linspace(-30.0, 30.0, 2401)  # slopes of the lines under a trade-off curve
@@ -99,6 +111,13 @@ def grid_delta(epsilon: float, cells: int = CELLS_MAX) -> float:
     return (1 + math.exp(epsilon)) * cells * distance_to_rounded(GRID)
 
 
+def collision_delta(epsilon: float, runs: int = 1) -> float:
+    """δ reserved because rows are told apart by hashes, under a key for each run: (1 + e^ε)·p of each."""
+    if epsilon > 700:
+        return math.inf
+    return (1 + math.exp(epsilon)) * runs * COLLISION
+
+
 def _pick_pld(pick_epsilon: float, step: float) -> Any:
     """Connect-the-dots PLD of the logistic pair, ε₀ rounded up to the grid of losses.
 
@@ -160,38 +179,38 @@ def composed_deltas(mu: float, picks: Picks) -> Floats:
     return np.asarray(deltas, np.float64)
 
 
-def _settle(epsilon_at: Callable[[float], float], delta: float, cells: int) -> float:
-    """The smallest ε (rounded up) with ε ≥ epsilon_at(δ − δ_grid(ε)); inf where the grid alone costs more than δ."""
+def _settle(epsilon_at: Callable[[float], float], delta: float, cells: int, runs: int) -> float:
+    """The smallest ε (rounded up) with ε ≥ epsilon_at(what is left of δ); inf where the reserve costs all."""
     epsilon = 0.0
     while True:
-        left = delta - grid_delta(epsilon, cells)
+        left = delta - grid_delta(epsilon, cells) - collision_delta(epsilon, runs)
         needed = epsilon_at(left) if left > 0 else math.inf
         if needed <= epsilon or math.isinf(needed):
             return max(epsilon, needed)
         epsilon = needed * (1 + 1e-10) + 1e-12
 
 
-def exact_epsilon(mu: float, delta: float, cells: int = CELLS_MAX) -> float:
-    """ε at δ of Gaussian answers alone, after what discrete noise on so many cells costs."""
-    return 0.0 if mu == 0 else _settle(lambda left: gaussian_epsilon(mu, left), delta, cells)
+def exact_epsilon(mu: float, delta: float, cells: int = CELLS_MAX, runs: int = 1) -> float:
+    """ε at δ of Gaussian answers alone, after what discrete noise on so many cells and the hashes of runs cost."""
+    return 0.0 if mu == 0 else _settle(lambda left: gaussian_epsilon(mu, left), delta, cells, runs)
 
 
 @lru_cache(maxsize=1024)
-def pld_epsilon(mu: float, picks: Picks, delta: float, cells: int = CELLS_MAX) -> float:
+def pld_epsilon(mu: float, picks: Picks, delta: float, cells: int = CELLS_MAX, runs: int = 1) -> float:
     """The same of Gaussian answers and picks, by dp-accounting's privacy loss distribution."""
     if mu == 0 and not picks:
         return 0.0
     together = composed(mu, picks)
     return _settle(
-        lambda left: float(together.get_epsilon_for_delta(left * (1 - PLD_SLACK))), delta, cells if mu > 0 else 0
+        lambda left: float(together.get_epsilon_for_delta(left * (1 - PLD_SLACK))), delta, cells if mu > 0 else 0, runs
     )
 
 
-def rdp_epsilon(mu: float, picks: Picks, delta: float, cells: int = CELLS_MAX) -> float:
+def rdp_epsilon(mu: float, picks: Picks, delta: float, cells: int = CELLS_MAX, runs: int = 1) -> float:
     """The same by dp-accounting's Rényi accountant: a Gaussian, and ε₀²/8-zCDP for each bounded-range pick."""
     accountant = rdp.RdpAccountant()
     if mu > 0:
         accountant.compose(dp_accounting.GaussianDpEvent(1 / mu))
     for each, count in picks:
         accountant.compose(dp_accounting.ZCDpEvent(each**2 / 8), count)
-    return _settle(lambda left: float(accountant.get_epsilon(left)), delta, cells if mu > 0 else 0)
+    return _settle(lambda left: float(accountant.get_epsilon(left)), delta, cells if mu > 0 else 0, runs)

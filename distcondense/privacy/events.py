@@ -34,16 +34,18 @@ class Event:
     by: str = ""  # histogram: how rows are grouped; total: the name of the statistic; mapped: that of the map
     unit: Unit = "row"
     run: str = ""  # a random name of the run that asked; stamped by the ledger
+    session: str = ""  # a random name of the process that asked: two that go on from one copy differ in it
     delta: float = 0.0  # categories: probability at most that a value only one person brings is told
 
     def __post_init__(self) -> None:
-        texts = (self.by, self.run, *self.columns)
+        texts = (self.by, self.run, self.session, *self.columns)
         prices = (self.cost, self.sensitivity, self.noise, self.delta)
         numeric = all(isinstance(price, numbers.Real) and not isinstance(price, bool) for price in prices)
         if not (numeric and all(map(math.isfinite, prices)) and all(isinstance(text, str) for text in texts)):
             raise SettingsError(
                 "event",
-                "must have texts for columns, by and run, and finite numbers for cost, sensitivity, noise and delta",
+                "must have texts for columns, by, run and session, and finite numbers for cost, sensitivity, noise "
+                "and delta",
                 found="another type",
             )
         for name, value, known in (

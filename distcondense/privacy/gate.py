@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -283,11 +284,12 @@ class PrivateTable(NoisyAnswers):
         counts: dict[str, int] = json.loads(packed.astype(np.uint8).tobytes())
         return {label: count / (limit * MARGIN) for label, count in counts.items()}
 
-    def sums(self, columns: tuple[int, ...], *, mu: float) -> tuple[Floats, ...]:
+    def sums(self, columns: tuple[int, ...], *, mu: float, merges: Sequence[Sequence[int]] = ()) -> tuple[Floats, ...]:
         """Noisy sums of gradients and hessians under the current scores, in each cell of some columns.
 
-        Sensitivity Δ = 1 for all of them together: the objective bounds a row's vector, and a person's rows together
-        count up to L2 norm 1.
+        Sensitivity Δ = 1 for all of them together: the objective bounds a row's vector, which is added to one cell,
+        and a person's rows together count up to L2 norm 1. Which cell that is follows from the row and public maps
+        alone, be it of one column or of several, merged or not.
 
         Parameters
         ----------
@@ -295,6 +297,8 @@ class PrivateTable(NoisyAnswers):
             The columns whose joint cells are summed, in C order.
         mu : float
             The price; the noise of each sum has σ = 1/(mu · its scale).
+        merges : sequence of sequences of int, optional
+            Public, one for each column: the coarser cell, from 0 upwards, that each of its bins counts in here.
 
         Returns
         -------
@@ -302,9 +306,19 @@ class PrivateTable(NoisyAnswers):
             One array per scale of the objective: S gradients, then none or S hessians, in their own units.
         """
         columns, scales = self._columns(columns), self.objective.scales
-        cells = BEHIND[self].rows.cells(columns)
+        coarse = tuple(tuple(map(int, merge)) for merge in merges)
+        if coarse and [len(merge) for merge in coarse] != [self.sizes[column] for column in columns]:
+            raise SettingsError(
+                "merges",
+                f"must map the bins of each of {len(columns)} columns",
+                found=f"{len(coarse)} maps of {', '.join(str(len(merge)) for merge in coarse)} bins",
+            )
+        if any(set(merge) != set(range(max(merge) + 1)) for merge in coarse):
+            raise SettingsError("merges", "must number cells from 0 upwards, none left out", fix="np.unique's inverse")
+        question = GradientQuery(columns, coarse)
+        cells = math.prod(max(merge) + 1 for merge in coarse) if coarse else BEHIND[self].rows.cells(columns)
         self._check_ready()
-        answer = self._gaussian(GradientQuery(columns), "sums", len(scales) * cells, mu, columns=columns)
+        answer = self._gaussian(question, "sums", len(scales) * cells, mu, columns=columns)
         return tuple(answer[k * cells : (k + 1) * cells] / scale for k, scale in enumerate(scales))
 
     def total(self, name: str, *, mu: float) -> Floats:

@@ -4,21 +4,26 @@ With a path each event is one JSON line, flushed and synced before `enter` retur
 computes. So a run killed at any moment has paid for everything it may have seen. Beside it lies a second file with the
 noisy answers (already private: they are what the guarantee covers), so that a killed run resumes without asking again.
 An event whose answer was not kept stays spent: it is lost with the crash and is never asked a second time.
+
+Two copies of a ledger would each be answered once more. So where the patients have an account it holds the ledger's
+`Head`, and moves it on while the line is written: of two copies only the first can.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import io
 import json
 import os
 import uuid
 import zlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +35,37 @@ from distcondense.privacy.events import Event
 _WRITABLE = "must be a file that can be read and written"
 
 
+class Head(NamedTuple):
+    """How far a ledger goes."""
+
+    events: int
+    digest: str  # SHA-256 of their lines
+
+
+NO_EVENTS = Head(0, hashlib.sha256().hexdigest())
+
+
+class Heads(Protocol):
+    """What an account does for a ledger: it knows how far the ledger went, and whether this is the one."""
+
+    def opened(self, head: Head, one_before: Head) -> None:
+        """A ledger is there again: refused where it is neither the one that went on nor that with one line more."""
+        ...
+
+    def moving(self, before: Head, after: Head) -> AbstractContextManager[None]:
+        """Write a line in here: `before` must be the head, `after` is."""
+        ...
+
+
 class Ledger:
     """Append-only. `earlier` events (of other runs on the same patients) count as spent and are not answered again.
 
     Threads may share one; `lock` holds together what must not be torn apart, e.g. to look at it and then to enter.
     """
 
-    def __init__(self, path: Path | None = None, earlier: Sequence[Event] = (), *, run: str = "") -> None:
+    def __init__(
+        self, path: Path | None = None, earlier: Sequence[Event] = (), *, run: str = "", account: Heads | None = None
+    ) -> None:
         """`run`: the name that events are entered under; a random one if not said, that of the file if it has some."""
         self.path = path
         self.lock = RLock()
@@ -44,6 +73,8 @@ class Ledger:
         self._own: list[Event] = []
         self._answers: dict[int, NDArray[Any]] = {}
         self._size = 0  # of the file as this ledger knows it
+        self._session, self._account = new_run(), account
+        self._hash, self._one_before = hashlib.sha256(), NO_EVENTS
         if path is not None and path.exists():
             self._load(path)
         elif path is not None and self._beside(path).exists():
@@ -51,11 +82,18 @@ class Ledger:
         self.run = self._own[0].run if self._own else run or new_run()
         self._loaded = len(self._own)  # these were entered by a run that ended, and are replayed before anything new
         self._cursor = 0
+        if account is not None:
+            account.opened(self.head, self._one_before)
 
     @property
     def events(self) -> tuple[Event, ...]:
         """All that is spent: earlier runs, this run's file, this run."""
         return (*self._earlier, *self._own)
+
+    @property
+    def head(self) -> Head:
+        """How far it goes: this run's own events."""
+        return Head(len(self._own), self._hash.hexdigest())
 
     @property
     def resuming(self) -> bool:
@@ -77,9 +115,14 @@ class Ledger:
                     found=f"{self._loaded - self._cursor} events still to come",
                     fix="resume with the settings of the run",
                 )
-            event = replace(event, run=self.run)
-            if self.path is not None:
-                self._append(self.path, event)
+            event = replace(event, run=self.run, session=self._session)
+            line, hashed = event_line(event), self._hash.copy()
+            hashed.update(line)
+            after = Head(len(self._own) + 1, hashed.hexdigest())
+            with nullcontext() if self._account is None else self._account.moving(self.head, after):
+                if self.path is not None:
+                    self._append(self.path, line)
+            self._hash = hashed
             self._own.append(event)
             self._loaded = self._cursor = len(self._own)
             return len(self._own) - 1
@@ -90,14 +133,13 @@ class Ledger:
             if not self.resuming:
                 return None
             number, entered = self._cursor, self._own[self._cursor]
-            if entered != replace(event, run=self.run):
+            if entered != replace(event, run=self.run, session=entered.session):
                 if self.lost:
                     raise RunFolderError(
                         "ledger",
                         "must have its answers beside it, or a run cannot go on as it began",
                         found=f"{self.lost} of {self._loaded} answers lost",
-                        fix="restore internal/ledger.answers from a backup, or start again with --force (its cost adds "
-                        "up)",
+                        fix="start again with --force (its cost adds up)",
                     )
                 raise RunFolderError(
                     "ledger",
@@ -136,8 +178,7 @@ class Ledger:
     def _beside(path: Path) -> Path:
         return path.with_suffix(".answers")
 
-    def _append(self, path: Path, event: Event) -> None:
-        line = event_line(event)
+    def _append(self, path: Path, line: bytes) -> None:
         fresh = not path.exists()
         with os_errors("ledger", _WRITABLE, RunFolderError), path.open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # held until the file closes: two runs must not share what is left
@@ -164,6 +205,10 @@ class Ledger:
                 file.truncate(len(whole))
         self._size = len(whole)
         self._own += _events(whole)
+        last = whole.rstrip(b"\n").rfind(b"\n") + 1
+        self._hash.update(whole[:last])
+        self._one_before = Head(max(len(self._own) - 1, 0), self._hash.hexdigest())
+        self._hash.update(whole[last:])
         answers = self._beside(path)
         if answers.exists():
             self._load_answers(answers)
@@ -174,7 +219,7 @@ class Ledger:
             "ledger",
             "must hold every event that was answered",
             found="answers to events it does not list",
-            fix="restore the file from a backup: what was spent is not known without it",
+            fix="start again with --force, and count as spent all that this run had planned, as an account does",
         )
 
     def _load_answers(self, path: Path) -> None:
@@ -236,7 +281,7 @@ def _events(lines: bytes) -> list[Event]:
                 "ledger",
                 "must hold one event on each line",
                 found=f"line {number + 1} unreadable",
-                fix="restore the file from a backup, or read it with the version that wrote it: what was spent is not "
-                "known without it",
+                fix="read it with the version that wrote it, or start again in a new folder: all that this run "
+                "had planned counts as spent, as an account does",
             ) from None
     return events

@@ -31,9 +31,13 @@ class CategoriesQuery:
 
 @dataclass(frozen=True)
 class GradientQuery:
-    """What rows contribute in each cell under the current scores, a block of cells for each scale of the objective."""
+    """What rows contribute in each cell under the current scores, a block of cells for each scale of the objective.
+
+    `merges`, one for each column or none: public maps of its bins to coarser cells, numbered from 0 upwards.
+    """
 
     columns: tuple[int, ...]
+    merges: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)

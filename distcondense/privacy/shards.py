@@ -1,7 +1,7 @@
 """Rows in many places: every answer is a sum over people, so shards add up exactly, in any order; noise comes after.
 
 A person's rows lie in one shard. What a shard tells is exact: it is for whoever holds the gate, inside one trust domain
-(docs/privacy.md, "On many machines"), and nowhere else.
+(docs/privacy.md, 4.2), and nowhere else.
 
 How large sums may get. Within a shard of `ROWS_SHARD_MAX` rows a coordinate is at most 2²⁷·GRID·MU_MAX = 2⁶², which
 int64 holds. Over shards `ShardTotal` adds two halves, v = high·2³² + low with 0 ≤ low < 2³²: after k shards |high| is

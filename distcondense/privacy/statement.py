@@ -84,6 +84,7 @@ class Privacy:
     made: str = "the synthetic rows were made"  # end-to-end: from the answers alone
     earlier_runs: str = "Earlier runs in this folder"  # end-to-end: who else read the same patients
     constants: str = ""  # SHA-256 of the method's constants, which are public
+    account: str = ""  # end-to-end: in words, to which account of the patients it was charged
 
     def __post_init__(self) -> None:
         if self.guarantee == "end-to-end" and self.inferred:
@@ -165,6 +166,7 @@ class Privacy:
         made = "" if self.answer else f"; {self.made} from these answers alone"
         return [
             self._earlier(),
+            self.account,
             self._promise(),
             *self._warnings(),
             f"Neighbouring tables: {self.neighbouring}."

@@ -134,13 +134,13 @@ class TableRows(ExactAnswers):
 
     # ---- cells and contributions of some of the rows
 
-    def _cells_of(self, columns: tuple[int, ...]) -> RowCells:
-        """In which cells rows lie at present."""
-        return RowCells(
-            tuple(self.kept.codes[column] for column in columns),
-            tuple(self._to[column] for column in columns),
-            tuple(self.sizes[column] for column in columns),
-        )
+    def _cells_of(self, columns: tuple[int, ...], merges: tuple[tuple[int, ...], ...] = ()) -> RowCells:
+        """In which cells rows lie at present, or in which of a question's own, coarser ones."""
+        codes, to = (tuple(held[column] for column in columns) for held in (self.kept.codes, self._to))
+        if not merges:
+            return RowCells(codes, to, tuple(self.sizes[column] for column in columns))
+        coarse = tuple(np.array(merge, np.int32)[here] for merge, here in zip(merges, to, strict=True))
+        return RowCells(codes, coarse, tuple(max(merge) + 1 for merge in merges))
 
     def target(self, part: slice) -> Target:
         """The outcome inside its legal range."""
@@ -172,10 +172,10 @@ class TableRows(ExactAnswers):
                 return IntegerSums(self.histogram(columns, by, limit, starts))
             case CategoriesQuery(column):
                 return IntegerSums(self.categories(column, limit), tuple(self.kept.labels[column]))
-            case GradientQuery(columns):
-                return IntegerSums(self._sum(columns, limit))
+            case GradientQuery(columns, merges):
+                return IntegerSums(self._sum(self._cells_of(columns, merges), limit))
             case StatisticQuery(name):
-                return IntegerSums(self._sum((), limit, name))
+                return IntegerSums(self._sum(self._cells_of(()), limit, name))
             case ColumnChoice():
                 return IntegerSums(self.choice_cells(question, limit))
             case PairChoice(pairs, _, _):
@@ -296,9 +296,9 @@ class TableRows(ExactAnswers):
         vectors = np.clip(np.nan_to_num(vectors, nan=0.0), -FINITE, FINITE)
         return np.trunc(vectors * (limit * MARGIN / np.maximum(_norms(vectors), 1.0))[:, None])
 
-    def _sum(self, columns: tuple[int, ...], limit: float, statistic: str = "") -> Index:
+    def _sum(self, cells: RowCells, limit: float, statistic: str = "") -> Index:
         """Σ over people of their clipped vectors: coordinate (value, cell). A single row has norm ≤ 1 already."""
-        factor, cells = limit * MARGIN, self._cells_of(columns)
+        factor = limit * MARGIN
         known = self.objective.statistics[statistic] if statistic else None
         fine = np.zeros((known.size if known else len(self.objective.scales), cells.fine_cells), np.int64)
 

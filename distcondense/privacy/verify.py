@@ -38,6 +38,7 @@ LEFT_OUT = 1e-5  # relative to 1 + ε: a ledger this far below the stated ε lac
 MOST_STEPS = 10_000_000  # more nobody counted
 DIGITS = 6
 NOTHING = "no privacy guarantee"
+NO_SIGNATURE, UNCHECKED, SIGNED, MISSIGNED = "none", "there, not checked", "holds", "does not hold"
 CHOSEN = (
     "columns were chosen, so the two accountants bound the picks differently and need not give one number: they agree "
     "where neither is below the Gaussian part alone and the first is at most √(4/3) of the second"
@@ -56,6 +57,7 @@ class Verified:
     agree: bool  # the two accountants, in the sense their docstring gives
     contradictions: tuple[str, ...] = ()  # what the file, or its folder, says that the ledger does not give
     notes: tuple[str, ...] = ()  # of a run folder: what was compared, what earlier runs spent
+    signature: str = NO_SIGNATURE
 
     def plus(self, contradictions: Sequence[str], notes: Sequence[str]) -> Verified:
         """With what another check has to say."""
@@ -101,10 +103,11 @@ class Verified:
             return f"LEDGER, STATEMENT AND RELEASE DO NOT BELONG TOGETHER ({self.guarantee}): see what is wrong above"
         if self.stated is None:
             return f"{NOTHING.upper()}, and the statement says so: treat the table as patient data"
-        return (
-            f"the ledger pays for the stated ε: the entries listed add up to the stated ε ({self.guarantee}); a file "
-            "that was forged as a whole cannot be seen from it, only from a signature"
-        )
+        pays = f"the ledger pays for the stated ε: the entries listed add up to the stated ε ({self.guarantee}); "
+        if self.signature == SIGNED:
+            return pays + "the holder of the key's private half signed this statement and, by their hashes, these files"
+        what = "the signature beside it was not checked" if self.signature == UNCHECKED else "there is no signature"
+        return pays + f"a file that was forged as a whole cannot be seen from it, only from a signature: {what}"
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "replayed": self.replayed, "holds": self.holds, "verdict": self.verdict}
@@ -248,6 +251,7 @@ def _wrong_facts(total: Replay, second: float, stated: dict[str, Any], epsilon: 
         "epsilon_by_second_accountant": second,
         "delta_reserved_for_discrete_noise": total.delta_grid,
         "delta_reserved_for_found_categories": total.delta_categories,
+        "delta_reserved_for_collisions": total.delta_collisions,
     }
     for name, value in due.items():
         if name in facts and not _fits(facts[name], value):
@@ -311,7 +315,7 @@ def _as_published(stated: dict[str, Any], epsilon: float, delta: float) -> Verif
             raise ValueError  # no run writes that
         if not abs(_number(facts["mu"]) - mu) <= ROUNDING * (1 + mu):
             wrong.append("mu among the parameters is not what the ledger gives")
-        means = {"exact Gaussian": gaussian_epsilon(mu, delta), "PLD (dp-accounting)": pld_epsilon(mu, (), delta, 0)}
+        means = {"exact Gaussian": gaussian_epsilon(mu, delta), "PLD (dp-accounting)": pld_epsilon(mu, (), delta, 0, 0)}
         exact, second = means.values()
         return Verified(
             "as-published",

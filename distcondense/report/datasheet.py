@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distcondense.data.schema import Column
+from distcondense.data.attestation import Attestation
+from distcondense.data.schema import Column, Schema
 from distcondense.privacy.statement import Privacy, rounded_up
 from distcondense.report.manual import WARNINGS, code, expected_words, markdown
 from distcondense.report.text import clean
-from distcondense.runs.release import MANUAL, PAGE, SCHEMA, software
+from distcondense.runs.release import MANUAL, PAGE, SCHEMA, missing_for_health_record, software
 from distcondense.runs.result import Result
 
 STEPS_OF_A_NUMBER = 100  # different values that a number is taken to have, where nobody says its steps
@@ -43,10 +44,15 @@ def datasheet(sets: Mapping[str, Result]) -> str:
         expected=expected_words(privacy),
         facts=[(name, clean(str(value))) for name, value in facts(privacy)],
         public=[clean(line) for line in privacy.public],
+        attested=[(clean(one.words), clean(one.by), one.on, stood_for(one)) for one in first.schema.attested],
+        inferred=[(code(c.name), ", ".join(c.inferred)) for c in described(first.schema) if c.inferred],
+        left_out=[code(name) for name in first.schema.left_out],
         not_covered=[clean(line) for line in privacy.not_covered],
         questions=questions(privacy),
         names={"manual": MANUAL, "page": PAGE, "schema": SCHEMA},
         version=made["version"],
+        key=clean(first.info.key),
+        lacking=missing_for_health_record(first.info),
         commit=made["commit"],
     )
 
@@ -138,6 +144,18 @@ def possible(columns: Sequence[Column]) -> str:
             values = max(int(column.high - column.low) + 1, 1)
         size += math.log10(max(values + column.keeps_holes, 1))
     return f"{10**size:,.0f}" if size < 4 else f"10^{math.floor(size)}"
+
+
+def described(schema: Schema) -> tuple[Column, ...]:
+    """The columns of a condensed table that a schema file may have described."""
+    return (*schema.columns, *schema.outcome)
+
+
+def stood_for(one: Attestation) -> str:
+    """What somebody confirmed."""
+    columns = f"columns {', '.join(map(code, one.columns))}" if one.columns else ""
+    rules = f"the rules {'; '.join(map(code, one.rules))}" if one.rules else ""
+    return " and ".join(part for part in (columns, rules) if part)
 
 
 def questions(privacy: Privacy) -> list[tuple[str, int]]:

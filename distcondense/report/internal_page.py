@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distcondense.evaluation.leaks import Decision, decide, in_words
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, TRAINED_ON, Score, find
 from distcondense.evaluation.section import Section
 from distcondense.evaluation.suite import ATTACKS, LIKENESS, UTILITY
 from distcondense.outcomes.measures import title
-from distcondense.report.page import LIMITS, Card, Gallery, PageMaker, claim_of, rendered, size_checked
+from distcondense.report.page import LIMITS, Card, Claim, Gallery, PageMaker, claim_of, rendered, size_checked
 from distcondense.report.tables import PageTable, TableCell, labels_words, pairs_table, score_tables, way_words
 from distcondense.report.text import digits, sentences, written
 from distcondense.runs.figures import DOTS, Figure, Series
@@ -22,7 +23,9 @@ CHAPTERS = {
     "looks": tuple(name for name in LIKENESS if name != COPIES),
     "attacks": (COPIES, *ATTACKS),
 }
-LEAKS = {True: TableCell("▲ leak found", tone="bad"), False: TableCell("✓ no leak found at this power", tone="good")}
+LEAK = TableCell("▲ leak found", tone="bad")
+NO_LEAK = TableCell("✓ no leak found at this power", tone="good")
+UNTRIED = TableCell("not tried", tone="care")
 FACTS = {
     "method": "Method",
     "outcome": "Outcome",
@@ -69,7 +72,8 @@ def _page(report: Mapping[str, Any], maker: PageMaker) -> str:
     run, privacy, made_with = report["run"], report["privacy"], report.get("made_with", {})
     sections = [Section.from_dict(entry) for entry in report.get("parts", ())]
     quick = tuple(Score.from_dict(entry) for entry in report.get("quick", ()))
-    chapters = {name: [_section(maker, one) for one in listed] for name, listed in chapters_of(sections).items()}
+    found = decide(sections)
+    chapters = {name: [_section(maker, one, found) for one in listed] for name, listed in chapters_of(sections).items()}
     claim = claim_of(privacy)
     under = (("method", "method"), ("made", "made"), ("version", "distcondense"))
     return rendered(
@@ -88,6 +92,8 @@ def _page(report: Mapping[str, Any], maker: PageMaker) -> str:
             ("made", "How it was made"),
         ),
         verdict=sentences(report.get("verdict")),
+        poor=report.get("poor") is True,
+        **_in_a_word(report.get("poor") is True, bool(found.leaks), claim),
         claim=claim,
         cards=(claim.card, *_cards(run, quick)),
         facts=_facts(run),
@@ -102,6 +108,19 @@ def _page(report: Mapping[str, Any], maker: PageMaker) -> str:
     )
 
 
+def _in_a_word(poor: bool, leak: bool, claim: Claim) -> dict[str, str]:
+    """The worst of what is known, with its colour, before any number."""
+    if leak:
+        return {
+            "word": "A leak was found.",
+            "tone": "bad",
+            "more": "Do not release these rows before it is understood.",
+        }
+    if poor and claim.tone != "bad":
+        return {"word": "Of little use.", "tone": "bad", "more": f"Privacy: {claim.word.lower()}"}
+    return {"word": claim.word, "tone": claim.tone, "more": claim.means}
+
+
 def chapters_of(sections: Sequence[Section]) -> dict[str, list[Section]]:
     """Chapter → its sections in reading order; one that is not listed is an attack if it has a ceiling or a power."""
     chapters: dict[str, list[Section]] = {name: [] for name in CHAPTERS}
@@ -113,7 +132,9 @@ def chapters_of(sections: Sequence[Section]) -> dict[str, list[Section]]:
     return chapters
 
 
-def _section(maker: PageMaker, section: Section) -> SectionView:
+def _section(maker: PageMaker, section: Section, found: Decision) -> SectionView:
+    attacked = section.name in ATTACKS
+    cell = LEAK if section.name in found.leaks else NO_LEAK if section.name in found.tested else UNTRIED
     settings = pairs_table(f"Settings: {section.title}", section.settings) if section.settings else None
     return SectionView(
         maker.key("part"),
@@ -121,9 +142,9 @@ def _section(maker: PageMaker, section: Section) -> SectionView:
         tuple(maker.cut(table) for table in score_tables(section.scores, section.titles, section.title)),
         maker.gallery(section.figures),
         tuple(map(maker.table, section.tables)),
-        section.notes,
+        (*in_words(section, found), *section.notes) if attacked else section.notes,
         None if settings is None else maker.cut(settings),
-        LEAKS.get(section.settings["found"]) if "found" in section.settings else None,
+        cell if attacked else None,
     )
 
 

@@ -5,6 +5,7 @@ Made of what is released and nothing else: the schema, the kind of outcome, the 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -15,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from distcondense import __version__
 from distcondense.data.reserved import WEIGHT
 from distcondense.data.schema import Column, Label
+from distcondense.outcomes.measures import title
 from distcondense.outcomes.recipes import Recipe, Released
 from distcondense.privacy.statement import Privacy
 from distcondense.report.text import clean, written
@@ -48,6 +50,8 @@ _CHANGED = re.compile(  # formulas; dates; leading zeros; more than 15 digits; p
     r"[=+@\t\r]|-\D|\d{1,4}[-/.]\d{1,4}([-/.]\d{1,4})?$|\d{1,2}[ -]?[A-Za-z]{3,9}$|[A-Za-z]{3,9}[ -]?\d{1,4}$"
     r"|0\d|\d{16}|\d+[eE]\d+$|(?i:true|false)$"
 )
+# the main measures: from where on a model knows something, by what it expects of itself; a guess reaches 0.5 (R²: 0)
+FAINT = {title("auroc"): 0.6, title("macro_auroc"): 0.6, title("c_index"): 0.6, title("r2"): 0.05}
 WARNINGS = {  # guarantee → what stands above everything else
     "conditional": "**CAREFUL.** The guarantee holds only if what was read off the patients (bounds, categories) is "
     "public anyway.",
@@ -88,6 +92,7 @@ def manual(sets: Mapping[str, Result]) -> str:
         raw=first.raw,
         covered=first.covered,
         expected=expected_words(privacy),
+        doubtful=doubtful(privacy),
         names={"schema": SCHEMA, "page": PAGE, "datasheet": DATASHEET, "picture": PICTURE},
         version=__version__,
         unit=privacy.unit,
@@ -151,6 +156,12 @@ def expected_words(privacy: Privacy) -> str:
     """How good the model behind the rows takes itself to be: computed from noisy answers, so that it may be quoted."""
     expected = privacy.parameters.get("expected_by_the_model_itself")
     return f"{expected[0]} {expected[1]:.2f}" if expected else ""
+
+
+def doubtful(privacy: Privacy) -> bool:
+    """Whether the model behind the rows takes itself for hardly better than a guess: by noisy answers alone."""
+    expected = privacy.parameters.get("expected_by_the_model_itself")
+    return expected[1] < FAINT.get(expected[0], -math.inf) if expected else False
 
 
 def column_values(column: Column, quoted: Callable[[str], str] = str) -> str:

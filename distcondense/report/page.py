@@ -31,6 +31,7 @@ LIMITS = (
     "hospital, in another year, or in another run.",
     "Choosing among runs or settings by the numbers of this page, and then releasing, is not covered by the guarantee.",
 )
+WORDS = {"end-to-end": "Guaranteed.", "conditional": "Guaranteed on a condition.", "none": "No guarantee."}
 TONES = {"end-to-end": "good", "conditional": "care"}  # how to feel about a guarantee; about any other, bad
 
 
@@ -167,6 +168,9 @@ class Claim:
     sentences: tuple[str, ...]
     paragraph: str
     charged: bool  # every look at patients was paid for at the gate
+    word: str  # before any number
+    tone: str  # good, care or bad: its colour
+    means: str
 
 
 def claim_of(stated: Mapping[str, Any]) -> Claim:
@@ -180,4 +184,7 @@ def claim_of(stated: Mapping[str, Any]) -> Claim:
         card = Card(f"Privacy: {guarantee} guarantee", number, more, TONES.get(guarantee, "bad"))
     beyond = [short] if ";" in short else []  # what the card does not say: earlier runs, the worst case
     words = tuple(map(sentence, (*beyond, privacy.sentence())))
-    return Claim(card, short, words, privacy.paragraph(), privacy.charged)
+    word, tone = WORDS.get(guarantee, "Not guaranteed."), card.tone
+    if privacy.answer:
+        word, tone = "No answer.", "bad"
+    return Claim(card, short, words, privacy.paragraph(), privacy.charged, word, tone, sentence(means))

@@ -110,14 +110,14 @@ def _page(report: Mapping[str, Any], maker: PageMaker) -> str:
     privacy = report["privacy"]
     claim = claim_of(privacy)
     galleries = {name: maker.gallery(map(Figure.from_dict, report[name])) for name in GALLERIES if report.get(name)}
-    trade_off = maker.gallery(_trade_off(privacy))
+    errors = maker.gallery(trade_off(privacy))
     ledger = rows_table("Every question that was asked of the patients", report.get("ledger") or ())
     schema = rows_table("Columns, as the public schema declares them", report.get("schema") or ())
     contents = [
         ("guarantee", "The guarantee"),
         *([("table", "The table")] if schema or report.get("outcome") else []),
         *((name, GALLERIES[name][0]) for name in galleries),
-        *([("ledger", "Ledger and trade-off")] if ledger or trade_off.figures else []),
+        *([("ledger", "Ledger and trade-off")] if ledger or errors.figures else []),
         *((name, words) for name, words in (("rules", "Rules"), ("use", "How to use it")) if report.get(name)),
     ]
     cards = [claim.card]
@@ -131,14 +131,13 @@ def _page(report: Mapping[str, Any], maker: PageMaker) -> str:
         title=f"{report['name']}: condensed table",
         name=report["name"],
         kicker="A condensed, synthetic table",
-        under=claim.short,
         contents=contents,
         claim=claim,
         cards=cards,
         outcome=sentences(report.get("outcome")),
         schema=None if schema is None else maker.cut(schema),
         galleries=[(name, *GALLERIES[name][1:], gallery) for name, gallery in galleries.items()],
-        trade_off=trade_off,
+        trade_off=errors,
         ledger=None if ledger is None else maker.cut(ledger),
         rules=sentences(report.get("rules")),
         use=_blocks(report.get("use") or ()),
@@ -146,7 +145,7 @@ def _page(report: Mapping[str, Any], maker: PageMaker) -> str:
     )
 
 
-def _trade_off(privacy: Mapping[str, Any]) -> list[Figure]:
+def trade_off(privacy: Mapping[str, Any]) -> list[Figure]:
     """What the best possible membership test can do: its errors, and those of guessing."""
     points = privacy.get("trade_off") or ()
     if not points:

@@ -44,6 +44,7 @@ class PageTable:
     numeric: frozenset[int] = frozenset()
     left_out: int = 0
     elsewhere: str = ""
+    how: str = ""  # how its intervals were made, for those who ask
 
     def cut(self, rows: int, elsewhere: str) -> PageTable:
         """At most so many rows, and MOST_COLUMNS columns."""
@@ -184,6 +185,7 @@ def _measured(scores: Mapping[Key, Mapping[str, Score]], titles: Mapping[str, st
     names = {score.measure: _name(score.measure, titles) for score in every}
     vary = _varying(scores) or [2]
     notes = list(dict.fromkeys(score.note for score in every if score.note))
+    how = _intervals(every)
     below = (_shared(every, next(iter(scores)), vary), *(f"[{i}] {note}" for i, note in enumerate(notes, 1)))
 
     def estimate(score: Score | None) -> TableCell:
@@ -197,14 +199,14 @@ def _measured(scores: Mapping[Key, Mapping[str, Score]], titles: Mapping[str, st
     if len(scores) <= TURNED and len(names) > len(scores):
         columns = ("measure", *(", ".join(_both(key[i]) for i in vary) or "value" for key in scores))
         rows = tuple((TableCell(names[m]), *(estimate(of_key.get(m)) for of_key in scores.values())) for m in names)
-        return PageTable(caption, columns, rows, below=below, numeric=frozenset(range(1, len(columns))))
+        return PageTable(caption, columns, rows, below=below, numeric=frozenset(range(1, len(columns))), how=how)
     columns = (*(HEADS[i] for i in vary), *names.values())
     whole = TableCell("all")  # of no group in particular
     rows = tuple(
         (*(key[i] if key[i].text else whole for i in vary), *(estimate(of_key.get(m)) for m in names))
         for key, of_key in scores.items()
     )
-    return PageTable(caption, columns, rows, below=below, numeric=frozenset(range(len(vary), len(columns))))
+    return PageTable(caption, columns, rows, below=below, numeric=frozenset(range(len(vary), len(columns))), how=how)
 
 
 def _alike(scores: Sequence[Score]) -> list[dict[Key, dict[str, Score]]]:
@@ -237,7 +239,7 @@ def _both(cell: TableCell) -> str:
 
 
 def _shared(scores: Sequence[Score], key: Key, vary: Sequence[int]) -> str:
-    """What all rows share, on how many rows, at which thresholds, and how the intervals were made."""
+    """What all rows share, on how many rows, and at which thresholds."""
 
     def span(values: Sequence[float]) -> str:
         return digits(values[0]) if len(values) == 1 else f"{digits(values[0])} to {digits(values[-1])}"
@@ -245,11 +247,14 @@ def _shared(scores: Sequence[Score], key: Key, vary: Sequence[int]) -> str:
     words = [f"{HEADS[i]} {_both(key[i])}" for i in range(len(HEADS)) if i not in vary and key[i].text]
     if sizes := sorted({score.n for score in scores if score.n}):
         words.append(f"{span(sizes)} test rows")
-    if intervals := list(dict.fromkeys(score.interval for score in scores if score.interval)):
-        words.append(f"intervals: {', '.join(intervals[:4])}")
     if thresholds := sorted({score.threshold for score in scores if score.threshold is not None}):
         words.append(f"decisions at a threshold of {span(thresholds)}")
     return sentence("; ".join(words)) if words else ""
+
+
+def _intervals(scores: Sequence[Score]) -> str:
+    """How their intervals were made, in statisticians' words."""
+    return sentence(", ".join(list(dict.fromkeys(score.interval for score in scores if score.interval))[:4]))
 
 
 def _attacked(scores: Sequence[Score], titles: Mapping[str, str]) -> PageTable:
@@ -277,7 +282,14 @@ def _attacked(scores: Sequence[Score], titles: Mapping[str, str]) -> PageTable:
     )
     shared = _shared([replace(score, n=0) for score in scores], keys[0], vary)
     below = (f"{ceiling} Power: the least this attack would have found.", shared)
-    table = PageTable("Attacks with 95% intervals", columns, rows, below=below, numeric=frozenset({1, 2, 3, 5}))
+    table = PageTable(
+        "Attacks with 95% intervals",
+        columns,
+        rows,
+        below=below,
+        numeric=frozenset({1, 2, 3, 5}),
+        how=_intervals(scores),
+    )
     return table.without_empty()
 
 

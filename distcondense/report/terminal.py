@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +17,20 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from distcondense.evaluation.findings import Findings
+from distcondense.evaluation.leaks import decide, in_words
 from distcondense.evaluation.score import CONDENSED, FULL, TRAINED_ON, WITHOUT_ROWS, Score, find
+from distcondense.evaluation.shortfall import shortfall_of_sets
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import Privacy
 from distcondense.report.text import estimate
 from distcondense.runs.release import DATASHEET, MANUAL
 
+LOG = "DISTCONDENSE_LOG"  # json: standard error is a structured log; as --log json
 PIPE_WIDTH = 160  # where there is no terminal to ask: enough for the table without cutting words
 MEASURES = 5  # in a table on the terminal
 LINES_EVERY = 10  # seconds between lines where there is no terminal
 LONG = 2  # seconds from which on a phase says how it is going
+ANOTHER = " Another run of these patients is charged."
 CONDENSING = "condensing"  # a phase that its method does not name
 
 
@@ -32,12 +39,16 @@ class Console:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
+        self.structured = os.environ.get(LOG) == "json"
         self.err = RichConsole(stderr=True, quiet=quiet, highlight=False)
         self.out = RichConsole(quiet=quiet, highlight=False)
         if not self.out.is_terminal:
             self.out.width = PIPE_WIDTH
 
     def log(self, line: str) -> None:
+        if self.structured:
+            self._entry(text=line)
+            return
         self.err.print(line, markup=False, soft_wrap=True)  # a milestone is one line, however long its paths
 
     @contextmanager
@@ -45,6 +56,8 @@ class Console:
         """A callback for a run (`methods/base.py: Progress`): a bar a phase on a terminal, lines in a log."""
         if self.quiet:
             yield lambda **_: None
+        elif self.structured:
+            yield _entries(self._entry)
         elif self.err.is_terminal:
             columns = (
                 SpinnerColumn(),
@@ -58,6 +71,10 @@ class Console:
                 yield _bars(bar)
         else:
             yield _lines(self.log)
+
+    def _entry(self, **said: Any) -> None:
+        if not self.quiet:
+            self.err.print(log_entry("info", **said), markup=False, soft_wrap=True)
 
     def run_table(self, name: str, record: dict[str, Any]) -> None:
         """Full data, condensed and random real rows side by side, each number with its 95% interval."""
@@ -77,10 +94,12 @@ class Console:
     def findings(self, findings: Findings) -> None:
         """The verdict, then how each section fared in a line."""
         for sentence in findings.verdict():
-            self.out.print(f"- {sentence}", markup=False)
+            self.out.print(f"- {sentence}", style="bold red" if sentence == findings.shortfall else "", markup=False)
+        found = decide(findings.parts)
         for part in findings.parts:
             if part.scores or part.notes:
-                first = f"{len(part.scores)} scores" if part.scores else part.notes[0]
+                words = in_words(part, found) if part.name in found.leaks else []
+                first = "; ".join([f"{len(part.scores)} scores", *words[:1]]) if part.scores else part.notes[0]
                 self.out.print(f"  {part.title}: {first}", markup=False)
 
     def methods_table(self, name: str, records: dict[str, dict[str, Any]]) -> None:
@@ -95,8 +114,12 @@ class Console:
         self.out.print(score_table(name, groups, ""))
 
     def verdict(self, record: Mapping[str, Any], privacy: Privacy) -> None:
-        """What came of it, in one line."""
-        bad = privacy.guarantee == "none" or bool(privacy.answer)
+        """What came of it, in one line; before it, in red, what speaks against these rows."""
+        poor = shortfall_of_sets(record)
+        if poor:
+            another = ANOTHER if privacy.charged else ""
+            self.out.print(f"{poor}{another}", style="bold red", markup=False, soft_wrap=True)
+        bad = privacy.guarantee == "none" or bool(privacy.answer) or bool(poor)
         self.out.print(run_verdict(record, privacy), style="bold red" if bad else "bold", markup=False, soft_wrap=True)
 
     def statement(self, privacy: Privacy, release: Path) -> None:
@@ -148,6 +171,29 @@ def _bars(bar: Progress) -> Callable[..., None]:
             bar.reset(task, description=doing, total=steps or None, facts="")
         count = f"{step}/{steps}" if steps else ""
         bar.update(task, completed=step, total=steps or None, facts=f"{count}  {_facts(**facts)}".strip())
+
+    return on_progress
+
+
+def log_entry(level: str, **said: Any) -> str:
+    """One line of a structured log: when, how grave, and what. It says what the text would say, and no more."""
+    entry = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level, **said}
+    return json.dumps(entry, ensure_ascii=False)
+
+
+def _entries(entry: Callable[..., None]) -> Callable[..., None]:
+    """An entry where a phase begins and ends, and every LINES_EVERY seconds while it lasts."""
+    now, last = "", 0.0
+
+    def on_progress(*, step: int, steps: int, doing: str = CONDENSING, **facts: Any) -> None:
+        nonlocal now, last
+        moment = time.monotonic()
+        if doing == now and moment - last < LINES_EVERY and (step < steps or not steps):
+            return
+        now, last = doing, moment
+        if facts.get("epsilon") is not None:
+            facts["epsilon_as_published"] = facts["epsilon"]
+        entry(doing=doing, step=step, steps=steps, **{k: v for k, v in facts.items() if k != "epsilon" and v})
 
     return on_progress
 

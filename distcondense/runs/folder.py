@@ -50,6 +50,11 @@ class RunFolder:
         return Checkpoint(self.internal / "checkpoint.npz")
 
     @property
+    def sampler(self) -> Path:
+        """What left the gate, for further rows; covered, though it is not handed over."""
+        return self.internal / "sampler.json"
+
+    @property
     def ledger(self) -> Path:
         """Every access of a private run to patients, on disk before it is made."""
         return self.internal / "ledger.jsonl"

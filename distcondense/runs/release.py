@@ -1,8 +1,6 @@
 """What is handed over: the table twice, its schema, what explains it, and a statement that is bound to all of them.
 
-A release without an answer has no table.
-A signature (Ed25519, package `cryptography`, extra `sign`) is detached: 64 bytes beside privacy.json, over its bytes,
-and through the hashes in there over every released file.
+A release without an answer has no table. Its signature is made in `runs/signing.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -21,17 +20,123 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distcondense import __version__
-from distcondense.errors import ModelError, RunFolderError, brief, os_errors
-from distcondense.outside import parse_json
-from distcondense.privacy.binding import SIGNATURE, STATEMENT, bind, file_hash
+from distcondense.data.names import nearest
+from distcondense.errors import SettingsError, brief, need
+from distcondense.outside import OutsideError, parse_json, parse_toml, read_text
+from distcondense.privacy.binding import STATEMENT, bind, file_hash
 from distcondense.privacy.statement import Privacy
 from distcondense.privacy.verify import Verified, statement_file, verify
-from distcondense.runs.files import draft_of, plain, write_json, write_whole
+from distcondense.runs.files import plain, write_json
 
 LABEL = "distcondense"  # under which the guarantee stands in a frame's attributes and a Parquet file's metadata
 PAGE, MANUAL, DATASHEET, PICTURE = "report.html", "README.md", "datasheet.md", "model.svg"
 TABLE, SCHEMA = "condensed", "schema.toml"  # TABLE.csv and TABLE.parquet; TABLE-IPC of each set where there are several
-PRIVATE_KEY, PUBLIC_KEY = "private.pem", "public.pem"
+CROISSANT, HEALTH_RECORD, DEPLOYMENT = "croissant.json", "healthdcat.jsonld", "deployment.json"  # for catalogues
+
+
+@dataclass(frozen=True)
+class ReleaseInfo:
+    """What catalogues want to know of a release and a program cannot: the custodian's own words, all optional.
+
+    Parameters
+    ----------
+    title, description : str
+        Of the patients' table, in words for a catalogue.
+    identifier : str
+        A URI of the patients' table.
+    publisher, contact : str
+        Who holds it, and an e-mail address or a URL.
+    licence : str
+        Of the release: a URL or an SPDX name.
+    url, access_url : str
+        Where the release is, and where access to the patients' table is asked for.
+    keywords, coding_systems : tuple of str
+        Words; URIs of code systems such as ICD-10.
+    hdab, hdab_contact : str
+        The health data access body in charge, and its e-mail address or URL.
+    health_category : str
+        URI of the category of electronic health data.
+    population, provenance : str
+        Whom the table covers; where its records come from.
+    version, published, cite_as : str
+        Of the release: a version, a date (2026-11-18), a reference.
+    key : str
+        Fingerprint of the public key that the release will be signed for, as `distcondense privacy keygen` tells it;
+        the datasheet quotes it.
+
+    Examples
+    --------
+    >>> from distcondense.runs.release import ReleaseInfo
+    >>> ReleaseInfo.from_dict({"publisher": "A hospital", "contact": "data@hospital.example"}).publisher
+    'A hospital'
+    """
+
+    title: str = ""
+    description: str = ""
+    identifier: str = ""
+    publisher: str = ""
+    contact: str = ""
+    licence: str = ""
+    url: str = ""
+    access_url: str = ""
+    keywords: tuple[str, ...] = ()
+    coding_systems: tuple[str, ...] = ()
+    hdab: str = ""
+    hdab_contact: str = ""
+    health_category: str = ""
+    population: str = ""
+    provenance: str = ""
+    version: str = ""
+    published: str = ""
+    cite_as: str = ""
+    key: str = ""
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> ReleaseInfo:
+        """From the entries of release.toml; an entry that is unknown or no text is refused."""
+        known = {entry.name: entry.default for entry in fields(cls)}
+        for name, value in given.items():
+            what = f"release.toml, {brief(name)}"
+            if name not in known:
+                raise SettingsError(what, "must be a known entry", found=nearest(name, known), fix=", ".join(known))
+            text = isinstance(known[name], str)
+            texts = isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+            if not (isinstance(value, str) if text else texts):
+                fix = f'{name} = "…"' if text else f'{name} = ["…"]'
+                rule = f"must be a {'text' if text else 'list of texts'}"
+                raise SettingsError(what, rule, found=type(value).__name__, fix=fix)
+        plain: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+        return cls(**plain)
+
+    @classmethod
+    def from_any(cls, said: ReleaseInfo | Mapping[str, Any] | str | Path | None) -> ReleaseInfo:
+        """As a caller has it: made already, its entries, or the path of release.toml."""
+        if said is None:
+            return cls()
+        if isinstance(said, ReleaseInfo):
+            return said
+        if isinstance(said, Mapping):
+            return cls.from_dict(said)
+        need(said, (str, Path), "about", "a ReleaseInfo, its entries or a path", fix='e.g. {"publisher": "…"}')
+        return cls.from_toml(said)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> ReleaseInfo:
+        """Read release.toml."""
+        what = f"file {brief(path)}"
+        try:
+            return cls.from_dict(parse_toml(read_text(path, what, SettingsError)))
+        except OutsideError as error:
+            raise SettingsError(what, "must be TOML", found=str(error), fix='lines such as publisher = "…"') from None
+
+
+# what HealthDCAT-AP demands of a non-public data set and a program cannot know
+DEMANDED = ("identifier", "title", "description", "publisher", "contact", "hdab", "hdab_contact", "health_category")
+
+
+def missing_for_health_record(info: ReleaseInfo) -> list[str]:
+    """What release.toml lacks for a HealthDCAT-AP record of the hospital's data set."""
+    return [name for name in DEMANDED if not getattr(info, name)]
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -48,15 +153,26 @@ def table_names(ipcs: Collection[int]) -> dict[int, str]:
 
 
 def write_release(
-    room: Path, frames: Mapping[str, pd.DataFrame], schema: str, privacy: Privacy, papers: Mapping[str, str]
+    room: Path,
+    frames: Mapping[str, pd.DataFrame],
+    schema: str,
+    privacy: Privacy,
+    papers: Mapping[str, str],
+    catalogue: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda hashes: {},
 ) -> None:
-    """Fill `release/` with tables by their names, which carry their label already, and with what explains them."""
+    """Fill `release/` with tables by their names, which carry their label already, and with what explains them.
+
+    `catalogue` makes further texts by name from the SHA-256 of those.
+    """
     for name, frame in frames.items():
         write_table(frame, room, name)
     for name, text in {SCHEMA: schema, **papers}.items():
         (room / name).write_text(text, encoding="utf-8")
     tables = [f"{name}.{kind}" for name in frames for kind in ("csv", "parquet")]
     hashes = {name: file_hash(room / name) for name in (*tables, SCHEMA, *papers)}
+    for name, text in catalogue(hashes).items():
+        (room / name).write_text(text, encoding="utf-8")
+        hashes[name] = file_hash(room / name)
     write_json(room / STATEMENT, bind(plain(privacy.to_dict()), hashes, software()))
 
 
@@ -107,13 +223,22 @@ def commit_of(checkout: Path) -> str | None:
 # -- checking ---------------------------------------------------------------------------------------------------------
 
 
-def verify_release(path: Path, *, key: Path | None = None) -> Verified:
-    """`privacy.verify`, and what needs more than a statement: each table's own label and, with a key, the signature."""
-    public = None if key is None else _load(key, public=True)
+def verify_tables(path: Path) -> Verified:
+    """`privacy.verify`, and each table's own label."""
     found, file = verify(path), statement_file(path)
     tables = sorted(file.parent.glob(f"{TABLE}*.parquet"))
-    found = found.plus([wrong for table in tables for wrong in _wrong_label(file, table)], [])
-    return found if public is None else found.plus(*_signature(file, public))
+    lacking = _lacking(file) if path.is_dir() else []
+    return found.plus([*lacking, *(wrong for table in tables for wrong in _wrong_label(file, table))], [])
+
+
+def _lacking(file: Path) -> list[str]:
+    """What a release must have and this statement does not name: documents, and tables unless it has no answer."""
+    stated = parse_json(file.read_bytes())
+    named = stated.get("files") or {}
+    lacking = [name for name in (MANUAL, DATASHEET, PAGE, SCHEMA) if name not in named]
+    tables = {Path(name).suffix for name in named if name.startswith(TABLE)}
+    lacking += [f"{TABLE}{kind}" for kind in (".csv", ".parquet") if not stated.get("answer") and kind not in tables]
+    return [f"{name} is missing, and the statement names none: the release is not whole" for name in lacking]
 
 
 def _wrong_label(file: Path, table: Path) -> list[str]:
@@ -124,90 +249,3 @@ def _wrong_label(file: Path, table: Path) -> list[str]:
     except (ValueError, KeyError, OSError, AssertionError, TypeError):  # pyarrow's errors are ValueErrors and OSErrors
         return wrong
     return [] if label == plain(due) else wrong
-
-
-# -- signatures -------------------------------------------------------------------------------------------------------
-
-
-def make_keys(folder: Path) -> None:
-    """A new pair of keys: `private.pem`, for its owner only, and `public.pem`, for everybody.
-
-    A private key that lies there alone, as a kill leaves it, gets its public half.
-    """
-    ed25519, serialization = _cryptography()
-    public_file, private_file = folder / PUBLIC_KEY, folder / PRIVATE_KEY
-    if public_file.exists():
-        raise RunFolderError(str(public_file), "must be new", found="a file", fix="choose another folder")
-    alone = private_file.exists()
-    key = _load(private_file, public=False) if alone else ed25519.Ed25519PrivateKey.generate()
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-    folder.mkdir(parents=True, exist_ok=True)
-    if not alone:
-        write_whole(private_file, lambda draft: draft.write_bytes(private), mode=0o600)
-    write_whole(public_file, lambda draft: draft.write_bytes(public))
-
-
-def sign(path: Path, key: Path) -> Path:
-    """Sign the statement of a release that verifies; the signature's file."""
-    private = _load(key, public=False)
-    file = statement_file(path)
-    with os_errors(f"file {brief(file)}", "must be writable", RunFolderError):
-        draft_of(file.with_name(SIGNATURE)).unlink(missing_ok=True)  # what a kill left: it is no part of the release
-    if not verify_release(path).holds:
-        raise RunFolderError(
-            str(file), "must verify before it is signed", found="contradictions", fix="see distcondense privacy verify"
-        )
-    signature = private.sign(file.read_bytes())
-    write_whole(file.with_name(SIGNATURE), lambda draft: draft.write_bytes(signature))
-    return file.with_name(SIGNATURE)
-
-
-def _signature(file: Path, public: Any) -> tuple[list[str], list[str]]:
-    from cryptography.exceptions import InvalidSignature
-
-    beside = file.with_name(SIGNATURE)
-    if not beside.is_file():
-        return [f"there is no signature ({SIGNATURE}) to check with the key"], []
-    try:
-        public.verify(beside.read_bytes(), file.read_bytes())
-    except InvalidSignature:
-        return [f"{SIGNATURE} was made with another key or for other bytes"], []
-    return [], ["the signature was made with the private half of this key"]
-
-
-def _load(key: Path, *, public: bool) -> Any:
-    ed25519, serialization = _cryptography()
-    if not key.is_file():
-        raise RunFolderError(f"key {key}", "must be a file", found="none", fix="distcondense privacy keygen FOLDER")
-    try:
-        if public:
-            found = serialization.load_pem_public_key(key.read_bytes())
-        else:
-            found = serialization.load_pem_private_key(key.read_bytes(), password=None)
-    except Exception:  # ValueError, TypeError (a password), UnsupportedAlgorithm: none of them may quote a key
-        found = None
-    if not isinstance(found, ed25519.Ed25519PublicKey if public else ed25519.Ed25519PrivateKey):
-        name = PUBLIC_KEY if public else PRIVATE_KEY
-        raise RunFolderError(
-            f"key {key}",
-            f"must be an Ed25519 {Path(name).stem} key in PEM format without a password",
-            found="something else",
-            fix=f"the {name} that distcondense privacy keygen writes",
-        )
-    return found
-
-
-def _cryptography() -> tuple[Any, Any]:
-    try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ed25519
-    except ModuleNotFoundError:
-        raise ModelError(
-            "signatures",
-            "need the package cryptography",
-            found="no such package",
-            fix="pip install 'distcondense[sign]'",
-        ) from None
-    return ed25519, serialization

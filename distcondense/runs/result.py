@@ -9,27 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from distcondense.arrays import Floats, Matrix
-from distcondense.data.codec import Codec, design_of
+from distcondense.data.codec import Codec
 from distcondense.data.dates import with_dates
-from distcondense.data.features import check_features
 from distcondense.data.persons import Splitting
 from distcondense.data.reserved import WEIGHT
 from distcondense.data.schema import Schema
-from distcondense.errors import SettingsError
+from distcondense.errors import RunFolderError, SettingsError, brief
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner
 from distcondense.outcomes.base import WEIGHTS, Kind, Labelled
 from distcondense.privacy.events import Event
+from distcondense.privacy.odometer import Odometer
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.figures import Figure
-from distcondense.runs.release import TABLE, label_frame, table_names
+from distcondense.runs.release import TABLE, ReleaseInfo, label_frame, table_names
+from distcondense.runs.sampling import Sampler, Where, sampled
+
+if TYPE_CHECKING:
+    from distcondense.data.encoder import FeatureEncoder
+
+SHOWN = 5  # rows in a notebook
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +85,7 @@ def labelled_of(frame: pd.DataFrame, kind: Kind) -> Labelled:
     return replace(kind.written(frame), weight=frame[WEIGHT].to_numpy(np.float64))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A condensed set: what `condense` gives back.
 
@@ -118,7 +127,10 @@ class Result:
     internal: dict[str, Any] = field(default_factory=dict, repr=False)  # run.json
     identity: dict[str, Any] = field(default_factory=dict, repr=False)
     earlier: tuple[Event, ...] = field(default=(), repr=False)  # what private runs before this one spent
+    accounts: tuple[Odometer, ...] = field(default=(), repr=False)  # that its run was charged to
     covered: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict, repr=False)  # what its method has to show
+    sampler: Sampler | None = field(default=None, repr=False)  # of what left the gate, where its method can draw more
+    info: ReleaseInfo = field(default=ReleaseInfo(), repr=False)  # what the custodian says of it, for catalogues
     details: RunDetails | None = field(default=None, repr=False)  # of a method's own result, until it has a record
 
     def __post_init__(self) -> None:
@@ -131,7 +143,7 @@ class Result:
 
     def __getstate__(self) -> dict[str, Any]:
         """The release side only: pickles travel."""
-        return {**self.__dict__, "internal": {}, "identity": {}, "details": None}
+        return {**self.__dict__, "internal": {}, "identity": {}, "accounts": (), "details": None}
 
     @classmethod
     def from_rows(
@@ -144,6 +156,7 @@ class Result:
         *,
         raw: bool = False,
         covered: Mapping[str, tuple[Figure, ...]] | None = None,
+        sampler: Sampler | None = None,
         **details: Any,
     ) -> Result:
         """A method's condensed set: features in original units with their schema, and their outcome.
@@ -158,6 +171,7 @@ class Result:
             privacy=privacy,
             raw=raw,
             covered=covered or {},
+            sampler=sampler,
             details=RunDetails(features, labelled, splitting, **details),
         )
 
@@ -207,14 +221,130 @@ class Result:
         assert labelled.weight is not None
         return self._features(), labelled.soft, labelled.weight
 
+    def sample(self, rows: int, where: Where | None = None, *, seed: int = 0) -> pd.DataFrame:
+        """Further rows as the population has them, all or some of them, at no cost: no patient is read.
+
+        They are drawn from the noisy answers that the run has paid for, so the same guarantee covers them; they are not
+        chosen to teach, as the released ones are. A condition on few patients gives rows about whom little is known.
+
+        Parameters
+        ----------
+        rows : int
+            How many.
+        where : dict, optional
+            What they must fulfil: column → a category or several, a number, a lowest and a highest one, or None for an
+            empty cell. Columns of the outcome are columns too.
+        seed : int
+            The same seed gives the same rows.
+
+        Returns
+        -------
+        DataFrame
+            With the columns of `frame`; weights add up to how many real rows fulfil `where`, by noisy answers.
+
+        Examples
+        --------
+        >>> import distcondense as dc
+        >>> from distcondense.data.datasets import load
+        >>> data = load("breast_cancer")
+        >>> cohort = dc.Cohort.from_frame(data.frame, **data.how)
+        >>> result = dc.condense(cohort, ipc=5, epsilon=5.0)
+        >>> some = result.sample(50, where={"mean radius": (15, 25)}, seed=1)
+        >>> len(some), bool(some["mean radius"].between(15, 25).all())
+        (50, True)
+        """
+        if self.sampler is None:
+            raise SettingsError(
+                "sample",
+                "is for runs whose method keeps what left the gate",
+                found="no answer" if self.privacy.answer else f"method {self.privacy.method}",
+                fix="use the rows that it has, or condense with a method that can draw more",
+            )
+        columns = {column.name: column for column in (*self.schema.columns, *self.schema.outcome)}
+        frame = sampled(self.sampler, columns, rows, where, seed)[list(self.frame.columns)]
+        label_frame(frame, self.privacy)
+        return frame
+
     def _labelled(self) -> Labelled:
         return labelled_of(self.frame, self.kind)
 
     def _features(self) -> pd.DataFrame:
-        features = self.frame.drop(columns=[*self.outcome, *self.kind.own_columns(), WEIGHT])
-        return (
-            features.astype(np.float64) if self.raw else design_of(check_features(features, self.schema), self.schema)
-        )
+        features = self._released_features()
+        return features.astype(np.float64) if self.raw else self.encoder.transform(features)
+
+    def _released_features(self) -> pd.DataFrame:
+        return self.frame.drop(columns=[*self.outcome, *self.kind.own_columns(), WEIGHT])
+
+    @property
+    def encoder(self) -> FeatureEncoder:
+        """A scikit-learn transformer of patients' features to the columns of `training_data()`.
+
+        It knows the schema alone. Codes for missing must be holes already: a release does not name them.
+        """
+        from distcondense.data.encoder import FeatureEncoder
+
+        return FeatureEncoder(self.schema.features, tuple(map(str, self._released_features())) if self.raw else None)
+
+    def plot(self, which: str = "model") -> NDArray[Any]:
+        """What the release page draws, as matplotlib axes: one for each figure.
+
+        Parameters
+        ----------
+        which : {"model", "marginals", "pairs", "trade_off"}
+            What columns add, columns as measured, pairs of them, what any test of membership can do. A result that was
+            read from a release has its statement and its rows, hence the last alone.
+
+        Returns
+        -------
+        array of matplotlib.axes.Axes
+        """
+        plotted = import_module("distcondense.report.plots").plotted  # a package above this one, as the pages are
+        return plotted(self, which)  # type: ignore[no-any-return]
+
+    @classmethod
+    def load(cls, folder: str | Path, *, ipc: int | None = None) -> Result:
+        """A finished run's set, or what a recipient has of it: a run folder, or its `release/` alone.
+
+        `ipc` says which of several sets.
+
+        Raises
+        ------
+        RunFolderError
+            Where it is none, was changed since, or holds several sets (`dc.load` reads those).
+        """
+        from distcondense.runs.reading import load
+
+        found = load(folder)
+        if not isinstance(found, Results):
+            return found
+        if ipc is None:
+            raise RunFolderError(
+                f"folder {brief(folder)}", "must hold one set", found=f"{len(found)}", fix="dc.load, or say ipc="
+            )
+        if ipc not in found:
+            raise RunFolderError("ipc", f"must be one of {', '.join(map(str, found))}", found=brief(ipc))
+        return found[ipc]
+
+    def __repr__(self) -> str:
+        """The rows' number and the guarantee; some rows too, where the guarantee covers them."""
+        return "\n".join([self._summary(), *([self.frame.head(SHOWN).to_string()] if self._may_show else [])])
+
+    def _repr_html_(self) -> str:
+        rows = self.frame.head(SHOWN).to_html() if self._may_show else ""
+        return f"<p>{escape(self._summary())}</p>{rows}"
+
+    @property
+    def _may_show(self) -> bool:
+        """Rows that are not covered may be near a patient's: a notebook is not the place."""
+        return self.privacy.charged and len(self.frame) > 0
+
+    def _summary(self) -> str:
+        many, outcome = f"{len(self.frame):,} synthetic rows", " and ".join(map(repr, self.outcome))
+        columns = f"{len(self._released_features().columns)} columns and {outcome} ({self.kind.name})"
+        said = f"Result({many} of {columns}; {self.privacy.short()})"
+        if self.privacy.answer:
+            return f"{said}: {self.privacy.answer}"
+        return said
 
     @property
     def tables(self) -> dict[str, Result]:
@@ -228,7 +358,7 @@ class Result:
         return save(self, path, force=force)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results(Mapping[int, Result]):
     """What `condense` gives back where several IPC are asked for: {IPC: `Result`}, in the order asked.
 
@@ -267,6 +397,9 @@ class Results(Mapping[int, Result]):
     def __getstate__(self) -> dict[str, Any]:
         """The release side only, as of each result."""
         return {**self.__dict__, "internal": {}}
+
+    def __repr__(self) -> str:
+        return "\n".join(["Results:", *(f"IPC {ipc}: {one._summary()}" for ipc, one in self.sets.items())])
 
     @property
     def _any(self) -> Result:

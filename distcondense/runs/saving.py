@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from distcondense.errors import RunFolderError, brief, need, os_errors
 from distcondense.privacy.accountant import advantage_with_earlier, unite, with_earlier
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.statement import Privacy
+from distcondense.runs.files import write_json
 from distcondense.runs.folder import RunFolder
+from distcondense.runs.kept_objects import to_plain
 from distcondense.runs.release import DATASHEET, MANUAL, PAGE, PICTURE, label_frame, write_release
 from distcondense.runs.result import Result, Results
 
@@ -41,8 +44,11 @@ def save(result: Result | Results, path: str | Path, *, force: bool = False) -> 
     return folder.path
 
 
-def write_run(folder: RunFolder, result: Result | Results) -> list[str]:
-    """Fill a folder that is this run's, run.json last; which documents could not be made."""
+def write_run(folder: RunFolder, result: Result | Results) -> None:
+    """Fill a folder that is this run's, run.json last.
+
+    Without one of its documents there is no release: the run stays unfinished, and `--resume` goes on from what it has.
+    """
     sets, record = result.tables, result.internal
     first = next(iter(sets.values()))
     if first.privacy.charged:
@@ -51,32 +57,46 @@ def write_run(folder: RunFolder, result: Result | Results) -> list[str]:
             object.__setattr__(one, "privacy", counted)
             label_frame(one.frame, counted)
     frames = {} if first.privacy.answer else {name: one.frame for name, one in sets.items()}
-    documents, failed = _documents(sets)
-    record = {**record, "warnings": [*record.get("warnings", ()), *failed]} if failed else record
-    folder.write_release(lambda room: write_release(room, frames, first.schema.to_toml(), first.privacy, documents))
+    documents, schema = _documents(folder, sets), first.schema.to_toml()
+    described = partial(import_module("distcondense.report.catalogue").catalogue, sets)
+    folder.write_release(lambda room: write_release(room, frames, schema, first.privacy, documents, described))
+    if first.sampler is not None:
+        try:
+            write_json(folder.sampler, to_plain(first.sampler))
+        except TypeError as error:  # a kind of outcome from elsewhere: its rows are paid for all the same
+            told = f"no {folder.sampler.name}: {error} is no data of this package"
+            record = {**record, "warnings": [*record.get("warnings", ()), told]}
     folder.finish(record)
-    return failed
 
 
-def _documents(sets: Mapping[str, Result]) -> tuple[dict[str, str], list[str]]:
-    """What explains a release, and what could not be made: a budget that is spent is not lost for a page."""
+def _documents(folder: RunFolder, sets: Mapping[str, Result]) -> dict[str, str]:
+    """What explains a release."""
     texts, failed = {}, []
     for name, home in DOCUMENTS.items():
         module, _, function = home.partition(":")
         try:
             text = getattr(import_module(module), function)(sets)
-        except Exception as error:  # names and units of columns are anybody's text, bounds anybody's numbers
-            failed.append(f"no {name}: {type(error).__name__}")
+        except Exception as error:  # its message may quote a value, its type does not
+            failed.append(f"no {name} ({type(error).__name__})")
             continue
         if text is not None:
             texts[name] = text
-    return texts, failed
+    if failed:
+        raise RunFolderError(
+            f"run folder {brief(folder.path)}",
+            "needs the documents that explain its release",
+            found=", ".join(failed),
+            fix="install distcondense whole (its templates too), then the same command with --resume: nothing of the "
+            "budget is lost",
+        )
+    return texts
 
 
 def _bring_the_account(result: Result, folder: RunFolder) -> Privacy:
     """The folder's ledger becomes this run's; what other runs spent, here or where it was made, is counted."""
     own, there = result.privacy.events, read_events(folder.ledger)
-    others = unite(result.earlier, folder.earlier_events(), there)
+    on_accounts = (account.others(run) for account in result.accounts for run in {event.run for event in own})
+    others = unite(result.earlier, *on_accounts, folder.earlier_events(), there)
     if {event.run for event in there} != {event.run for event in own}:
         folder.replace_ledger(own)
     folder.account(others)

@@ -123,7 +123,7 @@ class _CellRun:
             threads=self.threads,
             out=run.path,
             resume=True,
-            odometer=cell.odometer,
+            account=cell.account,
             held_out=cell.held_out,
             known=known,
             **cell.options,

@@ -5,7 +5,7 @@
     seeds = [0, 1, 2]
     ipc = [50, 100]
     memory_gb = 2                      # of one cell: bounds how many run at once
-    odometer = "patients.jsonl"        # the patients' account, which cells are charged on; or in one [[data]]
+    account = "patients.jsonl"        # the patients' account, which cells are charged on; or in one [[data]]
     test = 0.2                         # share of persons kept from all methods, the same ones for a seed
     parts = ["utility", "fidelity"]    # of the evaluation, beside each run's own scores (`dc.PARTS`)
     attacks = { parts = ["membership"], seeds = [0] }  # also these, for some of the seeds (data, epsilon)
@@ -53,10 +53,10 @@ from distcondense.errors import DistcondenseWarning, SettingsError, UserError, b
 from distcondense.evaluation.suite import SECTIONS
 from distcondense.methods.base import Method, default_method, method_named, options_of, prepare, takes_several
 from distcondense.outside import OutsideError, parse_toml, read_text
-from distcondense.study.sources import DataTable, Endpoint, Source, read_data, read_odometer, wrong_sites
+from distcondense.study.sources import DataTable, Endpoint, Source, read_account, read_data, wrong_sites
 from distcondense.study.toml_table import TomlTable, digest
 
-STUDY = ("name", "seeds", "ipc", "memory_gb", "threads", "odometer", "test", "parts", "attacks", "modules")
+STUDY = ("name", "seeds", "ipc", "memory_gb", "threads", "account", "test", "parts", "attacks", "modules")
 METHOD = ("name", "method", "reference", "epsilon", "ipc", "data", "settings", "seeds")
 ATTACKED = ("parts", "seeds", "data", "epsilon")
 STUDENTS = "utility"  # the part that trains students of several kinds
@@ -80,7 +80,7 @@ class Cell:
     seed: int
     settings: dict[str, Any] = field(default_factory=dict)
     test_on: tuple[tuple[Source, Endpoint], ...] = ()  # other sites to test on; not part of what the run itself is
-    odometer: str | None = None  # the account of its patients; no part of it either
+    account: str | None = None  # the account of its patients; no part of it either
     test: float = TEST  # share of the persons that every method is tested on
     parts: tuple[str, ...] = ()  # of the evaluation; not part of what the run is either
     modules: tuple[str, ...] = ()  # that know its method
@@ -95,8 +95,9 @@ class Cell:
         """Whom every method is kept from and tested on: one test set a seed, the same for all methods.
 
         A coin is made of the seed and of what one person is, so with or without a person the rows that a method is
-        given differ by that person's at most: a method that reads through the gate keeps its theorem, whoever knows
-        the seed (docs/privacy.md: Why coins). Persons of several tables are tested on in all of them or in none.
+        given differ by that person's at most: a method that reads through the gate keeps its theorem. That rows without
+        identifiers are told apart rests on nobody having chosen them who knew the seed, which is the key of their
+        hashes here (docs/privacy.md, §2). Persons of several tables are tested on in all of them or in none.
         """
         return HoldoutSplit(self.test, int(digest(["test", self.seed])[:32], 16))
 
@@ -269,7 +270,7 @@ def _study(data: Mapping[str, Any], folder: Path, text: str, problems: list[str]
         return None
     cells = tuple(
         replace(cell, parts=parts.of_cell(cell), test=test, modules=modules)
-        for cell in _cells(tables, methods, read_odometer(head, folder), problems)
+        for cell in _cells(tables, methods, read_account(head, folder), problems)
     )
     if len(cells) > MOST_CELLS:
         problems.append(f"the file: must not ask for more than {MOST_CELLS:,} cells. Found {len(cells):,}")
@@ -394,7 +395,7 @@ def _has(method: Method, option: str) -> bool:
 
 
 def _cells(
-    tables: Sequence[DataTable], methods: Sequence[_MethodTable], odometer: str | None, problems: list[str]
+    tables: Sequence[DataTable], methods: Sequence[_MethodTable], account: str | None, problems: list[str]
 ) -> Iterator[Cell]:
     """Every cell of the grid; what `condense` would refuse without reading a patient is a problem."""
     known = {table.name: table for table in tables}
@@ -419,7 +420,7 @@ def _cells(
                         seed,
                         method.settings,
                         sites,
-                        table.odometer or odometer,
+                        table.account or account,
                     )
                     for seed in method.seeds
                 ]

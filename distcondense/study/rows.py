@@ -21,7 +21,7 @@ from distcondense.data.outcome import kind_of
 from distcondense.data.reading import read_csv_cells
 from distcondense.data.schema import Label, Schema
 from distcondense.data.tables import is_csv, read_table
-from distcondense.data.values import DATE, Values, identifiers_of, plain_number, type_of
+from distcondense.data.values import DATE, Values, identifiers_of, plain_number, text_of, type_of
 from distcondense.errors import CohortError
 from distcondense.study.sources import Endpoint, Source
 
@@ -38,16 +38,17 @@ def load(source: Source, endpoint: Endpoint, *, apart_from: Source | None = None
         known = set(identifiers_of(_rows(apart_from, endpoint)[other], other)[1])
         code, texts = identifiers_of(frame[person], person)
         frame = frame[np.array([text not in known for text in texts])[code]].reset_index(drop=True)
-    return Cohort.read(
+    cohort = Cohort.read(
         frame, endpoint.goal, person_id=person, schema=source.schema, ignore=source.aside(endpoint), owned=True
     )
+    return replace(cohort, file=source.path)
 
 
 def _is(wanted: Label, read: Callable[[Any], Any], value: Any) -> bool:
     """Whether one cell or value is the one asked for; a text that is not asked for as text, by what it says."""
     answer = read(value)
     if type_of(answer) == DATE:
-        answer = str(answer)
+        answer = text_of(answer)
     return type_of(answer) == type_of(wanted) and bool(answer == wanted)
 
 

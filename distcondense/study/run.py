@@ -9,13 +9,10 @@ them, once, before any runs. study.json, study.prom and the tables grow while it
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -85,28 +82,6 @@ class LocalTasks:
 
     def show(self, study: str, cells: Mapping[str, int], seconds_left: float | None) -> None:
         """study.prom has them."""
-
-
-class Stopped(KeyboardInterrupt):
-    """SIGTERM: like Ctrl-C, nothing is lost. It says which cells are done."""
-
-
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """SIGTERM ends the `with` as Ctrl-C does, instead of the process at once (Ray: with a stack of its own)."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _: Any) -> None:
-        signal.signal(number, signal.SIG_IGN)  # once is enough: what follows is tidying up
-        raise Stopped(signal.Signals(number).name)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def plan(
@@ -187,19 +162,18 @@ def run_study(
         files.write("running")
         watch(progress)
         try:
-            with stoppable():
-                while waiting or progress.count("running"):
-                    while waiting and progress.count("running") < tasks.at_once:
-                        number = waiting.popleft()
-                        line = progress.lines[number]
-                        line.state, line.started = "running", time.monotonic()
-                        tasks.start(number, run_cell, line.cell, out, threads)
-                    files.write("running")
+            while waiting or progress.count("running"):
+                while waiting and progress.count("running") < tasks.at_once:
+                    number = waiting.popleft()
+                    line = progress.lines[number]
+                    line.state, line.started = "running", time.monotonic()
+                    tasks.start(number, run_cell, line.cell, out, threads)
+                files.write("running")
+                watch(progress)
+                for number, value in tasks.wait(LOOK_EVERY):
+                    _note(progress.lines[number], value, folder)
                     watch(progress)
-                    for number, value in tasks.wait(LOOK_EVERY):
-                        _note(progress.lines[number], value, folder)
-                        watch(progress)
-                        files.report()
+                    files.report()
         except BaseException:
             tasks.cancel()
             for line in progress.lines:

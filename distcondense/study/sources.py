@@ -42,7 +42,7 @@ DATA = (
     "rename",
     "where",
     "test_on",
-    "odometer",
+    "account",
 )
 
 
@@ -115,19 +115,19 @@ class DataTable:
     endpoints: tuple[Endpoint, ...]
     facts: Mapping[str, Facts]  # endpoint's name → what is public about the rows with it; none where it is illegal
     test_on: tuple[str, ...]
-    odometer: str | None = None  # the account of its patients
+    account: str | None = None  # the account of its patients
 
 
-def read_odometer(table: TomlTable, folder: Path) -> str | None:
+def read_account(table: TomlTable, folder: Path) -> str | None:
     """Where the account lies that [study] or a [[data]] names; one that cannot be read is a problem."""
-    path = table.text("odometer")
+    path = table.text("account")
     if path is None:
         return None
     try:
         place = os.path.realpath(folder / path)
     except ValueError:  # a NUL in it: no file, which the account then says
         place = str(folder / path)
-    with table.noting("odometer: "):
+    with table.noting("account: "):
         Odometer(place)
     return place
 
@@ -171,8 +171,8 @@ def read_data(values: Any, number: int, folder: Path, problems: list[str]) -> Da
     for endpoint in endpoints if source.schema is not None or "schema" not in table.values else ():
         with table.noting(f"[[data.outcome]] {endpoint.name}: " if endpoint.name else ""):
             facts[endpoint.name] = source.facts(endpoint)
-    odometer = read_odometer(table, folder)
-    return DataTable(table.where, name, source, endpoints, facts, table.texts("test_on"), odometer)
+    account = read_account(table, folder)
+    return DataTable(table.where, name, source, endpoints, facts, table.texts("test_on"), account)
 
 
 def _endpoints(table: TomlTable, problems: list[str]) -> tuple[Endpoint, ...]:

@@ -340,7 +340,7 @@ def test_where_the_default_is_behind_is_said_with_the_gap_and_its_spread() -> No
     ]
     results = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
     counted, said = behind(results)  # not at another ε, not without one, not where it is ahead
-    assert counted.startswith("At equal ε and IPC private is ahead in 1 of 2 comparisons")
+    assert counted.startswith("At equal ε of the same guarantee and IPC private is ahead in 1 of 2 comparisons")
     assert said == (
         "ward, IPC 100, plain labels: other (xgb, ε = 1 end-to-end) is ahead of private by 0.020 ± 0.014 over 2 seeds."
     )
@@ -354,12 +354,12 @@ def test_where_the_default_is_behind_is_said_with_the_gap_and_its_spread() -> No
     assert told["plain labels"] == pytest.approx([0.99, 0.98, 1.0])
     assert told["one run takes"] == "2.0 CPU s, 1.00 GiB"
     (figure,) = pictures(results)
-    assert {series.name.split(",")[0] for series in figure.series} == {"ε 1", "ε 2", "no ε"}
+    assert {series.name.split(",")[0] for series in figure.series} == {"ε 1 (end-to-end)", "ε 2 (end-to-end)", "no ε"}
     alone = results[results["method"].isin(["private", "free"])]
-    assert behind(alone) == ["No other method with an ε was measured beside private, at the same ε and IPC."]
+    assert behind(alone) == ["No other method was measured beside private at the same ε of the same guarantee and IPC."]
     ahead = results[results["method"].isin(["private", "slower"])]
     assert behind(ahead) == [
-        "At equal ε and IPC private is ahead of every other method with an ε, wherever both were measured."
+        "At equal ε of the same guarantee and IPC private is ahead of every other method, wherever both were measured."
     ]
 
 
@@ -419,10 +419,9 @@ def test_an_overview_has_the_best_of_each_promise_at_each_epsilon() -> None:
     (row,) = table.rows  # at ε = 3 nothing to compare with
     assert row == (
         "ward",
-        "ε = 1, IPC 100",
+        "ε = 1 (end-to-end), IPC 100",
         "0.810 ± 0.014 (2)",
         "better 0.770 ± 0.014 (2): -0.040 on 2 shared",
-        "paper 0.790 (1): -0.010 on 1 shared",
         "0.850 ± 0.000 (2)",
         "0.900 ± 0.000 (2)",
     )
@@ -439,7 +438,9 @@ def test_a_model_without_rows_is_compared_with_the_default_s_model_and_not_with_
         *tidy_rows("ebm", 1.0, {0: 0.85}, trained_on=REFERENCE),
     ]
     results = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
-    assert behind(results)[0].startswith("At equal ε and IPC private is ahead of every other method")
+    assert behind(results)[0].startswith(
+        "At equal ε of the same guarantee and IPC private is ahead of every other method"
+    )
     (table,) = decisions(results)
     ours, theirs = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
     assert (theirs["method"], theirs["plain labels"]) == ("ebm", "no table: a model, and no rows")

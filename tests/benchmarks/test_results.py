@@ -53,8 +53,15 @@ def test_no_page_is_committed_and_a_result_without_a_header_would_be_noticed(tmp
     assert record.made(bare) is None
 
 
+def test_nothing_is_written_into_the_checkout_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISTCONDENSE_RESULTS", raising=False)
+    assert not record.target().is_relative_to(record.ROOT)
+    monkeypatch.setenv("DISTCONDENSE_RESULTS", "benchmarks/results")
+    assert record.target() == Path("benchmarks/results")
+
+
 def test_what_is_written_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setenv("DISTCONDENSE_RESULTS", str(tmp_path))
     record.write("toy", {"cells": [1]}, seeds=2, text="| a |")
     assert record.read("toy") == {"cells": [1]}
     assert record.read("other") is None

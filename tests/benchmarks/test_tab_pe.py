@@ -161,7 +161,7 @@ def bound() -> float:
     budget = Budget.calibrate(epsilon=CLAIM, delta=options.delta)
 
     def answer(world: dc.Cohort) -> Any:
-        gate = gate_of(world, coding, options, Ledger())
+        gate = gate_of(world, coding, options, Ledger(), HoldoutSplit(0.0, 1))
         names = [*(name for name in coding.sizes if name != LABEL), LABEL]
         return gate.mapped(Votes(tuple(gate.names.index(name) for name in names), tables), mu=budget.mu)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from distcondense.data.attestation import WORDS
 from distcondense.data.schema import Schema
 from distcondense.privacy.accounts import STATE
 from tests import hospital
@@ -23,16 +24,18 @@ COMMANDS = (
     "evaluate run --data visits.csv --parts copies --threads 1",
     "privacy verify run",
 )
-QUESTIONS = (
-    "whose row it is",
-    "Outcome column",
-    "Is 999 in weight",
-    "Is ? in crp",
-    "Is -9 in creatinine",
-    "Compute the age",
-    "answers that sex",
-    "answers that risk",
-    "died means yes",
+ANSWERS = (  # of the first command: what is asked, and what is said
+    ("whose row it is", ""),
+    ("Outcome column", ""),
+    ("nothing is known", ""),
+    ("Keep which", ""),
+    ("Compute the age", ""),
+    ("Which units", "weight=kg, creatinine=umol/L"),
+    ("Other bounds", ""),
+    ("released?", ""),
+    ("died means yes", ""),
+    ("from the codebook", "all"),
+    ("Your name", "Ada Weber"),
 )
 
 
@@ -46,13 +49,13 @@ class Afternoon:
 
 @pytest.fixture(scope="module")
 def afternoon(call_in: Call, tmp_path_factory: pytest.TempPathFactory) -> Afternoon:
-    """All five, once; Enter is the answer to every question of the first."""
+    """All five, once."""
     folder = tmp_path_factory.mktemp("afternoon")
     table = hospital.export(600)
     table.to_csv(folder / "visits.csv", index=False)
     screen = Screen(*COMMANDS[0].split(), cwd=folder)
-    for question in QUESTIONS:
-        screen.answer(question, "")
+    for question, said in ANSWERS:
+        screen.answer(question, said)
     screen.wait_for("next: distcondense condense")
     assert screen.end() == 0
     return Afternoon(folder, table, screen.shown, tuple(call_in(folder, *words.split()) for words in COMMANDS[1:]))
@@ -100,9 +103,24 @@ def test_no_identifier_date_or_remark_leaves_internal(afternoon: Afternoon) -> N
     everything = "\n".join(said)
     assert len(outside) > 8
     assert not [canary for canary in canaries if canary in everything]
+    aside = ("record_no", "birth_date", "visit_date", "remark")
     released = Schema.from_toml(afternoon.folder / "run/release/schema.toml")
-    text = released.to_toml()
-    assert not [name for name in ("record_no", "birth_date", "visit_date", "remark", "missing_values") if name in text]
+    assert released.left_out == aside
+    assert not {*aside, "missing_values"} & set(released.to_dict()["columns"])
+    assert "missing_values" not in released.to_toml()
+    datasheet = (afternoon.folder / "run/release/datasheet.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in datasheet.split("## Left out")[1].split("##")[0] for name in aside)
+
+
+def test_somebody_stands_for_the_schema_and_the_guarantee_is_end_to_end(afternoon: Afternoon) -> None:
+    datasheet = (afternoon.folder / "run/release/datasheet.md").read_text(encoding="utf-8")
+    assert f'> "{WORDS}"\n\nAda Weber, ' in datasheet
+    stated = json.loads((afternoon.folder / "run/release/privacy.json").read_text(encoding="utf-8"))
+    assert stated["guarantee"] == "end-to-end"
+
+
+def test_few_questions_are_asked() -> None:
+    assert len(ANSWERS) <= 15
 
 
 def test_holes_are_holes_and_no_code_is_released(afternoon: Afternoon) -> None:
@@ -128,4 +146,4 @@ def test_a_second_folder_knows_of_the_first(afternoon: Afternoon, call_in: Call)
     )
     answer = call_in(afternoon.folder, *words.split())
     assert answer.code == 0
-    assert "this table was condensed before: 1 run, ε = 6 (end-to-end)" in answer.err
+    assert "these patients were read before: 1 run, ε = 6 (end-to-end)" in answer.err

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +22,8 @@ import pandas as pd
 import pytest
 
 from distcondense.data.schema import Schema
-from distcondense.methods.base import default_method, methods
+from distcondense.methods.base import methods
+from distcondense.runs import saving
 from tests.shell import FOLLOWED, TARGET, Answer, Call, files, options, refused, write
 from tests.tiny import BINARY, NUMBER, SCHEMA, SPOILED, TEXT, Spoiled, patients
 
@@ -65,7 +68,7 @@ def score(scores: list[dict[str, Any]], trained_on: str, measure: str) -> dict[s
 def test_a_run_writes_two_rooms_and_a_table_to_read(call: Call, cohort: Path, tmp_path: Path) -> None:
     answer = call("condense", cohort, *TARGET, *NOISY, *SMALL, "--out", "run")
     assert answer.code == 0
-    first, title = answer.out.splitlines()[:2]
+    first, title = [line for line in answer.out.splitlines() if not line.startswith("NOT GOOD ENOUGH: ")][:2]
     assert first.startswith("condensed 20 rows: models trained on them reach AUROC ")
     assert "(as-published" in first
     assert "…," in title  # its own
@@ -86,7 +89,9 @@ def test_a_run_writes_two_rooms_and_a_table_to_read(call: Call, cohort: Path, tm
         "release/README.md",
         "release/condensed.csv",
         "release/condensed.parquet",
+        "release/croissant.json",
         "release/datasheet.md",
+        "release/deployment.json",
         "release/privacy.json",
         "release/report.html",
         "release/schema.toml",
@@ -416,6 +421,63 @@ def interrupted(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
+def terminated(*_: Any, **__: Any) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def in_a_folder_that_is_gone(*_: Any, **__: Any) -> None:
+    Path("gone").mkdir()
+    os.chdir("gone")
+    Path("../gone").rmdir()
+    Path.cwd()
+
+
+def test_a_command_that_is_told_to_stop_says_by_what_it_goes_on(
+    call: Call, cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM has the exit code that shells know it by, and the handler of whoever called is back afterwards."""
+    before = signal.getsignal(signal.SIGTERM)
+    run = ["condense", cohort, *TARGET, *BARE, *SMALL, "--quiet", "--force", "--out", "run"]
+    with monkeypatch.context() as patched:
+        patched.setattr("distcondense.methods.published.Published.condense", terminated)
+        answer = call(*run)
+    assert answer.code == 143
+    (said,) = [line for line in answer.err.splitlines() if line.startswith("stopped (SIGTERM)")]
+    again = shlex.split(said.partition("go on by: ")[2])
+    assert again == ["distcondense", *(str(one) for one in run if one != "--force"), "--resume"]
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert call(*again[1:]).code == 0
+    assert (tmp_path / "run/internal/run.json").exists()
+
+
+def test_a_call_that_the_system_refuses_a_library_is_named_and_the_log_is_kept(
+    call: Call, cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ["condense", cohort, *TARGET, *BARE, *SMALL, "--quiet", "--out", tmp_path / "run"]
+    with monkeypatch.context() as patched:
+        patched.setattr("distcondense.methods.published.Published.condense", in_a_folder_that_is_gone)
+        answer = call(*run)
+    refused(answer, "the call pathlib.Path.cwd", "no such file or folder", "--resume")
+    assert "run folder run" not in answer.err
+    assert "the call pathlib.Path.cwd" in (tmp_path / "run/internal/log.txt").read_text()
+    monkeypatch.chdir(tmp_path)
+    assert call(*run, "--resume").code == 0
+
+
+def test_a_release_without_one_of_its_documents_is_a_failed_run_that_can_go_on(
+    call: Call, cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a job brought code without its templates: nothing is released, and nothing of the budget is lost."""
+    run = ["condense", cohort, *TARGET, *BARE, *SMALL, "--quiet", "--out", "run"]
+    with monkeypatch.context() as patched:
+        patched.setitem(saving.DOCUMENTS, "README.md", "distcondense.report.nowhere:manual")
+        refused(call(*run), "no README.md (ModuleNotFoundError)", "--resume")
+    assert not (tmp_path / "run/release").exists()
+    assert call(*run, "--resume").code == 0
+    assert call(*run[:-1], "other").code == 0
+    assert files(tmp_path / "run/release") == files(tmp_path / "other/release")
+
+
 def test_an_interrupted_run_says_so_and_goes_on_with_resume(
     call: Call, cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,7 +486,7 @@ def test_an_interrupted_run_says_so_and_goes_on_with_resume(
         patched.setattr("distcondense.methods.published.Published.condense", interrupted)
         answer = call(*run)
     assert answer.code == 130
-    assert "interrupted; go on with --resume" in answer.err
+    assert "interrupted; what was done is kept, go on by: distcondense condense" in answer.err
     assert not (tmp_path / "run/internal/run.json").exists()
     refused(call(*run), "holds an unfinished run", "--resume")
     refused(call(*run, "--resume", "--seed", "9"), "other settings")
@@ -557,8 +619,7 @@ def test_help_shows_what_methods_share_and_the_options_of_the_one_that_is_named(
     shared = set.intersection(*every.values())
     assert {"--ipc", "--seed"} <= shared
     for name, own in every.items():
-        said = ["--placement", "chosen"] if name == default_method() else []  # what belongs to it is shown beside it
-        found = panels(call("condense", "--method", name, *said, "--help").out)
+        found = panels(call("condense", "--method", name, "--help").out)
         assert own <= found[f"Method {name}"], name
         foreign = set().union(*every.values()) - own
         assert not foreign & set().union(*found.values()), name
@@ -569,8 +630,8 @@ def test_help_fits_a_screen_shows_the_default_method_and_lists_all(call: Call, m
     text = call("condense", "--help").out
     assert len(text.splitlines()) <= 60
     found = panels(text)
-    assert {"--epsilon", "--holdout", "--placement"} <= found["Method private"]
-    assert not {"--sigma-base", "--moves", "--actors"} & set().union(*found.values())
+    assert {"--epsilon", "--holdout", "--horizon"} <= found["Method private"]
+    assert not {"--sigma-base", "--steps", "--actors"} & set().union(*found.values())
     for method in methods():
         assert any(line.split()[:1] == [method.name] for line in text.splitlines()), method.name
     assert "--actors" in call("condense", "--ray", "--help").out

@@ -114,7 +114,7 @@ def test_study_and_schema_files_with_numbers_beyond_all_are_refused(call: Call, 
         (("condense", "locked", *TARGET), "no permission"),
         (("condense", "cohort.csv", *TARGET, "--out", "locked/run"), "no permission"),
         (("condense", "cohort.csv", *TARGET, "--schema", "secret.csv"), "no permission"),
-        (("condense", "cohort.csv", *TARGET, "--odometer", "locked/account"), "account"),
+        (("condense", "cohort.csv", *TARGET, "--account", "locked/account"), "account"),
         (("schema", "infer", "cohort.csv", "-o", "locked/s.toml"), "no permission"),
         (("schema", "check", "secret.csv"), "no permission"),
         (("init", "cohort.csv", "--yes", "--no-plan", "-o", "locked/s.toml"), "no permission"),
@@ -526,9 +526,9 @@ COHORT = dc.Cohort.from_frame(patients(40), schema=SCHEMA, **BINARY)
         lambda: dc.Odometer.create("x", about="\ud800"),
         lambda: dc.PrivateModel(epsilon=10**400).fit(COHORT),
         lambda: dc.PrivateModel(categories_checked=None).fit(COHORT),
-        lambda: dc.PrivateModel().fit(patients(12)[["age"]], patients(12)["crp"], bounds=3),
-        lambda: dc.PrivateModel().fit(patients(12)[["age"]], patients(12)["crp"], bounds=("a", "b")),
-        lambda: dc.PrivateModel().fit(patients(12)[["age"]], patients(12)["died"], classes=3),
+        lambda: dc.PrivateModel(bounds=3).fit(patients(12)[["age"]], patients(12)["crp"]),
+        lambda: dc.PrivateModel(bounds=("a", "b")).fit(patients(12)[["age"]], patients(12)["crp"]),
+        lambda: dc.PrivateModel(classes=3).fit(patients(12)[["age"]], patients(12)["died"]),
         lambda: dc.PrivateModel().predict(patients(12)),
         lambda: Schema(3),
         lambda: Schema((3,)),
@@ -603,8 +603,8 @@ def test_a_date_with_a_time_zone_bounds_a_column(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", [patients(3), [patients(3)]], ids=["a table", "a list of one"])
 def test_a_table_given_as_a_reference_is_refused_and_not_compared(given: Any) -> None:
-    with pytest.raises(SettingsError, match="references: are for rows that are moved"):
-        dc.condense(COHORT, references=given)
+    with pytest.raises(SettingsError, match="reference: "):
+        dc.condense(COHORT, reference=given)
 
 
 def test_a_setting_that_nobody_knows_is_told_and_never_shown() -> None:

@@ -46,7 +46,7 @@ ONCE = {"prepare": 1, "plan": 1, "calibrate": 1, "price": 1}
 def test_a_run_from_python_is_prepared_once(counted: Counter[str], tmp_path: Path) -> None:
     account = dc.Odometer.create(tmp_path / "account.jsonl")
     cohort = Cohort.from_frame(small_frame(400), target="died", ignore=["months", "event"], schema=SMALL_TABLE)
-    dc.condense(cohort, out=tmp_path / "run", odometer=account, **HOW)
+    dc.condense(cohort, out=tmp_path / "run", account=account, **HOW)
     assert counted == ONCE
 
 
@@ -57,7 +57,7 @@ def test_a_run_from_the_command_line_is_prepared_once(counted: Counter[str], cal
     dc.Odometer.create(tmp_path / "account.jsonl")
     said = call(
         *("condense", "t.csv", "--schema", "s.toml", "--target", "died", "--epsilon", 6, "--ipc", 8, "--threads", 1),
-        *("--odometer", "account.jsonl"),
+        *("--account", "account.jsonl"),
     )
     assert said.code in (0, 3), said
     assert counted == ONCE

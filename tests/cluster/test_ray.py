@@ -29,8 +29,9 @@ from ray.cluster_utils import Cluster as RayCluster
 from sklearn.neural_network import MLPClassifier
 
 import distcondense as dc
+from distcondense.cluster.config import IN_A_JOB
 from distcondense.cluster.executors import LocalExecutor, RayExecutor, executor_for
-from distcondense.cluster.ray import session
+from distcondense.cluster.ray import gauges, session
 from distcondense.cluster.ray.actors import TileActor
 from distcondense.cluster.ray.session import connected
 from distcondense.cluster.worker import Identity
@@ -41,6 +42,7 @@ from distcondense.models.base import BlackBox
 from distcondense.models.trees import tree_model
 from distcondense.runs.checkpoint import Checkpoint
 from tests import loops
+from tests.cluster import ray_matrix
 from tests.conftest import SMALL_SCHEMA, small_frame
 from tests.nodes import HANG, NODE, two_nodes
 from tests.shell import refused
@@ -64,6 +66,8 @@ def identities(executor: RayExecutor) -> list[Identity]:
     """Of the workers that are up."""
     return [member.identity for member in executor._dispatcher.pool.members if member.identity is not None]
 
+
+NAMED = re.compile(r"ray_distcondense_\w+")
 
 # The one place that knows the names of a method and its options; one thread, as two wait for each other on busy cores.
 METHOD = {"method": "published", "epsilon": 2.5, "ipc": 10, "steps": 8, "evaluate_every": 4, "path": "blocked"}
@@ -513,6 +517,20 @@ with connected(Cluster(address=sys.argv[1])) as session:
     assert answer.stdout.startswith(f"Ray cluster joined at {nodes.address}: ")
 
 
+def test_a_second_node_on_the_loopback_cannot_be_started_by_rays_command(tmp_path):
+    """The variable that keeps every port on 127.0.0.1 makes `ray start --address` refuse; without it Ray looks for the
+    head at this machine's other address, where nobody listens."""
+    code = "import sys, ray.scripts.scripts as s; sys.argv[0] = 'ray'; s.main()"
+    how = ["start", "--address=127.0.0.1:1", "--node-ip-address=127.0.0.1"]
+    answer = python(tmp_path, code, *how, RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0")
+    assert answer.returncode != 0
+    assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" in answer.stdout + answer.stderr
+    code = "from distcondense.cluster.ray._ray_private import as_ray_sees; print(as_ray_sees('127.0.0.1'))"
+    answer = python(tmp_path, code, RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="1")
+    alone = socket.gethostbyname(socket.gethostname()).startswith("127.")
+    assert answer.stdout.strip() != "127.0.0.1" or alone
+
+
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not tell who listens where")
 def test_a_cluster_that_we_start_listens_on_the_loopback_alone(tmp_path):
     """Every port of every process of it, those of its metrics among them, without the variable the tests set."""
@@ -565,6 +583,16 @@ with connected(Cluster(address="local", object_store_memory=80 * 2**20)) as sess
 
 
 @pytest.mark.skipif(cuda.why_not() is None, reason="this machine has a GPU")
+@pytest.mark.parametrize("where", ["local", "joined"])
+def test_a_gpu_that_is_not_there_is_told_before_a_table_is_read(call, nodes, where):
+    address = "" if where == "local" else nodes.address
+    arguments = ["--method", "published", "--no-noise", "--ray", *([address] if address else []), "--num-gpus", "9"]
+    answer = call("condense", "nowhere.csv", "--target", "died", *arguments)
+    refused(answer, "num_gpus" if where == "local" else "9 GPUs for one actor")
+    assert "nowhere.csv" not in answer.err
+
+
+@pytest.mark.skipif(cuda.why_not() is None, reason="this machine has a GPU")
 def test_an_actor_whose_gpu_cannot_be_used_says_why_at_once(nodes, boosted):
     with pytest.raises(ClusterError, match=r"GPU of .*: must be usable"):
         loops.run(on(nodes, 1, num_gpus=1), boosted, "structured")
@@ -574,8 +602,10 @@ def test_an_actor_whose_gpu_cannot_be_used_says_why_at_once(nodes, boosted):
 
 
 def read(address: str) -> str:
-    with urllib.request.urlopen(address) as answer:
+    """A page; nothing of an agent that is not up yet, or does not answer."""
+    with suppress(OSError), urllib.request.urlopen(address, timeout=10) as answer:
         return str(answer.read().decode())
+    return ""
 
 
 def test_the_run_is_on_rays_metrics_with_the_name_of_its_guarantee(nodes, undisturbed):
@@ -598,6 +628,50 @@ def test_the_run_is_on_rays_metrics_with_the_name_of_its_guarantee(nodes, undist
     epsilon = [line for line in lines if "distcondense_epsilon" in line]
     assert all('guarantee="as-published"' in line for line in epsilon)
     assert any(line.endswith(f" {spent}") for line in epsilon)
+
+
+@pytest.mark.parametrize("kind", ["trees in process", "black box on actors", "private"])
+@pytest.mark.parametrize("way", ["joined", "a job"])
+def test_every_kind_of_run_is_on_a_nodes_prometheus_port(nodes, tmp_path, monkeypatch, kind, way):
+    """Whatever computes it: its step, of how many, and for how long, by the run's name and phase."""
+    if way == "a job" and kind != "private":
+        pytest.skip("one kind is enough")
+    pages: list[str] = []
+    path = "blocked" if kind == "black box on actors" else "auto"
+    how = {"epsilon": 8.0, "ipc": 2} if kind == "private" else {**METHOD, "path": path, "steps": 2}
+    cluster = dc.Cluster(address=nodes.address, actors=1, start_timeout=HANG)
+    if way == "a job":
+        monkeypatch.setenv(IN_A_JOB, "{}")
+        monkeypatch.setattr("distcondense.cluster.ray.gauges.Cluster", lambda address: cluster)
+
+    def look(*, step: int, steps: int, doing: str = "", **facts: Any) -> None:
+        late = time.monotonic() + HANG
+        while not pages and time.monotonic() < late:  # once: until an agent has got them
+            ports = [node["MetricsExportPort"] for node in ray.nodes() if node["alive"]]
+            found = [read(f"http://127.0.0.1:{port}/metrics") for port in ports]
+            pages.extend(page for page in found if "distcondense_run_seconds{" in page)
+
+    schema = dc.Schema((*SMALL_SCHEMA.columns, dc.Column("died", "binary", categories=(0, 1))))
+    cohort = dc.Cohort.from_frame(small_frame(), schema=schema, **COHORT)
+    given = cluster if way == "joined" else None
+    dc.condense(cohort, out=tmp_path / "ward", threads=1, cluster=given, progress=look, **how)
+    lines = [line for page in pages for line in page.splitlines() if "distcondense_run_" in line and line[0] != "#"]
+    assert {name for name in gauges.RUN if any(name + "{" in line for line in lines)} == set(gauges.RUN)
+    assert all('run="ward"' in line and 'doing="' in line for line in lines)
+    assert not ray.is_initialized()
+
+
+def test_the_dashboard_shows_every_gauge_and_no_other():
+    """cluster/grafana.json is made for Prometheus as it scrapes a node."""
+    board = json.loads((ROOT / "cluster/grafana.json").read_text(encoding="utf-8"))
+    asked = {name for panel in board["panels"] for target in panel["targets"] for name in NAMED.findall(target["expr"])}
+    tables = (gauges.RUN, gauges.TILES, gauges.EPSILON, gauges.ROWS, gauges.STUDY_CELLS, gauges.STUDY_TIME)
+    assert asked == {f"ray_distcondense_{name}" for table in tables for name in table}
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    for panel in board["panels"]:
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        shown = any("epsilon" in target["expr"] for target in panel["targets"])
+        assert not shown or all("{{guarantee}}" in target["legendFormat"] for target in panel["targets"])
 
 
 # ---------------------------------------------------------------------------------------------- what is private to Ray
@@ -643,6 +717,31 @@ def test_a_private_name_of_ray_would_be_noticed(tmp_path, line):
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray/file.py").write_text(line)
     assert private_names(tmp_path / "ray/file.py")
+
+
+def test_every_private_name_has_a_test_that_guards_it():
+    """`make ray-matrix` runs these with other releases."""
+    tests = "".join((ROOT / file).read_text(encoding="utf-8") for file in ray_matrix.FILES)
+    table = (ROOT / PRIVATE).read_text(encoding="utf-8").partition("import inspect")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and not line.startswith(("| names", "| ---"))]
+    assert len(ray_matrix.guards()) == len(rows) > 6
+    assert [guard for guard in ray_matrix.guards() if f"def {guard}" not in tests] == []
+    used = private_modules((ROOT / PRIVATE).read_text(encoding="utf-8"))
+    assert [name for name in used if name not in table] == []
+
+
+def private_modules(text: str) -> set[str]:
+    """What a file imports from Ray's private modules."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ray") and "_" in (node.module or ""):
+            found |= {alias.name for alias in node.names} - {"services", "ray_constants", "state"}
+    return found - {"DEFAULT_DASHBOARD_AGENT_LISTEN_PORT"}
+
+
+def test_the_newest_releases_are_the_last_of_each_minor_version():
+    listed = ["2.9.0", "2.60.0", "2.61.0rc0", "2.60.1", "3.0.0", "2.59.3"]
+    assert ray_matrix.newest(listed, 3) == ["3.0.0", "2.60.1", "2.59.3"]
 
 
 def test_rays_version_is_bounded_to_the_tested_one():

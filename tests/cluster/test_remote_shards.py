@@ -292,7 +292,7 @@ def test_a_worker_that_is_lost_again_and_again_ends_the_run_with_its_cause(
             on_workers(
                 exact, table, 1, dict.fromkeys(range(1, 60), end), Cluster(backoff=0, hung_after=30, max_restarts=2)
             )
-        assert "--resume" in str(error.value)
+        assert "resume=True" in str(error.value)
 
 
 @pytest.mark.usefixtures("small")
@@ -304,7 +304,7 @@ def test_a_worker_that_there_is_no_room_for_ends_the_run_after_a_stated_time(
     calm = on_workers(exact, table, 2, {})[1].calls
     lost = calm.index("counted", 40)
     for fate in ({1: "never"}, {lost: "die", **dict.fromkeys(range(lost + 1, lost + 20), "never")}):
-        with pytest.raises(ClusterError, match=r"every worker within 600 s. Found 1 of 2 missing.*--resume"):
+        with pytest.raises(ClusterError, match=r"every worker within 600 s. Found 1 of 2 missing.*resume=True"):
             on_workers(exact, table, 2, fate, Cluster(backoff=0, hung_after=1e6))
 
 
@@ -332,9 +332,9 @@ def test_what_a_worker_finds_wrong_is_said_in_the_words_of_one_process(
     refused(vanished, CohortError, "7.parquet", "no such file", "resume")
     large = table(frame)
     large.pieces = tuple(replace(piece, rows=10**14) for piece in large.pieces)
-    refused(large, RunFolderError, "must have room", "--scratch")
+    refused(large, RunFolderError, "must have room", "scratch=")
     (tmp_path / "file").touch()
-    refused(table(frame), RunFolderError, "must be possible to make", "--scratch", scratch=tmp_path / "file")
+    refused(table(frame), RunFolderError, "must be possible to make", "scratch=", scratch=tmp_path / "file")
 
 
 @pytest.mark.usefixtures("small")

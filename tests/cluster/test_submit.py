@@ -34,8 +34,9 @@ from ray.job_submission import JobDetails
 
 from distcondense.cluster import submit as submitting
 from distcondense.cluster import upload
+from distcondense.cluster.config import IN_A_JOB
 from distcondense.cluster.ray._ray_private import files_to_send
-from distcondense.cluster.ray.jobs import JobState, SubmittedJob, job_client, start_job
+from distcondense.cluster.ray.jobs import AWAITED_SECONDS, JobState, SubmittedJob, job_client, start_job
 from distcondense.cluster.ray.session import load_ray
 from distcondense.cluster.submit import check_address, doubts, find_token, submit
 from distcondense.cluster.upload import (
@@ -50,8 +51,8 @@ from distcondense.cluster.upload import (
 from distcondense.errors import ClusterError, DistcondenseWarning, SettingsError
 from tests.data.test_large import SIMPLE, as_shuffled_parts
 from tests.data.test_large import patients as several
-from tests.shell import Call, refused
-from tests.tiny import CANARIES, NUMBER, TEXT, patients
+from tests.shell import Call, files, options, refused
+from tests.tiny import BINARY, CANARIES, NUMBER, SCHEMA, TEXT, patients
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ROOT / "cluster"
@@ -312,6 +313,18 @@ def test_the_package_is_put_into_a_folder_that_lacks_it_and_runs_from_there(tmp_
         [sys.executable, "-c", code], cwd=tmp_path / "node", capture_output=True, text=True, check=True
     )
     assert [line.startswith(str(tmp_path / "node")) for line in found.stdout.splitlines()] == [True, True]
+
+
+def test_what_is_sent_is_what_a_wheel_holds() -> None:
+    """Every file of the package under version control, a library where one was built, and the C++ sources."""
+    listed = subprocess.run(["git", "ls-files", "distcondense"], cwd=ROOT, capture_output=True, text=True, check=True)
+    sources = {
+        f"distcondense/kernels/native_src/{path.name}"
+        for path in (ROOT / "kernels").iterdir()
+        if path.suffix in (".cpp", ".h", ".json")
+    }
+    sent = {name for name in package_files() if not name.endswith(".so")}
+    assert sent == {*listed.stdout.split(), *sources, "constraints.txt"}
 
 
 def test_an_installed_package_goes_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -706,6 +719,25 @@ def test_a_head_that_has_just_started_is_asked_again_until_it_takes_the_job() ->
     assert head.asked == 4
 
 
+def test_what_a_head_waits_for_is_said_before_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head holds the request itself: it is said while that is open."""
+    assert AWAITED_SECONDS < 10
+    monkeypatch.setattr("distcondense.cluster.ray.jobs.AWAITED_SECONDS", 0.0)
+    said, heard = [], threading.Event()
+
+    def log(line: str) -> None:
+        said.append(line)
+        heard.set()
+
+    class Silent(JustStarted):
+        def submit_job(self, **job: Any) -> str:
+            assert heard.wait(HANG)
+            return super().submit_job(**job)
+
+    assert start_job(Silent(0), "http://h:8265", "true", {}, 0, log=log).name == "raysubmit_1"
+    assert said[0].startswith("waiting for the job agent of http://h:8265")
+
+
 def test_a_head_that_never_takes_jobs_is_told_after_a_stated_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distcondense.cluster.ray.jobs.AGENT_SECONDS", 0.0)
     head = JustStarted(1000)
@@ -761,29 +793,120 @@ def test_the_reference_cluster_is_one_that_ray_takes_with_the_token_on(monkeypat
     assert "~/.ray/auth_token" in config["file_mounts"]
 
 
-def test_the_kubernetes_manifest_has_the_token_on_and_the_versions_right() -> None:
+MANIFESTS = [path.relative_to(CLUSTER).as_posix() for path in (CLUSTER / "kuberay.yaml", *CLUSTER.glob("jobs/*.yaml"))]
+GIVEN = {"kind", "apiVersion", "metadata", "spec"}
+POD = {"containers", "volumes"}
+CONTAINER = {"name", "image", "env", "ports", "resources", "securityContext", "volumeMounts"}
+GROUP = {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
+SPECS = {  # what KubeRay 1.5.1 and Kubernetes know, of which these files make use: a slip of the pen is ignored there
+    "RayCluster": {
+        "rayVersion",
+        "authOptions",
+        "enableInTreeAutoscaling",
+        "autoscalerOptions",
+        "headGroupSpec",
+        "workerGroupSpecs",
+    },
+    "RayJob": {"clusterSelector", "entrypoint", "entrypointNumCpus", "backoffLimit"},
+    "NetworkPolicy": {"podSelector", "policyTypes", "ingress"},
+}
+VERSIONS = {"RayCluster": "ray.io/v1", "RayJob": "ray.io/v1", "NetworkPolicy": "networking.k8s.io/v1"}
+
+
+def manifests() -> dict[str, list[dict[str, Any]]]:
+    """Every object of the manifests, by its kind."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name in MANIFESTS:
+        for one in yaml.safe_load_all((CLUSTER / name).read_text(encoding="utf-8")):
+            found.setdefault(one["kind"], []).append(one)
+    return found
+
+
+def groups(cluster: dict[str, Any]) -> list[dict[str, Any]]:
+    return [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
+
+
+def in_bytes(quantity: str) -> int:
+    """2Gi, as Kubernetes writes it."""
+    return int(quantity.removesuffix("Gi")) * 2**30
+
+
+def test_the_manifests_say_what_their_schemas_know() -> None:
+    found = manifests()
+    assert found.keys() == SPECS.keys()
+    for kind, objects in found.items():
+        for one in objects:
+            assert one.keys() == GIVEN
+            assert one["apiVersion"] == VERSIONS[kind]
+            assert one["spec"].keys() <= SPECS[kind], one["metadata"]["name"]
+    (cluster,) = found["RayCluster"]
+    for group in groups(cluster):
+        assert group.keys() <= GROUP
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())  # a map of texts
+        pod = group["template"]["spec"]
+        assert pod.keys() <= POD
+        (container,) = pod["containers"]
+        assert container.keys() <= CONTAINER
+        assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+
+
+def test_the_cluster_of_the_manifest_grows_and_keeps_the_account_on_the_volume() -> None:
     import ray
 
     from distcondense import __version__
 
-    cluster, job, large = yaml.safe_load_all((CLUSTER / "kuberay.yaml").read_text(encoding="utf-8"))
-    assert {(part["apiVersion"], part["kind"]) for part in (cluster, job, large)} == {
-        ("ray.io/v1", "RayCluster"),
-        ("ray.io/v1", "RayJob"),
-    }
+    (cluster,) = manifests()["RayCluster"]
     assert cluster["spec"]["authOptions"] == {"mode": "token"}
     assert cluster["spec"]["rayVersion"] == ray.__version__
-    for one in (job, large):
-        assert one["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
-        assert doubts(one["spec"]["entrypoint"].split()) == []
-    pods = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
-    for pod in pods:
-        (container,) = pod["template"]["spec"]["containers"]
+    assert cluster["spec"]["enableInTreeAutoscaling"]
+    cpu, gpu = cluster["spec"]["workerGroupSpecs"]
+    assert (cpu["minReplicas"], cpu["maxReplicas"] > 1, gpu["maxReplicas"]) == (0, True, 0)
+    for group in groups(cluster):
+        (container,) = group["template"]["spec"]["containers"]
         assert container["image"] == f"distcondense:{__version__}"
-        volumes = {volume["name"] for volume in pod["template"]["spec"]["volumes"]}
-        assert {mount["name"] for mount in container["volumeMounts"]} == volumes
-    for name in ("cluster.yaml", "submit.sh", "README.md", "kuberay.yaml"):
+        places = {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert {"/data", "/scratch", "/dev/shm"} == places
+        (state,) = [entry["value"] for entry in container["env"] if entry["name"] == "DISTCONDENSE_STATE"]
+        assert state.startswith("/data/")
+        shm = next(v["emptyDir"] for v in group["template"]["spec"]["volumes"] if v["name"] == "shm")
+        assert int(group["rayStartParams"]["object-store-memory"]) < in_bytes(shm["sizeLimit"])
+    for name in ("cluster.yaml", "submit.sh", "README.md", "kuberay.yaml", "Dockerfile"):
         assert ray.__version__.rpartition(".")[0] in (CLUSTER / name).read_text(encoding="utf-8")
+
+
+def test_jobs_are_apart_from_the_cluster_and_those_that_read_patients_can_be_retried() -> None:
+    """Whoever makes a cluster has spent nothing; a job that is started again is charged once."""
+    found = manifests()
+    (cluster,) = found["RayCluster"]
+    (policy,) = found["NetworkPolicy"]
+    chosen = {"ray.io/cluster": cluster["metadata"]["name"]}
+    assert policy["spec"]["podSelector"] == {"matchLabels": chosen}
+    assert [one["kind"] for one in yaml.safe_load_all((CLUSTER / "kuberay.yaml").read_text())] == [
+        "RayCluster",
+        "NetworkPolicy",
+    ]
+    for job in found["RayJob"]:
+        said = job["spec"]["entrypoint"].split()
+        assert job["spec"]["clusterSelector"] == chosen
+        assert doubts(said) == []
+        assert "condense" not in said or "--resume" in said
+        assert not job["spec"]["backoffLimit"] or "--resume" in said
+
+
+def test_the_image_is_made_of_sources_alone(tmp_path: Path) -> None:
+    """A list of what may go in, none of it a table; the manifest's image is the one the Dockerfile says how to make."""
+    text = (CLUSTER / "Dockerfile").read_text(encoding="utf-8")
+    (cluster,) = manifests()["RayCluster"]
+    (image,) = {group["template"]["spec"]["containers"][0]["image"] for group in groups(cluster)}
+    assert f"docker build -f cluster/Dockerfile -t {image} ." in text
+    rules = [
+        line for line in (CLUSTER / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] not in ("#", "")
+    ]
+    assert rules[0] == "*"
+    let_in = {rule[1:] for rule in rules if rule.startswith("!")}
+    assert let_in == {"distcondense", "kernels", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
+    assert all((ROOT / name).exists() for name in let_in)
 
 
 def test_the_readmes_options_and_files_exist(call: Call) -> None:
@@ -796,7 +919,7 @@ def test_the_readmes_options_and_files_exist(call: Call) -> None:
     answer = call("submit", "--help")
     assert answer.code == 0
     assert [option for option in sorted(options | {"--runtime-env", "--address"}) if option not in answer.out] == []
-    for name in re.findall(r"^\| `([\w.]+)`", text, re.MULTILINE):
+    for name in re.findall(r"^\| `([\w./]+)`", text, re.MULTILINE):
         assert (CLUSTER / name).is_file()
 
 
@@ -811,6 +934,8 @@ def test_the_script_sends_code_and_settings_only_and_ends_as_the_job_ends(tmp_pa
         "distcondense/a.py",
         "distcondense/report/templates/a.html.j2",
         "kernels/a.cpp",
+        "kernels/build.json",
+        "kernels/numbers.json",
         "benchmarks/studies/s.toml",
         "constraints.txt",
         "cohort.csv",
@@ -842,6 +967,7 @@ def test_the_script_sends_code_and_settings_only_and_ends_as_the_job_ends(tmp_pa
         "./distcondense/a.py",
         "./distcondense/report/templates/a.html.j2",
         "./kernels/a.cpp",
+        "./kernels/build.json",
     ]
     assert {path.name for path in tmp_path.iterdir()} == {"checkout", "bin"}  # no copy is left
 
@@ -970,20 +1096,19 @@ def demo(head: Head) -> SubmittedJob:
 
 @pytest.fixture(scope="module")
 def large(head: Head) -> SubmittedJob:
-    """What kuberay.yaml says of a table in many files, on this small cluster."""
+    """What cluster/jobs/condense.yaml says of a table in many files, on this small cluster."""
     frame = several()
     as_shuffled_parts(frame.assign(died=(frame["age"] > 60).astype(int)), head.data / "cohort")  # no noise hides that
     write(head.data / "cohort.toml", SIMPLE.to_toml())
-    *_, job = yaml.safe_load_all((CLUSTER / "kuberay.yaml").read_text(encoding="utf-8"))
+    job = yaml.safe_load((CLUSTER / "jobs/condense.yaml").read_text(encoding="utf-8"))
     said = job["spec"]["entrypoint"].replace("/data/", f"{head.data}/").replace("--actors 4", "--actors 2")
+    said = said.replace("--epsilon 1", "--epsilon 8").replace("/scratch", str(head.data))
     command = [
         *said.replace("--num-cpus 2", "--num-cpus 0.5").split(),
         "--ignore",
         "who",
         "--ipc",
         "2",
-        "--epsilon",
-        "8",
         "--threads",
         "1",
     ]
@@ -1004,13 +1129,17 @@ def at_head(head: Head, demo: SubmittedJob, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_real_job_runs_the_code_that_was_sent_and_its_exit_code_is_ours(
     at_head: Head, call: Call, tmp_path: Path
 ) -> None:
-    script = "import sys, distcondense\nprint('code:', distcondense.__file__)\nsys.exit(int(sys.argv[1]))\n"
+    script = (
+        "import os, sys, distcondense\nprint('code:', distcondense.__file__)\n"
+        f"print('in a job:', {IN_A_JOB!r} in os.environ)\nsys.exit(int(sys.argv[1]))\n"
+    )
     folder_of(tmp_path / "w", job_py=script)
     answer = call("submit", "--working-dir", "w", "--", "python", "job.py", "7")
     assert answer.code == 7
     (where,) = [line for line in answer.out.splitlines() if line.startswith("code: ")]
     assert "working_dir_files" in where
     assert "failed with exit code 7" in answer.err
+    assert "in a job: True" in answer.out
 
 
 @pytest.mark.parametrize("token", ["wrong", None])
@@ -1047,6 +1176,33 @@ def test_the_script_submits_with_ray_alone(at_head: Head, tmp_path: Path) -> Non
     assert [line for line in done.stdout.splitlines() if line.startswith("code: ") and "working_dir_files" in line]
 
 
+def test_the_release_of_a_submitted_run_is_that_of_a_local_one(
+    at_head: Head, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """File for file: a run without noise from a folder that lacks the package, which is put into it."""
+    monkeypatch.setattr(
+        "distcondense.runs.release._commit", lambda: None
+    )  # a checkout knows its commit, a job does not
+    table = patients(240)
+    table.to_csv(tmp_path / "cohort.csv", index=False)
+    at_head.data.mkdir(exist_ok=True)
+    shutil.copy(tmp_path / "cohort.csv", at_head.data / "cohort.csv")
+    folder_of(tmp_path / "w", schema_toml=SCHEMA.to_toml())
+    how = [*options(BINARY), "--method", "published", "--no-noise", "--ipc", "5", "--steps", "5", "--threads", "1"]
+    out = at_head.data / "submitted"
+    command = ["python", "-m", "distcondense", "condense", at_head.data / "cohort.csv", "--schema", "schema.toml"]
+    answer = call("submit", "--working-dir", "w", "--", *command, *how, "--out", out)
+    assert answer.code == 0, answer.out + answer.err
+    assert "no README.md" not in answer.out
+    schema = ["--schema", tmp_path / "w/schema.toml"]
+    assert call("condense", tmp_path / "cohort.csv", *schema, *how, "--out", "local").code == 0
+    ours, theirs = files(tmp_path / "local/release"), files(out / "release")
+    assert {"README.md", "datasheet.md", "report.html", "privacy.json", "condensed.csv"} <= ours.keys()
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if ours[name] != theirs[name]] == []
+    assert call("privacy", "verify", out, "--least", "none").code == 0
+
+
 def test_the_demo_runs_as_a_job_and_leaves_its_result_folders(at_head: Head, demo: SubmittedJob) -> None:
     shown: list[str] = []
     state = demo.follow(show=shown.append, log=quiet)
@@ -1058,9 +1214,7 @@ def test_the_demo_runs_as_a_job_and_leaves_its_result_folders(at_head: Head, dem
         assert json.loads((release / "privacy.json").read_text())["guarantee"] == "end-to-end"
 
 
-def test_the_job_of_the_kubernetes_manifest_condenses_a_folder_that_its_actors_read(
-    at_head: Head, large: SubmittedJob
-) -> None:
+def test_the_job_of_the_manifest_condenses_a_folder_that_its_actors_read(at_head: Head, large: SubmittedJob) -> None:
     shown: list[str] = []
     state = large.follow(show=shown.append, log=quiet)
     assert state.exit_code == 0, "".join(shown)[-3000:]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from distcondense.data.cells import public_cells
+from distcondense.data.cells import MICRO, public_cells
 from distcondense.data.codec import Codec, design, design_of
 from distcondense.data.features import check_features
 from distcondense.data.schema import Column, Schema
@@ -370,3 +370,28 @@ def test_the_design_of_decoded_rows_is_their_legal_raw_form(table: tuple[pd.Data
     codec = Codec.plain(schema)
     z = codec.encode(features)
     np.testing.assert_allclose(design_of(codec.decode(z), schema), codec.legal(z), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        Column("x", "integer", low=0, high=100_000),
+        Column("x", "integer", low=-3, high=40),
+        Column("x", "continuous", low=-1.5, high=77.3),
+        Column("x", "continuous", low=0, high=400, decimals=1),
+        Column("x", "continuous", low=10, high=60, step=0.5, missing="indicator"),
+        Column("x", "continuous", low=0, high=1e6, spacing="log"),
+        Column("x", "continuous", low=0, high=1e6, decimals=2, spacing="log"),
+    ],
+)
+@pytest.mark.parametrize("fine", [64, MICRO])
+def test_a_legal_number_is_found_in_its_cell_again(column: Column, fine: int) -> None:
+    cells = public_cells(Schema((column,)), fine)[0]
+    rng = np.random.default_rng(0)
+    codes = rng.integers(cells.size - cells.hole, size=500)
+    numbers = cells.numbers(codes, rng.random(500))
+    found, inside = cells.located(numbers)
+    assert ((inside >= 0) & (inside < 1)).all()
+    assert np.allclose(cells.numbers(found, inside), numbers, rtol=1e-12)
+    if column.decimals is not None or column.step is not None or column.kind == "integer":
+        assert np.array_equal(found, codes)

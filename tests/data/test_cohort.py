@@ -72,7 +72,7 @@ def test_an_arrow_table_is_taken_as_it_is() -> None:
 
 
 def test_something_that_is_not_a_table_is_refused() -> None:
-    with pytest.raises(CohortError, match="Found dict"):
+    with pytest.raises(CohortError, match="Found a dict"):
         Cohort.from_frame({"age": [1]}, target="age")
 
 
@@ -506,7 +506,7 @@ def test_which_rows_of_a_person_are_read_does_not_depend_on_where_they_stand() -
         cohort = Cohort.from_frame(
             table, target="died", person_id="who", schema=SMALL_TABLE.without(["months", "event"])
         )
-        rows, _ = rows_by_person(cohort.person, len(table), 2, reading_order(cohort))
+        rows, _ = rows_by_person(cohort.person, len(table), 2, reading_order(cohort, HoldoutSplit(0.0, 3)))
         return sorted(table.iloc[rows].astype(str).agg("|".join, axis=1))
 
     again = frame.iloc[np.random.default_rng(1).permutation(len(frame))].reset_index(drop=True)

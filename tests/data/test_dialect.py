@@ -79,7 +79,7 @@ def test_latin_1_and_decimal_commas_are_taken_and_said() -> None:
 def test_latin_1_below_a_plain_header_must_be_stated() -> None:
     content = "ort;x;died\nKöln;1;0\nUlm;2;1\n".encode("cp1252")
     schema = Schema((GRÖSSE["ort"], Column("x", "integer", low=0, high=9), GRÖSSE["died"]))
-    with pytest.raises(CohortError, match=r"must be text in UTF-8.*--encoding cp1252"):
+    with pytest.raises(CohortError, match=r"must be text in UTF-8.*encoding=.cp1252"):
         cohort_of(content, schema=schema, ignore=())
     assert list(cohort_of(content, schema=schema, ignore=(), encoding="cp1252").features["ort"]) == ["Köln", "Ulm"]
 
@@ -103,7 +103,7 @@ def test_a_number_is_what_its_own_cell_says_or_the_table_is_refused(rows: list[t
     content = ("a;b;died\n" + "".join(f"{a};{b};0\n" for a, b in rows)).encode()
     signs = {sign for a, _ in rows for sign in ".," if sign in a}
     if signs == {".", ","} or {a for a, _ in rows if "," in a} == {"1,234"}:
-        with pytest.raises(CohortError, match="--decimal"):
+        with pytest.raises(CohortError, match="decimal"):
             cohort_of(content, schema=NUMBERS, ignore=())
         return
     found = cohort_of(content, schema=NUMBERS, ignore=())
@@ -113,7 +113,7 @@ def test_a_number_is_what_its_own_cell_says_or_the_table_is_refused(rows: list[t
 
 def test_numbers_with_commas_alone_do_not_say_whether_they_are_thousands() -> None:
     content = b"a;b;died\n1,234;2;0\n5,678;2;1\n"
-    with pytest.raises(CohortError, match="--decimal"):
+    with pytest.raises(CohortError, match="decimal"):
         cohort_of(content, schema=NUMBERS, ignore=())
     assert list(cohort_of(content, schema=NUMBERS, ignore=(), decimal=",").features["a"]) == [1.234, 5.678]
     with pytest.raises(CohortError, match=r"'a'.*must be numbers"):
@@ -139,7 +139,7 @@ def test_one_person_more_changes_nobody_else_in_any_dialect() -> None:
         except CohortError:
             continue
         pd.testing.assert_frame_equal(more.features.iloc[:2], alone.features, check_exact=True)
-    with pytest.raises(CohortError, match="--encoding"):  # and not: everybody is read as Latin-1
+    with pytest.raises(CohortError, match="encoding"):  # and not: everybody is read as Latin-1
         cohort_of(base.encode() + "150;Köln;0\n".encode("cp1252"), schema=GRÖSSE, ignore=())
 
 

@@ -49,7 +49,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_memory(exact: list[Any], frame: pd.DataFrame, coins: HoldoutSplit) -> Any:
     cohort = Cohort.from_frame(frame, **HOW)
     public = prepare(cohort.facts, OPTIONS)
-    return told(exact, open_gate(cohort, coins.split(cohort).train, public, Ledger()), public)
+    return told(exact, open_gate(cohort, coins, public, Ledger()), public)
 
 
 def in_batches(exact: list[Any], table: LargeTable, coins: HoldoutSplit, threads: int = 1, **how: Any) -> Any:
@@ -125,7 +125,7 @@ def test_persons_and_values_without_a_list_are_still_brought_together(tmp_path: 
     ):
         table = LargeTable.from_path(path, **how)
         cells = prepare(table.facts, OPTIONS).cells
-        coded = next(iter(table.read(table.pieces[0], table.coder(cells)))).coded
+        coded = next(iter(table.read(table.pieces[0], table.coder(cells, HoldoutSplit(0.25, 7))))).coded
         layout = buckets.RecordLayout.from_arrays(cells, coded.target, coded.who is not None)
         store = shards._store(layout, HoldoutSplit(0.25, 7), 700, tmp_path, None, 1)
         assert isinstance(store, kind)

@@ -110,14 +110,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def told(exact: list[Any], gate: Any, public: Any) -> tuple[list[Any], Any]:
     exact.clear()
     fit_private(gate, public.cells, public.plan, public.side)
-    return list(exact), [event.to_dict() | {"run": ""} for event in gate.ledger.events]
+    return list(exact), [event.to_dict() | {"run": "", "session": ""} for event in gate.ledger.events]
 
 
 def in_memory(
     exact: list[Any], cohort: Cohort, options: PrivateOptions, ledger: Ledger | None = None
 ) -> tuple[list[Any], Any]:
     public = prepare(cohort.facts, options)
-    return told(exact, open_gate(cohort, COINS.split(cohort).train, public, ledger or Ledger()), public)
+    return told(exact, open_gate(cohort, COINS, public, ledger or Ledger()), public)
 
 
 def in_batches(
@@ -239,7 +239,9 @@ def test_every_worker_of_a_cluster_has_some_buckets_to_give_away(actors: int | N
 @pytest.mark.parametrize("persons", [False, True])
 def test_a_batch_of_arrow_is_coded_as_the_slow_way_codes_it(persons: bool, frame: pd.DataFrame) -> None:
     cohort = Cohort.from_frame(frame, **how(persons))
-    coder = Coder(cohort.schema, cohort.outcome.kind, public_cells(cohort.schema, MICRO), "who" if persons else None)
+    coder = Coder(
+        cohort.schema, cohort.outcome.kind, public_cells(cohort.schema, MICRO), COINS, "who" if persons else None
+    )
     slow = coder.of_cohort(cohort)
     for own in (
         frame,
@@ -261,7 +263,7 @@ def test_persons_by_whole_numbers_are_those_of_the_slow_way(kind: str, frame: pd
     numbers = rng.integers(0, 60, len(frame)) - (60 if kind == "int64" else 0)
     own = frame.assign(who=pd.Series(numbers).astype(kind) + (2**63 if kind == "uint64" else 0))
     cohort = Cohort.from_frame(own, **how(True))
-    coder = Coder(cohort.schema, cohort.outcome.kind, public_cells(cohort.schema, MICRO), "who")
+    coder = Coder(cohort.schema, cohort.outcome.kind, public_cells(cohort.schema, MICRO), COINS, "who")
     fast = coder.of_batch(pa.RecordBatch.from_pandas(own, preserve_index=False))
     assert np.array_equal(fast.who, coder.of_cohort(cohort).who)  # type: ignore[arg-type]
 
@@ -269,7 +271,7 @@ def test_persons_by_whole_numbers_are_those_of_the_slow_way(kind: str, frame: pd
 def test_what_a_coder_remembers_of_a_batch_is_used_for_the_same_values_only(frame: pd.DataFrame) -> None:
     """Batches with fewer values, other orders of them and one that must be refused, before and after each other."""
     cohort = Cohort.from_frame(frame, **how(False))
-    coder = Coder(cohort.schema, cohort.outcome.kind, public_cells(cohort.schema, MICRO))
+    coder = Coder(cohort.schema, cohort.outcome.kind, public_cells(cohort.schema, MICRO), COINS)
     first = frame["ward"].dropna().unique()[0]
     parts = [frame, frame[frame["ward"] == first], frame[frame["died"] == 1], frame.iloc[::-1], frame]
     for own in parts:
@@ -314,7 +316,7 @@ def test_a_value_exactly_on_a_cut_has_the_cell_that_numpy_says() -> None:
     values = np.concatenate([cuts, np.nextafter(cuts, -np.inf), np.nextafter(cuts, np.inf), [-3, 1e6]])
     frame = pd.DataFrame({"x": values, "y": np.arange(len(values)) % 2})
     cohort = Cohort.from_frame(frame, target="y", schema=schema)
-    fast = Coder(cohort.schema, cohort.outcome.kind, cells).of_batch(pa.RecordBatch.from_pandas(frame))
+    fast = Coder(cohort.schema, cohort.outcome.kind, cells, COINS).of_batch(pa.RecordBatch.from_pandas(frame))
     assert np.array_equal(fast.codes[0], np.searchsorted(cuts, values, side="right"))
 
 
@@ -580,14 +582,14 @@ def test_a_file_that_vanishes_and_a_disk_without_room_end_in_words(
     path = as_parquet(frame, tmp_path / "in")
     table = LargeTable.from_path(tmp_path / "in", **how(True))
     monkeypatch.setattr(shards.shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(10, 5, 5))  # type: ignore[attr-defined]
-    refused(lambda: dc.condense(table, threads=1), RunFolderError, "must have room", "--scratch")
+    refused(lambda: dc.condense(table, threads=1), RunFolderError, "must have room", "scratch=")
     monkeypatch.undo()
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(buckets.os, "posix_fallocate", full)
-    refused(lambda: dc.condense(table, threads=2), RunFolderError, "No space left", "--scratch")
+    refused(lambda: dc.condense(table, threads=2), RunFolderError, "No space left", "scratch=")
     monkeypatch.undo()
     path.unlink()
     refused(lambda: dc.condense(table, threads=2), CohortError, "all.parquet", "no such file", "resume")

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distcondense.data.features import check_features
+from distcondense.data.relations import Derived
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SchemaError
 
@@ -349,3 +350,9 @@ def test_an_unreadable_schema_file_is_a_clear_error(tmp_path: Path, content: Any
         path.write_bytes(content)
     with pytest.raises(SchemaError, match=says):
         Schema.from_toml(path)
+
+
+def test_a_short_rule_is_no_part_of_the_column_that_is_written_before_it() -> None:
+    columns = (Column("dose", "continuous", low=0, high=50), Column("twice", "continuous", low=0, high=100))
+    schema = Schema(columns, rules=(Derived("twice", "2 * dose"),), origin="declared")
+    assert Schema.from_dict(tomllib.loads(schema.to_toml())) == schema

@@ -26,7 +26,10 @@ from hypothesis import strategies as st
 
 import distcondense as dc
 from benchmarks.stability import PERSONS, WAYS, Tally, try_pairs, verdict
+from distcondense.data.cells import public_cells
 from distcondense.data.cohort import Cohort, Facts
+from distcondense.data.large import LargeTable
+from distcondense.data.missing import without_codes
 from distcondense.data.outcome import Goal
 from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Column, Schema
@@ -146,7 +149,7 @@ def test_one_negative_identifier_merges_nobody() -> None:
             for given in (ids, tuple(ids), pd.Series(ids, dtype=object)):
                 n = len(ids)
                 with pytest.raises(Seen):
-                    dc.PrivateModel().fit(frame[:n], [0] * n, schema=X.without(["died"]), person=given)
+                    dc.PrivateModel(schema=X.without(["died"])).fit(frame[:n], [0] * n, person=given)
     assert seen == [300] * 3 + [301] * 3
 
 
@@ -192,7 +195,7 @@ def test_identifiers_with_a_decimal_point_are_refused_everywhere(tmp_path: Path,
     with pytest.raises(CohortError, match=r"'who': identifiers must be texts or whole numbers. Found float.* row"):
         Cohort.from_frame(frame, person_id="who", **HOW)
     with pytest.raises(CohortError, match="identifiers must be texts or whole numbers"):
-        dc.PrivateModel().fit(frame[["crp"]], frame["died"], schema=Schema((SCHEMA["crp"],)), person=frame["who"])
+        dc.PrivateModel(schema=Schema((SCHEMA["crp"],))).fit(frame[["crp"]], frame["died"], person=frame["who"])
     if len({type(v) for v in ids}) == 1 and not isinstance(ids, list):
         frame.to_parquet(tmp_path / "t.parquet")
         frame.to_feather(tmp_path / "t.feather")
@@ -371,6 +374,203 @@ def test_a_hole_in_a_typed_file_rounds_nobody(tmp_path: Path, ending: str) -> No
         assert [c for c in made.features["code"] if c == c] == [big, big - 1]
 
 
+# -- values that are equal and written differently, and codes for missing beside them --------------------------------
+
+LARGE_CODES = [900000000000207009, 900000000000207011, 900000000000207013]  # as of SNOMED CT's extensions
+
+
+def free(**more: Any) -> Schema:
+    """A column of categories that nobody has listed."""
+    column = Column("code", "categorical", domain="private", **{"missing": "category", **more})
+    return Schema((column, X["died"]))
+
+
+def texts_read(cells: Any, **more: Any) -> list[str]:
+    cohort = Cohort.from_frame(pd.DataFrame({"code": cells, "died": 0}), target="died", schema=free(**more))
+    return cohort.features["code"].tolist()
+
+
+@pytest.mark.parametrize("codes", [(-9,), (-9, "?"), (2**59, -9.0), ("?",)])
+@pytest.mark.parametrize("more", [[-9], [-9, -9], []])
+def test_one_persons_code_for_missing_rewrites_nobodys_category(
+    tmp_path: Path, codes: tuple[Any, ...], more: list[int]
+) -> None:
+    table = pa.table({"code": [*LARGE_CODES, *more], "died": 0 * np.arange(3 + len(more))})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    schema, how = free(missing_values=codes), {"target": "died"}
+    expected = list(map(str, LARGE_CODES))
+    for frame in (table, table.to_pandas(), table.to_pandas().astype(object), table.to_pandas().convert_dtypes()):
+        assert Cohort.from_frame(frame, schema=schema, **how).features["code"].tolist()[:3] == expected
+    assert Cohort.from_file(tmp_path / "t.parquet", schema=schema, **how).features["code"].tolist()[:3] == expected
+    large = LargeTable.from_path(tmp_path / "t.parquet", schema=schema, **how)
+    batch = next(iter(large.read(large.pieces[0], large.coder(public_cells(large.facts.schema), HoldoutSplit(0.2, 7)))))  # type: ignore[arg-type]
+    assert set(expected) <= set(batch.coded.words[0].values())
+
+
+@pytest.mark.parametrize("other", ["code", "count"])
+def test_a_hole_in_any_column_of_whole_numbers_rewrites_nobody(other: str) -> None:
+    for hole in (None, 5):
+        columns = {"code": [*LARGE_CODES, 1], "count": [1, 2, 3, 4], "died": [0, 0, 0, 0]}
+        columns[other] = [*columns[other][:3], hole]
+        count = Column("count", "integer", 0, 100, missing="indicator", missing_values=(-9,))
+        schema = Schema((*free(missing_values=(-9,)).columns, count))
+        cohort = Cohort.from_frame(pa.table(columns), target="died", schema=schema)
+        assert cohort.features["code"].tolist()[:3] == list(map(str, LARGE_CODES))
+
+
+def test_a_code_is_compared_exactly() -> None:
+    big = 2**53
+    for dtype in ("int64", "Int64", "uint64", object):
+        cells = pd.Series([big, big + 1, 7], dtype=dtype)
+        assert texts_read(cells, missing_values=(big + 1, -9)) == [str(big), np.nan, "7"]
+    floats = pd.Series([float(big), 7.0])
+    assert texts_read(floats, missing_values=(big + 1,)) == [str(big), "7"]
+    assert texts_read(pd.Series(["01", "1", "1.0", "True"]), missing_values=(1,)) == [np.nan] * 3 + ["True"]
+
+
+UTC_NOON = pd.Timestamp("2020-05-01 12:00", tz="UTC")
+EQUAL: list[tuple[list[Any], list[str]]] = [
+    ([UTC_NOON, UTC_NOON.tz_convert("Asia/Tokyo")], ["2020-05-01 12:00:00+00:00", "2020-05-01 21:00:00+09:00"]),
+    (
+        [UTC_NOON.to_pydatetime(), UTC_NOON.tz_convert("Asia/Tokyo").to_pydatetime()],
+        ["2020-05-01 12:00:00+00:00", "2020-05-01 21:00:00+09:00"],
+    ),
+    ([pd.Timedelta(1, "D"), np.timedelta64(24, "h"), np.timedelta64(1, "D")], ["1 days 00:00:00"] * 3),
+    ([np.datetime64("2020-05-01"), pd.Timestamp("2020-05-01")], ["2020-05-01 00:00:00"] * 2),
+    ([1, 1.0, True, Decimal("1.0"), np.uint8(1), "1", "1.0"], ["1", "1", "True", "1", "1", "1", "1.0"]),
+    ([2**53, 2**53 + 1, Decimal(2**53 + 1)], ["9007199254740992", "9007199254740993", "9007199254740993"]),
+]
+
+
+@pytest.mark.parametrize(("values", "texts"), EQUAL, ids=str)
+def test_equal_values_become_what_each_becomes_by_itself(values: list[Any], texts: list[str]) -> None:
+    alone = [texts_read(pd.Series([value], dtype=object))[0] for value in values]
+    assert alone == texts
+    assert texts_read(pd.Series(values, dtype=object)) == texts
+    assert texts_read(pd.Series(values[::-1], dtype=object)) == texts[::-1]
+
+
+def test_a_label_beyond_floats_is_read_the_same_beside_its_float() -> None:
+    schema = Schema((Column("code", "categorical", categories=(2**53, 7), missing="category", out_of_range="missing"),
+                     X["died"]))  # fmt: skip
+    for cells in ([2**53, float(2**53)], [float(2**53), 2**53]):
+        frame = pd.DataFrame({"code": pd.Series(cells, dtype=object), "died": 0})
+        read = Cohort.from_frame(frame, target="died", schema=schema).features["code"]
+        assert read.isna().tolist() == [isinstance(cell, float) for cell in cells]
+
+
+def test_a_marker_that_is_a_number_marks_it_however_others_write_theirs(tmp_path: Path) -> None:
+    column = Column("x", "continuous", low=0, high=100, missing="indicator", out_of_range="missing")
+    for marker, codes in ((["-9"], ()), ([""], ("7.5",)), ([""], (7.5,))):
+        schema = Schema((replace(column, missing_values=codes), X["died"]))
+        for odd in ("3", "x", "1e999"):
+            (tmp_path / "t.csv").write_text(f"x,died\n7.50,0\n-9.0,0\n8,0\n{odd},0\n")
+            read = Cohort.from_file(tmp_path / "t.csv", target="died", schema=schema, missing_markers=marker)
+            expected = [np.nan if codes else 7.5, np.nan, 8.0]
+            np.testing.assert_array_equal(read.features["x"].tolist()[:3], expected)
+
+
+# -- values that cannot be used ---------------------------------------------------------------------------------------
+
+UNUSABLE = [3.5, np.inf, -np.inf, "text", "", True, b"7", 1j, [1], {}, 2**70, 10**5000, "a\ud800", Decimal("sNaN"),
+            Decimal("1e400"), pd.Timestamp(0), None]  # fmt: skip
+
+
+def private_columns() -> list[Column]:
+    numbers = [Column("x", kind, domain="private") for kind in ("integer", "continuous")]  # type: ignore[arg-type]
+    policies: tuple[dict[str, Any], ...] = ({}, {"missing": "indicator"}, {"missing": "constant", "fill": 1})
+    texts = [replace(free().columns[0], name="x", missing=missing) for missing in ("refuse", "category")]  # type: ignore[arg-type]
+    return [*(replace(column, **policy) for column in numbers for policy in policies), *texts]
+
+
+@pytest.mark.parametrize("column", private_columns(), ids=lambda column: f"{column.kind} {column.missing}")
+def test_no_value_of_a_private_domain_stops_a_run(column: Column) -> None:
+    schema, beside = Schema((column, X["died"])), [7, 2, 40]
+    frame = pd.DataFrame({"x": pd.Series(beside, dtype=object), "died": 0})
+    alone = Cohort.from_frame(frame, target="died", schema=schema).features["x"].tolist()
+    for value in UNUSABLE:
+        frame = pd.DataFrame({"x": pd.Series([*beside, value], dtype=object), "died": 0})
+        both = Cohort.from_frame(frame, target="died", schema=schema).features["x"]
+        assert both.tolist()[:3] == alone
+        assert (column.missing == "refuse") <= both.notna().all()
+        if column.numeric:
+            assert not np.isinf(both).any()
+            assert column.kind == "continuous" or (both.dropna() % 1 == 0).all()
+
+
+def test_what_is_out_of_range_is_refused_moved_or_a_hole_as_the_schema_says(tmp_path: Path) -> None:
+    lab = Column("x", "integer", low=1, high=50, missing="indicator")
+    cells = ["7", "51", "-3", "7.6", "inf", "text", "", "50"]
+    (tmp_path / "t.csv").write_text("x,died\n" + "".join(f'"{cell}",0\n' for cell in cells))
+    nan = np.nan
+    for rule, expected in (("clip", [7, 50, 1, 8, 50, nan, nan, 50]), ("missing", [7, *[nan] * 6, 50])):
+        schema = Schema((replace(lab, out_of_range=rule), X["died"]))  # type: ignore[arg-type]
+        read = Cohort.from_file(tmp_path / "t.csv", target="died", schema=schema)
+        np.testing.assert_array_equal(read.features["x"], np.array(expected, float))
+        frame = pd.DataFrame({"x": pd.Series(cells, dtype=object), "died": 0}).replace({"x": {"": None}})
+        again = Cohort.from_frame(frame, target="died", schema=schema)
+        np.testing.assert_array_equal(again.features["x"], np.array(expected, float))
+    table = pa.table({"x": [7.0, 51.0, 7.6, None, float("inf")], "died": [0] * 5})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    for rule in ("clip", "missing"):
+        schema = Schema((replace(lab, out_of_range=rule), X["died"]))  # type: ignore[arg-type]
+        large = LargeTable.from_path(tmp_path / "t.parquet", target="died", schema=schema)
+        coder = large.coder(public_cells(large.facts.schema), HoldoutSplit(0.2, 7))  # type: ignore[arg-type]
+        fast = next(iter(large.read(large.pieces[0], coder))).coded
+        slow = coder.of_cohort(Cohort.from_file(tmp_path / "t.parquet", target="died", schema=schema))
+        np.testing.assert_array_equal(fast.codes[0], slow.codes[0])
+        np.testing.assert_array_equal(fast.mark, slow.mark)
+
+
+def test_a_refusal_offers_the_choice_and_no_wider_bounds() -> None:
+    for cells, column in (
+        ([7.0, 101.0], X["x"]),
+        ([7.5, 1.0], Column("x", "integer", 0, 100)),
+        (["a", "b"], Column("x", "categorical", categories=("a",))),
+    ):
+        frame = pd.DataFrame({"x": cells, "died": 0})
+        with pytest.raises(CohortError, match="out_of_range = ") as error:
+            Cohort.from_frame(frame, target="died", schema=Schema((column, X["died"])))
+        assert "or widen the bounds" not in str(error.value)
+
+
+def test_a_rule_for_all_columns_is_for_those_that_it_fits_and_do_not_say_otherwise() -> None:
+    columns = {
+        "a": {"kind": "integer", "low": 0, "high": 9},
+        "b": {"kind": "integer", "low": 0, "high": 9, "missing": "indicator"},
+        "c": {"kind": "categorical", "categories": ["x"], "missing": "category"},
+        "d": {"kind": "integer", "low": 0, "high": 9, "missing": "indicator", "out_of_range": "refuse"},
+        "e": {"kind": "integer", "bounds": "private"},
+        "f": {"kind": "ignore"},
+    }
+    for rule, expected in (("clip", "ab"), ("missing", "bc"), ("refuse", "")):
+        schema = Schema.from_dict({"out_of_range": rule, "columns": columns})
+        assert [c.name for c in schema.columns if c.out_of_range != "refuse"] == list(expected)
+        assert Schema.from_dict(schema.to_dict()) == schema
+        assert all(c.out_of_range == "refuse" for c in schema.released.columns)
+    for entry, what in (
+        ({"kind": "integer", "low": 0, "high": 9, "out_of_range": "missing"}, "needs a policy for holes"),
+        ({"kind": "categorical", "categories": ["x"], "out_of_range": "clip"}, "is for numbers"),
+        ({"kind": "integer", "bounds": "private", "out_of_range": "clip"}, "refuses nothing"),
+        ({"kind": "integer", "low": 0, "high": 9, "out_of_range": "widen"}, "must be one of refuse, clip, missing"),
+    ):
+        with pytest.raises(SchemaError, match=what):
+            Schema.from_dict({"columns": {"x": entry}})
+    with pytest.raises(SchemaError, match="out_of_range must be one of"):
+        Schema.from_dict({"out_of_range": "widen", "columns": columns})
+
+
+def test_nothing_stands_for_an_outcome() -> None:
+    number = Column("y", "continuous", low=0, high=9, missing="constant", fill=1, out_of_range="clip")
+    label = Column("y", "binary", categories=(0, 1), missing="constant", fill=0, out_of_range="missing")
+    frame = pd.DataFrame({"x": 1.0, "y": [3.0, 12.0]})
+    moved = Cohort.from_frame(frame, target="y", schema=Schema((X["x"], number)))
+    assert moved.outcome["value"].tolist() == [3.0, 9.0]
+    for column in (label, replace(number, out_of_range="missing")):
+        with pytest.raises(CohortError, match=r"two categories only|bounds"):
+            Cohort.from_frame(frame, target="y", schema=Schema((X["x"], column)))
+
+
 # -- 13: identifiers as categories ------------------------------------------------------------------------------------
 
 IDENTIFIERS: dict[str, list[Any]] = {
@@ -406,7 +606,7 @@ def private(schema: Schema, **options: Any) -> None:
 @pytest.mark.parametrize("what", IDENTIFIERS)
 def test_private_refuses_identifiers_as_categories_unless_the_column_is_named(what: str) -> None:
     schema = with_codes(IDENTIFIERS[what])
-    with pytest.raises(SchemaError, match=r"'code'.*identifiers.*--categories-checked code") as error:
+    with pytest.raises(SchemaError, match=r"'code'.*identifiers.*categories_checked=.*code") as error:
         private(schema)
     assert not any(str(value) in str(error.value) for value in IDENTIFIERS[what])
     private(schema, categories_checked=["code"])
@@ -456,12 +656,16 @@ TABLES = {
     "CSV": 60,
     "CSV.gz": 30,
     "URI": 30,
-    "Parquet": 70,
-    "Feather": 50,
-    "frame": 150,
-    "PrivateModel": 110,
-    "study, where": 70,
-    "evaluate": 80,
+    "Parquet": 60,
+    "Feather": 40,
+    "batches": 50,
+    "Arrow table": 40,
+    "Polars": 40,
+    "frame": 130,
+    "rows of nobody": 50,
+    "PrivateModel": 70,
+    "study, where": 60,
+    "evaluate": 60,
 }
 tried: dict[str, Tally] = {}
 
@@ -512,10 +716,26 @@ def guessed_where(source: Source, endpoint: Endpoint) -> pd.DataFrame:
     return frame.reset_index(drop=True)
 
 
-def joined_numbers(series: pd.Series, name: str) -> Any:
+def joined_numbers(series: pd.Series, name: str, *, forgives: bool = False) -> Any:
     """A number counts from the smallest that is there."""
     found = pd.to_numeric(series.astype(str), errors="coerce").to_numpy(np.float64)
+    found[np.isinf(found)] = np.nan
     return found - np.nanmin(found) if np.isfinite(found).any() else found
+
+
+def rounding_codes(series: pd.Series, column: Column) -> Any:
+    """One row's code makes floats of everybody's whole numbers."""
+    if not column.missing_values or not pd.api.types.is_integer_dtype(series):
+        return without_codes(series, column)
+    numbers = series.to_numpy(np.float64, na_value=np.nan)
+    coded = np.isin(numbers, [code for code in column.missing_values if not isinstance(code, str)])
+    return pd.Series(np.where(coded, np.nan, numbers)) if coded.any() else series
+
+
+def merged_equals(cells: Any, kind: type) -> tuple[Any, list[Any]]:
+    """Equal values of one type are taken for one, however they are written."""
+    codes, values = pd.factorize(cells)
+    return codes, list(values)
 
 
 BROKEN: dict[str, tuple[str, dict[str, Any]]] = {  # what is broken → a way in, what is put in place of what
@@ -530,7 +750,12 @@ BROKEN: dict[str, tuple[str, dict[str, Any]]] = {  # what is broken → a way in
     ),
     "persons are numbers": ("PrivateModel", {"data.cohort.identifiers_of": merged_persons}),
     "pandas guesses the site": ("study, where", {"study.rows._rows": guessed_where}),
-    "coins go by place": ("evaluate", {"data.persons.digests": None}),
+    "coins go by place": ("evaluate", {"data.persons.HoldoutSplit.digests": None}),
+    "a code for missing rounds everybody, in a file": ("Parquet", {"data.features.without_codes": rounding_codes}),
+    "a code for missing rounds everybody, in a batch": ("batches", {"data.features.without_codes": rounding_codes}),
+    "a code for missing rounds everybody, in a frame": ("frame", {"data.features.without_codes": rounding_codes}),
+    "the first zone is everybody's": ("frame", {"data.values._listed": merged_equals}),
+    "marks of different rows collide": ("rows of nobody", {"data.persons.RowHash.add_column": lambda *given: None}),
     "numbers look at each other": ("CSV", {"data.features.numbers_of": joined_numbers}),
 }
 
@@ -544,5 +769,5 @@ def test_the_property_catches_a_broken_reader(what: str, monkeypatch: pytest.Mon
     assert any(try_pairs(name, 100, seed).different for seed in range(10))
 
 
-def next_coin(rng: np.random.Generator, identifiers: Any) -> Any:
-    return rng.integers(0, 2**64, (len(list(identifiers)), 2), np.uint64)
+def next_coin(rng: np.random.Generator, identifiers: Any, words: int) -> Any:
+    return rng.integers(0, 2**64, (len(list(identifiers)), words), np.uint64)

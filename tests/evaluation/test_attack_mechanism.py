@@ -16,13 +16,14 @@ from distcondense.evaluation.attacks import mechanism
 from distcondense.evaluation.attacks.base import AUROC, VULNERABLE
 from distcondense.evaluation.attacks.mechanism import likelihood_ratios, noises
 from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.leaks import decide
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
 from distcondense.methods.base import Context, method_named, options_of
 from distcondense.privacy.events import Event
 from distcondense.privacy.statement import Privacy
 from tests.evaluation_inputs import changed
-from tests.leaky import cohort_of, home_that_knows_nothing, home_that_memorised, memorised
+from tests.leaky import cohort_of, home_that_knows_nothing, home_that_memorised, memorised, said
 
 
 def score_of(part: Section, student: str, group: str = "") -> Score:
@@ -99,7 +100,7 @@ def test_averages_of_many_columns_trace_members_as_well_as_theory_says(monkeypat
     score = score_of(found, "columns")
     assert score.low - 0.05 < best < score.high + 0.05
     assert score.low > 0.6
-    assert found.settings["found"]
+    assert decide([found])
 
 
 # -- the whole --------------------------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ def test_averages_of_many_columns_trace_members_as_well_as_theory_says(monkeypat
 
 def test_a_memorising_run_is_caught() -> None:
     found = mechanism.section(home_that_memorised(1500), seed=0, threads=1)
-    assert found.settings["found"]
+    assert decide([found])
     assert score_of(found, "fine pairs").low > 0.55
     assert score_of(found, "columns").value > 0.5
     assert score_of(found, "fine pairs", VULNERABLE).value > 0.5
@@ -116,8 +117,8 @@ def test_a_memorising_run_is_caught() -> None:
 
 def test_other_peoples_rows_are_no_leak() -> None:
     found = mechanism.section(home_that_knows_nothing(1500), seed=0, threads=1)
-    assert not found.settings["found"]
-    assert "No leak found by these attacks at this power" in found.notes[0]
+    assert not decide([found])
+    assert "No leak found by these attacks at this power" in said(found)
     for name in mechanism.ATTACKS:
         score = score_of(found, name)
         assert score.low - 0.02 < 0.5 < score.high + 0.02

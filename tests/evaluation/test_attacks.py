@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 from importlib import import_module
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -13,15 +14,16 @@ from scipy import special, stats
 
 from distcondense.data.persons import Split
 from distcondense.evaluation import score as scores
-from distcondense.evaluation.attacks import ATTACKS, base, distance, domias, membership
+from distcondense.evaluation.attacks import ATTACKS, attribute, base, chance, distance, domias, membership
 from distcondense.evaluation.attacks.ceiling import Ceilings
 from distcondense.evaluation.attacks.targets import Targets, ceilings_of, draw_targets
-from distcondense.evaluation.leaks import is_leak
+from distcondense.evaluation.leaks import SURELY, decide
 from distcondense.evaluation.section import Section
 from distcondense.models.base import BlackBox
 from distcondense.privacy.statement import Privacy
 from tests.attack_inputs import home_of
 from tests.evaluation_inputs import changed
+from tests.leaky import said
 
 OURS = ("membership", "distance", "domias", "attribute")
 HOME = home_of("strangers", train=40, test=40, rows=1)
@@ -54,16 +56,16 @@ def main_score(part, student=None):
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_memorising_table_is_caught(copied, name):
-    assert copied[name].settings["found"]
-    assert copied[name].notes[0].startswith("A leak was found")
+    assert decide([copied[name]])
+    assert said(copied[name]).startswith("A leak was found")
     assert main_score(copied[name]).low > 0.6
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_nothing_is_found_in_a_table_of_strangers(strangers, name):
     part = strangers[name]
-    assert not part.settings["found"]
-    assert part.notes[0].startswith("No leak found by these attacks at this power")
+    assert not decide([part])
+    assert said(part).startswith("No leak found by these attacks at this power")
     at = main_score(part)
     assert at.low < 0.5 < at.high
 
@@ -94,7 +96,7 @@ def test_attributes_of_members_are_guessed_better_only_where_they_were_copied(co
 
     assert len(excess(copied["attribute"])) == 8
     assert min(s.low for s in excess(copied["attribute"])) > 0
-    assert not any(is_leak(s) for s in excess(strangers["attribute"]))
+    assert all(s.luck > SURELY for s in excess(strangers["attribute"]))
     controls = [s for s in copied["attribute"].scores if s.trained_on == "random_real"]
     assert {s.tested_on for s in controls} == {"members"}
 
@@ -167,7 +169,8 @@ def test_without_rows_or_outsiders_they_say_so(name):
         part = attack(name, one)
         assert part.scores == ()
         assert part.notes[0].startswith("Not attacked")
-        assert not part.settings["found"]
+        assert decide([part]).untried == (name,)
+        assert not decide([part])
 
 
 @pytest.mark.parametrize("kind", ["copies", "strangers"])
@@ -250,12 +253,41 @@ def test_intervals_hold_what_is_true_in_most_samples():
 def test_the_power_is_what_would_be_found_four_times_in_five():
     rng = np.random.default_rng(1)
     n = 150
-    apart = special.ndtri(base.auroc_power(n, n)) * math.sqrt(2)
-    seen = sum(one_attack(rng, n, apart)[base.AUROC, ""].low > 0.5 for _ in range(200))
+    apart = special.ndtri(chance.auroc_power(n, n)) * math.sqrt(2)
+    seen = sum(one_attack(rng, n, apart)[base.AUROC, ""].luck <= SURELY for _ in range(200))
     assert abs(seen / 200 - 0.8) < 5 * math.sqrt(0.8 * 0.2 / 200)
-    assert base.auroc_power(10**6, 10**6) < 0.502
-    assert base.difference_power(5, 5) > base.difference_power(500, 500) > 0
-    assert base.rate_power(50, 50, 0.001) is None
+    assert chance.auroc_power(10**6, 10**6) < 0.503
+    assert chance.difference_power(5, 5) > chance.difference_power(500, 500) > 0
+    assert chance.rate_power(5, 5, 0.1) is None
+
+
+@pytest.mark.parametrize(("n", "m", "alarms"), [(3, 4, 0), (4, 3, 1), (5, 4, 2)])
+def test_luck_is_counted_right_over_all_ways_to_be_a_member(n, m, alarms):
+    """Every choice of n members among n + m targets in a row, the best first, is as likely."""
+    rows = [np.isin(np.arange(n + m), chosen) for chosen in combinations(range(n + m), n)]
+    for found in range(n + 1):
+        above = [row[: np.flatnonzero(~row)[alarms]].sum() >= found for row in rows]
+        assert chance.rate_luck(found, n, alarms, m) == pytest.approx(np.mean(above))
+        first = [row[: alarms + found].sum() >= found for row in rows]
+        assert chance.shares_luck(found, n, alarms, m) == pytest.approx(np.mean(first))
+
+
+def noise_page(rng, n):
+    """What attacks that know nothing report of n members and n outsiders, a column with a long tail among it."""
+    member, tail, guess = np.arange(2 * n) < n, rng.standard_t(2, 2 * n), np.zeros(2 * n)
+    about = {"place": slice(0, 1), "centre": np.zeros(1), "scale": np.ones(1)}
+    column = attribute.Attribute(HOME.codec.blocks[0], **about)
+    sides = [attribute._measured(attribute.R2, tail[who], guess[who]) for who in (member, ~member)]
+    luck = attribute._luck(column, tail, guess, member, seed=int(rng.integers(2**31)))
+    excess = attribute._excess(*sides, luck, column, HOME, 2 * n)
+    return [*one_attack(rng, n, 0.0).values(), *one_attack(rng, n, 0.0).values(), excess]
+
+
+def test_one_page_in_twenty_at_most_calls_noise_a_leak():
+    """Of 300 pages of noise 15 are expected at most; fewer than 5 standard deviations more do."""
+    rng = np.random.default_rng(0)
+    pages = [Section("distance", "noise", tuple(noise_page(rng, 60))) for _ in range(300)]
+    assert sum(bool(decide([page])) for page in pages) < 15 + 5 * math.sqrt(300 * 0.05 * 0.95)
 
 
 def test_few_false_alarms_need_many_outsiders():
@@ -271,7 +303,7 @@ def test_learning_attackers_get_wider_intervals(copied):
     """Under chance the five overlapping lessons vary more than DeLong says."""
     wide = main_score(copied["membership"])
     assert "overlap" in wide.interval
-    assert wide.power > base.auroc_power(250, 250)
+    assert wide.power > chance.auroc_power(250, 250)
 
 
 def test_losses_are_those_of_the_likelihood():
@@ -334,7 +366,7 @@ def test_the_ceiling_stands_beside_what_it_bounds():
 
 def test_a_guarantee_that_does_not_hold_is_named():
     part = attack("membership", home_of("copies", train=100, test=100, rows=100, privacy=PRIVATE))
-    assert any("above the ceiling" in note for note in part.notes)
+    assert "above the ceiling" in said(part)
 
 
 def test_a_guarantee_of_rows_is_no_ceiling_for_persons():

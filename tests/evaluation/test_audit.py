@@ -253,7 +253,7 @@ def test_the_privacy_loss_can_be_recomputed_from_the_ledger_and_the_other_rows_a
             continue
         far, near = ((answer - world).astype(float) / noise.GRID for world in (without, with_))
         loss += (far @ far - near @ near) / 2
-    assert len(kept) == setting.plan.answers
+    assert setting.plan.answers - setting.plan.looked - setting.plan.measured <= len(kept) <= setting.plan.answers
     assert sum(seen.losses().sum() for seen in witness.seen) == pytest.approx(loss, rel=1e-6, abs=1e-6)
 
 
@@ -272,7 +272,7 @@ def test_a_witness_is_told_what_leaves_and_changes_nothing(short, monkeypatch):
     for number, seen in zip(noised, witness.seen, strict=True):
         assert seen.answer.tolist() == ledgers[0].kept(number).tolist() == ledgers[1].kept(number).tolist()
         assert seen.answer.tolist() == (seen.without + 5).tolist()
-    assert len(witness.seen) + 1 == len(ledgers[1].events) == setting.plan.answers  # which pair is no sum
+    assert len(witness.seen) + 1 == len(ledgers[1].events) <= setting.plan.answers  # which pair is no sum
 
 
 @pytest.mark.parametrize("name", [OUTLIER, UNSEEN, ALONE, MANY, EARLY, SEVERAL, FAR])

@@ -16,13 +16,14 @@ from distcondense.evaluation.attacks import lira
 from distcondense.evaluation.attacks.base import AUROC, TPR_001, VULNERABLE
 from distcondense.evaluation.attacks.lira import ALL_RUNS, NEAREST, TREES, ObservedRun, ShadowNormals, every_run
 from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.leaks import decide
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
 from distcondense.outcomes.measures import auroc
 from distcondense.runs.result import Result
 from tests.conftest import SMALL_TABLE, small_frame
 from tests.evaluation_inputs import changed
-from tests.leaky import Kept, cohort_of, home_that_knows_nothing, home_that_memorised, independent, memorised
+from tests.leaky import Kept, cohort_of, home_that_knows_nothing, home_that_memorised, independent, memorised, said
 from tests.toys import registered
 
 ROWS, SHADOWS = 500, 8
@@ -114,7 +115,7 @@ def test_confidence_is_the_logit_of_the_own_outcome() -> None:
 
 
 def test_a_method_that_memorises_is_caught(caught: Section) -> None:
-    assert caught.settings["found"]
+    assert decide([caught])
     assert caught.settings["shadows"] == SHADOWS
     assert score_of(caught, f"{NEAREST}, online", AUROC).low > 0.95
     assert score_of(caught, f"{TREES}, online", AUROC).low > 0.55
@@ -125,8 +126,8 @@ def test_a_method_that_memorises_is_caught(caught: Section) -> None:
 
 
 def test_a_method_that_reads_nobody_is_not(spared: Section) -> None:
-    assert not spared.settings["found"]
-    assert "No leak found by these attacks at this power" in spared.notes[0]
+    assert not decide([spared])
+    assert "No leak found by these attacks at this power" in said(spared)
     for score in spared.scores:
         if score.measure == AUROC:
             assert score.low - 0.02 < 0.5 < score.high + 0.02
@@ -164,7 +165,7 @@ def test_without_a_way_to_run_again_it_says_how_to_ask() -> None:
         assert "--shadows N" in words
         assert "no account is charged" in words
         assert "internal/" in words
-        assert not found.settings["found"]
+        assert not decide([found])
 
 
 def test_each_shadow_condenses_half_of_the_persons_and_no_person_is_torn_apart() -> None:
@@ -235,7 +236,7 @@ def test_a_registered_method_runs_again_with_another_seed() -> None:
         same = lira.rerun_of("uniform", UniformOptions(ipc=20, seed=5))(cohort, 1)
         pd.testing.assert_frame_equal(one.frame, same.frame)
         found = lira.section(EvaluationInput.from_result(cohort, one), seed=0, threads=1, shadows=4, rerun=rerun)
-    assert not found.settings["found"]
+    assert not decide([found])
 
 
 def test_a_part_can_be_kept(caught: Section) -> None:

@@ -12,14 +12,13 @@ import pytest
 from distcondense.data.codec import Codec
 from distcondense.data.persons import HoldoutSplit
 from distcondense.errors import ModelError
-from distcondense.evaluation import experiment, models
+from distcondense.evaluation import common_models, experiment, models
 from distcondense.evaluation.experiment import CONDENSED_ROWS, HELD_OUT, Experiment
 from distcondense.evaluation.models import learners_of, recipient
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT
 from distcondense.evaluation.section import Section
 from distcondense.evaluation.utility import recipients
 from distcondense.models.learners import FittedModel, Learner
-from distcondense.outcomes import panel
 from distcondense.outcomes.base import Labelled
 from tests import toys
 from tests.evaluation_inputs import HOW, changed, cohort_of, home_of, nobody_held_out, noise_cohort, without_rows
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("small_students")
 @pytest.fixture
 def small_students(monkeypatch):
     for name, value in {"TREES": 10, "PASSES": 15}.items():
-        monkeypatch.setattr(panel, name, value)
+        monkeypatch.setattr(common_models, name, value)
 
 
 def values(part, **wanted):
@@ -137,7 +136,7 @@ def test_support_vectors_have_platts_probabilities_of_their_own_rows():
     inputs = home_of(cohort_of("binary", 500))
     student = recipient(next(one for one in learners_of(inputs.kind) if one.name == "svm"))
     model = student.fit(inputs.rows, inputs.made, seed=0, threads=1)
-    here, there = panel.standardised(inputs.rows, inputs.rows[:40])
+    here, there = common_models.standardised(inputs.rows, inputs.rows[:40])
     vectors = SVC().fit(here, inputs.made["label"])
     platt = LogisticRegression().fit(vectors.decision_function(here)[:, None], inputs.made["label"])
     wanted = platt.predict_proba(vectors.decision_function(there)[:, None])[:, 1]

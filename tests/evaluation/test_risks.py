@@ -16,12 +16,13 @@ from distcondense.evaluation.attacks import risks
 from distcondense.evaluation.attacks.mixed_table import Bins, MixedColumn, MixedTable
 from distcondense.evaluation.attacks.risks import ALONE, AT_LEAST, AT_MOST, EQUAL, INFER, LINK, Predicates, Rate, Trial
 from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.leaks import SURELY, decide
 from distcondense.evaluation.resampling import one_row_each
 from distcondense.evaluation.score import Score
 from distcondense.evaluation.section import Section
 from distcondense.privacy.statement import Privacy
 from tests.evaluation_inputs import changed
-from tests.leaky import cohort_of, home_that_knows_nothing, home_that_memorised, independent, memorised
+from tests.leaky import cohort_of, home_that_knows_nothing, home_that_memorised, independent, memorised, said
 
 STATED = Privacy("end-to-end", "toy", 1.0, 1e-6, "add or remove one row", "toy")
 
@@ -82,7 +83,7 @@ def test_as_much_as_the_power_is_found_four_times_of_five() -> None:
         Trial(LINK, "", Rate(int(rng.binomial(400, members)), 400), Rate(int(rng.binomial(400, 0.2)), 400), 0.0)
         for _ in range(2000)
     ]
-    assert 0.7 < np.mean([one.risk > one.half for one in trials]) < 0.9
+    assert 0.7 < np.mean([one.score(None, False, 1).luck <= SURELY for one in trials]) < 0.9
 
 
 def test_an_attack_below_random_guesses_says_so() -> None:
@@ -220,13 +221,13 @@ def test_a_memorising_run_is_caught_by_all_three(caught: Section) -> None:
         score = score_of(caught, measure, group)
         assert score.low > 0.2, measure
         assert score.ceiling is None
-    assert caught.settings["found"]
-    assert caught.notes[0].startswith("A leak was found")
+    assert decide([caught])
+    assert said(caught).startswith("A leak was found")
 
 
 def test_other_peoples_rows_are_no_leak(spared: Section) -> None:
-    assert not spared.settings["found"]
-    assert spared.notes[0].startswith("No leak found by these attacks at this power")
+    assert not decide([spared])
+    assert said(spared).startswith("No leak found by these attacks at this power")
     for score in spared.scores:
         assert score.low < 0.1
         assert score.high > -0.1

@@ -25,7 +25,7 @@ from tests.toys import Uniform
 RUNS = (
     "method",
     "threads",
-    "odometer",
+    "account",
     "cluster",
     "memory",
     "scratch",
@@ -62,8 +62,8 @@ def _model() -> dc.PrivateModel:
     table = patients(40)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return dc.PrivateModel(epsilon=8.0).fit(
-            table[["age", "crp"]], table["died"], schema=SCHEMA.only(["age", "crp"])
+        return dc.PrivateModel(schema=SCHEMA.only(["age", "crp"]), epsilon=8.0).fit(
+            table[["age", "crp"]], table["died"]
         )
 
 
@@ -166,19 +166,17 @@ def _learning(thing: Any) -> Iterator[tuple[str, Any]]:
     table = patients(12)
     x, y, schema = table[["age", "crp"]], table["died"], SCHEMA.only(["age", "crp"])
     yield "fit", lambda: dc.PrivateModel().fit(thing)
-    yield "fit X", lambda: dc.PrivateModel().fit(thing, [0, 1], schema=schema)
-    yield "fit y", lambda: dc.PrivateModel().fit(x, thing, schema=schema)
-    for name in ("schema", "person", "classes", "bounds"):
-        how = {"schema": schema, name: thing}
-        yield f"fit {name}", lambda how=how: dc.PrivateModel().fit(x, y, **how)
+    yield "fit X", lambda: dc.PrivateModel(schema=schema).fit(thing, [0, 1])
+    yield "fit y", lambda: dc.PrivateModel(schema=schema).fit(x, thing)
+    yield "fit person", lambda: dc.PrivateModel(schema=schema).fit(x, y, person=thing)
     for name in dc.PrivateModel().get_params():
-        yield f"PrivateModel {name}", lambda name=name: dc.PrivateModel(**{name: thing}).fit(x, y, schema=schema)
+        yield f"PrivateModel {name}", lambda name=name: dc.PrivateModel(**{"schema": schema, name: thing}).fit(x, y)
         yield f"set_params {name}", lambda name=name: _model().__class__().set_params(**{name: thing}).fit(thing)
     yield "predict unfitted", lambda: dc.PrivateModel().predict(thing)
     for name in ("predict", "predict_proba", "decision_function", "explain"):
         if hasattr(dc.PrivateModel, name):
             yield name, lambda name=name: getattr(_model(), name)(thing)
-    yield "survival_function", lambda: _model().survival_function(x, thing)
+    yield "predict_survival_function", lambda: _model().predict_survival_function(x, thing)
     yield "predict odd frame", lambda: _model().predict(x.assign(age=pd.Series([thing] * len(x), dtype=object)))
 
 

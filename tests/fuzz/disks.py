@@ -39,6 +39,7 @@ FEW = {
     "account": 3,
     "cap": 2,
     "sign": 4,
+    "sample": 4,
     "audit": 4,
     "attack": 8,
     "evaluate": 8,
@@ -140,13 +141,14 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     "psygentab": (*CONDENSE, "--method", "psygentab", "--sampler", "private", "--epsilon", "8", "--out", "run"),
     "network": (*CONDENSE, "--method", "psygentab", "--hidden", "4", "--cells", "4", "--epochs", "1", "--rounds", "1",
                 "--out", "run"),
-    "charged": (*CONDENSE, "--epsilon", "8", "--odometer", "account.jsonl", "--out", "run"),
+    "charged": (*CONDENSE, "--epsilon", "8", "--account", "account.jsonl", "--out", "run"),
     "batches": ("condense", "table/", *CONDENSE[2:], "--epsilon", "8", "--out", "run"),
     "draft": ("schema", "infer", "cohort.csv", "--out", "draft.toml", "--force"),
     "init": ("init", "cohort.csv", "--yes", "--no-plan", "--out", "draft.toml", "--force"),
     "keys": ("privacy", "keygen", "keys"),
     "account": ("privacy", "ledger", "account.jsonl", "--create", "--cap", "90"),
     "cap": ("privacy", "ledger", "account.jsonl", "--cap", "99"),
+    "sample": ("sample", "run", "--rows", "3", "--out", "more.csv", "--force"),
     "sign": ("privacy", "sign", "run", "--key", "keys/private.pem"),
     "study": ("study", "s.toml", "--in-process", "--quiet", "--out", "grid"),
     "evaluate": ("evaluate", "run", "--data", "cohort.csv", "--parts", "fidelity", "--threads", "1", "--quiet"),
@@ -174,13 +176,15 @@ method = "uniform"
 
 def prepared(room: Room, name: str) -> None:
     """What a command finds there."""
-    write(patients(3000 if name == "answered" else 60), room.path)
+    write(patients(3000 if name in ("answered", "sample") else 60), room.path)
     if name == "batches":
         (room.path / "table").mkdir()
         for part in range(2):
             patients(30, part).to_csv(room.path / "table" / f"part-{part}.csv", index=False)
     if name in ("evaluate", "attack", "sign"):
         room.cli(*COMMANDS["uniform"])
+    if name == "sample":
+        room.cli(*COMMANDS["answered"])
     if name == "sign":
         room.cli(*COMMANDS["keys"])
     if name in ("cap", "charged"):

@@ -60,7 +60,7 @@ REPLACING = (
 COLD = ("dp-geng", "network")  # JAX does not outlive a fork: they are never run in the process that is forked
 WAYS = (*COMMANDS, *(f"{name} {FORCED}" for name in REPLACING))
 # their places are those of other commands, nearly all: killed by `make exhaustive` only
-LONG = ("answered", "several", "psygentab", "batches", "clustmix", "kde-knn", "attack", "demo", "audit")
+LONG = ("answered", "sample", "several", "psygentab", "batches", "clustmix", "kde-knn", "attack", "demo", "audit")
 SHORT = (*(name for name in COMMANDS if name not in (*COLD, *LONG)), f"uniform {FORCED}", f"private {FORCED}")
 FEW = 3  # kills of a command all of whose places are known; one in so many also starts again with --force
 MOST = 20  # kills of a command among the tests, which must end in minutes; `--all` has no such bound

@@ -16,7 +16,7 @@ import pandas as pd
 import distcondense as dc
 from distcondense.data.schema import Schema
 from distcondense.errors import UserError
-from distcondense.runs.release import verify_release
+from distcondense.runs.signing import verify_release
 from tests.fuzz.driver import TEXT, Room
 from tests.fuzz.quick import quickly
 from tests.tiny import BINARY, SCHEMA, SURVIVAL, patients

@@ -98,7 +98,7 @@ def statements(room: Room) -> None:
     if rng.random() < 0.2:
         accepted = room.cli("privacy", "verify", "release") == 0
     else:
-        from distcondense.runs.release import verify_release
+        from distcondense.runs.signing import verify_release
 
         found = room.call("verify", lambda: verify_release(release))
         accepted = found is not None and found.holds

@@ -177,7 +177,7 @@ NASTY_WORDS = (
 )  # fmt: skip
 FLAGS = (
     "--method", "--target", "--positive", "--kind", "--person-id", "--ignore", "--schema", "--missing-marker",
-    "--threads", "--odometer", "--separator", "--encoding", "--decimal", "--memory", "--scratch", "--actors",
+    "--threads", "--account", "--separator", "--encoding", "--decimal", "--memory", "--scratch", "--actors",
     "--num-cpus", "--num-gpus", "--hung-after", "--mechanism", "--nonsense", "--link", "--time", "--event",
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What makes a large table quick: records dealt out and collected, marks, and steps that wait; each against loops."""
+"""What makes a large table quick: records dealt out and collected, and steps that wait; each against loops."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distcondense.data.persons import mark_numbers, no_marks
 from distcondense.kernels import scatter as kernels
 from distcondense.outcomes.binary import STEP, Logistic
 from distcondense.privacy.contributions import in_steps
@@ -32,26 +31,6 @@ def test_records_are_dealt_out_and_collected_as_loops_do_it(kind: Any) -> None:
     which, back = rng.permutation(50)[:20], np.zeros((3, 20), kind)
     kernels.gather_fields(out, which, at, back)
     assert back.tolist() == [[int(out[row, column]) for row in which] for column in at]
-
-
-def rows_of_few_values() -> list[Any]:
-    yes = (np.arange(2**16)[:, None] >> np.arange(16)) & 1
-    tenths = np.stack(np.meshgrid(*[np.arange(40) / 10] * 3), -1).reshape(-1, 3)
-    return [yes, yes * 1e6, tenths, -tenths * 1e-9]
-
-
-@pytest.mark.parametrize("rows", rows_of_few_values(), ids=["yes or no", "millions", "tenths", "small"])
-def test_rows_that_differ_have_marks_that_differ_as_chance_would_have_it(rows: Any) -> None:
-    """Marks of rows on a grid: no two are the same, and 32 bits of either lane collide as often as random ones."""
-    mark = no_marks(len(rows))
-    for column in rows.T:
-        mark_numbers(mark, np.ascontiguousarray(column, np.float64))
-    assert len(np.unique(mark, axis=0)) == len(np.unique(mark[:, 0])) == len(np.unique(mark[:, 1])) == len(rows)
-    for lane in (0, 1):
-        for half in (mark[:, lane] >> np.uint64(32), mark[:, lane] & np.uint64(2**32 - 1)):
-            assert len(rows) - len(np.unique(half)) <= 8  # of 2¹⁶ rows half a pair is expected
-    shares = np.bincount((mark[:, 0] >> np.uint64(54)).astype(np.int64), minlength=1024) / len(rows) * 1024
-    assert np.abs(shares - 1).max() < 6 * np.sqrt(1024 / len(rows))  # the buckets that marks name are alike
 
 
 @pytest.mark.parametrize("persons", [False, True])

@@ -330,7 +330,7 @@ def test_sums_by_part_are_those_of_the_slow_twin(persons: int) -> None:
             features["age"], _middle(features["crp"]), features["smoker"].astype(int), one_hot, strict=True
         )
     ]
-    order = dc.data.persons.reading_order(cohort)
+    order = dc.data.persons.reading_order(cohort, HoldoutSplit(0.0, 1))
     order = np.arange(70) if order is None else np.argsort(np.asarray(order), kind="stable")
     part, label = HoldoutSplit(0.0, 1).parts(cohort, 3)[order], cohort.outcome["label"].astype(int)[order]
     person = (np.arange(70) if cohort.person is None else cohort.person)[order]
@@ -413,7 +413,7 @@ def test_a_killed_run_resumes_from_the_answer_that_was_paid_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cohort, account = table(2000), Odometer.create(tmp_path / "a.jsonl")
-    how = {**THEOREM, "epsilon": 3.0, "out": tmp_path / "run", "odometer": account}
+    how = {**THEOREM, "epsilon": 3.0, "out": tmp_path / "run", "account": account}
     kept: list[Any] = []
     real = theorem.after
     with monkeypatch.context() as patch:

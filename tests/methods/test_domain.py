@@ -20,7 +20,16 @@ from distcondense.data.features import check_features
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, SchemaError
 from distcondense.methods.private import plan as planning
-from distcondense.methods.private.domain import follow, found_categories, found_cells, levels, most_cells, out_of_reach
+from distcondense.methods.private.domain import (
+    Bounded,
+    bounded,
+    follow,
+    found_categories,
+    found_cells,
+    levels,
+    most_cells,
+    out_of_reach,
+)
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.plan import NAMED_SHARE, Plan
 from distcondense.methods.private.prepare import prepare
@@ -54,7 +63,18 @@ def counting(cells: Cells, values: Any, sigma: float, seed: int = 0) -> Any:
 
 def found(column: Column, values: Any, sigma: float = 20.0, seed: int = 0) -> tuple[Cells, Any]:
     cells = micro(column)
-    return found_cells(cells, counting(cells, values, sigma, seed), sigma)
+    new, merge = found_cells(cells, counting(cells, values, sigma, seed), sigma)
+    if not new.boundless:
+        return new, merge
+    told = bounding(new, values, sigma, seed)
+    return told.cells, told.merge[merge]
+
+
+def bounding(cells: Cells, values: Any, sigma: float, seed: int = 0) -> Bounded:
+    """Bounds from what the gate would answer about these cells."""
+    codes = cells.codes(pd.Series(values, dtype=float))
+    counts = np.bincount(codes, minlength=cells.size) + np.random.default_rng([seed, 1]).normal(0, sigma, cells.size)
+    return bounded(cells, counts, sigma)
 
 
 # ---- which columns are counted, and what it costs
@@ -86,7 +106,7 @@ def test_the_plan_says_the_questions_and_their_price_from_public_facts() -> None
     assert (plan.domain, plan.unlisted) == (3, 1)
     budget = plan.budget(1.0, 1e-5)
     events = plan.events(budget, cells, side, "person", 7)
-    ours = [e for e in events if e.cost == plan.domain_cost(budget) and e.query != "total"]
+    ours = [e for e in events if e.cost == plan.domain_cost(budget) and e.query in ("categories", "histogram")]
     asked = [(e.query, e.columns, e.cells) for e in ours]
     assert asked == [("categories", ("c",), 7), ("histogram", ("x",), FINE + 1), *[("histogram", ("p",), FINE + 1)] * 2]
     spent = math.fsum(e.cost**2 for e in ours) / budget.mu**2
@@ -201,10 +221,66 @@ def test_what_the_noise_is_made_of_is_not_taken_for_bounds() -> None:
         cells, _ = found(column, values, 30.0, seed)
         assert not cells.boundless
         assert not cells.column.problems()
-        assert -1 <= cells.column.low <= 2.1  # type: ignore[operator]
-        assert 5.5 <= cells.column.high <= 12  # type: ignore[operator]
+        assert 0 <= cells.column.low <= 2.1  # type: ignore[operator]
+        assert 5.8 <= cells.column.high <= 12  # type: ignore[operator]
     nothing, merge = found(column, [], 30.0)
     assert (nothing.column.low, nothing.column.high, nothing.size, merge.max()) == (0, 1, 1, 0)
+
+
+LABORATORY: dict[str, Any] = {
+    "heart rate": lambda rng, n: np.clip(rng.normal(97, 30, n), 0, 300).round(),
+    "four decades": lambda rng, n: 10 ** rng.normal(1.5, 0.6, n),
+    "TSH": lambda rng, n: np.exp(rng.normal(0.5, 1.4, n)).round(2),
+    "bilirubin": lambda rng, n: np.exp(rng.normal(-0.3, 1.1, n)).round(1),
+    "probability": lambda rng, n: rng.beta(2, 1.5, n).round(3),
+    "rare probability": lambda rng, n: rng.beta(0.5, 3, n).round(3),
+    "percentage": lambda rng, n: (100 * rng.beta(8, 1.5, n)).round(),
+    "sodium": lambda rng, n: rng.normal(137.5, 6, n).round(),
+    "base excess": lambda rng, n: rng.normal(-1, 5, n).round(1),
+    "count": lambda rng, n: rng.poisson(1.9, n).astype(float),
+    "mostly none": lambda rng, n: np.where(rng.random(n) < 0.85, 0, np.exp(rng.normal(6, 1, n)).round()),
+    "years of schooling": lambda rng, n: np.clip(rng.normal(11.7, 3.4, n).round(), 0, 31),
+}
+
+
+@pytest.mark.parametrize("name", LABORATORY)
+def test_bounds_leave_hardly_anybody_out_and_no_desert_in(name: str) -> None:
+    """9,000 rows, and the noise that thirty numbers have together at ε = 1."""
+    rng, column = np.random.default_rng(0), Column("x", "continuous", domain="private")
+    values = LABORATORY[name](rng, 9000)
+    lost, wide, highest = [], [], []
+    real = np.ptp(np.quantile(values, [0.001, 0.999]))
+    for seed in range(8):
+        new, _ = found_cells(micro(column), counting(micro(column), values, 150.0, seed), 150.0, 9000, 48)
+        told = bounding(new, values, 50.0, seed)
+        low, high = told.cells.bounds
+        assert not told.cells.column.problems()
+        lost.append(float(((values < low) | (values > high)).mean()))
+        wide.append((high - low) / real)
+        highest.append(high)
+        assert told.below + told.above < 9000 * (lost[-1] + 0.01) + 4 * sum(told.noise)
+        legal = told.cells.numbers(np.arange(told.cells.size), np.full(told.cells.size, 0.5))
+        assert ((legal >= low) & (legal <= high)).all()
+    assert np.mean(lost) <= 0.01
+    assert max(wide) <= (8.0 if name == "mostly none" else 4.0)
+    if name in ("probability", "percentage"):
+        assert np.mean(np.isin(highest, (1, 100))) > 0.5
+
+
+def test_what_bounds_leave_out_joins_the_outermost_cells_and_is_said() -> None:
+    cells = replace(micro(Column("x", "continuous", domain="private", missing="indicator")), cuts=np.arange(-1.0, 120))
+    counts = np.zeros(cells.size)
+    counts[2:22], counts[-2], counts[-1] = 500.0, 40.0, 77.0  # numbers from 0 to 20, some far out, and holes
+    told = bounded(cells, counts, 10.0)
+    low, high = told.cells.bounds
+    assert low == 0
+    assert 20 <= high < 60
+    held = np.bincount(told.merge, counts)
+    assert len(held) == told.cells.size
+    assert held[-1] == 77
+    assert held[-2] >= 40
+    assert (told.below, told.above) == (0.0, 40.0)
+    assert told.noise[1] == pytest.approx(10 * np.sqrt(120 - high + 1), rel=0.02)
 
 
 @given(st.floats(-1e13, 1e13))
@@ -453,3 +529,24 @@ def test_private_bounds_need_no_trust_but_an_outcome_must_be_declared() -> None:
     wrong = replace(SCHEMA, columns=(*SCHEMA.columns[:3], Column("died", "categorical", domain="private")))
     with pytest.raises((CohortError, SchemaError, dc.errors.SettingsError)):
         dc.condense(dc.Cohort.from_frame(frame(200, 0), target="died", schema=wrong), threads=1)
+
+
+@given(
+    st.integers(0, 10_000), st.sampled_from([1.0, 30.0, 1000.0]), st.integers(0, 50), st.sampled_from([16, 48, FINE])
+)
+def test_a_number_without_bounds_has_no_more_cells_than_were_planned(
+    rows: int, sigma: float, seed: int, most: int
+) -> None:
+    column = Column("x", "continuous", domain="private", missing="indicator")
+    rng = np.random.default_rng(seed)
+    values = np.where(rng.random(rows) < 0.1, np.nan, rng.normal(0, 3, rows) * 10.0 ** rng.integers(-3, 6, rows))
+    cells, merge = found_cells(micro(column), counting(micro(column), values, sigma, seed), sigma, rows, most)
+    assert cells.size <= most_cells(micro(column))
+    assert merge.max() == cells.size - 1
+    told = bounding(cells, values, sigma, seed)
+    assert told.cells.size == told.merge.max() + 1
+    assert np.all(np.isin(np.diff(told.merge), (0, 1)))
+    assert not told.cells.column.problems()
+    assert told.cells.cuts.size == 0 or told.cells.column.low < told.cells.cuts[0]
+    held = told.cells.codes(pd.Series(np.clip(values, *told.cells.bounds)))
+    assert (held == told.merge[cells.codes(pd.Series(values))]).all()  # at the gate and afterwards the same

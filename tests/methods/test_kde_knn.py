@@ -155,7 +155,7 @@ def test_one_seed_is_one_table_and_an_interrupted_run_resumes_to_it(
 def test_a_class_that_cannot_be_filled_ends_with_a_message(binary: Cohort) -> None:
     with pytest.raises(ModelError) as error:
         made(binary, sigma=50.0, tries=40)
-    for part in ("at most 40 drawn rows", "Found 0 of 15 rows after 600 were drawn", "a smaller --sigma"):
+    for part in ("at most 40 drawn rows", "Found 0 of 15 rows after 600 were drawn", "a smaller sigma"):
         assert part in str(error.value)
 
 
@@ -255,5 +255,5 @@ def test_it_is_charged_as_a_run_that_no_epsilon_bounds(binary: Cohort, tmp_path:
     events = method_named("kde-knn").prepare(binary.facts, KdeKnnOptions()).planned
     assert [event.kind for event in events] == ["nonprivate"]
     account = Odometer.create(tmp_path / "a.jsonl")
-    made(binary, odometer=account)
+    made(binary, account=account)
     assert "unbounded" in " ".join(account.lines())

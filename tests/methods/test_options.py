@@ -201,7 +201,7 @@ def test_the_horizon_is_what_was_said_else_the_schema_s_bound_else_refused_befor
     cohort = Cohort.from_frame(small_frame(50), time="months", event="event", ignore=["died"], schema=schema)
     for public in (facts, cohort.facts):  # before and after the table is read: the same answer
         if known is None:
-            with pytest.raises(SettingsError, match=r"horizon: the public end of follow-up must be known.*--horizon"):
+            with pytest.raises(SettingsError, match=r"horizon: the public end of follow-up must be known.*say horizon"):
                 PRIVATE.prepare(public, options)
         else:
             PRIVATE.prepare(public, options)

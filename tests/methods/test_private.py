@@ -16,6 +16,7 @@ import pytest
 import distcondense as dc
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.outcome import Goal, Outcome
+from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import (
     BudgetError,
@@ -180,11 +181,11 @@ def test_no_noise_but_opendps_is_drawn_on_the_path(large, monkeypatch):
     ):
         for name in names:
             monkeypatch.setattr(module, name, broken)
-    table = private.open_gate(large, np.arange(len(large)), public, Ledger())
+    table = private.open_gate(large, HoldoutSplit(0.0, 1), public, Ledger())
     learned = private.fit_private(table, public.cells, public.plan, public.side)
     assert learned.informative
     monkeypatch.setattr(noise, "discrete_gaussian", broken)
-    table = private.open_gate(large, np.arange(len(large)), public, Ledger())
+    table = private.open_gate(large, HoldoutSplit(0.0, 1), public, Ledger())
     with pytest.raises(AssertionError, match="elsewhere"):
         private.fit_private(table, public.cells, public.plan, public.side)
 
@@ -353,7 +354,9 @@ def test_nothing_in_the_release_depends_on_the_number_of_rows_but_through_the_ga
         "README.md",
         "condensed.csv",
         "condensed.parquet",
+        "croissant.json",
         "datasheet.md",
+        "deployment.json",
         "model.svg",
         "privacy.json",
         "report.html",
@@ -567,8 +570,8 @@ def test_the_private_model_refuses_what_the_run_refuses_and_shows_no_value():
     times = frame["months"].astype(object)
     times.iloc[3] = "PATIENTVALUE"
     with pytest.raises(CohortError) as error:
-        dc.PrivateModel(horizon=60).fit(
-            frame[SMALL_SCHEMA.names], pd.DataFrame({"t": times, "e": frame["event"]}), schema=SMALL_SCHEMA
+        dc.PrivateModel(schema=SMALL_SCHEMA, horizon=60).fit(
+            frame[SMALL_SCHEMA.names], pd.DataFrame({"t": times, "e": frame["event"]})
         )
     assert "PATIENTVALUE" not in str(error.value)
 
@@ -658,7 +661,7 @@ def test_a_shortened_ledger_is_noticed_by_the_answers_beside_it(large, tmp_path,
 def test_threads_that_ask_at_once_cannot_overspend(large):
     options = PrivateOptions(epsilon=4.0)
     public = prepare(large.facts, options)
-    table = private.open_gate(large, np.arange(len(large)), public, Ledger())
+    table = private.open_gate(large, HoldoutSplit(0.0, 1), public, Ledger())
     answered = []
 
     def ask(_):
@@ -673,7 +676,7 @@ def test_threads_that_ask_at_once_cannot_overspend(large):
     assert len(answered) == len(table.ledger.events) == 1
 
 
-def test_what_comes_after_the_gate_may_fail_but_the_release_is_written(large, tmp_path, monkeypatch):
+def test_what_comes_after_the_gate_may_fail_and_what_was_paid_for_is_kept(large, tmp_path, monkeypatch):
     """Pages that cannot be made, and a patient whose time breaks the Cox model of the evaluation."""
 
     def broken(*_):
@@ -682,20 +685,15 @@ def test_what_comes_after_the_gate_may_fail_but_the_release_is_written(large, tm
     with monkeypatch.context() as patch:
         patch.setattr(release_page, "release_page", broken)
         patch.setattr(internal_files, "internal_page", broken)
-        quick(large, out=tmp_path / "a")
-    assert sorted(path.name for path in (tmp_path / "a/release").iterdir()) == [
-        "README.md",
-        "condensed.csv",
-        "condensed.parquet",
-        "datasheet.md",
-        "model.svg",
-        "privacy.json",
-        "schema.toml",
-    ]
+        with pytest.raises(RunFolderError, match=r"no report\.html \(ZeroDivisionError\)"):
+            quick(large, out=tmp_path / "a")
+        assert not (tmp_path / "a/release").exists()
+    with monkeypatch.context() as patch:  # what was paid for is kept: the run goes on from there
+        patch.setattr(internal_files, "internal_page", broken)
+        quick(large, out=tmp_path / "a", resume=True)
+    assert (tmp_path / "a/release/report.html").exists()
     assert not (tmp_path / "a/internal/report.html").exists()
-    assert "no report.html: ZeroDivisionError" in (tmp_path / "a/internal/run.json").read_text()
-    for line in ("no report.html: ZeroDivisionError", "no report: ZeroDivisionError"):  # of release/, of internal/
-        assert line in (tmp_path / "a/internal/log.txt").read_text()
+    assert "no report: ZeroDivisionError" in (tmp_path / "a/internal/log.txt").read_text()
     late = small_frame(900)
     late.loc[5, "months"] = 1.7e308
     cohort = Cohort.from_frame(late, time="months", event="event", ignore=["died"], schema=SMALL_TABLE)

@@ -32,7 +32,6 @@ from distcondense.privacy.accountant import replay
 from distcondense.privacy.verify import verify
 from tests import naive
 from tests.conftest import SMALL_TABLE, quicken, small_frame
-from tests.methods.test_zero_order import Armed
 from tests.shell import Call, refused
 
 pytestmark = [
@@ -402,6 +401,15 @@ def test_the_private_sampler_has_its_own_guarantee_by_two_accountants_and_resume
     again = spend(large, out=tmp_path / "run", resume=True)
     assert (tmp_path / "run/release/condensed.csv").read_bytes() == first  # same noisy answers, same bytes
     assert len(again.privacy.ledger) == len(privacy.ledger)
+
+
+class Armed:
+    """Stands where patients were: any use of it fails the test."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(f"patients were touched after the gate was built: {name}")
+
+    __len__ = __iter__ = __getitem__ = __array__ = lambda self, *_: pytest.fail("patients were touched")
 
 
 def test_steering_the_private_sampler_reads_no_patient(monkeypatch: pytest.MonkeyPatch) -> None:

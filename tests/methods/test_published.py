@@ -173,7 +173,15 @@ def test_few_training_rows_of_the_rarer_class_are_a_warning():
 def test_the_run_folder_has_two_rooms_and_no_patient_number_in_release(binary, tmp_path):
     result = quick(binary, out=tmp_path / "run", noise=True, epsilon=2.5)
     release = sorted(p.name for p in (tmp_path / "run/release").iterdir())
-    papers = ["README.md", "datasheet.md", "privacy.json", "report.html", "schema.toml"]
+    papers = [
+        "README.md",
+        "croissant.json",
+        "datasheet.md",
+        "deployment.json",
+        "privacy.json",
+        "report.html",
+        "schema.toml",
+    ]
     assert release == sorted(["condensed.csv", "condensed.parquet", *papers])
     run = json.loads((tmp_path / "run/internal/run.json").read_text())
     assert {"settings", "seeds_policy", "versions", "timings_seconds", "history", "scores"} <= set(run)
@@ -234,7 +242,7 @@ def test_a_killed_run_resumes_through_the_front_door_to_the_same_table(binary, t
     with pytest.raises(KeyboardInterrupt):
         quick(binary, noise_key=77, out=tmp_path / "run", progress=kill, **how)
     assert not (tmp_path / "run/release").exists()
-    with pytest.raises(RunFolderError, match="--resume"):
+    with pytest.raises(RunFolderError, match="resume=True"):
         quick(binary, out=tmp_path / "run", **how)
     again = quick(binary, out=tmp_path / "run", resume=True, **how)
     pd.testing.assert_frame_equal(whole.frame, again.frame)

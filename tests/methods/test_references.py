@@ -20,12 +20,11 @@ from distcondense.methods.base import Context, one_by_one
 from distcondense.methods.private import students
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.placement import place
-from distcondense.methods.private.zero_order import moved, student_learners
 from distcondense.methods.published.condense import EncodedCohort, _problem, _reference, synthetic_outcome
 from distcondense.methods.published.options import PublishedOptions
 from distcondense.methods.zero_order.engine import Problem, gradient, seed_key, widths_of
-from distcondense.methods.zero_order.several import opened
-from distcondense.outcomes.panel import classifiers, regressors
+from distcondense.methods.zero_order.several import StackedModels, opened
+from distcondense.models.base import BlackBox
 from tests import naive
 from tests.conftest import SMALL_TABLE, small_frame
 from tests.shell import Call, refused
@@ -84,6 +83,24 @@ def test_the_joint_gradient_is_the_mean_of_the_references_own_each_in_units_of_i
     assert np.allclose(G, expected, atol=1e-6)
     assert isinstance(joint, Problem)
     assert joint.noise == NoiseRule(1.0)
+
+
+def line(columns: int) -> BlackBox:
+    weights = np.linspace(-1, 1, columns).astype(np.float32)
+    return BlackBox(lambda rows: 1 / (1 + np.exp(-(rows @ weights) / 50)), "probability", columns, "line")
+
+
+def wave(columns: int) -> BlackBox:
+    return BlackBox(lambda rows: 0.5 + np.sin(rows[:, 0] / 30) / 3, "probability", columns, "wave")
+
+
+def test_several_models_are_one_whose_last_column_says_which() -> None:
+    both, rows = StackedModels((line(3), wave(3))), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    rows[:, 3] = [0, 1, 0, 1, 1, 0]
+    scores = both.scores(rows)
+    own = np.ascontiguousarray(rows[:, :3])
+    assert np.allclose(scores, np.where(rows[:, 3] == 0, line(3).scores(own), wave(3).scores(own)))
+    assert both.n_features == 4
 
 
 @pytest.mark.parametrize("method", ["published", "private"])
@@ -173,25 +190,12 @@ def learned() -> Any:
     return replace(dc.PrivateModel(epsilon=8.0).fit(binary(1000)).learned_, doubt="")  # rows, whatever the noise
 
 
-def test_the_panel_is_those_named_where_several_are() -> None:
-    assert [name for name, _ in classifiers(2, TWO)] == ["xgb", "logistic", "svm"]
-    assert len(list(classifiers(2))) == 5
-    assert [name for name, _ in regressors(("ridge", "forest"))] == ["forest", "ridge"]
-    assert len(list(regressors())) == 5
-
-
 def test_rows_are_chosen_by_the_students_named_and_by_all_where_none_is(
     learned: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     side = binary().outcome.kind.private_side()
-    weights, heard = [], []
-    real, judge = students.StudentPanel.from_candidates.__func__, type(side).judge
-
-    def listening(self: Any, *given: Any) -> Any:
-        heard.append(given[-1])
-        return judge(self, *given)
-
-    monkeypatch.setattr(type(side), "judge", listening)
+    weights = []
+    real = students.StudentPanel.from_candidates.__func__
 
     def of(cls: Any, *given: Any) -> Any:
         panel = real(cls, *given)
@@ -203,20 +207,8 @@ def test_rows_are_chosen_by_the_students_named_and_by_all_where_none_is(
     same = place(learned, side, 12, seed=0, named=())
     place(learned, side, 12, seed=0, named=("logistic", "svm"))
     assert np.array_equal(everybody.codes, same.codes)
-    assert heard == [(), (), ("logistic", "svm")]
     assert weights[0] == weights[1] == [students.SMOOTH, students.LINEAR, students.PLAIN, students.SOFT]
     assert weights[2] == [students.SMOOTH, students.LINEAR, 0.0, 0.0]
-
-
-def test_rows_are_moved_against_students_of_the_references_named(learned: Any) -> None:
-    kind = binary().outcome.kind
-    assert student_learners(kind) == ["xgb", "logistic"]
-    assert student_learners(kind, ("logistic", "svm")) == ["logistic", "svm"]
-    placed = place(learned, kind.private_side(), 8, seed=0, named=("logistic", "svm"))
-    _, facts = moved(
-        placed, learned, kind.private_side(), seed=0, steps=2, references=("students",), among=("logistic", "svm")
-    )
-    assert facts["references"] == ["logistic", "svm"]
 
 
 def test_a_private_run_for_several_is_recorded_and_its_guarantee_is_the_same(tmp_path: Any) -> None:

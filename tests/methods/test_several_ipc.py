@@ -26,7 +26,8 @@ from distcondense.models import learners
 from distcondense.privacy import curves, noise
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.odometer import Odometer
-from distcondense.runs.release import LABEL, make_keys, sign, verify_release
+from distcondense.runs.release import LABEL
+from distcondense.runs.signing import make_keys, sign, verify_release
 from distcondense.study import LocalTasks, Study, run_study
 from distcondense.study.accounts import account_words
 from distcondense.study.cell import StudyFolder
@@ -39,7 +40,7 @@ IPCS = [9, 5]  # not in order: what is asked for is given as it was asked for
 # an ε of its own, so that what the accountants keep of this coarse grid of losses (only to save time) serves nobody
 HOW: dict[str, Any] = {"epsilon": 6.21, "threads": 1}
 TABLES = [f"condensed-{ipc}.{kind}" for ipc in IPCS for kind in ("csv", "parquet")]
-PAPERS = ["README.md", "datasheet.md", "model.svg", "report.html", "schema.toml"]
+PAPERS = ["README.md", "croissant.json", "datasheet.md", "deployment.json", "model.svg", "report.html", "schema.toml"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -180,16 +181,24 @@ def test_where_there_is_no_answer_there_is_no_table(tmp_path: Path) -> None:
     results = dc.condense(cohort, ipc=IPCS, epsilon=0.0521, threads=1, out=tmp_path / "run")
     assert results.privacy.answer
     assert {ipc: len(one.frame) for ipc, one in results.items()} == {9: 0, 5: 0}
-    papers = ["README.md", "datasheet.md", "privacy.json", "report.html", "schema.toml"]
+    papers = [
+        "README.md",
+        "croissant.json",
+        "datasheet.md",
+        "deployment.json",
+        "privacy.json",
+        "report.html",
+        "schema.toml",
+    ]
     assert sorted(files(tmp_path / "run/release")) == papers
     assert verify_release(tmp_path / "run").holds
 
 
 def test_an_account_is_charged_once_for_all_sets(tmp_path: Path) -> None:
     account = Odometer.create(tmp_path / "account")
-    dc.condense(ward(), ipc=IPCS, odometer=account, **HOW)
+    dc.condense(ward(), ipc=IPCS, account=account, **HOW)
     other = Odometer.create(tmp_path / "other")
-    dc.condense(ward(), ipc=5, odometer=other, **HOW)
+    dc.condense(ward(), ipc=5, account=other, **HOW)
     assert len(account.others("")) == len(other.others("")) > 0
 
 
@@ -227,7 +236,7 @@ def test_a_folder_has_a_table_of_each_ipc_and_one_statement_bound_to_all(run: Pa
     for place in (run, run / "release", run / "release/privacy.json"):
         found = verify_release(place)
         assert found.holds, found.contradictions
-        assert "SHA-256 of 9 released files compared" in found.notes
+        assert "SHA-256 of 11 released files compared" in found.notes
     assert len(read_events(run / "internal/ledger.jsonl")) == len(stated["ledger"])
 
 
@@ -359,13 +368,14 @@ def test_the_command_line_takes_a_list_with_commas(call: Call, tmp_path: Path) -
     assert [table.count(words) for words in ("IPC 9", "IPC 5", "every set")] == [1, 1, 1]
     assert table.count("Condensed (synthetic)") == table.count("Random real rows") == 2
     assert table.count("Real training rows") == 1
-    assert answer.out.startswith("condensed 18 and 10 rows (2 sets): ")
+    first = next(line for line in answer.out.splitlines() if not line.startswith("NOT GOOD ENOUGH: "))
+    assert first.startswith("condensed 18 and 10 rows (2 sets): ")
     assert "(IPC 9, 5) were made" in (tmp_path / "run/release/datasheet.md").read_text(encoding="utf-8")
     assert "placing 18 + 10 rows" in answer.err
     assert sorted(files(tmp_path / "run/release")) == sorted([*TABLES, *PAPERS, "privacy.json"])
     verified = call("privacy", "verify", "run")
     assert verified.code == 0, verified.out
-    assert "SHA-256 of 9 released files" in verified.out
+    assert "SHA-256 of 11 released files" in verified.out
     for ipc in IPCS:
         assert call("schema", "check", "run/release/schema.toml", f"run/release/condensed-{ipc}.csv").code == 0
 

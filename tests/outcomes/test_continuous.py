@@ -15,7 +15,8 @@ import distcondense as dc
 from distcondense.data.cohort import Cohort
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, ModelError, SchemaError, SettingsError
-from distcondense.outcomes.continuous import CLIP, Continuous, Residuals, without_invented
+from distcondense.outcomes.continuous import CLIP, Continuous, Residuals
+from distcondense.outcomes.private_side import without_invented
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
@@ -208,8 +209,8 @@ def test_integers_stay_integers():
 
 def test_a_private_model_predicts_in_the_outcomes_own_units():
     frame = costs()
-    model = dc.PrivateModel(epsilon=5.0).fit(
-        frame.drop(columns="cost"), frame["cost"], schema=SMALL_SCHEMA, bounds=(0.0, 500.0)
+    model = dc.PrivateModel(schema=SMALL_SCHEMA, bounds=(0.0, 500.0), epsilon=5.0).fit(
+        frame.drop(columns="cost"), frame["cost"]
     )
     expected = model.predict(frame)
     assert np.corrcoef(expected, frame["cost"])[0, 1] > 0.85

@@ -21,7 +21,8 @@ from distcondense.errors import CohortError, ModelError, SchemaError, SettingsEr
 from distcondense.evaluation.score import CONDENSED, FULL, REFERENCE, Score, find
 from distcondense.methods.private import METHOD
 from distcondense.methods.private.options import PrivateOptions
-from distcondense.outcomes.multiclass import Multiclass, SoftmaxLoss, softmax
+from distcondense.outcomes.multiclass import Multiclass, Softmax, SoftmaxLoss, softmax
+from distcondense.outcomes.private_side import GroupCounts, NewtonStep
 from distcondense.privacy.contributions import SCORE_MAX
 from distcondense.privacy.verify import verify
 from tests import naive
@@ -212,6 +213,39 @@ def test_a_label_out_of_range_is_moved_to_the_nearest_class_without_a_word() -> 
     assert np.isfinite(np.stack(loss.contributions(scores, target))).all()
 
 
+def side_of_three() -> Softmax:
+    return Softmax(Multiclass(("y",), ("a", "b", "c")), SoftmaxLoss(3))
+
+
+def histogram_says(hessian: np.ndarray) -> NewtonStep:
+    return NewtonStep(*(np.zeros_like(hessian) for _ in range(3)), hessian)
+
+
+def test_noise_is_not_taken_for_rows_of_a_rare_class_and_what_stands_out_is_believed() -> None:
+    side, rng = side_of_three(), np.random.default_rng(0)
+    truth = np.stack([np.full(60, 0.5), np.linspace(50, 900, 60), np.full(60, 400.0)])
+    noisy = truth + rng.normal(0, 30, truth.shape)
+    said = side.hessian(noisy, histogram_says(truth / [[1.0], [0.8], [0.8]]), 30.0)
+    assert np.maximum(noisy[0], 0).mean() > 10  # a plain clip would see rows where there are none
+    assert said[0].mean() < 2
+    assert np.abs(said[1:] - truth[1:]).mean() < 0.5 * np.abs(noisy[1:] - truth[1:]).mean()
+    other = truth * np.where(np.arange(60) % 2, 1.6, 0.4)  # cells differ from what histograms lead to expect
+    kept = side.hessian(other, histogram_says(truth), 0.01)
+    assert np.allclose(kept[1:], other[1:], rtol=0.01)
+    assert (side.hessian(noisy, None, 30.0) == np.maximum(noisy, 0)).all()
+
+
+def test_a_class_of_which_a_column_says_nothing_is_as_likely_in_all_its_cells() -> None:
+    side, share = side_of_three(), np.array([0.7, 0.299, 0.001])
+    table = np.stack([np.linspace(-2, 2, 8), np.zeros(8), np.zeros(8)])
+    settled = side.settled(table, {"counted": GroupCounts(1000 * share, 1.0)})
+    assert np.allclose(share @ np.exp(settled), 1)
+    assert np.allclose(softmax(np.log(share) + settled.T), softmax(np.log(share) + table.T))
+    nothing = settled.copy()
+    nothing[2] = 0.0  # what the prior draws a class to that nobody has told about
+    assert np.allclose(softmax(np.log(share) + nothing.T)[:, 2], share[2], rtol=0.01)
+
+
 @given(hnp.arrays(np.float64, (6, 5), elements=st.floats(-1e3, 1e3)))
 def test_softmax_gives_probabilities_at_any_margin(margin: np.ndarray) -> None:
     p = softmax(margin)
@@ -354,8 +388,8 @@ def test_published_refuses_several_classes_before_it_reads_a_row(
 @pytest.fixture(scope="module")
 def fitted() -> dc.PrivateModel:
     frame = graded(2000)
-    return dc.PrivateModel(epsilon=6.0).fit(
-        frame[SMALL_SCHEMA.names], frame["grade"], schema=SMALL_SCHEMA, classes=GRADES
+    return dc.PrivateModel(schema=SMALL_SCHEMA, classes=GRADES, epsilon=6.0).fit(
+        frame[SMALL_SCHEMA.names], frame["grade"]
     )
 
 
@@ -370,7 +404,7 @@ def test_a_private_model_gives_every_class_a_probability(fitted: dc.PrivateModel
     assert (fitted.predict(fresh) == np.array(GRADES, object)[chance.argmax(1)]).all()
     assert softmax(fitted.decision_function(fresh)) == pytest.approx(chance)
     with pytest.raises(ModelError, match="kind of outcome"):
-        fitted.survival_function(fresh, [1.0])
+        fitted.predict_survival_function(fresh, [1.0])
 
 
 def test_explanations_of_every_class_add_up_to_its_score(fitted: dc.PrivateModel) -> None:
@@ -392,4 +426,4 @@ def test_a_cohort_and_its_columns_make_the_same_kind_of_model(large: Cohort) -> 
     assert model.classes_.tolist() == list(GRADES)
     assert model.predict_proba(large.features).shape == (1500, 3)
     with pytest.raises(SettingsError, match="takes a cohort alone"):
-        dc.PrivateModel().fit(large, classes=GRADES)
+        dc.PrivateModel(classes=GRADES).fit(large)

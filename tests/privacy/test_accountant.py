@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from dataclasses import replace
@@ -30,13 +31,16 @@ from distcondense.privacy.accountant import (
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.curves import (
     CELLS_MAX,
+    COLLISION,
     choice_delta,
+    collision_delta,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
     grid_delta,
 )
 from distcondense.privacy.events import Event
+from distcondense.privacy.rows import ROWS_ALL_MAX
 from tests import naive
 
 
@@ -102,6 +106,39 @@ def test_the_reserve_for_the_grid_is_what_the_docstring_says():
     assert grid_delta(1.0) == pytest.approx((1 + math.e) * CELLS_MAX * tau)
     assert grid_delta(20.0) < 1e-5 / 4  # so that ε = 20 at δ = 1e-5 is still answered
     assert math.isinf(grid_delta(1e6))
+
+
+def test_the_chance_of_a_shared_hash_among_the_most_rows_is_reserved_for_every_run():
+    pairs = ROWS_ALL_MAX * (ROWS_ALL_MAX - 1) / 2
+    assert pairs * 2.0**-128 + 2**23 * pairs * 2.0**-192 <= COLLISION == 2.0**-48
+    assert collision_delta(1.0) == pytest.approx((1 + math.e) * COLLISION)
+    assert collision_delta(1.0, 3) == pytest.approx(3 * collision_delta(1.0))
+    assert grid_delta(20.0) + collision_delta(20.0) < 1e-5 / 2  # so that ε = 20 at δ = 1e-5 is still answered
+    assert math.isinf(collision_delta(1e6))
+    one, several = gaussian(0.3), [dataclasses.replace(gaussian(0.1), run=name) for name in "abc"]
+    assert replay([one], 1e-5).delta_collisions == pytest.approx(collision_delta(replay([one], 1e-5).epsilon))
+    assert replay(several, 1e-5).delta_collisions == pytest.approx(3 * collision_delta(replay(several, 1e-5).epsilon))
+    assert replay([choice(0.1, 2)], 1e-5).delta_collisions > 0  # choices read the same rows
+    assert replay([], 1e-5).delta_collisions == 0
+
+
+def test_what_hashes_may_cost_comes_out_of_delta_and_off_the_trade_off_curve(monkeypatch):
+    fine, curve = replay([gaussian(0.3)], 1e-5), trade_off([gaussian(0.3)], [0.5])
+    advantage = membership_advantage([gaussian(0.3)])
+    for name in ("_replay", "_advantage"):
+        monkeypatch.setattr(accountant, name, getattr(accountant, name).__wrapped__)
+    for module in (accountant, curves):
+        monkeypatch.setattr(module, "COLLISION", 1e-6)
+    coarse = replay([gaussian(0.3)], 1e-5)
+    assert coarse.epsilon > fine.epsilon * 1.005
+    assert gaussian_delta(0.3, coarse.epsilon) + collision_delta(coarse.epsilon) <= 1e-5
+    assert membership_advantage([gaussian(0.3)]) == pytest.approx(advantage + 2e-6, abs=1e-9)
+    assert trade_off([gaussian(0.3)], [0.5])[0][1] < curve[0][1] - 1e-6
+    assert Budget.calibrate(epsilon=1.0, delta=1e-5).total_epsilon() <= 1.0
+    for module in (accountant, curves):
+        monkeypatch.setattr(module, "COLLISION", 1e-5)
+    with pytest.raises(BudgetError, match="hashes of rows"):
+        Budget.calibrate(epsilon=1.0, delta=1e-5)
 
 
 def test_the_reserve_comes_out_of_delta_and_raises_epsilon(monkeypatch):

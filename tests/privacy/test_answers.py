@@ -147,7 +147,11 @@ def test_every_kind_pays_for_the_agreement(kind: Kind) -> None:
 
 def ready(kind: Kind) -> Any:
     objective = side_of(kind).objective
-    return objective.with_hazard([0.05] * 5) if isinstance(objective, PiecewiseExponential) else objective
+    return (
+        objective.with_hazard([0.05] * objective.intervals)
+        if isinstance(objective, PiecewiseExponential)
+        else objective
+    )
 
 
 @EVERY_KIND

@@ -54,9 +54,11 @@ from distcondense.privacy.rows import MARGIN, ROWS_ALL_MAX
 from distcondense.privacy.table_rows import TableRows
 from tests import naive
 from tests.conftest import real_data
+from tests.toys import Lived
 
 LAVISH = Budget(15.0, 1e-3, mu=4.0, picks=1000, pick_epsilon=0.5)
-SURVIVAL = PiecewiseExponential((2.0, 5.0), 9.0, hazard=(0.05, 0.1, 0.02))
+GRID = (1.0, 4.0, 6.0)
+SURVIVAL = Lived((2.0, 5.0), 9.0, hazard=(0.05, 0.1, 0.02), grid=GRID)
 EDGES = [0.0, 2.0, 5.0, 9.0]
 MU = 0.25
 LIMIT = noise.GRID * MU
@@ -256,7 +258,7 @@ def test_public_mistakes_are_named():
         table([[0.5]], [1])
     with pytest.raises(CohortError):
         table([[0]], [1, 0])
-    with pytest.raises(CohortError, match=r"target 'time': must be given with a PiecewiseExponential objective"):
+    with pytest.raises(CohortError, match=r"target 'time': must be given with a Lived objective"):
         table([[0]], [1], objective=SURVIVAL)
 
 
@@ -266,7 +268,7 @@ def test_an_empty_table_or_class_is_answered_like_any_other(n, label):
     """No exception may tell that a class, or the whole table, has no rows."""
     codes, person = np.zeros((n, 2), int), np.arange(n)
     t = table(codes, np.full(n, label), sizes=[3, 4], objective=SURVIVAL, time=np.ones(n), person=person)
-    assert t.histogram((0,), by="stratum", mu=MU).shape == (6, 3)
+    assert t.histogram((0,), by="stratum", mu=MU).shape == (7, 3)
     assert t.histogram((0, 1), by="label", mu=MU).shape == (2, 12)
     assert [part.shape for part in t.sums((), mu=MU)] == [(1,), (1,)]
     assert t.total("hazard", mu=MU).shape == (6,)
@@ -330,8 +332,40 @@ def test_gradient_sums_are_those_of_the_slow_twin(people, cap, columns, bare):
     assert np.max(np.abs(bare[-1] - slow)) <= 2 * len(owners)
 
 
+def halves(t):
+    """Neighbouring bins of the first two columns, two and two."""
+    return [[place // 2 for place in range(size)] for size in t.sizes[:2]]
+
+
 @pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
-@pytest.mark.parametrize("by", ["none", "label", "stratum"])
+@pytest.mark.parametrize("columns", [(1,), (0, 1)])
+def test_sums_over_merged_cells_are_those_of_merged_bins(people, cap, columns, bare):
+    """And they leave the bins as they are: the next question is about those."""
+    codes, label, _, person = random_rows(80, people)
+    merges = ([0, 1, 1], [1, 0, 0, 2])
+    asked, binned = (table(codes, label, sizes=[3, 4], person=person, rows_per_person=cap) for _ in range(2))
+    for t in (asked, binned):
+        t.shift((1,), np.array([1.5, -2.0, 0.3125, 4.0]))
+    before = [part.tolist() for part in asked.sums((0, 1), mu=MU)]
+    found = asked.sums(columns, mu=MU, merges=[merges[column] for column in columns])
+    for column in columns:
+        binned.bins(column, np.array(merges[column]))
+    for one, other in zip(found, binned.sums(columns, mu=MU), strict=True):
+        assert one.tolist() == other.tolist()
+    assert [part.tolist() for part in asked.sums((0, 1), mu=MU)] == before
+
+
+@pytest.mark.parametrize(
+    "merges", [[[0, 1, 1]], [[0, 1], [0, 0, 1, 1]], [[0, 2, 2], [0, 0, 1, 1]], [[0, -1, 0], [0] * 4]]
+)
+def test_maps_of_cells_that_do_not_fit_are_refused(merges):
+    codes, label, _, _ = random_rows()
+    with pytest.raises(SettingsError, match="merges"):
+        table(codes, label, sizes=[3, 4]).sums((0, 1), mu=MU, merges=merges)
+
+
+@pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
+@pytest.mark.parametrize("by", ["none", "label", "stratum", "moment"])
 def test_histograms_are_those_of_the_slow_twin(people, cap, by, bare):
     codes, label, time, person = random_rows(80, people)
     owners = naive.people(person, cap)
@@ -339,7 +373,8 @@ def test_histograms_are_those_of_the_slow_twin(people, cap, by, bare):
     parts = []
     for row, y, when in zip(codes, label, time, strict=True):
         event = int(y and when <= 9)
-        group = {"none": 0, "label": event, "stratum": 3 * event + naive.interval(min(when, 9.0), EDGES)}[by]
+        stratum, moment = (naive.end_of_follow_up(when, y, edges) for edges in (EDGES, [0.0, *GRID, 9.0]))
+        group = {"none": 0, "label": event, "stratum": stratum, "moment": moment}[by]
         parts.append([(12 * group + 4 * int(row[0]) + int(row[1]), 1.0)])
     size = 12 * t.groups(by)
     counts = t.histogram((0, 1), by=by, mu=MU)
@@ -826,7 +861,7 @@ def test_answers_of_three_scores_are_those_of_the_slow_twin(weight, people, cap,
 @pytest.mark.parametrize("cap", [1, 2])
 def test_no_person_with_three_scores_moves_an_answer_by_more_than_it_costs(cap, bare):
     kinds = list(itertools.product((0, 1, 2), (0, 1, 2)))
-    furthest = dict.fromkeys(("sums", "histogram", "total", "choose"), 0.0)
+    furthest = dict.fromkeys(("sums", "merged", "histogram", "total", "choose"), 0.0)
 
     def make(people):
         rows = [row for owner in people for row in owner]
@@ -846,6 +881,7 @@ def test_no_person_with_three_scores_moves_an_answer_by_more_than_it_costs(cap, 
         joined = make([*base, rows])
         for what, ask in (
             ("sums", lambda t: t.sums((0, 1), mu=MU / 100)),
+            ("merged", lambda t: t.sums((0, 1), mu=MU / 100, merges=halves(t))),
             ("histogram", lambda t: t.histogram((0,), mu=MU / 100)),
             ("total", lambda t: t.total("classes", mu=MU / 100)),
         ):
@@ -858,7 +894,7 @@ def test_no_person_with_three_scores_moves_an_answer_by_more_than_it_costs(cap, 
         assert change <= 1.0, rows
         furthest["choose"] = max(furthest["choose"], change)
     assert furthest["total"] > (0.95 if cap == 2 else 0.45)  # a row of it has norm ½
-    assert all(furthest[what] > 0.95 for what in ("sums", "histogram", "choose")), furthest
+    assert all(furthest[what] > 0.95 for what in ("sums", "merged", "histogram", "choose")), furthest
 
 
 def test_a_step_of_several_scores_has_a_row_for_each():
@@ -891,7 +927,7 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
     base = [(0, 1, 1.0), (2, 0, 7.0), (1, 1, 3.0)]
     base_person = [10, 30, 10]
     step = {"logistic": [-40.0, 0.485, 3.0], "survival": [-30.0, 1.0, 30.0]}[objective]
-    furthest = dict.fromkeys(("sums", "histogram", "coarse", "stratum", "choose", "total"), 0.0)
+    furthest = dict.fromkeys(("sums", "merged", "histogram", "coarse", "stratum", "moment", "choose", "total"), 0.0)
     settings_ = SURVIVAL if objective == "survival" else Logistic()
 
     def make(rows, person):
@@ -915,11 +951,13 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
         joined = make(base[:at] + list(rows) + base[at:], base_person[:at] + [name] * len(rows) + base_person[at:])
         asked = {
             "sums": lambda t: t.sums((0, 1), mu=MU / 100),
+            "merged": lambda t: t.sums((0, 1), mu=MU / 100, merges=halves(t)),
             "histogram": lambda t: t.histogram((0,), mu=MU / 100),
             "coarse": lambda t: t.histogram((0,), mu=MU / 100, starts=(0, 1)),
         }
         if objective == "survival":
             asked["stratum"] = lambda t: t.histogram((1,), by="stratum", mu=MU / 100)
+            asked["moment"] = lambda t: t.histogram((), by="moment", mu=MU / 100)
             asked["total"] = lambda t: t.total("hazard", mu=MU / 100)
         for what, ask in asked.items():
             moved = norm_of_change(bare, ask, joined, without) / (LIMIT / 100)
@@ -930,7 +968,9 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
         change = np.max(np.abs(bare[-2] - bare[-1])) / noise.GRID
         assert change <= 1.0, number
         furthest["choose"] = max(furthest["choose"], change)
-    needed = {"sums", "histogram", "choose"} | ({"stratum", "total"} if objective == "survival" else set())
+    needed = {"sums", "merged", "histogram", "choose"} | (
+        {"stratum", "moment", "total"} if objective == "survival" else set()
+    )
     assert all(furthest[what] > 0.95 for what in needed), furthest  # the bound is used, not just kept
 
 
@@ -1112,13 +1152,17 @@ def test_each_shift_is_seen_by_the_next_sums(bare):
             assert (G[row], H[row]) == pytest.approx(naive.logistic_pair(total, label), abs=1e-6)
 
 
-def test_a_new_hazard_is_used_and_a_new_time_grid_refused(bare):
+def test_new_cuts_and_a_new_hazard_are_used_and_another_follow_up_is_refused(bare):
     t = table([[0]], [0], objective=PiecewiseExponential((2.0,), 4.0), time=np.array([3.0]))
     for hazard, expected in (((0.1, 0.2), 0.4), ((0.1, 0.0), 0.2)):
         t.objective = t.objective.with_hazard(hazard)
         assert t.sums((0,), mu=MU)[0][0] == pytest.approx(expected)
-    with pytest.raises(SettingsError, match="keep"):
-        t.objective = PiecewiseExponential((3.0,), 4.0)
+    t.objective = t.objective.with_cuts((1.0, 2.5)).with_hazard((0.1, 0.2, 0.4))
+    assert t.sums((0,), mu=MU)[0][0] == pytest.approx(0.1 + 0.3 + 0.2)
+    assert np.rint(t.histogram((), by="stratum", mu=MU)[:, 0]).tolist() == [0, 0, 1, 0, 0, 0, 0]
+    for other in (PiecewiseExponential((2.0,), 5.0), PiecewiseExponential((2.0,), 4.0, grid=(1.0,))):
+        with pytest.raises(SettingsError, match="keep"):
+            t.objective = other
 
 
 # ---- noise
@@ -1225,7 +1269,9 @@ def test_the_entry_is_on_disk_before_the_answer_exists(tmp_path, monkeypatch):
     monkeypatch.setattr(TableRows, "answer", failing)
     with pytest.raises(OSError, match="no entropy"):
         t.sums((0,), mu=0.125)
-    assert json.loads(at_call[0]) == {
+    entered = json.loads(at_call[0])
+    assert entered.pop("session")  # a random name of this process
+    assert entered == {
         "kind": "gaussian",
         "query": "sums",
         "columns": ["x0"],
@@ -1507,7 +1553,7 @@ def test_an_observer_sees_exactly_what_leaves_the_gate():
     codes, label, time, _ = random_rows()
     ledger = Ledger()
     notes = Notes(ledger)
-    start = PiecewiseExponential((2.0, 5.0), 9.0)
+    start = Lived((2.0, 5.0), 9.0, grid=GRID)
     t = table(codes, label, sizes=[3, 4], objective=start, time=time, ledger=ledger, observer=notes)
     left = [t.total("hazard", mu=MU)]
     t.objective = SURVIVAL
@@ -1531,7 +1577,9 @@ def test_an_observer_sees_exactly_what_leaves_the_gate():
     mapped = notes.answers[5][0]
     assert isinstance(mapped, MapQuery)
     assert mapped.map is cells
-    assert [replace(event, run=ledger.run) for _, event, _ in notes.answers] == list(ledger.events)
+    assert [replace(event, run="", session="") for _, event, _ in notes.answers] == [
+        replace(event, run="", session="") for event in ledger.events
+    ]
     told = [noisy for *_, noisy in notes.answers]
     units = [noisy / (LIMIT * MARGIN) for noisy in told[:3]]
     again = [SURVIVAL.statistics["hazard"].undo(units[0]), units[1], units[2], np.array([1, 0])[told[3]], told[4]]

@@ -27,6 +27,7 @@ import distcondense as dc
 from distcondense.data.cells import public_cells
 from distcondense.data.cohort import Cohort, Facts
 from distcondense.data.outcome import Goal
+from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import BudgetError, DistcondenseWarning, RunFolderError, SettingsError
 from distcondense.methods import gated
@@ -150,11 +151,11 @@ def test_a_private_run_killed_before_its_first_answer_costs_nothing(large, tmp_p
 
 def test_a_model_that_eight_threads_fit_counts_eight_fits(monkeypatch):
     frame, together = small_frame(400), Barrier(8)
-    model = dc.PrivateModel(epsilon=1.0)
+    model = dc.PrivateModel(schema=SMALL_SCHEMA, epsilon=1.0)
 
     def fit() -> None:
         together.wait()
-        model.fit(frame[FEATURES], frame["died"], schema=SMALL_SCHEMA)
+        model.fit(frame[FEATURES], frame["died"])
 
     monkeypatch.setattr(estimator.warnings, "warn", lambda *_, **__: None)
     with ThreadPoolExecutor(8) as pool:
@@ -168,11 +169,11 @@ def test_a_model_that_eight_threads_fit_counts_eight_fits(monkeypatch):
 
 def test_a_fitted_model_can_be_pickled_with_its_account():
     frame = small_frame(900)
-    model = dc.PrivateModel(epsilon=4.0).fit(frame[FEATURES], frame["died"], schema=SMALL_SCHEMA)
+    model = dc.PrivateModel(schema=SMALL_SCHEMA, epsilon=4.0).fit(frame[FEATURES], frame["died"])
     again = pickle.loads(pickle.dumps(model))
     assert again._spent == model._spent
     assert np.array_equal(again.decision_function(frame[FEATURES]), model.decision_function(frame[FEATURES]))
-    again.fit(frame[FEATURES], frame["died"], schema=SMALL_SCHEMA)
+    again.fit(frame[FEATURES], frame["died"])
     assert again.privacy_.epsilon_with_earlier_runs > again.privacy_.epsilon
 
 
@@ -298,12 +299,21 @@ def test_what_is_asked_is_what_was_planned(outcome, columns):
     cohort = Cohort.from_frame(frame, schema=full, **how)
     options = PrivateOptions(epsilon=3.0)
     public, ledger = prepare(cohort.facts, options), Ledger()
-    table = private.open_gate(cohort, np.arange(600), public, ledger)
+    table = private.open_gate(cohort, HoldoutSplit(0.0, 1), public, ledger)
     private.fit_private(table, public.cells, public.plan, public.side)
-    price = [(event.kind, event.cost, event.picks, event.unit) for event in public.planned]
-    assert sorted((event.kind, event.cost, event.picks, event.unit) for event in ledger.events) == sorted(price)
+    others, sums = (
+        [[e for e in of if (e.query == "sums") == own] for of in (ledger.events, public.planned)] for own in (0, 1)
+    )
+    asked, price = (sorted((event.kind, event.cost, event.picks, event.unit) for event in of) for of in others)
+    assert asked == price
+    # which pairs are asked about is told by answers; what is kept for them and not spent the last round of sums has
+    assert len(sums[0]) <= len(sums[1])
+    spent, kept = (sum(event.cost**2 for event in of) for of in sums)
+    assert spent == pytest.approx(kept, rel=1e-9)
     assert sum(event.cells for event in ledger.events) <= sum(event.cells for event in public.planned)
-    assert replay(ledger.events, options.delta).epsilon == replay(public.planned, options.delta).epsilon
+    planned = replay(public.planned, options.delta).epsilon
+    assert replay(ledger.events, options.delta).epsilon == pytest.approx(planned, rel=1e-6)
+    assert replay(ledger.events, options.delta).epsilon <= options.epsilon
 
 
 def test_a_release_never_fails_on_rounding(large, tmp_path, monkeypatch, spend):
@@ -389,7 +399,8 @@ def test_an_account_adds_up_what_runs_in_any_folder_are_charged(account):
     assert account.total() == 0.0
     account.charge("one", [gaussian(0.3), gaussian(0.4)], "first project", method="private")
     account.charge("two", [gaussian(0.5)])
-    assert account.total() == replay([gaussian(0.3), gaussian(0.4), gaussian(0.5)], 1e-5).epsilon
+    events = [replace(gaussian(mu), run=run) for mu, run in ((0.3, "one"), (0.4, "one"), (0.5, "two"))]
+    assert account.total() == replay(events, 1e-5).epsilon  # each run's hashes have a key of their own
     assert dc.Odometer(account.path).total() == account.total()
     assert [event.run for event in account.others("one")] == ["two"]
 
@@ -671,55 +682,55 @@ def test_a_run_killed_between_its_line_and_the_sync_is_charged_and_goes_on_under
 
 
 def test_runs_and_models_share_an_account_and_their_statements_count_it(large, account, tmp_path, spend):
-    first = spend(large, odometer=account, out=tmp_path / "one")
+    first = spend(large, account=account, out=tmp_path / "one")
     assert first.privacy.epsilon_with_earlier_runs is None
     assert account.total() == replay(first.privacy.events, 1e-5).epsilon
-    second = spend(large, odometer=account.path, out=tmp_path / "two")
+    second = spend(large, account=account.path, out=tmp_path / "two")
     both = replay([*first.privacy.events, *second.privacy.events], 1e-5).epsilon
     assert second.privacy.epsilon_with_earlier_runs == pytest.approx(both)
     assert "account" in second.privacy.paragraph()
     assert account.total() == pytest.approx(both)
     assert verify(tmp_path / "two").holds
     frame = small_frame(900)
-    model = dc.PrivateModel(epsilon=2.0, odometer=account.path)
+    model = dc.PrivateModel(schema=SMALL_SCHEMA, epsilon=2.0, account=account.path)
     for _ in range(2):
-        model.fit(frame[FEATURES], frame["died"], schema=SMALL_SCHEMA)
+        model.fit(frame[FEATURES], frame["died"])
     events = [*first.privacy.events, *second.privacy.events, *model._spent]
     assert account.total() == pytest.approx(replay(events, 1e-5).epsilon)
     assert model.privacy_.epsilon_with_earlier_runs == pytest.approx(account.total())
     assert "account" in model.privacy_.paragraph()
-    saved = spend(large, odometer=account).save(tmp_path / "later")
+    saved = spend(large, account=account).save(tmp_path / "later")
     said = json.loads((saved / "release" / "privacy.json").read_text())
     assert said["epsilon_with_earlier_runs"] == pytest.approx(account.total())
     assert [charge.about for charge in account.read().charges] == ["one", "two", "a PrivateModel", "a PrivateModel", ""]
 
 
 def test_a_run_without_a_gate_makes_every_later_statement_unbounded(large, account, tmp_path, spend):
-    published(large, odometer=account)
+    published(large, account=account)
     assert account.total() == "unbounded"
     (charge,) = account.read().charges
     assert (charge.method, charge.gated) == ("published", False)
-    assert spend(large, odometer=account).privacy.epsilon_with_earlier_runs == "unbounded"
+    assert spend(large, account=account).privacy.epsilon_with_earlier_runs == "unbounded"
 
 
 def test_over_the_cap_no_patient_is_read(large, tmp_path, monkeypatch, spend):
     account = dc.Odometer.create(tmp_path / "a.jsonl", cap=2.5)
-    spend(large, odometer=account)
+    spend(large, account=account)
     monkeypatch.setattr(private, "open_gate", interrupt)
     monkeypatch.setattr(estimator, "open_gate", interrupt)
     with pytest.raises(BudgetError, match="within its cap"):
-        spend(large, odometer=account, out=tmp_path / "run")
+        spend(large, account=account, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(BudgetError, match="within its cap"):
-        dc.PrivateModel(epsilon=2.0, odometer=account).fit(large)
+        dc.PrivateModel(epsilon=2.0, account=account).fit(large)
     with pytest.raises(BudgetError, match="no run without a gate can keep"):
-        published(large, odometer=account)
+        published(large, account=account)
     assert len(account.read().charges) == 1
 
 
 def test_a_run_of_exactly_the_cap_is_allowed(large, tmp_path, spend):
     account = dc.Odometer.create(tmp_path / "a.jsonl", cap=2.0)
-    spend(large, odometer=account)
+    spend(large, account=account)
     assert account.total() <= 2.0
 
 
@@ -728,9 +739,9 @@ def test_a_killed_run_is_charged_and_not_charged_again_when_it_goes_on(large, ac
         with monkeypatch.context() as patch:
             patch.setattr(killed, "open_gate" if killed is private else "sums", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                spend(large, odometer=account, out=tmp_path / "run", resume=killed is PrivateTable)
-        assert len(account.read().charges) == 1
-    done = spend(large, odometer=account, out=tmp_path / "run", resume=True)
+                spend(large, account=account, out=tmp_path / "run", resume=killed is PrivateTable)
+        assert len(account.read().charges) == (killed is PrivateTable)  # nobody is read before the first answer
+    done = spend(large, account=account, out=tmp_path / "run", resume=True)
     (charge,) = account.read().charges
     assert {event.run for event in done.privacy.events} == {charge.run}
     assert done.privacy.epsilon_with_earlier_runs is None
@@ -738,8 +749,8 @@ def test_a_killed_run_is_charged_and_not_charged_again_when_it_goes_on(large, ac
 
 
 def test_a_forced_run_on_an_account_counts_every_run_once(large, account, tmp_path, spend):
-    first = spend(large, odometer=account, out=tmp_path / "run")
-    second = spend(large, odometer=account, out=tmp_path / "run", force=True)
+    first = spend(large, account=account, out=tmp_path / "run")
+    second = spend(large, account=account, out=tmp_path / "run", force=True)
     both = replay([*first.privacy.events, *second.privacy.events], 1e-5).epsilon
     assert second.privacy.epsilon_with_earlier_runs == pytest.approx(both)
     assert account.total() == pytest.approx(both)
@@ -748,9 +759,9 @@ def test_a_forced_run_on_an_account_counts_every_run_once(large, account, tmp_pa
 def test_a_model_on_an_account_can_be_cloned_and_its_clone_is_counted(account):
     from sklearn.base import clone
 
-    frame, model = small_frame(900), dc.PrivateModel(epsilon=4.0, odometer=account)
-    model.fit(frame[FEATURES], frame["died"], schema=SMALL_SCHEMA)
-    again = clone(model).fit(frame[FEATURES], frame["died"], schema=SMALL_SCHEMA)
+    frame, model = small_frame(900), dc.PrivateModel(schema=SMALL_SCHEMA, epsilon=4.0, account=account)
+    model.fit(frame[FEATURES], frame["died"])
+    again = clone(model).fit(frame[FEATURES], frame["died"])
     assert again.privacy_.epsilon_with_earlier_runs == pytest.approx(account.total())
     assert len(account.read().charges) == 2
 
@@ -790,7 +801,7 @@ def test_condense_on_the_command_line_charges_the_account_or_is_refused(call: Ca
         "event",
         "--schema",
         "schema.toml",
-        "--odometer",
+        "--account",
         "a.jsonl",
         "--ipc",
         "5",
@@ -802,6 +813,6 @@ def test_condense_on_the_command_line_charges_the_account_or_is_refused(call: Ca
     assert done.code == 0, done.err
     refused(call(*how, "--epsilon", "1.5", "--out", "two"), "within its cap", "no patient was read")
     refused(call(*how, "--method", "published", "--no-noise", "--out", "two"), "no run without a gate can keep")
-    refused(call(*how, "--out", "two", "--odometer", "b.jsonl"), "must exist")
+    refused(call(*how, "--out", "two", "--account", "b.jsonl"), "must exist")
     assert not (tmp_path / "two").exists()
     assert "private: ε = 1.5 (end-to-end), one" in call("privacy", "ledger", "a.jsonl").out

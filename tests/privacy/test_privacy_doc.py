@@ -39,6 +39,7 @@ FOR_USERS = {
     "glossary.md",
     "custodian.md",
     "evaluation.md",
+    "five-minutes.md",
     "method.md",
     "operator.md",
     "recipient.md",
@@ -52,6 +53,7 @@ MODELLING = (
     "distcondense/methods/private/domain.py",
     "distcondense/methods/private/fit.py",
     "distcondense/methods/private/joint.py",
+    "distcondense/methods/private/terms.py",
     "distcondense/methods/private/uncertainty.py",
     "distcondense/methods/private/smoothing.py",
     "distcondense/outcomes/binary.py",
@@ -65,7 +67,7 @@ AFTERWARDS = {
     "distcondense/outcomes/binary.py": {"RARE", "SURE", "CHANCE", "UNEVEN", "EXTREME", "VECTORS"},
     "distcondense/outcomes/multiclass.py": {"TREES", "LEAST_CANDIDATES"},
     "distcondense/outcomes/continuous.py": {"TREES", "RESIDUAL"},
-    "distcondense/outcomes/survival.py": {"PARTS", "INFLATED", "FOLLOWED", "MOMENTS"},
+    "distcondense/outcomes/survival.py": {"PARTS", "INFLATED", "FOLLOWED", "MOMENTS", "FINER", "POPULATION", "RISKS"},
 }
 EXAMPLES = ("path.py: name", "path.py::test_name")  # how the document says that it refers
 
@@ -351,7 +353,16 @@ def test_two_tables_with_the_same_answers_give_the_same_release_to_the_byte(
     dc.condense(make(620, 1), out=tmp_path / "b", **how)
     assert next(again, None) is None
     files = sorted(path.name for path in (tmp_path / "a" / "release").iterdir())
-    papers = ["README.md", "datasheet.md", "model.svg", "privacy.json", "report.html", "schema.toml"]
+    papers = [
+        "README.md",
+        "croissant.json",
+        "datasheet.md",
+        "deployment.json",
+        "model.svg",
+        "privacy.json",
+        "report.html",
+        "schema.toml",
+    ]
     assert files == sorted(["condensed.csv", "condensed.parquet", *papers])
     assert len(pd.read_csv(tmp_path / "a/release/condensed.csv")) >= 10  # an answer, and rows made from it
     for name in files:
@@ -407,3 +418,12 @@ def test_outcome_values_read_off_the_rows_are_refused() -> None:
     cohort = dc.Cohort.from_frame(frame, target="died", positive="yes", schema=SMALL_SCHEMA)
     with pytest.raises(SettingsError, match="must be declared in the schema"):
         dc.condense(cohort, epsilon=1.0, threads=1)
+
+
+def test_every_statement_that_the_argument_cites_stands_in_the_evidence() -> None:
+    argument, evidence = DOCUMENT.read_text(encoding="utf-8").split("# Part 2")
+    cited = set(re.findall(r"\[(\d\.\d)\]", argument))
+    numbered = re.findall(r"^\| (\d\.\d) \|", evidence, re.MULTILINE)
+    assert cited == set(numbered)
+    assert len(numbered) == len(set(numbered)) > 30
+    assert len(argument.split()) < 3500  # four pages

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from distcondense.outcomes.binary import Logistic
 from distcondense.outcomes.multiclass import SoftmaxLoss
-from distcondense.outcomes.survival import PiecewiseExponential
 from distcondense.privacy import noise
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.gate import gate_over
@@ -35,14 +34,11 @@ from distcondense.privacy.questions import (
 from distcondense.privacy.rows import MARGIN, MU_MAX, ROWS_ALL_MAX, ROWS_SHARD_MAX, ExactAnswers, IntegerSums
 from distcondense.privacy.shards import ShardedRows, ShardTotal, ThreadShards
 from distcondense.privacy.table_rows import TableRows
+from tests.toys import Lived
 
 SIZES = [5, 40, 1, 3]
 LIMIT = noise.GRID * 0.37
-OBJECTIVES: dict[str, Any] = {
-    "one score": Logistic(),
-    "three": SoftmaxLoss(3),
-    "time": PiecewiseExponential([2.0, 5.0], 9.0),
-}
+OBJECTIVES: dict[str, Any] = {"one score": Logistic(), "three": SoftmaxLoss(3), "time": Lived([2.0, 5.0], 9.0)}
 
 
 class Corner:
@@ -83,7 +79,7 @@ def told(rows: ExactAnswers, objective: Any) -> list[Any]:
     rows.apply(AdoptCategories(2, ("b", "d"), True))
     ask(HistogramQuery((0, 2), "label"))
     ask(HistogramQuery((1,), "none", (0, 3, 20)))
-    if isinstance(objective, PiecewiseExponential):
+    if isinstance(objective, Lived):
         ask(StatisticQuery("hazard"))
         rows.apply(SetObjective(objective.with_hazard([0.1, 0.2, 0.3])))
     rng = np.random.default_rng(5)
@@ -93,6 +89,9 @@ def told(rows: ExactAnswers, objective: Any) -> list[Any]:
         shape = (rows.cells(columns),) if scores == 1 else (scores, rows.cells(columns))
         rows.apply(ShiftScores(columns, rng.normal(size=shape)))
     ask(ColumnChoice(2, (0, 1, 3), (1, 7, 1)), noise.GRID)
+    halves = tuple(tuple(place // 2 for place in range(rows.sizes[column])) for column in (1, 0))
+    ask(GradientQuery((1, 0), halves))
+    ask(GradientQuery((1,), halves[:1]))
     rows.apply(MergeBins(1, np.arange(40) // 9))
     ask(GradientQuery((1,)))
     pairs = ((0, 1), (1, 3), (2, 0))

@@ -405,7 +405,7 @@ def test_earlier_runs_of_a_folder_are_reported_and_must_be_counted(tmp_path: Pat
 
 def fitted(epsilon: float = 4.0) -> dc.PrivateModel:
     frame = small_frame(600)
-    return dc.PrivateModel(epsilon=epsilon).fit(frame[SMALL_SCHEMA.names], frame["died"], schema=SMALL_SCHEMA)
+    return dc.PrivateModel(schema=SMALL_SCHEMA, epsilon=epsilon).fit(frame[SMALL_SCHEMA.names], frame["died"])
 
 
 def test_a_cohort_is_fitted_alone_and_nothing_beside_it_is_ignored() -> None:
@@ -417,9 +417,10 @@ def test_a_cohort_is_fitted_alone_and_nothing_beside_it_is_ignored() -> None:
         ("person", np.arange(30)),
         ("classes", ["a", "b"]),
     ):
-        model = dc.PrivateModel()
+        beside = {name: value} if name in ("y", "person") else {}
+        model = dc.PrivateModel(**({} if beside else {name: value}))
         with pytest.raises(SettingsError, match=rf"takes a cohort alone.*Found {name}\."):
-            model.fit(cohort, **{name: value})
+            model.fit(cohort, **beside)
         assert not hasattr(model, "privacy_")
 
 
@@ -429,7 +430,7 @@ def test_fits_of_one_model_add_up() -> None:
     first = model.privacy_
     assert first.epsilon_with_earlier_runs is None
     assert "the model was made from these answers alone" in first.paragraph()
-    model.fit(frame[SMALL_SCHEMA.names], frame["died"], schema=SMALL_SCHEMA)
+    model.fit(frame[SMALL_SCHEMA.names], frame["died"])
     both = replay((*first.events, *model.privacy_.events), 1e-5).epsilon
     assert model.privacy_.epsilon_with_earlier_runs == pytest.approx(both)
     assert both > 5.5
@@ -438,12 +439,12 @@ def test_fits_of_one_model_add_up() -> None:
 
 def test_an_interrupted_fit_is_counted_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = small_frame(600)
-    model = dc.PrivateModel(epsilon=4.0)
+    model = dc.PrivateModel(schema=SMALL_SCHEMA, epsilon=4.0)
     with monkeypatch.context() as patch:
         patch.setattr(PrivateTable, "sums", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            model.fit(frame[SMALL_SCHEMA.names], frame["died"], schema=SMALL_SCHEMA)
-    model.fit(frame[SMALL_SCHEMA.names], frame["died"], schema=SMALL_SCHEMA)
+            model.fit(frame[SMALL_SCHEMA.names], frame["died"])
+    model.fit(frame[SMALL_SCHEMA.names], frame["died"])
     both = model.privacy_.epsilon_with_earlier_runs
     assert isinstance(both, float)
     assert both > model.privacy_.epsilon + 0.1
@@ -452,7 +453,7 @@ def test_an_interrupted_fit_is_counted_by_the_next(monkeypatch: pytest.MonkeyPat
 def test_a_model_without_an_answer_warns_that_it_is_noise() -> None:
     frame = small_frame(400)
     with pytest.warns(DistcondenseWarning, match="the model is noise"):
-        model = dc.PrivateModel().fit(frame[SMALL_SCHEMA.names], np.zeros(400, int), schema=SMALL_SCHEMA)
+        model = dc.PrivateModel(schema=SMALL_SCHEMA).fit(frame[SMALL_SCHEMA.names], np.zeros(400, int))
     text = model.privacy_.paragraph()
     assert "NO ANSWER: the model is noise" in text
     assert "synthetic" not in text
@@ -464,7 +465,7 @@ def test_features_with_the_names_of_outcome_time_and_person_are_refused(name: st
     schema = Schema((Column("age", "integer", 0, 100), Column(name, "integer", 0, 1)))
     frame = pd.DataFrame({"age": np.arange(20), name: np.arange(20) % 2})
     with pytest.raises(SettingsError, match=f"must not have columns named.*Found {name}"):
-        dc.PrivateModel().fit(frame, np.arange(20) % 2, schema=schema)
+        dc.PrivateModel(schema=schema).fit(frame, np.arange(20) % 2)
 
 
 @pytest.mark.parametrize(

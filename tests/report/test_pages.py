@@ -236,6 +236,28 @@ def test_all_but_name_and_privacy_is_optional():
     assert [section.get("id") for section in root.iter("section")] == ["guarantee"]
 
 
+@pytest.mark.parametrize(
+    ("privacy", "word", "tone"),
+    [
+        ({"guarantee": "end-to-end"}, "Guaranteed.", "good"),
+        ({"guarantee": "conditional", "schema_origin": "inferred"}, "Guaranteed on a condition.", "care"),
+        ({"guarantee": "as-published"}, "Not guaranteed.", "bad"),
+        ({"guarantee": "none", "epsilon": None, "delta": None}, "No guarantee.", "bad"),
+        ({"guarantee": "end-to-end", "answer": "NO ANSWER: too few"}, "No answer.", "bad"),
+    ],
+)
+def test_a_word_with_a_colour_comes_before_any_number(privacy, word, tone):
+    page = release_page({"name": "r", "privacy": statement(**privacy)})
+    inside = page[page.index("<main") :]
+    assert f'<p class="verdict {tone}"><strong>{word}</strong>' in inside
+    before = page[page.index("<body>") : page.index("</strong>")]
+    assert "ε =" not in before
+    assert page.count("<h3>The privacy statement</h3>") == 0  # it is folded, and said once
+    internal = internal_page({"run": {"name": "r", "method": "toy"}, "privacy": statement(**privacy), "poor": True})
+    poor = "Of little use." if tone != "bad" else word
+    assert f'<p class="verdict bad"><strong>{poor}</strong>' in internal
+
+
 def test_the_trade_off_curve_comes_from_the_statement():
     privacy = sample.release()["privacy"]
     assert "What any test of membership can do (end-to-end guarantee)" in release_page(
@@ -361,9 +383,8 @@ def test_scores_become_a_row_a_way_and_a_column_a_measure():
     assert sheet.rows[-1][0].text == "Random real rows, same number (floor)"
     assert sheet.rows[2][0].more == "as the manual says, 100 rows"
     assert (sheet.rows[2][1].text, sheet.rows[2][1].more) == ("0.838", "0.808 to 0.868")
-    assert sheet.below == (
-        "Student xgboost; tested on held out; 1,460 test rows; intervals: DeLong; decisions at a threshold of 0.310.",
-    )
+    assert sheet.below == ("Student xgboost; tested on held out; 1,460 test rows; decisions at a threshold of 0.310.",)
+    assert sheet.how == "DeLong."  # for those who ask: in a fold
 
 
 def test_few_things_with_many_measures_are_turned_around():

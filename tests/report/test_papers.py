@@ -6,6 +6,7 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,8 @@ from distcondense.report.datasheet import datasheet, possible, quotable
 from distcondense.report.manual import manual, misread, texts
 from distcondense.report.picture import panels
 from distcondense.runs.figures import STEPS, Figure, Series
-from distcondense.runs.release import verify_release
+from distcondense.runs.release import ReleaseInfo
+from distcondense.runs.signing import verify_release
 from tests import readers
 from tests.conftest import quicken
 
@@ -132,6 +134,19 @@ def test_every_python_recipe_trains_a_model_from_the_release_alone(
         assert not ours & set(features)
         assert any(name.startswith("code_0") for name in features)  # 007 is a text
         assert len(names["table"]) == len(result.frame)
+
+
+@pytest.mark.parametrize(("value", "warned"), [(0.2, True), (0.99, False)])
+def test_the_recipient_is_warned_by_the_model_s_own_account_alone(
+    made: tuple[str, dc.Result, Path], value: float, warned: bool
+) -> None:
+    _, result, _ = made
+    name = result.privacy.parameters["expected_by_the_model_itself"][0]
+    value = value if name != "R²" else value - 0.19
+    privacy = replace(result.privacy, parameters={"expected_by_the_model_itself": [name, value]})
+    said = manual({"condensed": replace(result, privacy=privacy)})
+    assert ("HARDLY BETTER THAN A GUESS" in said) is warned
+    assert "NOT GOOD ENOUGH" not in said  # computed on patients: never for a recipient
 
 
 def test_a_model_of_the_first_recipe_ranks_real_patients(
@@ -278,6 +293,7 @@ def sheet(privacy: Privacy, make: Any = datasheet, rows: int = 20) -> str:
         privacy=privacy,
         raw=False,
         covered={},
+        info=ReleaseInfo(),
     )
     return str(make({"condensed": one}))
 

@@ -81,8 +81,9 @@ def test_a_command_killed_at_its_file_operations_goes_on_and_leaves_a_clean_fold
 
 def test_a_kill_of_every_command_that_writes_is_tried() -> None:
     """Whoever adds a command says how it is killed, or here that it writes nothing."""
-    silent = {"privacy verify", "schema check", "submit"}
-    measured = {"bench"}  # numbers of simulated tables, each file whole or not at all: tests/bench/test_bench.py
+    silent = {"plan", "privacy verify", "schema check", "submit"}
+    # of simulated tables, each file whole or not at all: tests/bench/test_bench.py, tests/cli
+    measured = {"bench", "simulate"}
     groups, found = ("privacy", "schema", "attack"), set[str]()
     for name, command in typer.main.get_command(cli.app).commands.items():  # type: ignore[attr-defined]
         found |= {f"{name} {one}" for one in command.commands} if name in groups else {name}

@@ -31,7 +31,8 @@ from distcondense.privacy.binding import bind, file_hash, json_digest
 from distcondense.privacy.statement import Privacy
 from distcondense.report.terminal import fate
 from distcondense.runs import release
-from distcondense.runs.release import LABEL, make_keys, sign, verify_release
+from distcondense.runs.release import LABEL
+from distcondense.runs.signing import make_keys, sign, verify_release
 from tests.conftest import SMALL_SCHEMA, quicken, small_frame
 from tests.shell import Call, files, refused
 
@@ -166,7 +167,9 @@ def test_an_honest_release_is_verified_wherever_it_lies(made: Path, tmp_path: Pa
         "README.md",
         "condensed.csv",
         "condensed.parquet",
+        "croissant.json",
         "datasheet.md",
+        "deployment.json",
         "model.svg",
         "report.html",
         "schema.toml",
@@ -177,7 +180,7 @@ def test_an_honest_release_is_verified_wherever_it_lies(made: Path, tmp_path: Pa
     for place in (made / "run", made / "run/release", tmp_path / "handed over"):
         found = verify_release(place)
         assert found.holds, found.contradictions
-        assert any("7 released files" in note for note in found.notes)
+        assert any("9 released files" in note for note in found.notes)
 
 
 def test_a_table_without_noise_under_a_private_statement_is_refused(run: Path, made: Path) -> None:
@@ -399,11 +402,16 @@ def test_a_signature_holds_for_its_key_and_its_bytes_only(run: Path, tmp_path: P
     answer = call("privacy", "verify", "run", "--key", public)
     assert answer.code == 2
     assert "no signature" in answer.out
+    assert call("privacy", "verify", "run").out.strip().endswith("only from a signature: there is no signature")
     assert call("privacy", "sign", "run", "--key", private).code == 0
-    assert call("privacy", "verify", "run").code == 0  # a signature is no extra file
+    answer = call("privacy", "verify", "run")
+    assert answer.code == 0  # a signature is no extra file
+    assert "there is a signature (signature.dsse.json), which was not checked" in answer.out
+    assert "--key PUBLIC.pem" in answer.out
     answer = call("privacy", "verify", "run", "--key", public)
     assert answer.code == 0
-    assert "signature" in answer.out
+    assert "the holder of the key's private half signed this statement" in answer.out
+    assert "cannot be seen" not in answer.out
     assert json.loads(call("privacy", "verify", "run", "--key", public, "--json").out)["holds"]
     answer = call("privacy", "verify", "run", "--key", tmp_path / "other/public.pem")
     assert answer.code == 2
@@ -429,7 +437,34 @@ def test_a_whole_forgery_is_seen_by_the_signature_alone(run: Path, made: Path, t
     )
     (room / "privacy.json").write_text(json.dumps(forged))
     assert verify_release(run).holds
-    wrong(run, "another key or for other bytes", key=tmp_path / "keys/public.pem")
+    wrong(run, "made for other files", key=tmp_path / "keys/public.pem")
+
+
+def test_somebody_elses_programs_accept_the_signature_and_refuse_a_changed_file(run: Path, tmp_path: Path) -> None:
+    """The envelope by securesystemslib, its statement by OpenSSF Model Signing, which hashes files."""
+    dsse, signer = pytest.importorskip("securesystemslib.dsse"), pytest.importorskip("securesystemslib.signer")
+    signing, hashing = (
+        pytest.importorskip("model_signing._signing.signing"),
+        pytest.importorskip("model_signing.hashing"),
+    )
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    make_keys(tmp_path / "keys")
+    file = sign(run, tmp_path / "keys/private.pem")
+    envelope = dsse.Envelope.from_dict(json.loads(file.read_text()))
+    public = load_pem_public_key((tmp_path / "keys/public.pem").read_bytes())
+    key = signer.SSlibKey.from_crypto(public, next(iter(envelope.signatures)))
+    assert envelope.verify([key], 1)
+    stated_files = signing.dsse_payload_to_manifest(json.loads(envelope.payload))
+    on_disk = hashing.Config().set_ignored_paths(paths=[file], ignore_git_paths=False).hash(run / "release")
+    assert stated_files == on_disk
+    table = run / "release/condensed.csv"
+    table.write_text(table.read_text().replace("1", "2", 1))
+    changed = hashing.Config().set_ignored_paths(paths=[file], ignore_git_paths=False).hash(run / "release")
+    assert stated_files != changed
+    envelope.payload += b" "
+    with pytest.raises(Exception, match="signatures"):
+        envelope.verify([key], 1)
 
 
 def test_keys_are_never_overwritten_and_wrong_files_are_named(run: Path, tmp_path: Path, call: Call) -> None:
@@ -440,12 +475,21 @@ def test_keys_are_never_overwritten_and_wrong_files_are_named(run: Path, tmp_pat
     refused(call("privacy", "sign", "run", "--key", "nowhere.pem"), "must be a file")
 
 
+@pytest.mark.parametrize("lost", ["README.md", "datasheet.md", "report.html", "schema.toml", "condensed.csv"])
+def test_a_release_that_never_had_one_of_its_files_is_not_whole(run: Path, lost: str) -> None:
+    """Its statement fits what is there: only what every release has shows that something is missing."""
+    (run / "release" / lost).unlink()
+    said = stated(run)
+    restate(run, {"files": {name: due for name, due in said["files"].items() if name != lost}}, sealed=True)
+    wrong(run, f"{lost} is missing, and the statement names none")
+
+
 def test_a_release_that_does_not_verify_is_not_signed(run: Path, tmp_path: Path) -> None:
     make_keys(tmp_path / "keys")
     restate(run, {"delta": 1e-9})
     with pytest.raises(RunFolderError, match="must verify before it is signed"):
         sign(run, tmp_path / "keys/private.pem")
-    assert not (run / "release/privacy.json.sig").exists()
+    assert not (run / "release/signature.dsse.json").exists()
 
 
 def test_without_the_extra_the_error_names_it(
@@ -475,7 +519,9 @@ RELEASED = [
     "README.md",
     "condensed.csv",
     "condensed.parquet",
+    "croissant.json",
     "datasheet.md",
+    "deployment.json",
     "model.svg",
     "privacy.json",
     "report.html",

@@ -1009,7 +1009,7 @@ def test_a_site_without_both_classes_is_noted_and_nothing_fails(folder: Path) ->
 def test_a_release_without_an_answer_is_tested_nowhere_and_nothing_fails(folder: Path) -> None:
     small_frame(60, seed=5).to_csv(folder / "clinic.csv", index=False)
     clinic = BINARY.replace("ward", "clinic")
-    little = PRIVATE.replace("epsilon = 8", "epsilon = 0.02") + 'data = ["ward"]\n'
+    little = PRIVATE.replace("epsilon = 8", "epsilon = 0.03") + 'data = ["ward"]\n'
     study = study_of(folder, HEAD, BINARY, 'test_on = ["clinic"]\n', clinic, little)
     assert run(study, folder / "out").failed == []
     results = pd.read_parquet(folder / "out/internal/results.parquet")
@@ -1144,30 +1144,30 @@ def test_cells_are_charged_on_the_patients_account_once_each(folder: Path) -> No
     account = Odometer.create(folder / "patients.jsonl")
     theirs = Odometer.create(folder / "clinic.jsonl")
     small_frame(240, seed=9).to_csv(folder / "clinic.csv", index=False)
-    clinic = BINARY.replace("ward", "clinic") + 'odometer = "clinic.jsonl"\n'
-    parts = (HEAD + 'odometer = "patients.jsonl"\n', BINARY, clinic, PRIVATE)
+    clinic = BINARY.replace("ward", "clinic") + 'account = "clinic.jsonl"\n'
+    parts = (HEAD + 'account = "patients.jsonl"\n', BINARY, clinic, PRIVATE)
     out = folder / "out"
     progress = run(study_of(folder, *parts), out)
     assert progress.failed == []
     run(study_of(folder, *parts), out)
-    for odometer, data in ((account, "ward"), (theirs, "clinic")):
+    for one, data in ((account, "ward"), (theirs, "clinic")):
         names = {line.name for line in progress.lines if line.cell.data == data}
-        assert {charge.about for charge in odometer.read().charges} == names
-        assert len(odometer.read().charges) == 2
+        assert {charge.about for charge in one.read().charges} == names
+        assert len(one.read().charges) == 2
     said = [json.loads(path.read_text()) for path in (out / "cells").glob("*/release/privacy.json")]
     assert sum(one["epsilon_with_earlier_runs"] is not None for one in said) == 2
 
 
 def test_a_cell_over_the_cap_fails_alone_and_reads_nobody(folder: Path) -> None:
     account = Odometer.create(folder / "patients.jsonl", cap=9.0)
-    progress = run(study_of(folder, HEAD + 'odometer = "patients.jsonl"\n', BINARY, PRIVATE, NONE), folder / "out")
+    progress = run(study_of(folder, HEAD + 'account = "patients.jsonl"\n', BINARY, PRIVATE, NONE), folder / "out")
     assert [line.state for line in progress.lines] == ["done", "failed", "failed", "failed"]
     assert "within its cap" in progress.lines[1].reason
     assert "no run without a gate can keep" in progress.lines[2].reason
     assert len(account.read().charges) == 1
     (folder / "patients.jsonl").unlink()
-    with pytest.raises(SettingsError, match=re.escape("[study] odometer: odometer")):
-        study_of(folder, HEAD + 'odometer = "patients.jsonl"\n', BINARY, PRIVATE)
+    with pytest.raises(SettingsError, match=re.escape("[study] account: account")):
+        study_of(folder, HEAD + 'account = "patients.jsonl"\n', BINARY, PRIVATE)
 
 
 def test_cells_of_one_table_read_it_once_and_another_table_is_read(

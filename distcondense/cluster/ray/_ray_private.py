@@ -1,16 +1,21 @@
 """Every name that Ray keeps to itself and we need nonetheless, each behind one function that says what for.
 
-| names of Ray | used for |
-| --- | --- |
-| `_raylet.Config`, `_raylet.AuthenticationTokenLoader`, `_raylet.GcsClient` | tokens: asked for, and a wrong one told |
-| `ray_constants.ENABLE_RAY_CLUSTER`, `services.resolve_ip_for_localhost`, `_node_ip_address` | 127.0.0.1 stays that |
-| `services.start_raylet`, `services.get_node`, `_raylet.persist_port` | a node on a busy machine may take its time |
-| `state.actors`, `worker.global_worker` | an actor that starts is told from one without room |
-| `packaging._dir_travel`, `packaging._get_excludes` | the files Ray would send are looked at before it sends them |
+| names of Ray | used for | guarded by |
+| --- | --- | --- |
+| `_raylet.Config` | ray was imported before its variables were set | `test_a_program_that_imported_ray_before_us` |
+| `_raylet.AuthenticationTokenLoader`, `_raylet.GcsClient` | wrong tokens | `test_a_wrong_or_missing_token` |
+| `ray_constants.ENABLE_RAY_CLUSTER`, `_node_ip_address` | 127.0.0.1 | `test_a_cluster_that_we_start_listens` |
+| `services.resolve_ip_for_localhost` | where Ray would look for it | `test_a_second_node_on_the_loopback` |
+| `services.start_raylet`, `services.get_node` | a node may take its time | `test_any_number_of_actors` |
+| `_raylet.persist_port` | ports of its agents are there before it | `test_a_node_that_does_not_come_up` |
+| `state.actors` | actors that start are told from those without room | `test_a_worker_that_is_slow_to_start` |
+| `worker.global_worker`, `autoscaler.v2.sdk` | what is asked for and not there | `test_no_room_for_a_worker` |
+| `packaging._dir_travel`, `packaging._get_excludes` | what would be sent | `test_ignored_and_excluded_tables` |
+| variable `RAY_JOB_CONFIG_JSON_ENV_VAR` (`cluster/config.py`) | a job's own | `test_a_real_job_runs_the_code` |
 
 Names with an underscore may change with any release: pyproject.toml bounds Ray to the versions this file was tested
-with, and a test sees to it that no other file uses one. Call `session.load_ray` first: ray reads its variables when
-it is first imported.
+with, `make ray-matrix` tries the newest ones by the tests above, and a test sees to it that no other file does. Call
+`session.load_ray` first: ray reads its variables when it is first imported.
 """
 
 from __future__ import annotations

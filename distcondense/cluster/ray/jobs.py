@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from distcondense.cluster.ray.session import HANDSHAKE_SECONDS, PROBE_SECONDS, f
 from distcondense.errors import ClusterError, DistcondenseWarning
 
 AGENT_SECONDS = 300.0  # for a head that has just started: its dashboard answers before it can take jobs
+AWAITED_SECONDS = 8.0  # until it is said what is waited for
 PENDING_SECONDS = 15  # that a job waits before it is said why
 RECONNECTS = 5  # in a row without a new word
 FINAL = ("SUCCEEDED", "FAILED", "STOPPED")
@@ -223,8 +225,33 @@ def job_client(address: str, token: str | None, *, answer_seconds: float = HANDS
         return JobSubmissionClient(address, headers=headers)
 
 
-def start_job(client: Any, address: str, command: str, runtime_env: dict[str, Any], cpus: float) -> SubmittedJob:
-    """Send the runtime environment and start a command; a head that cannot take jobs yet is asked again."""
+def start_job(
+    client: Any,
+    address: str,
+    command: str,
+    runtime_env: dict[str, Any],
+    cpus: float,
+    *,
+    log: Callable[[str], None] = lambda line: None,
+) -> SubmittedJob:
+    """Send the runtime environment and start a command; a head that cannot take jobs yet is asked again.
+
+    What is awaited is said within AWAITED_SECONDS, and whoever waits may stop.
+    """
+    awaited = (
+        f"waiting for the job agent of {address}: the head takes jobs once its agent has its port (on a head that has "
+        f"just started soon, else see dashboard_agent.log among Ray's logs there); given up after {AGENT_SECONDS:.0f} s"
+    )
+    saying = threading.Timer(AWAITED_SECONDS, log, [awaited])
+    saying.daemon = True
+    saying.start()
+    try:
+        return _started(client, address, command, runtime_env, cpus)
+    finally:
+        saying.cancel()
+
+
+def _started(client: Any, address: str, command: str, runtime_env: dict[str, Any], cpus: float) -> SubmittedJob:
     what, latest = f"cluster {address}", time.monotonic() + AGENT_SECONDS
     while True:
         try:

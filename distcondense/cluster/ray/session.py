@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from distcondense.cluster.config import Cluster
 from distcondense.errors import ClusterError, DistcondenseWarning
 
 LOOPBACK = "127.0.0.1"
+_joined_as: dict[str, str] = {}  # the address of this process's session → how it was asked for
 PROBE_SECONDS = 5.0  # for something to listen at an address
 START_SECONDS = 300  # for the processes of a cluster that is started here; on an idle machine they take three
 HANDSHAKE_SECONDS = 20.0  # for what listens there to answer as Ray does; a busy head node takes seconds
@@ -26,6 +28,7 @@ def load_ray() -> Any:
     """ray, imported on first use."""
     late = "ray" in sys.modules and "RAY_AUTH_MODE" not in os.environ  # somebody imported it: it has read its variables
     os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_metrics_report_interval_ms", "2000")  # a short run is over before Ray's ten seconds
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray is about to make its default
     try:
         import ray
@@ -93,9 +96,9 @@ def connected(config: Cluster, *, cpus: int | None = None) -> Iterator[Session]:
             DistcondenseWarning,
             stacklevel=3,
         )
-    if ray.is_initialized():  # the caller's own session: used, and left as it is
+    if ray.is_initialized():  # the caller's own session, or one of ours around this: used, and left as it is
         session = _session(ray, started_here=False)
-        if ":" in config.address and config.address != session.address:
+        if ":" in config.address and config.address not in (session.address, _joined_as.get(session.address)):
             raise ClusterError(
                 f"cluster {config.address}",
                 "must be the one this process is connected to",
@@ -106,15 +109,34 @@ def connected(config: Cluster, *, cpus: int | None = None) -> Iterator[Session]:
         return
     from distcondense.cluster.ray._ray_private import address_flag_restored
 
-    with address_flag_restored():
+    with address_flag_restored(), _own_sigterm() as restore:
         try:
             if fresh:
                 _start(ray, config, cpus or config.cores_of_actors)
             else:
                 _join(ray, config)
-            yield _session(ray, started_here=fresh)
+            restore()
+            session = _session(ray, started_here=fresh)
+            _joined_as[session.address] = config.address
+            yield session
         finally:
+            _joined_as.clear()
             ray.shutdown()
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[Callable[[], None]]:
+    """Ray takes SIGTERM for itself, and ends with a code of its own: whoever listened to it before gets it back."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def restore() -> None:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+    try:
+        yield restore
+    finally:
+        restore()
 
 
 def _start(ray: Any, config: Cluster, cpus: int | None) -> None:

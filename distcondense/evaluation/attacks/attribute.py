@@ -21,7 +21,8 @@ from scipy import stats
 
 from distcondense.arrays import Flags, Floats, Matrix
 from distcondense.data.codec import EncodedColumn
-from distcondense.evaluation.attacks.base import LIKELY_Z, attack, attack_score, attacked, judged
+from distcondense.evaluation.attacks.base import attack, attack_score, attacked, judged
+from distcondense.evaluation.attacks.chance import SURE, exchanged_luck, shares_luck
 from distcondense.evaluation.attacks.targets import (
     MOST_CONDENSED,
     NotAttackedError,
@@ -172,8 +173,9 @@ def _guess(
                 )
             )
     inside, outside = (measured[CONDENSED, tested_on, main] for tested_on in (MEMBERS, OUTSIDERS))
-    scores.append(_excess(inside, outside, attribute, inputs, len(targets)))
     guess = guesses[CONDENSED]
+    luck = None if guess is None else _luck(attribute, truth[known], guess[known], targets.member[known], seed)
+    scores.append(_excess(inside, outside, luck, attribute, inputs, len(targets)))
     if guess is None:
         return scores, None
     codes = truth.astype(np.int64)
@@ -212,7 +214,31 @@ def _measured(measure: str, truth: Floats, guesses: Floats) -> Measured:
     return share(guesses.argmax(1) == truth.astype(np.int64), np.ones(len(truth), bool))
 
 
-def _excess(inside: Measured, outside: Measured, attribute: Attribute, inputs: EvaluationInput, targets: int) -> Score:
+def _luck(attribute: Attribute, truth: Floats, guess: Floats, member: Flags, seed: int) -> float:
+    """The probability that members' attributes are guessed so much better by chance.
+
+    R² of a column with a long tail hangs on few patients, so its luck is that of members and outsiders exchanged.
+    """
+    if attribute.classes:
+        right = guess.argmax(1) == truth.astype(np.int64)
+        outside = ~member
+        return shares_luck(right[member].sum(), member.sum(), right[outside].sum(), outside.sum())
+    scaled = (truth - truth.mean()) / max(float(truth.std()), 1e-300)
+    wrong = ((guess - truth) / max(float(truth.std()), 1e-300)) ** 2
+    sums = np.stack([np.ones(len(truth)), scaled, scaled**2, wrong], axis=1)
+    return exchanged_luck(sums, member, lambda ours, theirs: _r2(ours) - _r2(theirs), seed=seed)
+
+
+def _r2(sums: Floats) -> Floats:
+    """(e,) from (e, 4) sums of 1, the truth, its square and the squared error; NaN where all are alike."""
+    n, first, second, wrong = sums.T
+    around = second - first**2 / np.maximum(n, 1)
+    return 1 - wrong / np.where(around > 1e-12 * n, around, np.nan)
+
+
+def _excess(
+    inside: Measured, outside: Measured, luck: float | None, attribute: Attribute, inputs: EvaluationInput, targets: int
+) -> Score:
     """What is guessed better of members than of outsiders; they are other people, so variances add up.
 
     A difference of two rates, of members and of outsiders, is a membership advantage: so it has that ceiling.
@@ -226,8 +252,8 @@ def _excess(inside: Measured, outside: Measured, attribute: Attribute, inputs: E
         return attack_score(inputs, measure, UNKNOWN, targets, note=note, **about)
     error = math.sqrt(float(inside.influence @ inside.influence + outside.influence @ outside.influence))
     reach = Interval(value, value - NORMAL * error, value + NORMAL * error)
-    power = error * (NORMAL + LIKELY_Z)
-    return attack_score(inputs, measure, reach, targets, interval=JACKKNIFE, power=power, **about)
+    how: dict[str, Any] = {"interval": JACKKNIFE, "power": error * SURE, "luck": luck}
+    return attack_score(inputs, measure, reach, targets, **how, **about)
 
 
 def _figures(scores: Sequence[Score]) -> tuple[Figure, ...]:

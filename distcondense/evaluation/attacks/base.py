@@ -8,8 +8,8 @@ An attack gives each target a score, higher where it believes in a member, and `
     AUROC       DeLong's interval (as in outcomes/measures.py)
     advantage   true minus false positives; the threshold is chosen on one half of the targets, measured on the other
     true positives at a given rate of false ones   the interval allows for the threshold being estimated, too
-each with its power, the smallest value that so many targets would have shown to be above chance (95% interval) with a
-probability of 80%, and the most that the guarantee allows (ceiling.py).
+each with the probability that luck reaches it, the smallest value that so many targets would have shown (chance.py),
+and the most that the guarantee allows (ceiling.py). What is a leak is decided on a whole page (../leaks.py).
 """
 
 from __future__ import annotations
@@ -21,9 +21,18 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import stats
 
 from distcondense.arrays import Flags, Floats
+from distcondense.evaluation.attacks.chance import (
+    LIKELY,
+    auroc_luck,
+    auroc_power,
+    difference_power,
+    rate_luck,
+    rate_power,
+    shares_luck,
+)
 from distcondense.evaluation.attacks.targets import (
     LEAST,
     MOST,
@@ -35,8 +44,7 @@ from distcondense.evaluation.attacks.targets import (
 )
 from distcondense.evaluation.audit.stats import rate_above, rate_below
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.leaks import above_ceiling, chance, excess, is_leak
-from distcondense.evaluation.score import CONDENSED, NORMAL, UNKNOWN, Interval, Score, interval, wilson
+from distcondense.evaluation.score import CONDENSED, UNKNOWN, Interval, Score, interval, wilson
 from distcondense.evaluation.section import Section
 from distcondense.outcomes.measures import Measured, ranking
 from distcondense.runs.figures import LINES, Figure, Series, Table
@@ -51,8 +59,6 @@ TITLES = {
     TPR_10: "Members found at 10% false alarms (0.1: chance)",
     TPR_001: "Members found at 0.1% false alarms (0.001: chance)",
 }
-LIKELY = 0.8  # probability with which `power` would have been found
-LIKELY_Z = float(stats.norm.ppf(LIKELY))
 FOLDS = 5  # of an attacker who learns: on four fifths of the targets, judged on the last
 # of FOLDS that overlap so many targets vary like one: 1 + FOLDS · judged/learned (Nadeau and Bengio 2003)
 OVERLAP = 1 + FOLDS * (1 / FOLDS) / (1 - 1 / FOLDS)
@@ -83,8 +89,7 @@ def attack(name: str, title: str) -> Callable[[Callable[..., Section]], Callable
                 check_attackable(inputs)
                 return section(inputs, **how)
             except NotAttackedError as why:
-                notes = (f"Not attacked: {why}. That is no finding.",)
-                return Section(name, title, notes=notes, settings={"found": False, "attacked": False})
+                return Section(name, title, notes=(f"Not attacked: {why}. That is no finding.",))
 
         return attempted
 
@@ -139,21 +144,23 @@ def judged(
                 note = f"fewer than {LEAST} members or outsiders in this group"
             elif len(outside) * rate < 1:
                 note = f"needs {math.ceil(1 / rate):,} outsiders to see so few false alarms"
-            reach, power, how = (UNKNOWN, None, "") if note else _measured(measure, inside, outside, crowd, seed)
+            unknown = UNKNOWN, None, None, ""
+            reach, power, luck, how = unknown if note else _measured(measure, inside, outside, crowd, seed)
             about = {"note": note, "student": student, "group": group, "interval": how and how + overlap}
             ceiling, n = most.get(measure), int(who.sum())
-            scores.append(attack_score(inputs, measure, reach, n, power=power, ceiling=ceiling, **about))
+            scores.append(attack_score(inputs, measure, reach, n, power=power, luck=luck, ceiling=ceiling, **about))
     return scores
 
 
 def _measured(
     measure: str, inside: Floats, outside: Floats, crowd: float, seed: int
-) -> tuple[Interval, float | None, str]:
-    """One measure of members' and outsiders' scores, its power, and how its interval is made."""
+) -> tuple[Interval, float | None, float | None, str]:
+    """One measure of members' and outsiders' scores, its power, how likely it is by luck, how its interval is made."""
     if measure == AUROC:
         label = np.repeat(np.array([1, 0], np.int8), [len(inside), len(outside)])
         reach = interval(widened(ranking(label, np.concatenate([inside, outside])), crowd))
-        return reach, auroc_power(len(inside) / crowd, len(outside) / crowd), "DeLong"
+        n, m = len(inside) / crowd, len(outside) / crowd
+        return reach, auroc_power(n, m), auroc_luck(reach.value, n, m), "DeLong"
     if measure == ADVANTAGE:
         rng = np.random.default_rng([seed, 0x4A1F])
         inside, outside = rng.permutation(inside), rng.permutation(outside)
@@ -161,11 +168,15 @@ def _measured(
         cut = _best_cut(inside[:half], outside[:other_half])
         hits, alarms = int((inside[half:] >= cut).sum()), int((outside[other_half:] >= cut).sum())
         n, m = (len(inside) - half) / crowd, (len(outside) - other_half) / crowd
-        reach = difference(hits / crowd, n, alarms / crowd, m)
-        return reach, difference_power(n, m), "Newcombe, of two Wilson intervals"
+        shares = hits / crowd, n, alarms / crowd, m
+        return difference(*shares), difference_power(n, m), shares_luck(*shares), "Newcombe, of two Wilson intervals"
     power = rate_power(len(inside), len(outside), RATES[measure], crowd)
     reach = _true_positives(inside, outside, RATES[measure], crowd)
-    return reach, power, "Clopper–Pearson, of members and of the threshold"
+    alarms = math.floor(len(outside) * RATES[measure])
+    caught = round(reach.value * len(inside))
+    sides = caught / crowd, len(inside) / crowd, alarms / crowd, len(outside) / crowd
+    luck: float | None = None if power is None else rate_luck(*sides)
+    return reach, power, luck, "Clopper–Pearson, of members and of the threshold"
 
 
 def _best_cut(inside: Floats, outside: Floats) -> float:
@@ -236,71 +247,7 @@ def cross_validated(
     return rank, each
 
 
-# -- what would have been found ---------------------------------------------------------------------------------------
-
-
-def auroc_power(members: float, outsiders: float) -> float:
-    """The smallest AUROC whose 95% interval would be above ½ with a probability of LIKELY (Hanley and McNeil 1982)."""
-
-    def error(area: float) -> float:
-        pairs, triples = area / (2 - area), 2 * area**2 / (1 + area)
-        spread = area * (1 - area) + (members - 1) * (pairs - area**2) + (outsiders - 1) * (triples - area**2)
-        return math.sqrt(max(spread, 0.0) / (members * outsiders))
-
-    return _least(lambda area: area - 0.5 - NORMAL * error(0.5) - LIKELY_Z * error(area), 0.5)
-
-
-def difference_power(members: float, outsiders: float) -> float:
-    """The same for the difference of two shares, where they vary most: around a half."""
-    each = math.sqrt((1 / members + 1 / outsiders) / 4)
-    return _least(lambda a: a - each * (NORMAL + LIKELY_Z * math.sqrt(1 - a * a)), 0.0)
-
-
-def rate_power(members: int, outsiders: int, rate: float, crowd: float = 1.0) -> float | None:
-    """The same for true positives at this rate of false ones; None where no number of them would show anything."""
-    caught, of = np.arange(members + 1) / crowd, members / crowd
-    enough = np.flatnonzero(rate_below(caught, of, STRICT) > rate)
-    if _surely(outsiders, rate, crowd)[0] is None or not len(enough):
-        return None
-    return float(stats.beta.ppf(LIKELY, caught[enough[0]], of - caught[enough[0]] + 1))
-
-
-def _least(beyond: Callable[[float], float], low: float) -> float:
-    return 1.0 if beyond(1.0) <= 0 else float(optimize.brentq(beyond, low, 1.0))
-
-
-# -- what it means ----------------------------------------------------------------------------------------------------
-
-
-def verdict(scores: Sequence[Score], titles: Mapping[str, str]) -> tuple[bool, list[str]]:
-    """Whether a leak was found (leaks.py), and sentences that say so: never more than what was found at this power."""
-    tested = [score for score in scores if excess(score) > -math.inf]
-    leaks = [score for score in tested if is_leak(score)]
-    notes = []
-    if leaks:
-        worst = max(leaks, key=excess)
-        where = ", ".join(filter(None, (worst.student, worst.group)))
-        notes.append(
-            f"A leak was found: {titles[worst.measure]} is {worst.value:.3f} ({worst.low:.3f} to {worst.high:.3f})"
-            f"{f' [{where}]' if where else ''}; {len(leaks)} of {len(tested)} scores are beyond what chance explains."
-        )
-    elif tested:
-        powers = [score.power for score in tested if score.measure == AUROC and not score.group and score.power]
-        reach = f": an AUROC of {max(powers):.3f} or more would have been found with 80% probability" if powers else ""
-        notes.append(f"No leak found by these attacks at this power{reach}. It is no proof that there is none.")
-        if lucky := sum(score.low > chance(score.measure) for score in tested):
-            notes.append(
-                f"{lucky} of {len(tested)} intervals lie above chance, none of them far; of independent ones about "
-                "one in 40 does by luck."
-            )
-    else:
-        notes.append("Nothing could be measured, so nothing was found or ruled out.")
-    if beyond := sum(map(above_ceiling, tested)):
-        notes.append(
-            f"{beyond} scores lie above the ceiling of the guarantee by more than luck explains: the guarantee does "
-            "not hold as stated. Repeat with another seed, and run `distcondense attack audit`."
-        )
-    return bool(leaks), notes
+# -- the section ------------------------------------------------------------------------------------------------------
 
 
 def attacked(
@@ -319,7 +266,7 @@ def attacked(
     titles: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Section:
-    """The section of an attack: its scores, the verdict first among the notes, then the bounds of what was looked at.
+    """The section of an attack: its scores, and the bounds of what was looked at.
 
     Parameters
     ----------
@@ -342,7 +289,7 @@ def attacked(
     Returns
     -------
     Section
-        `settings["found"]` says whether a leak was found.
+        Whether a leak was found is decided over all sections (`leaks.decide`).
     """
     both: list[Score] = []
     for student, values in attacks.items():
@@ -350,7 +297,6 @@ def attacked(
         both += judged(values, targets, inputs=inputs, seed=seed, student=student, crowd=crowd)
     both += scores
     titles = {**TITLES, **(titles or {})}
-    found, words = verdict(both, titles)
     half, what = len(targets) // 2, "persons, one row of each" if targets.by_person else "rows"
     bounds = [
         f"Attacked: {half:,} of {targets.members:,} members and {half:,} of {targets.outsiders:,} outsiders ({what}; "
@@ -368,10 +314,9 @@ def attacked(
         tuple(both),
         (*roc, *figures),
         tuple(tables),
-        (*words, *notes, *bounds),
+        (*notes, *bounds),
         {measure: words for measure, words in titles.items() if measure in used},
         {
-            "found": found,
             "members": half,
             "outsiders": half,
             "most_targets": MOST,

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from distcondense.arrays import Flags, Floats, Matrix
 from distcondense.data.outcome import Outcome
@@ -30,12 +31,11 @@ from distcondense.evaluation.attacks.base import (
     attack,
     attack_score,
     attacked,
-    auroc_power,
     cross_validated,
     difference,
-    difference_power,
     widened,
 )
+from distcondense.evaluation.attacks.chance import auroc_error, auroc_luck, auroc_power, difference_power, shares_luck
 from distcondense.evaluation.attacks.membership import distance_features
 from distcondense.evaluation.attacks.targets import Targets, ceilings_of, condensed_rows, draw_targets, places
 from distcondense.evaluation.inputs import EvaluationInput
@@ -118,15 +118,20 @@ def _overall(attacks: Mapping[str, Floats], targets: Targets, inputs: Evaluation
     three = [STUDENT if STUDENT in attacks else NEAREST, *([WHITE] if WHITE in attacks else []), LOGISTIC]
     label, ceilings = targets.member.astype(np.int8), ceilings_of(inputs)
     each = [widened(ranking(label, attacks[name]), OVERLAP if name == LOGISTIC else 1.0) for name in three]
+    reach, half = interval(mean_of(each)), len(targets) // 2
+    # a mean varies no more than what it is of does in the mean, however these depend on each other
+    crowds = [half / (OVERLAP if name == LOGISTIC else 1.0) for name in three]
+    error = sum(auroc_error(n, n) for n in crowds) / len(three)
     return attack_score(
         inputs,
         AUROC,
-        interval(mean_of(each)),
+        reach,
         len(targets),
         student=f"{OVERALL}: mean of {', '.join(three)}",
         interval="DeLong",
         ceiling=None if ceilings is None else ceilings.auroc,
-        power=auroc_power(len(targets) // 2, len(targets) // 2),
+        power=auroc_power(min(crowds), min(crowds)),
+        luck=float(stats.norm.sf((reach.value - 0.5) / error)),
     )
 
 
@@ -221,6 +226,7 @@ def linkage(
             student="linkage",
             interval="Newcombe (of two Wilson intervals)",
             power=difference_power(half, half),
+            luck=shares_luck(hits, half, alarms, half),
             ceiling=None if ceilings is None else ceilings.advantage,
         )
     )
@@ -258,7 +264,8 @@ def _columns(
     label, scores = targets.member.astype(np.int8), []
     for column, name in zip(most, names, strict=True):
         reach = interval(ranking(label, -apart[:, column]))
-        scores.append(attack_score(inputs, AUROC, reach, len(targets), group=name, **about))
+        luck = auroc_luck(reach.value, half, half)
+        scores.append(attack_score(inputs, AUROC, reach, len(targets), group=name, luck=luck, **about))
     model = GradientBoostingClassifier(n_estimators=TREES, max_depth=3, random_state=seed % 2**32)
     share = model.fit(apart[:, most], targets.member).feature_importances_
     order = np.argsort(-share, kind="stable")

@@ -27,13 +27,14 @@ import numpy as np
 from scipy import sparse
 
 from distcondense.arrays import Flags, Floats, Index
-from distcondense.evaluation.attacks.base import LIKELY_Z, attack, verdict
+from distcondense.evaluation.attacks.base import attack
 from distcondense.evaluation.attacks.ceiling import NO_CEILING, Ceilings
+from distcondense.evaluation.attacks.chance import shares_luck, shares_power
 from distcondense.evaluation.attacks.mixed_table import MixedColumn, MixedTable
 from distcondense.evaluation.attacks.targets import ceilings_of
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.resampling import one_row_each
-from distcondense.evaluation.score import CONDENSED, NORMAL, Interval, Score, wilson_middle
+from distcondense.evaluation.score import CONDENSED, Interval, Score, wilson_middle
 from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.runs.figures import DOTS, Figure, Series, Table
 
@@ -88,6 +89,11 @@ class Rate:
         """Of its length."""
         return float(wilson_middle(self.share, self.n / self.crowd)[1])
 
+    @property
+    def counted(self) -> tuple[float, float]:
+        """Successes and guesses that vary like them, each by itself."""
+        return self.hits / self.crowd, self.n / self.crowd
+
     def __str__(self) -> str:
         return f"{self.share:.1%}" if self.hits >= FEW else f"<{FEW / self.n:.1%}"
 
@@ -120,9 +126,8 @@ class Trial:
     @property
     def power(self) -> float:
         """The smallest risk that would have been found with a probability of LIKELY, the control being what it is."""
-        c = self.control.middle
-        varies = sum(rate.crowd / rate.n for rate in (self.members, self.control))
-        return (NORMAL + LIKELY_Z) * math.sqrt(c * (1 - c) * varies) / (1 - c)
+        c, members, control = self.control.middle, self.members, self.control
+        return (shares_power(c, members.n / members.crowd, control.n / control.crowd) - c) / (1 - c)
 
     def score(self, ceilings: Ceilings | None, charged: bool, rows: int) -> Score:
         """The risk; an attack as good as random guesses says so."""
@@ -140,6 +145,7 @@ class Trial:
             interval="Wilson, propagated from both rates",
             ceiling=None if ceilings is None or alone else ceilings.risk(self.control.middle),
             power=self.power,
+            luck=shares_luck(*self.members.counted, *self.control.counted),
         )
 
 
@@ -165,16 +171,13 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quie
     ]
     ceilings, charged = ceilings_of(inputs), inputs.privacy.charged
     scores = tuple(trial.score(ceilings, charged, len(inputs.rows)) for trial in trials)
-    leak, sentences = verdict(scores, TITLES)
     notes = [
-        *sentences,
         f"Tables of {as_many:,} of {len(parts[0]):,} rows that were condensed and of {len(parts[1]):,} held-out "
         f"rows, one of each person; at most {GUESSES:,} guesses of each attack on either.",
         f"{len(mixed.made):,} of {len(inputs.rows):,} condensed rows are searched, in {len(mixed.features):,} columns"
         + (f" by chance ({mixed.left_out:,} are left out)." if mixed.left_out else "."),
     ]
     settings = {
-        "found": leak,
         "guesses": GUESSES,
         "rows": ROWS,
         "condensed_rows": MADE,

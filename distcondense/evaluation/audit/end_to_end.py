@@ -49,8 +49,9 @@ from distcondense.methods.base import Context, Method, method_named, options_of,
 from distcondense.privacy.binding import STATEMENT
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.release import SCHEMA as SCHEMA_FILE
-from distcondense.runs.release import TABLE, verify_release
+from distcondense.runs.release import TABLE
 from distcondense.runs.saving import write_run
+from distcondense.runs.signing import verify_release
 
 PERSON, CASE, PLACE = PAIRS = (
     "whole way: a person of many rows",

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from distcondense.arrays import Flags, Floats, Index
 from distcondense.data.cells import public_cells
-from distcondense.data.codec import MISSING, category_codes, fill_value
+from distcondense.data.codec import MISSING, category_codes
 from distcondense.data.features import check_features
 from distcondense.data.schema import Column, Schema
 from distcondense.evaluation.inputs import EvaluationInput
@@ -233,7 +233,7 @@ def _parts(name: str, numbers: list[Floats], hole: bool) -> ComparedColumn:
 
 def column_numbers(series: pd.Series[Any], column: Column) -> Floats:
     values = series.to_numpy(dtype=np.float64, na_value=np.nan)
-    return values if column.keeps_holes else np.where(np.isnan(values), fill_value(column), values)
+    return values if column.keeps_holes else np.where(np.isnan(values), column.stand_in, values)
 
 
 def _places(size: int) -> tuple[str, ...]:

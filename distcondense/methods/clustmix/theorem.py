@@ -34,7 +34,7 @@ from distcondense.methods.clustmix import kip, ntk
 from distcondense.methods.clustmix.kip import Kip, adapted
 from distcondense.methods.clustmix.options import ClustMixOptions
 from distcondense.methods.clustmix.units import Units
-from distcondense.methods.gated import ON_ACCOUNT, check_categories, constants_of, no_answer, refuse_unpublic, statement
+from distcondense.methods.gated import check_categories, constants_of, no_answer, refuse_unpublic, statement
 from distcondense.outcomes.base import Labelled
 from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, rows
@@ -249,7 +249,7 @@ def open_gate(cohort: Cohort, splitting: HoldoutSplit, prepared: PreparedTheorem
         ledger=ledger,
         person=None if cohort.person is None else cohort.person[train],
         rows_per_person=options.rows_per_person,
-        order=None if cohort.person is None else reading_order(cohort)[train],  # type: ignore[index]
+        order=None if cohort.person is None else reading_order(cohort, splitting)[train],  # type: ignore[index]
     )
 
 
@@ -341,7 +341,7 @@ def _privacy(made: NoisyClusters, prepared: PreparedTheorem, ledger: Ledger, con
     from distcondense.methods.clustmix import theorem
 
     options = prepared.options
-    said = statement(
+    return statement(
         ledger,
         prepared.facts,
         context.earlier(),
@@ -362,4 +362,3 @@ def _privacy(made: NoisyClusters, prepared: PreparedTheorem, ledger: Ledger, con
         ),
         constants=json_digest(constants_of((theorem, *MODULES))),
     )
-    return said if context.odometer is None else replace(said, earlier_runs=ON_ACCOUNT)

@@ -50,7 +50,6 @@ def condense(cohort: Cohort, prepared: PreparedDpGeng, context: Context) -> Resu
     """Condense a cohort to one set of IPC rows for each class."""
     options, timings = prepared.options, dict[str, float]()
     splitting = context.holdout_split(options.holdout)
-    train = splitting.split(cohort).train
     ledger = context.ledger()
     parts = prepared.allocation
     context.log(
@@ -59,14 +58,14 @@ def condense(cohort: Cohort, prepared: PreparedDpGeng, context: Context) -> Resu
     )
     with _timed(timings, "generator"):
         learned = prepared.generator.fitted(
-            cohort, train, ledger, lambda done, of: context.progress(step=done, steps=of)
+            cohort, splitting, ledger, lambda done, of: context.progress(step=done, steps=of)
         )
     state = DpGengRun(prepared, learned, context.log)
     if learned.informative:
         with _timed(timings, "networks"):
             state.train()
         with _timed(timings, "patients"):
-            state.ask(prepared.generator.opened(cohort, train, learned, ledger))
+            state.ask(prepared.generator.opened(cohort, splitting, learned, ledger))
         with _timed(timings, "condense"):
             rows = state.distilled()
     else:

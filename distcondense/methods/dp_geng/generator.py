@@ -17,11 +17,11 @@ import pandas as pd
 from distcondense.arrays import Floats, Index, Matrix
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort, Facts
+from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Schema
 from distcondense.methods.base import Context
 from distcondense.methods.dp_geng.options import DpGengOptions
-from distcondense.methods.gated import ON_ACCOUNT
-from distcondense.methods.private.condense import legal_rules, open_gate, released_rows, statement_of
+from distcondense.methods.private.condense import open_gate, statement_of
 from distcondense.methods.private.constants import constants_digest
 from distcondense.methods.private.domain import most_cells
 from distcondense.methods.private.figures import model_figures
@@ -30,6 +30,7 @@ from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.placement import population, values_of
 from distcondense.methods.private.prepare import PreparedPrivate, prepare
 from distcondense.methods.private.prepare import refuse as refuse_sampler
+from distcondense.methods.private.sampling import legal_rules, released_rows
 from distcondense.outcomes.private_side import PrivateFit
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.gate import PrivateTable
@@ -79,13 +80,15 @@ class RowGenerator:
         """Numbers that a row becomes for a network, at most: one for each category, two for a number."""
         return sum(2 if cells.numeric else most_cells(cells) for cells in self.prepared.cells)
 
-    def fitted(self, cohort: Cohort, train: Index, ledger: Ledger, progress: Callable[[int, int], None]) -> PrivateFit:
+    def fitted(
+        self, cohort: Cohort, splitting: HoldoutSplit, ledger: Ledger, progress: Callable[[int, int], None]
+    ) -> PrivateFit:
         """The sampler, fitted through the gate with its share of μ²."""
-        table = open_gate(cohort, train, self.prepared, ledger)
+        table = open_gate(cohort, splitting, self.prepared, ledger)
         own = self.prepared
         return fit_private(table, own.cells, own.plan, own.side, progress, own.options.categories_checked)
 
-    def opened(self, cohort: Cohort, train: Index, learned: PrivateFit, ledger: Ledger) -> PrivateTable:
+    def opened(self, cohort: Cohort, splitting: HoldoutSplit, learned: PrivateFit, ledger: Ledger) -> PrivateTable:
         """The gate again, on the cells that the fit has found: same ledger, same budget, the rest of it."""
         found = {cells.column.name: cells for cells in learned.model.cells}
         unlisted = [cells.column.name for cells in self.prepared.cells if not cells.numeric and cells.column.unknown]
@@ -94,7 +97,7 @@ class RowGenerator:
             for cells in self.prepared.cells
             if cells.column.name in found
         )
-        table = open_gate(cohort, train, replace(self.prepared, cells=here), ledger)
+        table = open_gate(cohort, splitting, replace(self.prepared, cells=here), ledger)
         for place, cells in enumerate(here):
             if cells.column.name in unlisted:  # the last of its cells are those of other values, and of holes
                 told = found[cells.column.name]
@@ -103,7 +106,7 @@ class RowGenerator:
 
     def drawn(self, learned: PrivateFit, rows: int, seed: int) -> Generated:
         """T̂, whole rows that obey the rules of the domain, each with a class drawn by the model's probabilities."""
-        legal = legal_rules(learned, self.prepared)
+        legal = legal_rules(learned, self.prepared.schema)
         codes, inside = population(learned, rows, np.random.default_rng([seed, DRAW]), legal)
         chance = self.prepared.side.probabilities(learned.model.margin(codes))
         upto = np.cumsum(chance, axis=1)
@@ -120,7 +123,7 @@ class RowGenerator:
 
     def released(self, learned: PrivateFit, values: pd.DataFrame) -> tuple[pd.DataFrame, Schema, Codec, Matrix]:
         """Values of the used columns as they are released: (legal, schema, codec, encoded)."""
-        return released_rows(learned, self.prepared, values, self.options.seed)
+        return released_rows(learned, self.prepared.schema, values, self.options.seed)
 
     def shown(self, learned: PrivateFit) -> Mapping[str, tuple[Figure, ...]]:
         """Of the sampler, for everybody."""
@@ -129,8 +132,7 @@ class RowGenerator:
     def statement(self, learned: PrivateFit, ledger: Ledger, context: Context, own: tuple[ModuleType, ...]) -> Privacy:
         """What the whole ledger pays for, this method's own questions included; `own` modules have constants too."""
         said = statement_of(self.prepared, learned, ledger, context.earlier())
-        said = replace(said, constants=constants_digest(type(self.prepared.facts.kind), own))
-        return said if context.odometer is None else replace(said, earlier_runs=ON_ACCOUNT)
+        return replace(said, constants=constants_digest(type(self.prepared.facts.kind), own))
 
     def rows_of(self, learned: PrivateFit, codes: Index, inside: Floats) -> Matrix:
         """Cells as the numbers of a public codec."""

@@ -15,24 +15,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from distcondense.arrays import Index, Matrix
 from distcondense.data.cells import Cells
-from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
-from distcondense.data.persons import reading_order
-from distcondense.data.rules import Rules
-from distcondense.data.schema import Schema
+from distcondense.data.persons import HoldoutSplit, reading_order
 from distcondense.methods.base import Context
-from distcondense.methods.gated import ON_ACCOUNT, no_answer, statement
+from distcondense.methods.gated import no_answer, statement
 from distcondense.methods.private.constants import constants_digest
 from distcondense.methods.private.figures import model_figures
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.large import large_gate
-from distcondense.methods.private.options import ZERO_ORDER, PrivateOptions
-from distcondense.methods.private.placement import LARGE, Draw, Legal, PlacedRows, place
+from distcondense.methods.private.placement import Draw, Legal, PlacedRows, place
 from distcondense.methods.private.prepare import PreparedPrivate
-from distcondense.methods.private.zero_order import moved
+from distcondense.methods.private.sampling import MANY_ROWS, PopulationSampler, legal_rules, released_rows
 from distcondense.outcomes.measures import title
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 from distcondense.privacy.events import Event
@@ -50,10 +45,7 @@ SEEDS = (
 )
 MANY = 8  # columns named in a statement
 OWN_ROWS = 4000  # drawn, on which the model scores itself
-MANY_ROWS = 10**6  # of a set so large that outcomes come by chance, as patients' do
 SEVERAL = "all {} sets of synthetic rows (IPC {}) were made"
-GIVEN_PUBLIC = "models that the user brought as references, taken as known before ({})"
-GIVEN_NOT_COVERED = "what models that the user brought tell of these patients, if they were fitted to any ({})"
 
 
 def condense(
@@ -67,8 +59,8 @@ def condense(
     options, kind, large = prepared.options, prepared.facts.kind, isinstance(cohort, LargeTable)
     learners = [kind.learner(name) for name in options.named or (None,)]
     log = context.log
-    if context.cluster is not None and options.placement != ZERO_ORDER and not large:
-        log("placing chosen rows has no Jacobian to spread: it runs in process; --placement zero-order has one")
+    if context.cluster is not None and not large:
+        log("a table in memory is learned from, and its rows are placed, in process")
     splitting = context.holdout_split(options.holdout)
     ledger = context.ledger()
 
@@ -79,7 +71,7 @@ def condense(
         if isinstance(cohort, LargeTable):
             table = stack.enter_context(large_gate(cohort, splitting, prepared, ledger, context))
         else:
-            table = open_gate(cohort, splitting.split(cohort).train, prepared, ledger)
+            table = open_gate(cohort, splitting, prepared, ledger)
         timings["encode"] = clock.perf_counter() - started
         started = clock.perf_counter()
         learned = fit_private(
@@ -96,7 +88,7 @@ def condense(
     rows = " + ".join(str(len(learned.shares) * ipc) for ipc in options.ipcs)
     log(f"learned from {len(ledger.events)} noisy answers" + (f"; placing {rows} rows" if learned.informative else ""))
     started = clock.perf_counter()
-    legal = legal_rules(learned, prepared)
+    legal = legal_rules(learned, prepared.schema)
     draw = None if steer is None else steer(learned, prepared.side, legal)
     how: dict[str, Any] = {"seed": options.seed, "threads": context.threads, "legal": legal, "named": options.among}
     placed = {
@@ -110,16 +102,10 @@ def condense(
         )
         for ipc in options.ipcs
     }
-    told: dict[int, dict[str, Any]] = {}
-    if options.placement == ZERO_ORDER:
-        for ipc, one in placed.items():
-            placed[ipc], told[ipc] = _moved(one, learned, prepared, context, legal)
     timings["condense"] = clock.perf_counter() - started
     if not learned.informative:
         log("no signal above the noise: nothing is released but the statement")
     privacy = statement_of(prepared, learned, ledger, context.earlier())
-    if context.odometer is not None:
-        privacy = replace(privacy, earlier_runs=ON_ACCOUNT)
     if len(placed) > 1:
         several = SEVERAL.format(len(placed), ", ".join(map(str, placed)))
         privacy = replace(privacy, made=several, parameters={**privacy.parameters, "ipc": list(placed)})
@@ -133,15 +119,17 @@ def condense(
         "learner": learners[0],
         "others": tuple((learner, None) for learner in learners[1:]),
         "covered": model_figures(learned, prepared.side, kind.labels),
+        # another way to draw rows is its method's own, and would have to be kept as well
+        "sampler": PopulationSampler(learned, prepared.side, prepared.schema)
+        if learned.informative and steer is None
+        else None,
     }
-    return {
-        ipc: _result(learned, one, prepared, notes={**notes, **({"zero_order": told[ipc]} if told else {})}, **shared)
-        for ipc, one in placed.items()
-    }
+    return {ipc: _result(learned, one, prepared, notes=notes, **shared) for ipc, one in placed.items()}
 
 
-def open_gate(cohort: Cohort, train: Index, prepared: PreparedPrivate, ledger: Ledger) -> PrivateTable:
+def open_gate(cohort: Cohort, splitting: HoldoutSplit, prepared: PreparedPrivate, ledger: Ledger) -> PrivateTable:
     """The one place of the private path that reads patients' rows; what it returns does not give them back."""
+    train = splitting.split(cohort).train
     codes: list[NDArray[Any]] = [
         cells.codes(cohort.features[cells.column.name].iloc[train]) for cells in prepared.cells
     ]
@@ -155,7 +143,7 @@ def open_gate(cohort: Cohort, train: Index, prepared: PreparedPrivate, ledger: L
         ledger=ledger,
         person=None if cohort.person is None else cohort.person[train],
         rows_per_person=prepared.options.rows_per_person,
-        order=None if cohort.person is None else reading_order(cohort)[train],  # type: ignore[index]
+        order=None if cohort.person is None else reading_order(cohort, splitting)[train],  # type: ignore[index]
         unlisted={
             j: unlisted(cohort.features[cells.column.name].iloc[train])
             for j, cells in enumerate(prepared.cells)
@@ -169,56 +157,10 @@ def unlisted(values: pd.Series[Any]) -> UnlistedColumn:
     return UnlistedColumn(np.asarray(values.cat.codes, np.int64), list(values.cat.categories))
 
 
-def legal_rules(learned: PrivateFit, prepared: PreparedPrivate) -> Legal | None:
-    """Which rows of a table of the used columns obey the rules of the domain; None where there are no rules."""
-    rules = Rules(prepared.schema.described([cells.column for cells in learned.model.cells]))
-    return rules.holds if rules else None
-
-
-def _moved(
-    placed: PlacedRows, learned: PrivateFit, prepared: PreparedPrivate, context: Context, legal: Legal | None
-) -> tuple[PlacedRows, dict[str, Any]]:
-    """The placed rows after the zero-order engine, and how that went; no patient is read."""
-    options = prepared.options
-    placed, facts = moved(
-        placed,
-        learned,
-        prepared.side,
-        seed=options.seed,
-        steps=options.moves,
-        references=options.against,
-        path=options.path,  # type: ignore[arg-type]
-        legal=legal,
-        context=context,
-        among=options.among,
-    )
-    if facts:
-        columns = facts["columns_moved"]
-        kept = f"{len(columns)} columns keep their moves" if columns else "nothing was better than the start"
-        context.log(f"moved {facts['steps']} steps against {', '.join(facts['references'])}: {kept}")
-    else:
-        context.log(f"nothing is moved: no rows, or more than {LARGE}, which are drawn as they are")
-    return placed, facts
-
-
-def released_rows(
-    learned: PrivateFit, prepared: PreparedPrivate, values: pd.DataFrame, seed: int
-) -> tuple[pd.DataFrame, Schema, Codec, Matrix]:
-    """Values of the used columns as they are released: (legal and complete by the rules, schema, codec, encoded)."""
-    own = [cells.column for cells in learned.model.cells]
-    known = prepared.schema.described(own)
-    names = Rules(known).reachable(column.name for column in own)
-    used = replace(known.only(names), notes=())
-    codec, drawn, rules = Codec.public(used), Codec.public(Schema(tuple(own))), Rules(used)
-    frame = drawn.decode(drawn.encode(values))
-    frame = rules.completed(rules.repaired(frame, np.random.default_rng([seed, 0x9005])))[names]
-    return frame, used, codec, codec.encode(frame)
-
-
 def _result(learned: PrivateFit, placed: PlacedRows, prepared: PreparedPrivate, **details: Any) -> Result:
     """A set of placed rows as it is released; `details` as `Result.from_rows` takes them."""
     values = placed.features(learned.model.cells)
-    features, schema, codec, encoded = released_rows(learned, prepared, values, prepared.options.seed)
+    features, schema, codec, encoded = released_rows(learned, prepared.schema, values, prepared.options.seed)
     return Result.from_rows(
         features=features,
         schema=schema,
@@ -237,11 +179,6 @@ def _paid_for(cells: Sequence[Cells]) -> tuple[str, ...]:
     names = [repr(one.column.name) for one in cells if one.boundless or one.column.unknown]
     shown = ", ".join(names[:MANY]) + (f" and {len(names) - MANY} more" if len(names) > MANY else "")
     return (f"but not the bounds or categories of {shown}: these were found with noise and paid for",) if names else ()
-
-
-def _given(words: str, options: PrivateOptions) -> tuple[str, ...]:
-    """What is said of models from elsewhere, if there are any."""
-    return (words.format(", ".join(options.given)),) if options.given else ()
 
 
 def own_account(learned: PrivateFit, side: PrivateSide, kind: Any) -> list[str | float]:
@@ -278,8 +215,7 @@ def statement_of(prepared: PreparedPrivate, learned: PrivateFit, ledger: Ledger,
             "group_shares_noisy_estimate": [round(float(share), 4) for share in learned.shares],
             "expected_by_the_model_itself": own_account(learned, prepared.side, facts.kind),
         },
-        public=(*prepared.side.public, *_paid_for(prepared.cells), *_given(GIVEN_PUBLIC, options)),
-        not_covered=_given(GIVEN_NOT_COVERED, options),
+        public=(*prepared.side.public, *_paid_for(prepared.cells)),
         answer=no_answer(learned.doubt, learned.rows, len(prepared.cells), options.epsilon, options.promise),
         constants=constants_digest(type(facts.kind)),
     )

@@ -8,18 +8,8 @@ from typing import Any
 
 from distcondense.data import cells
 from distcondense.methods.gated import constants_of
-from distcondense.methods.private import (
-    domain,
-    fit,
-    joint,
-    placement,
-    plan,
-    smoothing,
-    students,
-    uncertainty,
-    zero_order,
-)
-from distcondense.outcomes import panel, private_side
+from distcondense.methods.private import domain, fit, joint, placement, plan, smoothing, students, terms, uncertainty
+from distcondense.outcomes import private_side
 from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, rows
 from distcondense.privacy.binding import json_digest
 
@@ -31,11 +21,10 @@ SHARED: tuple[ModuleType, ...] = (
     uncertainty,
     smoothing,
     joint,
+    terms,
     placement,
     students,
-    zero_order,
     private_side,
-    panel,
     accountant,
     budget,
     contributions,

@@ -7,17 +7,23 @@ wider the further they lie from any row. A finer grid is counted on several leve
 
 What it costs is said by the plan from public facts: a column whose grid has no more than FINE cells costs nothing.
 
-Where nobody knows the bounds (`bounds = "private"`) the grid is a logarithmic one around 0, and the bounds are the
-outer edges of the cells that hold rows, rounded outwards. Where nobody knows the categories (`categories = "private"`)
-they are those whose noisy number of rows passes a threshold; all the others become one.
+Where nobody knows the bounds (`bounds = "private"`) the grid is a logarithmic one around 0, and beyond the rows its
+cells are a ladder that loses nobody. The histogram that every column pays for anyway then says where bounds lie: two
+quantiles that stand out of its noise, and beyond them, along a line on a scale on which tails are straight, one that
+leaves hardly anybody out. That is post-processing, and so is how many the bounds leave out. Where nobody knows the
+categories (`categories = "private"`) they are those whose noisy number of rows passes a threshold; all the others
+become one.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,11 +34,25 @@ from distcondense.data.schema import Column
 
 OTHER = "other"
 OCCUPIED = 3.0  # a coarse cell holds rows where its count is above so many standard deviations of its noise
-BOUND = 4.5  # the same of the outermost cells, whose edges become bounds: one by chance would make them absurd
-THIN = 0.125  # where bounds are found: a cell with less than this share of what cells further inwards hold is beyond
-STRETCH = 0.5  # bounds lie so much further out than what surely holds rows, in its lengths
+BOUND = 4.5  # the same of a cell far out from others
+SURE = 5.0  # bounds: the same of tails, where one by chance would make them absurd
+TAIL = 0.02  # bounds: a tail of so many rows or more, as far as it stands out of the noise,
+WIDER = 4.0  # and one of so many times as many say how rows thin out,
+LEFT_OUT = 5e-4  # and where so many would be left
+ENDS = (1.0, 100.0)  # of shares: where nobody seems to lie beyond one of these
+NEAR = 0.7  # though the tail comes this near, or
+FEWEST_BEYOND = 0.01  # would leave so few beyond, it is the bound
+POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)  # scales on which tails may be straight; 0 is the logarithm
+STEEPEST = 5.0  # most by which a tail grows with a standard deviation of a normal distribution
+PARTS = 20.0  # of the middle half of all rows, to which numbers are rounded where nobody said how they are measured
+MOST_DIGITS = 4  # of the distance of its bounds at most,
+MOST_DECIMALS = 12  # and with so many decimals at most
+HALF = 0.3  # a tail of more rows than this is no tail
+FROM_ZERO = 0.02  # a lower bound closer to 0 than this share of the upper one is 0
 REACH = 0.7  # how far tails go beyond the body of a number, in lengths of that body,
 FEW = 0.1  # where what lies further out is known to be no more than this share of the rows
+BESIDE = 2  # cells beside those that hold rows keep their edges where bounds are looked for,
+FEWEST = 16  # and so many more are made at least
 SEEN = 0.75  # of all rows must lie in coarse cells that hold rows, or cells are of even width
 WINDOW = 8  # thin rows are looked for in windows of up to 1/this of the coarse cells
 
@@ -60,18 +80,22 @@ def found_cells(cells: Cells, count: Count, sigma: float, rows: float = 0.0, mos
     to say where the others are.
     """
     inner = cells.size - cells.hole
-    starts, seen, number = _first(cells, inner), [], levels(cells)
+    starts, kept, seen, number = _first(cells, inner), np.empty(0, np.int64), [], levels(cells)
     for level in range(number):
         counts = count(np.append(starts, inner) if cells.hole else starts)[: len(starts)]
-        seen.append((np.append(starts, inner), counts))
-        starts = follow(counts, sigma, starts, inner, most if level == number - 1 else FINE)
-    counts = seen[0][1]
-    if not cells.boundless and counts[occupied(counts, sigma)].sum() < SEEN * rows:
+        seen.append(counts)
+        if cells.boundless and not level:
+            kept = _kept(counts, sigma, starts, inner)
+        starts = follow(
+            counts, sigma, starts, inner, max(most - len(kept) - len(ENDS), FEWEST) if level == number - 1 else FINE
+        )
+    if not cells.boundless and seen[0][occupied(seen[0], sigma)].sum() < SEEN * rows:
         return even_cells(cells, most)
-    found = cells.joined(starts)
     if cells.boundless:
-        found, starts = _bounded(found, starts, _ends(seen, sigma), cells)
-    return found, _merge(cells, starts)
+        scale_ends = np.searchsorted(cells.cuts, ENDS, side="right") + 1
+        more = np.unique(np.concatenate([starts, kept, scale_ends])).astype(np.int64)
+        starts = more if len(more) <= FINE else starts  # nothing stands out: as it was
+    return cells.joined(starts), _merge(cells, starts)
 
 
 def even_cells(cells: Cells, most: int) -> tuple[Cells, Codes]:
@@ -89,50 +113,175 @@ def _merge(cells: Cells, starts: Index) -> Codes:
     return merge
 
 
-def _ends(seen: Sequence[tuple[Index, Floats]], sigma: float) -> tuple[int, int] | None:
-    """(first, one after the last) micro cell of what surely holds rows: told by the first level, narrowed by others.
+class Bounded(NamedTuple):
+    """A number with the bounds that its histogram told, and how many these leave out."""
 
-    `seen`: per level the (k + 1,) edges of its cells and their (k,) noisy rows. None where nothing stands out.
+    cells: Cells
+    merge: Codes  # the new cell of each old one: what lies beyond joins the outermost
+    below: float  # noisy rows, which become the lowest legal value,
+    above: float  # and the highest
+    noise: tuple[float, float]  # standard deviations of both
+
+
+def bounded(cells: Cells, counts: Floats, sigma: float) -> Bounded:
+    """Bounds around what a noisy histogram (cells,) says of a number whose bounds nobody knew."""
+    inner = cells.size - cells.hole
+    held, edges = counts[:inner], np.concatenate([[cells.column.low], cells.cuts, [cells.column.high]]).astype(float)
+    upper, lower = Tail.from_counts(edges, held, sigma), Tail.from_counts(-edges[::-1], held[::-1], sigma)
+    column = replace(cells.column, low=0, high=1)
+    if upper is None or lower is None or -lower.first > upper.first:  # nothing stands out of the noise: one cell
+        merge = (np.arange(cells.size) >= inner).astype(np.int64)
+        return Bounded(replace(cells, column=column, cuts=np.empty(0), boundless=False), merge, 0.0, 0.0, (0.0, 0.0))
+    low, high = -lower.end, upper.end
+    end = next((end for end in ENDS if low >= 0 and _is_end(end, upper, edges, held, sigma)), None)
+    if 0 < low < FROM_ZERO * high:
+        low = 0.0
+    if not high - low > LEFT_OUT * abs(high):  # all rows seem to have one value
+        low, high = low - abs(low) / 2, high + abs(high) / 2 + (high == 0)
+    low, high = _neat(low, high, cells.column)
+    if end is not None:
+        high = type(high)(end)
+    inside = (cells.cuts > low) & (cells.cuts < high)
+    merge = np.append(0, np.cumsum(inside))
+    if cells.hole:
+        merge = np.append(merge, merge[-1] + 1)
+    beyond = edges[1:] <= low, edges[:-1] >= high
+    gone = [max(float(held[one].sum()), 0.0) for one in beyond]
+    noise = [float(sigma * math.sqrt(int(one.sum()))) for one in beyond]
+    column = _measured(replace(column, low=low, high=high), upper.quarter + lower.quarter)
+    found = replace(cells, column=column, cuts=cells.cuts[inside], boundless=False)
+    return Bounded(found, merge, gone[0], gone[1], (noise[0], noise[1]))
+
+
+@dataclass(frozen=True)
+class Tail:
+    """How rows of a number thin out upwards, by two quantiles that stand out of the noise.
+
+    A line over normal scores joins them: of the number, or of its power or logarithm where no row has the other sign.
     """
-    (edges, counts), *finer = seen
-    held = np.flatnonzero(counts > BOUND * sigma)
-    if not len(held):
-        return None
-    first, end = int(edges[held[0]]), int(edges[held[-1] + 1])
-    lowest, highest = int(edges[held[0] + 1]), int(edges[held[-1]])  # inner edges of the two outermost cells
-    for edges, counts in finer:
-        lower = np.flatnonzero((edges[:-1] >= first) & (edges[1:] <= lowest))
-        upper = np.flatnonzero((edges[:-1] >= highest) & (edges[1:] <= end))[::-1]
-        first = int(edges[_reached(counts, lower, sigma)]) if len(lower) else first
-        end = int(edges[_reached(counts, upper, sigma) + 1]) if len(upper) else end
-    return first, end
+
+    first: float
+    second: float  # nearer to the middle
+    score: float  # of the first, in standard deviations of a normal distribution,
+    step: float  # and how much less the second's is
+    quarter: float  # a quarter of all rows lie beyond it
+    sure: float  # rows lie up to here for sure
+    one_sign: bool  # no row has the other one
+    power: float  # on whose scale the line is drawn; 0: the logarithm
+
+    @classmethod
+    def from_counts(cls, edges: Floats, held: Floats, sigma: float) -> Tail | None:
+        """Of noisy counts between edges; None where nothing stands out of the noise."""
+        rows = float(held.sum())
+        upto = np.append(np.cumsum(held[::-1])[::-1], 0.0)  # rows from each edge on
+        outermost, after = _outermost(upto, sigma)
+        if outermost < 0:
+            return None
+        falling = np.maximum.accumulate(upto[::-1])[::-1]
+        first = int(np.searchsorted(edges, 0.0, side="right"))  # above the cell of 0, of which many tables are full
+        above, other = upto[first] / rows, rows - upto[np.searchsorted(edges, 0.0, side="left")]
+        near = min(max(float(falling[outermost]) / rows, TAIL), 0.5)
+        far = min(WIDER * near, (1 + 2 * near) / 3)
+        if near < above < far:
+            far = near + (above - near) / 4
+
+        def at(share: float) -> float:
+            cell = min(int(np.flatnonzero(falling >= min(share, 1.0) * rows)[-1]), len(held) - 1)
+            part = (falling[cell] - share * rows) / max(float(falling[cell] - falling[cell + 1]), 1e-12)
+            return _between(float(edges[cell]), float(edges[cell + 1]), float(np.clip(part, 0.0, 1.0)))
+
+        score, alone = NormalDist().inv_cdf, np.flatnonzero(held > SURE * sigma)
+        # where most rows lie further out than what can be told apart, as far as those are that hold rows together
+        unresolved = float(edges[min(after, len(held) - 1)]) if near > HALF else -math.inf
+        one_sign = min(above * rows, rows - above * rows, other) < SURE * sigma * math.sqrt(len(held))
+        shares = (near, far, (1 + far) / 2)
+        known, scores = np.array([at(share) for share in shares]), np.array([score(1 - share) for share in shares])
+        return cls(
+            float(known[0]),
+            float(known[1]),
+            float(scores[0]),
+            float(scores[0] - scores[1]),
+            at(0.25),
+            max(float(edges[alone[-1]]) if len(alone) else -math.inf, unresolved),
+            bool(one_sign),
+            _straightest(known, scores) if one_sign and known[-1] > 0 and shares[-1] < above else 0.0,
+        )
+
+    @property
+    def end(self) -> float:
+        """Where LEFT_OUT of all rows are left."""
+        further = (NormalDist().inv_cdf(1 - LEFT_OUT) - self.score) / self.step
+        if self.one_sign and self.second > 0:
+            far = max(self.second, self.first / STEEPEST**self.step)
+            near, far = _scaled(np.array([self.first, far]), self.power).tolist()
+            return max(_unscaled(near + (near - far) * further, self.power), self.first, self.sure)
+        end = self.first + (self.first - self.second) * further
+        return max(min(end, 0.0) if self.one_sign and self.first <= 0 else end, self.sure)
+
+    def beyond(self, value: float) -> float:
+        """The share of rows further out than this, which is above the first."""
+        power = self.power if self.one_sign and self.second > 0 else 1.0
+        here, near, far = _scaled(np.array([value, self.first, self.second]), power).tolist()
+        return 1 - NormalDist().cdf(self.score + self.step * (here - near) / (near - far)) if near > far else 0.0
 
 
-def _reached(counts: Floats, inwards: Index, sigma: float) -> int:
-    """Where rows begin among these cells, from outside inwards; the outermost where nothing stands out of the noise.
-
-    Up to some cell the counts together stand out. Rows begin where counting from there outwards, each cell less THIN of
-    what cells further inwards hold, comes to the most: rather too far out than too far in.
-    """
-    here = counts[inwards]
-    there = np.cumsum(here) > BOUND * sigma * np.sqrt(np.arange(1, len(here) + 1))
-    sure = int(np.argmax(there))
-    outwards = np.cumsum((here - THIN * max(float(here[sure:].mean()), 0.0))[sure::-1])
-    return int(inwards[sure - int(np.argmax(outwards))])
+def _outermost(upto: Floats, sigma: float) -> tuple[int, int]:
+    """(first, one after the last) cell of the outermost run of neighbours that hold rows for sure; (-1, -1): none."""
+    found, width = (-1, -1), 1
+    while width < len(upto):
+        held = np.flatnonzero(upto[:-width] - upto[width:] > SURE * sigma * math.sqrt(width))
+        if len(held) and held[-1] > found[0]:
+            found = int(held[-1]), int(held[-1]) + width
+        width *= 2
+    return found
 
 
-def _bounded(found: Cells, starts: Index, ends: tuple[int, int] | None, micro: Cells) -> tuple[Cells, Index]:
-    """Cells within bounds around these micro cells; what lies beyond joins the outermost ones."""
-    low, high = 0.0, 1.0  # where nothing stands out of the noise, one cell
-    if ends is not None:
-        edges = np.concatenate([[micro.column.low], micro.cuts, [micro.column.high]])
-        first, last = float(edges[ends[0]]), float(edges[ends[1]])
-        more = STRETCH * (last - first)  # for tails too thin to be seen; numbers that are never negative stay so
-        low = first - more if first < 0 else max(first - more, 0.0)
-        low, high = _neat(low, last + more if last > 0 else min(last + more, 0.0), found.column)
-    inside = (found.cuts > low) & (found.cuts < high) & (ends is not None)
-    column = replace(found.column, low=low, high=high)
-    return replace(found, column=column, cuts=found.cuts[inside], boundless=False), starts[[True, *inside]]
+def _scaled(values: Floats, power: float) -> Floats:
+    return np.asarray(np.log(values) if power == 0 else values**power / power, np.float64)
+
+
+def _unscaled(value: float, power: float) -> float:
+    return math.exp(value) if power == 0 else max(value * power, 0.0) ** (1 / power)
+
+
+def _straightest(quantiles: Floats, scores: Floats) -> float:
+    """Half the power on whose scale three quantiles are closest to a line over normal scores: rather too far out."""
+
+    def bent(power: float) -> float:
+        high, middle, low = _scaled(quantiles, power)
+        return abs((middle - low) / max(high - low, 1e-300) - (scores[1] - scores[2]) / (scores[0] - scores[2]))
+
+    return min(POWERS, key=bent) / 2
+
+
+def _between(low: float, high: float, part: float) -> float:
+    """So much of the way from one number to another, by their logarithms where both are of one sign."""
+    if low * high > 0:
+        return float(low * (high / low) ** part)
+    return low + part * (high - low)
+
+
+def _is_end(end: float, tail: Tail, edges: Floats, held: Floats, sigma: float) -> bool:
+    """Whether a scale ends here: rows come near, nobody seems to lie beyond, and few would."""
+    if not NEAR * end <= tail.end or not tail.first <= end < tail.end:
+        return False
+    outside = edges[:-1] > end
+    rows, seen, noise = float(held.sum()), float(held[outside].sum()), sigma * math.sqrt(int(outside.sum()))
+    few = tail.beyond(end) < FEWEST_BEYOND
+    close = tail.first >= NEAR * end and seen < tail.beyond(end) * rows
+    return seen < max(2 * noise, LEFT_OUT * rows) and (few or close)
+
+
+def _measured(column: Column, middle: float) -> Column:
+    """Rounded, where nobody said how it is measured, to a small part of how far its middle half of rows reaches."""
+    if column.whole or column.decimals is not None:
+        return column
+    assert column.low is not None
+    assert column.high is not None
+    finest = (column.high - column.low) * 10.0**-MOST_DIGITS
+    decimals = math.ceil(-math.log10(max(middle / PARTS, finest)))
+    needed = max(-int(Decimal(repr(float(end))).normalize().as_tuple().exponent) for end in (column.low, column.high))
+    return replace(column, decimals=int(np.clip(max(decimals, needed), 0, MOST_DECIMALS)))
 
 
 def _neat(low: float, high: float, column: Column) -> tuple[float, float]:
@@ -226,6 +375,25 @@ def _runs(flags: Flags) -> list[tuple[int, int]]:
     """(first, one after the last) of each run of true flags."""
     change = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return [(int(a), int(b)) for a, b in change.reshape(-1, 2)]
+
+
+def _kept(counts: Floats, sigma: float, starts: Index, size: int) -> Index:
+    """Where cells begin that seem to hold rows, or quarters of cells that hold many, and their next neighbours.
+
+    They are kept, whatever more noise in finer cells may hide.
+    """
+    edges, alone = np.append(starts, size), counts > OCCUPIED * sigma
+    seem = alone.copy()
+    for width in (2, 4, 8):  # runs of cells none of which stands out alone
+        rest, many = (np.convolve(one, np.ones(width), "valid") for one in (np.where(alone, 0.0, counts), ~alone))
+        for first in np.flatnonzero(rest > OCCUPIED * sigma * np.sqrt(np.maximum(many, 1))):
+            seem[first : first + width] = True
+    held = np.flatnonzero(seem)
+    held = held[np.argsort(-counts[held], kind="stable")][: FINE // 16]
+    beside = (held[:, None] + np.arange(-BESIDE, BESIDE + 1)).ravel()
+    many = held[alone[held]]
+    inside = edges[many][:, None] + np.diff(edges)[many][:, None] * np.arange(4) // 4
+    return np.union1d(starts[np.clip(beside, 0, len(starts) - 1)], inside.ravel()).astype(np.int64)
 
 
 def _joined(run: tuple[int, int], held: Flags) -> Index:

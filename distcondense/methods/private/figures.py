@@ -8,7 +8,6 @@ import numpy as np
 
 from distcondense.arrays import Floats, Index
 from distcondense.data.cells import Cells
-from distcondense.errors import ModelError
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 from distcondense.runs.figures import BARS, HEAT, LINES, STEPS, Figure, Series
 
@@ -19,8 +18,6 @@ NAMES = 20  # categories with a bar of their own
 PAIRS = 6  # pairs of columns whose table is drawn
 RANKED = 20  # pairs that are compared
 TAIL = 5e-3  # share of patients beyond whom an axis does not go, at either end
-POPULATION = 2000  # drawn rows that a survival curve is the mean of
-MOMENTS = 40
 NORMAL = 1.96  # standard deviations of a 95% band
 
 
@@ -31,8 +28,8 @@ def model_figures(
     if not learned.informative:
         return {}
     return {
-        "model": (*_survival(learned, side), *_model(learned, side, labels)),
-        "marginals": _marginals(learned),
+        "model": (*_survival(learned, side), *_model(learned, side, labels), *_terms(learned, side, labels)),
+        "marginals": (*_clipped(learned), *_marginals(learned)),
         "pairs": _pairs(learned),
     }
 
@@ -80,6 +77,37 @@ def _model(learned: PrivateFit, side: PrivateSide, labels: tuple[object, ...]) -
     return tuple(out)
 
 
+def _terms(learned: PrivateFit, side: PrivateSide, labels: tuple[object, ...]) -> tuple[Figure, ...]:
+    """What the strongest pairs of columns add together, beyond what each adds alone."""
+    cells, out = learned.model.cells, []
+    scores = range(np.size(learned.model.intercept))
+    named = [""] if len(scores) == 1 else [f" of {label}" for label in labels] or [f" of {k}" for k in scores]
+    for pair in sorted(learned.model.pairs, key=lambda pair: -float(np.abs(pair.table).max()))[:PAIRS]:
+        (i, j), several = pair.columns, pair.table.ndim == 3
+        table, error = (part if several else part[None] for part in (pair.table, pair.errors))
+        k = int(np.abs(table).max((1, 2)).argmax())
+        rows, columns = (_coarse_names(cells[c], g, int(g.max()) + 1) for c, g in zip(pair.columns, pair.groups))  # noqa: B905
+        band = NORMAL * error[k]
+        lines = tuple(
+            Series(name, columns, *(tuple(values.tolist()) for values in (mid, mid - width, mid + width)))
+            for name, mid, width in zip(rows, table[k], band, strict=True)
+        )
+        out.append(
+            Figure(
+                f"term-{i}-{j}",
+                HEAT,
+                f"{cells[i].column.name} and {cells[j].column.name}: what they add together to the {side.effect}"
+                + named[k],
+                "Beyond what each of the two adds alone, as the private model learned it from noisy answers; the table "
+                f"below has 95% bands, ± {np.median(band):.2g} in the middle of them.",
+                _axis(cells[j]),
+                _axis(cells[i]),
+                lines,
+            )
+        )
+    return tuple(out)
+
+
 def _reach(tables: list[Floats], bands: list[Floats]) -> tuple[float, float]:
     """One scale for all: every table, and bands as far as they are not absurdly wide."""
     low, high = min(float(table.min()) for table in tables), max(float(table.max()) for table in tables)
@@ -100,21 +128,17 @@ def _percent(share: float) -> str:
 
 def _survival(learned: PrivateFit, side: PrivateSide) -> tuple[Figure, ...]:
     """The population's survival, where the outcome is one."""
-    rng = np.random.default_rng(0x5407)
-    codes, _ = learned.joint.draw(learned.marginals, POPULATION, rng)
-    try:
-        horizon = float(learned.objective.edges[-1])  # type: ignore[attr-defined]
-        times = horizon * np.arange(1, MOMENTS + 1) / MOMENTS
-        curve = side.survival(learned.model.margin(codes), learned, times).mean(axis=0)
-    except (ModelError, AttributeError):  # another kind of outcome
+    found = side.curve(learned)
+    if found is None:
         return ()
+    times, curve = found
     line = Series("private model", (0.0, *times.tolist()), (1.0, *curve.tolist()))
     return (
         Figure(
             "lives",
             LINES,
             "How long the population lives without the event",
-            "The share without the event after each time, as the private model has it: the mean over drawn rows.",
+            "The share without the event after each time, from noisy counts; the released rows have this curve.",
             "time",
             "share without the event",
             (line,),
@@ -140,6 +164,34 @@ def _marginals(learned: PrivateFit) -> tuple[Figure, ...]:
             )
         )
     return tuple(out)
+
+
+def _clipped(learned: PrivateFit) -> tuple[Figure, ...]:
+    """How many the bounds that were found leave out, of columns where nobody knew them."""
+    if not learned.clipped:
+        return ()
+    bounds = {cells.column.name: cells for cells in learned.model.cells}
+    names, share, low, high = [], [], [], []
+    for one in learned.clipped:
+        column = bounds[one.column].column
+        ends = ((f"below {column.low:g}", one.below), (f"above {column.high:g}", one.above))
+        for (where, rows), noise in zip(ends, one.noise, strict=True):
+            names.append(f"{one.column}, {where}")
+            share.append(rows / learned.rows)
+            low.append(max(rows - NORMAL * noise, 0.0) / learned.rows)
+            high.append((rows + NORMAL * noise) / learned.rows)
+    return (
+        Figure(
+            "clipped",
+            BARS,
+            "What bounds leave out",
+            "Nobody knew the bounds of these columns: they were found by noisy counts. Shares of the patients whose "
+            "value lies beyond and counts as the lowest or the highest one, with 95% bands of the noise.",
+            "column",
+            "share of patients",
+            (Series("noisy share", tuple(names), tuple(share), tuple(low), tuple(high)),),
+        ),
+    )
 
 
 def _pairs(learned: PrivateFit) -> tuple[Figure, ...]:

@@ -16,13 +16,14 @@ import numpy as np
 
 from distcondense.arrays import Floats, Index
 from distcondense.data.cells import FINE, Cells
-from distcondense.methods.private.domain import even_cells, found_categories, found_cells, levels, out_of_reach
-from distcondense.methods.private.joint import Joint, ask_pairs, coarse_cells
+from distcondense.methods.private.domain import bounded, even_cells, found_categories, found_cells, levels, out_of_reach
+from distcondense.methods.private.joint import Counts, Joint, Pair, ask_pairs, coarse_cells
 from distcondense.methods.private.plan import Plan
 from distcondense.methods.private.smoothing import DRIFT, doubt, merge_cells, prior_kernels, smooth, spread_out
+from distcondense.methods.private.terms import Grids, Look, PairSearch, PairSums
 from distcondense.methods.private.uncertainty import ChosenAmong, ColumnEvidence, agreement_evidence, reason_for_doubt
-from distcondense.models.additive import AdditiveModel
-from distcondense.outcomes.private_side import GroupCounts, NewtonStep, PrivateFit, PrivateSide, pooled
+from distcondense.models.additive import AdditiveModel, PairTerm
+from distcondense.outcomes.private_side import Clipped, GroupCounts, NewtonStep, PrivateFit, PrivateSide, pooled
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.gate import PrivateTable
 
@@ -96,8 +97,9 @@ def fit_private(
     cost = plan.histogram_cost(table.budget)
     counts = [ask.told(table.histogram((j,), by=side.grouping, mu=cost)) for j in columns]
     sigma = 1 / cost
+    all_groups = sigma * np.sqrt(len(counts[0]))  # noise of a cell of all groups together
+    used, counts, clipped = _bounded(table, columns, used, counts, all_groups)
     rows, shares, counted = sizes(counts, sigma, facts.get("counted"))
-    all_groups = sigma * np.sqrt(len(shares))  # noise of a cell of all groups together
     merges = [
         merge_cells(count.sum(0), all_groups, ordered=cell.ordered, hole=cell.hole, most=side.merged, least=LEAST)
         for count, cell in zip(counts, used, strict=True)
@@ -119,22 +121,37 @@ def fit_private(
         for count, merge, kernel in zip(counts, merges, kernels, strict=True)
     ]
     groups = plan.pair_groups(table.budget, rows)
-    price = plan.sums_cost(table.budget, pairs=groups > 0)
-    tables, told, errors, facts = _boost(ask, side, columns, kernels, known, facts, price)
     marginals = tuple(
         _probabilities(count, merge, sigma, cell) for count, merge, cell in zip(counts, merges, used, strict=True)
     )
-    model = AdditiveModel(used, intercept, tuple(t[..., m] for t, m in zip(tables, merges, strict=True)), side.link)
+    grids = tuple(
+        Grids.from_shares(p, merge, cell)
+        for p, merge, cell in zip(pooled(marginals, shares), merges, used, strict=True)
+    )
+    search = PairSearch(table, plan, side, columns, grids, ask.told)
+    boosted = _boost(ask, search, kernels, known, facts, pairs=groups > 0)
+    tables, told, errors, facts = boosted.tables, boosted.evidence, boosted.errors, boosted.facts
+    # a pair's groups are of merged cells while the gate is open, and of public ones in the model
+    pairs = tuple(
+        replace(term, groups=tuple(group[merges[j]] for j, group in zip(term.columns, term.groups, strict=True)))  # type: ignore[arg-type]
+        for term in boosted.terms
+    )
+    fine = tuple(t[..., m] for t, m in zip(tables, merges, strict=True))
+    model = AdditiveModel(used, intercept, fine, side.link, pairs=pairs)
     model = _centred(model, marginals, shares)
-    joint = _joint(ask, columns, merges, marginals, shares, rows, groups, model)
+    joint = _joint(ask, search, merges, marginals, shares, rows, groups, model, boosted.counts)
     objective = table.objective
-    evidence = agreement_evidence(ask, side, intercept, tables, told, rows, facts, _choice(plan, table))
-    learned = PrivateFit(model, columns, marginals, rows, shares, evidence, objective, facts, joint=joint)
-    fine = tuple(error[:, merge] for error, merge in zip(errors, merges, strict=True))
-    scaled = _in_units(replace(model, tables=fine), facts).tables
-    return replace(
+    shown = [*tables, *(np.reshape(term.table, (table.objective.scores, -1)) for term in boosted.terms)]
+    evidence = agreement_evidence(ask, side, intercept, shown, told, rows, facts, _choice(plan, table))
+    learned = PrivateFit(
+        model, columns, marginals, rows, shares, evidence, objective, facts, joint=joint, clipped=clipped
+    )
+    spread = tuple(error[:, merge] for error, merge in zip(errors, merges, strict=True))
+    scaled = _in_units(replace(model, tables=spread, pairs=()), facts).tables
+    learned = replace(
         learned, doubt=reason_for_doubt(learned, side, counted), model=_in_units(model, facts), errors=scaled
     )
+    return side.completed(learned)
 
 
 def _choice(plan: Plan, table: PrivateTable) -> ChosenAmong:
@@ -180,22 +197,39 @@ def _follow(ask: PlannedQueries, column: int, cells: Cells, rows: float, most: i
     return found
 
 
+def _bounded(
+    table: PrivateTable, columns: tuple[int, ...], used: tuple[Cells, ...], counts: list[Floats], sigma: float
+) -> tuple[tuple[Cells, ...], list[Floats], tuple[Clipped, ...]]:
+    """Columns whose bounds nobody knew with those that their histogram tells; asks nothing."""
+    cells, held, clipped = list(used), list(counts), []
+    for k, (j, cell, count) in enumerate(zip(columns, used, counts, strict=True)):
+        if cell.boundless:
+            found = bounded(cell, count.sum(0), sigma)
+            table.bins(j, found.merge)
+            cells[k], held[k] = found.cells, _by_group(count, found.merge.astype(np.int64))
+            clipped.append(Clipped(cell.column.name, found.below, found.above, found.noise))
+    return tuple(cells), held, tuple(clipped)
+
+
 def _joint(
     ask: PlannedQueries,
-    columns: tuple[int, ...],
+    search: PairSearch,
     merges: list[Index],
     marginals: tuple[Floats, ...],
     shares: Floats,
     rows: float,
     most: int,
     model: AdditiveModel,
+    counts: Mapping[Pair, PairSums],
 ) -> Joint:
     """Which columns belong together; where no pair is asked for, columns are independent within each group of rows."""
     table, plan, overall = ask.table, ask.plan, pooled(marginals, shares)
-    coarse = [
-        coarse_cells(p, merge, cells, max(most, 2))
-        for p, merge, cells in zip(overall, merges, model.cells, strict=True)
+    columns, grids = search.columns, search.grids
+    nested = [  # of the cells of pair terms, so that what these told of rows is told of these cells, too
+        coarse_cells(p, grid.fine[merge], cells, max(most, 2))
+        for p, merge, grid, cells in zip(overall, merges, grids, model.cells, strict=True)
     ]
+    coarse = [group[grid.fine] for group, grid in zip(nested, grids, strict=True)]
     where = [group[merge] for group, merge in zip(coarse, merges, strict=True)]
     joint = Joint.independent(marginals, shares, where)
     if not most:
@@ -205,7 +239,12 @@ def _joint(
     costs = (plan.pair_cost(table.budget), plan.pair_cost(table.budget, more=True) if plan.more else 0.0)
     worth = np.array([np.sum(np.atleast_2d(t) ** 2 @ p) for p, t in zip(overall, model.tables, strict=True)])
     rng = np.random.Generator(np.random.PCG64(DRAWN))  # no noise: rows of the forest, the same in every run
-    return ask_pairs(table, columns, joint, rows, costs, (plan.forest, plan.more), ask.told, rng, worth)
+    known = {
+        (i, j): Counts(sums.hessian[0].reshape(len(nested[i]), -1), search.count_noise(sums), nested[i], nested[j])
+        for (i, j), sums in counts.items()
+        if search.side.steady  # its hessian counts rows
+    }
+    return ask_pairs(table, columns, joint, rows, costs, (plan.forest, plan.more), ask.told, rng, worth, known)
 
 
 def _looked(
@@ -224,38 +263,70 @@ def _looked(
         told = side.histogram_step(held, noise, shares, table, facts)
         if told is None:
             break
-        fresh = side.settled(smooth(told[0], told[1], kernels))
+        fresh = side.settled(smooth(told[0], told[1], kernels), facts)
         table = table + np.clip(fresh - table, -STRIDE, STRIDE)
     return told
 
 
+@dataclass(frozen=True)
+class Boosted:
+    """What the rounds learned, of each used column, and of the pairs that were measured."""
+
+    tables: list[Floats]  # (size,) over merged cells, or (S, size)
+    evidence: list[ColumnEvidence]  # of columns, then of pairs
+    errors: list[Floats]  # (S, size)
+    facts: Mapping[str, Any]
+    terms: list[PairTerm]
+    counts: Mapping[Pair, PairSums]
+
+
 def _boost(
     ask: PlannedQueries,
-    side: PrivateSide,
-    columns: tuple[int, ...],
+    search: PairSearch,
     kernels: list[Floats],
     known: list[NewtonStep | None],
     facts: Mapping[str, Any],
-    cost: float,
-) -> tuple[list[Floats], list[ColumnEvidence], list[Floats], Mapping[str, Any]]:
+    *,
+    pairs: bool,
+) -> Boosted:
     """Rounds of noisy Newton steps, column after column; earlier rounds still count, less as their targets drift.
 
-    Tables are (size,), or (S, size) with S scores, errors (S, size); `known` is what the histograms said about each.
+    Before the last one pairs are looked at, after it those that stood out are measured; where none did, it is asked
+    with less noise. `known` is what the histograms said about each column; `pairs`: whole rows need tables of pairs.
     """
-    table, scores = ask.table, ask.table.objective.scores
+    table, side, columns, scores = ask.table, search.side, search.columns, ask.table.objective.scores
     shapes = [(scores, table.sizes[j]) for j in columns]
     tables, precision, information, noise, hessians = ([np.zeros(shape) for shape in shapes] for _ in range(5))
     for k, look in enumerate(known):
         if look is not None:
             precision[k], information[k], noise[k], _ = look
+
+    def means(rounds: int) -> list[Floats]:
+        """Histograms tell better than sums how many rows a cell holds."""
+        return [
+            np.maximum(hessian / max(rounds, 1), 0.0) if look is None else look[3]
+            for hessian, look in zip(hessians, known, strict=True)
+        ]
+
+    search.facts = facts
+    kept_for_terms = search.expected(means(0))
+    cost = ask.plan.sums_cost(table.budget, pairs=pairs, terms=kept_for_terms)
+    chosen: Mapping[Pair, Look] = {}
+    candidates: list[Pair] = []
     for epoch in range(ask.plan.epochs):
+        if epoch == ask.plan.epochs - 1 and kept_for_terms:
+            search.facts = facts
+            candidates = search.candidates(tables, means(epoch))
+            chosen = search.look(candidates, means(epoch)) if candidates else {}
+            cost = cost if chosen else ask.plan.last_cost(table.budget, cost, looked=bool(candidates))
         # of G, where several gradients of a row are centred, which takes a part of it away; H comes with less
         sigma = (np.sqrt(1 - 1 / scores) if scores > 1 else 1.0) / (cost * table.objective.scales[0])
+        own = 1 / (cost * table.objective.scales[scores])  # of H
         for k, j in enumerate(columns):
             parts = ask.told(table.sums((j,), mu=cost))
             G, H = np.stack(parts[:scores]), np.stack(parts[scores:])
             hessians[k] += H
-            H = np.maximum(hessians[k] / (epoch + 1) if side.steady else H, 0.0)
+            H = side.hessian(hessians[k] / (epoch + 1) if side.steady else H, known[k], own)
             kept = 1 / (1 + DRIFT * precision[k])
             # a gradient sum of n patients varies by about H even without noise
             variance = sigma**2 + facts.get("dispersion", 1.0) * H
@@ -263,20 +334,18 @@ def _boost(
             precision[k] = kept * precision[k] + told_by
             information[k] = kept * information[k] + told_by * (tables[k] + side.newton(G, H))
             noise[k] = kept**2 * noise[k] + told_by * sigma**2 / variance
-            fresh = side.settled(smooth(precision[k], information[k], kernels[k]))
+            fresh = side.settled(smooth(precision[k], information[k], kernels[k]), facts)
             step = fresh - tables[k]
             table.shift((j,), step if scores > 1 else step[0])
             tables[k] = fresh
         facts = side.after_round(ask, facts)
-    # histograms tell better than sums how many rows a cell holds
-    means = [
-        np.maximum(hessian / ask.plan.epochs, 0.0) if look is None else look[3]
-        for hessian, look in zip(hessians, known, strict=True)
-    ]
+    held = means(ask.plan.epochs)
+    search.facts = facts
+    terms, also, counts = search.measure(chosen, held, len(candidates)) if chosen else ([], [], {})
     varies = facts.get("dispersion", 1.0)
-    errors = [_error(*one, varies) for one in zip(precision, information, means, kernels, tables, strict=True)]
-    told = [ColumnEvidence(*one) for one in zip(precision, noise, means, kernels, strict=True)]
-    return [t if scores > 1 else t[0] for t in tables], told, errors, facts
+    errors = [_error(*one, varies) for one in zip(precision, information, held, kernels, tables, strict=True)]
+    told = [ColumnEvidence(*one) for one in zip(precision, noise, held, kernels, strict=True)]
+    return Boosted([t if scores > 1 else t[0] for t in tables], [*told, *also], errors, facts, terms, counts)
 
 
 def _error(
@@ -309,7 +378,8 @@ def _probabilities(count: Floats, merge: Index, sigma: float, cells: Cells) -> F
     Merged cells keep their (non-negative) totals; how each is spread over its fine cells all groups say together.
     """
     both = sigma * np.sqrt(len(count))
-    far = out_of_reach(count.sum(0), both, cells) if cells.numeric else np.zeros(cells.size, np.bool_)
+    reach = cells.numeric and not cells.column.searched  # bounds that were found leave hardly anybody out, nor a desert
+    far = out_of_reach(count.sum(0), both, cells) if reach else np.zeros(cells.size, np.bool_)
     inside = spread_out(count.sum(0), merge, both, ordered=cells.ordered, hole=cells.hole, nobody=far)
     out = np.empty_like(count)
     for row, fine in enumerate(count):
@@ -329,13 +399,35 @@ def _in_units(model: AdditiveModel, facts: Mapping[str, Any]) -> AdditiveModel:
         return model
     unit = facts["unit"]
     return replace(
-        model, intercept=facts["centre"] + unit * model.intercept, tables=tuple(unit * t for t in model.tables)
+        model,
+        intercept=facts["centre"] + unit * model.intercept,
+        tables=tuple(unit * t for t in model.tables),
+        pairs=tuple(replace(pair, table=unit * pair.table, errors=unit * pair.errors) for pair in model.pairs),
     )
 
 
 def _centred(model: AdditiveModel, marginals: tuple[Floats, ...], shares: Floats) -> AdditiveModel:
-    """The same model with every table's mean moved into the intercept, as a reader of the tables expects."""
-    means = [t @ p for p, t in zip(pooled(marginals, shares), model.tables, strict=True)]
-    tables = tuple(t - mean[..., None] for t, mean in zip(model.tables, means, strict=True))
-    intercept = model.intercept + np.sum(means, axis=0)
-    return replace(model, intercept=intercept if np.ndim(intercept) else float(intercept), tables=tables)
+    """The same model with every table's mean moved into the intercept, as a reader of the tables expects.
+
+    What a pair's table says of each of its columns alone goes to that column's.
+    """
+    overall, intercept = pooled(marginals, shares), model.intercept
+    tables, pairs = [np.array(table) for table in model.tables], []
+    for pair in model.pairs:
+        (i, j), (of_first, of_second) = pair.columns, pair.groups
+        first, second = np.bincount(of_first, overall[i]), np.bincount(of_second, overall[j])
+        table = pair.table
+        rows, columns = table @ second, first @ table
+        mean = rows @ first
+        tables[i] += (rows - mean[..., None])[..., of_first]
+        tables[j] += (columns - mean[..., None])[..., of_second]
+        intercept = intercept + mean
+        pairs.append(replace(pair, table=table - rows[..., :, None] - columns[..., None, :] + mean[..., None, None]))
+    means = [t @ p for p, t in zip(overall, tables, strict=True)]
+    intercept = intercept + np.sum(means, axis=0)
+    return replace(
+        model,
+        intercept=intercept if np.ndim(intercept) else float(intercept),
+        tables=tuple(t - mean[..., None] for t, mean in zip(tables, means, strict=True)),
+        pairs=tuple(pairs),
+    )

@@ -40,6 +40,16 @@ THRICE = 3  # rows drawn for each that is kept
 
 
 @dataclass(frozen=True)
+class Counts:
+    """Noisy numbers of rows in a pair's cells, which may be finer than those of a table of pairs."""
+
+    rows: Floats  # (cells of the first, cells of the second)
+    sigma: float
+    first: Index  # the coarse cell of each of the first's cells
+    second: Index
+
+
+@dataclass(frozen=True)
 class Joint:
     """Columns in coarse cells, within groups of rows: a forest of tables, and tables beside it."""
 
@@ -165,11 +175,12 @@ def ask_pairs(
     told: Callable[[Any], Any],
     rng: Rng,
     worth: Floats,
+    known: Mapping[Pair, Counts],
 ) -> Joint:
     """The joint model with what the pairs told. The table's cells are the joint's coarse ones already.
 
     `costs`, `counts`: μ and number of the forest's tables, and of those beside it; `worth` says which columns take part
-    where there are too many.
+    where there are too many. `known` are rows of pairs that another question has told already.
     """
     among = sorted(np.argsort(-worth, kind="stable")[:PAIRED].tolist())
     pairs = list(combinations(among, 2))
@@ -178,7 +189,7 @@ def ask_pairs(
     def asked(pair: Pair, mu: float) -> Floats:
         shape = expected[pair].shape
         answer = told(table.histogram((columns[pair[0]], columns[pair[1]]), by="none", mu=mu))[0].reshape(shape)
-        return _believed(answer, expected[pair], 1 / mu) / rows
+        return believed(*_together(answer, 1 / mu, known.get(pair)), expected[pair]) / rows
 
     def chosen(candidates: list[Pair], ahead: list[float]) -> Pair:
         place = told(
@@ -214,10 +225,25 @@ def ask_pairs(
     return Joint(joint.coarse, joint.marginals, joint.forest, {pair: asked(pair, costs[1]) for pair in more})
 
 
-def _believed(answer: Floats, expected: Floats, sigma: float) -> Floats:
+def _together(answer: Floats, sigma: float, known: Counts | None) -> tuple[Floats, Floats]:
+    """A noisy table and the variance of its cells, together with another answer about the same cells, if there is one.
+
+    The other one's cells may be finer: its noise is then that of several.
+    """
+    variance = np.full(answer.shape, sigma**2)
+    if known is None:
+        return answer, variance
+    place = known.first[:, None] * answer.shape[1] + known.second
+    other = np.bincount(place.ravel(), known.rows.ravel(), answer.size).reshape(answer.shape)
+    noise = known.sigma**2 * np.maximum(np.bincount(place.ravel(), minlength=answer.size).reshape(answer.shape), 1)
+    both = 1 / (1 / variance + 1 / noise)
+    return np.asarray(both * (answer / variance + other / noise), np.float64), both
+
+
+def believed(answer: Floats, variance: Any, expected: Floats) -> Floats:
     """A noisy table, of which what does not stand out of the noise is as expected; adds up to what was expected."""
     apart = answer - expected
-    kept = np.maximum(0.0, 1 - sigma**2 / np.maximum(apart**2, 1e-12))
+    kept = np.maximum(0.0, 1 - variance / np.maximum(apart**2, 1e-12))
     table = np.maximum(expected + kept * apart, FAINT)
     return np.asarray(table * (expected.sum() / table.sum()), np.float64)
 

@@ -7,21 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from distcondense.errors import SettingsError
-from distcondense.methods.base import name_of, one_by_one, option
+from distcondense.methods.base import one_by_one, option
 from distcondense.methods.gate_options import GateOptions
-from distcondense.methods.zero_order import PATHS
-
-CHOSEN, ZERO_ORDER = PLACEMENTS = ("chosen", "zero-order")
-PRIVATE_MODEL, STUDENTS = REFERENCES = ("private", "students")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateOptions(GateOptions):
-    """The settings of the private method: the budget, who is protected, and how rows are placed.
+    """The settings of the private method: the budget, who is protected, and who rows are for.
 
     `epsilon` is end-to-end, or conditional where an inferred schema is trusted. `ipc` may be a list: several sets from
-    one read of the patients at the price of one. `reference`, `placement`, `references`, `moves` and `path` shape what
-    comes after the gate and cost nothing.
+    one read of the patients at the price of one. `reference` shapes what comes after the gate and costs nothing.
     """
 
     ipc: int | tuple[int, ...] = option(  # type: ignore[assignment]  # wider than every method's: see `ipcs`
@@ -37,19 +32,6 @@ class PrivateOptions(GateOptions):
         "Survival: end of follow-up; else the schema's.",
         typical="the length of follow-up by design, in the unit of the time column",
     )
-    placement: str = option(CHOSEN, "chosen, or zero-order: then also moved.")
-    references: Any = option(  # noqa: RUF009 (a field like the others)
-        PRIVATE_MODEL,
-        "Zero-order: what rows are moved against, private, students or both; in Python also a public model.",
-        beside="placement",
-    )
-    moves: int = option(100, "Zero-order: steps. Any number of them is free.", beside="placement")
-    path: str = option("auto", f"Zero-order: path of the Jacobian: {', '.join(PATHS)}.", beside="placement")
-
-    @property
-    def against(self) -> tuple[Any, ...]:
-        """What rows are moved against, one by one: names, and models."""
-        return one_by_one(self.references)
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -60,11 +42,6 @@ class PrivateOptions(GateOptions):
     def among(self) -> tuple[str, ...]:
         """Learners whose students alone choose rows: those named, where several are; all that there are, if none is."""
         return self.named if len(self.named) > 1 else ()
-
-    @property
-    def given(self) -> tuple[str, ...]:
-        """Names of the models that a user brings, as statements call them."""
-        return tuple(name_of(one) for one in self.against if not isinstance(one, str))
 
     @property
     def ipcs(self) -> tuple[int, ...]:
@@ -80,25 +57,7 @@ class PrivateOptions(GateOptions):
             "reference",
             "must name at least one, and none twice",
         )
-        yield from self.need(self.placement in PLACEMENTS, "placement", f"must be one of {', '.join(PLACEMENTS)}")
-        names = [one for one in self.against if isinstance(one, str)]
-        if not self.against or not set(names) <= set(REFERENCES) or len(set(names)) < len(names):
-            yield self.wrong(
-                "references",
-                f"must be {' or '.join(REFERENCES)}, each at most once, or models",
-                ", ".join(map(repr, names)) or "nothing",
-            )
-        elif self.placement == CHOSEN and (len(names) < len(self.against) or names != [PRIVATE_MODEL]):
-            yield SettingsError(
-                "references",
-                "are for rows that are moved",
-                found=f"placement {CHOSEN!r}",
-                fix=f"say --placement {ZERO_ORDER}, or leave them out",
-            )
-        yield from self.need(1 <= self.moves < 2**32, "moves", "must be in [1, 2**32)")
-        yield from self.need(self.path in PATHS, "path", f"must be one of {', '.join(PATHS)}")
 
     def to_dict(self) -> dict[str, Any]:
-        names = [name_of(one) for one in self.against]
         alone = next(iter(self.named), None)
-        return {**super().to_dict(), "references": names, "reference": list(self.named) if self.among else alone}
+        return {**super().to_dict(), "reference": list(self.named) if self.among else alone}

@@ -7,8 +7,7 @@ Whole rows are drawn from the joint model (joint.py). Candidates among them get 
 the rule of the kind of outcome; a set takes a fixed number of rows from each stratum (class, event and time), and rows
 are exchanged for others of their stratum while a panel of students learns better from them (students.py). A larger set
 is made of several such parts, each from candidates of its own: a part teaches by itself, and all of them together what
-they have in common. Of several sets the one is kept that real students, trained as a recipient would, learn best from.
-A set too large for that is a stratified draw, and in the end a synthetic cohort of any size.
+they have in common. A set too large for that is a stratified draw, and in the end a synthetic cohort of any size.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -28,7 +26,7 @@ from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Schema
 from distcondense.methods.private.students import StudentPanel
 from distcondense.outcomes.base import Labelled
-from distcondense.outcomes.private_side import Judge, PrivateFit, PrivateSide, shared
+from distcondense.outcomes.private_side import PrivateFit, PrivateSide, shared
 
 Rng = np.random.Generator
 Legal = Callable[[pd.DataFrame], Flags]  # which rows obey the rules of the domain
@@ -39,12 +37,10 @@ POPULATION = 20_000  # rows drawn from the joint model, or so many for each row 
 SPARE = 3
 CANDIDATES = 3000  # rows that a part of a set is chosen among, at most; or so many for each row:
 CHOICE = 8
-PEOPLE = 1000  # rows of the population that students are asked about while rows are exchanged
-POOL = 4000  # and in the end
-SETS = 6  # chosen, of which one is kept; of large sets fewer,
-SETS_LEAST = 2
-STEPS = 2000  # exchanges tried for a set of
-STEPS_AT = 200  # rows; a larger one is made of parts of about so many
+CANDIDATES_LEAST = 1000
+PEOPLE = 1500  # rows of the population that students are asked about
+STEPS = 5000  # exchanges tried for a set of
+STEPS_AT = 200  # rows; a larger one is made of parts of about so many, with fewer exchanges in each
 LARGE = 1200  # rows from which on a set is drawn, not chosen
 HOLES = 4  # columns, those most often empty, whose holes a set has as often as the population, however it is chosen
 RAKED = 30  # passes
@@ -134,7 +130,7 @@ def place(
     codes, inside = (draw or population)(learned, max(POPULATION, SPARE * rows), rng, legal)
     many = len(codes)
     if rows <= LARGE:
-        many = min(max(CHOICE * rows, POOL // 4), CANDIDATES * number_of_parts(rows), many)
+        many = min(max(CHOICE * rows, CANDIDATES_LEAST), CANDIDATES * number_of_parts(rows), many)
     weight = _class_weight(side.probabilities(learned.model.margin(codes))) if side.balanced else None
     among = _drawn(weight, many, rng)
     labelled = side.label(learned, codes[among], _even(many, rng), rows)
@@ -145,7 +141,7 @@ def place(
     if rows > LARGE:
         kept = found.take(_stratified(stratum, quotas, holes, rng))
     else:
-        people = codes[:POOL], inside[:POOL]
+        people = codes[:PEOPLE], inside[:PEOPLE]
         kept = _chosen(learned, side, found, stratum, quotas, holes, people, seed, threads, named, on_progress)
     return replace(kept, labelled=side.weighted(learned, kept.labelled))
 
@@ -202,47 +198,36 @@ def _chosen(
 ) -> PlacedRows:
     encode = Encoder(learned.model.cells)
     rows, seen = encode(found.codes, found.inside), encode(*people)
-    judge = side.judge(learned, people[0], seen, named)
-    margin = learned.model.margin(people[0])
+    margin = np.atleast_2d(learned.model.margin(people[0]).T).T
     scale = max(float(np.sqrt(np.sum(np.var(margin, axis=0)))), 1e-6)
     hard, soft = side.student_labels(found.labelled)
-    few = slice(0, PEOPLE)
-    known = _parts(learned, people[0][few], scale), np.atleast_2d(margin[few].T).T
-    wanted = sum(quotas.values())
-    sets = max(int(SETS * min(1.0, STEPS_AT / max(wanted, 1))), min(SETS, SETS_LEAST))
+    known = _parts(learned, people[0], scale), margin
     # a row is exchanged for one with the same holes: its lesson may be the hole
     alike = stratum * 2**HOLES + holes.which
-    chosen: list[list[Index]] = [[] for _ in range(sets)]
+    parts = dealt(stratum, quotas, holes, number_of_parts(sum(quotas.values())), np.random.default_rng([seed, 0x9003]))
 
-    def improved(number: int, part: int, here: Index, own: dict[int, int], panel: StudentPanel) -> Index:
-        rng = np.random.default_rng([seed, 0x9002, number, part])
+    def improved(number: int) -> Index:
+        here, own = parts[number]
+        rng = np.random.default_rng([seed, 0x9002, number])
         start = _stratified(stratum[here], own, Holes(holes.which[here], holes.share), rng)
-        steps = int(STEPS * np.sqrt(min(1.0, STEPS_AT / len(start))))
+        steps = int(STEPS * np.sqrt(min(1.0, STEPS_AT / len(start)) / len(parts)))
+        panel = StudentPanel.from_candidates(
+            rows[here],
+            _parts(learned, found.codes[here], scale),
+            hard[here],
+            None if soft is None else soft[here],
+            seen,
+            *known,
+            named,
+        )
         return here[panel.improved(start, alike[here], steps, rng)]
 
-    def judged(rows: list[Index]) -> tuple[float, PlacedRows]:
-        kept = found.take(np.concatenate(rows))
-        return _judged(judge, encode, kept), kept
-
-    with ThreadPoolExecutor(threads) as workers:  # linear algebra and XGBoost leave the interpreter alone
-        parts = dealt(stratum, quotas, holes, number_of_parts(wanted), np.random.default_rng([seed, 0x9003]))
-        for part, (here, own) in enumerate(parts):
-            panel = StudentPanel.from_candidates(
-                rows[here],
-                _parts(learned, found.codes[here], scale),
-                hard[here],
-                None if soft is None else soft[here],
-                seen[few],
-                *known,
-                named,
-            )
-            each = partial(improved, part=part, here=here, own=own, panel=panel)
-            for number, one in enumerate(workers.map(each, range(sets))):
-                chosen[number].append(one)
-            on_progress(part + 1, len(parts) + 1)
-        made = list(workers.map(judged, chosen))
-    on_progress(len(parts) + 1, len(parts) + 1)
-    return max(made, key=lambda one: one[0])[1]
+    chosen: list[Index] = []
+    with ThreadPoolExecutor(threads) as workers:  # linear algebra and the kernels leave the interpreter alone
+        for one in workers.map(improved, range(len(parts))):
+            chosen.append(one)
+            on_progress(len(chosen), len(parts))
+    return found.take(np.concatenate(chosen))
 
 
 def number_of_parts(rows: int) -> int:
@@ -265,10 +250,6 @@ def dealt(
             if rows:
                 own[number][value] = int(rows)
     return [(np.flatnonzero(part == number), wanted) for number, wanted in enumerate(own) if wanted]
-
-
-def _judged(judge: Judge, encode: Encoder, placed: PlacedRows) -> float:
-    return judge(encode(placed.codes, placed.inside), placed.labelled)
 
 
 def _parts(learned: PrivateFit, codes: Index, scale: float) -> Floats:

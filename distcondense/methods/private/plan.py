@@ -5,11 +5,13 @@
     numbers          where the rows of each used number lie, on grids too fine to count them all  DOMAIN_SHARE of μ²
     histograms       every used column by group of rows: start, cells, prevalence               HISTOGRAM_SHARE of μ²
     gradient sums    EPOCHS rounds through the used columns                                     the rest of μ²
+    pair terms       what pairs of columns add to what rounds left over, looked for and measured   TERM_SHARE of μ²
     agreement        whether scores and outcomes go together better than by chance              AGREEMENT_SHARE of μ²
     pairs            which columns belong together, by exponential mechanisms, and their tables  PAIR_SHARE of μ²
 
 Wide tables have no pairs, and small ones ask for none: where the noise would drown their tables, which the noisy
-number of rows tells, the sums get what the pairs would have cost.
+number of rows tells, the sums get what the pairs would have cost. Pair terms (terms.py) are looked for where noisy
+answers say that one would stand out, and measured where one does; else the last round of sums gets their share.
 
 Numbers have fewer cells in their histograms where a rare group's rows would drown in more: as a noisy count tells.
 
@@ -48,6 +50,12 @@ PAIRED = 32  # columns that pairs are chosen among
 FOREST = 0.4  # of the pairs' share, for a forest of pairs; the rest goes to pairs that the forest does not explain
 MORE = 2  # pairs beside the forest, for each of its own
 PAIR_GROUPS = 12  # cells of a column in a table of pairs, at most
+TERM_SHARE = 0.2  # of μ², for what pairs add to the model,
+LOOK_SHARE = 0.5  # of which so much is for looking at the candidates,
+LOOKS = (0.5, 0.3, 0.2)  # time after time such parts of it, each time at
+KEPT_SHARE = 0.4  # of those of the time before, that look best
+LOOK_GROUPS = 6  # cells of a column while pairs are looked at
+TERMS = 24  # pairs in a model, at most
 FEWEST_GROUPS = 4  # with fewer cells a table of pairs tells too little for what it costs, and none is asked for
 PAIR_NOISE = 3.0  # a cell of such a table holds on average so many standard deviations of its noise, or has fewer cells
 HAIR = 1e-7  # relative: what a budget is first shortened by where its plan replays to more than its ε
@@ -66,6 +74,7 @@ class Plan:
     unlisted: int = 0  # columns whose categories are to be found
     forest: int = 0  # pairs of columns without which rows would not hang together
     more: int = 0  # pairs beside them
+    terms: int = 0  # columns whose pairs may be terms of the model, at most
     part: float = 1.0  # of μ², which all shares are shares of; less where a run asks something else besides
 
     @classmethod
@@ -78,7 +87,8 @@ class Plan:
         forest = max(among - 1, 0)
         more = min(MORE * forest, among * (among - 1) // 2 - forest)
         own = {**side.questions, "agreement": AGREEMENT_SHARE}
-        return cls(columns, EPOCHS, picks, own, sum(asked), unlisted, forest, more)
+        terms = min(picks or columns, PAIRED)
+        return cls(columns, EPOCHS, picks, own, sum(asked), unlisted, forest, more, terms if terms > 1 else 0)
 
     @property
     def used(self) -> int:
@@ -89,7 +99,22 @@ class Plan:
     def answers(self) -> int:
         """At most: which columns are chosen, and how many of them are numbers on a fine grid, is told by answers."""
         model = self.used * (1 + self.epochs) + len(self.own) + (self.picks > 0) + self.domain + self.unlisted
-        return model + 2 * self.pairs
+        return model + 2 * self.pairs + self.looked + self.measured
+
+    @staticmethod
+    def looks(pairs: int) -> tuple[int, ...]:
+        """How many of so many pairs are looked at, time after time."""
+        return tuple(int(np.ceil(pairs * KEPT_SHARE**time)) for time in range(len(LOOKS))) if pairs else ()
+
+    @property
+    def looked(self) -> int:
+        """Looks at pairs, at most."""
+        return sum(self.looks(self.terms * (self.terms - 1) // 2))
+
+    @property
+    def measured(self) -> int:
+        """Pairs in the model, at most."""
+        return min(TERMS, self.terms * (self.terms - 1) // 2)
 
     @property
     def pairs(self) -> int:
@@ -173,6 +198,12 @@ class Plan:
             *(asked("histogram", self.domain_cost(budget), self.domain, "none") if self.domain else ()),
             *asked("histogram", self.histogram_cost(budget), self.used),
             *asked("sums", self.sums_cost(budget), self.used * self.epochs),
+            *(
+                event
+                for time, many in enumerate(self.looks(self.terms * (self.terms - 1) // 2))
+                for event in asked("sums", self.look_cost(budget, many, time), many, "looked")
+            ),
+            *(asked("sums", self.measure_cost(budget, self.measured), self.measured, "pairs") if self.terms else ()),
             *((pick,) * self.pairs if pick is not None else ()),
             *(asked("histogram", self.pair_cost(budget), self.forest, "pairs") if self.forest else ()),
             *(asked("histogram", self.pair_cost(budget, more=True), self.more, "pairs") if self.more else ()),
@@ -193,6 +224,9 @@ class Plan:
         for event in self._prices(budget, unit):
             if event.query == "histogram" and event.by == "pairs":
                 event = replace(event, by="none", cells=PAIR_GROUPS**2)
+            elif event.query == "sums" and event.by:
+                groups = LOOK_GROUPS if event.by == "looked" else PAIR_GROUPS
+                event = replace(event, by="", cells=groups**2 * by_scale)
             elif event.by == "none":
                 names = () if self.picks else (next(counted).column.name,)
                 event = replace(event, columns=names, cells=FINE + 1)
@@ -253,7 +287,20 @@ class Plan:
         most = min(PAIR_GROUPS, int(np.sqrt(max(rows, 0.0) / (PAIR_NOISE * noise))))
         return most if most >= FEWEST_GROUPS else 0
 
-    def sums_cost(self, budget: Budget, *, pairs: bool = True) -> float:
+    def look_cost(self, budget: Budget, pairs: int, time: int = 0) -> float:
+        """μ of looking once at one of so many pairs, for the first time or later."""
+        return float(self._mu(budget) * np.sqrt(TERM_SHARE * LOOK_SHARE * LOOKS[time] / pairs))
+
+    def measure_cost(self, budget: Budget, pairs: int) -> float:
+        """μ of measuring one of so many chosen pairs."""
+        return float(self._mu(budget) * np.sqrt(TERM_SHARE * (1 - LOOK_SHARE) / pairs))
+
+    def last_cost(self, budget: Budget, cost: float, *, looked: bool) -> float:
+        """μ of one sum of the last round, whose others cost `cost`, where no pair is measured."""
+        left = TERM_SHARE * (1 - LOOK_SHARE if looked else 1.0)
+        return float(np.sqrt(cost**2 + self._mu(budget) ** 2 * left / self.used))
+
+    def sums_cost(self, budget: Budget, *, pairs: bool = True, terms: bool = True) -> float:
         share = 1 - HISTOGRAM_SHARE - sum(self.own.values()) - (DOMAIN_SHARE if self.domain + self.unlisted else 0.0)
-        share -= PAIR_SHARE if pairs and self.pairs else 0.0
+        share -= (PAIR_SHARE if pairs and self.pairs else 0.0) + (TERM_SHARE if terms and self.terms else 0.0)
         return float(self._mu(budget) * np.sqrt(share / (self.epochs * self.used)))

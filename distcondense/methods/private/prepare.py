@@ -14,9 +14,8 @@ from distcondense.errors import SchemaError
 from distcondense.methods.base import Prepared
 from distcondense.methods.gated import check_categories, refuse_unpublic
 from distcondense.methods.private.domain import most_cells
-from distcondense.methods.private.options import ZERO_ORDER, PrivateOptions
+from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.plan import PAIR_GROUPS, Plan
-from distcondense.methods.private.zero_order import refuse_references
 from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.curves import CELLS_MAX
@@ -83,8 +82,6 @@ def prepare(facts: Facts, options: PrivateOptions, *, part: float = 1.0) -> Prep
     cells = public_cells(asked, MICRO)
     plan = replace(Plan.for_table(len(cells), side, cells), part=part)
     _check_cells(cells, plan, side)
-    if options.placement == ZERO_ORDER:
-        refuse_references(options.against, facts.kind, side, asked, chosen=plan.picks > 0)
     return PreparedPrivate(facts, options, schema, side, cells, plan, plan.budget(options.epsilon, options.delta))
 
 

@@ -19,8 +19,58 @@ SPREADS = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0)  # prior standard deviations o
 LARGE = 4.0  # and one more where there are several scores
 REACHES = (0.3, 1.0, 3.0)  # correlation lengths, in shares of an ordered column's cells
 SHORT = 0.1  # and one more where there are several scores
+PAIR_SPREADS = (0.02, 0.05, 0.12, 0.3, 0.7, 1.5)  # of a pair's table
+PAIR_REACHES = (0.3, 1.0)  # of curves of each of its columns
+LEFT_OVER = (0.0, 0.5)  # of a pair's spread, in what rounds left of each of its columns alone
 NO_EFFECT = 0.2  # prior odds that a column says nothing, against all other kernels together
 DRIFT = 0.02  # variance by which a table's target may move while the other columns are refitted
+
+
+@lru_cache(maxsize=256)
+def pair_kernels(first: tuple[int, bool, bool], second: tuple[int, bool, bool]) -> tuple[Floats, Floats]:
+    """((k, s, s), (k', s, s)) kernels of a pair's table with s = size · size cells: with what the two do together, and
+    without.
+
+    `first`, `second`: (size, ordered, hole). Together they do what products of a curve of each leave when every row
+    and column has its mean taken off; without that, what rounds left of each column alone is all there is.
+    """
+    alone, both = [], []
+    for a in _curves(*first):
+        for b in _curves(*second):
+            ones = np.kron(a, np.ones((second[0],) * 2)) + np.kron(np.ones((first[0],) * 2), b)
+            centred = np.kron(_centred(a), _centred(b))
+            alone.append(ones / np.mean(np.diagonal(ones)))
+            both.append(centred / max(float(np.mean(np.diagonal(centred))), 1e-12))
+    together = [
+        spread**2 * (joint + part**2 * own)
+        for spread in PAIR_SPREADS
+        for part in LEFT_OVER
+        for own, joint in zip(alone, both, strict=True)
+    ]
+    without = [spread**2 * part**2 * own for spread in PAIR_SPREADS for part in LEFT_OVER if part for own in alone]
+    found = np.array(together), np.array(without)
+    for kernels in found:
+        kernels.setflags(write=False)
+    return found
+
+
+def _curves(size: int, ordered: bool, hole: bool) -> list[Floats]:
+    """(size, size) of one column of a pair: smooth curves, a hole alone; or independent cells."""
+    inner = size - hole
+    if not ordered or inner < 3:
+        return [np.eye(size)]
+    apart = np.abs(np.subtract.outer(np.arange(inner), np.arange(inner)))
+    out = []
+    for reach in PAIR_REACHES:
+        curve = np.eye(size)
+        curve[:inner, :inner] = np.exp(-apart / max(1.0, reach * inner))
+        out.append(curve)
+    return out
+
+
+def _centred(kernel: Floats) -> Floats:
+    """Of tables whose mean is taken off."""
+    return np.asarray(kernel - kernel.mean(0) - kernel.mean(1)[:, None] + kernel.mean(), np.float64)
 
 
 @lru_cache(maxsize=512)
@@ -53,28 +103,44 @@ def prior_kernels(size: int, ordered: bool, hole: bool, several: bool = False) -
 def smooth(precision: Floats, information: Floats, kernels: Floats) -> Floats:
     """(S, s), (S, s), (k, s, s) → (S, s) a column's table; with (S, n, s) informations of one precision, (S, n, s).
 
-    Scores that add up to 0, as several do, tell S − 1 times what one of them tells.
+    A precision may be a matrix for each score, (S, s, s), where answers were of sums over several cells.
     """
-    scores, size = precision.shape
+    scores, size = precision.shape[:2]
     several = np.moveaxis(information.reshape(scores, -1, size), 1, 2)  # (S, s, n)
-    system = np.eye(size) + precision[:, None, :, None] * kernels  # (S, k, s, s)
-    tables = kernels @ np.linalg.solve(
-        system, np.broadcast_to(several[:, None], (*system.shape[:2], *several.shape[1:]))
-    )
-    evidence = np.einsum("cksn,csn->kn", tables, several) - np.linalg.slogdet(system)[1].sum(0)[:, None]
-    evidence = 0.5 * evidence * ((scores - 1) / scores if scores > 1 else 1.0)
+    tables, evidence = posteriors(precision, several, kernels)
     most = np.maximum(evidence.max(0), 0.0)
     weight = np.exp(evidence - most)
     weight = weight / (weight.sum(0) + NO_EFFECT * len(kernels) * np.exp(-most))
     return np.asarray(np.einsum("kn,cksn->cns", weight, tables).reshape(information.shape), np.float64)
 
 
+def posteriors(precision: Floats, several: Floats, kernels: Floats) -> tuple[Floats, Floats]:
+    """((S, k, s, n) tables, (k, n) log evidence against no effect) of each kernel, for n informations (S, s, n).
+
+    Scores that add up to 0, as several do, tell S − 1 times what one of them tells.
+    """
+    scores = len(precision)
+    system = _system(precision, kernels)
+    tables = kernels @ np.linalg.solve(
+        system, np.broadcast_to(several[:, None], (*system.shape[:2], *several.shape[1:]))
+    )
+    evidence = np.einsum("cksn,csn->kn", tables, several) - np.linalg.slogdet(system)[1].sum(0)[:, None]
+    return tables, 0.5 * evidence * ((scores - 1) / scores if scores > 1 else 1.0)
+
+
+def _system(precision: Floats, kernels: Floats) -> Floats:
+    """(S, k, s, s) I + ΛK, of precisions (S, s) or (S, s, s)."""
+    spread = precision[:, None, :, None] * kernels if precision.ndim == 2 else precision[:, None] @ kernels
+    return np.asarray(np.eye(kernels.shape[-1]) + spread, np.float64)
+
+
 def doubt(precision: Floats, information: Floats, kernels: Floats, table: Floats) -> Floats:
     """(s,) how far the truth may lie from `table`: standard deviations over all kernels, by their evidence.
 
     Kernels that explain the answers about as well disagree about what the answers leave open; "no effect" is one too.
+    `precision` is (s,), or a matrix (s, s).
     """
-    system = np.eye(len(precision)) + precision[:, None] * kernels
+    system = _system(precision[None], kernels)[0]
     solved = kernels @ np.linalg.inv(system)  # (k, s, s) posterior covariances
     means = solved @ information
     evidence = -0.5 * np.linalg.slogdet(system)[1] + 0.5 * means @ information

@@ -22,9 +22,9 @@ from distcondense.kernels.exchange import exchange_rows
 
 Rng = np.random.Generator
 
-RIDGE = 0.25
+RIDGE = 0.5
 RARE = 0.07  # smallest standard deviation a feature is divided by: a rare category is no landmark
-SMOOTH, LINEAR, PLAIN, SOFT = 1.3, 1.0, 1.3, 1.0  # how much each student's agreement counts
+SMOOTH, LINEAR, PLAIN, SOFT = 1.3, 1.5, 1.3, 1.5  # how much each student's agreement counts
 SEES = {  # learners → which of the three students stands for each
     "svm": 0,
     "logistic": 1,

@@ -39,6 +39,14 @@ NOTHING = "no relation between the features and the outcome that stands out of t
 
 
 @dataclass(frozen=True)
+class ChosenAmong:
+    """How columns were chosen: each was the best of `rivals` by its |gradient sums| and Gumbel noise."""
+
+    rivals: int = 1
+    noise: float = 0.0  # scale of the Gumbel noise, in persons
+
+
+@dataclass(frozen=True)
 class ColumnEvidence:
     """What all rounds told about one column's table: (S, cells) each, but the kernels."""
 
@@ -46,6 +54,7 @@ class ColumnEvidence:
     noise: Floats  # variance of the information that privacy noise makes
     hessian: Floats
     kernels: Floats
+    chosen: ChosenAmong | None = None  # of a pair; columns are all chosen alike
 
 
 @dataclass(frozen=True)
@@ -105,14 +114,6 @@ class AgreementObjective:
 
     def continues(self, earlier: Objective) -> bool:
         return self.of.continues(earlier)
-
-
-@dataclass(frozen=True)
-class ChosenAmong:
-    """How columns were chosen: each was the best of `rivals` by its |gradient sums| and Gumbel noise."""
-
-    rivals: int = 1
-    noise: float = 0.0  # scale of the Gumbel noise, in persons
 
 
 def agreement_evidence(
@@ -179,7 +180,7 @@ def by_chance(side: PrivateSide, evidence: Sequence[ColumnEvidence], dispersion:
     for one in evidence:
         H = np.broadcast_to(one.hessian[:, None], (len(one.hessian), DRAWS, one.hessian.shape[1]))
         share, held = _multinomial(one.hessian)
-        own = _chosen(rng, np.sqrt(dispersion * held), share, chosen)
+        own = _chosen(rng, np.sqrt(dispersion * held), share, one.chosen or chosen)
         # Σ of rounds: the patients' part is the same in each, the noise is new
         blur = np.divide(
             one.hessian * np.sqrt(one.noise), one.precision, out=np.zeros_like(one.noise), where=one.precision > 0
@@ -230,8 +231,13 @@ def reason_for_doubt(learned: PrivateFit, side: PrivateSide, noise: float) -> st
     """Why what was learned is no answer, in words; empty where it is one. `noise` is that of a group's rows."""
     if learned.rows * side.least_share(learned.shares) < CASES * noise:
         return FEW
-    pairs = zip(learned.overall, learned.model.tables, strict=True)  # tables have mean 0
-    variances = np.sum([np.square(np.atleast_2d(table)) @ p for p, table in pairs], axis=0)
+    overall, model = learned.overall, learned.model
+    columns = zip(overall, model.tables, strict=True)  # tables have mean 0
+    variances = np.sum([np.square(np.atleast_2d(table)) @ p for p, table in columns], axis=0)
+    for pair in model.pairs:
+        first, second = (np.bincount(group, overall[j]) for j, group in zip(pair.columns, pair.groups, strict=True))
+        table = pair.table if pair.table.ndim == 3 else pair.table[None]
+        variances = variances + np.einsum("sab,a,b->s", np.square(table), first, second)
     # of several scores that add up to 0: for two classes that would be the spread of the log odds
     spread = np.sqrt(variances[0] if len(variances) == 1 else 2 * variances.sum() / (len(variances) - 1))
     if learned.evidence < STANDS_OUT or spread < SPREAD:

@@ -34,7 +34,7 @@ class PublishedOptions(Options):
     sigma_base: float | None = option(
         None,
         "Noise level; with --epsilon the run stops when the budget is spent.",
-        typical="typical values are 2 to 20, or say --epsilon instead",
+        typical="typical values are 2 to 20, or say --epsilon",
     )
     clip: float | None = option(  # the paper gives no C
         None,
@@ -110,7 +110,7 @@ class PublishedOptions(Options):
                 "method published",
                 "without noise takes neither epsilon nor sigma_base",
                 found="one of them",
-                fix="leave out noise=False (--no-noise)",
+                fix="leave out --no-noise",
             )
 
     def every(self, columns: int) -> int:

@@ -4,8 +4,8 @@
             G ← ∂ℓ/∂f · ∂f/∂X;  clip each row to C;  add N(0, σ_i²C²I);  X ← Adam(X, G)
             every few steps: train a student on X, score it on validation, keep the best X
 
-Several references may be used at once: ℓ is then the mean of their losses, each in units of its own first value. With a
-`box` every number stays between its bounds, which is also how numbers are held fixed. Without noise no account is kept.
+Several references may be used at once: ℓ is then the mean of their losses, each in units of its own first value.
+Without noise no account is kept.
 
 Randomness is counter-based: every number is a function of (key, stream, step, row, column), so neither sharding nor a
 restart can change a result. Two keys: the seed's, for everything that may be repeated, and the noise key.
@@ -107,7 +107,6 @@ class Problem:
     references: tuple[ReferenceLoss, ...]
     start: Matrix  # (m, d)
     noise: NoiseRule
-    box: tuple[Matrix, Matrix] | None = None  # lowest and highest allowed, (m, d) each
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -326,8 +325,6 @@ def _step(
         sigma = noise.sigmas(row_norms(G))
         kernels.clip_and_noise(G, noise.clip, sigma, state.noise_key, step, 0, threads)
         kernels.adam(X, G, state.adam, options.learning_rate, *betas, threads)
-    if problem.box is not None:
-        np.clip(X, *problem.box, out=X)
     return loss, float(sigma.min())
 
 

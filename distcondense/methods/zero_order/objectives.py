@@ -51,21 +51,6 @@ def aft(f: Floats, time: Floats) -> Valued:
     return float(loss), np.where(inner, gap, np.sign(gap)) / len(f)
 
 
-def squares(f: Floats, value: Floats) -> Valued:
-    """mean_i (f_i − y_i)²/2, for a number as outcome: not in the paper."""
-    gap = f - value
-    return float(np.mean(gap**2) / 2), gap / len(f)
-
-
-def softmax(f: Floats, y: Index) -> Valued:
-    """mean_i −log softmax(f_i)_{y_i} of (m, S) margins, for several classes: not in the paper."""
-    log = f - np.logaddexp.reduce(f, axis=1)[:, None]
-    row = np.arange(len(f))
-    slope = np.exp(log)
-    slope[row, y] -= 1
-    return float(-np.mean(log[row, y])), slope / len(f)
-
-
 def match(f: Floats, stratum: Index, real_means: Floats, *, average: bool) -> Valued:
     """(3) Σ_c |mean_{i∈c} f_i − real mean_c| over classes, or (11) with `average`: the mean over K strata.
 

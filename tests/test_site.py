@@ -1,0 +1,97 @@
+"""The site: built strictly, notebooks run, pages looked at in a browser; nothing is loaded from outside."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser import Browser, chromium
+
+ROOT = Path(__file__).resolve().parents[1]
+LOOKED_AT = (
+    "index.html",
+    "five-minutes.html",
+    "method.html",
+    "privacy.html",
+    "reference/condense.html",
+    "notebooks/custodian.html",
+    "repository/benchmarks/results/index.html",
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built once for all tests, as `make docs` builds it."""
+    out = tmp_path_factory.mktemp("site")
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT), "DISTCONDENSE_STATE": "off"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return out
+
+
+def test_every_page_of_docs_is_on_the_site(site: Path) -> None:
+    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".ipynb")]
+    assert len(pages) > 15
+    assert [page for page in pages if not (site / page.with_suffix(".html")).exists()] == []
+
+
+def test_notebooks_are_rendered_with_their_figures(site: Path) -> None:
+    for path in (ROOT / "docs" / "notebooks").glob("*.ipynb"):
+        page = (site / "notebooks" / path.with_suffix(".html").name).read_text(encoding="utf-8")
+        assert f'src="{path.stem}-0.png"' in page, path.name
+        assert (site / "notebooks" / f"{path.stem}-0.png").stat().st_size > 5_000
+
+
+def test_equations_are_drawn_without_a_script(site: Path) -> None:
+    page = (site / "method.html").read_text(encoding="utf-8")
+    assert page.count("<math") > 10
+    assert "$$" not in page
+
+
+@pytest.fixture(scope="module")
+def served(site: Path) -> Iterator[str]:
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = chromium()
+    if program is None:
+        pytest.skip("no Chromium on this machine: pages are not opened in a browser")
+    opened = Browser(program)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1400])
+def test_pages_fit_complain_of_nothing_and_load_nothing_from_outside(
+    browser: Browser, served: str, width: int, dark: bool
+) -> None:
+    for page in LOOKED_AT:
+        browser.open(f"{served}/{page}", width=width, dark=dark)
+        assert browser.run("document.documentElement.scrollWidth <= window.innerWidth"), page
+        assert browser.run("getComputedStyle(document.body).getPropertyValue('--md-default-bg-color') !== ''"), page
+        scheme = browser.run("document.body.getAttribute('data-md-color-scheme')")
+        assert scheme == ("slate" if dark else "default"), page
+        assert [url for url in browser.requests() if not url.startswith(served)] == [], page
+        assert browser.complaints() == [], page
