@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from distcondense import Cohort, Column, Schema
+from tests import fixed_noise
 from tests.shell import Answer, Call
 
 # Ray reads these when it is first imported: loopback only, and a token of this test run that touches nobody's home
@@ -34,6 +35,7 @@ for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN"):
 os.environ["DISTCONDENSE_STATE"] = "off"  # no account is kept in anybody's home
 # nobody pulls the plug here; whoever tests that the disk is asked puts a watcher in its place
 os.fsync = lambda file: None
+fixed_noise.replace_samplers()
 
 settings.register_profile(
     "house", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
@@ -67,6 +69,14 @@ SLOW = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out files that take more than some seconds")
+    parser.addoption("--noise", default="0", help="which fixed noise: a number, or 'real' for the operating system's")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before a test's fixtures, those of its module too: noise is keyed by the test's name."""
+    real = item.get_closest_marker("real_noise") is not None
+    fixed_noise.begin(item.nodeid, fixed_noise.REAL if real else item.config.getoption("--noise"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
