@@ -174,7 +174,7 @@ def condense(
         (`distcondense condense --method NAME --help` lists them). `ipc`: private also takes a list, for several sets
         from one read of the patients and one ε. `trust_inferred_schema=True` does without a schema: the guarantee is
         then conditional. `reference`: a learner of the outcome's kind ("xgb", "logistic", "cox", "aft", …) or several;
-        published also takes a fitted tree model or a callable rows → scores over the columns of `dc.design(cohort)`,
+        published also takes any fitted model, or a callable rows → scores, over the columns of `dc.design(cohort)`,
         which is called from several threads unless threads=1.
 
     Returns

@@ -55,8 +55,9 @@ def jacobian(
 
     Parameters
     ----------
-    model : Model, fitted tree model or callable
-        A `Model`, a fitted XGBoost, LightGBM or scikit-learn tree model, or a function rows → scores.
+    model : Model, fitted model or callable
+        A `Model`, a fitted XGBoost, LightGBM or scikit-learn tree model, anything else with predict methods, or a
+        function rows → scores.
     X : (m, d) array
         The rows, as float32.
     steps : (d,) array
@@ -128,18 +129,28 @@ def _dense(model: Model, X: Matrix, steps: Matrix, path: JacobianPath, memory_bu
 
 
 def as_model(model: Any, n_features: int, *, threads: int = 1) -> Model:
-    """`model` itself if it is a `Model`, else wrapped: library models by their trees, functions as black boxes."""
+    """`model` itself if it is a `Model`, else wrapped: by its trees, its own predict methods, or as a function."""
     if isinstance(model, Model):
         return model
+    from distcondense.models.references import own_scores
     from distcondense.models.trees import library_of, tree_model
 
+    unread = None
     if library_of(model) is not None:
-        return tree_model(model, threads=threads)
+        try:
+            return tree_model(model, threads=threads)
+        except ModelError as error:
+            unread = error
+    names = list(getattr(model, "feature_names_in_", map(str, range(n_features))))
+    if (own := own_scores(model, names, unread=unread)) is not None:
+        return BlackBox(own[0], own[1] or "value", n_features, type(model).__name__)
+    if unread is not None:
+        raise unread
     if callable(model):
         return BlackBox(model, link="probability", n_features=n_features)
     raise ModelError(
         "model",
-        "must be a reference, a fitted XGBoost, LightGBM or scikit-learn tree model, or a function rows → scores",
+        "must be a reference, a fitted model with predict methods, or a function rows → scores",
         found=type(model).__name__,
         fix="pass lambda rows: model.predict_proba(rows)[:, 1]",
     )

@@ -189,7 +189,7 @@ def _read_sklearn(model: Any, threads: int) -> _Read:
     from sklearn.base import is_classifier
 
     if is_classifier(model) and len(model.classes_) != 2:
-        raise _multi_class(type(model).__name__, len(model.classes_))
+        raise multi_class(type(model).__name__, len(model.classes_))
     forest = treelite.sklearn.import_model(model)
     if hasattr(model, "n_jobs"):
         model = copy.copy(model)
@@ -200,7 +200,7 @@ def _read_sklearn(model: Any, threads: int) -> _Read:
 _READERS = {"xgboost": _read_xgboost, "lightgbm": _read_lightgbm, "sklearn": _read_sklearn}
 
 
-def _multi_class(name: str, classes: int) -> ModelError:
+def multi_class(name: str, classes: int) -> ModelError:
     return ModelError(
         f"model {name!r}",
         "must give one score per row",
@@ -219,7 +219,7 @@ def flatten(forest: Any, *, name: str = "tree model", raw_margin: bool = False) 
     classes, shape = int(number("num_class")), header.get_field("leaf_vector_shape")
     binary_votes = classes == 2 and tuple(shape) == (1, 2)  # a forest of class shares: take those of class 1
     if int(number("num_target")) != 1 or (classes != 1 and not binary_votes):
-        raise _multi_class(name, max(classes, int(number("num_target"))))
+        raise multi_class(name, max(classes, int(number("num_target"))))
     post = header.get_field("postprocessor")
     link: Literal["identity", "sigmoid"] = "sigmoid" if post == "sigmoid" else "identity"
     plain = post in ("sigmoid", "identity", "identity_multiclass") or (post == "exponential" and raw_margin)

@@ -226,7 +226,9 @@ def _reference(
             data.train_rows, data.train, validation=(data.valid_rows, data.valid), seed=options.seed, threads=threads
         )
         return student, model
-    model = in_model_space(said, data.codec, kind.links, options.link, unit=data.unit, threads=threads)
+    model = in_model_space(
+        said, data.codec, kind.links, options.link, labels=kind.labels, unit=data.unit, threads=threads
+    )
     return next(learner for learner in kind.learners.values() if learner.link == model.link), model
 
 
