@@ -272,3 +272,34 @@ def test_only_one_place_writes_atomically():
     moves = {path.relative_to(PACKAGE).as_posix() for path in SOURCES if "os.replace(" in path.read_text()}
     own = {"runs/files.py", "runs/folder.py", "models/compiled.py"}
     assert {where for where in moves if not where.startswith("kernels/")} == own
+
+
+UNTIL_THE_FIRST_READ = """
+import os, sys
+
+def first_read(event, arguments):
+    if event == "open" and str(arguments[0]) == sys.argv[1]:
+        heavy = "scipy.signal scipy.stats numba opendp xgboost sklearn treelite matplotlib ray jinja2".split()
+        print([name for name in heavy if name in sys.modules], flush=True)
+        os._exit(0)
+
+sys.addaudithook(first_read)
+import distcondense as dc
+dc.condense(sys.argv[1], schema=sys.argv[2], target="smoker", ipc=5, epsilon=1.0, method=sys.argv[3])
+"""
+
+
+@pytest.mark.parametrize("method", ["private", "published"])
+def test_nothing_heavy_is_imported_before_the_first_byte_of_a_table_is_read(tmp_path, method):
+    (tmp_path / "patients.csv").write_text("age,smoker\n40,no\n50,yes\n")
+    schema = ROOT / "benchmarks" / "schemas" / "insurance.toml"
+    if not schema.exists():
+        pytest.skip("not a checkout")
+    found = subprocess.run(
+        [sys.executable, "-c", UNTIL_THE_FIRST_READ, str(tmp_path / "patients.csv"), str(schema), method],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert found.stdout.strip() == "[]"

@@ -9,12 +9,13 @@ in tests/naive.py take weights, and the influences are their derivatives.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from distcondense.arrays import Flags, Floats, Index, Numbers
+from distcondense.kernels.jit import kernel
 from distcondense.outcomes.kaplan_meier import SurvivalCurves
 
 TITLES = {  # key → what people read
@@ -220,8 +221,8 @@ def concordance(time: Floats, event: NDArray[np.int8], risk: Numbers) -> Measure
     return Measured(value, influence, int(np.asarray(event).sum()))
 
 
-@njit(cache=True, nogil=True)
-def _concordance(time, event, rank):  # type: ignore[no-untyped-def]
+@kernel()
+def _concordance(time: Any, event: Any, rank: Any) -> Any:
     """(n,) pairs of each row that are known and that agree, ties a half. Rows come latest first.
 
     Two sweeps with a Fenwick tree over risk ranks: of an event the rows that outlive it, of a row the events before.
@@ -259,8 +260,8 @@ def _concordance(time, event, rank):  # type: ignore[no-untyped-def]
     return agree, pairs
 
 
-@njit(cache=True, nogil=True)
-def _upto(tree, rank):  # type: ignore[no-untyped-def]
+@kernel()
+def _upto(tree: Any, rank: Any) -> Any:
     """How many have entered below this rank."""
     total, k = 0.0, rank
     while k > 0:
@@ -269,8 +270,8 @@ def _upto(tree, rank):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True)
-def _enter(tree, rank):  # type: ignore[no-untyped-def]
+@kernel()
+def _enter(tree: Any, rank: Any) -> None:
     k = rank + 1
     while k < len(tree):
         tree[k] += 1

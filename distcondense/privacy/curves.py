@@ -34,15 +34,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import dp_accounting
 import numpy as np
-from dp_accounting import rdp
-from dp_accounting.pld import pld_pmf
-from dp_accounting.pld import privacy_loss_distribution as pld
-from dp_accounting.pld import privacy_loss_mechanism as mechanism
-from scipy import optimize, special
+from scipy import fft, special
 
 from distcondense.arrays import Floats
+from distcondense.privacy.dp_library import dp_accounting
 from distcondense.privacy.noise import GRID, distance_to_rounded
 from distcondense.privacy.rows import ROWS_ALL_MAX
 
@@ -50,6 +46,8 @@ CELLS_MAX = 2**22  # planned number of noisy coordinates of one release, public;
 COLLISION = ROWS_ALL_MAX**2 / 2.0**128  # chance at most, of one run, that rows that differ share a mark: see above
 LOSS_STEP = 1e-4  # the PLD's grid of losses
 PLD_SLACK = 1e-4  # share of δ left for the error of differences and FFTs inside the PLD
+TAIL = -50.0  # log of the Gaussian mass whose losses are not told apart, theirs by default
+TAIL_MASS = 1e-15  # that composing may move to the ends, theirs by default
 LOSSES = np.linspace(-30.0, 30.0, 2401)  # slopes of the lines under a trade-off curve
 
 Picks = tuple[tuple[float, int], ...]  # (ε₀ of one pick, how many), sorted
@@ -68,6 +66,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """The smallest ε ≥ 0 with δ(ε) ≤ delta, rounded up."""
+    from scipy.optimize import brentq  # slow to import
+
     if not 0 < delta < 1:
         return 0.0 if delta >= 1 else math.inf
     if gaussian_delta(mu, 0.0) <= delta:
@@ -75,7 +75,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     high = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1e-9  # the zCDP bound
     if gaussian_delta(mu, high) > delta:  # μ so large that float64 has no digits left for ε: no number is safe
         return math.inf
-    epsilon = float(optimize.brentq(lambda e: gaussian_delta(mu, e) - delta, 0.0, high, xtol=1e-13, rtol=1e-13))
+    epsilon = float(brentq(lambda e: gaussian_delta(mu, e) - delta, 0.0, high, xtol=1e-13, rtol=1e-13))
     while gaussian_delta(mu, epsilon) > delta:
         epsilon = epsilon * (1 + 1e-12) + 1e-14
     return epsilon
@@ -83,12 +83,14 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest μ with δ(ε) ≤ delta, rounded down."""
+    from scipy.optimize import brentq
+
     if not 0 < delta < 1:
         return math.inf if delta >= 1 else 0.0
     high = 1.0
     while gaussian_delta(high, epsilon) <= delta:
         high *= 2
-    mu = float(optimize.brentq(lambda m: gaussian_delta(m, epsilon) - delta, 0.0, high, xtol=1e-15, rtol=1e-13))
+    mu = float(brentq(lambda m: gaussian_delta(m, epsilon) - delta, 0.0, high, xtol=1e-15, rtol=1e-13))
     while gaussian_delta(mu, epsilon) > delta:
         mu *= 1 - 1e-12
     return mu
@@ -129,21 +131,39 @@ def _pick_pld(pick_epsilon: float, step: float) -> Any:
     losses = np.arange(-top, top + 1)
     mass = 2 * np.exp((losses * step - end) / 2) * math.tanh(step / 4) / -math.expm1(-end)
     mass[[0, -1]] /= 2
-    return pld.PrivacyLossDistribution(
-        pld_pmf.create_pmf(dict(zip(losses.tolist(), mass.tolist(), strict=True)), step, 0.0, True)
+    pld = dp_accounting().pld
+    return pld.privacy_loss_distribution.PrivacyLossDistribution(
+        pld.pld_pmf.create_pmf(dict(zip(losses.tolist(), mass.tolist(), strict=True)), step, 0.0, True)
     )
 
 
 def _gaussian_pld(mu: float, step: float) -> Any:
-    """`pld.from_gaussian_mechanism(1 / mu)`, to the bit: it asks for one loss after the other, we for all at once."""
-    pair = mechanism.GaussianPrivacyLoss(1 / mu, adjacency_type=mechanism.AdjacencyType.REMOVE)
-    ends = pair.connect_dots_bounds()
-    low, high = math.floor(ends.epsilon_lower / step), math.ceil(ends.epsilon_upper / step)
+    """`from_gaussian_mechanism(1 / mu)`, to the bit: it asks for one loss after the other, we for all at once."""
+    pld, sigma = dp_accounting().pld, 1 / mu
+    left = special.ndtri(0.5 * math.exp(TAIL)) * sigma  # beyond it and −it losses are not told apart
+    low = math.floor((-0.5 + left) / sigma**2 / step)
+    high = math.ceil((-0.5 - (left - 1)) / sigma**2 / step)
     losses = np.arange(low, high + 1) * step
-    points = -0.5 - losses * (1 / mu) ** 2  # where the loss is that
-    deltas = pair.mu_upper_cdf(points) - np.exp(losses + pair.mu_lower_log_cdf(points))
-    return pld.PrivacyLossDistribution(
-        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, low, high, np.clip(deltas, 0, 1))
+    points = -0.5 - losses * sigma**2  # where the loss is that
+    deltas = special.ndtr((points + 1) / sigma) - np.exp(losses + special.log_ndtr(points / sigma))
+    return pld.privacy_loss_distribution.PrivacyLossDistribution(
+        pld.pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, low, high, np.clip(deltas, 0, 1))
+    )
+
+
+def _compose(one: Any, other: Any) -> Any:
+    """`one.compose(other)` of symmetric pairs on more than a few losses, to the bit, without `scipy.signal`."""
+    pld = dp_accounting().pld
+    one, other = one._pmf_remove.to_dense_pmf(), other._pmf_remove.to_dense_pmf()
+    size = one.size + other.size - 1
+    fast = fft.next_fast_len(size, True)
+    masses = fft.irfftn(fft.rfftn(one._probs, [fast]) * fft.rfftn(other._probs, [fast]), [fast])[:size]
+    before, masses, beyond = pld.pld_pmf._truncate_tails(masses, TAIL_MASS, True)
+    infinite = one._infinity_mass + other._infinity_mass - one._infinity_mass * other._infinity_mass
+    return pld.privacy_loss_distribution.PrivacyLossDistribution(
+        pld.pld_pmf.DensePLDPmf(
+            one._discretization, one._lower_loss + other._lower_loss + before, masses, infinite + beyond, True
+        )
     )
 
 
@@ -157,10 +177,10 @@ def composed(mu: float, picks: Picks) -> Any:
     if mu > 0:
         parts.append(_gaussian_pld(mu, step))
     if not parts:
-        return pld.identity(step)
+        return dp_accounting().pld.privacy_loss_distribution.identity(step)
     whole = parts[0]
     for part in parts[1:]:
-        whole = whole.compose(part)
+        whole = _compose(whole, part)
     return whole
 
 
@@ -208,9 +228,10 @@ def pld_epsilon(mu: float, picks: Picks, delta: float, cells: int = CELLS_MAX, r
 
 def rdp_epsilon(mu: float, picks: Picks, delta: float, cells: int = CELLS_MAX, runs: int = 1) -> float:
     """The same by dp-accounting's Rényi accountant: a Gaussian, and ε₀²/8-zCDP for each bounded-range pick."""
-    accountant = rdp.RdpAccountant()
+    library = dp_accounting()
+    accountant = library.rdp.RdpAccountant()
     if mu > 0:
-        accountant.compose(dp_accounting.GaussianDpEvent(1 / mu))
+        accountant.compose(library.GaussianDpEvent(1 / mu))
     for each, count in picks:
-        accountant.compose(dp_accounting.ZCDpEvent(each**2 / 8), count)
+        accountant.compose(library.ZCDpEvent(each**2 / 8), count)
     return _settle(lambda left: float(accountant.get_epsilon(left)), delta, cells if mu > 0 else 0, runs)

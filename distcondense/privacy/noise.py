@@ -24,17 +24,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from opendp.domains import atom_domain, vector_domain
-from opendp.measurements import make_gaussian, make_noisy_top_k
-from opendp.measures import zero_concentrated_divergence
-from opendp.metrics import l2_distance, linf_distance
-from opendp.mod import enable_features
 from scipy import special
 
 from distcondense.arrays import Index
 from distcondense.errors import BudgetError
-
-enable_features("contrib")
 
 # noise scale in grid units, a power of two: fine enough that 2²² coordinates cost 5e-15·(1+e^ε) of δ (ε ≤ 20 at 1e-5)
 GRID = 2.0**32
@@ -108,10 +101,23 @@ def choice_rho(distance: int, count: int, scale: float) -> float:
 
 @lru_cache(maxsize=8)
 def _gaussian(scale: float) -> Any:
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian
+    from opendp.metrics import l2_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
     return make_gaussian(vector_domain(atom_domain(T="i64")), l2_distance(T="f64"), scale=scale)
 
 
 @lru_cache(maxsize=8)
 def _top(count: int, scale: float) -> Any:
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_noisy_top_k
+    from opendp.measures import zero_concentrated_divergence
+    from opendp.metrics import linf_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
     domain, metric = vector_domain(atom_domain(T="i64")), linf_distance(T="i64")
     return make_noisy_top_k(domain, metric, zero_concentrated_divergence(), k=count, scale=scale)

@@ -20,14 +20,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import dp_accounting
 import numpy as np
-from absl import logging
-from dp_accounting import rdp
 
 from distcondense.errors import BudgetError, RunFolderError, os_errors
 from distcondense.outside import OutsideError, parse_json, read_text
 from distcondense.privacy.budget import check_budget
+from distcondense.privacy.dp_library import dp_accounting
 from distcondense.privacy.ledger import sync_folder
 
 WHY = (
@@ -38,8 +36,6 @@ WHY = (
 )
 WHY_WITHOUT_NOISE = ("This table was optimised against a model of real patients without any noise.",)
 WORST_CASE_SHOWN = 100.0  # above this a digit would only pretend to mean something
-# dp-accounting logs each RDP order it leaves out of a minimum; leaving one out can only raise ε, so it is no news
-logging.set_verbosity(logging.ERROR)
 LOWEST_RUNG = 0.25  # σ_i ≥ 0.25·σ_base (eq. 13)
 
 
@@ -138,7 +134,7 @@ class StepAccountant:
         mu = math.sqrt(sum(count * 4 * self.rows / multiplier**2 for multiplier, count in self.ledger))
         if mu > 15:  # ε > μ²/2 here: far over what is ever shown, and the root finder below would overflow
             return math.inf
-        return _up(float(dp_accounting.get_epsilon_gaussian(1 / mu, self.delta)))
+        return _up(float(dp_accounting().get_epsilon_gaussian(1 / mu, self.delta)))
 
     def affordable(self, multiplier: float, budget: float, most: int) -> int:
         """How many more steps at this noise the budget pays for, at most `most`."""
@@ -158,12 +154,13 @@ class StepAccountant:
         return low
 
     def _event(self, multiplier: float) -> Any:
-        return dp_accounting.PoissonSampledDpEvent(self.sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
+        library = dp_accounting()
+        return library.PoissonSampledDpEvent(self.sampling_rate, library.GaussianDpEvent(multiplier))
 
     def _accountant(self) -> Any:
         """The RDP accountant, brought up to date with what the ledger holds."""
         if self._rdp is None:
-            self._rdp = rdp.RdpAccountant()
+            self._rdp = dp_accounting().rdp.RdpAccountant()
         behind = self.steps - self._composed
         for multiplier, count in reversed(self.ledger):
             if behind == 0:
@@ -179,18 +176,19 @@ class StepAccountant:
 def calibrate(*, epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
     """The smallest σ_base whose lowest rung keeps `steps` steps within ε as published, rounded to the safe side."""
     check_budget(epsilon=epsilon, delta=delta)
+    library = dp_accounting()
 
     def event(multiplier: float) -> Any:
-        gaussian = dp_accounting.GaussianDpEvent(multiplier)
-        return dp_accounting.SelfComposedDpEvent(dp_accounting.PoissonSampledDpEvent(sampling_rate, gaussian), steps)
+        gaussian = library.GaussianDpEvent(multiplier)
+        return library.SelfComposedDpEvent(library.PoissonSampledDpEvent(sampling_rate, gaussian), steps)
 
     def cost(multiplier: float) -> float:
-        return _up(float(rdp.RdpAccountant().compose(event(multiplier)).get_epsilon(delta)))
+        return _up(float(library.rdp.RdpAccountant().compose(event(multiplier)).get_epsilon(delta)))
 
     guess = max(1.0, sampling_rate * math.sqrt(steps) / epsilon)
     try:
-        multiplier = dp_accounting.calibrate_dp_mechanism(
-            rdp.RdpAccountant, event, epsilon, delta, dp_accounting.LowerEndpointAndGuess(0.01, guess), tol=1e-4
+        multiplier = library.calibrate_dp_mechanism(
+            library.rdp.RdpAccountant, event, epsilon, delta, library.LowerEndpointAndGuess(0.01, guess), tol=1e-4
         )
     except Exception as error:
         raise BudgetError(

@@ -9,9 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any
 
 from distcondense import __version__
 from distcondense.data.reserved import WEIGHT
@@ -22,6 +20,9 @@ from distcondense.privacy.statement import Privacy
 from distcondense.report.text import clean, written
 from distcondense.runs.release import DATASHEET, PAGE, PICTURE, SCHEMA
 from distcondense.runs.result import Result
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 MOST = 12  # categories that are listed
 TAKEN_FOR_HOLES = {  # by pandas, readr or read.csv, by default
@@ -190,6 +191,8 @@ def _as_code(line: str, names: tuple[str, ...]) -> str:
 
 @cache
 def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import
+
     return Environment(
         loader=PackageLoader("distcondense.report"),
         autoescape=False,

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from distcondense.privacy.statement import Privacy, meaning, rounded_up
@@ -21,6 +20,9 @@ from distcondense.report.svg import draw, figure_table
 from distcondense.report.tables import PageTable, page_table
 from distcondense.report.text import sentence, written
 from distcondense.runs.figures import Figure, Table
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 LARGEST = 1_500_000  # bytes of a page
 CELL = len("<td></td>")  # bytes of an empty one
@@ -140,6 +142,8 @@ class PageMaker:
 
 @cache
 def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import
+
     return Environment(
         loader=PackageLoader("distcondense.report"),
         autoescape=True,

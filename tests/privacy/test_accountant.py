@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 
 import dp_accounting
@@ -218,6 +220,35 @@ def test_the_gaussian_pld_is_theirs_to_the_bit(mu):
     for loss in np.linspace(-3 * mu, mu**2 / 2 + 8 * mu, 20):
         assert ours.get_delta_for_epsilon(float(loss)) == theirs.get_delta_for_epsilon(float(loss))
     assert ours.get_epsilon_for_delta(1e-9) == theirs.get_epsilon_for_delta(1e-9)
+
+
+@pytest.mark.parametrize(("mu", "pick", "count"), [(0.26, 0.05, 6), (1.7, 0.8, 2), (0.004, 0.3, 40)])
+def test_a_gaussian_composed_with_picks_is_theirs_to_the_bit(mu, pick, count):
+    gaussian_part, picks = curves._gaussian_pld(mu, 1e-4), curves._pick_pld(pick, 1e-4).self_compose(count)
+    ours, theirs = curves._compose(gaussian_part, picks)._pmf_remove, gaussian_part.compose(picks)._pmf_remove
+    np.testing.assert_array_equal(ours._probs, theirs._probs)
+    assert (ours._lower_loss, ours._infinity_mass) == (theirs._lower_loss, theirs._infinity_mass)
+    assert ours._discretization == theirs._discretization
+    assert ours._pessimistic_estimate
+
+
+ACCOUNT = """
+import sys
+from distcondense.privacy import curves
+from distcondense.privacy.dp_library import HEAVY, dp_accounting
+curves.composed(0.3, ((0.1, 3),)).get_epsilon_for_delta(1e-6)
+assert not set(HEAVY) & set(sys.modules), "SciPy was imported whole"
+assert abs(dp_accounting().get_epsilon_gaussian(1.0, 1e-5) - curves.gaussian_epsilon(1.0, 1e-5)) < 1e-6
+from scipy import signal, stats
+assert stats.norm.cdf(0.0) == 0.5 and len(signal.fftconvolve([1.0, 2.0], [3.0])) == 2
+from dp_accounting.pld import privacy_loss_distribution as pld
+assert pld.from_laplace_mechanism(1.0).get_epsilon_for_delta(0.0) > 0.9
+"""
+
+
+def test_accounting_imports_two_parts_of_scipy_only_when_it_uses_them():
+    done = subprocess.run([sys.executable, "-c", ACCOUNT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("mu", "picks"), [(0.26, ((0.05, 6),)), (0.0, ((0.8, 2),)), (0.5, ((0.01, 1), (0.2, 3)))])
