@@ -41,6 +41,7 @@ FOR_USERS = {
     "evaluation.md",
     "five-minutes.md",
     "method.md",
+    "nist.md",
     "operator.md",
     "recipient.md",
     "results.md",
