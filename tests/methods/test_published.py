@@ -12,10 +12,10 @@ import distcondense as dc
 from distcondense.data.outcome import Outcome
 from distcondense.errors import BudgetError, CohortError, DistcondenseWarning, ModelError, RunFolderError, SettingsError
 from distcondense.evaluation.score import CONDENSED, Score, find
-from distcondense.methods.published.condense import synthetic_outcome
 from distcondense.kernels.update import NoiseRule
 from distcondense.methods.base import method_named, options_of
 from distcondense.methods.published import noise as noise_words
+from distcondense.methods.published.condense import synthetic_outcome
 from distcondense.methods.published.options import AS_PRINTED, PublishedOptions
 from distcondense.methods.zero_order.engine import NoiseTally
 from distcondense.outcomes.binary import fit_xgb
@@ -375,7 +375,7 @@ def test_the_tally_counts_rungs_and_signal_row_by_row():
         sigmas = rule.sigmas(norms)
         tally.enter(norms, sigmas, rule)
         for norm, sigma in zip(norms, sigmas, strict=True):
-            expected[int(round(float(sigma) / 0.25)) - 1] += 1
+            expected[round(float(sigma) / 0.25) - 1] += 1
             ratios.append(min(float(norm), 2.0) / (float(sigma) * 2.0))
     assert tally.rungs == expected
     assert tally.rows == 150

@@ -14,7 +14,7 @@ EVIDENCE = 2.0  # √steps/σ below which noise wins: measured on SEER and GBSG2
 
 
 def adapts(noise: NoiseRule) -> bool:
-    """Whether a row can be on any rung but the lowest: its clipped signal is at most C, and the next rung 0.5 σ_base C."""
+    """Whether a row can be on any rung but the lowest: its clipped signal is at most C, the next rung 0.5 σ_base·C."""
     return 2 * LOWEST_RUNG * noise.sigma_base <= 1
 
 
@@ -49,22 +49,23 @@ def too_loud(noise: NoiseRule, accountant: StepAccountant, steps: int) -> str:
     if found >= EVIDENCE:
         return ""
     return (
-        f"the noise of this ε is louder than the method: over {steps:,} steps a row's gradient is {found:.2g} times its "
-        f"noise, and below {EVIDENCE:g} models of the rows were worse than models of as many random real rows on SEER "
-        f"and GBSG2. What counts is the share of training rows drawn in a step, {accountant.sampling_rate:.2g} here: fewer "
-        "rows of each class or a larger ε help, or method private"
+        f"the noise of this ε is louder than the method: over {steps:,} steps a row's gradient is {found:.2g} times "
+        f"its noise, and below {EVIDENCE:g} models of the rows were worse than models of as many random real rows on "
+        f"SEER and GBSG2. What counts is the share of training rows drawn in a step, {accountant.sampling_rate:.2g} "
+        "here: fewer rows of each class or a larger ε help, or method private"
     )
 
 
 def afterwards(state: State, accountant: StepAccountant, sigma_base: float) -> str:
     """One line after the last step: rungs, signal to noise, and ε as published and end to end."""
-    found = facts(state.tally)
+    found, released, last = facts(state.tally), state.best_epsilon or 0.0, accountant.epsilon()
     rungs = ", ".join(f"{rung}·σ_base by {share:.1%}" for rung, share in found["rungs"].items())
     return (
         f"noise: σ_i was {rungs} of {state.tally.rows:,} row steps (σ_base = {sigma_base:.3g}); signal to noise "
         f"{found['mean_signal_to_noise']:.2g} on average, at least 1 in {found['share_at_least_1']:.1%}; "
-        f"ε = {rounded_up(state.best_epsilon or 0.0, 3)} (as-published) at released step {state.best_step:,}, "
-        f"ε = {rounded_up(accountant.epsilon(), 3)} (as-published) at last step {accountant.steps:,}; end to end at worst: {in_words(accountant.worst_case())}"
+        f"ε = {rounded_up(released, 3)} (as-published) at released step {state.best_step:,}, "
+        f"ε = {rounded_up(last, 3)} (as-published) at last step {accountant.steps:,}; "
+        f"end to end at worst: {in_words(accountant.worst_case())}"
     )
 
 

@@ -153,7 +153,7 @@ class NoiseTally:
     def rows(self) -> int:
         return sum(self.rungs)
 
-    def enter(self, norms: Floats, sigmas: Floats, noise: NoiseRule) -> None:
+    def enter(self, norms: Matrix, sigmas: Matrix, noise: NoiseRule) -> None:
         """Count the rows of one step, by their norms before clipping."""
         rung = np.rint(sigmas / (LOWEST_RUNG * noise.sigma_base)).astype(np.int64) - 1
         for k, count in enumerate(np.bincount(rung, minlength=RUNGS)):
