@@ -18,17 +18,13 @@ from typing import Any
 
 from distcondense.data.schema import Column
 from distcondense.privacy.statement import Privacy, rounded_up
-from distcondense.report.datasheet import quotable
+from distcondense.report.datasheet import BIASES, TRUST, quotable
 from distcondense.runs.release import CROISSANT, DEPLOYMENT, HEALTH_RECORD, MANUAL, missing_for_health_record, software
 from distcondense.runs.result import Result
 
 LIMITATIONS = (
     "Rows were chosen because they teach models: no p-values, no confidence intervals, nothing about small groups.",
     "Never validate a model on these rows: they are labelled by a model. Test on real patients.",
-)
-BIASES = (
-    "What is rare among patients is rarer or noisier here: noise covers small groups first. Subgroups must be checked "
-    "on real patients before a model is used."
 )
 USES = ("Training and trying models", "Teaching", "Preparing an analysis that is then run on real patients")
 CROISSANT_CONTEXT: dict[str, Any] = {
@@ -322,10 +318,7 @@ def deployment(first: Result) -> dict[str, Any]:
         "contact": info.contact or None,
         "intended_use": list(USES),
         "product": {"type": "synthetic data", "documentation": MANUAL, "region": info.population or None},
-        "model": {
-            "name": "central",
-            "actors": "one trusted curator holds the records; recipients get the release and nothing else",
-        },
+        "model": {"name": TRUST.partition(": ")[0], "actors": TRUST.partition(": ")[2]},
         "privacy_definition": {
             "flavor": "(ε, δ)-differential privacy" if privacy.charged else None,
             "guarantee": privacy.guarantee,
