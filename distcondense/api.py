@@ -74,6 +74,7 @@ from distcondense.runs.result import Result, Results, RunDetails
 from distcondense.runs.saving import write_run
 
 T = TypeVar("T")
+_NO_COLUMNS: tuple[str, ...] = ()
 OF_CSV = ("missing_markers", "separator", "encoding", "decimal")
 READING = (*ROLES, "positive", "kind", "person_id", "schema", "ignore", *OF_CSV)  # what says how a table is read
 ON_ACCOUNT = "Other runs on the patients' account"
@@ -85,20 +86,20 @@ def available_threads() -> int:
 
 
 @overload
-def condense(table: Any, *, ipc: list[int] | tuple[int, ...], **how: Any) -> Results: ...
+def condense(table: Any, target: str | None = None, *, ipc: list[int] | tuple[int, ...], **how: Any) -> Results: ...
 @overload
-def condense(table: Any, **how: Any) -> Result: ...
+def condense(table: Any, target: str | None = None, **how: Any) -> Result: ...
 def condense(
     table: Any,
-    *,
     target: str | None = None,
+    *,
     time: str | None = None,
     event: str | None = None,
     schema: Schema | str | Path | None = None,
     person_id: str | None = None,
     positive: Label | None = None,
     kind: str | None = None,
-    ignore: Iterable[str] = (),
+    ignore: Iterable[str] = _NO_COLUMNS,
     missing_markers: Sequence[str] | None = None,
     separator: str | None = None,
     encoding: str | None = None,
@@ -296,7 +297,7 @@ def _asked(said: Mapping[str, Any]) -> _Asked:
     need(said["known"], (list, tuple), "known", "a list of scores")
     for score in said["known"]:
         need(score, Score, "known", "a list of scores")
-    reading = {name: said[name] for name in READING if said[name] is not None and said[name] != ()}
+    reading = {name: said[name] for name in READING if said[name] is not None and said[name] is not _NO_COLUMNS}
     if isinstance(schema := reading.get("schema"), str | Path):
         reading["schema"] = Schema.from_toml(schema)
     method, rows = method_named(default_method() if said["method"] is None else said["method"]), said["rows"]

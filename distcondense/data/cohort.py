@@ -30,7 +30,15 @@ from distcondense.data.reading import read_csv_cells
 from distcondense.data.reserved import refuse_reserved
 from distcondense.data.roles import ROLES
 from distcondense.data.schema import Label, Schema
-from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, is_uri, read_table, refuse_signals
+from distcondense.data.tables import (
+    MISSING_MARKERS,
+    as_frame,
+    is_csv,
+    is_uri,
+    read_table,
+    refuse_shape,
+    refuse_signals,
+)
 from distcondense.data.values import identifiers_of
 from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, need
 
@@ -266,18 +274,7 @@ class Cohort:
         ignore = tuple(ignore)
         roles = (*goal.columns.values(), *ignore, *([person_id] if person_id else []))
         names_of = Names(list(frame.columns), {*roles, *(() if schema is None else schema.every)})
-        if frame.columns.has_duplicates:
-            twice = sorted({str(c) for c in frame.columns[frame.columns.duplicated()]})
-            raise CohortError(
-                "table",
-                "column names must be unique",
-                found=f"repeated: {names_of.some(twice)}",
-                fix="rename or drop one of each",
-            )
-        if frame.empty:
-            raise CohortError(
-                "table", "must have at least one row and one column", found=f"{len(frame)} rows", fix="check the table"
-            )
+        refuse_shape(frame, names_of)
         forgiven = frozenset(() if schema is None else (c.name for c in schema.columns if c.forgives))
         refuse_signals(frame, names_of.said, forgiven)
         if not owned:  # what we read ourselves was decoded
@@ -386,7 +383,7 @@ def checked_roles(how: Mapping[str, Any]) -> dict[str, Any]:
     ignore, positive, schema = how.get("ignore", ()), how.get("positive"), how.get("schema")
     for what in (*ROLES, "kind", "person_id"):
         if how.get(what) is not None:
-            need(how[what], str, what, "a text")
+            need(how[what], str, what, "a text", fix="" if what == "kind" else "name one of the table's columns")
             if not how[what]:
                 raise SettingsError(what, "must be a name", found="an empty text", fix="leave it out, or say the name")
     if positive is not None:

@@ -25,7 +25,7 @@ from distcondense.data.missing import SYMBOLS, TEXT_CODES, Hint, far_codes, text
 from distcondense.data.names import Names
 from distcondense.data.reserved import refuse_reserved
 from distcondense.data.schema import Schema
-from distcondense.data.tables import refuse_signals
+from distcondense.data.tables import refuse_shape, refuse_signals
 from distcondense.data.values import DATE, Values, type_of
 from distcondense.errors import SchemaError
 
@@ -92,6 +92,7 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
     refuse_reserved(frame.columns)
     names = list(map(str, frame.columns if names is None else names))
     places = Names(list(frame.columns), ())  # whether its first line is a header nobody has said
+    refuse_shape(frame, places)
     refuse_signals(frame, places.said)
     columns, suspected, offers, dates = list[Column](), list[Hint](), list[Hint](), list[str]()
     comments, aside, written = dict[str, str](), dict[str, Column](), set[str]()

@@ -19,6 +19,7 @@ import pandas as pd
 
 from distcondense.data.csv_table import CsvFile, read_as
 from distcondense.data.dialect import Dialect
+from distcondense.data.names import Names
 from distcondense.errors import UNANSWERED, CohortError, DistcondenseWarning, brief, may, os_errors, refuse_os
 
 # "None" is not here: in hospital extracts it is often an answer ("None" = test not done), not a hole.
@@ -262,6 +263,22 @@ def as_frame(table: object) -> pd.DataFrame:
         found=f"a {type(table).__name__}",
         fix="pd.DataFrame(table)",
     )
+
+
+def refuse_shape(frame: pd.DataFrame, names: Names) -> None:
+    """No rows, no columns, or two columns of one name."""
+    if frame.columns.has_duplicates:
+        twice = sorted({str(name) for name in frame.columns[frame.columns.duplicated()]})
+        raise CohortError(
+            "table",
+            "column names must be unique",
+            found=f"repeated: {names.some(twice)}",
+            fix="rename or drop one of each",
+        )
+    if frame.empty:
+        raise CohortError(
+            "table", "must have at least one row and one column", found=f"{len(frame)} rows", fix="check the table"
+        )
 
 
 def refuse_signals(frame: pd.DataFrame, said: Callable[[str], str], forgiven: Collection[str] = ()) -> None:
