@@ -174,7 +174,9 @@ def test_other_libraries_words_and_a_target_by_place_are_understood(frame: pd.Da
         dc.condense(frame.drop(columns="died"), frame["died"])
 
 
-def test_a_draft_is_made_of_a_file_and_refuses_a_column_that_is_there_twice(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_draft_is_made_of_a_file_and_refuses_a_column_that_is_there_twice(
+    frame: pd.DataFrame, tmp_path: Path
+) -> None:
     frame.to_csv(tmp_path / "t.csv", index=False)
     of_file = dc.Schema.draft(tmp_path / "t.csv", target="died")
     assert of_file == dc.Schema.draft(frame, target="died")

@@ -30,15 +30,7 @@ from distcondense.data.reading import read_csv_cells
 from distcondense.data.reserved import refuse_reserved
 from distcondense.data.roles import ROLES
 from distcondense.data.schema import Label, Schema
-from distcondense.data.tables import (
-    MISSING_MARKERS,
-    as_frame,
-    is_csv,
-    is_uri,
-    read_table,
-    refuse_shape,
-    refuse_signals,
-)
+from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, is_uri, read_table, refuse_shape, refuse_signals
 from distcondense.data.values import identifiers_of
 from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, need
 
