@@ -140,7 +140,7 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
 def describe(series: pd.Series[Any], name: str, codes: Sequence[Label], said: Names) -> tuple[Column, str]:
     """What a column holds, with these codes as holes; and why it should not be used, empty where it may."""
     series = without_codes(series, Column(name, "ignore", missing_values=tuple(codes)))
-    series = _as_numbers(series) if codes else series
+    series = _as_numbers(series) if codes or _are_decimals(series) else series
     column = _infer_column(name, series.dropna(), bool(series.isna().any()), said)
     return replace(_as_codes(column, series), missing_values=tuple(codes)), _why_not(name, series, column)
 
@@ -292,11 +292,17 @@ def _unknowns(name: str, series: pd.Series[Any]) -> list[Hint]:
 
 
 def _as_numbers(series: pd.Series[Any]) -> pd.Series[Any]:
-    """A column of texts that are all numbers, as numbers; any other as it is."""
+    """A column of texts that are all numbers, or of decimals, as numbers; any other as it is."""
     if series.dtype != object or not series.notna().any():
         return series
+    if _are_decimals(series):
+        return series.astype(np.float64)
     read = series.map(lambda v: number_in(v) if isinstance(v, str) else np.nan, na_action="ignore").astype(np.float64)
     return read if bool((read.notna() == series.notna()).all()) else series
+
+
+def _are_decimals(series: pd.Series[Any]) -> bool:
+    return series.dtype == object and all(isinstance(value, Decimal) for value in series.dropna())
 
 
 def like_identifiers(categories: Sequence[Label]) -> str:

@@ -400,6 +400,7 @@ class Schema:
         time: str | None = None,
         event: str | None = None,
         person_id: str | None = None,
+        query: str | Path | None = None,
     ) -> Schema:
         """What `distcondense init` proposes where nobody answers: a schema for `confirm`.
 
@@ -409,13 +410,15 @@ class Schema:
         Parameters
         ----------
         table : DataFrame or path
-            Of pandas, Polars or Arrow; or a file.
+            Of pandas, Polars or Arrow; or a file, or with `query` a database, as of `dc.condense`.
         target : str, optional
             The outcome column; or else `time` and `event`.
         time, event : str, optional
             Follow-up time, and whether the event was seen.
         person_id : str, optional
             The column that says whose row it is.
+        query : str or Path, optional
+            SQL, or a file of it, whose rows are the table.
 
         Returns
         -------
@@ -434,7 +437,7 @@ class Schema:
         """
         from distcondense.data.tables import as_frame, read_table
 
-        frame = read_table(table) if isinstance(table, str | Path) else as_frame(table)
+        frame = read_table(table, query=query) if isinstance(table, str | Path) else as_frame(table)
         roles = {"target": target, "time": time, "event": event}
         drafted = import_module("distcondense.guide.wizard").drafted  # the same questions, in a package above this one
         said = {role: name for role, name in roles.items() if name is not None}

@@ -69,9 +69,12 @@ class WizardState:
     def to_toml(self) -> str:
         return self.schema.to_toml(comments=self.comments)
 
-    def command(self, table: str, schema: str, *, epsilon: float = 1.0, ipc: int = 100) -> list[str]:
-        """The words of the command to run next."""
-        options = {"schema": schema, **self.outcome, **({"person-id": self.person} if self.person else {})}
+    def command(
+        self, table: str, schema: str, *, epsilon: float = 1.0, ipc: int = 100, query: str | None = None
+    ) -> list[str]:
+        """The words of the command to run next; a query has no file that an account could be kept of."""
+        options = {} if query is None else {"query": query, "account": "patients.jsonl"}
+        options |= {"schema": schema, **self.outcome, **({"person-id": self.person} if self.person else {})}
         options |= {"epsilon": f"{epsilon:g}", "ipc": str(ipc), "out": "run"}
         return ["distcondense", "condense", table, *(w for name, v in options.items() for w in (f"--{name}", v))]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -395,7 +396,7 @@ def test_a_run_without_noise_is_not_offered_to_hand_over(call: Call, tmp_path: P
 
 
 def test_a_signature_holds_for_its_key_and_its_bytes_only(run: Path, tmp_path: Path, call: Call) -> None:
-    assert call("privacy", "keygen", "keys").code == 0
+    told = call("privacy", "keygen", "keys").out
     assert call("privacy", "keygen", "other").code == 0
     private, public = tmp_path / "keys/private.pem", tmp_path / "keys/public.pem"
     assert private.stat().st_mode & 0o077 == 0
@@ -404,13 +405,17 @@ def test_a_signature_holds_for_its_key_and_its_bytes_only(run: Path, tmp_path: P
     assert "no signature" in answer.out
     assert call("privacy", "verify", "run").out.strip().endswith("only from a signature: there is no signature")
     assert call("privacy", "sign", "run", "--key", private).code == 0
+    mark = re.search(r'key = "(SHA256:.{43})"', told)[1]  # type: ignore[index]
     answer = call("privacy", "verify", "run")
+    assert f"it says that it was made with the key of fingerprint {mark}" in " ".join(answer.out.split())
     assert answer.code == 0  # a signature is no extra file
     assert "there is a signature (signature.dsse.json), which was not checked" in answer.out
     assert "--key PUBLIC.pem" in answer.out
     answer = call("privacy", "verify", "run", "--key", public)
     assert answer.code == 0
     assert "the holder of the key's private half signed this statement" in answer.out
+    assert f"signed by the holder of the key with the fingerprint {mark}: all " in answer.out
+    assert "condensed.csv" in answer.out
     assert "cannot be seen" not in answer.out
     assert json.loads(call("privacy", "verify", "run", "--key", public, "--json").out)["holds"]
     answer = call("privacy", "verify", "run", "--key", tmp_path / "other/public.pem")

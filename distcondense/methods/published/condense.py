@@ -35,6 +35,7 @@ from distcondense.errors import DistcondenseWarning, ModelError, SettingsError
 from distcondense.kernels.random import normals, uniforms
 from distcondense.kernels.update import NoiseRule, row_norms
 from distcondense.methods.base import Context
+from distcondense.methods.published import noise as noise_words
 from distcondense.methods.published.figures import history
 from distcondense.methods.published.options import PublishedOptions
 from distcondense.methods.zero_order.engine import (
@@ -146,6 +147,10 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
         if not options.clip:
             clip = _first_clip(problem, options, context.threads, executors)
             problem = replace(problem, noise=NoiseRule(clip, problem.noise.sigma_base))
+        if options.noise:
+            context.log(noise_words.beforehand(problem.noise, accountant, options.steps, options.epsilon))
+            if words := noise_words.too_loud(problem.noise, accountant, options.steps):
+                warnings.warn(words, DistcondenseWarning, stacklevel=3)
         state = optimise(
             problem,
             options,
@@ -167,6 +172,8 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
         }
     assert state.best_X is not None
     context.log(f"stopped: {state.stopped} at step {state.step}; released step {state.best_step}")
+    if options.noise:
+        context.log(noise_words.afterwards(state, accountant, problem.noise.sigma_base))
     rows, codec = released(state.best_X), data.codec
     # a category no training row had is not a category of the released table's rows, but stays one of its schema
     schema = replace(cohort.schema.only(codec.columns), notes=())
@@ -187,6 +194,7 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
             "released_step": state.best_step,
             "stopped": state.stopped,
             "history": state.history,
+            **({"noise": noise_words.facts(state.tally)} if options.noise else {}),
             "execution": execution,
             "constant_columns_dropped": list(codec.dropped),
             **({"references": [model.name for _, model in references]} if len(references) > 1 else {}),
