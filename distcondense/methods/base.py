@@ -88,6 +88,7 @@ class Options:
     """
 
     guarantee: ClassVar[str] = "none"  # which ε an `epsilon` among them is
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # of a field `preset`: what each of its values sets
     ipc: int = option(100, "Records per class (survival: event status; a number: stratum).")
     seed: int = option(0, "Seed of everything but the privacy noise.")
 
@@ -466,7 +467,8 @@ def options_of(method: Method, given: Mapping[str, Any]) -> Any:
             found=f"a list of {len(several)}",
             fix="start one run per IPC, each with its own --out",
         )
-    return method.Options(**given)
+    preset = method.Options.presets.get(str(given.get("preset")), {})  # what is said beside it stands
+    return method.Options(**{**preset, **given})
 
 
 def takes_several(method: Method) -> bool:
