@@ -14,7 +14,7 @@ from distcondense.report.tables import rows_table
 from distcondense.report.text import sentences, written
 from distcondense.runs.figures import LINES, Figure, Series
 from distcondense.runs.files import plain
-from distcondense.runs.release import MANUAL, software
+from distcondense.runs.release import MANUAL, csv_name, software
 from distcondense.runs.result import Result
 
 GALLERIES = {  # key of the report → word of the contents, heading, and what its figures show
@@ -79,7 +79,7 @@ def _question(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _usage(sets: Mapping[str, Result], first: Result) -> list[str]:
     """How a recipient trains a model: the manual's first recipe, and what must not be a feature."""
-    files = " and ".join(f"{name}.csv" for name in sets)
+    files = " and ".join(csv_name(name, one.frame) for name, one in sets.items())
     own = [*first.kind.names, *first.kind.own_columns(), WEIGHTS.name]
     return [
         f"{files} holds one synthetic patient a row; the same rows are in the Parquet file of that name.",
