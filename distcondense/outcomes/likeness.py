@@ -51,20 +51,19 @@ class ComparedColumn:
     labels: tuple[str, ...]  # of its groups, as they may be shown
     hole: bool  # the last group is "missing"
     ordered: bool
-    codes: tuple[Index, Index, Index]  # (n,) group of each row: held out, condensed, random
-    numbers: tuple[Floats, Floats, Floats] | None = None  # of a number: as it is, NaN for a hole
+    codes: tuple[Index, ...]  # of each table (n,) the group of each row
+    numbers: tuple[Floats, ...] | None = None  # of a number: as it is, NaN for a hole
 
     @property
     def size(self) -> int:
         return len(self.labels)
 
     @property
-    def line(self) -> tuple[Floats, Floats, Floats] | None:
+    def line(self) -> tuple[Floats, ...] | None:
         """Numbers to correlate: a number's own, 0 and 1 of two categories; None of others."""
         if self.numbers is not None or self.size - self.hole != 2:
             return self.numbers
-        real, made, drawn = (np.where(codes < 2, codes, np.nan).astype(np.float64) for codes in self.codes)
-        return real, made, drawn
+        return tuple(np.where(codes < 2, codes, np.nan).astype(np.float64) for codes in self.codes)
 
     def counts(self, which: int, weight: Floats) -> Floats:
         return np.bincount(self.codes[which], weight, minlength=self.size).astype(np.float64)
@@ -116,7 +115,7 @@ def feature_column(schema: Schema, name: str, series: list[Any], shown: bool) ->
         named = map(str, column.categories) if shown else (f"level {k + 1}" for k in range(len(column.categories)))
         labels = (*named, *([MISSING] if column.keeps_holes else []))
         codes = [np.minimum(category_codes(one, column), len(labels) - 1) for one in series]
-        return ComparedColumn(name, labels, column.keeps_holes, column.ordered, _three(codes))
+        return ComparedColumn(name, labels, column.keeps_holes, column.ordered, tuple(codes))
     numbers = [column_numbers(one, column) for one in series]
     if column.low is None or column.high is None:
         return _parts(name, numbers, column.keeps_holes)
@@ -125,7 +124,7 @@ def feature_column(schema: Schema, name: str, series: list[Any], shown: bool) ->
     edges = np.concatenate([[column.low], cells.cuts])
     labels = tuple(f"{edge:g}" for edge in edges) if shown else _places(len(edges))
     return ComparedColumn(
-        name, (*labels, *([MISSING] if cells.hole else [])), cells.hole, True, _three(codes), _three(numbers)
+        name, (*labels, *([MISSING] if cells.hole else [])), cells.hole, True, tuple(codes), tuple(numbers)
     )
 
 
@@ -138,7 +137,7 @@ def outcome_column(kind: Kind, name: str, arrays: list[NDArray[Any]]) -> Compare
     size = max(int(array.max()) + 1 for array in codes)
     named = kind.labels_public and len(kind.labels) >= size
     labels = tuple(map(str, kind.labels)) if named else tuple(f"class {k}" for k in range(size))
-    return ComparedColumn(title, labels, False, False, _three(codes))
+    return ComparedColumn(title, labels, False, False, tuple(codes))
 
 
 def _parts(name: str, numbers: list[Floats], hole: bool) -> ComparedColumn:
@@ -147,7 +146,7 @@ def _parts(name: str, numbers: list[Floats], hole: bool) -> ComparedColumn:
     size = len(cuts) + 1
     codes = [np.where(np.isnan(one), size if hole else 0, np.searchsorted(cuts, one, side="right")) for one in numbers]
     labels = (*_places(size), *([MISSING] if hole else []))
-    return ComparedColumn(name, labels, hole, True, _three(codes), _three(numbers))
+    return ComparedColumn(name, labels, hole, True, tuple(codes), tuple(numbers))
 
 
 def column_numbers(series: pd.Series[Any], column: Column) -> Floats:
@@ -157,10 +156,6 @@ def column_numbers(series: pd.Series[Any], column: Column) -> Floats:
 
 def _places(size: int) -> tuple[str, ...]:
     return tuple(f"part {k + 1}" for k in range(size))
-
-
-def _three(arrays: list[Any]) -> tuple[Any, Any, Any]:
-    return arrays[0], arrays[1], arrays[2]
 
 
 def quantile_cuts(values: Floats, parts: int) -> Floats:
@@ -261,7 +256,7 @@ def grouped(column: ComparedColumn) -> ComparedColumn:
     if column.hole:
         codes = [np.where(empty, size, one) for one, empty in zip(codes, hole, strict=True)]
     labels = tuple(map(str, range(size + column.hole)))
-    return replace(column, labels=labels, codes=(codes[0], codes[1], codes[2]))
+    return replace(column, labels=labels, codes=tuple(codes))
 
 
 def correlation_gaps(comparison: ComparedTables, seed: int) -> list[Floats]:
