@@ -520,7 +520,8 @@ def _cohort(
         if repr(_TARGET) not in error.what or not described[0].categories:
             raise
         fix = "say the values that it may have (classes=(NO, YES), or a schema with them), or bounds=(low, high)"
-        raise CohortError("y", "must hold the known classes only", found=error.found, fix=fix) from None
+        rule = "must hold the known classes only" if "categories" in error.rule else error.rule
+        raise CohortError("y", rule, found=error.found, fix=fix) from None
 
 
 def _names(y: Any) -> list[str]:
