@@ -1,8 +1,9 @@
-"""Whole runs beside one fit of the same table: `python -m benchmarks.whole`.
+"""Whole runs beside one fit of the same table: `python -m benchmarks.whole [--beside CHECKOUT]`.
 
 Each command runs in a process of its own, on one thread: seconds of the processor, which other guests of the machine
 change least, over those of one fit of the reference on the same training rows, here. What a run's own timings say of
-the clock stands below: every second has a name.
+the clock stands below: every second has a name. Another checkout's runs, one before a change, are made in turn with
+this one's.
 
     published   simulated proteomics, 4,000 × 2,932, IPC 1000, 300 steps, three validations; with 3 steps instead it is
                 what stands around the loop
@@ -12,7 +13,9 @@ the clock stands below: every second has a name.
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -29,6 +32,7 @@ from benchmarks import cohorts, record
 from distcondense.data import datasets
 from distcondense.data.cohort import Cohort
 from distcondense.data.persons import Stratified
+from distcondense.runs.release import commit_of
 
 STEPS, FEW, VALIDATIONS = 300, 3, 3
 RUNS = ("published", "published, around the loop", "private", "svm")
@@ -76,16 +80,24 @@ def seconds_of_a_fit(cohort: Cohort) -> float:
     return time.process_time() - started
 
 
-def measured(run: str) -> dict[str, Any]:
-    """Seconds of a run in a process of its own."""
+def measured(run: str, checkout: Path) -> dict[str, Any]:
+    """Seconds of a run in a process of its own, by the code of a checkout."""
     with tempfile.TemporaryDirectory() as folder:
         before, began = _children(), time.perf_counter()
-        command = [sys.executable, "-m", "benchmarks.whole", "--run", run, "--out", f"{folder}/run"]
-        subprocess.run(command, check=True, capture_output=True)
+        command = [sys.executable, __file__, "--run", run, "--out", f"{folder}/run"]
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(checkout)})
         cpu, clock = _children() - before, time.perf_counter() - began
         kept = json.loads(Path(folder, "run", "internal", "run.json").read_text(encoding="utf-8"))
         release = sum(file.stat().st_size for file in Path(folder, "run", "release").iterdir())
-    return {"run": run, "cpu": cpu, "clock": clock, "timings": kept["timings_seconds"], "release_bytes": release}
+    commit = (commit_of(checkout) or "unknown")[:10]
+    return {
+        "run": run,
+        "commit": commit,
+        "cpu": cpu,
+        "clock": clock,
+        "timings": kept["timings_seconds"],
+        "release_bytes": release,
+    }
 
 
 def _children() -> float:
@@ -95,23 +107,33 @@ def _children() -> float:
 
 def page(found: Sequence[dict[str, Any]]) -> str:
     """A table of the runs, and one of their own timings."""
-    lines = ["| run | CPU seconds | one fit | fits | by the clock | release |", "| --- " * 6 + "|"]
+    lines = ["| run | commit | CPU seconds | one fit | fits | by the clock | release |", "| --- " * 7 + "|"]
     for one in found:
         fits = f"{one['cpu'] / one['fit']:.1f}" if one["run"] != "svm" else "—"
         size = f"{one['release_bytes'] / 1e6:.0f} MB"
-        lines.append(f"| {one['run']} | {one['cpu']:.1f} | {one['fit']:.2f} | {fits} | {one['clock']:.0f} | {size} |")
+        cells = (one["run"], one["commit"], f"{one['cpu']:.1f}", f"{one['fit']:.2f}", fits, f"{one['clock']:.0f}", size)
+        lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "Their own timings, in seconds by the clock:", ""]
     for one in found:
         told = ", ".join(f"{name} {seconds:.1f}" for name, seconds in one["timings"].items())
-        lines.append(f"- {one['run']}: {told}")
+        lines.append(f"- {one['run']}, {one['commit']}: {told}")
     return "\n".join(lines)
 
 
 def main() -> None:
-    if "--run" in sys.argv:
-        condense(sys.argv[2], Path(sys.argv[4]))
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--beside", type=Path, help="another checkout")
+    options.add_argument("--run", help=argparse.SUPPRESS)
+    options.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    said = options.parse_args()
+    if said.run:
+        condense(said.run, said.out)
         return
-    found = [{**measured(run), "fit": seconds_of_a_fit(cohort_of(run))} for run in RUNS]
+    checkouts = [record.ROOT] if said.beside is None else [said.beside, record.ROOT]
+    found = []
+    for run in RUNS:
+        fit = seconds_of_a_fit(cohort_of(run))
+        found += [{**measured(run, checkout), "fit": fit} for checkout in checkouts]
     print(page(found))
     record.write("whole", found, seeds=1, text=page(found))
 
