@@ -42,7 +42,7 @@ def cohort_of(run: str) -> Cohort:
     """The table of a run."""
     if run == "private":
         return cohorts.adult(declared=True)
-    made = datasets.load("proteomics", rows=4000) if run != "svm" else datasets.load("curial", rows=800)
+    made = datasets.load("proteomics_like", rows=4000) if run != "svm" else datasets.load("curial_like", rows=800)
     return Cohort.from_frame(made.frame, **made.how)
 
 
@@ -55,7 +55,7 @@ def condense(run: str, out: Path) -> None:
     if run == "svm":
         from sklearn.svm import SVC
 
-        model = SVC(probability=True).fit(dc.design(cohort), cohort.outcome["label"])
+        model = SVC(probability=True, random_state=0).fit(dc.design(cohort), cohort.outcome["label"])
         dc.condense(cohort, method="published", reference=model, noise=False, ipc=25, steps=8, threads=1, out=out)
         return
     steps = STEPS if run == "published" else FEW

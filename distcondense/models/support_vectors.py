@@ -7,6 +7,7 @@ The numbers are libsvm's own to rounding, its probabilities included, which it f
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -40,19 +41,27 @@ def support_vectors(model: Any) -> tuple[Callable[[Any], Floats], Callable[[Any]
         far = (at * at).sum(1)[:, None] - 2 * (at @ held.T) + squares
         return np.asarray(np.exp(-width * np.maximum(far, 0)) @ dual + start)
 
-    some = held[:TRIED]
-    if not np.allclose(decision(some), model.decision_function(some), atol=1e-6):
+    if not _agree(decision, model.decision_function, held[:TRIED]):
         return None
     if not hasattr(model, "predict_proba"):
         return decision, None
-    slope, shift = float(model.probA_[0]), float(model.probB_[0])
+    try:
+        slope, shift = float(model._probA[0]), float(model._probB[0])
+    except (AttributeError, IndexError):  # as another scikit-learn keeps them
+        return None
 
     def probabilities(rows: Any) -> Floats:
         with np.errstate(over="ignore"):
             first = np.clip(1 / (1 + np.exp(shift - slope * decision(rows))), LEAST, 1 - LEAST)
         return _of_two(first)
 
-    return (decision, probabilities) if np.allclose(probabilities(some), model.predict_proba(some), atol=1e-6) else None
+    return (decision, probabilities) if _agree(probabilities, model.predict_proba, held[:TRIED]) else None
+
+
+def _agree(ours: Callable[[Any], Floats], theirs: Callable[[Any], Any], rows: Floats) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rows without names of columns
+        return np.allclose(ours(rows), theirs(rows), atol=1e-6)
 
 
 def _of_two(first: Floats) -> Floats:

@@ -279,12 +279,12 @@ def test_support_vectors_by_one_product_say_what_libsvm_says(made: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn would have its probabilities made otherwise
         model.fit(rows, label)
-        found = support_vectors(model)
-        assert found is not None
-        np.testing.assert_allclose(found[0](others), model.decision_function(others), atol=1e-9)
-        assert (found[1] is None) == (made == "plain")
-        if found[1] is not None:
-            np.testing.assert_allclose(found[1](others), model.predict_proba(others), atol=1e-9)
+    found = support_vectors(model)
+    assert found is not None
+    np.testing.assert_allclose(found[0](others), model.decision_function(others), atol=1e-9)
+    assert (found[1] is None) == (made == "plain")
+    if found[1] is not None:
+        np.testing.assert_allclose(found[1](others), model.predict_proba(others), atol=1e-9)
 
 
 def test_support_vectors_of_another_kind_or_whose_numbers_differ_answer_themselves(
