@@ -142,7 +142,9 @@ class Agreement:
 
     @cached_property
     def private_options(self) -> PrivateOptions:
-        said = {name: tuple(value) if isinstance(value, list) else value for name, value in self.options.items()}
+        said: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in self.options.items()
+        }
         return PrivateOptions(**said)
 
     @cached_property

@@ -10,7 +10,7 @@ release/                              the coordinator's, at the end
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from distcondense.errors import RunFolderError
@@ -25,10 +25,15 @@ class WaitingError(RunFolderError):
 
 
 class SharedFolder:
-    """A folder between the parties. `wait`: look again until what is missing is there; else `WaitingError`."""
+    """A folder between the parties.
 
-    def __init__(self, path: Path, *, wait: bool = False) -> None:
-        self.path, self.wait = path, wait
+    `wait`: look again until what is missing is there, and call `on_wait` each time; else `WaitingError`.
+    """
+
+    members: tuple[str, ...] = ()  # of the set, once it is known
+
+    def __init__(self, path: Path, *, wait: bool = False, on_wait: Callable[[], None] = lambda: None) -> None:
+        self.path, self.wait, self.on_wait = path, wait, on_wait
 
     def get(self, *names: str) -> bytes:
         """A message that must be there, or will be."""
@@ -63,8 +68,6 @@ class SharedFolder:
         self.put(message, *round_name(number, kinds.QUESTION))
         return {name: self.get(*round_name(number, name)) for name in self.members}
 
-    members: tuple[str, ...] = ()
-
     def until(self, *either: tuple[str, ...]) -> tuple[str, ...]:
         """The first of these messages that is there."""
         self._until(lambda: any(self.has(*names) for names in either), f"message {'/'.join(either[0])}")
@@ -73,13 +76,14 @@ class SharedFolder:
     def _file(self, *names: str) -> Path:
         return self.path.joinpath(*names)
 
-    def _until(self, there: object, what: str) -> None:
+    def _until(self, there: Callable[[], bool], what: str) -> None:
         pause, most = POLL_SECONDS
-        while not there():  # type: ignore[operator]
+        while not there():
             if not self.wait:
                 raise WaitingError(
                     what, "is needed before this can go on", found="no such file yet", fix="the same command later"
                 )
+            self.on_wait()
             time.sleep(pause)
             pause = min(most, pause * 1.2)
 

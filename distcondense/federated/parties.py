@@ -182,17 +182,24 @@ def charged_run(agreement: Agreement, party: Mapping[str, Any], log: Log = _sile
 
 
 def round_(
-    shared: Path, own: Path, *, keys: str = "", wait: bool = False, log: Log = _silent, progress: Progress = no_progress
+    shared: Path,
+    own: Path,
+    *,
+    keys: str = "",
+    wait: bool = False,
+    on_wait: Callable[[], None] = lambda: None,
+    log: Log = _silent,
+    progress: Progress = no_progress,
 ) -> str:
     """Do what is due: ask, or answer. What is to be done next, in words."""
-    home, folder = Own(own), SharedFolder(shared, wait=wait)
+    home, folder = Own(own), SharedFolder(shared, wait=wait, on_wait=on_wait)
     if home.party["role"] == COORDINATOR:
         return _coordinate(home, folder, log, progress)
     return _answer(home, folder, keys, log)
 
 
 def _coordinate(home: Own, folder: SharedFolder, log: Log, progress: Progress) -> str:
-    session = _set_of_sites(home, folder)
+    session = set_of_sites(home, folder)
     log(f"fingerprint of the set of sites: {session.fingerprint}")
     prepared = session.agreement.prepared
     rows, context = _rows(home, folder, session), _context(home, session.agreement, log, progress)
@@ -208,8 +215,8 @@ def _coordinate(home: Own, folder: SharedFolder, log: Log, progress: Progress) -
     return "all questions are answered: distcondense federate close makes the release"
 
 
-def _set_of_sites(home: Own, folder: SharedFolder) -> Session:
-    """The set as it was signed; where it was not yet, of the sites that have joined."""
+def set_of_sites(home: Own, folder: SharedFolder) -> Session:
+    """The set as it was signed; where it was not yet, the coordinator signs it, of the sites that have joined."""
     message = folder.get(kinds.AGREEMENT)
     keys, agreement = home.keys, agreement_of(message)
     if agreement.coordinator != keys.public()["signing"]:
@@ -309,7 +316,7 @@ def close(shared: Path, own: Path, *, log: Log = _silent, progress: Progress = n
 
 
 def _release(home: Own, folder: SharedFolder, log: Log, progress: Progress) -> str:
-    session = _set_of_sites(home, folder)
+    session = set_of_sites(home, folder)
     rows, run = _rows(home, folder, session), home.run
     if not run.finished:
         _claim(home, session)

@@ -48,7 +48,7 @@ from distcondense.privacy.questions import (
 )
 from distcondense.runs.kept_objects import from_plain, to_plain
 
-LEARNED = {"centre", "unit", "cuts", "hazard"}  # of an objective: what earlier answers may set
+LEARNED = {"centre", "unit", "clip", "cuts", "hazard"}  # of an objective: what earlier answers may set
 
 
 class Site:
