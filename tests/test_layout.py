@@ -26,7 +26,7 @@ def drawing(text: str) -> dict[str, int]:
     """Package → level, from the first block of the section "The packages"."""
     block = text.split("## The packages")[1].split("```")[1]
     levels: dict[str, int] = {}
-    for level, line in enumerate(line for line in block.strip().splitlines() if line):
+    for level, line in enumerate(line for line in block.strip().splitlines() if line[:1].strip()):
         rooms = re.match(r"((?:\w+ )*\w+)  ", line)
         assert rooms, line
         levels |= dict.fromkeys(rooms[1].split(), level)

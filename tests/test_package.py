@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from distcondense.kernels import native_build
 
@@ -159,12 +161,23 @@ def test_without_a_compiler_the_source_archive_makes_a_pure_wheel_that_runs_on_n
     assert run(home / "env/bin/python", "-c", NATIVE, cwd=home, DISTCONDENSE_BACKEND="").startswith("numba")
 
 
+def test_the_public_workflow_runs_every_python_that_is_claimed_and_what_ci_runs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    claimed = [text.rpartition(" ")[2] for text in project["classifiers"] if text.startswith("Programming Language")]
+    (job,) = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"].values()
+    assert job["strategy"]["matrix"]["python"] == claimed
+    assert project["requires-python"] == f">={claimed[0]}"
+    assert [step["run"] for step in job["steps"] if "run" in step] == ["bash .ci/run"]
+    assert f"Python {claimed[0]} to {claimed[-1]} on Linux" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_checkout_runs_uninstalled(tmp_path: Path) -> None:
     """`python -m distcondense` from the root, with an interpreter that has never heard of the package."""
     venv.create(tmp_path / "env", with_pip=False)
     site = next((tmp_path / "env" / "lib").glob("python*/site-packages"))
     (site / "dependencies.pth").write_text("\n".join(p for p in sys.path if p.endswith("site-packages")) + "\n")
     python = tmp_path / "env/bin/python"
-    absent = subprocess.run([python, "-c", "import distcondense"], cwd=tmp_path, capture_output=True)
+    nothing = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    absent = subprocess.run([python, "-c", "import distcondense"], cwd=tmp_path, capture_output=True, env=nothing)
     assert absent.returncode != 0
     assert "condense" in run(python, "-m", "distcondense", "--help", cwd=ROOT)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import distcondense as dc
 from tests.browser import Browser, chromium
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +43,15 @@ def test_every_page_of_docs_is_on_the_site(site: Path) -> None:
     pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".ipynb")]
     assert len(pages) > 15
     assert [page for page in pages if not (site / page.with_suffix(".html")).exists()] == []
+
+
+def test_the_reference_has_every_public_name_and_the_page_shows_it(site: Path) -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs/reference").glob("*.md"))
+    shown = "".join(path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html"))
+    for name in dc.__all__:
+        home = f"{getattr(dc, name).__module__}.{name}"
+        assert f"::: {home}\n" in pages, name
+        assert f'id="{home}"' in shown, name
 
 
 def test_notebooks_are_rendered_with_their_figures(site: Path) -> None:

@@ -94,9 +94,11 @@ def _result(column: Column, role: str, score: Floats, rng: np.random.Generator) 
     """The outcome of rows with these scores."""
     if role == "time":
         longest = float(column.high or 100)
-        return np.clip(
-            column.rounded(longest * rng.exponential(0.5, len(score)) * np.exp(-0.7 * score)), longest / 100, longest
-        )
+        drawn = longest * rng.exponential(0.5, len(score)) * np.exp(-0.7 * score)
+        shortest = max(float(column.low or 0), longest / 100)
+        if column.kind == "integer":
+            shortest = np.ceil(shortest)
+        return column.rounded(np.clip(drawn, shortest, longest))
     if column.numeric:
         low, high = float(column.low or 0), float(column.high or 1)
         noisy = score + rng.standard_normal(len(score))

@@ -18,17 +18,21 @@ from typing import Any
 
 from distcondense.data.schema import Column
 from distcondense.privacy.statement import Privacy, rounded_up
-from distcondense.report.datasheet import quotable
-from distcondense.runs.release import CROISSANT, DEPLOYMENT, HEALTH_RECORD, MANUAL, missing_for_health_record, software
+from distcondense.report.datasheet import BIASES, TRUST, quotable
+from distcondense.runs.release import (
+    CROISSANT,
+    DEPLOYMENT,
+    HEALTH_RECORD,
+    MANUAL,
+    csv_name,
+    missing_for_health_record,
+    software,
+)
 from distcondense.runs.result import Result
 
 LIMITATIONS = (
     "Rows were chosen because they teach models: no p-values, no confidence intervals, nothing about small groups.",
     "Never validate a model on these rows: they are labelled by a model. Test on real patients.",
-)
-BIASES = (
-    "What is rare among patients is rarer or noisier here: noise covers small groups first. Subgroups must be checked "
-    "on real patients before a model is used."
 )
 USES = ("Training and trying models", "Teaching", "Preparing an analysis that is then run on real patients")
 CROISSANT_CONTEXT: dict[str, Any] = {
@@ -87,7 +91,7 @@ DCAT_CONTEXT = {
 }
 AUTHORITY = "http://publications.europa.eu/resource/authority"
 EHDS = "http://data.europa.eu/eli/reg/2025/327/oj"  # the regulation: of the data set and of its distributions
-MEDIA_TYPES = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+MEDIA_TYPES = {"csv": "text/csv", "gz": "application/gzip", "parquet": "application/vnd.apache.parquet"}
 NUMBERS = {"continuous": ("sc:Float", "xsd:double"), "integer": ("sc:Integer", "xsd:integer")}
 
 
@@ -129,7 +133,7 @@ def croissant(sets: Mapping[str, Result], digests: Mapping[str, str]) -> dict[st
         "version": info.version or "1.0.0",
         "keywords": ["synthetic data", "differential privacy", *info.keywords],
         "distribution": [_file(name, digests[name]) for name in tables],
-        "recordSet": [_records(name, one) for name, one in sets.items() if f"{name}.csv" in digests],
+        "recordSet": [_records(name, one) for name, one in sets.items() if csv_name(name, one.frame) in digests],
         "rai:dataCollection": "No row was collected: all were made from noisy answers about patients."
         if first.privacy.charged
         else "No row was collected: all were made by a program that read patients.",
@@ -176,7 +180,7 @@ def _records(name: str, one: Result) -> dict[str, Any]:
                 "name": column,
                 "description": described(held[column]) if column in held else column,
                 "dataType": NUMBERS.get(held[column].kind if column in held else "", ("sc:Text", ""))[0],
-                "source": {"fileObject": {"@id": f"{name}.csv"}, "extract": {"column": column}},
+                "source": {"fileObject": {"@id": csv_name(name, one.frame)}, "extract": {"column": column}},
             }
             for column in one.frame.columns
         ],
@@ -322,10 +326,7 @@ def deployment(first: Result) -> dict[str, Any]:
         "contact": info.contact or None,
         "intended_use": list(USES),
         "product": {"type": "synthetic data", "documentation": MANUAL, "region": info.population or None},
-        "model": {
-            "name": "central",
-            "actors": "one trusted curator holds the records; recipients get the release and nothing else",
-        },
+        "model": {"name": TRUST.partition(": ")[0], "actors": TRUST.partition(": ")[2]},
         "privacy_definition": {
             "flavor": "(ε, δ)-differential privacy" if privacy.charged else None,
             "guarantee": privacy.guarantee,

@@ -41,6 +41,7 @@ FOR_USERS = {
     "evaluation.md",
     "five-minutes.md",
     "method.md",
+    "nist.md",
     "operator.md",
     "recipient.md",
     "results.md",
@@ -153,6 +154,12 @@ def test_the_argument_names_what_it_is_made_of() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     assert len({name for _, name in named(text) if name.startswith("test_")}) > 50
     assert len({name for path, name in named(text) if name and path.startswith("distcondense/")}) > 40
+
+
+def test_the_argument_is_four_pages_from_definition_to_theorem() -> None:
+    argument = DOCUMENT.read_text(encoding="utf-8").split("∎")[0]
+    assert len(argument.split()) <= 2_800  # four sides of A4 in 10 points
+    assert argument.index("## 1. What is promised") < argument.index("## 7. Theorem")
 
 
 def test_a_name_that_does_not_exist_would_be_noticed() -> None:
