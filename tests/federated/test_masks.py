@@ -30,7 +30,9 @@ def keys_of(names: tuple[str, ...] = NAMES) -> dict[str, dict[str, bytes]]:
     }
 
 
-def sent(values: dict[str, list[int]], keys: dict[str, dict[str, bytes]], question: str, stream: Stream = keystream) -> Any:
+def sent(
+    values: dict[str, list[int]], keys: dict[str, dict[str, bytes]], question: str, stream: Stream = keystream
+) -> Any:
     """What every site sends."""
     return {
         name: masked(one, name, {other: stream(key, question, len(one)) for other, key in keys[name].items()})
@@ -80,9 +82,7 @@ def test_given_the_total_every_view_is_equally_likely(honest: int, monkeypatch: 
         for drawn in itertools.product(range(5), repeat=len(edges)):
             mask = {frozenset(edge): value for edge, value in zip(edges, drawn, strict=True)}
             found[
-                tuple(
-                    masked([values[n]], n, {o: [mask[frozenset((n, o))]] for o in names if o != n})[0] for n in names
-                )
+                tuple(masked([values[n]], n, {o: [mask[frozenset((n, o))]] for o in names if o != n})[0] for n in names)
             ] += 1
         return found
 
