@@ -46,12 +46,12 @@ def federate_init(
     from distcondense.data.schema import Schema
     from distcondense.federated.accounting import Sharing
     from distcondense.federated.parties import init
-    from distcondense.methods.private.options import PrivateOptions
+    from distcondense.methods.base import default_method, method_named
     from distcondense.report.terminal import Console
 
     said = {"target": target, "time": time, "event": event, "positive": positive, "person_id": person_id}
     reading: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
-    options = PrivateOptions(
+    options = method_named(default_method()).Options(
         epsilon=epsilon, delta=delta, ipc=ipc, seed=seed, rows_per_person=rows_per_person, holdout=holdout
     )
     sharing = Sharing(sites, colluding, hospitals)
@@ -131,7 +131,7 @@ def federate_demo(
     from distcondense.data.datasets import load
     from distcondense.federated.accounting import Sharing
     from distcondense.federated.demo import demo
-    from distcondense.methods.private.options import PrivateOptions
+    from distcondense.methods.base import default_method, method_named
     from distcondense.privacy.verify import verify
     from distcondense.report.terminal import Console
 
@@ -145,7 +145,7 @@ def federate_demo(
             tables,
             data.how["schema"],
             how,
-            PrivateOptions(epsilon=epsilon, ipc=50),
+            method_named(default_method()).Options(epsilon=epsilon, ipc=50),
             Sharing(sites, colluding),
             log=console.log,
             progress=progress,

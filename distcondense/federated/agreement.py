@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
+import pandas as pd
+
 from distcondense.data.cohort import Facts, checked_roles
 from distcondense.data.outcome import Goal
 from distcondense.data.roles import ROLES
@@ -161,7 +163,11 @@ class Agreement:
         goal = Goal.from_roles(
             positive=how.get("positive"), kind=how.get("kind"), **{role: how.get(role) for role in ROLES}
         )
-        return Facts.from_goal(goal, how["schema"], person_id=how.get("person_id"), ignore=how.get("ignore", ()))
+        facts = Facts.from_goal(goal, how["schema"], person_id=how.get("person_id"), ignore=how.get("ignore", ()))
+        if not facts.kind.labels_public:
+            return facts  # refused as it is planned
+        nobody = pd.DataFrame(columns=list(facts.kind.names))  # what is declared says which labels there are
+        return replace(facts, kind=facts.kind.read(nobody).kind)
 
     @cached_property
     def prepared(self) -> PreparedFederated:

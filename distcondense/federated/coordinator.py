@@ -23,7 +23,7 @@ from distcondense.federated.messages import (
     read_message,
     write_message,
 )
-from distcondense.federated.session import Session
+from distcondense.federated.session import SiteSession
 from distcondense.federated.tables import SummedExact, SummedTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.questions import Question, Step
@@ -44,7 +44,7 @@ class SummedRows(SummedExact):
 
     Parameters
     ----------
-    session : Session
+    session : SiteSession
     keys : OwnKeys
         The coordinator's.
     exchange : Exchange
@@ -53,7 +53,7 @@ class SummedRows(SummedExact):
         Where questions are stored before they go out.
     """
 
-    def __init__(self, session: Session, keys: OwnKeys, exchange: Exchange, folder: Path) -> None:
+    def __init__(self, session: SiteSession, keys: OwnKeys, exchange: Exchange, folder: Path) -> None:
         prepared = session.agreement.prepared
         super().__init__([one.size for one in prepared.cells], prepared.side.objective, prepared.rows_per_person)
         self.session, self.keys, self.exchange, self.folder = session, keys, exchange, folder

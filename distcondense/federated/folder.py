@@ -48,7 +48,7 @@ class SharedFolder:
         """A message; the same may be put again, another one under its name is refused."""
         file = self._file(*names)
         if not file.exists():
-            write_message(file, message)
+            write_message(file, message, synced=False)  # its sender has it in a folder of its own
         elif read_message(file) != message:
             raise RunFolderError(
                 f"message {'/'.join(names)}",

@@ -18,7 +18,7 @@ from typing import Any
 from distcondense.errors import RunFolderError, SettingsError, brief, os_errors
 from distcondense.federated.masks import cryptography
 from distcondense.outside import parse_json
-from distcondense.runs.files import write_json, write_whole
+from distcondense.runs.files import write_whole
 
 VERSION = "distcondense federated 1"
 COORDINATOR = "coordinator"  # no site's name
@@ -79,8 +79,8 @@ class OwnKeys:
     @staticmethod
     def forget_masks(file: Path) -> None:
         """The key that masks come from goes: what was sent can then not be unmasked with anything that lies here."""
-        keys = OwnKeys.from_file(file)
-        write_json(file, {"signing": keys.signing.hex(), "agreeing": ""})
+        keys = {"signing": OwnKeys.from_file(file).signing.hex(), "agreeing": ""}
+        write_whole(file, lambda draft: draft.write_text(json.dumps(keys)), mode=0o600)
 
     @property
     def signer(self) -> Any:
@@ -156,11 +156,11 @@ def read_message(file: Path) -> bytes:
         return file.read_bytes()
 
 
-def write_message(file: Path, message: bytes) -> None:
-    """Whole or not at all, synced."""
+def write_message(file: Path, message: bytes, *, synced: bool = True) -> None:
+    """Whole or not at all; what is not synced must be kept somewhere else, and is sent again where it is lost."""
     with os_errors(f"message {brief(file.name)}", "must be writable", RunFolderError):
         file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, lambda draft: draft.write_bytes(message))
+    write_whole(file, lambda draft: draft.write_bytes(message), synced=synced)
 
 
 def _covered(kind: str, by: str, payload: bytes) -> bytes:

@@ -20,7 +20,7 @@ from distcondense.federated.agreement import READING, Agreement
 from distcondense.federated.coordinator import SummedRows, summed_table
 from distcondense.federated.folder import SharedFolder, WaitingError, round_name
 from distcondense.federated.messages import COORDINATOR, OwnKeys, check_name, payload_of, plain_bytes, write_message
-from distcondense.federated.session import Session, agreement_of, join_payload, missing
+from distcondense.federated.session import SiteSession, agreement_of, join_payload, missing
 from distcondense.federated.site import Site, check_table, opened_site
 from distcondense.methods.base import Context, Progress, no_progress
 from distcondense.methods.private.condense import condense
@@ -215,7 +215,7 @@ def _coordinate(home: Own, folder: SharedFolder, log: Log, progress: Progress) -
     return "all questions are answered: distcondense federate close makes the release"
 
 
-def set_of_sites(home: Own, folder: SharedFolder) -> Session:
+def set_of_sites(home: Own, folder: SharedFolder) -> SiteSession:
     """The set as it was signed; where it was not yet, the coordinator signs it, of the sites that have joined."""
     message = folder.get(kinds.AGREEMENT)
     keys, agreement = home.keys, agreement_of(message)
@@ -227,14 +227,14 @@ def set_of_sites(home: Own, folder: SharedFolder) -> Session:
             raise WaitingError(
                 "sites", f"must have joined, {agreement.sites} of them", found=f"{left} missing", fix="wait for them"
             )
-        session = Session.of_joined(agreement, there)
+        session = SiteSession.of_joined(agreement, there)
         folder.put(keys.sealed(kinds.SET, COORDINATOR, session.payload), kinds.SET)
-    session = Session.from_messages(message, folder.get(kinds.SET))
+    session = SiteSession.from_messages(message, folder.get(kinds.SET))
     folder.members = tuple(sorted(session.members))
     return session
 
 
-def _rows(home: Own, folder: SharedFolder, session: Session) -> SummedRows:
+def _rows(home: Own, folder: SharedFolder, session: SiteSession) -> SummedRows:
     return SummedRows(session, home.keys, folder, home.messages)
 
 
@@ -242,7 +242,7 @@ def _context(home: Own, agreement: Agreement, log: Log, progress: Progress) -> C
     return Context(folder=home.run, run=agreement.session, log=log, progress=progress)
 
 
-def _claim(home: Own, session: Session) -> None:
+def _claim(home: Own, session: SiteSession) -> None:
     begun = (home.run.internal / "owner.json").exists()
     home.run.claim({"federated": session.digest}, resume=begun, force=False)
 
@@ -269,9 +269,11 @@ def _answer(home: Own, folder: SharedFolder, keys: str, log: Log) -> str:
 def open_site(home: Own, folder: SharedFolder, keys: str, log: Log) -> Iterator[Site]:
     """This site with its rows, once its set of sites is confirmed."""
     party = home.party
-    session = Session.from_messages(folder.get(kinds.AGREEMENT), folder.get(kinds.SET))
+    session = SiteSession.from_messages(folder.get(kinds.AGREEMENT), folder.get(kinds.SET))
     if session.agreement.digest != party["agreement"]:
         raise RunFolderError("agreement", "must be the one this site joined", found="another", fix="check the folder")
+    if folder.has(kinds.CLOSE) and not home.keys.agreeing:
+        raise RunFolderError("session", "must be open", found="one that is closed", fix="begin another one")
     _confirmed(home, session, keys)
     cohort = read_table(session.agreement, party)
     account = charged_run(session.agreement, party, log)
@@ -282,7 +284,7 @@ def open_site(home: Own, folder: SharedFolder, keys: str, log: Log) -> Iterator[
         yield site
 
 
-def _confirmed(home: Own, session: Session, keys: str) -> None:
+def _confirmed(home: Own, session: SiteSession, keys: str) -> None:
     """Nobody answers before people have compared the keys of all sites."""
     file = home.path / "confirmed"
     if keys:
@@ -335,7 +337,7 @@ def _release(home: Own, folder: SharedFolder, log: Log, progress: Progress) -> s
     return f"release: {run.release}, and a copy in {release}"
 
 
-def made(session: Session, context: Context, gate: Callable[[Ledger], Any], log: Log = _silent) -> Result | Results:
+def made(session: SiteSession, context: Context, gate: Callable[[Ledger], Any], log: Log = _silent) -> Result | Results:
     """The condensed sets, with a statement that says how they were made; nothing is measured on patients."""
     agreement = session.agreement
     prepared = agreement.prepared
@@ -388,7 +390,7 @@ def made(session: Session, context: Context, gate: Callable[[Ledger], Any], log:
 
 def _end(home: Own, folder: SharedFolder, log: Log) -> str:
     """The session is over at this site: the key of its masks goes."""
-    session = Session.from_messages(folder.get(kinds.AGREEMENT), folder.get(kinds.SET))
+    session = SiteSession.from_messages(folder.get(kinds.AGREEMENT), folder.get(kinds.SET))
     data = payload_of(folder.get(kinds.CLOSE), kinds.CLOSE, COORDINATOR, session.agreement.coordinator)
     statement = folder.path / "release" / STATEMENT
     if data.get("set") != session.digest or not statement.is_file() or file_hash(statement) != data.get("release"):

@@ -22,7 +22,7 @@ AGREEMENT, JOIN, SET, QUESTION, ANSWER, CLOSE = "agreement", "join", "set", "que
 
 
 @dataclass(frozen=True)
-class Session:
+class SiteSession:
     """An agreement and the sites that joined it, by name, each with its public keys."""
 
     agreement: Agreement
@@ -45,7 +45,7 @@ class Session:
         return fingerprint(self.digest)
 
     @classmethod
-    def from_messages(cls, agreement: bytes, set_: bytes) -> Session:
+    def from_messages(cls, agreement: bytes, set_: bytes) -> SiteSession:
         """Of the coordinator's two messages."""
         agreed = agreement_of(agreement)
         data = payload_of(set_, SET, COORDINATOR, agreed.coordinator)
@@ -69,7 +69,7 @@ class Session:
         return session
 
     @classmethod
-    def of_joined(cls, agreement: Agreement, joins: Mapping[str, bytes]) -> Session:
+    def of_joined(cls, agreement: Agreement, joins: Mapping[str, bytes]) -> SiteSession:
         """Of the messages of all sites, by their names."""
         members = {}
         for name in sorted(joins):

@@ -29,7 +29,7 @@ from distcondense.federated.messages import (
     read_message,
     write_message,
 )
-from distcondense.federated.session import Session
+from distcondense.federated.session import SiteSession
 from distcondense.federated.tables import SiteTable
 from distcondense.methods.base import Context
 from distcondense.methods.private.condense import open_gate
@@ -58,7 +58,7 @@ class Site:
     ----------
     name : str
         As in the set.
-    session : Session
+    session : SiteSession
         The set, whose fingerprint somebody has confirmed.
     keys : OwnKeys
         The site's own, whose public halves are in the set.
@@ -68,7 +68,7 @@ class Site:
         Where its answers are stored before they are sent.
     """
 
-    def __init__(self, name: str, session: Session, keys: OwnKeys, table: SiteTable, folder: Path) -> None:
+    def __init__(self, name: str, session: SiteSession, keys: OwnKeys, table: SiteTable, folder: Path) -> None:
         if session.members.get(name) != keys.public():
             raise RunFolderError(
                 f"site {name}",
@@ -86,8 +86,8 @@ class Site:
         self._previous = session.digest  # of the question that was answered last
         self.rounds = 0  # that were answered
         self._torn = False
-        while self._stored(self.rounds, kinds.ANSWER).exists():
-            self._replay(read_message(self._stored(self.rounds, kinds.QUESTION)))
+        while self._file(self.rounds).exists():
+            self._replay(self._round(self.rounds)[0])
 
     def answer(self, message: bytes) -> bytes:
         """The masked message for a question; the stored bytes if it was answered already.
@@ -107,9 +107,9 @@ class Site:
         if data.get("set") != self.session.digest:
             raise _refused("must be of this session and set of sites", "another session")
         if type(number) is int and 0 <= number < self.rounds:
-            if digest(opened_question(self._stored(number, kinds.QUESTION), self.session)) != asked:
+            if self._round(number)[0] != message:
                 raise _refused("must be the one that was answered under its number", "another question")
-            return read_message(self._stored(number, kinds.ANSWER))
+            return self.stored(number)
         if number != self.rounds:
             raise _refused(f"must come in order: {self.rounds} is next", "another number")
         if data.get("previous") != self._previous:
@@ -120,14 +120,14 @@ class Site:
         head = plain_bytes({"round": number, "question": asked, "cells": part.size, "set": self.session.digest})
         reply = head + b"\n" + to_bytes(masked(part.tolist(), self.name, streams))
         sealed = self._signer.sealed(kinds.ANSWER, self.name, reply)
-        write_message(self._stored(number, kinds.QUESTION), message)
-        write_message(self._stored(number, kinds.ANSWER), sealed)  # stored before it is sent: see docs/federated.md
+        # stored before it is sent: see docs/federated.md
+        write_message(self._file(number), b"%d\n" % len(message) + message + sealed)
         self._previous, self.rounds, self._torn = asked, self.rounds + 1, False
         return sealed
 
     def stored(self, number: int) -> bytes:
         """An answer that was given already."""
-        return read_message(self._stored(number, kinds.ANSWER))
+        return self._round(number)[1]
 
     def _replay(self, message: bytes) -> None:
         """A question that was answered before a kill: its steps are made again, and nothing is drawn or charged."""
@@ -168,13 +168,18 @@ class Site:
             case _:
                 raise _refused("must have public steps of a known kind", "another kind")
 
-    def _stored(self, number: int, kind: str) -> Path:
-        return self.folder / f"{number:06d}.{kind}"
+    def _file(self, number: int) -> Path:
+        return self.folder / f"{number:06d}"
+
+    def _round(self, number: int) -> tuple[bytes, bytes]:
+        """A question and the answer that was given to it, as they are stored."""
+        size, _, both = read_message(self._file(number)).partition(b"\n")
+        return both[: int(size)], both[int(size) :]
 
 
 @contextmanager
 def opened_site(
-    name: str, session: Session, keys: OwnKeys, table: Cohort | LargeTable, context: Context, answers: Path
+    name: str, session: SiteSession, keys: OwnKeys, table: Cohort | LargeTable, context: Context, answers: Path
 ) -> Iterator[Site]:
     """A site with its rows behind its gate, for the length of a `with`; `context` brings ledger, account and coins."""
     agreement = session.agreement
@@ -224,11 +229,6 @@ def as_known(objective: Any, current: Objective) -> Any:
     if not changed <= LEARNED:
         raise _refused("must keep the constants of its objective", f"{len(changed - LEARNED)} others")
     return replace(known, **{name: getattr(objective, name) for name in changed})  # type: ignore[type-var]
-
-
-def opened_question(file: Path, session: Session) -> bytes:
-    """The payload of a question that was stored."""
-    return opened(read_message(file), kinds.QUESTION, COORDINATOR, session.agreement.coordinator)
 
 
 def _fields(question: Any) -> dict[str, Any]:

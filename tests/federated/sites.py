@@ -16,7 +16,7 @@ from distcondense.federated.accounting import Sharing
 from distcondense.federated.agreement import Agreement
 from distcondense.federated.coordinator import SummedRows
 from distcondense.federated.messages import OwnKeys
-from distcondense.federated.session import Session, join_payload
+from distcondense.federated.session import SiteSession, join_payload
 from distcondense.federated.site import Site
 from distcondense.federated.tables import SiteTable
 from distcondense.methods.private.condense import open_gate
@@ -91,7 +91,7 @@ class Hall:
         joins = {
             name: keys.sealed("join", name, join_payload(self.agreement, keys)) for name, keys in self.site_keys.items()
         }
-        self.session = Session.of_joined(self.agreement, joins)
+        self.session = SiteSession.of_joined(self.agreement, joins)
         self.sites: dict[str, Site] = {}
         self.ledgers: dict[str, Ledger] = {}
 

@@ -72,7 +72,7 @@ def test_both_sites_of_a_pair_have_one_key_and_no_other_pair_question_or_set_has
 
 @pytest.mark.parametrize("honest", [2, 3])
 def test_given_the_total_every_view_is_equally_likely(honest: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every mask of every pair, modulo 5: whatever the honest sites hold, messages of one total are equally frequent."""
+    """Every mask of every pair, modulo 5: whatever honest sites hold, messages of one total are equally frequent."""
     monkeypatch.setattr(masks, "MODULUS", 5)
     names = NAMES[:honest]
     edges = list(itertools.combinations(names, 2))

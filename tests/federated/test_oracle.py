@@ -49,7 +49,7 @@ def learn(table: SummedTable, agreement: Agreement) -> None:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Recording:
-    """Sites add nothing; the total gets noise of a fixed stream, where several sites answer and where one table does."""
+    """Sites add nothing; a total gets noise of a fixed stream, where several sites answer and where one table does."""
     recording = Recording()
     monkeypatch.setattr(noise, "discrete_gaussian", lambda exact, scale: exact)
     monkeypatch.setattr(SummedTable, "_noised", lambda table, exact: recording(exact))

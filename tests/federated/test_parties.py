@@ -32,7 +32,7 @@ NAMES = ("east", "north", "west")
 class Region:
     """Three hospitals, each with a file and a folder of its own, and a folder between them."""
 
-    def __init__(self, folder: Path, rows: int = 900, schema: Schema | None = None, **options: Any) -> None:
+    def __init__(self, folder: Path, rows: int = 600, schema: Schema | None = None, **options: Any) -> None:
         self.folder, self.shared, self.own = folder, folder / "shared", folder / "coordinator"
         os.environ["DISTCONDENSE_STATE"] = str(folder / "state")
         known, self.reading = described("died")
@@ -104,7 +104,7 @@ def test_the_release_verifies_and_its_statement_says_how_many_sites_and_whom_eac
 
 def test_every_site_has_a_ledger_of_its_own_with_the_same_prices(region: Region) -> None:
     own = read_events(region.own / "run" / "internal" / "ledger.jsonl")
-    assert len(own) > 30
+    assert len(own) > 15
     prices = [(event.query, event.cost, event.cells) for event in own]
     for name in NAMES:
         events = read_events(region.folder / name / "run" / "internal" / "ledger.jsonl")
@@ -134,8 +134,7 @@ def test_pairs_of_columns_are_chosen_by_gaussian_answers_alone(region: Region) -
 
 
 def test_a_closed_session_answers_nothing_more(region: Region) -> None:
-    assert "the release is" in parties.close(region.shared, region.own) or True
-    with pytest.raises(RunFolderError):
+    with pytest.raises(RunFolderError, match="one that is closed"):
         parties.round_(region.shared, region.folder / "east")
 
 
@@ -175,9 +174,10 @@ def test_a_full_disk_sends_nothing_and_costs_nothing_twice(tmp_path: Path, monke
     def full(file: Path, message: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+    with monkeypatch.context() as patch:
         patch.setattr("distcondense.federated.site.write_message", full)
-        parties.round_(region.shared, region.folder / "east", keys=keys)
+        with pytest.raises(OSError, match="No space"):
+            parties.round_(region.shared, region.folder / "east", keys=keys)
     assert not (region.shared / "rounds" / "000000" / "east").exists()
     assert parties.round_(region.shared, region.folder / "east").startswith("1 questions answered")
     assert len(read_events(region.folder / "east" / "run" / "internal" / "ledger.jsonl")) == 1
