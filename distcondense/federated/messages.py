@@ -21,7 +21,8 @@ from distcondense.outside import parse_json
 from distcondense.runs.files import write_whole
 
 VERSION = "distcondense federated 1"
-COORDINATOR = "coordinator"  # no site's name
+COORDINATOR = "coordinator"
+NO_SITE = (COORDINATOR, "question")  # what messages are called that no site sends
 MOST_BYTES = 2**28
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 OTHERS = "do not go on before you know why: ask the sender, by another way than these files"
@@ -39,7 +40,7 @@ def fingerprint(of: str) -> str:
 
 def check_name(name: str) -> None:
     """Of a site: it is part of file names."""
-    if not NAME.fullmatch(name) or name == COORDINATOR:
+    if not NAME.fullmatch(name) or name in NO_SITE:
         raise SettingsError(
             "name of a site", "must be 1 to 32 small letters, digits and -", found=repr(brief(name)), fix="e.g. north"
         )

@@ -13,6 +13,7 @@ from typing import Any
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
 from distcondense.data.schema import Schema
+from distcondense.data.tables import is_uri
 from distcondense.errors import RunFolderError, SettingsError, os_errors
 from distcondense.federated import session as kinds
 from distcondense.federated.accounting import Sharing
@@ -138,8 +139,9 @@ def join(
     check_name(name)
     folder, home = SharedFolder(shared), Own(own)
     agreement = agreement_of(folder.get(kinds.AGREEMENT))
-    named = None if account is None else str(account)
-    party = {"role": "site", "name": name, "table": str(table), "account": named, "reading": dict(reading or {})}
+    named = None if account is None else str(account.absolute())
+    place = table if is_uri(table) else str(Path(table).absolute())  # the next command may come from elsewhere
+    party = {"role": "site", "name": name, "table": place, "account": named, "reading": dict(reading or {})}
     cohort = read_table(agreement, party)
     check_table(cohort, agreement)
     if (charged := charged_run(agreement, party)) is not None:
