@@ -8,6 +8,7 @@ import numpy as np
 
 from distcondense.arrays import Floats, Index
 from distcondense.data.cells import Cells
+from distcondense.methods.private.joint import PairTable
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 from distcondense.runs.figures import BARS, HEAT, LINES, STEPS, Figure, Series
 
@@ -99,7 +100,7 @@ def _by_class(
     cells, overall = learned.model.cells[j], learned.overall[j]
     if cells.numeric:
         runs = [codes[run] for run in _runs(overall[codes], STRETCHES)]
-        x = [_between(cells, int(run[0]), int(run[-1])) for run in runs]
+        x = [_between(cells, int(run[0]), int(run[-1]), digits=3) for run in runs]
         if cells.hole:
             runs, x = [*runs, np.array([cells.size - 1])], [*x, "missing"]
     else:
@@ -115,7 +116,8 @@ def _by_class(
         HEAT,
         f"{cells.column.name}: what it adds to the {effect}",
         "As the private model learned it, from noisy answers. All columns are on one scale; above 0 raises a class. "
-        f"The table of each has 95% bands. Half of these are narrower than ± {np.median(width):.2g}.",
+        "The table of each has 95% bands. "
+        f"Of {cells.column.name} half of these are narrower than ± {np.median(width):.2g}.",
         _axis(cells),
         "class",
         tuple(
@@ -246,7 +248,8 @@ def _clipped(learned: PrivateFit) -> tuple[Figure, ...]:
 def _pairs(learned: PrivateFit) -> tuple[Figure, ...]:
     """How strongly pairs of columns hang together, of those that were measured, and the tables of the strongest."""
     joint, cells = learned.joint, learned.model.cells
-    tables = {**{pair: table.sum(0) for pair, table in joint.forest.items()}, **joint.more}
+    known = {**{pair: PairTable.whole(table.sum(0)) for pair, table in joint.forest.items()}, **joint.more}
+    tables = {pair: table.shares for pair, table in known.items()}
     if not tables:
         return ()
     told = {pair: _information(table) for pair, table in tables.items()}
@@ -267,7 +270,8 @@ def _pairs(learned: PrivateFit) -> tuple[Figure, ...]:
     for i, j in ranked[:PAIRS]:
         table = tables[i, j]
         share = table / np.maximum(table.sum(1, keepdims=True), 1e-12)
-        rows, columns = (_coarse_names(cells[k], joint.coarse[k], size) for k, size in zip((i, j), table.shape))  # noqa: B905
+        groups = ((i, known[i, j].first), (j, known[i, j].second))
+        rows, columns = (_coarse_names(cells[k], one[joint.coarse[k]], int(one.max()) + 1) for k, one in groups)
         figures.append(
             Figure(
                 f"pair-{i}-{j}",
@@ -314,10 +318,10 @@ def _name(cells: Cells, code: int) -> str:
     return "missing" if cells.hole and code == cells.size - 1 else str(cells.column.categories[code])
 
 
-def _between(cells: Cells, first: int, last: int) -> str:
+def _between(cells: Cells, first: int, last: int, digits: int = 4) -> str:
     """A run of a number's cells: from where to where."""
     edges = _edges(cells)
-    return f"{edges[first]:.4g} to {edges[last + 1]:.4g}"
+    return f"{edges[first]:.{digits}g} to {edges[last + 1]:.{digits}g}"
 
 
 def _binned(cells: Cells, overall: Floats) -> tuple[tuple[str, ...], Floats]:
