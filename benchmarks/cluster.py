@@ -150,7 +150,7 @@ def kernel_lines(found: dict[str, Any]) -> list[str]:
     lines = [
         "## Parts of a step (`python -m benchmarks.cluster kernels`)",
         "",
-        f"One thread, {found['rows']:,} rows × {found['features']:,} columns, the least of the rounds; the machine was in use.",
+        f"One thread, {found['rows']:,} rows × {found['features']:,} columns, the least of the rounds.",
         "",
         "| part | seconds | against NumPy |",
         "| --- | --- | --- |",
