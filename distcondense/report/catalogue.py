@@ -19,7 +19,15 @@ from typing import Any
 from distcondense.data.schema import Column
 from distcondense.privacy.statement import Privacy, rounded_up
 from distcondense.report.datasheet import BIASES, TRUST, quotable
-from distcondense.runs.release import CROISSANT, DEPLOYMENT, HEALTH_RECORD, MANUAL, missing_for_health_record, software
+from distcondense.runs.release import (
+    CROISSANT,
+    DEPLOYMENT,
+    HEALTH_RECORD,
+    MANUAL,
+    csv_name,
+    missing_for_health_record,
+    software,
+)
 from distcondense.runs.result import Result
 
 LIMITATIONS = (
@@ -83,7 +91,7 @@ DCAT_CONTEXT = {
 }
 AUTHORITY = "http://publications.europa.eu/resource/authority"
 EHDS = "http://data.europa.eu/eli/reg/2025/327/oj"  # the regulation: of the data set and of its distributions
-MEDIA_TYPES = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+MEDIA_TYPES = {"csv": "text/csv", "gz": "application/gzip", "parquet": "application/vnd.apache.parquet"}
 NUMBERS = {"continuous": ("sc:Float", "xsd:double"), "integer": ("sc:Integer", "xsd:integer")}
 
 
@@ -125,7 +133,7 @@ def croissant(sets: Mapping[str, Result], digests: Mapping[str, str]) -> dict[st
         "version": info.version or "1.0.0",
         "keywords": ["synthetic data", "differential privacy", *info.keywords],
         "distribution": [_file(name, digests[name]) for name in tables],
-        "recordSet": [_records(name, one) for name, one in sets.items() if f"{name}.csv" in digests],
+        "recordSet": [_records(name, one) for name, one in sets.items() if csv_name(name, one.frame) in digests],
         "rai:dataCollection": "No row was collected: all were made from noisy answers about patients."
         if first.privacy.charged
         else "No row was collected: all were made by a program that read patients.",
@@ -172,7 +180,7 @@ def _records(name: str, one: Result) -> dict[str, Any]:
                 "name": column,
                 "description": described(held[column]) if column in held else column,
                 "dataType": NUMBERS.get(held[column].kind if column in held else "", ("sc:Text", ""))[0],
-                "source": {"fileObject": {"@id": f"{name}.csv"}, "extract": {"column": column}},
+                "source": {"fileObject": {"@id": csv_name(name, one.frame)}, "extract": {"column": column}},
             }
             for column in one.frame.columns
         ],

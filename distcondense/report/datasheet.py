@@ -16,7 +16,7 @@ from distcondense.data.schema import Column, Schema
 from distcondense.privacy.statement import Privacy, rounded_up
 from distcondense.report.manual import WARNINGS, code, expected_words, markdown
 from distcondense.report.text import clean
-from distcondense.runs.release import MANUAL, PAGE, SCHEMA, missing_for_health_record, software
+from distcondense.runs.release import MANUAL, PAGE, SCHEMA, csv_name, missing_for_health_record, software
 from distcondense.runs.result import Result
 
 TRUST = "central: one trusted curator holds the records; recipients get the release and nothing else"
@@ -45,7 +45,7 @@ def datasheet(sets: Mapping[str, Result]) -> str:
         answer=clean(privacy.answer),
         rows=rows,
         columns=len(columns),
-        tables=[f"{name}.csv" for name in sets] if not privacy.answer else [],
+        tables=[csv_name(name, one.frame) for name, one in sets.items()] if not privacy.answer else [],
         possible=possible(columns),
         expected=expected_words(privacy),
         facts=[(name, clean(str(value))) for name, value in facts(privacy)],

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from xgboost import XGBClassifier
 
 import distcondense as dc
 from distcondense.data.outcome import Outcome
@@ -18,6 +19,7 @@ from distcondense.methods.published import noise as noise_words
 from distcondense.methods.published.condense import synthetic_outcome
 from distcondense.methods.published.options import AS_PRINTED, PublishedOptions
 from distcondense.methods.zero_order.engine import NoiseTally
+from distcondense.models import learners
 from distcondense.outcomes.binary import fit_xgb
 from distcondense.outcomes.survival import Survival
 from distcondense.privacy.steps import StepAccountant
@@ -50,6 +52,27 @@ def test_a_given_ratio_of_classes_is_kept(binary):
     frame = quick(binary, positive_share=0.1).frame
     assert frame["died"].sum() == 4
     assert len(frame) == 40
+
+
+def test_runs_of_the_same_rows_and_seed_share_their_reference_and_others_do_not(binary, monkeypatch):
+    fitted, train = [], learners.booster_of
+    monkeypatch.setattr(learners, "booster_of", lambda *given: fitted.append(len(given[1].rows)) or train(*given))
+    monkeypatch.setattr(learners, "_kept", {})
+    first = quick(binary, steps=20)
+    again, _, _ = quick(binary, steps=20), quick(binary, steps=20, ipc=5), quick(binary, steps=20, seed=1)
+    assert fitted.count(max(fitted)) == 2  # of seed 0 once, of seed 1 once
+    pd.testing.assert_frame_equal(first.frame, again.frame)
+
+
+def test_a_student_on_validation_sees_the_columns_that_the_reference_tests(binary, monkeypatch):
+    seen, train = [], learners.booster_of
+    monkeypatch.setattr(learners, "booster_of", lambda *given: seen.append(given[1].rows.shape) or train(*given))
+    rows = dc.design(binary)
+    model = XGBClassifier(n_estimators=3, max_depth=1).fit(rows, binary.outcome["label"])
+    tested = len(model.get_booster().get_score())
+    quick(binary, reference=model, steps=20)
+    assert 0 < tested < rows.shape[1]
+    assert seen[0] == (40, tested)
 
 
 def test_strata_are_quarters_of_the_real_event_times_and_censored_rows_apart(survival):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numba
 import numpy as np
@@ -238,6 +238,16 @@ def test_features_the_model_never_uses_are_not_evaluated(monkeypatch):
     monkeypatch.setattr(compiled.CompiledPredictor, "__call__", counted)
     jacobian(reference, X, steps, "compiled")
     assert sum(calls) == 2 * len(X) + 2 * compiled.TRIED  # and what a compiled model is tried on
+
+
+def test_a_tree_model_asked_in_batches_is_asked_about_columns_that_it_tests_only():
+    A, y, X, steps = problem(d=8)
+    reference = tree_model(boosted(A, y, max_depth=1, rounds=2))
+    counted = []
+    trees = replace(reference, predictor=lambda rows: counted.append(len(rows)) or reference.predictor(rows))
+    some = jacobian(trees, X, steps, "blocked")
+    assert sum(counted) == 2 * len(X) * len(reference.ensemble.used) < 2 * X.size
+    np.testing.assert_array_equal(some, jacobian(BlackBox(reference.scores, "probability", 8), X, steps, "naive"))
 
 
 def test_without_a_compiler_the_interpreter_answers_and_a_warning_says_so(monkeypatch, tmp_path):

@@ -100,21 +100,33 @@ class StudentPanel:
         first = np.searchsorted(stratum[order], wanted, side="left")
         last = np.searchsorted(stratum[order], wanted, side="right")
         candidates = order[first + (rng.random(steps) * (last - first)).astype(np.int64)]
+        there, at = np.unique(np.concatenate([chosen, candidates]), return_inverse=True)  # the others are never asked
+        inside = at[: len(chosen)].astype(np.int64)
         exchange_rows(
-            self.among,
-            self.beyond,
-            self.labels,
-            self.truth,
+            np.ascontiguousarray(self.among[:, there[:, None], there]),
+            *told(self.beyond[:, :, there], self.truth, self.ends),
+            np.ascontiguousarray(self.labels[there]),
             self.ends,
             self.weights,
-            self.mean,
+            np.ascontiguousarray(self.mean[:, there]),
             np.array(NEAR),
             RIDGE,
-            chosen,
+            inside,
             places.astype(np.int64),
-            candidates.astype(np.int64),
+            at[len(chosen) :].astype(np.int64),
         )
-        return chosen
+        return there[inside]
+
+
+def told(beyond: Matrix, truth: Matrix, ends: Index) -> tuple[Matrix, Matrix]:
+    """What the kernel needs of students' kernels with the population: (Q, c, c) BᵀB and (S, c) truthᵀB, B centred."""
+    from threadpoolctl import threadpool_limits
+
+    centred = beyond - beyond.mean(axis=1, keepdims=True)
+    with threadpool_limits(1, user_api="blas"):  # the same bits for any number of threads; parts have threads of theirs
+        alike = np.stack([one.T @ one for one in centred])
+        along = [truth[:, first:last].T @ one for one, first, last in zip(centred, ends[:-1], ends[1:], strict=True)]
+    return alike, np.ascontiguousarray(np.concatenate(along), np.float32)
 
 
 def _unit(labels: Floats) -> Floats:

@@ -54,7 +54,8 @@ from distcondense.methods.zero_order.engine import (
 from distcondense.methods.zero_order.objectives import LOSSES, Composite
 from distcondense.methods.zero_order.several import opened
 from distcondense.models.base import Model
-from distcondense.models.learners import Learner
+from distcondense.models.jacobian import tested_columns
+from distcondense.models.learners import Learner, fitted_once
 from distcondense.models.references import in_model_space
 from distcondense.outcomes.base import Kind, Labelled
 from distcondense.privacy.statement import Privacy
@@ -125,14 +126,19 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
     def released(X: Matrix) -> Matrix:
         return X if options.soft else data.codec.project(X)
 
+    # what no reference tests has no gradient: noise, from which a student could only learn noise, and slowly
+    tested = np.unique(np.concatenate([tested_columns(model) for _, model in references]))
+    tested = tested if len(tested) else np.arange(data.train_rows.shape[1])
+    valid_rows = data.valid_rows[:, tested]
+
     def validate(X: Matrix) -> float:
-        rows, found = released(X), []
+        rows, found = released(X)[:, tested], []
         for student in students:
             try:
                 fitted = student.fit(rows, labels, seed=options.seed, threads=context.threads)
             except ModelError:  # a Cox model may not converge on the rows of an early step
                 return float("nan")
-            found.append(kind.score(fitted.link, fitted.scores(data.valid_rows), data.valid))
+            found.append(kind.score(fitted.link, fitted.scores(valid_rows), data.valid))
         return sum(found) / len(found)
 
     started = clock.perf_counter()
@@ -230,9 +236,8 @@ def _reference(
     """What students are, and the model that is condensed against."""
     if isinstance(said, str | type(None)):
         student = kind.learner(said)
-        model = student.fit(
-            data.train_rows, data.train, validation=(data.valid_rows, data.valid), seed=options.seed, threads=threads
-        )
+        apart = (data.valid_rows, data.valid)
+        model = fitted_once(student, data.train_rows, data.train, validation=apart, seed=options.seed, threads=threads)
         return student, model
     model = in_model_space(
         said, data.codec, kind.links, options.link, labels=kind.labels, unit=data.unit, threads=threads
