@@ -214,11 +214,18 @@ class PrivateTable(NoisyAnswers):
     # ---- answers: each is entered first, then computed, then noised
 
     def histogram(
-        self, columns: tuple[int, ...], *, by: str = "label", mu: float, starts: Sequence[int] = ()
+        self,
+        columns: tuple[int, ...],
+        *,
+        by: str = "label",
+        mu: float,
+        starts: Sequence[int] = (),
+        merges: Sequence[Sequence[int]] = (),
     ) -> Floats:
         """Noisy numbers of rows in each cell of some columns.
 
-        Sensitivity Δ = 1: a row is 1 in one cell, and a person's rows together count up to L2 norm 1.
+        Sensitivity Δ = 1: a row is 1 in one cell, and a person's rows together count up to L2 norm 1. Which cell that
+        is follows from the row and public maps alone, be cells merged or not.
 
         Parameters
         ----------
@@ -230,6 +237,8 @@ class PrivateTable(NoisyAnswers):
             The price; the noise of each number has σ = 1/mu.
         starts : sequence of int
             Of one column, public: neighbouring bins count as one cell; the first bin of each, from 0 upwards.
+        merges : sequence of sequences of int, optional
+            Public, one for each column: the coarser cell, from 0 upwards, that each of its bins counts in here.
 
         Returns
         -------
@@ -244,8 +253,11 @@ class PrivateTable(NoisyAnswers):
                 found=f"{len(first)} starts",
                 fix="starts=(0, …)",
             )
-        cells = len(first) or BEHIND[self].rows.cells(columns)
-        question = HistogramQuery(columns, by, first)
+        if first and merges:
+            raise SettingsError("merges", "must not be given beside starts", fix="one of the two")
+        coarse = self._merges(columns, merges)
+        cells = len(first) or self._joint_cells(columns, coarse)
+        question = HistogramQuery(columns, by, first, coarse)
         answer = self._gaussian(question, "histogram", groups * cells, mu, columns=columns, by=by)
         return answer.reshape(groups, cells)
 
@@ -306,17 +318,9 @@ class PrivateTable(NoisyAnswers):
             One array per scale of the objective: S gradients, then none or S hessians, in their own units.
         """
         columns, scales = self._columns(columns), self.objective.scales
-        coarse = tuple(tuple(map(int, merge)) for merge in merges)
-        if coarse and [len(merge) for merge in coarse] != [self.sizes[column] for column in columns]:
-            raise SettingsError(
-                "merges",
-                f"must map the bins of each of {len(columns)} columns",
-                found=f"{len(coarse)} maps of {', '.join(str(len(merge)) for merge in coarse)} bins",
-            )
-        if any(set(merge) != set(range(max(merge) + 1)) for merge in coarse):
-            raise SettingsError("merges", "must number cells from 0 upwards, none left out", fix="np.unique's inverse")
+        coarse = self._merges(columns, merges)
         question = GradientQuery(columns, coarse)
-        cells = math.prod(max(merge) + 1 for merge in coarse) if coarse else BEHIND[self].rows.cells(columns)
+        cells = self._joint_cells(columns, coarse)
         self._check_ready()
         answer = self._gaussian(question, "sums", len(scales) * cells, mu, columns=columns)
         return tuple(answer[k * cells : (k + 1) * cells] / scale for k, scale in enumerate(scales))
@@ -426,6 +430,21 @@ class PrivateTable(NoisyAnswers):
         if len(set(chosen)) != len(chosen) or not all(0 <= column < d for column in chosen):
             raise SettingsError("columns", f"must be distinct and between 0 and {d - 1}", found=f"{chosen[:8]}")
         return chosen
+
+    def _merges(self, columns: tuple[int, ...], merges: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+        coarse = tuple(tuple(map(int, merge)) for merge in merges)
+        if coarse and [len(merge) for merge in coarse] != [self.sizes[column] for column in columns]:
+            raise SettingsError(
+                "merges",
+                f"must map the bins of each of {len(columns)} columns",
+                found=f"{len(coarse)} maps of {', '.join(str(len(merge)) for merge in coarse)} bins",
+            )
+        if any(set(merge) != set(range(max(merge) + 1)) for merge in coarse):
+            raise SettingsError("merges", "must number cells from 0 upwards, none left out", fix="np.unique's inverse")
+        return coarse
+
+    def _joint_cells(self, columns: tuple[int, ...], merges: tuple[tuple[int, ...], ...]) -> int:
+        return math.prod(max(merge) + 1 for merge in merges) if merges else BEHIND[self].rows.cells(columns)
 
     def _check_unlisted(self, column: int) -> None:
         if column not in BEHIND[self].unlisted:

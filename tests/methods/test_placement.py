@@ -19,9 +19,9 @@ from distcondense.data.cells import public_cells
 from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Column, Schema
 from distcondense.kernels.exchange import exchange_rows
-from distcondense.methods.private import joint, placement
+from distcondense.methods.private import joint, linked, placement
 from distcondense.methods.private import students as student_panel
-from distcondense.methods.private.joint import Joint
+from distcondense.methods.private.joint import Joint, PairTable
 from distcondense.methods.private.placement import Encoder, Holes, PlacedRows, place, population, within
 from distcondense.methods.private.students import StudentPanel
 from distcondense.models.additive import AdditiveModel
@@ -98,7 +98,7 @@ def learned(*columns: Column, name: str = "binary", seed: int = 0, **other: Any)
     whole = Joint.independent(marginals, np.array(other.get("shares", shares)), coarse)
     if len(cells) > 2:  # the first and the third belong together
         apart = whole.expected(0, 2).sum(0) * np.exp(rng.normal(0, 1, (coarse[0].max() + 1, coarse[2].max() + 1)))
-        whole = whole.with_forest({(0, 2): apart / apart.sum()})
+        whole = whole.with_forest({(0, 2): PairTable.whole(apart / apart.sum())})
     known: dict[str, Any] = {"rows": 3217.4, "shares": shares, "evidence": 50.0, "facts": facts, "joint": whole}
     return PrivateFit(model, tuple(range(len(cells))), tuple(marginals), objective=objective, **known | other)
 
@@ -685,7 +685,9 @@ ALLOWED = {  # modules that hold no rows, and of others the names that hold none
     "distcondense.data.schema": None,
     "distcondense.errors": None,
     "distcondense.kernels.exchange": None,
-    "distcondense.methods.private.plan": {"PAIRED"},
+    "distcondense.data.relations": {"unit_of"},
+    "distcondense.methods.private.linked": None,
+    "distcondense.methods.private.plan": {"PAIRED", "PAIR_NOISE"},
     "distcondense.methods.private.students": None,
     "distcondense.outcomes.base": {"Labelled"},
     "distcondense.outcomes.private_side": {"Judge", "PrivateFit", "PrivateSide", "shared"},
@@ -709,7 +711,7 @@ def out_of_bounds(source: str) -> list[str]:
 
 
 def test_placement_imports_nothing_that_holds_patients() -> None:
-    for module in (placement, student_panel):
+    for module in (placement, student_panel, linked):
         assert out_of_bounds(Path(module.__file__).read_text()) == []
     # the joint model asks its questions through a gate, and knows nothing else that could hold a patient
     assert out_of_bounds(Path(joint.__file__).read_text()) == ["distcondense.privacy.gate.PrivateTable"]

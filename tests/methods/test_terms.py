@@ -182,7 +182,7 @@ def test_few_rows_are_not_asked_about_pairs_and_nothing_is_kept_for_them(kind: K
     _, table, plan = learned_from(kind, 60, 2.0, 0.5)
     assert not asked_of_pairs(table)
     sums = {event.cost for event in table.ledger.events if event.query == "sums"}
-    assert sums == {plan.sums_cost(table.budget, pairs=False, terms=False)}
+    assert sums == {plan.sums_cost(table.budget, pairs=0.0, terms=False)}
     assert table.spent().mu == pytest.approx(table.budget.mu, rel=1e-9)
 
 

@@ -54,6 +54,7 @@ MODELLING = (
     "distcondense/methods/private/domain.py",
     "distcondense/methods/private/fit.py",
     "distcondense/methods/private/joint.py",
+    "distcondense/methods/private/linked.py",
     "distcondense/methods/private/terms.py",
     "distcondense/methods/private/uncertainty.py",
     "distcondense/methods/private/smoothing.py",

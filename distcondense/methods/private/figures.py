@@ -8,6 +8,7 @@ import numpy as np
 
 from distcondense.arrays import Floats, Index
 from distcondense.data.cells import Cells
+from distcondense.methods.private.joint import PairTable
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 from distcondense.runs.figures import BARS, HEAT, LINES, STEPS, Figure, Series
 
@@ -246,7 +247,8 @@ def _clipped(learned: PrivateFit) -> tuple[Figure, ...]:
 def _pairs(learned: PrivateFit) -> tuple[Figure, ...]:
     """How strongly pairs of columns hang together, of those that were measured, and the tables of the strongest."""
     joint, cells = learned.joint, learned.model.cells
-    tables = {**{pair: table.sum(0) for pair, table in joint.forest.items()}, **joint.more}
+    known = {**{pair: PairTable.whole(table.sum(0)) for pair, table in joint.forest.items()}, **joint.more}
+    tables = {pair: table.shares for pair, table in known.items()}
     if not tables:
         return ()
     told = {pair: _information(table) for pair, table in tables.items()}
@@ -267,7 +269,8 @@ def _pairs(learned: PrivateFit) -> tuple[Figure, ...]:
     for i, j in ranked[:PAIRS]:
         table = tables[i, j]
         share = table / np.maximum(table.sum(1, keepdims=True), 1e-12)
-        rows, columns = (_coarse_names(cells[k], joint.coarse[k], size) for k, size in zip((i, j), table.shape))  # noqa: B905
+        groups = ((i, known[i, j].first), (j, known[i, j].second))
+        rows, columns = (_coarse_names(cells[k], one[joint.coarse[k]], int(one.max()) + 1) for k, one in groups)
         figures.append(
             Figure(
                 f"pair-{i}-{j}",

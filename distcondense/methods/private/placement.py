@@ -156,6 +156,7 @@ def population(learned: PrivateFit, rows: int, rng: Rng, legal: Legal | None = N
         ],
         axis=1,
     )
+    codes, inside = learned.joint.in_line(codes, inside)
     if legal is None:
         return codes, inside
     good = np.flatnonzero(legal(values_of(learned.model.cells, codes, inside)))
