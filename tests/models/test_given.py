@@ -107,6 +107,16 @@ def test_lightgbm_that_splits_on_categories_answers_by_itself(binary: Cohort) ->
     assert np.allclose(scored(found, binary), split.predict_proba(table)[:, 1], atol=1e-4)
 
 
+@pytest.mark.parametrize("framed", [False, True])
+def test_catboost_itself_where_it_is_installed(framed: bool, binary: Cohort) -> None:
+    catboost = pytest.importorskip("catboost", reason="catboost is no dependency: pip install catboost")
+    table = dc.design(binary) if framed else dc.design(binary).to_numpy(np.float32)
+    model = catboost.CatBoostClassifier(iterations=10, depth=3, verbose=0, allow_writing_files=False)
+    found = reference(model.fit(table, binary.outcome["label"]), binary)
+    assert found.link == "probability"
+    assert np.allclose(scored(found, binary), model.predict_proba(table)[:, 1], atol=1e-4)
+
+
 class LikeCatBoost:
     """The methods of a fitted CatBoostClassifier, whose library need not be there: classes may be words."""
 
