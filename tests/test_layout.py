@@ -97,6 +97,7 @@ METHOD_PLACES = {
     "evaluation/audit/dp_geng.py": "the auditor of that method, beside that of its generator",
     "evaluation/audit/neighbours.py": "what that auditor looks at: the method's own plan",
     "methods/dp_geng/generator.py": "its generator is that method's sampler (DP-GENG leaves it open)",
+    "methods/dp_geng/options.py": "the generators' names",
     "__init__.py": "public names: dc.PrivateModel is an estimator of its own",
     "methods/psygentab/__init__.py": "its sampler may be that method's, which says what it will ask",
     "methods/psygentab/options.py": "the sampler's name, and its settings",

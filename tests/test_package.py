@@ -46,8 +46,18 @@ def built(sources: Path, out: Path, kind: str = "--wheel", **env: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(sources, tmp_path_factory.mktemp("wheel"))
+def unpacked(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source archive, from which every wheel here is built, as pip builds one."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(built(sources, folder / "archive", "--sdist")) as held:
+        held.extractall(folder / "unpacked", filter="data")
+    (found,) = (folder / "unpacked").iterdir()
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(unpacked, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +127,7 @@ def of_the_package() -> set[str]:
 
 
 @needs_compiler
-def test_the_wheel_carries_every_file_of_the_package_and_the_native_library(wheel: Path) -> None:
+def test_the_wheel_of_the_source_archive_carries_every_file_of_the_package_and_the_native_library(wheel: Path) -> None:
     assert carried(wheel) == of_the_package() | {"distcondense/kernels/_native.so"}
     assert "-py3-none-" in wheel.name  # one wheel a platform, for every Python
     assert not wheel.name.endswith("-any.whl")
@@ -147,14 +157,10 @@ def test_the_wheels_library_has_the_bits_of_the_one_built_from_sources(elsewhere
 
 
 def test_without_a_compiler_the_source_archive_makes_a_pure_wheel_that_runs_on_numba(
-    sources: Path, tmp_path: Path
+    unpacked: Path, tmp_path: Path
 ) -> None:
-    archive = built(sources, tmp_path / "sdist", "--sdist")
-    with tarfile.open(archive) as held:
-        held.extractall(tmp_path / "unpacked", filter="data")
-    (folder,) = (tmp_path / "unpacked").iterdir()
-    assert not (folder / "tests").exists()
-    pure = built(folder, tmp_path / "pure", CXX="/no/such/compiler")
+    assert not (unpacked / "tests").exists()
+    pure = built(unpacked, tmp_path / "pure", CXX="/no/such/compiler")
     assert pure.name.endswith("-py3-none-any.whl")
     assert carried(pure) == of_the_package()
     home = installed(pure, tmp_path / "elsewhere")

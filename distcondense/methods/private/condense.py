@@ -186,7 +186,7 @@ def own_account(learned: PrivateFit, side: PrivateSide, kind: Any) -> list[str |
 
     No patient is asked, so that it may be quoted; it is right as far as the model is. Nothing without an answer.
     """
-    if not learned.informative:
+    if not learned.informative or learned.joint is None:
         return []
     rng = np.random.default_rng(0x0ACC)
     codes, _ = learned.joint.draw(learned.marginals, OWN_ROWS, rng)
