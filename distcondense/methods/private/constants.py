@@ -10,7 +10,7 @@ from distcondense.data import cells
 from distcondense.methods.gated import constants_of
 from distcondense.methods.private import domain, fit, joint, placement, plan, smoothing, students, terms, uncertainty
 from distcondense.outcomes import private_side
-from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, rows
+from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, questions, rows
 from distcondense.privacy.binding import json_digest
 
 SHARED: tuple[ModuleType, ...] = (
@@ -31,6 +31,7 @@ SHARED: tuple[ModuleType, ...] = (
     curves,
     gate,
     noise,
+    questions,
     rows,
 )
 
