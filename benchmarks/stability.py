@@ -418,6 +418,13 @@ def from_polars(pair: Pair, rows: list[Row], room: Path) -> Cohort:
     return of_table(frame, pair)
 
 
+def from_query(pair: Pair, rows: list[Row], room: Path) -> Cohort:
+    """What DuckDB answers."""
+    path = written_arrow(rows, room / "t.parquet", pair.choice)
+    how = {"schema": pair.schema, "person_id": "who", "ignore": ["note"], **pair.goal}
+    return Cohort.from_file(":memory:", query=f"SELECT * FROM read_parquet('{path}')", **how)
+
+
 def of_table(table: Any, pair: Pair) -> Cohort:
     return Cohort.from_frame(table, schema=pair.schema, person_id="who", ignore=["note"], **pair.goal)
 
@@ -499,7 +506,7 @@ class Way:
 
     pairs: Callable[[Random], list[Pair]]
     read: Callable[[Pair, list[Row], Path], Cohort | EvaluationInput | Coded]
-    selects: bool = False  # row numbers in messages are then those of the selected rows
+    selects: bool = False  # row numbers in messages are then those of the rows as they were selected, or put in order
 
 
 CSV, TYPED, FRAME = (partial(make_pairs, form=form) for form in ("csv", "typed", "frame"))
@@ -512,6 +519,7 @@ WAYS: dict[str, Way] = {
     "batches": Way(TYPED, from_batches),
     "Arrow table": Way(TYPED, from_arrow),
     "Polars": Way(TYPED, from_polars),
+    "query": Way(TYPED, from_query, selects=True),
     "frame": Way(FRAME, from_frame),
     "rows of nobody": Way(FRAME, from_nobody),
     "PrivateModel": Way(FRAME, from_model),

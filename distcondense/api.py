@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, overload
 
 import pandas as pd
@@ -68,14 +69,15 @@ from distcondense.report.internal_files import findings_of, in_order, kept_secti
 from distcondense.runs.figures import Figure
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.reading import read_back, refuse_another_table
-from distcondense.runs.record import in_batches, own_notes, run_record
+from distcondense.runs.record import in_batches, own_notes, run_record, seconds_before
 from distcondense.runs.release import ReleaseInfo
 from distcondense.runs.result import Result, Results, RunDetails
 from distcondense.runs.saving import write_run
 
 T = TypeVar("T")
+_NO_COLUMNS: tuple[str, ...] = ()
 OF_CSV = ("missing_markers", "separator", "encoding", "decimal")
-READING = (*ROLES, "positive", "kind", "person_id", "schema", "ignore", *OF_CSV)  # what says how a table is read
+READING = (*ROLES, "positive", "kind", "person_id", "schema", "ignore", "query", *OF_CSV)  # how a table is read
 ON_ACCOUNT = "Other runs on the patients' account"
 
 
@@ -85,24 +87,25 @@ def available_threads() -> int:
 
 
 @overload
-def condense(table: Any, *, ipc: list[int] | tuple[int, ...], **how: Any) -> Results: ...
+def condense(table: Any, target: str | None = None, *, ipc: list[int] | tuple[int, ...], **how: Any) -> Results: ...
 @overload
-def condense(table: Any, **how: Any) -> Result: ...
+def condense(table: Any, target: str | None = None, **how: Any) -> Result: ...
 def condense(
     table: Any,
-    *,
     target: str | None = None,
+    *,
     time: str | None = None,
     event: str | None = None,
     schema: Schema | str | Path | None = None,
     person_id: str | None = None,
     positive: Label | None = None,
     kind: str | None = None,
-    ignore: Iterable[str] = (),
+    ignore: Iterable[str] = _NO_COLUMNS,
     missing_markers: Sequence[str] | None = None,
     separator: str | None = None,
     encoding: str | None = None,
     decimal: str | None = None,
+    query: str | Path | None = None,
     method: str | None = None,
     rows: int | None = None,
     about: ReleaseInfo | Mapping[str, Any] | str | Path | None = None,
@@ -127,7 +130,7 @@ def condense(
     ----------
     table : DataFrame, path, Cohort or LargeTable
         The patients' table: a frame of pandas, Polars or Arrow, a file (also at a URI, or a folder of files), or one
-        that was read before.
+        that was read before; with `query`, a database.
     target : str, optional
         The outcome column; or else `time` and `event` (survival). These and what follows up to `decimal` say how a
         frame or a file is read, as in `Cohort.from_file`; a `Cohort` has it all.
@@ -140,6 +143,9 @@ def condense(
         The column that says whose row it is: persons are protected. Every row is one person where it is left out.
     positive, kind, ignore, missing_markers, separator, encoding, decimal : optional
         Which value means yes, the kind of outcome, columns that are no features, and how a CSV is written.
+    query : str or path, optional
+        SQL, or a file of it, whose rows are the table: `table` is then a DuckDB file, ":memory:" or the URI of a
+        database (postgresql://…). It has no file whose account could be charged: `account` must be named.
     method : str, optional
         "private" (the default: ε is end-to-end, a theorem), "published" (Thakur et al. 2026: its ε is as-published, not
         a theorem; `noise=False` adds none), or a companion: "dp-geng", "clustmix", "kde-knn", "psygentab".
@@ -218,10 +224,14 @@ def condense(
 
 def _read_and_condense(table: str | Path | pd.DataFrame, asked: _Asked) -> Result | Results:
     """What can be refused is refused before the table is read; one that would not fit memory is read in batches."""
-    if isinstance(table, pd.DataFrame) and (of_csv := [name for name in OF_CSV if name in asked.reading]):
+    queried = "query" in asked.reading
+    other = "a query" if queried else "a frame" if isinstance(table, pd.DataFrame) else ""
+    if other and (of_csv := [name for name in OF_CSV if name in asked.reading]):
         raise SettingsError(
-            ", ".join(of_csv), "says how a CSV is written", found="a frame", fix="leave it out, or give the file"
+            ", ".join(of_csv), "says how a CSV is written", found=other, fix="leave it out, or give the file"
         )
+    if queried:
+        _check_query(table, asked)
     reading = checked_roles(asked.reading)
     schema = reading.get("schema")
     goal = Goal.from_roles(
@@ -229,23 +239,41 @@ def _read_and_condense(table: str | Path | pd.DataFrame, asked: _Asked) -> Resul
     )
     facts = Facts.from_goal(goal, schema, person_id=reading.get("person_id"), ignore=reading["ignore"])
     prepared, warned = _prepared(asked, facts)
-    kept = accounts_of(asked.account, _files(table), required=asked.require_account)
+    kept = accounts_of(asked.account, () if queried else _files(table), required=asked.require_account)
     if schema is not None and not asked.resume:
         _charged_run(new_run(), prepared, asked, kept).check()
     cohort: Cohort | LargeTable
     if isinstance(table, pd.DataFrame):
         cohort = Cohort.from_frame(table, **reading)
     else:
-        in_batches = is_large(table, 2**63) or (
-            takes_large(asked.method)
-            and schema is not None
-            and (asked.memory is not None or is_large(table, half_of_memory()))
+        in_batches = not queried and (
+            is_large(table, 2**63)
+            or (
+                takes_large(asked.method)
+                and schema is not None
+                and (asked.memory is not None or is_large(table, half_of_memory()))
+            )
         )
         asked.progress(doing=f"reading {table_name(table)}", step=0, steps=0)
         cohort = LargeTable.from_path(table, **reading) if in_batches else Cohort.from_file(table, **reading)
     if cohort.facts != facts:  # the schema, or the outcome's labels, were to be inferred
         prepared, warned = _prepared(asked, cohort.facts)
     return _condense(cohort, prepared, warned, asked)
+
+
+def _check_query(table: str | Path | pd.DataFrame, asked: _Asked) -> None:
+    """What can be said of a query before it is asked."""
+    if isinstance(table, pd.DataFrame):
+        raise SettingsError(
+            "query", "is of a database", found="a frame", fix="name the database (a DuckDB file, or its URI)"
+        )
+    if asked.account is None:
+        raise SettingsError(
+            "query",
+            "has no file whose account could be charged",
+            found="no account",
+            fix="name one (--account FILE); begin it with: distcondense privacy ledger FILE --create",
+        )
 
 
 def _files(table: str | Path | pd.DataFrame) -> tuple[str | Path, ...]:
@@ -277,10 +305,12 @@ class _Asked:
     scratch: Path | None
     held_out: HoldoutSplit | None
     known: Sequence[Score]
+    began: float  # on the clock of time.perf_counter
 
 
 def _asked(said: Mapping[str, Any]) -> _Asked:
     """The arguments of `condense`, by name, checked."""
+    began = time.perf_counter()
     for what in ("out", "scratch"):
         if said[what] is not None:
             need(said[what], (str, Path), what, "a path")
@@ -296,7 +326,7 @@ def _asked(said: Mapping[str, Any]) -> _Asked:
     need(said["known"], (list, tuple), "known", "a list of scores")
     for score in said["known"]:
         need(score, Score, "known", "a list of scores")
-    reading = {name: said[name] for name in READING if said[name] is not None and said[name] != ()}
+    reading = {name: said[name] for name in READING if said[name] is not None and said[name] is not _NO_COLUMNS}
     if isinstance(schema := reading.get("schema"), str | Path):
         reading["schema"] = Schema.from_toml(schema)
     method, rows = method_named(default_method() if said["method"] is None else said["method"]), said["rows"]
@@ -324,6 +354,7 @@ def _asked(said: Mapping[str, Any]) -> _Asked:
         scratch=None if said["scratch"] is None else Path(said["scratch"]),
         held_out=said["held_out"],
         known=said["known"],
+        began=began,
     )
 
 
@@ -407,7 +438,17 @@ def _condense(
         ):
             _check_account(context, kept, resume=asked.resume)
             result, figures = _run(
-                method, cohort, prepared, warned, identity, context, kept, held_out, asked.known, asked.about
+                method,
+                cohort,
+                prepared,
+                warned,
+                identity,
+                context,
+                kept,
+                held_out,
+                asked.known,
+                asked.about,
+                seconds_before(asked.began),
             )
     except SystemCallError as error:
         log_everywhere(str(error))  # nothing is removed: the log says what came before
@@ -675,6 +716,7 @@ def _run(
     held_out: HoldoutSplit | None = None,
     known: Sequence[Score] = (),
     about: ReleaseInfo | None = None,
+    before: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Result | Results, tuple[Figure, ...]]:
     settings, started, worked = prepared.options, time.perf_counter(), _worked()
     with warnings.catch_warnings(record=True) as caught:
@@ -703,7 +745,7 @@ def _run(
             labelled=first.labelled,
             notes={name: note for name, note in first.notes.items() if name not in _any(notes)},
             # the processor's seconds are of condensing: what it takes whatever else the machine does
-            timings={**first.timings, "evaluate": now - began, "cpu": worked, "total": now - started},
+            timings={**before, **first.timings, "evaluate": now - began, "cpu": worked, "total": now - started},
         ),
         cohort,
         _any(inputs).split,

@@ -745,6 +745,16 @@ def choice_scores_of_many(codes, gradients, owners, limit, margin):
 # ---- measures of several classes and of numbers
 
 
+def pairwise_auroc(label, probabilities):
+    """Hand and Till: over ordered pairs of classes, P(a row of the first has the higher score for it), ties a half."""
+    found = []
+    for a, b in itertools.permutations(range(len(probabilities[0])), 2):
+        ours, others = ([p[a] for p, own in zip(probabilities, label, strict=True) if own == k] for k in (a, b))
+        if ours and others:
+            found.append(sum((x > y) + (x == y) / 2 for x in ours for y in others) / (len(ours) * len(others)))
+    return sum(found) / len(found) if found else math.nan
+
+
 def macro_auroc(label, probabilities, weight):
     """Mean over the classes that are there (and are not all there is) of one class against the rest."""
     found = []
@@ -922,35 +932,37 @@ def psygentab_privacy(made, records, held, kinds):
     return 0.5 * closest - 0.25 * overfit - 0.25 * copies + 0.5, closest, overfit, copies
 
 
-def psygentab_marginal(real, made, size, ordered):
-    """1 − δ of eq. 2 for one column of cells without holes."""
-    p, q = ([sum(c == k for c in rows) / len(rows) for k in range(size)] for rows in (real, made))
-    if not ordered:
-        return 1 - sum(abs(a - b) for a, b in zip(p, q, strict=True)) / 2
-    far, reached = 0.0, 0.0
-    for a, b in zip(p, q, strict=True):
-        reached += a - b
-        far = max(far, abs(reached))
-    smooth = [(b + 1e-6) / (1 + 1e-6 * size) for b in q]
-    kl = sum(a * math.log(a / b) for a, b in zip(p, smooth, strict=True) if a > 0)
-    js = sum(x * math.log2(2 * x / (a + b)) / 2 for a, b in zip(p, q, strict=True) for x in (a, b) if x > 0)
-    spans = max(real) - min(real)
-    covered = max(min(max(made), max(real)) - max(min(made), min(real)), 0) / spans if spans else 1.0
-    return 1 - (far + (1 - math.exp(-kl)) + js + (1 - covered)) / 4
-
-
 def psygentab_loop(found, p_min, multiplier, penalty, growth, most):
-    """Lines 9–16 of Algorithm 1 over the (U, P) of each epoch: (λ, μ) after each, and the epoch after which it ends."""
-    path, before = [], None
-    for number, (utility, privacy) in enumerate(found, 1):
+    """Lines 10–13 of Algorithm 1 over the P of each epoch: (λ, μ) after each."""
+    path = []
+    for privacy in found:
         if privacy < p_min:
             penalty = min(growth * penalty, most[1])
         multiplier = min(max(0.0, multiplier + (p_min - privacy)), most[0])
         path.append((multiplier, penalty))
-        if privacy >= p_min and before is not None and abs(utility - before) < 0.005:
-            return path, number
-        before = utility
-    return path, None
+    return path
+
+
+def psygentab_search(found, pairs, p_min):
+    """The sampling-time search over (U, P), `pairs` of them a round: (λ, μ) that weighed each round, the last round's
+    pair by the Lagrangian, and the pair with the highest P."""
+    multiplier, penalty, short_for, path, chosen = 0.0, 1.0, 0, [], None
+    for start in range(0, len(found), pairs):
+        path.append((multiplier, penalty))
+        losses = []
+        for utility, privacy in found[start : start + pairs]:
+            gap = max(0.0, p_min - privacy)
+            losses.append(1 - utility + multiplier * gap + penalty * gap * gap / 2)
+        chosen = start + losses.index(min(losses))
+        gap = p_min - found[chosen][1]
+        if gap > 0:
+            multiplier, short_for = multiplier + gap, short_for + 1
+            if short_for == 3:
+                penalty, short_for = 2 * penalty, 0
+        else:
+            multiplier, short_for = multiplier / 2, 0
+    highest = [privacy for _, privacy in found]
+    return path, chosen, highest.index(max(highest))
 
 
 # ---- DP-GENG: networks and Algorithm 1, in loops

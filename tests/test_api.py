@@ -165,6 +165,39 @@ def test_a_schema_is_written_as_it_is_read(tmp_path: Path) -> None:
         SCHEMA.to_toml(tmp_path / "no" / "cohort.toml")
 
 
+def test_other_libraries_words_and_a_target_by_place_are_understood(frame: pd.DataFrame) -> None:
+    how: dict[str, Any] = {"schema": SCHEMA, "method": "published", "noise": False, "steps": 2, "rows": 10}
+    assert dc.condense(frame, "died", **how).outcome == ("died",)
+    with pytest.raises(SettingsError, match="y is called target here; n is called rows here; random_state is called"):
+        dc.condense(frame, y="died", n=10, random_state=1)
+    with pytest.raises(SettingsError, match=r"target: must be a text\. Found a Series\. Fix: name one of the table's"):
+        dc.condense(frame.drop(columns="died"), frame["died"])
+
+
+def test_a_draft_is_made_of_a_file_and_refuses_a_column_that_is_there_twice(
+    frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    of_file = dc.Schema.draft(tmp_path / "t.csv", target="died")
+    assert of_file == dc.Schema.draft(frame, target="died")
+    with pytest.raises(UserError, match="column names must be unique"):
+        dc.Schema.draft(pd.concat([frame, frame[["sex"]]], axis=1), target="died")
+
+
+def test_a_schema_and_a_statement_show_themselves_without_patients_values(run: tuple[dc.Result, Path]) -> None:
+    frame = patients(60).assign(ward=["Oncology", "Unit Z"] * 30)
+    draft = dc.Schema.draft(frame, target="died")
+    assert repr(draft) == "Schema(5 columns; inferred: nobody stands for 5 of them)"
+    assert repr(SCHEMA) == "Schema(4 columns; declared)"
+    for text in (str(draft), draft._repr_html_()):
+        assert "18 to 120" not in text
+        assert "0 to 120 years" in text
+        assert "2 categories" in text
+        assert "Oncology" not in text
+    assert repr(run[0].privacy) == "Privacy(ε = 4 (end-to-end, δ = 1e-05); row protected)"
+    assert str(run[0].privacy) == run[0].privacy.paragraph()
+
+
 # -- results ----------------------------------------------------------------------------------------------------------
 
 
@@ -217,6 +250,23 @@ def test_patients_are_encoded_as_the_condensed_rows_are(run: tuple[dc.Result, Pa
     features = result.frame[["age", "sex", "stage"]]
     model.fit(features, y, logisticregression__sample_weight=weight)
     assert model.predict_proba(test).shape == (len(test), 2)
+
+
+def test_a_result_is_scored_on_patients_as_a_model_is(run: tuple[dc.Result, Path], frame: pd.DataFrame) -> None:
+    from sklearn.metrics import roc_auc_score
+
+    result, out = run
+    test = patients(800).assign(age=lambda f: f["age"] + 30)  # some beyond the bounds
+    ranked = dc.load(out / "release").score(test, student="logistic")
+    assert ranked == result.score(test, student="logistic") > 0.7
+    encoded = result.encoder.transform(test)["age"]
+    assert ranked == pytest.approx(roc_auc_score(test["died"] == "yes", encoded), abs=0.1)
+    flipped = test.assign(died=test["died"].map({"no": "yes", "yes": "no"}))
+    assert result.score(flipped, student="logistic") == pytest.approx(1 - ranked, abs=1e-9)
+    with pytest.raises(SettingsError, match="must be one of"):
+        result.score(test, student="lgbm")
+    with pytest.raises(UserError, match=r"'died'.*must be in the table"):
+        result.score(test.drop(columns="died"))
 
 
 def test_what_the_page_draws_are_axes_in_a_notebook(run: tuple[dc.Result, Path]) -> None:

@@ -26,7 +26,7 @@ def drawing(text: str) -> dict[str, int]:
     """Package → level, from the first block of the section "The packages"."""
     block = text.split("## The packages")[1].split("```")[1]
     levels: dict[str, int] = {}
-    for level, line in enumerate(line for line in block.strip().splitlines() if line):
+    for level, line in enumerate(line for line in block.strip().splitlines() if line[:1].strip()):
         rooms = re.match(r"((?:\w+ )*\w+)  ", line)
         assert rooms, line
         levels |= dict.fromkeys(rooms[1].split(), level)
@@ -97,7 +97,12 @@ METHOD_PLACES = {
     "evaluation/audit/dp_geng.py": "the auditor of that method, beside that of its generator",
     "evaluation/audit/neighbours.py": "what that auditor looks at: the method's own plan",
     "methods/dp_geng/generator.py": "its generator is that method's sampler (DP-GENG leaves it open)",
+    "methods/dp_geng/options.py": "the generators' names",
     "__init__.py": "public names: dc.PrivateModel is an estimator of its own",
+    "federated/agreement.py": "plans that method for rows at several sites",
+    "federated/parties.py": "runs that method with a gate whose rows are elsewhere",
+    "federated/site.py": "opens that method's gate before one site's rows",
+    "federated/demo.py": "takes that method's settings",
     "methods/psygentab/__init__.py": "its sampler may be that method's, which says what it will ask",
     "methods/psygentab/options.py": "the sampler's name, and its settings",
     "methods/psygentab/condense.py": "runs that method with another way to draw rows",

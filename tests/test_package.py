@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from distcondense.kernels import native_build
 
@@ -44,8 +46,18 @@ def built(sources: Path, out: Path, kind: str = "--wheel", **env: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(sources, tmp_path_factory.mktemp("wheel"))
+def unpacked(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source archive, from which every wheel here is built, as pip builds one."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(built(sources, folder / "archive", "--sdist")) as held:
+        held.extractall(folder / "unpacked", filter="data")
+    (found,) = (folder / "unpacked").iterdir()
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(unpacked, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +127,7 @@ def of_the_package() -> set[str]:
 
 
 @needs_compiler
-def test_the_wheel_carries_every_file_of_the_package_and_the_native_library(wheel: Path) -> None:
+def test_the_wheel_of_the_source_archive_carries_every_file_of_the_package_and_the_native_library(wheel: Path) -> None:
     assert carried(wheel) == of_the_package() | {"distcondense/kernels/_native.so"}
     assert "-py3-none-" in wheel.name  # one wheel a platform, for every Python
     assert not wheel.name.endswith("-any.whl")
@@ -145,18 +157,24 @@ def test_the_wheels_library_has_the_bits_of_the_one_built_from_sources(elsewhere
 
 
 def test_without_a_compiler_the_source_archive_makes_a_pure_wheel_that_runs_on_numba(
-    sources: Path, tmp_path: Path
+    unpacked: Path, tmp_path: Path
 ) -> None:
-    archive = built(sources, tmp_path / "sdist", "--sdist")
-    with tarfile.open(archive) as held:
-        held.extractall(tmp_path / "unpacked", filter="data")
-    (folder,) = (tmp_path / "unpacked").iterdir()
-    assert not (folder / "tests").exists()
-    pure = built(folder, tmp_path / "pure", CXX="/no/such/compiler")
+    assert not (unpacked / "tests").exists()
+    pure = built(unpacked, tmp_path / "pure", CXX="/no/such/compiler")
     assert pure.name.endswith("-py3-none-any.whl")
     assert carried(pure) == of_the_package()
     home = installed(pure, tmp_path / "elsewhere")
     assert run(home / "env/bin/python", "-c", NATIVE, cwd=home, DISTCONDENSE_BACKEND="").startswith("numba")
+
+
+def test_the_public_workflow_runs_every_python_that_is_claimed_and_what_ci_runs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    claimed = [text.rpartition(" ")[2] for text in project["classifiers"] if text.startswith("Programming Language")]
+    (job,) = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"].values()
+    assert job["strategy"]["matrix"]["python"] == claimed
+    assert project["requires-python"] == f">={claimed[0]}"
+    assert [step["run"] for step in job["steps"] if "run" in step] == ["bash .ci/run"]
+    assert f"Python {claimed[0]} to {claimed[-1]} on Linux" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_checkout_runs_uninstalled(tmp_path: Path) -> None:
@@ -165,6 +183,7 @@ def test_the_checkout_runs_uninstalled(tmp_path: Path) -> None:
     site = next((tmp_path / "env" / "lib").glob("python*/site-packages"))
     (site / "dependencies.pth").write_text("\n".join(p for p in sys.path if p.endswith("site-packages")) + "\n")
     python = tmp_path / "env/bin/python"
-    absent = subprocess.run([python, "-c", "import distcondense"], cwd=tmp_path, capture_output=True)
+    nothing = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    absent = subprocess.run([python, "-c", "import distcondense"], cwd=tmp_path, capture_output=True, env=nothing)
     assert absent.returncode != 0
     assert "condense" in run(python, "-m", "distcondense", "--help", cwd=ROOT)

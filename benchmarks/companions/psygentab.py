@@ -5,17 +5,19 @@ Adult (48,842), and for the paper's Diabetes Health Indicators the same 253,680 
 version, of which `--most` rows are used: the paper's three-class file is not among the data here.
 
     network       the network alone, maximum likelihood: stands where the paper has RTF
+    sampling      the default: the search over temperature and top-p of the authors' program, P_min = 0.8: RTF-ALM
     training      Algorithm 1, P_min = 0.8
-    sampling      the network alone, steered at sampling time, P_min = 0.8: the paper's RTF-ALM
     private       the private sampler steered, ε end-to-end: the only one with a guarantee; on breast cancer it is
                   conditional, as nobody has declared bounds for that table and they were taken off the data
 
-With `--go-on` cells that the results file has already are not run again.
+With `--go-on` cells that the results file has already are not run again. `--sweep` tries Algorithm 1 over P_min and the
+weight of the likelihood instead; `--attacks` adds attacks on the released rows (the paper's Tables VI to IX).
 
 U and P are those of the house's evaluation (`distcondense evaluate`, part composite), on held-out patients: the paper
 leaves formulas, weights and normalisation open, so the columns compare in direction, not in value. Table V: a random
 forest (scikit-learn's defaults) taught with real or with made rows and tested on real ones; best of no remedy, class
 weights and undersampling, as the paper takes the best of its remedies (it has SMOTE, too). F1 is weighted by class.
+Quality: SDMetrics' quality report against real test rows, as in the paper's Table IV.
 """
 
 from __future__ import annotations
@@ -48,11 +50,23 @@ PAPER = {
     "obesity": (0.98, 0.52, 0.97, 0.51, 0.94, 0.95, 0.72, 0.71, 0.77, 0.77),
     "adult": (0.98, 0.30, 0.96, 0.48, 0.78, 0.85, 0.78, 0.84, 0.79, 0.85),
 }
+QUALITY = {"breast cancer": (0.84, 0.90), "diabetes": (0.97, 0.96), "obesity": (0.88, 0.86), "adult": (0.87, 0.94)}
 WAYS: dict[str, dict[str, Any]] = {
-    "network": {"constraint": "off", "balance": False},
-    "training": {"constraint": "training", "balance": False},
-    "sampling": {"constraint": "sampling", "balance": False},
+    "network": {"regime": "off", "balance": False},
+    "sampling": {"balance": False},
+    "training": {"regime": "training", "balance": False},
     "private": {"sampler": "private"},
+}
+
+SWEEP = {
+    f"P_min {p_min:g}, likelihood × {weight:g}": {
+        "regime": "training",
+        "balance": False,
+        "p_min": p_min,
+        "likelihood": weight,
+    }
+    for p_min in (0.7, 0.8)
+    for weight in (1.0, 10.0, 100.0)
 }
 
 
@@ -133,6 +147,44 @@ def real_forest(cohort: Cohort, seed: int) -> dict[str, float]:
     return {"balanced_accuracy": balanced, "weighted_f1": f1}
 
 
+# -- Tables IV and VI to IX -------------------------------------------------------------------------------------------
+
+
+def quality(cohort: Cohort, result: dc.Result) -> dict[str, float]:
+    """SDMetrics' overall quality score of the released rows against real test rows."""
+    from sdmetrics.reports.single_table import QualityReport
+
+    test = split_from(result.internal["splitting"]).split(cohort).test
+    outcome = result.kind.names[0]
+    real = cohort.features.iloc[test][result.schema.names].assign(
+        **{outcome: labels_of(result.kind, cohort.outcome.take(test)["label"])}
+    )
+    made = result.frame[[*result.schema.names, outcome]].assign(
+        **{outcome: labels_of(result.kind, labelled_of(result.frame, result.kind).outcome["label"])}
+    )
+    numeric = {column.name for column in result.schema.columns if column.numeric}
+    told = {name: {"sdtype": "numerical" if name in numeric else "categorical"} for name in made}
+    texts = {name: str for name in made if name not in numeric}
+    report = QualityReport()
+    report.generate(real.astype(texts), made.astype(texts), {"columns": told}, verbose=False)
+    return {"quality": float(report.get_score())}
+
+
+def labels_of(kind: Any, label: Any) -> list[str]:
+    return [str(kind.labels[int(one)]) for one in label]
+
+
+def attacked(cohort: Cohort, result: dc.Result, seed: int) -> dict[str, float]:
+    """The strongest AUROC of the membership attacks, with its interval's lower end."""
+    scores = [
+        one
+        for one in dc.evaluate(cohort, result, parts=["membership"], seed=seed, threads=1)
+        if one.measure == "auroc" and np.isfinite(one.value)
+    ]
+    worst = max(scores, key=lambda one: one.value)
+    return {"membership": worst.value, "membership, low": worst.low}
+
+
 # -- the runs ---------------------------------------------------------------------------------------------------------
 
 
@@ -160,10 +212,14 @@ def main() -> None:
     options.add_argument("--steps", type=int, default=1500, help="mini-batches of training, about")
     options.add_argument("--epsilon", type=float, default=1.0, help="end-to-end, of the private sampler")
     options.add_argument("--ways", nargs="*", default=list(WAYS))
+    options.add_argument("--sweep", action="store_true", help="Algorithm 1 over P_min and the likelihood's weight")
+    options.add_argument("--attacks", action="store_true", help="membership attacks on the rows, a minute each")
     options.add_argument("--go-on", action="store_true", help="from the results file, which must be of these options")
     said = options.parse_args()
     warnings.simplefilter("ignore")
-    records: list[dict[str, Any]] = (record.read("companions-psygentab") or []) if said.go_on else []
+    ways, name_of = (SWEEP, "companions-psygentab-sweep") if said.sweep else (WAYS, "companions-psygentab")
+    said.ways = list(ways) if said.sweep else said.ways
+    records: list[dict[str, Any]] = (record.read(name_of) or []) if said.go_on else []
     done = {(cell["data"], cell["seed"], cell["way"]) for cell in records}
     for name in said.data:
         cohort = some(TABLES[name](), said.most)
@@ -178,7 +234,7 @@ def main() -> None:
                 if (name, seed, way) in done:
                     continue
                 own = {
-                    **WAYS[way],
+                    **ways[way],
                     **(private(said.epsilon, cohort) if way == "private" else {"epochs": epochs, "batch": batch}),
                 }
                 started = time.process_time()
@@ -195,10 +251,15 @@ def main() -> None:
                     "guarantee": result.privacy.guarantee,
                 }
                 if len(result.frame):
-                    cell |= {**measured(cohort, result, seed), **table_five(cohort, result, seed)}
+                    cell |= {
+                        **measured(cohort, result, seed),
+                        **table_five(cohort, result, seed),
+                        **quality(cohort, result),
+                        **(attacked(cohort, result, seed) if said.attacks else {}),
+                    }
                 records.append(cell)
                 print(cell, flush=True)
-                record.write("companions-psygentab", records, seeds=said.seeds, text=page(vars(said), records))
+                record.write(name_of, records, seeds=said.seeds, text=page(vars(said), records))
     print(page(vars(said), records))
 
 
@@ -206,6 +267,7 @@ def page(said: dict[str, Any], records: list[dict[str, Any]]) -> str:
     command = (
         f"python -m benchmarks.companions.psygentab {' '.join(map(repr, said['data']))} --seeds {said['seeds']} "
         f"--most {said['most']} --steps {said['steps']} --epsilon {said['epsilon']:g}"
+        f"{' --sweep' * said['sweep']}{' --attacks' * said['attacks']}"
     )
     frame = pd.DataFrame(records)
     head = (
@@ -218,19 +280,26 @@ def page(said: dict[str, Any], records: list[dict[str, Any]]) -> str:
     lines = [
         head,
         "",
-        "| table | way | U | P | balanced accuracy | F1 | copies | rows | CPU seconds |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| table | way | U | P | balanced accuracy | F1 | quality | membership | copies | rows | CPU seconds |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    columns = ("utility", "p_distance", "balanced_accuracy", "weighted_f1", "r_dup", "rows", "seconds")
+    columns = (
+        "utility",
+        "p_distance",
+        "balanced_accuracy",
+        "weighted_f1",
+        "quality",
+        "membership",
+        "r_dup",
+        "rows",
+        "seconds",
+    )
     for name in dict.fromkeys(frame["data"]):
-        paper = PAPER[name]
-        lines.append(
-            f"| {name} | paper: RTF | {paper[0]:.2f} | {paper[1]:.2f} | {paper[8]:.2f} | {paper[9]:.2f} | | | |"
-        )
-        lines.append(
-            f"| {name} | paper: RTF-ALM | {paper[2]:.2f} | {paper[3]:.2f} | {paper[6]:.2f} | {paper[7]:.2f} | | | |"
-        )
-        lines.append(f"| {name} | paper: real rows | | | {paper[4]:.2f} | {paper[5]:.2f} | | | |")
+        paper, rest = PAPER[name], " | | | | |"
+        for words, at, better in (("RTF", (0, 1, 8, 9), 1), ("RTF-ALM", (2, 3, 6, 7), 0)):
+            told = [f"{one:.2f}" for one in (*(paper[k] for k in at), QUALITY[name][better])]
+            lines.append(f"| {name} | paper: {words} | {' | '.join(told)}{rest}")
+        lines.append(f"| {name} | paper: real rows | | | {paper[4]:.2f} | {paper[5]:.2f} |{rest}")
         here = frame[frame["data"] == name]
         for way in dict.fromkeys(here["way"]):
             own = here[here["way"] == way]
@@ -245,7 +314,9 @@ def page(said: dict[str, Any], records: list[dict[str, Any]]) -> str:
             spread(alike.groupby("seed")[f"{c} of real rows"].mean()) if f"{c} of real rows" in here else ""
             for c in columns[:2]
         ]
-        lines.append(f"| {name} | yardstick: as many real rows (U), held-out rows (P) | {' | '.join(yard)} | | | | | |")
+        lines.append(
+            f"| {name} | yardstick: as many real rows (U), held-out rows (P) | {' | '.join(yard)} | | | | | | | |"
+        )
     return "\n".join(lines)
 
 

@@ -108,6 +108,14 @@ Encoding = Annotated[
 Decimal = Annotated[
     str | None, typer.Option(help="Decimal sign of a CSV, . or , ; else guessed.", rich_help_panel=TABLE)
 ]
+Query = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SQL",
+        help="SQL, or a file of it (.sql), whose rows are the table; what stands for the table is a database.",
+        rich_help_panel=TABLE,
+    ),
+]
 Threads = Annotated[int | None, typer.Option(help="Threads to use; all cores if not said.", rich_help_panel=RUN)]
 Ray = Annotated[
     str | None,

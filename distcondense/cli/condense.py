@@ -23,6 +23,7 @@ from distcondense.cli.common import (
     Force,
     Json,
     Marker,
+    Query,
     Quiet,
     Ray,
     Separator,
@@ -78,6 +79,7 @@ def fixed(
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
+    query: Query = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The run folder to write.", rich_help_panel=RUN)] = Path(
         "run"
     ),
@@ -148,6 +150,7 @@ def fixed(
         "schema": None if schema is None else Schema.from_toml(schema),
         **markers(missing_marker),
         **written(separator, encoding, decimal),
+        "query": query,
     }
     said = {"publisher": publisher, "contact": contact, "licence": licence}
     words: dict[str, Any] = {name: text for name, text in said.items() if text is not None}

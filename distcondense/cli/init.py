@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from distcondense.cli.common import Decimal, Encoding, Force, Marker, Separator, Threads, app, markers, written
+from distcondense.cli.common import Decimal, Encoding, Force, Marker, Query, Separator, Threads, app, markers, written
 from distcondense.errors import SettingsError
 
 
@@ -24,6 +24,7 @@ def init(
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
+    query: Query = None,
     threads: Threads = None,
 ) -> None:
     """Draft a schema, ask what it cannot know, check it, say what ε will buy, and print the command to run."""
@@ -40,7 +41,8 @@ def init(
     refuse_target(out)
     if out.exists() and not force:
         raise SettingsError(f"schema file {out}", "exists already", found="a file", fix="--force to replace it")
-    frame = read_table(table, dialect=Dialect(**written(separator, encoding, decimal)), **markers(missing_marker))
+    dialect = Dialect(**written(separator, encoding, decimal))
+    frame = read_table(table, dialect=dialect, query=query, **markers(missing_marker))
     attended = not yes and sys.stdin.isatty()
     prompts = TerminalPrompts() if attended else DefaultAnswers()
     state = run_wizard(frame, prompts)
@@ -59,4 +61,4 @@ def init(
         console.out.print(forecast_table(expected, rows))
         epsilon = suggested(expected)
     if state.outcome:
-        typer.echo("next: " + shlex.join(state.command(table, str(out), epsilon=epsilon, ipc=ipc)))
+        typer.echo("next: " + shlex.join(state.command(table, str(out), epsilon=epsilon, ipc=ipc, query=query)))

@@ -29,6 +29,7 @@ def sample(
     """
     from distcondense.runs.files import refuse_target, write_whole
     from distcondense.runs.reading import load
+    from distcondense.runs.release import write_csv
     from distcondense.runs.result import Results
 
     refuse_target(out)
@@ -41,9 +42,7 @@ def sample(
     columns = {column.name: column for column in (*result.schema.columns, *result.schema.outcome)}
     conditions = dict(_condition(said, columns) for said in where or ())
     found = result.sample(rows, conditions, seed=seed)
-    write_whole(
-        out, lambda draft: found.to_csv(draft, index=False) if out.suffix == ".csv" else found.to_parquet(draft)
-    )
+    write_whole(out, lambda draft: write_csv(found, draft) if out.suffix == ".csv" else found.to_parquet(draft))
     typer.echo(
         f"{len(found):,} rows in {out}; {result.privacy.short()} covers them together with the release", err=True
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from distcondense.cli.common import Decimal, Encoding, Force, Marker, Separator, markers, schema_app, written
+from distcondense.cli.common import Decimal, Encoding, Force, Marker, Query, Separator, markers, schema_app, written
 from distcondense.errors import SettingsError
 
 
@@ -21,6 +21,7 @@ def schema_infer(
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
+    query: Query = None,
 ) -> None:
     """Draft a schema from a table, for a person to check and edit. It is marked as inferred."""
     from distcondense.data.dialect import Dialect
@@ -33,7 +34,7 @@ def schema_infer(
         if os.path.lexists(out) and not force:
             raise SettingsError(f"schema file {out}", "exists already", found="a file", fix="--force to replace it")
     dialect = Dialect(**written(separator, encoding, decimal))
-    found = draft(read_table(table, dialect=dialect, **markers(missing_marker)))
+    found = draft(read_table(table, dialect=dialect, query=query, **markers(missing_marker)))
     text = found.to_toml()
     for line in found.hints:
         typer.echo(f"hint: {line}", err=True)
@@ -52,6 +53,7 @@ def schema_check(
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
+    query: Query = None,
 ) -> None:
     """Check a schema, and a table against it; how many rows break each of its rules is said, not refused."""
     from functools import partial
@@ -72,7 +74,8 @@ def schema_check(
     rules.check()
     broken = []
     if table is not None:
-        read = partial(read_csv_cells, table, known) if is_csv(table) else partial(read_table, table)
+        of_csv = query is None and is_csv(table)
+        read = partial(read_csv_cells, table, known) if of_csv else partial(read_table, table, query=query)
         frame = read(dialect=Dialect(**written(separator, encoding, decimal)), **markers(missing_marker))
         refuse_reserved(set(frame.columns).difference(c.name for c in known.added))  # a release fits its own schema
         absent = [n for n in known.in_table if n not in frame]

@@ -26,11 +26,12 @@ from distcondense.data.features import check_features, some_names
 from distcondense.data.missing import without_codes
 from distcondense.data.names import Names
 from distcondense.data.outcome import Goal, Outcome, kind_of
+from distcondense.data.query import query_text, read_query
 from distcondense.data.reading import read_csv_cells
 from distcondense.data.reserved import refuse_reserved
 from distcondense.data.roles import ROLES
 from distcondense.data.schema import Label, Schema
-from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, is_uri, read_table, refuse_signals
+from distcondense.data.tables import MISSING_MARKERS, as_frame, is_csv, is_uri, read_table, refuse_shape, refuse_signals
 from distcondense.data.values import identifiers_of
 from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, need
 
@@ -121,9 +122,10 @@ class Cohort:
         separator: str | None = None,
         encoding: str | None = None,
         decimal: str | None = None,
+        query: str | Path | None = None,
         **how: Any,
     ) -> Cohort:
-        """A cohort from CSV, CSV.gz, Parquet or Arrow.
+        """A cohort from CSV, CSV.gz, Parquet or Arrow, or from a query of a database.
 
         A CSV is read cell by cell: what a row says depends on its own text and the schema, not on the other rows. Of
         a typed table the same holds for values (data/values.py).
@@ -131,12 +133,14 @@ class Cohort:
         Parameters
         ----------
         path : str or Path
-            A file, or a URI (s3://, gs://, …).
+            A file, or a URI (s3://, gs://, …); with `query` a DuckDB file or the URI of a database.
         missing_markers : sequence of str
             Texts of a CSV that mark a hole.
         separator, encoding, decimal : str, optional
             How a CSV is written, where its first line does not show it. What was taken without being stated is said in
             a warning, unless it is the plain way (comma, UTF-8, point).
+        query : str or Path, optional
+            SQL, or a file of it (.sql), whose rows are the table (data/query.py).
         **how
             As in `from_frame`: target, time, event, positive, kind, person_id, schema, ignore.
 
@@ -164,6 +168,10 @@ class Cohort:
             need(marker, str, "missing_markers", "a list of texts")
         dialect = Dialect(separator, encoding, decimal)
         again = {"missing_markers": tuple(missing_markers), **dialect.stated()}
+        if query is not None:
+            text = query_text(query)
+            rows = cls.from_frame(read_query(path, text), owned=True, **how)
+            return replace(rows, how={**rows.how, "query": text})
         if not is_csv(path):
             typed = cls.from_frame(read_table(path, missing_markers=missing_markers), owned=True, **how)
             return replace(typed, how={**typed.how, **again}, file=_place(path))
@@ -266,18 +274,7 @@ class Cohort:
         ignore = tuple(ignore)
         roles = (*goal.columns.values(), *ignore, *([person_id] if person_id else []))
         names_of = Names(list(frame.columns), {*roles, *(() if schema is None else schema.every)})
-        if frame.columns.has_duplicates:
-            twice = sorted({str(c) for c in frame.columns[frame.columns.duplicated()]})
-            raise CohortError(
-                "table",
-                "column names must be unique",
-                found=f"repeated: {names_of.some(twice)}",
-                fix="rename or drop one of each",
-            )
-        if frame.empty:
-            raise CohortError(
-                "table", "must have at least one row and one column", found=f"{len(frame)} rows", fix="check the table"
-            )
+        refuse_shape(frame, names_of)
         forgiven = frozenset(() if schema is None else (c.name for c in schema.columns if c.forgives))
         refuse_signals(frame, names_of.said, forgiven)
         if not owned:  # what we read ourselves was decoded
@@ -386,7 +383,7 @@ def checked_roles(how: Mapping[str, Any]) -> dict[str, Any]:
     ignore, positive, schema = how.get("ignore", ()), how.get("positive"), how.get("schema")
     for what in (*ROLES, "kind", "person_id"):
         if how.get(what) is not None:
-            need(how[what], str, what, "a text")
+            need(how[what], str, what, "a text", fix="" if what == "kind" else "name one of the table's columns")
             if not how[what]:
                 raise SettingsError(what, "must be a name", found="an empty text", fix="leave it out, or say the name")
     if positive is not None:

@@ -230,6 +230,26 @@ class Column:
             return np.round(values)
         return values if self.decimals is None else np.round(values, self.decimals)
 
+    def described(self, *, whole: bool = False) -> str:
+        """What is declared of it, in words; with `whole`, all that a person confirms, its categories too."""
+        if self.is_ignored:
+            return f"left out{f', {self.reason}' if self.reason else ''}"
+        domain = f"{len(self.categories)} categories"
+        if self.unknown:
+            domain = f"{'bounds' if self.numeric else 'categories'} found privately"
+        elif self.numeric:
+            entry = self.to_dict()  # dates as dates
+            domain = f"{entry.get('low')} to {entry.get('high')} {self.unit}".strip()
+        elif whole:
+            domain = ", ".join(map(str, self.categories))
+        codes = f"; missing: {', '.join(map(str, self.missing_values))}" if self.missing_values else ""
+        holes = decimals = ""
+        if whole:
+            holes = "; no holes" if self.missing == "refuse" else "; may have holes"
+            decimals = f"; {self.decimals} decimals" if self.decimals is not None else ""
+            domain = f"{self.kind}, {domain}"
+        return f"{domain}{decimals}{holes}{codes}{f'; {self.computed}' if self.computed else ''}"
+
     def to_dict(self) -> dict[str, Any]:
         """What TOML holds: only what differs from the defaults."""
         defaults = {f.name: f.default for f in fields(self)}

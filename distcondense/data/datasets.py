@@ -162,11 +162,12 @@ def simulate(
 
 
 def curial_like(
-    rows: int | None = None, site: str = "PUH", prevalence: float | None = None, seed: int = 0
+    rows: int | None = None, site: str = "PUH", prevalence: float | None = None, seed: int = 0, shifted: bool = False
 ) -> Simulated:
     """COVID-19 status from 27 vitals and bloods, age, sex and oxygen device. Sites PUH, OUH and UHB differ in case mix,
-    analysers, age and prevalence (5.3%, 2.5%, 4.2%). `rows` defaults to the site's number in Table 1."""
-    return _collect(curial(site, prevalence), rows, seed)
+    analysers, age and prevalence (5.3%, 2.5%, 4.2%). `rows` defaults to the site's number in Table 1. `shifted`: they
+    differ as hospitals do, in who comes, in what analysers say and in what is measured at all (holes)."""
+    return _collect(curial(site, prevalence, shifted), rows, seed)
 
 
 def proteomics_like(

@@ -25,7 +25,7 @@ from distcondense.data.missing import SYMBOLS, TEXT_CODES, Hint, far_codes, text
 from distcondense.data.names import Names
 from distcondense.data.reserved import refuse_reserved
 from distcondense.data.schema import Schema
-from distcondense.data.tables import refuse_signals
+from distcondense.data.tables import refuse_shape, refuse_signals
 from distcondense.data.values import DATE, Values, type_of
 from distcondense.errors import SchemaError
 
@@ -92,6 +92,7 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
     refuse_reserved(frame.columns)
     names = list(map(str, frame.columns if names is None else names))
     places = Names(list(frame.columns), ())  # whether its first line is a header nobody has said
+    refuse_shape(frame, places)
     refuse_signals(frame, places.said)
     columns, suspected, offers, dates = list[Column](), list[Hint](), list[Hint](), list[str]()
     comments, aside, written = dict[str, str](), dict[str, Column](), set[str]()
@@ -139,7 +140,7 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
 def describe(series: pd.Series[Any], name: str, codes: Sequence[Label], said: Names) -> tuple[Column, str]:
     """What a column holds, with these codes as holes; and why it should not be used, empty where it may."""
     series = without_codes(series, Column(name, "ignore", missing_values=tuple(codes)))
-    series = _as_numbers(series) if codes else series
+    series = _as_numbers(series) if codes or _are_decimals(series) else series
     column = _infer_column(name, series.dropna(), bool(series.isna().any()), said)
     return replace(_as_codes(column, series), missing_values=tuple(codes)), _why_not(name, series, column)
 
@@ -291,11 +292,17 @@ def _unknowns(name: str, series: pd.Series[Any]) -> list[Hint]:
 
 
 def _as_numbers(series: pd.Series[Any]) -> pd.Series[Any]:
-    """A column of texts that are all numbers, as numbers; any other as it is."""
+    """A column of texts that are all numbers, or of decimals, as numbers; any other as it is."""
     if series.dtype != object or not series.notna().any():
         return series
+    if _are_decimals(series):
+        return series.astype(np.float64)
     read = series.map(lambda v: number_in(v) if isinstance(v, str) else np.nan, na_action="ignore").astype(np.float64)
     return read if bool((read.notna() == series.notna()).all()) else series
+
+
+def _are_decimals(series: pd.Series[Any]) -> bool:
+    return series.dtype == object and all(isinstance(value, Decimal) for value in series.dropna())
 
 
 def like_identifiers(categories: Sequence[Label]) -> str:

@@ -197,19 +197,50 @@ SITES = {  # rows from Table 1; the rest chosen, not measured
     "UHB": _Site(95_236, 0.042, 55, _moves(haemoglobin=-0.2, mean_cell_volume=-0.3, alkaline_phosphatase=-0.3,
                                            bilirubin=0.2, lymphocytes=0.15, temperature=0.15), 0.3),
 }
+
+
+@dataclass(frozen=True)
+class _Shift:
+    """How a site differs where sites are to differ as hospitals do: who comes, what analysers say, what is measured."""
+
+    others: tuple[float, ...]  # shares of the kinds of patients without the disease, and of cases
+    cases: tuple[float, ...]
+    offset: dict[str, float]  # of analysers and scales, in standard deviations, the same for everybody
+    unmeasured: dict[str, tuple[float, float]]  # share of the well, and of those with a high C-reactive protein
+
+
+# set so that a model of all rows of one site loses about as much AUROC elsewhere as Thakur et al. 2026 print
+# (Table 4); condensed rows were not looked at
+SHIFTS = {
+    "PUH": _Shift((0.42, 0.32, 0.18, 0.08), (0.5, 0.25, 0.25), {}, {"lactate": (0.5, 0.15), "bilirubin": (0.1, 0.05)}),
+    "OUH": _Shift((0.60, 0.14, 0.08, 0.18), (0.25, 0.15, 0.60),
+                  _moves(eosinophils=1.0, lymphocytes=0.7, c_reactive_protein=-0.8, basophils=0.8, sodium=0.8,
+                         platelets=-0.7, monocytes=0.5),
+                  {"lactate": (0.8, 0.4), "c_reactive_protein": (0.2, 0.0), "bilirubin": (0.3, 0.1)}),
+    "UHB": _Shift((0.28, 0.42, 0.26, 0.04), (0.30, 0.55, 0.15),
+                  _moves(eosinophils=-0.9, temperature=0.9, respiratory_rate=0.8, monocytes=-0.9, platelets=0.9,
+                         sodium=-0.9, oxygen_saturation=-0.6),
+                  {"lactate": (0.3, 0.05), "basophils": (0.3, 0.3), "alanine_aminotransferase": (0.25, 0.1)}),
+}
 # fmt: on
 
 
-def curial(site: str = "PUH", prevalence: float | None = None) -> Population:
+def curial(site: str = "PUH", prevalence: float | None = None, shifted: bool = False) -> Population:
     if site not in SITES:
         raise SettingsError("site", f"must be one of {', '.join(SITES)}", found=nearest(str(site), SITES))
-    here = SITES[site]
+    if not isinstance(shifted, bool):
+        raise SettingsError("shifted", "must be true or false", found=type(shifted).__name__)
+    here, apart = SITES[site], SHIFTS[site] if shifted else None
     share = here.prevalence if prevalence is None else _prevalence(prevalence)
     names = [m[0] for m in _MEASURED]
     load = np.array([[factor.get(n, 0.0) for n in names] for factor in _FACTORS])
     own = np.sqrt(1 - (load**2).sum(axis=0))
     kinds = [(part, moved, sick) for sick, mix in enumerate((_OTHERS, _CASES)) for part, moved in mix]
-    shifts = np.array([[moved.get(n, 0.0) + here.shift.get(n, 0.0) for n in names] for _, moved, _ in kinds])
+    moves = dict(here.shift)
+    if apart is not None:
+        kinds = [(part, *kind[1:]) for part, kind in zip(apart.others + apart.cases, kinds, strict=True)]
+        moves |= {n: moves.get(n, 0.0) + by for n, by in apart.offset.items()}
+    shifts = np.array([[moved.get(n, 0.0) + moves.get(n, 0.0) for n in names] for _, moved, _ in kinds])
     chances = np.array([part * (share if sick else 1 - share) for part, _, sick in kinds])
     is_case = np.array([sick for *_, sick in kinds], np.int8)
 
@@ -232,6 +263,9 @@ def curial(site: str = "PUH", prevalence: float | None = None) -> Population:
         col["white_cells"] = sum(col[c] for c in counts) * np.exp(rng.normal(0, 0.02, n))
         col["estimated_gfr"] = _ckd_epi(col["creatinine"], age, male)
         out = {m[0]: _settle(col[m[0]], *m[2:5]) for m in _MEASURED}
+        for name, (well, ill) in ({} if apart is None else apart.unmeasured).items():
+            share = np.where(col["c_reactive_protein"] > 30, ill, well)
+            out[name] = np.where(rng.random(n) < share, np.nan, out[name])
         return out | {
             "age": age.astype(np.int16),
             "sex": male.astype(np.int8),
@@ -243,6 +277,7 @@ def curial(site: str = "PUH", prevalence: float | None = None) -> Population:
     columns += [Column("age", "integer", 18, 105, unit="years"), Column("sex", "binary", categories=("female", "male"))]
     columns += [Column("oxygen_device", "categorical", categories=_DEVICES), yes_no("covid_positive")]
     text = f"Simulated emergency attendances at {site}: vital signs and bloods on arrival, COVID-19 status."
+    text += " Sites differ in case mix, analysers and what is measured." if shifted else ""
     return Population(f"curial_like/{site}", here.rows, Schema(tuple(columns)), make, text, target="covid_positive")
 
 

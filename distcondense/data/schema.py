@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, get_args
@@ -63,7 +64,7 @@ INFERRED = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schema:
     """The public description of a table: its columns, in order, and where the knowledge came from.
 
@@ -182,6 +183,27 @@ class Schema:
 
     def _described(self) -> tuple[Column, ...]:
         return (*self.columns, *self.outcome, *self.added, *self.ignored)
+
+    def __repr__(self) -> str:
+        """How many columns, and whether somebody stands for them; `print` shows each, and no patient's category."""
+        aside = f" and {len(self.ignored)} left out" if self.ignored else ""
+        unknown = sum(bool(c.inferred) for c in self._described())
+        stands = f"inferred: nobody stands for {unknown or 'all'} of them" if self.origin == "inferred" else "declared"
+        return f"Schema({len(self.columns)} columns{aside}; {stands})"
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{self._table().to_string(justify='left')}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>{self._table().to_html(justify='left')}"
+
+    def _table(self) -> pd.DataFrame:
+        """Name, kind, what is declared and what was read off patients of each column."""
+        columns = self._described()
+        rows = [(str(c.kind), c.described(), ", ".join(c.inferred)) for c in columns]
+        names = pd.Index([c.name for c in columns])
+        table = pd.DataFrame(rows, columns=["kind", "described as", "read off the table"], index=names)
+        return table if any(c.inferred for c in columns) else table.drop(columns="read off the table")
 
     def __contains__(self, name: str) -> bool:
         return any(c.name == name for c in (*self.columns, *self.outcome))
@@ -378,6 +400,7 @@ class Schema:
         time: str | None = None,
         event: str | None = None,
         person_id: str | None = None,
+        query: str | Path | None = None,
     ) -> Schema:
         """What `distcondense init` proposes where nobody answers: a schema for `confirm`.
 
@@ -386,14 +409,16 @@ class Schema:
 
         Parameters
         ----------
-        table : pandas.DataFrame
-            Or one of Polars or Arrow.
+        table : DataFrame or path
+            Of pandas, Polars or Arrow; or a file, or with `query` a database, as of `dc.condense`.
         target : str, optional
             The outcome column; or else `time` and `event`.
         time, event : str, optional
             Follow-up time, and whether the event was seen.
         person_id : str, optional
             The column that says whose row it is.
+        query : str or Path, optional
+            SQL, or a file of it, whose rows are the table.
 
         Returns
         -------
@@ -410,12 +435,13 @@ class Schema:
         >>> schema.confirm(by="A. Weber", changes={"bmi": (10, 80)}).origin
         'declared'
         """
-        from distcondense.data.tables import as_frame
+        from distcondense.data.tables import as_frame, read_table
 
+        frame = read_table(table, query=query) if isinstance(table, str | Path) else as_frame(table)
         roles = {"target": target, "time": time, "event": event}
         drafted = import_module("distcondense.guide.wizard").drafted  # the same questions, in a package above this one
         said = {role: name for role, name in roles.items() if name is not None}
-        return drafted(as_frame(table), said, person_id)  # type: ignore[no-any-return]
+        return drafted(frame, said, person_id)  # type: ignore[no-any-return]
 
     def confirm(self, *names: str, by: str, changes: Mapping[str, Any] | None = None) -> Schema:
         """Stand for what was read off a table, by name: "I know these from the codebook, not from this file."

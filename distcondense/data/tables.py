@@ -19,6 +19,8 @@ import pandas as pd
 
 from distcondense.data.csv_table import CsvFile, read_as
 from distcondense.data.dialect import Dialect
+from distcondense.data.names import Names
+from distcondense.data.query import read_query
 from distcondense.errors import UNANSWERED, CohortError, DistcondenseWarning, brief, may, os_errors, refuse_os
 
 # "None" is not here: in hospital extracts it is often an answer ("None" = test not done), not a hole.
@@ -44,6 +46,7 @@ def read_table(
     asked: Collection[str] = (),
     holes: Mapping[str, Sequence[str]] | None = None,
     dialect: Dialect | None = None,
+    query: str | Path | None = None,
 ) -> pd.DataFrame:
     """The table in a file or at a URI (s3://, gs://, …), with text that marks a hole turned into missing values.
 
@@ -51,8 +54,10 @@ def read_table(
     with anything else in it comes as text that is refused in those rows. Columns `exact` come as they are written, text
     that marks a hole too. `holes`: more texts that mark one, by column. `asked`: names that must be in its header. How
     it was read is in the frame's attributes, and what was neither stated nor plain in a warning. Other formats have
-    types.
+    types, and so have the rows of a `query` of the database that lies there.
     """
+    if query is not None:
+        return read_query(path, query)
     name = table_name(path)
     what, suffixes = f"table {brief(name)}", "".join(Path(name).suffixes[-2:]).lower()
     source = at_uri(str(path), what) if is_uri(path) else Path(path)
@@ -205,7 +210,7 @@ def _read_parquet(source: Path | bytes) -> pd.DataFrame:
     import pyarrow.parquet
 
     where, mapped = (source, True) if isinstance(source, Path) else (pyarrow.BufferReader(source), False)
-    frame = _from_arrow(pyarrow.parquet.read_table(where, memory_map=mapped), split_blocks=True, self_destruct=True)
+    frame = from_arrow(pyarrow.parquet.read_table(where, memory_map=mapped), split_blocks=True, self_destruct=True)
     pyarrow.default_memory_pool().release_unused()
     return frame
 
@@ -215,10 +220,10 @@ def _read_feather(source: Path | bytes) -> pd.DataFrame:
 
     table = pyarrow.feather.read_table(source if isinstance(source, Path) else io.BytesIO(source))
     table.validate(full=True)  # its bytes are taken as they are: a wrong offset would end the process
-    return _from_arrow(table)
+    return from_arrow(table)
 
 
-def _from_arrow(table: Any, **how: Any) -> pd.DataFrame:
+def from_arrow(table: Any, **how: Any) -> pd.DataFrame:
     """As pandas takes it in, but for integers: with one hole it would make floats of them, and round large ones."""
     frame: pd.DataFrame = table.to_pandas(types_mapper=_whole_type, **how)
     return frame
@@ -243,12 +248,12 @@ def as_frame(table: object) -> pd.DataFrame:
 
     try:
         if isinstance(table, pyarrow.Table | pyarrow.RecordBatch):
-            return _from_arrow(table)
+            return from_arrow(table)
         known = narwhals.from_native(table, pass_through=True)  # type: ignore[call-overload]
         if isinstance(known, narwhals.LazyFrame):
             known = known.collect("pyarrow")
         if isinstance(known, narwhals.DataFrame):
-            return known.to_pandas() if known.implementation.is_pandas_like() else _from_arrow(known.to_arrow())
+            return known.to_pandas() if known.implementation.is_pandas_like() else from_arrow(known.to_arrow())
     except Exception as error:  # theirs may quote cells: say the type only
         raise CohortError(
             "table",
@@ -262,6 +267,22 @@ def as_frame(table: object) -> pd.DataFrame:
         found=f"a {type(table).__name__}",
         fix="pd.DataFrame(table)",
     )
+
+
+def refuse_shape(frame: pd.DataFrame, names: Names) -> None:
+    """No rows, no columns, or two columns of one name."""
+    if frame.columns.has_duplicates:
+        twice = sorted({str(name) for name in frame.columns[frame.columns.duplicated()]})
+        raise CohortError(
+            "table",
+            "column names must be unique",
+            found=f"repeated: {names.some(twice)}",
+            fix="rename or drop one of each",
+        )
+    if frame.empty:
+        raise CohortError(
+            "table", "must have at least one row and one column", found=f"{len(frame)} rows", fix="check the table"
+        )
 
 
 def refuse_signals(frame: pd.DataFrame, said: Callable[[str], str], forgiven: Collection[str] = ()) -> None:

@@ -32,9 +32,3 @@ class Ruler:
 
     def __call__(self, rows: Matrix) -> Matrix:
         return ((rows - self.centre) / self.scale).astype(np.float32)
-
-
-def quantile_cuts(values: Floats, parts: int) -> Floats:
-    """(< parts,) where values are cut into parts of as many each; holes (NaN) do not count, equal cuts are one."""
-    there = values[~np.isnan(values)]
-    return np.unique(np.quantile(there, np.arange(1, parts) / parts)) if len(there) else np.empty(0)

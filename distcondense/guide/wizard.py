@@ -9,7 +9,7 @@ of ε.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from typing import Any
@@ -49,6 +49,7 @@ ASIDE = re.compile(
     r"measured|missing|available|recorded|flag|(^|_)(date|birth|age|prior|history|family)(_|$)", re.IGNORECASE
 )
 MEANS_YES = {"yes", "y", "1", "true", "t", "ja", "oui", "dead", "died", "positive", "pos"}
+ROWS_ALIKE = 30  # in fewer two lists of answers may agree by chance
 PRIVATE, LISTED, OUT = "private", "listed", "out"
 PERSON = f"Column that says whose row it is, or {NONE}"  # questions that a program answers too
 OUTCOME = f"Outcome column, or TIME,EVENT, or {NONE}"
@@ -68,15 +69,18 @@ class WizardState:
     def to_toml(self) -> str:
         return self.schema.to_toml(comments=self.comments)
 
-    def command(self, table: str, schema: str, *, epsilon: float = 1.0, ipc: int = 100) -> list[str]:
-        """The words of the command to run next."""
-        options = {"schema": schema, **self.outcome, **({"person-id": self.person} if self.person else {})}
+    def command(
+        self, table: str, schema: str, *, epsilon: float = 1.0, ipc: int = 100, query: str | None = None
+    ) -> list[str]:
+        """The words of the command to run next; a query has no file that an account could be kept of."""
+        options = {} if query is None else {"query": query, "account": "patients.jsonl"}
+        options |= {"schema": schema, **self.outcome, **({"person-id": self.person} if self.person else {})}
         options |= {"epsilon": f"{epsilon:g}", "ipc": str(ipc), "out": "run"}
         return ["distcondense", "condense", table, *(w for name, v in options.items() for w in (f"--{name}", v))]
 
     def summary(self) -> list[tuple[str, str, str]]:
         """Name, kind and what is declared of each column, for a table on the screen."""
-        rows = [(c.name, str(c.kind), _described(c)) for c in self.schema.columns]
+        rows = [(c.name, str(c.kind), c.described()) for c in self.schema.columns]
         return rows + [(c.name, "ignore", c.reason) for c in self.schema.ignored]
 
 
@@ -120,7 +124,7 @@ def run_wizard(frame: pd.DataFrame, prompts: Prompts) -> WizardState:
     outcome = _outcome(columns, prompts)
     _codes(frame, drafted, columns, prompts)
     wanted = {*outcome.values(), person}
-    spare = _spare(frame, [c for c in columns.values() if not c.is_ignored and c.name not in wanted])
+    spare = _spare(frame, [c for c in columns.values() if not c.is_ignored], wanted)
     aside = drafted.aside | {name: columns[name] for name in spare}
     columns |= {name: Column(name, "ignore", reason=why) for name, why in spare.items()}
     _left_out(columns, aside, {*drafted.dates, person}, prompts)
@@ -213,18 +217,24 @@ def _codes(frame: pd.DataFrame, drafted: SchemaDraft, columns: dict[str, Column]
             columns[name] = describe(frame[name], name, codes, Names(list(frame.columns), ()))[0]
 
 
-def _spare(frame: pd.DataFrame, columns: Sequence[Column]) -> dict[str, str]:
-    """Columns that say nothing of their own, and why: one value in every row, or another column's values."""
+def _spare(frame: pd.DataFrame, columns: Sequence[Column], wanted: Collection[str]) -> dict[str, str]:
+    """Columns that say nothing of their own, and why: one value in every row, or what another one says (1/0, yes/no).
+
+    Those that are wanted are never spare: what says the same as the outcome gives it away.
+    """
     spare: dict[str, str] = {}
-    kept: dict[bytes, str] = {}
-    for column in columns:
+    kept: dict[tuple[bool, bytes], str] = {}
+    for column in sorted(columns, key=lambda c: c.name not in wanted):
         series = frame[column.name]
-        if series.nunique(dropna=False) == 1:
+        if column.name not in wanted and series.nunique(dropna=False) == 1:
             spare[column.name] = "the same value in every row"
             continue
-        key = pd.util.hash_pandas_object(series, index=False).to_numpy().tobytes()
-        if key in kept:
-            spare[column.name] = f"the same as {kept[key]} in every row"
+        coded = bool(column.categories) and len(series) >= ROWS_ALIKE
+        said = pd.Series(pd.factorize(series, use_na_sentinel=False)[0]) if coded else series
+        key = (coded, pd.util.hash_pandas_object(said, index=False).to_numpy().tobytes())
+        if key in kept and column.name not in wanted:
+            same = "the same as" if series.equals(frame[kept[key]]) else "in other words the same as"
+            spare[column.name] = f"{same} {kept[key]} in every row"
         kept.setdefault(key, column.name)
     return spare
 
@@ -289,7 +299,7 @@ def _bounds(frame: pd.DataFrame, columns: dict[str, Column], outcome: Mapping[st
         return
     lines = {}
     for name, column in numbers.items():
-        known = "found privately, for a share of ε" if column.low is None else _described(column)
+        known = "found privately, for a share of ε" if column.low is None else column.described()
         if column.low is None and name in outcome.values():
             known = "not known yet; of an outcome they must be typed"
         beyond = _beyond(frame[name], column)
@@ -406,7 +416,7 @@ def _marked(column: Column) -> Column:
 
 def _attested(columns: dict[str, Column], prompts: Prompts) -> tuple[dict[str, Column], tuple[Attestation, ...]]:
     """The last sheet: what nobody stands for stays inferred."""
-    lines = {name: f"{name}: {_described(column, whole=True)}" for name, column in columns.items()}
+    lines = {name: f"{name}: {column.described(whole=True)}" for name, column in columns.items()}
     question = f"Which lines do you know from the codebook, not from this file ({ALL}, numbers, {NONE})"
     known = picked(prompts, "Read off this file: public only if it is known from elsewhere", lines, question, [])
     name = (
@@ -436,24 +446,3 @@ def _problems(frame: pd.DataFrame, schema: Schema, outcome: Mapping[str, str]) -
     except CohortError as error:
         problems.append(str(error))
     return problems
-
-
-def _described(column: Column, *, whole: bool = False) -> str:
-    """What is declared of a column, in words; with `whole`, all that the last sheet confirms."""
-    if column.is_ignored:
-        return f"left out{f', {column.reason}' if column.reason else ''}"
-    domain = f"{len(column.categories)} categories"
-    if column.unknown:
-        domain = f"{'bounds' if column.numeric else 'categories'} found privately"
-    elif column.numeric:
-        entry = column.to_dict()  # dates as dates
-        domain = f"{entry.get('low')} to {entry.get('high')} {column.unit}".strip()
-    elif whole:
-        domain = ", ".join(map(str, column.categories))
-    codes = f"; missing: {', '.join(map(str, column.missing_values))}" if column.missing_values else ""
-    holes = decimals = ""
-    if whole:
-        holes = "; no holes" if column.missing == "refuse" else "; may have holes"
-        decimals = f"; {column.decimals} decimals" if column.decimals is not None else ""
-        domain = f"{column.kind}, {domain}"
-    return f"{domain}{decimals}{holes}{codes}{f'; {column.computed}' if column.computed else ''}"

@@ -17,9 +17,9 @@ FRESH = 100  # exchanges after which all students are solved anew, so that round
 @kernel(error_model="numpy", fastmath=True)
 def exchange_rows(
     among: Matrix,
-    beyond: Matrix,
+    alike: Matrix,
+    along: Matrix,
     labels: Matrix,
-    truth: Matrix,
     ends: Index,
     weights: Floats,
     mean: Matrix,
@@ -31,40 +31,38 @@ def exchange_rows(
 ) -> int:
     """Exchange chosen[place] for a candidate wherever the students' score rises; the number of exchanges made.
 
-    Student q is kernel ridge regression of the chosen rows: among (Q, c, c) kernels between candidates, beyond
-    (Q, r, c) kernels between r other rows and candidates, labels (c, S) of which columns ends[q]:ends[q+1] are its own,
-    truth (r, S) centred and of norm 1 in each column. The score is Σ_s weights[s] · the correlation between
-    its answers and the truth in column s, less near[q] · m · MMD², the squared distance in q's kernel between
-    the set and the population, whose mean embedding of each candidate is mean (Q, c). `chosen` (m,) is written; places,
-    candidates: (steps,) proposals.
+    Student q is kernel ridge regression of the chosen rows: among (Q, c, c) kernels between candidates, labels (c, S)
+    of which columns ends[q]:ends[q+1] are its own. Its answers about r other rows are B a, with B (r, c) its kernels
+    between those and candidates, centred over the r. They come as what a correlation needs: alike (Q, c, c) = Bᵀ B
+    and along (S, c) = truthᵀ B, the truth being centred and of norm 1, so that a proposal costs m² and not r·m.
+    The score is Σ_s weights[s] · the correlation between its answers and the truth in column s, less near[q] · m ·
+    MMD², the squared distance in q's kernel between the set and the population, whose mean embedding of each candidate
+    is mean (Q, c). `chosen` (m,) is written; places, candidates: (steps,) proposals.
     """
-    Q, m, r, S = len(among), len(chosen), beyond.shape[1], labels.shape[1]
+    Q, m, S = len(among), len(chosen), len(along)
     kernel_of = np.empty((Q, m, m), np.float32)
     inverse = np.empty((Q, m, m), np.float32)
-    seen = np.empty((Q, r, m), np.float32)
+    squares = np.empty((Q, m, m), np.float32)
     solved = np.empty((S, m), np.float32)
     taken = np.zeros(among.shape[1], np.bool_)
     for i in range(m):
         taken[chosen[i]] = True
     change, trial = np.empty((Q, m), np.float32), np.empty((S, m), np.float32)
     second, small, far = np.empty((Q, m), np.float32), np.empty((Q, 4)), np.empty(Q)
-    answer, apart = np.empty(r, np.float32), np.empty(Q)
+    apart = np.empty(Q)
     best, kept, fresh = -np.inf, 0, True
     for t in range(-1, len(places)):
         if fresh:  # solve all students from their rows
             best = 0.0
             for q in range(Q):
+                inner, outer = 0.0, 0.0
                 for i in range(m):
                     for k in range(m):
                         kernel_of[q, i, k] = among[q, chosen[i], chosen[k]]
+                        squares[q, i, k] = alike[q, chosen[i], chosen[k]]
+                        inner += kernel_of[q, i, k]
                     kernel_of[q, i, i] += ridge
-                    for p in range(r):
-                        seen[q, p, i] = beyond[q, p, chosen[i]]
-                inner, outer = 0.0, 0.0
-                for i in range(m):
                     outer += mean[q, chosen[i]]
-                    for k in range(m):
-                        inner += among[q, chosen[i], chosen[k]]
                 apart[q] = inner / m - 2 * outer
                 best -= near[q] * apart[q]
                 inverse[q] = np.linalg.inv(kernel_of[q].astype(np.float64)).astype(np.float32)
@@ -74,7 +72,7 @@ def exchange_rows(
                         for k in range(m):
                             total += inverse[q, i, k] * labels[chosen[k], s]
                         solved[s, i] = total
-                    best += weights[s] * _follows(seen[q], solved[s], truth[:, s], answer)
+                    best += weights[s] * _follows(squares[q], solved[s], along[s], alike[q], chosen, 0, chosen[0])
             fresh = False
         if t < 0:
             continue
@@ -110,18 +108,15 @@ def exchange_rows(
                 break
             for s in range(ends[q], ends[q + 1]):
                 step = labels[candidate, s] - labels[chosen[place], s]
-                along, here = np.float32(0.0), solved[s, place] + step * first[place]
+                ahead, here = np.float32(0.0), solved[s, place] + step * first[place]
                 for k in range(m):
                     trial[s, k] = solved[s, k] + step * first[k]
-                    along += change[q, k] * trial[s, k]
-                x = np.float32((a * along - b * here) / determinant)
-                y = np.float32((a * here - c * along) / determinant)
+                    ahead += change[q, k] * trial[s, k]
+                x = np.float32((a * ahead - b * here) / determinant)
+                y = np.float32((a * here - c * ahead) / determinant)
                 for k in range(m):
                     trial[s, k] -= x * first[k] + y * second[q, k]
-                more = trial[s, place]
-                score += weights[s] * _follows_after(
-                    seen[q], trial[s], truth[:, s], answer, beyond[q], candidate, place, more
-                )
+                score += weights[s] * _follows(squares[q], trial[s], along[s], alike[q], chosen, place, candidate)
         if not score > best:
             continue
         for q in range(Q):
@@ -134,11 +129,11 @@ def exchange_rows(
                 for k in range(m):
                     inverse[q, i, k] -= u * second[q, k] + w * first[k]
             for k in range(m):
-                value = among[q, candidate, chosen[k]]
+                value, square = among[q, candidate, chosen[k]], alike[q, candidate, chosen[k]]
                 kernel_of[q, place, k], kernel_of[q, k, place] = value, value
+                squares[q, place, k], squares[q, k, place] = square, square
             kernel_of[q, place, place] = among[q, candidate, candidate] + ridge
-            for p in range(r):
-                seen[q, p, place] = beyond[q, p, candidate]
+            squares[q, place, place] = alike[q, candidate, candidate]
         for s in range(S):
             for k in range(m):
                 solved[s, k] = trial[s, k]
@@ -149,41 +144,27 @@ def exchange_rows(
 
 
 @kernel(error_model="numpy", fastmath=True)
-def _follows(seen: Matrix, solved: Matrix, truth: Matrix, answer: Matrix) -> float:
-    """The correlation of a student's answers with the truth."""
-    r, m = seen.shape
-    for p in range(r):
-        total = np.float32(0.0)
-        for k in range(m):
-            total += seen[p, k] * solved[k]
-        answer[p] = total
-    return _correlation(answer, truth)
-
-
-@kernel(error_model="numpy", fastmath=True)
-def _follows_after(
-    seen: Matrix, solved: Matrix, truth: Matrix, answer: Matrix, beyond: Matrix, candidate: int, place: int, more: float
+def _follows(
+    squares: Matrix, solved: Matrix, along: Matrix, alike: Matrix, chosen: Index, place: int, candidate: int
 ) -> float:
-    """The same with one row of the set exchanged."""
-    r, m = seen.shape
-    for p in range(r):
-        total = np.float32(0.0)
-        for k in range(m):
-            total += seen[p, k] * solved[k]
-        answer[p] = total + (beyond[p, candidate] - seen[p, place]) * more
-    return _correlation(answer, truth)
+    """The correlation of a student's answers with the truth, where the row at `place` is the candidate.
 
-
-@kernel(error_model="numpy", fastmath=True)
-def _correlation(answer: Matrix, truth: Matrix) -> float:
-    r = len(answer)
-    mean = 0.0
-    for p in range(r):
-        mean += answer[p]
-    mean /= r
-    square, along = 0.0, 0.0
-    for p in range(r):
-        apart = answer[p] - mean
-        square += apart * apart
-        along += apart * truth[p]
-    return along / max(np.sqrt(square), 1e-12)
+    squares (m, m) is `alike` at the chosen rows, the row at `place` being the one before.
+    """
+    m, own = len(solved), solved[place]
+    square, cross, told = 0.0, np.float32(0.0), np.float32(0.0)
+    for i in range(m):
+        if i != place:
+            before = np.float32(0.0)
+            for k in range(i):
+                before += squares[i, k] * solved[k]
+            if place < i:
+                before -= squares[i, place] * own
+            square += solved[i] * (2.0 * before + squares[i, i] * solved[i])
+    for k in range(m):
+        cross += alike[candidate, chosen[k]] * solved[k]
+        told += along[chosen[k]] * solved[k]
+    cross -= alike[candidate, chosen[place]] * own
+    told += (along[candidate] - along[chosen[place]]) * own
+    square += own * (2.0 * cross + alike[candidate, candidate] * own)
+    return told / np.sqrt(max(square, 1e-24))

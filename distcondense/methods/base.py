@@ -41,6 +41,16 @@ _HOMES = {  # name → module:object, in the order in which help lists them; the
     "psygentab": "distcondense.methods.psygentab:METHOD",
 }
 _LOADED: dict[str, Method] = {}
+OTHER_NAMES = {  # what other libraries call it → what it is called here
+    **dict.fromkeys(("y", "label", "outcome", "target_column"), "target"),
+    **dict.fromkeys(("n", "n_rows", "n_samples", "num_rows", "size"), "rows"),
+    **dict.fromkeys(("id", "groups", "patient_id", "subject_id"), "person_id"),
+    "duration_col": "time",
+    "event_col": "event",
+    "random_state": "seed",
+    "n_jobs": "threads",
+    "eps": "epsilon",
+}
 MOST_IPC = 1_000_000  # more rows would be no condensed table, and memory could end after the budget is spent
 LEAST_NUMBER, MOST_NUMBER = 1e-18, 1e18  # of any setting: float32 holds their squares
 
@@ -78,6 +88,7 @@ class Options:
     """
 
     guarantee: ClassVar[str] = "none"  # which ε an `epsilon` among them is
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # of a field `preset`: what each of its values sets
     ipc: int = option(100, "Records per class (survival: event status; a number: stratum).")
     seed: int = option(0, "Seed of everything but the privacy noise.")
 
@@ -456,7 +467,8 @@ def options_of(method: Method, given: Mapping[str, Any]) -> Any:
             found=f"a list of {len(several)}",
             fix="start one run per IPC, each with its own --out",
         )
-    return method.Options(**given)
+    preset = method.Options.presets.get(str(given.get("preset")), {})  # what is said beside it stands
+    return method.Options(**{**preset, **given})
 
 
 def takes_several(method: Method) -> bool:
@@ -475,6 +487,8 @@ def _instead(name: str, method: Method, legal: list[str]) -> str:
     others = [other.name for other in methods() if name in {entry.name for entry in fields(other.Options)}]
     if others:
         return f"{name} belongs to method {' and '.join(others)}: leave it out, or say that method"
+    if name in OTHER_NAMES:
+        return f"{name} is called {OTHER_NAMES[name]} here"
     near = _near(name, legal)
     return f"the nearest to {name} is {near}" if near else f"see help for the settings of method {method.name}"
 

@@ -35,6 +35,7 @@ NOT_COVERED = (
     "what many people together have in common, which is what the table is for",
     "the custodian's own folder internal/, which holds numbers computed on patients",
     "other releases about the same patients, whose ε adds up with this one",
+    "side channels: how long a run took, its memory, file times and power; who is inside its process or machine",
 )
 APART = (
     "a doubt: two accountants of the same ledger contradict each other (PLD: {}, the other: {}; the larger is stated)"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from distcondense.arrays import Matrix
+from distcondense.arrays import Index, Matrix
 from distcondense.errors import ModelError, SettingsError
 from distcondense.kernels.arguments import as_rows, as_steps, check_threads
 from distcondense.models.base import BlackBox, Model
@@ -164,6 +164,15 @@ def resolve_path(model: Model, path: JacobianPath) -> JacobianPath:
     return "structured" if has else "blocked"
 
 
+def tested_columns(model: Model) -> Index:
+    """Columns that may change a score: those that trees split at, or that have a coefficient; of a black box all."""
+    if (trees := getattr(model, "ensemble", None)) is not None:
+        return np.asarray(trees.used, np.int64)
+    if (line := getattr(model, "coefficients", None)) is not None:
+        return np.flatnonzero(np.asarray(line))
+    return np.arange(model.n_features)
+
+
 def _structured(model: Model, X: NDArray[np.float32], steps: NDArray[np.float32], threads: int) -> NDArray[np.float32]:
     if getattr(model, "ensemble", None) is not None:
         from distcondense import kernels
@@ -221,9 +230,8 @@ class BatchTiler:
             )
         self.model, self.path, self.threads = model, path, threads
         self.memory_budget, self.batch_rows = memory_budget, batch_rows
-        # features that no compiled tree tests cannot change a score
-        columns = model.ensemble.used if isinstance(model, TreeModel) and path == "compiled" else model.n_features
-        self.columns = np.arange(columns, dtype=np.int64) if isinstance(columns, int) else columns.astype(np.int64)
+        # what the model does not test cannot change a score; "naive" asks all the same
+        self.columns = np.arange(model.n_features) if path == "naive" else tested_columns(model)
 
     def grid(self, rows: int) -> tuple[int, int]:
         """(rows, columns) of one batch; a tile starts at multiples of them."""

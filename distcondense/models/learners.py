@@ -7,6 +7,7 @@ the number of rounds is the one that scores best there; without, all 100 rounds 
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,6 +72,43 @@ def learner(train: Callable[[TrainingSet], Model]) -> Callable[..., Model]:
         return train(TrainingSet(rows, outcome, **how))
 
     return fit
+
+
+KEPT = 2  # models that `fitted_once` remembers in this process
+_kept: dict[tuple[Callable[..., Model], bytes], Model] = {}
+
+
+def fitted_once(learner: Learner, rows: Rows, outcome: Outcome, **how: Any) -> Model:
+    """`learner.fit`, or what it gave for these very rows before: runs of a study share a table and its reference."""
+    training = TrainingSet(rows, outcome, **how)
+    key = (learner.fit, _digest(training))
+    if key not in _kept:
+        while len(_kept) >= KEPT:
+            _kept.pop(next(iter(_kept)))
+        _kept[key] = learner.fit(rows, outcome, **how)
+    return _kept[key]
+
+
+def _digest(training: TrainingSet) -> bytes:
+    """Of everything that a fit depends on."""
+    apart = training.validation
+    held = [(training.rows, training.outcome), *([] if apart is None else [apart])]
+    digest = hashlib.blake2b(repr((training.seed, training.threads)).encode())
+    for values in (
+        training.weight,
+        training.soft,
+        *(part for rows, outcome in held for part in _arrays(rows, outcome)),
+    ):
+        given = None if values is None else np.ascontiguousarray(values)
+        digest.update(repr(None if given is None else (given.dtype, given.shape)).encode())
+        digest.update(b"" if given is None else given.data)
+    for _, outcome in held:
+        digest.update(repr((outcome.kind, sorted(outcome.arrays))).encode())
+    return digest.digest()
+
+
+def _arrays(rows: Rows, outcome: Outcome) -> list[Any]:
+    return [rows, *(outcome.arrays[name] for name in sorted(outcome.arrays))]
 
 
 @dataclass(frozen=True)

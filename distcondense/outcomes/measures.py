@@ -8,7 +8,7 @@ in tests/naive.py take weights, and the influences are their derivatives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from distcondense.kernels.jit import kernel
 from distcondense.outcomes.kaplan_meier import SurvivalCurves
 
 TITLES = {  # key → what people read
-    "auroc": "AUROC", "macro_auroc": "AUROC, macro", "auprc": "AUPRC", "balanced_accuracy": "Balanced accuracy",
+    "auroc": "AUROC", "macro_auroc": "AUROC, macro", "pairwise_auroc": "AUROC, macro, one against one",
+    "auprc": "AUPRC", "balanced_accuracy": "Balanced accuracy",
     "f1": "F1", "macro_f1": "F1, macro", "sensitivity": "Sensitivity", "specificity": "Specificity", "ppv": "PPV",
     "npv": "NPV", "brier": "Brier score", "calibration_slope": "Calibration slope", "c_index": "C-index",
     "integrated_brier": "Integrated Brier score", "calibration": "Expected/observed at the horizon",
@@ -129,6 +130,22 @@ def f1(label: Index, decided: Index | Flags, classes: Index | range) -> Measured
 def macro_ranking(label: Index, scores: Numbers) -> Measured:
     """Mean over classes of one class's score against the rest; a class that is absent is left out."""
     return mean_of([ranking((label == k).astype(np.int8), scores[:, k]) for k in range(scores.shape[1])])
+
+
+def pairwise_ranking(label: Index, scores: Numbers) -> Measured:
+    """Mean over pairs of classes, both ways, of one class's score among the rows of the two (Hand and Till 2001)."""
+    every = []
+    for k in range(scores.shape[1]):
+        for other in range(scores.shape[1]):
+            if k != other:
+                two = (label == k) | (label == other)
+                found = ranking((label[two] == k).astype(np.int8), scores[two, k])
+                influence = np.zeros(len(label))
+                if found.influence is not None:
+                    influence[two] = found.influence
+                    found = replace(found, influence=influence)
+                every.append(found)
+    return mean_of(every)
 
 
 def average(loss: Floats, *, bounded: bool = False) -> Measured:

@@ -26,7 +26,7 @@ from distcondense.models.base import Model, Rows
 from distcondense.models.learners import Learner, TrainingSet, boosted_many, learner, sklearn_model
 from distcondense.outcomes.base import Kind, Labelled, Rule, as_written
 from distcondense.outcomes.binary import ClassSide, by_chance, refuse_horizon
-from distcondense.outcomes.measures import Measured, brier, f1, macro_ranking, recall
+from distcondense.outcomes.measures import Measured, brier, f1, macro_ranking, pairwise_ranking, recall
 from distcondense.outcomes.private_side import NewtonStep, PrivateFit, PrivateSide, newton_step, present
 from distcondense.outcomes.recipes import Recipe, Released, of_classes
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Target
@@ -113,7 +113,7 @@ class Multiclass(Kind):
     name: ClassVar[str] = "multiclass"
     roles: ClassVar[tuple[str, ...]] = ("target",)
     arrays: ClassVar[Mapping[str, type[np.generic]]] = {"label": np.int64}
-    measures: ClassVar[tuple[str, ...]] = ("macro_auroc", "balanced_accuracy", "macro_f1", "brier")
+    measures: ClassVar[tuple[str, ...]] = ("macro_auroc", "pairwise_auroc", "balanced_accuracy", "macro_f1", "brier")
     learners: ClassVar[Mapping[str, Learner]] = {
         "xgb": Learner("xgb", "probabilities", fit_xgb),
         "forest": Learner("forest", "probabilities", fit_forest),
@@ -179,6 +179,7 @@ class Multiclass(Kind):
         decided = np.argmax(ranks, axis=1)
         return {
             "macro_auroc": macro_ranking(label, ranks),
+            "pairwise_auroc": pairwise_ranking(label, ranks),
             "balanced_accuracy": recall(label, decided, classes),
             "macro_f1": f1(label, decided, range(classes)),
             "brier": brier(label, ranks),

@@ -215,11 +215,18 @@ class PrivateTable(NoisyAnswers):
     # ---- answers: each is entered first, then computed, then noised
 
     def histogram(
-        self, columns: tuple[int, ...], *, by: str = "label", mu: float, starts: Sequence[int] = ()
+        self,
+        columns: tuple[int, ...],
+        *,
+        by: str = "label",
+        mu: float,
+        starts: Sequence[int] = (),
+        merges: Sequence[Sequence[int]] = (),
     ) -> Floats:
         """Noisy numbers of rows in each cell of some columns.
 
-        Sensitivity Δ = 1: a row is 1 in one cell, and a person's rows together count up to L2 norm 1.
+        Sensitivity Δ = 1: a row is 1 in one cell, and a person's rows together count up to L2 norm 1. Which cell that
+        is follows from the row and public maps alone, be cells merged or not.
 
         Parameters
         ----------
@@ -231,6 +238,8 @@ class PrivateTable(NoisyAnswers):
             The price; the noise of each number has σ = 1/mu.
         starts : sequence of int
             Of one column, public: neighbouring bins count as one cell; the first bin of each, from 0 upwards.
+        merges : sequence of sequences of int, optional
+            Public, one for each column: the coarser cell, from 0 upwards, that each of its bins counts in here.
 
         Returns
         -------
@@ -245,8 +254,11 @@ class PrivateTable(NoisyAnswers):
                 found=f"{len(first)} starts",
                 fix="starts=(0, …)",
             )
-        cells = len(first) or BEHIND[self].rows.cells(columns)
-        question = HistogramQuery(columns, by, first)
+        if first and merges:
+            raise SettingsError("merges", "must not be given beside starts", fix="one of the two")
+        coarse = self._merges(columns, merges)
+        cells = len(first) or self._joint_cells(columns, coarse)
+        question = HistogramQuery(columns, by, first, coarse)
         answer = self._gaussian(question, "histogram", groups * cells, mu, columns=columns, by=by)
         return answer.reshape(groups, cells)
 
@@ -321,16 +333,8 @@ class PrivateTable(NoisyAnswers):
             strategy the gradients are (answers,) each: those of A, its entries in whole steps, times those of cells.
         """
         columns, scales = self._columns(columns), self.objective.scales
-        coarse = tuple(tuple(map(int, merge)) for merge in merges)
-        if coarse and [len(merge) for merge in coarse] != [self.sizes[column] for column in columns]:
-            raise SettingsError(
-                "merges",
-                f"must map the bins of each of {len(columns)} columns",
-                found=f"{len(coarse)} maps of {', '.join(str(len(merge)) for merge in coarse)} bins",
-            )
-        if any(set(merge) != set(range(max(merge) + 1)) for merge in coarse):
-            raise SettingsError("merges", "must number cells from 0 upwards, none left out", fix="np.unique's inverse")
-        cells = math.prod(max(merge) + 1 for merge in coarse) if coarse else BEHIND[self].rows.cells(columns)
+        coarse = self._merges(columns, merges)
+        cells = self._joint_cells(columns, coarse)
         steps = None if strategy is None else _in_whole_steps(strategy, cells)
         question = GradientQuery(columns, coarse, () if steps is None else tuple(map(tuple, steps.tolist())))
         self._check_ready()
@@ -445,6 +449,21 @@ class PrivateTable(NoisyAnswers):
         if len(set(chosen)) != len(chosen) or not all(0 <= column < d for column in chosen):
             raise SettingsError("columns", f"must be distinct and between 0 and {d - 1}", found=f"{chosen[:8]}")
         return chosen
+
+    def _merges(self, columns: tuple[int, ...], merges: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+        coarse = tuple(tuple(map(int, merge)) for merge in merges)
+        if coarse and [len(merge) for merge in coarse] != [self.sizes[column] for column in columns]:
+            raise SettingsError(
+                "merges",
+                f"must map the bins of each of {len(columns)} columns",
+                found=f"{len(coarse)} maps of {', '.join(str(len(merge)) for merge in coarse)} bins",
+            )
+        if any(set(merge) != set(range(max(merge) + 1)) for merge in coarse):
+            raise SettingsError("merges", "must number cells from 0 upwards, none left out", fix="np.unique's inverse")
+        return coarse
+
+    def _joint_cells(self, columns: tuple[int, ...], merges: tuple[tuple[int, ...], ...]) -> int:
+        return math.prod(max(merge) + 1 for merge in merges) if merges else BEHIND[self].rows.cells(columns)
 
     def _check_unlisted(self, column: int) -> None:
         if column not in BEHIND[self].unlisted:

@@ -17,11 +17,13 @@ class HistogramQuery:
     """Rows in each (group, cell); cells in C order of the columns. by="none": one group.
 
     `starts`, of one column: neighbouring bins count as one cell, the first of each named here, from 0 upwards.
+    `merges`, one for each column or none: public maps of its bins to coarser cells, numbered from 0 upwards.
     """
 
     columns: tuple[int, ...]
     by: str
     starts: tuple[int, ...] = ()
+    merges: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,8 @@ class ExactAnswers(ABC):
                 return self.choice_scores(question, limit)
             case PairChoice():
                 return self.pair_scores(question, limit)
-            case HistogramQuery(columns, "none", ()) if (known := self.pair_known(columns, limit)) is not None:
-                return known
+            case HistogramQuery(columns, "none", (), merges) if (known := self.pair_known(columns, limit)) is not None:
+                return self._joined(known, columns, merges) if merges else known
             case _:
                 return self.counted(question, limit).values
 
@@ -146,6 +146,16 @@ class ExactAnswers(ABC):
                 small = int(rows.max(initial=0)) * unit < 2**62
                 return (rows.astype(np.int64) if small else rows.astype(object)) * unit
         return None
+
+    def _joined(
+        self, counts: NDArray[Any], columns: tuple[int, ...], merges: tuple[tuple[int, ...], ...]
+    ) -> NDArray[Any]:
+        """Counts of joint cells, added up in coarser ones."""
+        places = np.meshgrid(*(np.array(merge, np.int64) for merge in merges), indexing="ij")
+        shape = tuple(max(merge) + 1 for merge in merges)
+        out = np.zeros(math.prod(shape), counts.dtype)
+        np.add.at(out, np.ravel_multi_index(tuple(place.ravel() for place in places), shape), counts)
+        return out
 
 
 def _lengths(values: NDArray[Any], ends: Index) -> list[int]:

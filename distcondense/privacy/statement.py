@@ -34,7 +34,7 @@ LARGE_DELTA = 1e-3
 ALMOST, SIMILAR = 0.3, 0.6  # membership advantages up to which a person in the table is as good as one who is not
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Privacy:
     """The privacy statement of a release: the guarantee, its ε and δ, and what they rest on.
 
@@ -85,6 +85,7 @@ class Privacy:
     earlier_runs: str = "Earlier runs in this folder"  # end-to-end: who else read the same patients
     constants: str = ""  # SHA-256 of the method's constants, which are public
     account: str = ""  # end-to-end: in words, to which account of the patients it was charged
+    sites: str = ""  # end-to-end: of rows at several sites, what each of them must trust, in words
 
     def __post_init__(self) -> None:
         if self.guarantee == "end-to-end" and self.inferred:
@@ -109,6 +110,12 @@ class Privacy:
     def events(self) -> tuple[Event, ...]:
         """The ledger of an end-to-end guarantee, for an accountant to read."""
         return tuple(Event.from_dict(entry) for entry in self.ledger)
+
+    def __repr__(self) -> str:
+        return f"Privacy({self.short()}; {self.unit} protected)" if self.charged else f"Privacy({self.short()})"
+
+    def __str__(self) -> str:
+        return self.paragraph()
 
     def short(self) -> str:
         """One phrase for a table or a progress line."""
@@ -167,6 +174,7 @@ class Privacy:
         return [
             self._earlier(),
             self.account,
+            self.sites,
             self._promise(),
             *self._warnings(),
             f"Neighbouring tables: {self.neighbouring}."

@@ -66,7 +66,7 @@ class StepRecord:
                         "step record",
                         "must hold a step and its noise on each line",
                         found="a line of another shape",
-                        fix="restore steps.jsonl from a backup, or start again with --force (its cost adds up)",
+                        fix="start again with --force (its cost adds up)",
                     ) from None
 
     def enter(self, step: int, multiplier: float) -> float:

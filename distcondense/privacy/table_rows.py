@@ -169,8 +169,8 @@ class TableRows(ExactAnswers):
 
     def counted(self, question: Question, limit: float) -> IntegerSums:
         match question:
-            case HistogramQuery(columns, by, starts):
-                return IntegerSums(self.histogram(columns, by, limit, starts))
+            case HistogramQuery(columns, by, starts, merges):
+                return IntegerSums(self.histogram(columns, by, limit, starts, merges))
             case CategoriesQuery(column):
                 return IntegerSums(self.categories(column, limit), tuple(self.kept.labels[column]))
             case GradientQuery(columns, merges, strategy):
@@ -186,10 +186,17 @@ class TableRows(ExactAnswers):
             case _:
                 assert_never(question)
 
-    def histogram(self, columns: tuple[int, ...], by: str, limit: float, starts: tuple[int, ...] = ()) -> Index:
+    def histogram(
+        self,
+        columns: tuple[int, ...],
+        by: str,
+        limit: float,
+        starts: tuple[int, ...] = (),
+        merges: tuple[tuple[int, ...], ...] = (),
+    ) -> Index:
         """Rows in each (group, cell), in units of the limit, a person's cells scaled down to norm 1."""
         groups = 1 if by == "none" else self.objective.groupings[by]
-        cells = self._cells_of(columns)
+        cells = self._cells_of(columns, merges)
         if starts:  # a public map of cells to coarser ones
             coarse = np.searchsorted(starts, np.arange(self.cells(columns)), side="right") - 1
             cells = replace(cells, to=(coarse.astype(np.int32)[cells.to[0]],), sizes=(len(starts),))

@@ -18,17 +18,25 @@ from typing import Any
 
 from distcondense.data.schema import Column
 from distcondense.privacy.statement import Privacy, rounded_up
-from distcondense.report.datasheet import quotable
-from distcondense.runs.release import CROISSANT, DEPLOYMENT, HEALTH_RECORD, MANUAL, missing_for_health_record, software
+from distcondense.report.datasheet import BIASES, TRUST, quotable
+from distcondense.runs.release import (
+    CROISSANT,
+    DEPLOYMENT,
+    HEALTH_RECORD,
+    MANUAL,
+    csv_name,
+    missing_for_health_record,
+    software,
+)
 from distcondense.runs.result import Result
 
 LIMITATIONS = (
     "Rows were chosen because they teach models: no p-values, no confidence intervals, nothing about small groups.",
     "Never validate a model on these rows: they are labelled by a model. Test on real patients.",
 )
-BIASES = (
-    "What is rare among patients is rarer or noisier here: noise covers small groups first. Subgroups must be checked "
-    "on real patients before a model is used."
+IMPACT = (
+    "Others can train and try models without access to patients. A model that was trained on these rows carries their "
+    "limits to whoever it is used on, members of small groups first."
 )
 USES = ("Training and trying models", "Teaching", "Preparing an analysis that is then run on real patients")
 CROISSANT_CONTEXT: dict[str, Any] = {
@@ -43,6 +51,7 @@ CROISSANT_CONTEXT: dict[str, Any] = {
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
     "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
     "extract": "cr:extract",
@@ -57,8 +66,10 @@ CROISSANT_CONTEXT: dict[str, Any] = {
     "jsonPath": "cr:jsonPath",
     "key": "cr:key",
     "md5": "cr:md5",
+    "name": {"@container": "@language"},
     "parentField": "cr:parentField",
     "path": "cr:path",
+    "prov": "http://www.w3.org/ns/prov#",
     "rai": "http://mlcommons.org/croissant/RAI/",
     "recordSet": "cr:recordSet",
     "references": "cr:references",
@@ -87,7 +98,7 @@ DCAT_CONTEXT = {
 }
 AUTHORITY = "http://publications.europa.eu/resource/authority"
 EHDS = "http://data.europa.eu/eli/reg/2025/327/oj"  # the regulation: of the data set and of its distributions
-MEDIA_TYPES = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+MEDIA_TYPES = {"csv": "text/csv", "gz": "application/gzip", "parquet": "application/vnd.apache.parquet"}
 NUMBERS = {"continuous": ("sc:Float", "xsd:double"), "integer": ("sc:Integer", "xsd:integer")}
 
 
@@ -129,7 +140,7 @@ def croissant(sets: Mapping[str, Result], digests: Mapping[str, str]) -> dict[st
         "version": info.version or "1.0.0",
         "keywords": ["synthetic data", "differential privacy", *info.keywords],
         "distribution": [_file(name, digests[name]) for name in tables],
-        "recordSet": [_records(name, one) for name, one in sets.items() if f"{name}.csv" in digests],
+        "recordSet": [_records(name, one) for name, one in sets.items() if csv_name(name, one.frame) in digests],
         "rai:dataCollection": "No row was collected: all were made from noisy answers about patients."
         if first.privacy.charged
         else "No row was collected: all were made by a program that read patients.",
@@ -138,6 +149,12 @@ def croissant(sets: Mapping[str, Result], digests: Mapping[str, str]) -> dict[st
         "rai:dataBiases": BIASES,
         "rai:dataUseCases": list(USES),
         "rai:dataReleaseMaintenancePlan": "None: a release is final. A further one costs ε, and costs add up.",
+        "rai:dataSocialImpact": IMPACT,
+        "rai:hasSyntheticData": True,
+        "prov:wasGeneratedBy": {
+            "@type": "prov:Activity",
+            "prov:label": f"distcondense {software()['version']}, method {first.privacy.method}",
+        },
     }
     given = {
         "license": info.licence,
@@ -146,6 +163,7 @@ def croissant(sets: Mapping[str, Result], digests: Mapping[str, str]) -> dict[st
         "publisher": {"@type": "sc:Organization", "name": info.publisher} if info.publisher else "",
         "datePublished": info.published,
         "citeAs": info.cite_as,
+        "prov:wasDerivedFrom": {"@id": info.identifier} if info.identifier else "",
     }
     return whole | {name: value for name, value in given.items() if value}
 
@@ -176,7 +194,7 @@ def _records(name: str, one: Result) -> dict[str, Any]:
                 "name": column,
                 "description": described(held[column]) if column in held else column,
                 "dataType": NUMBERS.get(held[column].kind if column in held else "", ("sc:Text", ""))[0],
-                "source": {"fileObject": {"@id": f"{name}.csv"}, "extract": {"column": column}},
+                "source": {"fileObject": {"@id": csv_name(name, one.frame)}, "extract": {"column": column}},
             }
             for column in one.frame.columns
         ],
@@ -322,10 +340,7 @@ def deployment(first: Result) -> dict[str, Any]:
         "contact": info.contact or None,
         "intended_use": list(USES),
         "product": {"type": "synthetic data", "documentation": MANUAL, "region": info.population or None},
-        "model": {
-            "name": "central",
-            "actors": "one trusted curator holds the records; recipients get the release and nothing else",
-        },
+        "model": {"name": TRUST.partition(": ")[0], "actors": TRUST.partition(": ")[2]},
         "privacy_definition": {
             "flavor": "(ε, δ)-differential privacy" if privacy.charged else None,
             "guarantee": privacy.guarantee,

@@ -16,9 +16,14 @@ from distcondense.data.schema import Column, Schema
 from distcondense.privacy.statement import Privacy, rounded_up
 from distcondense.report.manual import WARNINGS, code, expected_words, markdown
 from distcondense.report.text import clean
-from distcondense.runs.release import MANUAL, PAGE, SCHEMA, missing_for_health_record, software
+from distcondense.runs.release import MANUAL, PAGE, SCHEMA, csv_name, missing_for_health_record, software
 from distcondense.runs.result import Result
 
+TRUST = "central: one trusted curator holds the records; recipients get the release and nothing else"
+BIASES = (
+    "What is rare among patients is rarer or noisier here: noise covers small groups first. Subgroups must be checked "
+    "on real patients before a model is used."
+)
 STEPS_OF_A_NUMBER = 100  # different values that a number is taken to have, where nobody says its steps
 
 
@@ -36,10 +41,11 @@ def datasheet(sets: Mapping[str, Result]) -> str:
         quote=clean(quotable(first, rows)),
         spent=clean(spent(privacy)),
         factor=factor(privacy),
+        biases=BIASES,
         answer=clean(privacy.answer),
         rows=rows,
         columns=len(columns),
-        tables=[f"{name}.csv" for name in sets] if not privacy.answer else [],
+        tables=[csv_name(name, one.frame) for name, one in sets.items()] if not privacy.answer else [],
         possible=possible(columns),
         expected=expected_words(privacy),
         facts=[(name, clean(str(value))) for name, value in facts(privacy)],
@@ -68,6 +74,7 @@ def facts(privacy: Privacy) -> list[tuple[str, Any]]:
         ("neighbouring tables", privacy.neighbouring),
         ("method", privacy.method),
         ("noise", privacy.noise_source),
+        ("trust model", TRUST),
     ]
     if privacy.membership_advantage is not None:
         most = f"at most {rounded_up(1 + privacy.membership_advantage, 4)}, where guessing has 1"

@@ -18,7 +18,7 @@ from distcondense.outcomes.measures import title
 from distcondense.outcomes.recipes import Recipe, Released
 from distcondense.privacy.statement import Privacy
 from distcondense.report.text import clean, written
-from distcondense.runs.release import DATASHEET, PAGE, PICTURE, SCHEMA
+from distcondense.runs.release import DATASHEET, PAGE, PICTURE, SCHEMA, csv_name
 from distcondense.runs.result import Result
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def manual(sets: Mapping[str, Result]) -> str:
     """Of a run's sets by their tables' names."""
     first = next(iter(sets.values()))
     kind, privacy = first.kind, first.privacy
-    files = {f"{name}.csv": len(one.frame) for name, one in sets.items()}
+    files = {csv_name(name, one.frame): len(one.frame) for name, one in sets.items()}
     holes = [column.name for column in first.schema.columns if column.keeps_holes]
     return markdown("manual.md.j2").render(
         outcome=" and ".join(map(code, kind.names)),
@@ -76,7 +76,7 @@ def manual(sets: Mapping[str, Result]) -> str:
         claim=clean(privacy.sentence()),
         answer=clean(privacy.answer),
         files=files,
-        first=f"{next(iter(sets))}.csv",
+        first=next(iter(files)),
         words=[
             _as_code(f"{column.name}: {column.meaning}", (*kind.names, *kind.own_columns()))
             for column in (*kind.outcome_columns(), *kind.added_columns())
@@ -114,7 +114,7 @@ def recipes(sets: Mapping[str, Result]) -> tuple[Recipe, ...]:
     """How the first of a run's tables teaches models of other people's tools."""
     name, first = next(iter(sets.items()))
     kind, quoted = first.kind, tuple(texts(labels_of(first)))
-    return kind.recipes(Released(f"{name}.csv", kind.names, kind.own_columns(), WEIGHT, quoted))
+    return kind.recipes(Released(csv_name(name, first.frame), kind.names, kind.own_columns(), WEIGHT, quoted))
 
 
 def texts(labels: Listed) -> list[str]:

@@ -8,6 +8,7 @@ report is escaped. A page that would grow beyond LARGEST leaves out rows of tabl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,7 @@ from markupsafe import Markup
 from distcondense.privacy.statement import Privacy, meaning, rounded_up
 from distcondense.report.svg import draw, figure_table
 from distcondense.report.tables import PageTable, page_table
-from distcondense.report.text import sentence, written
+from distcondense.report.text import sentence, sentences_of, written
 from distcondense.runs.figures import Figure, Table
 
 if TYPE_CHECKING:
@@ -91,11 +92,12 @@ class DrawnFigure:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Figures side by side, and how many are left out."""
+    """Figures side by side, how to read several of them, and how many are left out."""
 
     figures: tuple[DrawnFigure, ...]
     left_out: int = 0
     elsewhere: str = ""
+    about: str = ""  # sentences that several figures share, which are said once
 
 
 @dataclass(frozen=True)
@@ -133,11 +135,19 @@ class PageMaker:
 
     def gallery(self, figures: Iterable[Figure]) -> Gallery:
         every = list(figures)
+        shown = every[: self.bounds.figures]
+        said = Counter(line for figure in shown for line in set(sentences_of(figure.about)))
         kept = tuple(
-            DrawnFigure(figure.title, figure.about, draw(figure, self.key("figure")), self.table(figure_table(figure)))
-            for figure in every[: self.bounds.figures]
+            DrawnFigure(
+                figure.title,
+                " ".join(line for line in sentences_of(figure.about) if said[line] == 1),
+                draw(figure, self.key("figure")),  # its description has them all, for those who cannot see it
+                self.table(figure_table(figure)),
+            )
+            for figure in shown
         )
-        return Gallery(kept, len(every) - len(kept), self.elsewhere)
+        shared = dict.fromkeys(line for figure in shown for line in sentences_of(figure.about) if said[line] > 1)
+        return Gallery(kept, len(every) - len(kept), self.elsewhere, " ".join(shared))
 
 
 @cache
@@ -169,6 +179,7 @@ class Claim:
 
     card: Card
     short: str
+    sentence: str  # with which the paragraph begins
     sentences: tuple[str, ...]
     paragraph: str
     charged: bool  # every look at patients was paid for at the gate
@@ -184,11 +195,15 @@ def claim_of(stated: Mapping[str, Any]) -> Claim:
     if privacy.epsilon is None:
         card = Card("Privacy", "No guarantee", means, "bad")
     else:
-        number, more = f"ε = {rounded_up(privacy.epsilon, 3)}", f"{guarantee}, δ = {privacy.delta:g}: {means}"
-        card = Card(f"Privacy: {guarantee} guarantee", number, more, TONES.get(guarantee, "bad"))
-    beyond = [short] if ";" in short else []  # what the card does not say: earlier runs, the worst case
-    words = tuple(map(sentence, (*beyond, privacy.sentence())))
+        more = f"{guarantee}, δ = {privacy.delta:g}: {means}"
+        card = Card("Privacy", f"ε = {rounded_up(privacy.epsilon, 3)}", more, TONES.get(guarantee, "bad"))
+    # said once: by verdict and card, in full by the paragraph; a sentence has what these do not: earlier runs, the
+    # worst case, a paper's own claim
+    beyond = [short.partition("; ")[2] if privacy.charged else short] if ";" in short else []
+    words = tuple(map(sentence, beyond if privacy.charged or guarantee == "none" else (*beyond, privacy.sentence())))
     word, tone = WORDS.get(guarantee, "Not guaranteed."), card.tone
     if privacy.answer:
         word, tone = "No answer.", "bad"
-    return Claim(card, short, words, privacy.paragraph(), privacy.charged, word, tone, sentence(means))
+    return Claim(
+        card, short, privacy.sentence(), words, privacy.paragraph(), privacy.charged, word, tone, sentence(means)
+    )

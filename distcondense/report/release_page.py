@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+from distcondense.data.reserved import RISK
 from distcondense.data.schema import Column
 from distcondense.outcomes.base import WEIGHTS
 from distcondense.report.manual import column_values, recipes
@@ -14,7 +16,7 @@ from distcondense.report.tables import rows_table
 from distcondense.report.text import sentences, written
 from distcondense.runs.figures import LINES, Figure, Series
 from distcondense.runs.files import plain
-from distcondense.runs.release import MANUAL, software
+from distcondense.runs.release import MANUAL, csv_name, software
 from distcondense.runs.result import Result
 
 GALLERIES = {  # key of the report → word of the contents, heading, and what its figures show
@@ -52,7 +54,7 @@ def released(sets: Mapping[str, Result]) -> dict[str, Any]:
             "name": f"Condensed table: {' and '.join(kind.names)}",
             "privacy": {**privacy.to_dict(), "software": software()},
             "schema": schema_rows(schema.columns),
-            "outcome": [f"{c.name}: {c.meaning}" for c in (*kind.outcome_columns(), *kind.added_columns(), WEIGHTS)],
+            "outcome": [*_meanings(kind.outcome_columns()), *_meanings(kind.added_columns()), *_meanings([WEIGHTS])],
             "rows": sum(len(one.frame) for one in sets.values()),
             **{name: [asdict(figure) for figure in figures] for name, figures in first.covered.items()},
             "ledger": [_question(entry) for entry in privacy.ledger] if privacy.charged else [],
@@ -72,6 +74,15 @@ def schema_rows(columns: Sequence[Column]) -> list[dict[str, str]]:
     return [{name: text for name, text in row.items() if any(other[name] for other in rows)} for row in rows]
 
 
+def _meanings(columns: Sequence[Column]) -> list[str]:
+    """What columns mean, a line each; one for all where each says the same of a class of its own."""
+    labels = (re.escape(column.name.removeprefix(f"{RISK}_")) for column in columns)
+    alike = {re.sub(rf"\b{label}\b", "its class", c.meaning) for label, c in zip(labels, columns, strict=True)}
+    if len(columns) > 2 and len(alike) == 1:
+        return [f"{columns[0].name} … {columns[-1].name}, {len(columns)} columns: {alike.pop()}"]
+    return [f"{column.name}: {column.meaning}" for column in columns]
+
+
 def _question(entry: Mapping[str, Any]) -> dict[str, Any]:
     """One question of the ledger, in words."""
     return {name: value for name, value in entry.items() if value not in (None, "", [], {}) and name != "run"}
@@ -79,7 +90,7 @@ def _question(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _usage(sets: Mapping[str, Result], first: Result) -> list[str]:
     """How a recipient trains a model: the manual's first recipe, and what must not be a feature."""
-    files = " and ".join(f"{name}.csv" for name in sets)
+    files = " and ".join(csv_name(name, one.frame) for name, one in sets.items())
     own = [*first.kind.names, *first.kind.own_columns(), WEIGHTS.name]
     return [
         f"{files} holds one synthetic patient a row; the same rows are in the Parquet file of that name.",
@@ -120,7 +131,7 @@ def _page(report: Mapping[str, Any], maker: PageMaker) -> str:
         *([("ledger", "Ledger and trade-off")] if ledger or errors.figures else []),
         *((name, words) for name, words in (("rules", "Rules"), ("use", "How to use it")) if report.get(name)),
     ]
-    cards = [claim.card]
+    cards = [replace(claim.card, more=claim.card.more.partition(":")[0])]  # what it means is the verdict's
     if report.get("rows") is not None:
         columns = len(report.get("schema") or ())
         cards.append(Card("Synthetic rows", written(report["rows"]), f"of {columns:,} columns" if columns else ""))

@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 from distcondense.errors import SettingsError
 from distcondense.report.axes import Axis, axis_of, span_of
 from distcondense.report.canvas import COLOURS, DASHES, LEVELS, LINE, WIDTH, Canvas, dashed, marker_path, short
-from distcondense.report.text import clean, digits, fitted, interval, width_of
+from distcondense.report.text import clean, digits, estimate, fitted, interval, width_of
 from distcondense.runs.figures import BARS, DOTS, HEAT, LINES, STEPS, Figure, Series, Table
 
 PLOT = 190.0  # height of a plot with two axes of numbers
@@ -96,8 +96,15 @@ def figure_table(figure: Figure) -> Table:
     """Every number of a figure, those too that a drawing had no room for."""
     if figure.kind == HEAT:
         names = _names(figure)
-        by_name = [(series.name, dict(zip(series.x, series.y, strict=False))) for series in figure.series]
-        rows = [(name, *(values.get(x, math.nan) for x in names)) for name, values in by_name]
+        bounded = any(series.low is not None and series.high is not None for series in figure.series)
+        by_name = [(series.name, {point[0]: point[1:] for point in _with_bounds(series)}) for series in figure.series]
+        rows: list[tuple[Any, ...]] = [
+            (
+                name,
+                *(estimate(*point) if bounded else point[0] for point in (values.get(x, (math.nan,)) for x in names)),
+            )
+            for name, values in by_name
+        ]
         return Table(figure.name, figure.title, ("", *map(_name, names)), tuple(rows))
     several = len(figure.series) != 1
     bounded = any(series.low is not None or series.high is not None for series in figure.series)

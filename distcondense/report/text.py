@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -22,8 +23,13 @@ def clean(text: str) -> str:
 
 
 def sentence(words: str) -> str:
-    """With a capital letter and a full stop."""
-    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"
+    """With a capital letter, but for ε, and a full stop."""
+    return f"{words[:1] if words.startswith('ε') else words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a text, each with its full stop."""
+    return re.split(r"(?<=[.:!?])\s+(?=[A-Z0-9])", text) if text else []
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------

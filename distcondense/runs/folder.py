@@ -96,14 +96,14 @@ class RunFolder:
                     "holdout.json",
                     "must say who is left out",
                     found="a damaged file",
-                    fix="restore it from a backup, or start again with --force (its cost adds up)",
+                    fix="start again with --force (its cost adds up)",
                 ) from None
         if read_events(self.ledger):  # who is left out was decided before anybody was read
             raise RunFolderError(
                 "holdout.json",
                 "must be kept: it says who is left out",
                 found="a ledger, but no holdout.json",
-                fix="restore it from a backup, or start again with --force (its cost adds up)",
+                fix="start again with --force (its cost adds up)",
             )
         write_json(path, {"entropy": str(fresh)})
         return fresh

@@ -5,6 +5,7 @@ A release without an answer has no table. Its signature is made in `runs/signing
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -13,10 +14,12 @@ from dataclasses import dataclass, fields
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from distcondense import __version__
@@ -31,6 +34,8 @@ from distcondense.runs.files import plain, write_json
 LABEL = "distcondense"  # under which the guarantee stands in a frame's attributes and a Parquet file's metadata
 PAGE, MANUAL, DATASHEET, PICTURE = "report.html", "README.md", "datasheet.md", "model.svg"
 TABLE, SCHEMA = "condensed", "schema.toml"  # TABLE.csv and TABLE.parquet; TABLE-IPC of each set where there are several
+GZIPPED = 10_000_000  # values from which on a table's CSV is TABLE.csv.gz: about 200 MB of text
+CSV_BATCH = 2**22  # values that are texts at a time
 CROISSANT, HEALTH_RECORD, DEPLOYMENT = "croissant.json", "healthdcat.jsonld", "deployment.json"  # for catalogues
 
 
@@ -152,6 +157,11 @@ def table_names(ipcs: Collection[int]) -> dict[int, str]:
     return {ipc: TABLE if len(ipcs) == 1 else f"{TABLE}-{ipc}" for ipc in ipcs}
 
 
+def csv_name(name: str, frame: pd.DataFrame) -> str:
+    """What a table's CSV is called: above `GZIPPED` values it is compressed."""
+    return f"{name}.csv.gz" if frame.size > GZIPPED else f"{name}.csv"
+
+
 def write_release(
     room: Path,
     frames: Mapping[str, pd.DataFrame],
@@ -168,7 +178,7 @@ def write_release(
         write_table(frame, room, name)
     for name, text in {SCHEMA: schema, **papers}.items():
         (room / name).write_text(text, encoding="utf-8")
-    tables = [f"{name}.{kind}" for name in frames for kind in ("csv", "parquet")]
+    tables = [file for name, frame in frames.items() for file in (csv_name(name, frame), f"{name}.parquet")]
     hashes = {name: file_hash(room / name) for name in (*tables, SCHEMA, *papers)}
     for name, text in catalogue(hashes).items():
         (room / name).write_text(text, encoding="utf-8")
@@ -185,7 +195,54 @@ def write_table(frame: pd.DataFrame, room: Path, name: str = TABLE) -> None:
     label = json.dumps(frame.attrs[LABEL], ensure_ascii=False)
     labelled = table.replace_schema_metadata({**(table.schema.metadata or {}), LABEL: label})
     pq.write_table(labelled, room / f"{name}.parquet")
-    frame.to_csv(room / f"{name}.csv", index=False)
+    write_csv(frame, room / csv_name(name, frame))
+
+
+def write_csv(frame: pd.DataFrame, path: Path) -> None:
+    """The bytes of `frame.to_csv(path, index=False)`, in a third of its time; gzipped where the name says so."""
+    rows = max(1, CSV_BATCH // max(frame.shape[1], 1))
+    with open(path, "wb") as plain_file:
+        # no name and no time inside: the same table is the same file
+        zipped = gzip.GzipFile("", "wb", 1, plain_file, mtime=0) if path.suffix == ".gz" else None
+        file: IO[bytes] = zipped or plain_file  # type: ignore[assignment]
+        _write_lines(file, [_quoted(pa.array([str(name)], pa.large_string())) for name in frame.columns])
+        for top in range(0, len(frame), rows):
+            part = frame.iloc[top : top + rows]
+            _write_lines(file, [_texts(part.iloc[:, j]) for j in range(part.shape[1])])
+        if zipped is not None:
+            zipped.close()
+
+
+def _write_lines(file: IO[bytes], columns: list[pa.Array]) -> None:
+    if len(columns) == 1:  # or a row without a value would be no row
+        columns = [pc.if_else(pc.equal(columns[0], ""), _text('""'), columns[0])]
+    lines = pc.binary_join_element_wise(*columns, _text(","))
+    file.write(pc.binary_join(pa.LargeListArray.from_arrays([0, len(lines)], lines), _text("\n"))[0].as_buffer())
+    file.write(b"\n")
+
+
+def _texts(column: pd.Series[Any]) -> pa.Array:
+    """A column as a CSV has it: the shortest text that is read back as the same number; nothing where there is none."""
+    values = (column if isinstance(column.dtype, np.dtype) else column.astype(object)).to_numpy()
+    if values.dtype == np.int64:
+        return pc.cast(pa.array(values), pa.large_string())
+    if values.dtype != np.float64:
+        given = zip(values, column.isna(), strict=True)
+        return _quoted(pa.array(["" if none else str(value) for value, none in given], pa.large_string()))
+    texts = pc.fill_null(pc.cast(pa.array(values, from_pandas=True), pa.large_string()), "")
+    size = np.abs(values)
+    own = np.isfinite(values) & ((values == np.floor(values)) | (size < 1e-4) | (size >= 1e15))  # Arrow: 1, 0.00001
+    return pc.replace_with_mask(texts, own, pa.array([repr(float(v)) for v in values[own]], pa.large_string()))
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    needed = pc.match_substring_regex(texts, '[",\r\n]')
+    doubled = pc.replace_substring(texts, '"', '""')
+    return pc.if_else(needed, pc.binary_join_element_wise(_text('"'), doubled, _text('"'), _text("")), texts)
+
+
+def _text(text: str) -> pa.Scalar:
+    return pa.scalar(text, pa.large_string())
 
 
 def software() -> dict[str, Any]:
@@ -236,7 +293,7 @@ def _lacking(file: Path) -> list[str]:
     stated = parse_json(file.read_bytes())
     named = stated.get("files") or {}
     lacking = [name for name in (MANUAL, DATASHEET, PAGE, SCHEMA) if name not in named]
-    tables = {Path(name).suffix for name in named if name.startswith(TABLE)}
+    tables = {Path(name.removesuffix(".gz")).suffix for name in named if name.startswith(TABLE)}
     lacking += [f"{TABLE}{kind}" for kind in (".csv", ".parquet") if not stated.get("answer") and kind not in tables]
     return [f"{name} is missing, and the statement names none: the release is not whole" for name in lacking]
 

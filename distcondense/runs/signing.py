@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://model_signing/signature/v1.0"
 TO_CHECK = (
     f"there is a signature ({SIGNATURE}), which was not checked: that needs the signer's public key, got from them by "
-    "another way than this release, and --key PUBLIC.pem"
+    "another way than this release, and --key PUBLIC.pem{}"
 )
 
 
@@ -57,7 +58,7 @@ def verify_release(path: Path, *, key: Path | None = None) -> Verified:
         wrong, notes = _check(file.parent, public)
         state = (MISSIGNED if wrong else SIGNED) if there else NO_SIGNATURE
         return replace(found.plus(wrong, notes), signature=state)
-    return replace(found.plus([], [TO_CHECK]), signature=UNCHECKED) if there else found
+    return replace(found.plus([], [TO_CHECK.format(_claimed(file.parent))]), signature=UNCHECKED) if there else found
 
 
 def make_keys(folder: Path) -> str:
@@ -161,8 +162,20 @@ def _check(folder: Path, public: Any) -> tuple[list[str], list[str]]:
             continue
         if told != statement_over(folder):
             return [f"{SIGNATURE} was made for other files"], []
-        return [], [f"all files were signed with the private half of this key, {fingerprint(public)}"]
+        signed = [one["name"] for one in told["predicate"]["resources"]]
+        by = f"the holder of the key with the fingerprint {fingerprint(public)}"
+        return [], [f"signed by {by}: all {len(signed)} files, {', '.join(signed)}"]
     return [f"{SIGNATURE} was made with another key"], []
+
+
+def _claimed(folder: Path) -> str:
+    """Whose key an envelope says it was made with; nothing where it says no fingerprint."""
+    try:
+        keys = [one["keyid"] for one in parse_json((folder / SIGNATURE).read_bytes())["signatures"]]
+    except (ValueError, KeyError, TypeError, OSError):
+        return ""
+    told = [key for key in keys if isinstance(key, str) and re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", key)]
+    return f"; it says that it was made with the key of fingerprint {', '.join(told)}" if told else ""
 
 
 def _load(key: Path, *, public: bool) -> Any:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
 
 import pandas as pd
 from scipy import stats
@@ -55,7 +57,11 @@ OVERVIEW = (
 )
 
 
-class Contender(NamedTuple):
+LOOKED_AT = ("trained_on", "part", "labels", "seed", "value", "low", "high")
+
+
+@dataclass(frozen=True, eq=False)
+class Contender:
     """One way to condense one table at one IPC, with its results of all seeds."""
 
     data: str
@@ -65,17 +71,31 @@ class Contender(NamedTuple):
     ipc: int
     rows: pd.DataFrame
 
-    @property
+    @cached_property
     def guarantee(self) -> str:
         return str(self.rows["guarantee"].iloc[0])
 
-    @property
+    @cached_property
     def is_default(self) -> bool:
         return bool(self.rows["made_by"].iloc[0] == default_method())
 
+    @cached_property
+    def _of_labels(self) -> dict[str, pd.DataFrame]:
+        return {}
+
     def measured(self, labels: str) -> pd.DataFrame:
         """The main measure of students trained on these labels, or of the method's own model."""
-        main = self.rows[self.rows["main"] & self.rows["value"].notna()]
+        if labels not in self._of_labels:
+            self._of_labels[labels] = self._measured(labels)
+        return self._of_labels[labels]
+
+    @cached_property
+    def _main(self) -> pd.DataFrame:
+        """Of the columns that are looked at: all others would be copied by every choice of rows."""
+        return self.rows.loc[self.rows["main"] & self.rows["value"].notna(), list(LOOKED_AT)]
+
+    def _measured(self, labels: str) -> pd.DataFrame:
+        main = self._main
         if labels == MODEL:
             return main[main["trained_on"] == REFERENCE]
         rows = main[main["trained_on"] == CONDENSED]

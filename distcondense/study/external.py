@@ -104,7 +104,8 @@ def _read(path: Path, known: Mapping[str, Cell]) -> pd.DataFrame:
     rows = rows[rows["key"].isin(list(known))].reset_index(drop=True)
     if not _legal(rows, {(key, ipc) for key, cell in known.items() for ipc in cell.ipcs}):
         raise wrong
-    public = pd.DataFrame([public_columns(known[key]) for key in rows["key"]], rows.index)
+    codes, keys = pd.factorize(rows["key"])
+    public = pd.DataFrame([public_columns(known[key]) for key in keys]).take(codes).set_index(rows.index)
     return rows.assign(**public).astype(COLUMNS)
 
 

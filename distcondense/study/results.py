@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from distcondense.arrays import Floats, Index
 from distcondense.data.outcome import kind_named
 from distcondense.evaluation.score import CONDENSED, Score
 from distcondense.study.design import STUDENTS, Cell, Study
@@ -48,9 +50,14 @@ class SeedMean:
     @classmethod
     def from_rows(cls, rows: pd.DataFrame) -> SeedMean:
         """Of rows of the results; those without a value do not count."""
-        seeds = rows.dropna(subset="value").groupby("seed")[["value", "low", "high"]].mean().astype(float)
-        mean, spread = seeds.mean(), float(seeds["value"].std(ddof=1))
-        return cls(float(mean["value"]), float(mean["low"]), float(mean["high"]), spread, len(seeds))
+        value = rows["value"].to_numpy(np.float64)
+        there = ~np.isnan(value)
+        seeds, seed = np.unique(rows["seed"].to_numpy(np.int64)[there], return_inverse=True)
+        bounds = [value, *(rows[name].to_numpy(np.float64) for name in ("low", "high"))]
+        means = [_by_seed(one[there], seed, len(seeds)) for one in bounds]
+        mean, low, high = (_mean(one) for one in means)
+        spread = float(means[0].std(ddof=1)) if len(seeds) > 1 else math.nan
+        return cls(mean, low, high, spread, len(seeds))
 
     @property
     def bounds(self) -> tuple[float, float, float]:
@@ -60,6 +67,19 @@ class SeedMean:
     @property
     def plus_minus(self) -> str:
         return "" if math.isnan(self.spread) else f" ± {self.spread:.3f}"
+
+
+def _mean(values: Floats) -> float:
+    """Of those that are there."""
+    there = values[~np.isnan(values)]
+    return float(there.mean()) if len(there) else math.nan
+
+
+def _by_seed(values: Floats, seed: Index, seeds: int) -> Floats:
+    """(seeds,) means of the values that are there; NaN where a seed has none."""
+    there = ~np.isnan(values)
+    total, many = (np.bincount(seed[there], one, minlength=seeds) for one in (values[there], np.ones(there.sum())))
+    return np.divide(total, many, out=np.full(seeds, np.nan), where=many > 0)
 
 
 def results_table(study: Study, folder: StudyFolder) -> pd.DataFrame:

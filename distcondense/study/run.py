@@ -155,7 +155,7 @@ def run_study(
             if line.state == "kept":
                 folder.run(line.cell).tidy()  # killed after its last file that counts, it may have left others half
         check_tables([line.cell for line in progress.lines if line.state == "waiting"])
-        _write_definitions(study, folder)
+        _write_definitions([line.cell for line in progress.lines if line.state == "waiting"], folder)
         order = sorted(range(len(progress.lines)), key=lambda number: progress.lines[number].cell.seed)
         waiting = deque(number for number in order if progress.lines[number].state == "waiting")
         files = _StudyFiles(study, folder, progress, tasks, external)
@@ -306,10 +306,10 @@ def _claimed(out: Path) -> StudyFolder:
     return folder
 
 
-def _write_definitions(study: Study, folder: StudyFolder) -> None:
-    """What each folder is, kept when the study file changes: whose patients a private cell read must not be lost."""
+def _write_definitions(cells: Sequence[Cell], folder: StudyFolder) -> None:
+    """What each folder will be, kept when the study file changes: whose patients a cell read must not be lost."""
     folder.definitions.mkdir(exist_ok=True)
-    for cell in study.cells:
+    for cell in cells:
         path = folder.definition(cell)
         if not path.exists():
             write_json(path, {"data": cell.source.name, "patients": cell.source.content, "cell": cell.identity})

@@ -14,11 +14,12 @@ from benchmarks import peers
 from benchmarks.peers.by_hand import BY_HAND, gate_of
 from benchmarks.peers.coding import LABEL, Coding
 from benchmarks.peers.elsewhere import ELSEWHERE
-from benchmarks.peers.tab_pe import Space, TabPE, TabPEOptions, Votes, chosen
+from benchmarks.peers.tab_pe import TabPE, TabPEOptions, space_of
 from distcondense.data.persons import HoldoutSplit
 from distcondense.evaluation.audit import stats as st
 from distcondense.methods import base as methods
 from distcondense.methods.base import method_named, options_of
+from distcondense.methods.dp_geng.evolution import Space, Votes, chosen
 from distcondense.privacy import noise
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.budget import Budget
@@ -135,7 +136,7 @@ def test_killed_between_two_votes_it_goes_on_to_the_same_rows(tmp_path: Path, mo
             raise Killed
         return vote(*said)
 
-    monkeypatch.setattr("benchmarks.peers.tab_pe.chosen", dies)
+    monkeypatch.setattr("distcondense.methods.dp_geng.evolution.chosen", dies)
     with pytest.raises(Killed):
         dc.condense(there, out=tmp_path / "run", **how)
     before = (tmp_path / "run/internal").rglob("*.answers")
@@ -155,7 +156,7 @@ def bound() -> float:
     worlds = [there.take(np.arange(60)), there]
     options = TabPEOptions(ipc=4, rounds=2, epsilon=CLAIM)
     coding = Coding.of(there.facts, options.cells)
-    space = Space.of(coding)
+    space = space_of(coding)
     crowd = [space.drawn(4, np.random.default_rng(3)) for _ in range(2)]
     tables = tuple(tuple(space.distances(j, of[:, j]) for j in range(len(space.sizes))) for of in crowd)
     budget = Budget.calibrate(epsilon=CLAIM, delta=options.delta)

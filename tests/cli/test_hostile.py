@@ -378,7 +378,7 @@ def test_answers_that_are_lost_are_told(call: Call, tmp_path: Path, halves: dict
     with quickly():
         answer = call(*[word for word in COMMANDS["private"] if word != "--quiet"], "--resume")
     if answer.code == 2:
-        refused(answer, "restore internal/ledger.answers from a backup")
+        refused(answer, "must have its answers beside it", "start again with --force")
     else:
         assert answer.code == 3
         assert "noisy answers are lost: they stay paid for" in answer.err

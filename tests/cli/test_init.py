@@ -279,6 +279,17 @@ def test_unknown_is_offered_as_missing_and_stays_an_answer_by_default() -> None:
     assert "unknown" in schema["smoking"].categories
 
 
+def test_what_gives_the_outcome_away_in_other_words_is_left_out() -> None:
+    table = hospital_table()
+    table = table.assign(deceased=table["died"].map({0: "no", 1: "yes"}), male=(table["sex"] == "m").astype(int))
+    reasons = {c.name: c.reason for c in run_wizard(table, Answers()).schema.ignored}
+    assert reasons["deceased"] == "in other words the same as died in every row"
+    assert reasons["male"] == "in other words the same as sex in every row"
+    assert "died" not in reasons
+    few = pd.DataFrame({"sex": ["f", "m"] * 9, "smoker": ["no", "yes"] * 9, "died": [0, 1, 1] * 6})
+    assert not run_wizard(few, Answers()).schema.ignored
+
+
 @pytest.mark.parametrize(
     ("names", "suggested"),
     [
@@ -379,6 +390,13 @@ def test_a_simulated_table_has_the_declared_shape(outcome: dict[str, str]) -> No
     assert len(cohort) == 400 + FRESH
     assert "ward" not in cohort.features
     assert cohort.outcome.kind.names == tuple(outcome.values())
+    cohort.outcome.kind.check(cohort.outcome)
+
+
+def test_times_in_whole_days_are_simulated_as_whole_days() -> None:
+    days = Column("days", "integer", low=0, high=365)
+    schema = Schema((Column("age", "integer", low=0, high=120), days, Column("died", "binary", categories=(0, 1))))
+    cohort = simulated(schema, {"time": "days", "event": "died"}, 400)
     cohort.outcome.kind.check(cohort.outcome)
 
 

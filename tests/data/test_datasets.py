@@ -219,3 +219,34 @@ def test_importing_the_module_imports_no_heavy_library() -> None:
     root = Path(datasets.__file__).parents[1]
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
     assert out.stdout.strip() == "[]"
+
+
+def test_sites_that_shift_have_holes_and_other_scales_and_the_same_patients_otherwise() -> None:
+    plain, moved = (load("curial_like", site="UHB", rows=4_000, shifted=shifted).frame for shifted in (False, True))
+    assert not plain.isna().any().any()
+    holes = moved.isna().mean()
+    assert set(holes[holes > 0].index) == {"lactate", "basophils", "alanine_aminotransferase"}
+    assert holes[holes > 0].between(0.02, 0.5).all()
+    assert moved["temperature"].mean() > plain["temperature"].mean() + 0.3
+    assert abs(moved["covid_positive"].mean() - plain["covid_positive"].mean()) < 0.02
+    with pytest.raises(SettingsError, match="shifted: must be true or false"):
+        load("curial_like", shifted=1)
+
+
+def test_a_model_of_all_rows_loses_more_at_a_site_that_shifts() -> None:
+    from sklearn.metrics import roc_auc_score
+    from xgboost import XGBClassifier
+
+    def loss(shifted: bool) -> float:
+        (x, y), (x_home, y_home), (x_there, y_there) = (
+            _numbers(load("curial_like", rows=6_000, prevalence=0.2, site=s, seed=k, shifted=shifted), "covid_positive")
+            for s, k in (("OUH", 0), ("OUH", 1), ("UHB", 1))
+        )
+        model = XGBClassifier(n_estimators=30, max_depth=3, n_jobs=1).fit(x, y)
+        home, there = (
+            roc_auc_score(b, model.predict_proba(a)[:, 1]) for a, b in ((x_home, y_home), (x_there, y_there))
+        )
+        return float(home - there)
+
+    assert loss(False) < 0.03
+    assert loss(True) > 0.05

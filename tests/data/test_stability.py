@@ -661,6 +661,7 @@ TABLES = {
     "batches": 50,
     "Arrow table": 40,
     "Polars": 40,
+    "query": 12,
     "frame": 130,
     "rows of nobody": 50,
     "PrivateModel": 70,

@@ -14,13 +14,14 @@ from distcondense import Cohort, Column, Schema
 from distcondense.data.persons import Split
 from distcondense.data.relations import rule_from
 from distcondense.data.rules import Rules
-from distcondense.evaluation.fidelity import composite, faith
-from distcondense.evaluation.fidelity.comparison import FEWEST, compared
-from distcondense.evaluation.fidelity.divergences import alike, support_coverage
+from distcondense.evaluation.fidelity import composite
+from distcondense.evaluation.fidelity.comparison import compared
 from distcondense.evaluation.fidelity.faith import TrainingSupport, gower_rows, hidden, obeying, p_parts
-from distcondense.evaluation.fidelity.pairs import correlation_gaps
 from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT
 from distcondense.outcomes.base import Labelled
+from distcondense.outcomes.divergences import alike, support_coverage
+from distcondense.outcomes.likeness import FEWEST, correlation_gaps
+from distcondense.outcomes.utility import alignment
 from tests import toys
 from tests.conftest import OUTCOMES, SMALL_SCHEMA, SMALL_TABLE, small_frame
 from tests.evaluation_inputs import changed
@@ -113,7 +114,7 @@ def test_alignment_is_the_frobenius_norm_over_the_number_of_columns():
     cohort = small_cohort(300)
     inputs = home_of(cohort, cohort.features.iloc[:90])
     comparison = compared(inputs, 0)
-    found = faith.alignment(comparison, correlation_gaps(comparison, 0)[0])
+    found = alignment(comparison, correlation_gaps(comparison, 0)[0])
     tables = []
     for which in (0, 1):
         tables.append(np.corrcoef([facet.line[which] for facet in comparison.columns if facet.line is not None]))

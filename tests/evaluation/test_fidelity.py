@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from distcondense import Cohort, Column, Schema
 from distcondense.data.persons import Split
 from distcondense.evaluation.fidelity import columns as fidelity
-from distcondense.evaluation.fidelity import pairs
-from distcondense.evaluation.fidelity.comparison import FEWEST, ComparedColumn, bars, centred, compared, too_few
-from distcondense.evaluation.fidelity.divergences import (
+from distcondense.evaluation.fidelity.comparison import bars, centred, compared, too_few
+from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT
+from distcondense.evaluation.section import Section
+from distcondense.outcomes import likeness
+from distcondense.outcomes.base import Labelled
+from distcondense.outcomes.divergences import (
     SMOOTHING,
     category_coverage,
     correlation,
@@ -29,9 +32,7 @@ from distcondense.evaluation.fidelity.divergences import (
     shares,
     total_variation,
 )
-from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT
-from distcondense.evaluation.section import Section
-from distcondense.outcomes.base import Labelled
+from distcondense.outcomes.likeness import FEWEST, ComparedColumn
 from tests.conftest import SMALL_TABLE, small_frame
 from tests.fidelity_inputs import home_of, small_cohort, split_of
 
@@ -403,10 +404,10 @@ def test_one_condensed_row_and_one_column_are_enough():
 def test_pairs_are_those_of_a_loop_over_rows():
     cohort = small_cohort(250)
     comparison = compared(home_of(cohort, cohort.features.iloc[:70]), 3)
-    facets = [pairs.grouped(facet) for facet in comparison.columns]
-    assert all(facet.size <= pairs.GROUPS for facet in facets)
-    found = pairs.joint_tables(comparison, 3)[0][0][:, 0]
-    for value, (i, j) in zip(found, pairs.some_pairs(len(facets), 3), strict=True):
+    facets = [likeness.grouped(facet) for facet in comparison.columns]
+    assert all(facet.size <= likeness.GROUPS for facet in facets)
+    found = likeness.joint_tables(comparison, 3)[0][0][:, 0]
+    for value, (i, j) in zip(found, likeness.some_pairs(len(facets), 3), strict=True):
         gap = 0.0
         for a in range(facets[i].size):
             for b in range(facets[j].size):
@@ -416,11 +417,11 @@ def test_pairs_are_those_of_a_loop_over_rows():
 
 
 def test_at_most_so_many_pairs_are_looked_at_and_groups_made():
-    chosen = pairs.some_pairs(60, 1)
-    assert len(chosen) == len(set(chosen)) == pairs.PAIRS
+    chosen = likeness.some_pairs(60, 1)
+    assert len(chosen) == len(set(chosen)) == likeness.PAIRS
     codes = np.arange(400) % 40
     many = ComparedColumn("many", tuple(map(str, range(41))), True, False, (codes, codes[:50], np.full(9, 40)))
-    few = pairs.grouped(many)
-    assert few.size == pairs.GROUPS
-    assert (few.codes[2] == pairs.GROUPS - 1).all()  # a hole stays one
-    assert set(few.codes[0]) == set(range(pairs.GROUPS - 1))
+    few = likeness.grouped(many)
+    assert few.size == likeness.GROUPS
+    assert (few.codes[2] == likeness.GROUPS - 1).all()  # a hole stays one
+    assert set(few.codes[0]) == set(range(likeness.GROUPS - 1))

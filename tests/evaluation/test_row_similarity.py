@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from distcondense.data.persons import Split
 from distcondense.evaluation.fidelity import landscape, row_similarity
 from distcondense.evaluation.fidelity.comparison import FEWEST
-from distcondense.evaluation.fidelity.divergences import fences
 from distcondense.evaluation.fidelity.row_similarity import guesses, in_balls, propensity
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM
+from distcondense.outcomes.divergences import fences
 from distcondense.outcomes.measures import auroc
 from tests.conftest import small_frame
 from tests.fidelity_inputs import home_of, small_cohort, split_of

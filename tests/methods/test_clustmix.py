@@ -382,6 +382,8 @@ def test_parts_are_joined_until_all_stand_out_from_the_noise() -> None:
     found = theorem.merged(sums, np.array([10.0, 12.0, 2.0, -1.0]), 5.0, 9)
     assert [round(count, 9) for _, count in found] in ([9.0, 14.0], [10.0, 13.0])
     assert np.allclose(sum(some for some, _ in found), sums.sum(axis=0))
+    many = theorem.merged(np.ones((16, 2)), np.full(16, 4.0), 10.0, 9)  # 16 rows of 4 parts have twice a part's noise
+    assert [count for _, count in many] == [64.0]
     assert len(theorem.merged(sums, np.array([10.0, 12.0, 9.0, 8.0]), 5.0, 2)) == 2
 
 
@@ -451,6 +453,22 @@ def test_too_few_people_give_a_statement_and_no_rows(tmp_path: Path) -> None:
     assert len(result.frame) == 0
     assert "NO ANSWER" in result.privacy.paragraph()
     assert verify(tmp_path / "run").holds
+
+
+def test_rows_that_are_noise_are_no_answer_and_what_is_released_has_the_noise_it_says(tmp_path: Path) -> None:
+    """426 rows in 64 parts at ε = 1: each mean would have several ranges of noise. It once was released: AUROC 0.23."""
+    result = dc.condense(table(426), **{**THEOREM, "parts": 64}, epsilon=1.0, holdout=0.0)
+    assert len(result.frame) == 0
+    assert "fewer rows of a class than would stand out from the noise" in result.privacy.paragraph()
+    public = theorem.prepare(table().facts, options_of())
+    least = public.noise / theorem.SIGMA_MAX
+    rng = np.random.default_rng(0)
+    for rows in (least / 8, least / 2, 2 * least):
+        counts = np.full(16, rows)
+        noise = rng.normal(0, public.noise, (16, 400))  # of a sum of a part, in ranges
+        found = theorem.merged(noise, counts, least, 99)
+        if counts.sum() >= least * 4:
+            assert all(np.std(some / many) <= 1.2 * theorem.SIGMA_MAX for some, many in found)
 
 
 def test_a_schema_that_is_not_public_is_refused_or_named_conditional() -> None:

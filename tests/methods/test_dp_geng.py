@@ -14,6 +14,7 @@ import pytest
 
 import distcondense as dc
 from distcondense.data.cells import public_cells
+from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import BudgetError, SettingsError
 from distcondense.kernels.elementwise import affine
@@ -29,6 +30,8 @@ from distcondense.methods.dp_geng.allocation import (
 )
 from distcondense.methods.dp_geng.distil import Distillation, chosen
 from distcondense.methods.dp_geng.encoding import Encoding
+from distcondense.methods.dp_geng.evolution import Space, Votes
+from distcondense.methods.dp_geng.generator import RowGenerator
 from distcondense.methods.dp_geng.maps import ClassFeatures, Gradients
 from distcondense.methods.dp_geng.networks import FeatureNetwork, softmax, trained
 from distcondense.methods.dp_geng.options import DpGengOptions
@@ -426,6 +429,71 @@ def test_what_a_run_asks_is_what_it_planned(tmp_path):
     assert [e.cells for e in asked[-4:]] == [8, 8, 10, 10]
     total = [math.fsum(e.cost**2 for e in events if e.kind == "gaussian") for events in (asked, planned)]
     assert total[0] == pytest.approx(total[1])
+
+
+@pytest.mark.parametrize("generator", ["tab-pe", "marginals"])
+def test_another_generator_asks_what_it_planned_and_its_rows_are_legal(generator, tmp_path):
+    cohort = binary(2000, who=np.arange(2000) // 2)
+    options = {name: value for name, value in TINY.items() if name != "threads"}
+    planned = METHOD.prepare(cohort.facts, DpGengOptions(**options, generator=generator)).planned
+    assert replay(planned, 1e-5).epsilon <= 6.0
+    result = dc.condense(cohort, method="dp-geng", out=tmp_path / "run", holdout=0.0, generator=generator, **TINY)
+    asked = result.privacy.events
+    told, meant = ([(e.query, e.by, e.columns, e.cells) for e in events[:-4]] for events in (asked, planned))
+    assert told == meant
+    assert sum(e.cost**2 for e in asked) == pytest.approx(sum(e.cost**2 for e in planned))
+    assert verify(tmp_path / "run").holds
+    assert replay(asked, 1e-5).agree
+    assert result.frame["died"].value_counts().tolist() == [5, 5]
+    assert result.frame["age"].between(0, 120).all()
+    assert set(result.frame["stage"]) <= {"I", "II", "III"}
+
+
+@pytest.mark.parametrize(("way", "near"), [("marginals", 0.12), ("tab-pe", 0.45)])
+def test_without_noise_generated_rows_of_a_class_are_like_its_patients(way, near, monkeypatch):
+    monkeypatch.setattr(noise, "discrete_gaussian", lambda sums, scale: sums)
+    cohort = several(3000)
+    label = cohort.outcome["label"]
+    generator = RowGenerator.from_facts(cohort.facts, DpGengOptions(epsilon=6.0, generator=way))
+    learned = generator.fitted(cohort, HoldoutSplit(0.0, 0), Ledger(), lambda done, of: None)
+    assert learned.informative
+    assert learned.shares == pytest.approx(np.bincount(label) / 3000, abs=0.01)
+    assert learned.rows == pytest.approx(3000, rel=0.01)
+    drawn = generator.drawn(learned, 4000, 0)
+    assert np.bincount(drawn.label) / len(drawn.label) == pytest.approx(learned.shares, abs=0.01)
+    for j, cells in enumerate(generator.prepared.cells):
+        theirs = cells.codes(cohort.features[cells.column.name])
+        for k in range(3):
+            both = (theirs[label == k], drawn.codes[drawn.label == k, j])
+            p, q = (np.bincount(codes, minlength=cells.size) / len(codes) for codes in both)
+            assert np.abs(p - q).sum() / 2 < near
+
+
+def test_a_vote_is_one_whoever_stands_beside_it():
+    """The sensitivity argument of the votes, over thousands of neighbours."""
+    rng = np.random.default_rng(3)
+    space = Space((7, 4, 3), (True, True, False), (True, False, False))
+    crowd = [space.drawn(9, rng), space.drawn(5, rng)]
+    tables = tuple(tuple(space.distances(j, of[:, j]) for j in range(3)) for of in crowd)
+    votes = Votes((0, 1, 2, 3), tables)
+    rows = np.column_stack([space.drawn(4000, rng), rng.integers(0, 3, 4000)])  # a class that has no rows, too
+    every = votes.values(rows, {})
+    assert np.sqrt((every**2).sum(1)).max() <= 1.0
+    assert every[rows[:, -1] == 2].sum() == 0
+    order = rng.permutation(4000)
+    assert np.array_equal(votes.values(rows[order], {}), every[order])
+    for i in range(0, 4000, 97):
+        without = votes.values(np.delete(rows, i, axis=0), {})
+        assert np.array_equal(every.sum(0) - without.sum(0), every[i])
+
+
+@pytest.mark.parametrize("way", ["tab-pe", "marginals"])
+def test_other_generators_need_declared_columns(way):
+    column = Column("age", "integer", domain="private")
+    schema = Schema((column, *(one for one in SMALL_TABLE.columns if one.name != "age")))
+    facts = dc.Cohort.from_frame(small_frame(300), target="died", ignore=["months", "event"], schema=schema).facts
+    with pytest.raises(SettingsError, match="needs bounds and categories of every column"):
+        RowGenerator.from_facts(facts, DpGengOptions(generator=way))
 
 
 def test_a_killed_run_resumes_to_what_it_would_have_been(tmp_path, monkeypatch):

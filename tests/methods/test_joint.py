@@ -13,8 +13,8 @@ from distcondense.data.cells import public_cells
 from distcondense.data.schema import Column, Schema
 from distcondense.methods.private import joint as joints
 from distcondense.methods.private.fit import fit_private
-from distcondense.methods.private.joint import Joint, ask_pairs, coarse_cells
-from distcondense.methods.private.plan import Plan
+from distcondense.methods.private.joint import Joint, PairAnswer, PairTable, ask_pairs, coarse_cells, shape_of
+from distcondense.methods.private.plan import PairPlan, Plan
 from distcondense.outcomes.binary import Logistic
 from distcondense.privacy import noise
 from distcondense.privacy.accountant import replay
@@ -51,8 +51,9 @@ def known(*, more: bool = True) -> tuple[Joint, list[Floats], Floats]:
     fine = fine_marginals()
     start = Joint.independent(fine, SHARES, COARSE)
     law = true_joint(start)
-    held = start.with_forest({(0, 1): law.sum((0, 3)), (1, 2): law.sum((0, 1))})
-    return Joint(held.coarse, held.marginals, held.forest, {(0, 2): law.sum((0, 2))} if more else {}), fine, law
+    held = start.with_forest({(0, 1): PairTable.whole(law.sum((0, 3))), (1, 2): PairTable.whole(law.sum((0, 1)))})
+    beside = {(0, 2): PairTable.whole(law.sum((0, 2)))} if more else {}
+    return Joint(held.coarse, held.marginals, held.forest, beside), fine, law
 
 
 def frequencies(group: Index, cell: list[Index] | Index) -> Floats:
@@ -168,7 +169,7 @@ def test_cells_that_the_forest_gives_no_chance_are_never_drawn() -> None:
     table[:, 0, 0] = model.marginals[0][:, 0]  # 0 goes with 0, and 1 with either
     table[:, 1, 0] = model.marginals[0][:, 1] / 4
     table[:, 1, 1] = model.marginals[0][:, 1] * 3 / 4
-    for more in ({}, {(0, 2): np.array([[0.4, 0.04], [0.1, 0.46]])}):
+    for more in ({}, {(0, 2): PairTable.whole(np.array([[0.4, 0.04], [0.1, 0.46]]))}):
         codes, _ = Joint(model.coarse, model.marginals, {(0, 1): table}, more).draw(
             fine, 20_000, np.random.default_rng(0)
         )
@@ -266,6 +267,9 @@ def related_table(seed: int = 0, rows: int = 4000) -> tuple[PrivateTable, Joint,
     return table, Joint.independent(fine, shares, [np.arange(3)] * 5), fine
 
 
+THREE = public_cells(Schema(tuple(Column(name, "categorical", categories=("x", "y", "z")) for name in "abcde")))
+
+
 def asked(table: PrivateTable, start: Joint, fine: list[Floats], counts: tuple[int, int] = (4, 2)) -> Joint:
     return ask_pairs(
         table,
@@ -278,6 +282,8 @@ def asked(table: PrivateTable, start: Joint, fine: list[Floats], counts: tuple[i
         np.random.default_rng(0),
         np.ones(5),
         {},
+        THREE,
+        [part.mean(0) for part in fine],
     )
 
 
@@ -317,6 +323,8 @@ def test_only_columns_that_are_worth_it_take_part_where_there_are_too_many(monke
         np.random.default_rng(0),
         np.array([0.0, 3.0, 2.0, 0.0, 1.0]),
         {},
+        THREE,
+        [part.mean(0) for part in fine],
     )
     assert {k for pair in (*model.forest, *model.more) for k in pair} == {1, 2, 4}
     codes, _ = model.draw(fine, 1000, np.random.default_rng(1))
@@ -343,7 +351,8 @@ def test_the_joint_model_is_a_function_of_what_was_answered(monkeypatch: pytest.
     monkeypatch.setattr(noise, "noisy_top", lambda *query: next(again))
     second = asked(related_table(seed=7, rows=900)[0], start, fine)
     assert next(again, None) is None
-    for one, other in ((first.forest, second.forest), (first.more, second.more)):
+    tables = [{pair: table.shares for pair, table in model.more.items()} for model in (first, second)]
+    for one, other in ((first.forest, second.forest), tables):
         assert list(one) == list(other)
         for pair in one:
             np.testing.assert_array_equal(one[pair], other[pair])
@@ -376,7 +385,7 @@ def test_small_tables_ask_for_no_pairs_and_their_sums_get_the_share() -> None:
     assert not any(event.by == "pairs" for event in table.ledger.events)
     assert table.spent().mu == pytest.approx(table.budget.mu, rel=1e-9)
     sums = {event.cost for event in table.ledger.events if event.query == "sums"}
-    assert sums == {plan.sums_cost(table.budget, pairs=False, terms=False)}
+    assert sums == {plan.sums_cost(table.budget, pairs=0.0, terms=False)}
     assert max(sums) > plan.sums_cost(table.budget, terms=False)
     assert replay(table.ledger.events, 1e-5).epsilon <= 1.0  # less: no choice was made
     assert (learned.joint.forest, learned.joint.more) == ({}, {})
@@ -399,20 +408,41 @@ def test_wide_tables_ask_for_no_pairs() -> None:
     for d in (129, 400):
         plan = Plan.for_table(d, side)
         assert plan.pairs == 0
-        assert plan.pair_groups(plan.budget(1.0, 1e-5), 1e9) == 0
+        assert plan.pairs_for(plan.budget(1.0, 1e-5), 1e9).forest == 0
     plan = Plan.for_table(128, side)
     assert (plan.forest, plan.more) == (31, 62)  # among 32 of them
     assert Plan.for_table(1, side).pairs == 0
 
 
-def test_the_cells_of_a_pair_grow_with_the_noisy_number_of_rows() -> None:
-    plan = Plan.for_table(10, side_of(KINDS["binary"]))
+def test_small_tables_get_the_few_pairs_they_can_pay_for_and_large_ones_all() -> None:
+    plan = Plan.for_table(20, side_of(KINDS["binary"]))
     budget = plan.budget(1.0, 1e-5)
-    many = [plan.pair_groups(budget, rows) for rows in (-50.0, 0.0, 100.0, 1000.0, 1e4, 1e5, 1e7)]
-    assert many == sorted(many)
-    assert many[:2] == [0, 0]
-    assert many[-1] == 12
-    assert not {1, 2} & set(many)
+    many = [plan.pairs_for(budget, rows) for rows in (-50.0, 0.0, 300.0, 2000.0, 3000.0, 9000.0, 3e4, 1e6)]
+    assert many[:2] == [PairPlan(0, 0, 0.0)] * 2
+    assert many[-1] == plan.all_pairs == PairPlan(19, 38)
+    assert [pairs.forest for pairs in many] == sorted(pairs.forest for pairs in many)
+    assert 0 < many[3].forest < many[4].forest < 19
+    assert many[4].more == 0
+    assert many[4].part < 1.0
+    assert many[5] == PairPlan(19, 4)
+    for pairs in many[3:]:  # what they cost is the share that the sums do not have
+        mu = np.array(
+            [plan.pair_cost(budget, pairs)] * pairs.forest + [plan.pair_cost(budget, pairs, more=True)] * pairs.more
+        )
+        sums = plan.sums_cost(budget, pairs=pairs.part)
+        none = plan.sums_cost(budget, pairs=0.0)
+        rounds = plan.epochs * plan.used
+        assert np.sum(mu**2) + rounds * sums**2 == pytest.approx(rounds * none**2)
+
+
+@pytest.mark.parametrize(("rows", "pairs"), [(1500, True), (300, False)])
+def test_a_small_table_pays_for_its_few_pairs_what_its_plan_says(rows: int, pairs: bool) -> None:
+    table, plan, learned = events_of(rows, 1.0)
+    asked_for = sum(event.by == "none" for event in table.ledger.events)
+    assert (asked_for > 0) == pairs
+    assert asked_for == len(learned.joint.forest) < plan.pairs
+    assert table.spent().mu == pytest.approx(table.budget.mu, rel=1e-9)
+    assert replay(table.ledger.events, 1e-5).epsilon <= 1.0
 
 
 def test_the_fit_keeps_what_belongs_together_together() -> None:
@@ -433,3 +463,82 @@ def test_the_fit_keeps_what_belongs_together_together() -> None:
     codes, _ = learned.joint.draw(learned.marginals, 10_000, np.random.default_rng(1))
     assert (codes[:, 0] == codes[:, 1]).mean() > 0.98
     assert (codes[:, 0] == codes[:, 2]).mean() == pytest.approx(1 / 3, abs=0.05)
+
+
+# ---- what a noisy table says
+
+
+def test_a_column_of_few_categories_keeps_them_and_the_other_gets_the_rest() -> None:
+    assert shape_of((12, 2), 24.0) == (12, 2)
+    assert shape_of((12, 2), 16.0) == (8, 2)
+    assert shape_of((8, 4), 32.0) == (8, 4)
+    assert shape_of((12, 12), 50.0) == (7, 7)
+    assert shape_of((3, 12), 0.0) == (2, 2)
+    for most in range(4, 300):
+        first, second = shape_of((24, 5), most)
+        assert first * second <= most
+
+
+def answer_of(rows: Floats, expected: Floats, sigma: float, seed: int = 0) -> PairAnswer:
+    noisy = rows + np.random.default_rng(seed).normal(0, sigma, rows.shape)
+    maps = tuple(np.arange(size) for size in rows.shape)
+    return PairAnswer(noisy, np.full(rows.shape, sigma**2), expected, (maps[0], maps[1]), (len(rows), len(rows.T)))
+
+
+def independent(rows: Floats) -> Floats:
+    return np.asarray(np.outer(rows.sum(1), rows.sum(0)) / rows.sum(), np.float64)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_code_nested_in_another_has_no_rows_outside_it(seed: int) -> None:
+    rows = np.zeros((8, 4))
+    rows[np.arange(8), np.arange(8) // 2] = [2000, 1500, 300, 900, 1200, 800, 600, 1700]
+    table = answer_of(rows, independent(rows), 45.0, seed).table(9000.0)
+    assert ((table.shares > 0) == (rows > 0)).all()
+    assert table.shares.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_columns_that_go_together_loosely_keep_all_their_cells(seed: int) -> None:
+    rng = np.random.default_rng(100 + seed)
+    rows = 9000 * np.outer(rng.dirichlet(np.full(6, 5.0)), rng.dirichlet(np.full(5, 5.0)))
+    rows = rows * rng.uniform(0.6, 1.4, rows.shape)
+    assert (answer_of(rows, independent(rows), 45.0, seed).table(9000.0).shares > 0).all()
+
+
+def test_cells_that_go_with_nobody_are_emptied_through_the_whole_forest() -> None:
+    """A function from 0 to 1 and one from 1 to 2: every drawn row obeys both, whatever noisy marginals say."""
+    rng = np.random.default_rng(0)
+    fine = [rng.dirichlet(np.full(size, 5.0), 2) for size in (6, 3, 2)]
+    start = Joint.independent(fine, SHARES, [np.arange(6), np.arange(3), np.arange(2)])
+    first, second = np.zeros((6, 3)), np.zeros((3, 2))
+    first[np.arange(6), [0, 0, 1, 1, 1, 0]] = 1 / 6  # nobody is in cell 2 of column 1
+    second[[0, 1, 2], [0, 1, 1]] = 1 / 3
+    model = start.with_forest({(0, 1): PairTable.whole(first), (1, 2): PairTable.whole(second)})
+    codes, _ = model.draw(fine, 20_000, np.random.default_rng(1))
+    assert (first[codes[:, 0], codes[:, 1]] > 0).all()
+    assert (second[codes[:, 1], codes[:, 2]] > 0).all()
+    assert set(codes[:, 1].tolist()) == {0, 1}
+
+
+def test_an_answer_about_groups_and_one_about_their_cells_are_put_together_by_least_squares() -> None:
+    rng = np.random.default_rng(3)
+    maps = (np.array([0, 0, 1]), np.array([0, 1]))
+    coarse = PairAnswer(rng.normal(50, 5, (2, 2)), np.full((2, 2), 4.0), np.ones((2, 2)), maps, (3, 2))
+    whole = PairAnswer(
+        rng.normal(30, 5, (3, 2)), np.full((3, 2), 9.0), np.ones((3, 2)), (np.arange(3), np.arange(2)), (3, 2)
+    )
+    found = coarse.finer(whole)
+    design, seen, weight = [], [], []
+    for i, j in np.ndindex(3, 2):
+        design.append(np.eye(6)[2 * i + j])
+        seen.append(whole.rows[i, j])
+        weight.append(1 / 9.0)
+    for a, b in np.ndindex(2, 2):
+        design.append([float(maps[0][i] == a and maps[1][j] == b) for i, j in np.ndindex(3, 2)])
+        seen.append(coarse.rows[a, b])
+        weight.append(1 / 4.0)
+    X, W = np.array(design), np.diag(weight)
+    covariance = np.linalg.inv(X.T @ W @ X)
+    np.testing.assert_allclose(found.rows.ravel(), covariance @ X.T @ W @ np.array(seen), rtol=1e-9)
+    np.testing.assert_allclose(found.variance.ravel(), np.diag(covariance), rtol=1e-9)

@@ -19,9 +19,9 @@ from distcondense.data.cells import public_cells
 from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Column, Schema
 from distcondense.kernels.exchange import exchange_rows
-from distcondense.methods.private import joint, placement
+from distcondense.methods.private import joint, linked, placement
 from distcondense.methods.private import students as student_panel
-from distcondense.methods.private.joint import Joint
+from distcondense.methods.private.joint import Joint, PairTable
 from distcondense.methods.private.placement import Encoder, Holes, PlacedRows, place, population, within
 from distcondense.methods.private.students import StudentPanel
 from distcondense.models.additive import AdditiveModel
@@ -98,7 +98,7 @@ def learned(*columns: Column, name: str = "binary", seed: int = 0, **other: Any)
     whole = Joint.independent(marginals, np.array(other.get("shares", shares)), coarse)
     if len(cells) > 2:  # the first and the third belong together
         apart = whole.expected(0, 2).sum(0) * np.exp(rng.normal(0, 1, (coarse[0].max() + 1, coarse[2].max() + 1)))
-        whole = whole.with_forest({(0, 2): apart / apart.sum()})
+        whole = whole.with_forest({(0, 2): PairTable.whole(apart / apart.sum())})
     known: dict[str, Any] = {"rows": 3217.4, "shares": shares, "evidence": 50.0, "facts": facts, "joint": whole}
     return PrivateFit(model, tuple(range(len(cells))), tuple(marginals), objective=objective, **known | other)
 
@@ -154,6 +154,12 @@ def random_panel(rng: np.random.Generator, c: int, r: int, widths: list[int]) ->
     )
 
 
+def compact(panel: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A panel as the kernel takes it."""
+    among, beyond, labels, truth, ends, *others = panel
+    return (among, *student_panel.told(beyond, truth, ends), labels, ends, *others)
+
+
 WIDTHS = st.lists(st.integers(1, 2), min_size=1, max_size=3)
 WIDTHS = WIDTHS.filter(lambda widths: sum(widths) > 1)  # truths of one column have a layout, and a kernel, of their own
 
@@ -169,7 +175,7 @@ def test_exchanged_rows_are_those_that_the_slow_twin_exchanges(seed: int, m: int
     slow, made, tried = naive.exchange_rows(panel, start, proposals, 1e-4)
     fast = start.copy()
     places, candidates = np.array(tried, np.int64).reshape(-1, 2).T.copy()
-    assert exchange_rows(*panel, fast, places, candidates) == made
+    assert exchange_rows(*compact(panel), fast, places, candidates) == made
     np.testing.assert_array_equal(fast, slow)
     assert len(set(fast)) == m  # nobody twice
     assert made == 0 or naive.students_score(panel, fast) > naive.students_score(panel, start)
@@ -181,11 +187,11 @@ def test_many_exchanges_do_not_add_up_their_rounding() -> None:
     panel = random_panel(rng, 400, 60, [1, 1, 2])
     start = np.arange(30, dtype=np.int64)
     chosen = start.copy()
-    made = exchange_rows(*panel, chosen, rng.integers(30, size=600), rng.integers(400, size=600))
+    made = exchange_rows(*compact(panel), chosen, rng.integers(30, size=600), rng.integers(400, size=600))
     assert made > 40
     assert naive.students_score(panel, chosen) > naive.students_score(panel, start) + 0.3
     again = chosen.copy()  # what was refused before the last exchange may be taken now, what was made is not undone
-    exchange_rows(*panel, again, rng.integers(30, size=200), rng.integers(400, size=200))
+    exchange_rows(*compact(panel), again, rng.integers(30, size=200), rng.integers(400, size=200))
     assert naive.students_score(panel, again) >= naive.students_score(panel, chosen) - 1e-4
 
 
@@ -679,7 +685,9 @@ ALLOWED = {  # modules that hold no rows, and of others the names that hold none
     "distcondense.data.schema": None,
     "distcondense.errors": None,
     "distcondense.kernels.exchange": None,
-    "distcondense.methods.private.plan": {"PAIRED"},
+    "distcondense.data.relations": {"unit_of"},
+    "distcondense.methods.private.linked": None,
+    "distcondense.methods.private.plan": {"PAIRED", "PAIR_NOISE"},
     "distcondense.methods.private.students": None,
     "distcondense.outcomes.base": {"Labelled"},
     "distcondense.outcomes.private_side": {"Judge", "PrivateFit", "PrivateSide", "shared"},
@@ -703,7 +711,7 @@ def out_of_bounds(source: str) -> list[str]:
 
 
 def test_placement_imports_nothing_that_holds_patients() -> None:
-    for module in (placement, student_panel):
+    for module in (placement, student_panel, linked):
         assert out_of_bounds(Path(module.__file__).read_text()) == []
     # the joint model asks its questions through a gate, and knows nothing else that could hold a patient
     assert out_of_bounds(Path(joint.__file__).read_text()) == ["distcondense.privacy.gate.PrivateTable"]

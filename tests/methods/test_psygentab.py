@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,32 +14,41 @@ import pytest
 
 import distcondense as dc
 from distcondense.data.cells import public_cells
+from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
-from distcondense.data.persons import Stratified
+from distcondense.data.features import check_features
+from distcondense.data.persons import Stratified, split_from
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SettingsError
+from distcondense.evaluation.fidelity import composite
 from distcondense.methods.base import Context, method_named
 from distcondense.methods.private import condense as private
 from distcondense.methods.private.placement import population
 from distcondense.methods.psygentab import condense as home
-from distcondense.methods.psygentab import private_sampler, sampling, scores
-from distcondense.methods.psygentab.lagrangian import MULTIPLIER_MOST, PENALTY_MOST, Lagrangian
+from distcondense.methods.psygentab import private_sampler, scores
+from distcondense.methods.psygentab.lagrangian import LEAST_EPOCHS, MULTIPLIER_MOST, PATIENCE, PENALTY_MOST, Lagrangian
 from distcondense.methods.psygentab.layout import Layout, OutcomeCells
 from distcondense.methods.psygentab.options import PsygentabOptions
 from distcondense.methods.psygentab.private_sampler import PrivateSampler, log_density
 from distcondense.methods.psygentab.sampling import SamplingSettings, steered
-from distcondense.methods.psygentab.scores import TableScorer, utility_parts
+from distcondense.methods.psygentab.scores import TableScorer
+from distcondense.outcomes.base import Labelled
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.verify import verify
+from distcondense.runs.result import labelled_of
 from tests import naive
 from tests.conftest import SMALL_TABLE, quicken, small_frame
+from tests.evaluation_inputs import changed
+from tests.fidelity_inputs import home_of
 from tests.shell import Call, refused
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:NO PRIVACY:distcondense.errors.DistcondenseWarning"),
+    pytest.mark.filterwarnings("ignore:Algorithm 1 constrains:distcondense.errors.DistcondenseWarning"),
     pytest.mark.filterwarnings("ignore:P = .* is below P_min:distcondense.errors.DistcondenseWarning"),
 ]
-SMALL = {"hidden": 8, "cells": 5, "epochs": 3, "batch": 64, "rounds": 2, "ipc": 12, "threads": 1}
+LOST = 0.08  # of balanced accuracy, at most; docs/methods/psygentab.md
+SMALL = {"hidden": 8, "cells": 5, "epochs": 3, "batch": 64, "ipc": 12, "threads": 1}
 
 
 def table(rows: int = 240) -> Cohort:
@@ -119,18 +129,24 @@ def test_p_and_its_parts_are_those_of_the_loop(judge: TableScorer) -> None:
     assert all(0 <= part <= 1 for part in by_column)
 
 
-def test_marginal_fidelity_is_eq_2_by_the_loop_and_utility_is_1_for_the_rows_themselves(judge: TableScorer) -> None:
-    rng = np.random.default_rng(1)
-    layout, real = judge.layout, judge.records
-    other = real[rng.integers(len(real), size=50)]
-    cells = [np.floor(rows).astype(int).T.tolist() for rows in (real, other)]
-    by_hand = [
-        naive.psygentab_marginal(p, q, size, ordered)
-        for p, q, size, ordered in zip(*cells, layout.sizes, layout.ordered, strict=True)
-    ]
-    assert utility_parts(layout, real, other)["f_marg"] == pytest.approx(np.mean(by_hand))
-    assert list(utility_parts(layout, real, real).values()) == pytest.approx([1.0] * 4)
-    assert all(value < 1 for value in utility_parts(layout, real, other).values() if value == value)
+def test_u_of_a_run_is_that_of_evaluate() -> None:
+    """One formula: the same rows, held-out rows and records give the same U and parts, to the last digit shown."""
+    cohort = table(600)
+    split = Stratified(0).split(cohort)
+    made = cohort.take(split.train[:90])
+    inputs = home_of(cohort, made.features, Labelled(made.outcome), split=split)
+    codec = Codec.public(cohort.schema)
+    inputs = changed(inputs, codec=codec, rows=codec.encode(made.features))
+    scored = composite.section(inputs, seed=0, threads=1).scores
+    told = {one.measure: one for one in scored if one.trained_on == "condensed"}
+    layout = Layout(OutcomeCells.from_outcome(cohort.outcome, 5), public_cells(cohort.schema, 5))
+    records, held, rows = (
+        layout.patients(one.features, one.outcome) for one in (cohort.take(split.train), cohort.take(split.test), made)
+    )
+    found = TableScorer(layout, inputs.learner, records, held, 0, 1).utility(rows)
+    assert set(found) == {"utility", "f_marg", "f_rare", "f_joint", "c_div", "e_pred"}
+    for name, value in found.items():
+        assert value == pytest.approx(told[name].value, abs=1e-9), name
 
 
 def test_places_are_the_same_exactly_where_values_are(judge: TableScorer) -> None:
@@ -241,18 +257,55 @@ def whole() -> dc.Result:
     patch = pytest.MonkeyPatch()
     quicken(patch)
     patch.setattr(home, "MEASURED", (60, 60))
-    with pytest.warns(dc.errors.DistcondenseWarning, match="NO PRIVACY"):
-        result = made(table(), constraint="training", epochs=3, p_min=0.7)
+    with pytest.warns(dc.errors.DistcondenseWarning, match="Algorithm 1 constrains the training"):
+        result = made(table(), regime="training", epochs=3, p_min=0.7)
     patch.undo()
     return result
 
 
 def test_the_multipliers_of_a_run_are_algorithm_1_by_hand(whole: dc.Result) -> None:
     history = whole.internal["psygentab"]["training"]
-    found = [(entry["U"], entry["P"]) for entry in history]
-    path, ended = naive.psygentab_loop(found, 0.7, 0.0, 1.0, 1.1, (MULTIPLIER_MOST, PENALTY_MOST))
+    path = naive.psygentab_loop([entry["P"] for entry in history], 0.7, 0.0, 1.0, 1.1, (MULTIPLIER_MOST, PENALTY_MOST))
     assert np.allclose([(entry["multiplier"], entry["penalty"]) for entry in history], path)
-    assert ended in (None, len(history))
+    assert whole.internal["psygentab"]["stopped"] == "all epochs"
+
+
+def test_training_ends_where_p_min_is_reached_and_the_likelihood_no_longer_grows() -> None:
+    now = Lagrangian(0.7, 0.0, 1.0, 1.1)
+    growing = [-1 + 0.01 * epoch for epoch in range(LEAST_EPOCHS)]
+    flat = [*growing, *[growing[-1]] * PATIENCE]
+    assert not now.done(0.9, growing)  # two epochs with the same U do not end it
+    assert not now.done(0.9, [-1.0] * (LEAST_EPOCHS - 1))  # nor a plateau right at the start
+    assert not now.done(0.9, flat[:-1])
+    assert now.done(0.9, flat)
+    assert not now.done(0.6, flat)
+
+
+def forest(cohort: Cohort, result: dc.Result) -> float:
+    """Balanced accuracy on real test rows of a forest that learned from the released ones."""
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.metrics import balanced_accuracy_score
+
+    test = split_from(result.internal["splitting"]).split(cohort).test
+    codec, kind = Codec.public(result.schema), result.kind
+    made = codec.encode(check_features(result.frame[result.schema.names], result.schema))
+    model = RandomForestClassifier(random_state=0).fit(made, labelled_of(result.frame, kind).outcome["label"])
+    said = model.predict(codec.encode(cohort.features.iloc[test]))
+    return float(balanced_accuracy_score(cohort.outcome.take(test)["label"], said))
+
+
+@pytest.mark.parametrize("name", ["breast cancer", "obesity"])
+def test_the_default_teaches_hardly_less_than_the_network_alone(name: str) -> None:
+    """The page says how much is lost. Training that ended after two epochs lost 0.63 on obesity."""
+    from benchmarks.companions.psygentab import TABLES
+
+    if name == "obesity" and not Path("../shared/data/obesity_2111.csv").exists():
+        pytest.skip("needs obesity_2111.csv, which is not part of the repository")
+    cohort = TABLES[name]()
+    how = {"ipc": 100, "threads": 1, "batch": 32, "epochs": 20, "hidden": 64}
+    free, default = (dc.condense(cohort, method="psygentab", **how, **more) for more in ({"regime": "off"}, {}))
+    assert forest(cohort, default) > forest(cohort, free) - LOST
+    assert forest(cohort, default) > 0.6
 
 
 def test_an_epoch_of_a_large_table_passes_over_some_of_its_rows_afresh(
@@ -284,7 +337,7 @@ def test_a_killed_training_resumes_to_the_same_table(whole: dc.Result, tmp_path:
         if step == 2:
             raise KeyboardInterrupt
 
-    how = {"constraint": "training", "epochs": 3, "p_min": 0.7, "out": tmp_path / "run"}
+    how = {"regime": "training", "epochs": 3, "p_min": 0.7, "out": tmp_path / "run"}
     with pytest.raises(KeyboardInterrupt):
         made(table(), progress=kill, **how)
     again = made(table(), resume=True, **how)
@@ -319,52 +372,49 @@ def test_rows_are_balanced_and_legal_and_weights_restore_what_patients_are_like(
 # -- sampling time ----------------------------------------------------------------------------------------------------
 
 
-def test_the_search_takes_the_smallest_lagrangian_next_to_it_and_ends_where_p_min_is_reached() -> None:
-    asked = []
+class Pretend:
+    """A generator and its judge: hot rows are far from records and worth less; later draws are a little farther."""
 
-    class Pretend:
-        layout = None
+    layout = None
 
-        def __call__(self, rows: Any) -> scores.TableScores:
-            heat, spare = float(rows[0]), float(rows[1])
-            asked.append((heat, spare))
-            return scores.TableScores(0.95 - 0.02 * spare - 0.1 * abs(heat - 1), 0.5 + 0.1 * spare, (), {})
+    def __init__(self, reach: float) -> None:
+        self.reach, self.asked = reach, list[tuple[float, float, int]]()
 
-    def generator(rows: int, settings: SamplingSettings, weights: Any) -> Any:
-        return np.array([settings.temperature, settings.distance])
+    def draw(self, rows: int, settings: SamplingSettings, number: int) -> Any:
+        self.asked.append((settings.temperature, settings.top_p, number))
+        return np.array([settings.temperature, settings.top_p, number])
 
-    judge: Any = Pretend()
-    end = steered(generator, judge, Lagrangian(0.8, 0.0, 1.0, 1.1), 10, 30)
-    assert end.settings == SamplingSettings(
-        distance=4.0
-    )  # P = 0.9: the first that reaches 0.8, at the temperature that costs nothing
-    assert end.satisfied
-    assert len(asked) == len(set(asked)) + sum(asked.count(one) - 1 for one in set(asked))
-    path = [(entry["multiplier"], entry["penalty"]) for entry in end.history]
-    lagrangian = Lagrangian(0.8, 0.0, 1.0, 1.1)
-    for entry, (multiplier, penalty) in zip(end.history, path, strict=True):
-        assert (lagrangian.multiplier, lagrangian.penalty) == pytest.approx((multiplier, penalty))
-        lagrangian = lagrangian.updated(entry["P"])
+    def __call__(self, made: Any) -> scores.TableScores:
+        heat, share, number = made.tolist()
+        U = 0.9 - 0.3 * abs(heat - 1) - 0.1 * abs(share - 0.98)
+        return scores.TableScores(U, self.reach + 0.3 * (heat - 1) + 0.1 * (share - 1) + 1e-4 * (number // 25), (), {})
 
 
-def test_rows_far_from_records_are_kept_the_more_the_larger_the_multiplier() -> None:
-    distance = np.linspace(0, 1, 400)
-    means = [
-        distance[sampling.kept(distance, 0.5, 100, multiplier, np.random.default_rng(0))].mean()
-        for multiplier in (0.0, 1.0, 8.0)
+@pytest.mark.parametrize("reach", [0.5, 0.75, 0.95])
+def test_the_search_is_that_of_the_program_by_the_loop_and_releases_the_highest_p(reach: float) -> None:
+    judge: Any = Pretend(reach)
+    end = steered(judge.draw, judge, 0.8, 10, 4)
+    assert judge.asked == [
+        (heat, share, 25 * turn + 5 * k + j)
+        for turn in range(4)
+        for k, heat in enumerate((0.7, 0.9, 1.0, 1.1, 1.3))
+        for j, share in enumerate((0.90, 0.95, 0.98, 0.99, 1.0))
     ]
-    assert means[0] == pytest.approx(0.5, abs=0.1)
-    assert means[0] < means[1] < means[2]
+    found = [judge(np.array(one)) for one in judge.asked]
+    path, by_lagrangian, by_privacy = naive.psygentab_search([(one.U, one.P) for one in found], 25, 0.8)
+    assert np.allclose([(entry["multiplier"], entry["penalty"]) for entry in end.history], path)
+    assert (end.by_lagrangian.temperature, end.by_lagrangian.top_p) == judge.asked[by_lagrangian][:2]
+    assert (end.settings.temperature, end.settings.top_p) == judge.asked[by_privacy][:2] == (1.3, 1.0)
+    assert end.satisfied == (max(one.P for one in found) >= 0.8)
 
 
-def test_steering_a_network_raises_p_and_columns_have_multipliers_of_their_own() -> None:
-    plain = made(table(), constraint="off")
-    steered_too = made(
-        table(), constraint="sampling", rounds=4, p_min=0.95, penalty=10.0, multiplier=1.0, columnwise=True
-    )
+def test_steering_a_network_raises_p_and_a_run_says_what_the_lagrangian_would_have_taken() -> None:
+    plain = made(table(), regime="off")
+    steered_too = made(table(), rounds=1, p_min=0.95)
     before, after = (one.internal["psygentab"] for one in (plain, steered_too))
-    assert after["P"] > before["P"]
+    assert after["P"] >= before["P"]
     assert "sampling" not in before
+    assert set(after["settings"]) == set(after["settings_by_lagrangian"]) == {"temperature", "top_p"}
     assert after["satisfied"] is False
     assert any("is below P_min" in line for line in steered_too.internal["warnings"])
 
@@ -378,7 +428,7 @@ def large() -> Cohort:
 
 
 def spend(cohort: Cohort, **more: Any) -> dc.Result:
-    how = {"sampler": "private", "epsilon": 8.0, "ipc": 12, "threads": 1, "rounds": 2, "p_min": 0.75, **more}
+    how = {"sampler": "private", "epsilon": 8.0, "ipc": 12, "threads": 1, "rounds": 1, "p_min": 0.75, **more}
     return dc.condense(cohort, method="psygentab", **how)
 
 
@@ -425,7 +475,7 @@ def test_steering_the_private_sampler_reads_no_patient(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(private, "open_gate", open_and_arm)
     monkeypatch.setattr(private, "fit_private", lambda *how: replace(fit(*how), doubt=""))  # rows in any case
-    options = PsygentabOptions(sampler="private", epsilon=4.0, ipc=8, rounds=2, holdout=0.0, columnwise=True)
+    options = PsygentabOptions(sampler="private", epsilon=4.0, ipc=8, rounds=1, holdout=0.0)
     method = method_named("psygentab")
     result = method.condense(mined, method.prepare(mined.facts, options), Context())[8]
     assert len(result.frame) == 16
@@ -488,7 +538,7 @@ def test_every_kind_of_outcome_is_taken_by_both_samplers(
     if sampler == "private":
         result = spend(cohort, rounds=1, **more)
     else:
-        result = made(cohort, epochs=1, constraint="off")
+        result = made(cohort, epochs=1, regime="off")
     assert len(result.frame) >= 2 * 12
     assert set(own[0].values()) <= set(result.frame.columns)
     assert np.isfinite(result.internal["psygentab"]["U"])
@@ -503,11 +553,13 @@ def test_every_kind_of_outcome_is_taken_by_both_samplers(
         ({"epsilon": 1.0}, "rows of a network that patients trained have no guarantee"),
         ({"holdout": 0.1}, "is for sampler private"),
         ({"sampler": "private", "epochs": 3}, "the private sampler is not trained"),
-        ({"sampler": "private", "constraint": "both"}, "must be sampling or off"),
+        ({"sampler": "private", "regime": "training"}, "must be sampling or off"),
         ({"sampler": "private", "epsilon": -1.0}, "must be above 0"),
         ({"sampler": "gan"}, "must be one of network, private"),
-        ({"constraint": "always"}, "must be one of both, training, sampling, off"),
-        ({"growth": 1.0}, "must be above 1"),
+        ({"regime": "always"}, "must be one of sampling, training, off"),
+        ({"penalty": 2.0}, "is for regime training"),
+        ({"regime": "off", "rounds": 2}, "is for regime sampling"),
+        ({"regime": "training", "growth": 1.0}, "must be above 1"),
         ({"p_min": 1.5}, r"must be in \[0, 1\]"),
         ({"cells": 1}, r"must be in \[2, 128\]"),
     ],
@@ -520,7 +572,7 @@ def test_settings_that_mean_nothing_are_refused(said: dict[str, Any], told: str)
 def test_defaults_are_the_paper_s_and_what_the_sampler_makes_of_the_promise() -> None:
     options = PsygentabOptions()
     assert (options.p_min, options.epochs, options.batch) == (0.8, 50, 128)
-    assert options.at_training
+    assert not options.at_training
     assert options.at_sampling
     own = PsygentabOptions(sampler="private")
     assert own.promise == "end-to-end"
@@ -544,8 +596,8 @@ def test_the_command_line_says_no_guarantee_and_refuses_an_epsilon_for_the_netwo
     (tmp_path / "s.toml").write_text(Schema(SMALL_TABLE.columns[:5]).to_toml(), encoding="utf-8")
     how = ("condense", "t.csv", "--target", "died", "--schema", "s.toml", "--method", "psygentab", "--threads", 1)
     refused(call(*how, "--epsilon", 1), "have no guarantee")
-    small = ("--epochs", 1, "--hidden", 4, "--cells", 4, "--rounds", 1, "--ipc", 5, "--out", "run")
-    answer = call(*how, *small, "--constraint", "off")
+    small = ("--epochs", 1, "--hidden", 4, "--cells", 4, "--ipc", 5, "--out", "run")
+    answer = call(*how, *small, "--regime", "off")
     assert answer.code == 0
     assert "NO PRIVACY" in answer.out + answer.err
     assert json.loads((tmp_path / "run/release/privacy.json").read_text())["guarantee"] == "none"

@@ -7,15 +7,22 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from xgboost import XGBClassifier
 
 import distcondense as dc
 from distcondense.data.outcome import Outcome
 from distcondense.errors import BudgetError, CohortError, DistcondenseWarning, ModelError, RunFolderError, SettingsError
 from distcondense.evaluation.score import CONDENSED, Score, find
+from distcondense.kernels.update import NoiseRule
+from distcondense.methods.base import method_named, options_of
+from distcondense.methods.published import noise as noise_words
 from distcondense.methods.published.condense import synthetic_outcome
-from distcondense.methods.published.options import PublishedOptions
+from distcondense.methods.published.options import AS_PRINTED, PublishedOptions
+from distcondense.methods.zero_order.engine import NoiseTally
+from distcondense.models import learners
 from distcondense.outcomes.binary import fit_xgb
 from distcondense.outcomes.survival import Survival
+from distcondense.privacy.steps import StepAccountant
 from distcondense.runs.checkpoint import Checkpoint
 from tests.conftest import SMALL_SCHEMA, small_frame
 
@@ -45,6 +52,27 @@ def test_a_given_ratio_of_classes_is_kept(binary):
     frame = quick(binary, positive_share=0.1).frame
     assert frame["died"].sum() == 4
     assert len(frame) == 40
+
+
+def test_runs_of_the_same_rows_and_seed_share_their_reference_and_others_do_not(binary, monkeypatch):
+    fitted, train = [], learners.booster_of
+    monkeypatch.setattr(learners, "booster_of", lambda *given: fitted.append(len(given[1].rows)) or train(*given))
+    monkeypatch.setattr(learners, "_kept", {})
+    first = quick(binary, steps=20)
+    again, _, _ = quick(binary, steps=20), quick(binary, steps=20, ipc=5), quick(binary, steps=20, seed=1)
+    assert fitted.count(max(fitted)) == 2  # of seed 0 once, of seed 1 once
+    pd.testing.assert_frame_equal(first.frame, again.frame)
+
+
+def test_a_student_on_validation_sees_the_columns_that_the_reference_tests(binary, monkeypatch):
+    seen, train = [], learners.booster_of
+    monkeypatch.setattr(learners, "booster_of", lambda *given: seen.append(given[1].rows.shape) or train(*given))
+    rows = dc.design(binary)
+    model = XGBClassifier(n_estimators=3, max_depth=1).fit(rows, binary.outcome["label"])
+    tested = len(model.get_booster().get_score())
+    quick(binary, reference=model, steps=20)
+    assert 0 < tested < rows.shape[1]
+    assert seen[0] == (40, tested)
 
 
 def test_strata_are_quarters_of_the_real_event_times_and_censored_rows_apart(survival):
@@ -335,3 +363,73 @@ def test_a_constant_column_is_dropped_and_reported(tmp_path):
 def test_an_unknown_setting_is_refused(binary):
     with pytest.raises(SettingsError, match="learning_rat"):
         quick(binary, learning_rat=0.1)
+
+
+# -- as printed, and what the noise does ------------------------------------------------------------------------------
+
+
+def test_as_printed_sets_what_the_paper_prints_and_leaves_what_is_said_beside_it():
+    method = method_named("published")
+    printed = options_of(method, {"preset": "as-printed", "epsilon": 2.5, "rho": 0.2})
+    assert {name: getattr(printed, name) for name in AS_PRINTED} == {**AS_PRINTED, "rho": 0.2}
+    assert (printed.learning_rate, printed.soft) == (0.001, True)
+    assert PublishedOptions(epsilon=2.5).learning_rate != 0.001
+    with pytest.raises(SettingsError, match="must be one of as-printed"):
+        options_of(method, {"preset": "printed", "epsilon": 2.5})
+    with pytest.raises(SettingsError, match="preset belongs to method published"):
+        options_of(method_named("private"), {"preset": "as-printed"})
+
+
+@pytest.mark.parametrize("sigma_base", [0.3, 1.0, 2.0, 2.1, 40.0])
+def test_the_ladder_is_inert_exactly_where_the_run_says_so(sigma_base):
+    """Slow twin of eq. 13: of all norms up to far beyond C, is one on another rung than the lowest."""
+    rule = NoiseRule(0.5, sigma_base)
+    norms = np.linspace(0, 5, 2001)
+    lowest = np.float32(0.25 * sigma_base)
+    assert noise_words.adapts(rule) == any(rule.sigmas([norm])[0] > lowest for norm in norms)
+    words = noise_words.beforehand(rule, StepAccountant(0.1, 1e-5, 20), 10, None)
+    assert ("inert" in words) == (not noise_words.adapts(rule))
+
+
+def test_the_tally_counts_rungs_and_signal_row_by_row():
+    rule, tally, expected, ratios = NoiseRule(2.0, 1.0), NoiseTally(), [0] * 8, []
+    for seed in range(3):
+        norms = np.random.default_rng(seed).uniform(0, 4, 50).astype(np.float32)
+        sigmas = rule.sigmas(norms)
+        tally.enter(norms, sigmas, rule)
+        for norm, sigma in zip(norms, sigmas, strict=True):
+            expected[round(float(sigma) / 0.25) - 1] += 1
+            ratios.append(min(float(norm), 2.0) / (float(sigma) * 2.0))
+    assert tally.rungs == expected
+    assert tally.rows == 150
+    assert tally.signal == pytest.approx(sum(ratios))
+    assert tally.clear == sum(ratio >= 1 for ratio in ratios)
+
+
+def test_a_run_says_what_its_noise_does_and_that_sigma_snr_and_epsilon_do_not_hold_together(binary, tmp_path):
+    lines: list[str] = []
+    with pytest.warns(DistcondenseWarning, match="louder than the method"):
+        result = quick(binary, noise=True, epsilon=1.0, ipc=60, steps=40, out=tmp_path / "run", log=lines.append)
+    first, last = (line for line in lines if line.startswith("noise: "))
+    assert "eq. 13 is inert here" in first
+    assert "where the paper asks for at least 1" in first
+    assert "(as-published), and 1 pays for" in first
+    privacy, record = result.privacy, json.loads((tmp_path / "run/internal/run.json").read_text())
+    assert f"(as-published) at released step {privacy.parameters['released_step']}" in last
+    assert "end to end at worst: " in last
+    assert record["noise"]["rungs"] == {"0.25": 1.0}
+    assert record["noise"]["share_at_least_1"] == 0.0
+    assert 0 < record["noise"]["mean_signal_to_noise"] < 1
+    assert not [line for line in _lines_of(binary, noise=False) if line.startswith("noise: ")]
+
+
+def _lines_of(cohort, **more):
+    lines: list[str] = []
+    quick(cohort, steps=20, log=lines.append, **more)
+    return lines
+
+
+def test_with_a_small_sigma_base_rows_climb_the_ladder(binary):
+    lines = _lines_of(binary, noise=True, sigma_base=1.0, clip=1e-4)
+    assert "rows with a large gradient take more (eq. 13)" in lines[1]
+    assert "1·σ_base by" in lines[-2] or "1·σ_base by" in lines[-1]

@@ -16,7 +16,7 @@ from distcondense.data.schema import Column, Schema
 from distcondense.methods.private import fit
 from distcondense.methods.private.domain import even_cells, found_cells
 from distcondense.methods.private.fit import fit_private
-from distcondense.methods.private.plan import PAIR_GROUPS, Plan
+from distcondense.methods.private.plan import OWN_GROUPS, Plan
 from distcondense.methods.private.smoothing import prior_kernels, smooth
 from distcondense.methods.private.uncertainty import _multinomial, _zero_sum, stands_out
 from distcondense.outcomes.base import Kind
@@ -180,7 +180,7 @@ def test_few_rows_are_asked_what_was_planned(rows: int) -> None:
 
     planned = plan.events(budget, cells, side, "row")
     pairs = sum(one.query == "choice" for one in ledger.events) > 0
-    kept = [one for one in planned if pairs or (one.query != "choice" and one.cells != PAIR_GROUPS**2)]
+    kept = [one for one in planned if pairs or (one.query != "choice" and one.cells != OWN_GROUPS**2)]
     due = sorted((one.kind, one.cost) for one in kept if one.query != "sums")
     assert sorted((one.kind, one.cost) for one in ledger.events if one.query != "sums") == due
     assert table.spent().mu == pytest.approx(budget.mu, rel=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from distcondense.data.cells import public_cells
 from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Column, Schema
+from distcondense.methods.private import figures
 from distcondense.methods.private.figures import model_figures
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.joint import Counts, _together
@@ -29,6 +31,8 @@ from distcondense.privacy.gate import PrivateTable, gate_over
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.shards import ShardedRows, ThreadShards
 from distcondense.privacy.table_rows import TableRows
+from distcondense.report.svg import figure_table
+from distcondense.runs.figures import HEAT
 from tests import naive
 
 SCHEMA = Schema(
@@ -108,7 +112,9 @@ def asked_of_pairs(table: PrivateTable) -> list[Any]:
 
 
 @EVERY_KIND
-def test_what_two_columns_do_together_is_found_and_makes_the_model_better(kind: Kind, fixed_noise: None) -> None:
+def test_what_two_columns_do_together_is_found_and_makes_the_model_better(
+    kind: Kind, fixed_noise: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     learned, table, plan = learned_from(kind, 8000, 1.5, 4.0)
     model = learned.model
     first = model.pairs[0]
@@ -134,6 +140,30 @@ def test_what_two_columns_do_together_is_found_and_makes_the_model_better(kind: 
     heat = next(figure for figure in drawn if figure.name == "term-0-1")
     assert "age and drug" in heat.title
     assert all(line.low is not None and line.high is not None for line in heat.series)
+    if kind.name == "multiclass":
+        classes_have_rows_of_their_own(learned, side, monkeypatch)
+
+
+def classes_have_rows_of_their_own(learned: PrivateFit, side: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where curves would hide each other: each stretch has the mean of its cells, weighted by how many are there."""
+    monkeypatch.setattr(figures, "SIDE_BY_SIDE", 2)
+    drawn = model_figures(learned, side, ("low", "middle", "high"))["model"]
+    panels = {one.name: one for one in drawn if one.name.startswith("model-")}
+    assert len({one.y_range for one in panels.values()}) == 1
+    for j, cells in enumerate(learned.model.cells):
+        figure, table = panels[f"model-{j}"], learned.model.tables[j]
+        assert figure.kind == HEAT
+        assert [line.name for line in figure.series] == ["low", "middle", "high"]
+        assert len(figure.series[0].x) <= (figures.STRETCHES + 1 if cells.numeric else figures.NAMES)
+        for line, of_class in zip(figure.series, table, strict=True):
+            assert min(of_class) - 1e-9 <= min(line.y) <= max(line.y) <= max(of_class) + 1e-9
+        if cells.numeric:
+            continue
+        codes = np.sort(np.argsort(-learned.overall[j], kind="stable")[: figures.NAMES])
+        np.testing.assert_allclose([line.y for line in figure.series], table[:, codes])
+        first = figure_table(figure).rows[0]
+        assert first[0] == "low"
+        assert re.fullmatch(r"-?[\d.]+ \[-?[\d.]+, -?[\d.]+\]", first[1])
 
 
 @EVERY_KIND
@@ -152,7 +182,7 @@ def test_few_rows_are_not_asked_about_pairs_and_nothing_is_kept_for_them(kind: K
     _, table, plan = learned_from(kind, 60, 2.0, 0.5)
     assert not asked_of_pairs(table)
     sums = {event.cost for event in table.ledger.events if event.query == "sums"}
-    assert sums == {plan.sums_cost(table.budget, pairs=False, terms=False)}
+    assert sums == {plan.sums_cost(table.budget, pairs=0.0, terms=False)}
     assert table.spent().mu == pytest.approx(table.budget.mu, rel=1e-9)
 
 

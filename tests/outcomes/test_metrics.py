@@ -291,6 +291,9 @@ def test_measures_of_classes_are_those_of_their_slow_twins(case):
     n, k = probabilities.shape
     found = measures.macro_ranking(label, probabilities)
     assert found.value == pytest.approx(naive.macro_auroc(label, probabilities, np.ones(n)), nan_ok=True)
+    pairwise = measures.pairwise_ranking(label, probabilities)
+    assert pairwise.value == pytest.approx(naive.pairwise_auroc(label, probabilities), nan_ok=True)
+    assert pairwise.influence is None or len(pairwise.influence) == n
     said = decided.tolist()
     agrees(measures.recall(label, decided, k), lambda w: naive.balanced_accuracy(label.tolist(), said, w), n)
     agrees(measures.f1(label, decided, range(k)), lambda w: naive.macro_f1(label.tolist(), said, w), n)

@@ -362,6 +362,26 @@ def test_sums_over_merged_cells_are_those_of_merged_bins(people, cap, columns, b
     assert [part.tolist() for part in asked.sums((0, 1), mu=MU)] == before
 
 
+@pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
+@pytest.mark.parametrize("by", ["none", "label"])
+@pytest.mark.parametrize("columns", [(1,), (0, 1)])
+def test_histograms_of_merged_cells_are_those_of_merged_bins(people, cap, by, columns, bare):
+    """Also where a choice has counted the pair already; and they leave the bins as they are."""
+    codes, label, _, person = random_rows(80, people)
+    merges = ([0, 1, 1], [1, 0, 0, 2])
+    asked, binned = (table(codes, label, sizes=[3, 4], person=person, rows_per_person=cap) for _ in range(2))
+    before = asked.histogram((0, 1), by=by, mu=MU).tolist()
+    asked.related([(0, 1)], [np.zeros((3, 4))])
+    found = asked.histogram(columns, by=by, mu=MU, merges=[merges[column] for column in columns])
+    assert asked.ledger.events[-1].cells == found.size
+    for column in columns:
+        binned.bins(column, np.array(merges[column]))
+    assert found.tolist() == binned.histogram(columns, by=by, mu=MU).tolist()
+    assert asked.histogram((0, 1), by=by, mu=MU).tolist() == before
+    with pytest.raises(SettingsError, match="beside starts"):
+        asked.histogram((1,), by=by, mu=MU, starts=(0, 1), merges=[merges[1]])
+
+
 @pytest.mark.parametrize(
     "merges", [[[0, 1, 1]], [[0, 1], [0, 0, 1, 1]], [[0, 2, 2], [0, 0, 1, 1]], [[0, -1, 0], [0] * 4]]
 )
@@ -369,6 +389,8 @@ def test_maps_of_cells_that_do_not_fit_are_refused(merges):
     codes, label, _, _ = random_rows()
     with pytest.raises(SettingsError, match="merges"):
         table(codes, label, sizes=[3, 4]).sums((0, 1), mu=MU, merges=merges)
+    with pytest.raises(SettingsError, match="merges"):
+        table(codes, label, sizes=[3, 4]).histogram((0, 1), mu=MU, merges=merges)
 
 
 @pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
@@ -970,7 +992,7 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
     base = [(0, 1, 1.0), (2, 0, 7.0), (1, 1, 3.0)]
     base_person = [10, 30, 10]
     step = {"logistic": [-40.0, 0.485, 3.0], "survival": [-30.0, 1.0, 30.0]}[objective]
-    questions = ("sums", "merged", "mixed", "histogram", "coarse", "stratum", "moment", "choose", "total")
+    questions = ("sums", "merged", "mixed", "histogram", "coarse", "joined", "stratum", "moment", "choose", "total")
     furthest = dict.fromkeys(questions, 0.0)
     settings_ = SURVIVAL if objective == "survival" else Logistic()
 
@@ -999,6 +1021,7 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
             "mixed": lambda t: t.sums((0, 1), mu=MU / 100, strategy=low(t)),
             "histogram": lambda t: t.histogram((0,), mu=MU / 100),
             "coarse": lambda t: t.histogram((0,), mu=MU / 100, starts=(0, 1)),
+            "joined": lambda t: t.histogram((0, 1), by="none", mu=MU / 100, merges=halves(t)),
         }
         if objective == "survival":
             asked["stratum"] = lambda t: t.histogram((1,), by="stratum", mu=MU / 100)
@@ -1013,7 +1036,7 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
         change = np.max(np.abs(bare[-2] - bare[-1])) / noise.GRID
         assert change <= 1.0, number
         furthest["choose"] = max(furthest["choose"], change)
-    needed = {"sums", "merged", "mixed", "histogram", "choose"} | (
+    needed = {"sums", "merged", "mixed", "histogram", "joined", "choose"} | (
         {"stratum", "moment", "total"} if objective == "survival" else set()
     )
     assert all(furthest[what] > 0.95 for what in needed), furthest  # the bound is used, not just kept

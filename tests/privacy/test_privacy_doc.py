@@ -28,6 +28,7 @@ from distcondense.privacy.statement import rounded_up
 from distcondense.privacy.verify import verify
 from distcondense.runs.folder import RunFolder
 from tests.conftest import SMALL_SCHEMA, SMALL_TABLE, small_frame
+from tests.report.test_catalogue import INFO
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "privacy.md"
@@ -41,6 +42,7 @@ FOR_USERS = {
     "evaluation.md",
     "five-minutes.md",
     "method.md",
+    "nist.md",
     "operator.md",
     "recipient.md",
     "results.md",
@@ -53,6 +55,7 @@ MODELLING = (
     "distcondense/methods/private/domain.py",
     "distcondense/methods/private/fit.py",
     "distcondense/methods/private/joint.py",
+    "distcondense/methods/private/linked.py",
     "distcondense/methods/private/terms.py",
     "distcondense/methods/private/uncertainty.py",
     "distcondense/methods/private/smoothing.py",
@@ -153,6 +156,12 @@ def test_the_argument_names_what_it_is_made_of() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     assert len({name for _, name in named(text) if name.startswith("test_")}) > 50
     assert len({name for path, name in named(text) if name and path.startswith("distcondense/")}) > 40
+
+
+def test_the_argument_is_four_pages_from_definition_to_theorem() -> None:
+    argument = DOCUMENT.read_text(encoding="utf-8").split("∎")[0]
+    assert len(argument.split()) <= 2_800  # four sides of A4 in 10 points
+    assert argument.index("## 1. What is promised") < argument.index("## 7. Theorem")
 
 
 def test_a_name_that_does_not_exist_would_be_noticed() -> None:
@@ -329,7 +338,7 @@ def test_two_tables_with_the_same_answers_give_the_same_release_to_the_byte(
 ) -> None:
     """The second table has other patients and another size; its gate is made to give the answers of the first."""
     # an ε of its own, so that what the accountants keep of this coarse grid of losses (only to save time) serves nobody
-    how: dict[str, Any] = {"epsilon": 8.1, "ipc": 5, "threads": 1, "seed": 3}
+    how: dict[str, Any] = {"epsilon": 8.1, "ipc": 5, "threads": 1, "seed": 3, "about": INFO}
     monkeypatch.setattr(curves, "LOSS_STEP", 1e-3)
     monkeypatch.setattr(ledger.uuid, "uuid4", Named)
     if make is survival:
@@ -358,6 +367,7 @@ def test_two_tables_with_the_same_answers_give_the_same_release_to_the_byte(
         "croissant.json",
         "datasheet.md",
         "deployment.json",
+        "healthdcat.jsonld",
         "model.svg",
         "privacy.json",
         "report.html",

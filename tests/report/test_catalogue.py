@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import distcondense as dc
 from distcondense.errors import SettingsError
+from distcondense.privacy.binding import file_hash
 from distcondense.report.catalogue import catalogue
 from distcondense.runs.release import DEMANDED, ReleaseInfo, missing_for_health_record
 from tests.conftest import SMALL_TABLE, small_frame
@@ -45,28 +48,49 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "release"
 
 
-def test_croissant_is_accepted_by_its_own_library_and_gives_the_rows(released: Path) -> None:
+def test_croissant_is_accepted_by_its_own_library_and_gives_the_rows(
+    released: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     croissant = pytest.importorskip("mlcroissant")
     dataset = croissant.Dataset(str(released / "croissant.json"))
     assert dataset.metadata.ctx.issues.errors == set()
+    assert caplog.messages == []  # a context that is not the standard's would be told here
     records = list(dataset.records("condensed"))
     assert len(records) == 10
     assert {name.partition("/")[2] for name in records[0]} >= {"age", "died", "distcondense_weight"}
 
 
-def test_croissant_of_another_table_is_refused(released: Path, tmp_path: Path) -> None:
+def copied(released: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(released, tmp_path / "release"))
+
+
+def test_croissants_own_library_refuses_a_changed_table_and_one_without_a_hash(released: Path, tmp_path: Path) -> None:
     croissant = pytest.importorskip("mlcroissant")
-    whole = json.loads((released / "croissant.json").read_text())
+    folder = copied(released, tmp_path)
+    table = folder / "condensed.csv"
+    table.write_text(table.read_text().replace("1", "2", 1))
+    with pytest.raises(croissant.GenerationError, match=r"Download\(condensed.csv\)") as refused:
+        list(croissant.Dataset(str(folder / "croissant.json")).records("condensed"))
+    assert "is not identical with the reference" in str(refused.value.__cause__)
+    whole = json.loads((folder / "croissant.json").read_text())
     del whole["distribution"][0]["sha256"]
-    (tmp_path / "croissant.json").write_text(json.dumps(whole))
+    (folder / "croissant.json").write_text(json.dumps(whole))
     with pytest.raises(croissant.ValidationError):
-        croissant.Dataset(str(tmp_path / "croissant.json"))
+        croissant.Dataset(str(folder / "croissant.json"))
 
 
 def test_the_responsible_ai_part_says_what_the_table_is_not(released: Path) -> None:
     whole = json.loads((released / "croissant.json").read_text())
     assert "end-to-end" in whole["rai:personalSensitiveInformation"]
     assert any("p-values" in words for words in whole["rai:dataLimitations"])
+    assert whole["rai:hasSyntheticData"] is True
+    assert whole["prov:wasDerivedFrom"] == {"@id": INFO.identifier}
+    assert {name for name in whole if name.startswith("rai:")} >= {
+        "rai:dataBiases",
+        "rai:dataCollection",
+        "rai:dataSocialImpact",
+        "rai:dataUseCases",
+    }
 
 
 # What HealthDCAT-AP (release 5) asks of a data set that is not public, as shapes of our own.
@@ -90,7 +114,8 @@ SHAPES = """
   sh:property [sh:path dcat:contactPoint ; sh:minCount 1 ; sh:node :Contact] ;
   sh:property [sh:path h:hdab ; sh:minCount 1 ; sh:maxCount 1 ; sh:node :Agent] ;
   sh:property [sh:path dct:publisher ; sh:minCount 1 ; sh:maxCount 1 ; sh:node :Agent] ;
-  sh:property [sh:path h:healthCategory ; sh:minCount 1 ; sh:nodeKind sh:IRI] .
+  sh:property [sh:path h:healthCategory ; sh:minCount 1 ; sh:nodeKind sh:IRI] ;
+  sh:property [sh:path csvw:table ; sh:minCount 1 ; sh:node :Table] .
 :Distribution a sh:NodeShape ;
   sh:property [sh:path dcat:accessURL ; sh:minCount 1 ; sh:nodeKind sh:IRI] ;
   sh:property [sh:path dcatap:applicableLegislation ; sh:minCount 1 ; sh:nodeKind sh:IRI] .
@@ -98,7 +123,9 @@ SHAPES = """
   sh:property [sh:path dcat:contactPoint ; sh:minCount 1 ; sh:maxCount 1 ; sh:node :Contact] .
 :Contact a sh:NodeShape ; sh:class vcard:Kind ;
   sh:or ([sh:property [sh:path vcard:hasEmail ; sh:minCount 1]] [sh:property [sh:path vcard:hasURL ; sh:minCount 1]]) .
-:Table a sh:NodeShape ; sh:targetObjectsOf csvw:tableSchema ; sh:property [sh:path csvw:column ; sh:minCount 1] .
+:Table a sh:NodeShape ; sh:class csvw:Table ;
+  sh:property [sh:path csvw:tableSchema ; sh:minCount 1 ; sh:maxCount 1] ;
+  sh:property [sh:path (csvw:tableSchema csvw:column) ; sh:minCount 1] .
 :Column a sh:NodeShape ; sh:targetClass csvw:Column ;
   sh:property [sh:path csvw:name ; sh:minCount 1 ; sh:maxCount 1] ; sh:property [sh:path csvw:title ; sh:minCount 1] ;
   sh:property [sh:path dct:description ; sh:minCount 1] ;
@@ -106,27 +133,68 @@ SHAPES = """
 """
 
 
+@cache
+def shapes() -> Any:
+    return pytest.importorskip("rdflib").Graph().parse(data=SHAPES, format="turtle")
+
+
 def conforms(record: dict[str, Any]) -> bool:
     pyshacl, rdflib = pytest.importorskip("pyshacl"), pytest.importorskip("rdflib")
     graph = rdflib.Graph().parse(data=json.dumps(record), format="json-ld")
-    shapes = rdflib.Graph().parse(data=SHAPES, format="turtle")
-    return bool(pyshacl.validate(graph, shacl_graph=shapes)[0])
+    return bool(pyshacl.validate(graph, shacl_graph=shapes())[0])
 
 
 def test_the_health_record_has_all_that_a_data_set_that_is_not_public_needs(released: Path) -> None:
     record = json.loads((released / "healthdcat.jsonld").read_text())
     assert conforms(record)
     assert int(record["healthdcatap:numberOfRecords"]["@value"]) >= 0  # the noisy one that the statement holds
-    assert len(record["csvw:table"]["csvw:tableSchema"]["csvw:column"]) == len(
-        SMALL_TABLE.without(["months", "event"]).names
-    )
+    described = record["csvw:table"]["csvw:tableSchema"]["csvw:column"]
+    assert [one["csvw:name"] for one in described] == list(SMALL_TABLE.without(["months", "event"]).names)
+    for sample in record["adms:sample"]:
+        file = released / sample["dcat:accessURL"]["@id"].rpartition("/")[2]
+        assert sample["spdx:checksum"]["spdx:checksumValue"]["@value"] == file_hash(file)
 
 
-@pytest.mark.parametrize("lost", ["dct:publisher", "healthdcatap:hdab", "adms:sample", "dct:provenance", "dcat:theme"])
+COLUMN = "csvw:table/csvw:tableSchema/csvw:column/0"
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "dct:accessRights", "dct:accessRights/@id", "dcatap:applicableLegislation", "dcat:distribution",
+        "dcat:distribution/dcatap:applicableLegislation", "dcat:distribution/dcat:accessURL", "adms:sample",
+        "adms:sample/0/dcatap:applicableLegislation", "dct:title", "dct:description", "dct:identifier", "dcat:theme",
+        "dcat:keyword", "dct:type", "dct:provenance", "dcat:contactPoint", "dcat:contactPoint/vcard:hasEmail",
+        "dcat:contactPoint/@type", "healthdcatap:hdab", "healthdcatap:hdab/dcat:contactPoint",
+        "healthdcatap:hdab/dcat:contactPoint/vcard:hasURL", "dct:publisher", "dct:publisher/dcat:contactPoint",
+        "dct:publisher/foaf:name", "healthdcatap:healthCategory", "csvw:table", "csvw:table/csvw:tableSchema",
+        "csvw:table/csvw:tableSchema/csvw:column", f"{COLUMN}/csvw:name", f"{COLUMN}/csvw:title",
+        f"{COLUMN}/dct:description", f"{COLUMN}/csvw:datatype",
+    ],
+)  # fmt: skip
 def test_a_health_record_that_lacks_something_is_refused(released: Path, lost: str) -> None:
     record = json.loads((released / "healthdcat.jsonld").read_text())
-    del record[lost]
+    *path, last = lost.split("/")
+    place = record
+    for name in path:
+        place = place[int(name)] if isinstance(place, list) else place[name]
+    del place[last]
     assert not conforms(record)
+
+
+@pytest.mark.parametrize("twice", ["healthdcatap:hdab", "dct:publisher", f"{COLUMN}/csvw:datatype"])
+def test_a_health_record_with_two_of_what_there_is_one_of_is_refused(released: Path, twice: str) -> None:
+    record = json.loads((released / "healthdcat.jsonld").read_text())
+    place = record["csvw:table"]["csvw:tableSchema"]["csvw:column"][0] if twice.startswith(COLUMN) else record
+    name = twice.rpartition("/")[2]
+    other = {"@id": "xsd:date"} if name == "csvw:datatype" else {**place[name], "foaf:name": "Another"}
+    place[name] = [place[name], other]
+    assert not conforms(record)
+
+
+def test_access_rights_of_a_public_data_set_are_refused(released: Path) -> None:
+    text = (released / "healthdcat.jsonld").read_text()
+    assert not conforms(json.loads(text.replace("access-right/NON_PUBLIC", "access-right/PUBLIC")))
 
 
 def test_without_the_custodians_words_there_is_no_health_record() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -395,7 +396,7 @@ def test_a_run_without_noise_is_not_offered_to_hand_over(call: Call, tmp_path: P
 
 
 def test_a_signature_holds_for_its_key_and_its_bytes_only(run: Path, tmp_path: Path, call: Call) -> None:
-    assert call("privacy", "keygen", "keys").code == 0
+    told = call("privacy", "keygen", "keys").out
     assert call("privacy", "keygen", "other").code == 0
     private, public = tmp_path / "keys/private.pem", tmp_path / "keys/public.pem"
     assert private.stat().st_mode & 0o077 == 0
@@ -404,13 +405,17 @@ def test_a_signature_holds_for_its_key_and_its_bytes_only(run: Path, tmp_path: P
     assert "no signature" in answer.out
     assert call("privacy", "verify", "run").out.strip().endswith("only from a signature: there is no signature")
     assert call("privacy", "sign", "run", "--key", private).code == 0
+    mark = re.search(r'key = "(SHA256:.{43})"', told)[1]  # type: ignore[index]
     answer = call("privacy", "verify", "run")
+    assert f"it says that it was made with the key of fingerprint {mark}" in " ".join(answer.out.split())
     assert answer.code == 0  # a signature is no extra file
     assert "there is a signature (signature.dsse.json), which was not checked" in answer.out
     assert "--key PUBLIC.pem" in answer.out
     answer = call("privacy", "verify", "run", "--key", public)
     assert answer.code == 0
     assert "the holder of the key's private half signed this statement" in answer.out
+    assert f"signed by the holder of the key with the fingerprint {mark}: all " in answer.out
+    assert "condensed.csv" in answer.out
     assert "cannot be seen" not in answer.out
     assert json.loads(call("privacy", "verify", "run", "--key", public, "--json").out)["holds"]
     answer = call("privacy", "verify", "run", "--key", tmp_path / "other/public.pem")
@@ -601,3 +606,39 @@ def test_neighbouring_files_with_the_same_answers_give_the_same_release_to_the_b
     assert [name for name in one if one[name] != other[name]] == []
     for name in ("without", "with"):
         assert verify_release(tmp_path / name / "run").holds
+
+
+def test_a_csv_has_the_bytes_that_pandas_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = [0.1, 1.0, -0.0, 1e-5, 3.3e-7, 1e15, 1e22, 123456789.123, np.nan, 5e-324, 12345678912345680.0, -2.5e-4]
+    frame = pd.DataFrame(
+        {
+            "float": numbers,
+            "whole": np.arange(12) * 1.0,
+            "int": np.arange(12) - 5,
+            "single": np.asarray([*numbers[:9], 0.25, 3.0, -7.5], np.float32),
+            "truth": [True, False] * 6,
+            "text": ["plain", "a,b", 'say "so"', "two\nlines", "", None, " lead", "007", "ä", "x\ty", "'", ";"],
+            "mixed": ["a", 1, 2.5, None] * 3,
+            "maybe": pd.array([1, None, 3] * 4, "Int64"),
+            'na"me,': pd.Categorical(["low", "high, higher", None] * 4),
+        }
+    )
+    monkeypatch.setattr(release, "CSV_BATCH", 40)  # four rows at a time
+    for part in (frame, frame[:0], frame[["float"]], frame[["text"]]):
+        part.to_csv(tmp_path / "slow.csv", index=False)
+        release.write_csv(part, tmp_path / "fast.csv")
+        assert (tmp_path / "fast.csv").read_bytes() == (tmp_path / "slow.csv").read_bytes()
+
+
+def test_a_large_csv_is_gzipped_and_named_so_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "GZIPPED", 50)
+    frame = small_frame()
+    made = dc.condense(frame, target="died", ignore=["months", "event"], ipc=10, out=tmp_path / "run", **NOISELESS)
+    room = tmp_path / "run" / "release"
+    table = pd.read_csv(room / "condensed.csv.gz", dtype=made.frame.dtypes.to_dict())  # type: ignore[arg-type]
+    pd.testing.assert_frame_equal(table, made.frame, check_categorical=False)
+    assert not (room / "condensed.csv").exists()
+    assert release.verify_tables(room.parent).contradictions == ()
+    for text in ("README.md", "datasheet.md", "report.html", "croissant.json"):
+        said = (room / text).read_text(encoding="utf-8")
+        assert "condensed.csv" not in said.replace("condensed.csv.gz", ""), text

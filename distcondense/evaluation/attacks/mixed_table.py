@@ -19,7 +19,7 @@ from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Column, Schema
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.resampling import choose
-from distcondense.evaluation.ruler import quantile_cuts
+from distcondense.outcomes.likeness import quantile_cuts
 
 BLOCK = 4_000_000  # distances held at once
 GROUPS = 5  # an outcome without classes is cut into so many groups of condensed rows

@@ -7,48 +7,41 @@ computed on patients: they belong in `internal/`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from distcondense.arrays import Floats, Index
 from distcondense.evaluation.fidelity.comparison import (
-    BINS,
     COLUMNS,
-    FEWEST,
     HELD,
     MADE,
-    REAL,
-    ComparedColumn,
-    ComparedRows,
     Comparison,
     bars,
     centred,
     compared,
+    side_words,
     why_not,
 )
-from distcondense.evaluation.fidelity.divergences import (
-    SMOOTHING,
-    category_coverage,
-    hellinger,
-    jensen_shannon,
-    kolmogorov_smirnov,
-    kullback_leibler,
-    range_coverage,
-    shares,
-    total_variation,
-)
-from distcondense.evaluation.fidelity.pairs import GROUPS, PAIRS, correlations, pair_scores
 from distcondense.evaluation.fidelity.pairs import TITLES as PAIR_TITLES
+from distcondense.evaluation.fidelity.pairs import correlations, pair_scores
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.resampling import RESAMPLES
 from distcondense.evaluation.score import Interval, Score
 from distcondense.evaluation.section import Log, Section, quiet
+from distcondense.outcomes.divergences import SMOOTHING, shares
+from distcondense.outcomes.likeness import (
+    BINS,
+    FEWEST,
+    GROUPS,
+    PAIRS,
+    REAL,
+    ComparedColumn,
+    ComparedRows,
+    column_scores,
+)
 from distcondense.runs.figures import BARS, HEAT, Figure, Series
 
 NAME, TITLE = "fidelity", "How alike columns and pairs of columns are"
-KNOTS = 256  # points at which distribution functions of resamples are compared
 SHOWN = 12  # columns whose distributions are drawn
 LISTED = 40  # columns in the overview of distances
 HEATED = 25  # columns in a picture of correlations
@@ -107,58 +100,6 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quie
 # -- columns ----------------------------------------------------------------------------------------------------------
 
 
-def column_scores(comparison: Comparison, column: ComparedColumn) -> list[dict[str, Floats]]:
-    """For every way, every measure of one column: of the sample first, then of its resamples; NaN where it has none."""
-    real = comparison.counted(column.codes[REAL], column.size)
-    p, there = shares(real), slice(None, column.size - column.hole)
-    steps = None if column.numbers is None else StepFunctions.from_numbers(comparison, column.numbers[REAL])
-    out = []
-    for side in comparison.sides:
-        other = column.counts(side.which, side.weight)[:, None]
-        q = shares(other)
-        found = {
-            "total_variation": np.asarray(total_variation(p, q)),
-            "jensen_shannon": np.asarray(jensen_shannon(p, q)),
-            "hellinger": np.asarray(hellinger(p, q)),
-            "kullback_leibler": np.asarray(kullback_leibler(real, other)),
-        }
-        if steps is None or column.numbers is None:
-            found["category_coverage"] = np.asarray(category_coverage(real[there], other[there]))
-        else:
-            found |= steps.against(column.numbers[side.which], side.weight)
-        out.append(found)
-    return out
-
-
-@dataclass(frozen=True, repr=False)
-class StepFunctions:
-    """Numbers that held-out rows have, and at `KNOTS` points the distribution functions of their resamples."""
-
-    numbers: Floats
-    knots: Floats
-    below: Floats  # (knots, 1 + resamples)
-
-    @classmethod
-    def from_numbers(cls, comparison: Comparison, numbers: Floats) -> StepFunctions:
-        there = ~np.isnan(numbers)
-        knots = np.unique(np.quantile(numbers[there], np.linspace(0, 1, KNOTS))) if there.any() else np.empty(0)
-        codes = np.where(there, np.searchsorted(knots, numbers, side="left"), len(knots))
-        counts = comparison.counted(codes, len(knots) + 1)[: len(knots)]
-        return cls(numbers[there], knots, np.cumsum(shares(counts), axis=0))
-
-    def against(self, numbers: Floats, weight: Floats) -> dict[str, Floats]:
-        """The distance exactly for the sample, at the points for its resamples, which tells their spread."""
-        there = ~np.isnan(numbers)
-        exact = kolmogorov_smirnov(self.numbers, numbers[there], weight[there])
-        if len(self.numbers) < FEWEST or not np.isfinite(exact):  # it would tell about single patients
-            return {"ks": np.array([np.nan]), "range_coverage": np.array([np.nan])}
-        codes = np.searchsorted(self.knots, numbers[there], side="left")
-        other = np.cumsum(np.bincount(codes, weight[there], minlength=len(self.knots) + 1))
-        gaps = np.abs(self.below - other[: len(self.knots), None] / other[-1]).max(axis=0)
-        spanned = round(range_coverage(self.numbers, numbers[there]), 2)
-        return {"ks": np.concatenate([[exact], gaps[1:]]), "range_coverage": np.array([spanned])}
-
-
 def _listed(
     comparison: Comparison, column: ComparedColumn, measures: dict[str, Floats], side: ComparedRows
 ) -> list[Score]:
@@ -203,7 +144,9 @@ def _overview(comparison: Comparison, found: dict[ComparedRows, list[dict[str, F
     for side in (comparison.headline, comparison.sides[-1]):
         each = [centred(found[side][k]["total_variation"]) for k in shown]
         series.append(
-            Series(side.words, names, *(tuple(getattr(one, at) for one in each) for at in ("value", "low", "high")))
+            Series(
+                side_words(side), names, *(tuple(getattr(one, at) for one in each) for at in ("value", "low", "high"))
+            )
         )
     return [
         Figure(
@@ -241,7 +184,7 @@ def _heat(comparison: Comparison) -> list[Figure]:
         )
         for name, title, matrix, more in (
             ("real", "Correlations in held-out rows", real, ""),
-            ("condensed", "Correlations in condensed rows", made, f" ({side.words})"),
+            ("condensed", "Correlations in condensed rows", made, f" ({side_words(side)})"),
             ("difference", "Difference of correlations", made - real, ": condensed minus held out"),
         )
     ]
@@ -258,7 +201,7 @@ def _marginals(comparison: Comparison, found: dict[ComparedRows, list[dict[str, 
         if len(names) < 2 or len(figures) == SHOWN:
             continue
         series = []
-        for words, held in (("held out", counts), (side.words, column.counts(side.which, side.weight))):
+        for words, held in (("held out", counts), (side_words(side), column.counts(side.which, side.weight))):
             series.append(
                 Series(words, tuple(names), tuple(shares(np.bincount(bar, held).astype(np.float64)).tolist()))
             )

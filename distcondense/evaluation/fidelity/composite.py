@@ -7,7 +7,7 @@ to the others. P is a score of distances: it says nothing about what the guarant
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,42 +15,20 @@ from threadpoolctl import threadpool_limits
 
 from distcondense.arrays import Floats
 from distcondense.errors import DistcondenseError
-from distcondense.evaluation.fidelity.columns import column_scores
-from distcondense.evaluation.fidelity.comparison import (
-    HELD,
-    REAL,
-    ComparedColumn,
-    ComparedRows,
-    Comparison,
-    centred,
-    compared,
-    why_not,
-)
-from distcondense.evaluation.fidelity.divergences import alike, category_coverage, fences, shares, support_coverage
-from distcondense.evaluation.fidelity.faith import (
-    AMONG,
-    ASKED,
-    P_WEIGHTS,
-    alignment,
-    composed,
-    distance_scores,
-    faith_scores,
-    nearness,
-    nothing,
-)
+from distcondense.evaluation.fidelity.comparison import HELD, Comparison, centred, compared, why_not
+from distcondense.evaluation.fidelity.faith import AMONG, ASKED, P_WEIGHTS, distance_scores, faith_scores, nearness
 from distcondense.evaluation.fidelity.faith import CHOICES as FAITH_CHOICES
 from distcondense.evaluation.fidelity.faith import TITLES as FAITH_TITLES
-from distcondense.evaluation.fidelity.pairs import correlation_gaps, joint_tables
-from distcondense.evaluation.fidelity.row_similarity import beyond, weighted_share
 from distcondense.evaluation.inputs import EvaluationInput, Sample
 from distcondense.evaluation.score import RANDOM, SOFT, Score
 from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.models.base import Model
+from distcondense.outcomes.likeness import ComparedRows, correlation_gaps
 from distcondense.outcomes.measures import Measured
+from distcondense.outcomes.utility import CHOICES, Part, both_ways, nothing, utility
 
 NAME, TITLE = "composite", "Composite scores of PSyGenTAB: U, P and FAITH"
 TAUGHT = 20_000  # real rows that a model is taught with, at most
-EFFICACY = ("auroc", "macro_auroc", "balanced_accuracy", "f1", "macro_f1", "c_index", "r2")
 TITLES = {
     "utility": "U of PSyGenTAB, eq. 1 (1: best)",
     "f_marg": "Marginal fidelity, eq. 2 (1: best)",
@@ -61,20 +39,6 @@ TITLES = {
     "e_pred": "Predictive efficacy, both ways (1: best)",
     **FAITH_TITLES,
 }
-CHOICES = (
-    "U: six parts of equal weight (the paper states none).",
-    "Marginal: of a number the mean of Kolmogorov–Smirnov, 1 − exp(−Kullback–Leibler), Jensen–Shannon divergence and "
-    "the range not spanned; of categories total variation.",
-    "Rare: of a number min/max of the real and condensed share beyond 1.5 interquartile ranges; of categories the same "
-    "of the rarest real one.",
-    "Joint: mean of 1 − ‖difference of correlations‖/d over numbers, and of contingency and mutual-information "
-    "similarity over pairs with categories.",
-    "Coverage: category coverage; of a number the mean over its cells of min(1, condensed/real share).",
-    "Efficacy: the run's student trained on condensed and tested on held-out rows, and the other way round: mean of "
-    "AUROC, balanced accuracy and F1, or of what the outcome has instead (C-index, R²). For the yardstick the model of "
-    "real rows is tested on held-out rows.",
-    *FAITH_CHOICES,
-)
 
 
 def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quiet) -> Section:
@@ -90,7 +54,7 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quie
         near = nearness(inputs, seed, threads)
         scores += distance_scores(near)
         faithful, tables = faith_scores(inputs, comparison, gaps, near, seed)
-    notes = (*comparison.notes, near.note, *CHOICES)
+    notes = (*comparison.notes, near.note, *CHOICES, *FAITH_CHOICES)
     settings = {
         "U weights": "equal",
         "P weights": list(P_WEIGHTS),
@@ -102,66 +66,19 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quie
     return Section(NAME, TITLE, (*scores, *faithful), (), tables, notes, TITLES, settings)
 
 
-def _known(values: Sequence[Floats], note: str) -> tuple[Floats, str]:
-    return (np.asarray(sum(values) / len(values), np.float64), "") if len(values) else nothing(note)
-
-
 # -- U ----------------------------------------------------------------------------------------------------------------
 
 
 def utility_scores(
     inputs: EvaluationInput, comparison: Comparison, gaps: Sequence[Floats], *, seed: int, threads: int
 ) -> list[Score]:
-    compared_columns, joint = comparison.columns, joint_tables(comparison, seed, mixed=True)
-    columns = [column_scores(comparison, column) for column in compared_columns]
     teacher = PredictiveEfficacy.from_inputs(inputs, seed, threads)
-    scores = []
-    for k, side in enumerate(comparison.sides):
-        parts: dict[str, tuple[Floats, str]] = {
-            "f_marg": _known([1 - _apart(found[k]) for found in columns], "no columns"),
-            "f_rare": _known([_rare(comparison, column, side) for column in compared_columns], "no columns"),
-            "f_joint": _joined(comparison, gaps[k], joint[k]),
-            "c_div": _known([_diverse(comparison, column, side) for column in compared_columns], "no columns"),
-            "t_dyn": nothing("rows are not series in time: nothing to compare"),
-            "e_pred": teacher.efficacy(comparison, side),
-        }
-        for name, (values, note) in {"utility": composed(parts), **parts}.items():
-            scores.append(comparison.score(name, side, centred(values), note=note))
-    return scores
-
-
-def _apart(found: Mapping[str, Floats]) -> Floats:
-    """δ of eq. 2: the mean of what a number's measures say, total variation of categories."""
-    if "ks" not in found or not np.isfinite(found["ks"][0]):
-        return found["total_variation"]
-    parts = [found["ks"], 1 - np.exp(-found["kullback_leibler"]), found["jensen_shannon"] ** 2]
-    if np.isfinite(found["range_coverage"][0]):
-        parts.append(1 - found["range_coverage"])
-    return np.asarray(sum(parts) / len(parts), np.float64)
-
-
-def _rare(comparison: Comparison, column: ComparedColumn, side: ComparedRows) -> Floats:
-    """How alike the shares of rare values are: beyond the fences, or in the rarest group that real rows have."""
-    if column.numbers is not None:
-        limits = fences(column.numbers[REAL])
-        real = shares(comparison.counted(beyond(column.numbers[REAL], limits).astype(np.int64), 2))[1]
-        return np.asarray(alike(real, weighted_share(beyond(column.numbers[side.which], limits), side.weight).value))
-    p = shares(comparison.counted(column.codes[REAL], column.size))
-    rarest = int(np.argmin(np.where(p[:, 0] > 0, p[:, 0], np.inf)))
-    return np.asarray(alike(p[rarest], shares(column.counts(side.which, side.weight))[rarest]), np.float64)
-
-
-def _joined(comparison: Comparison, gaps: Floats, joint: tuple[Floats, Floats]) -> tuple[Floats, str]:
-    parts = [] if (lines := alignment(comparison, gaps)) is None else [lines]
-    parts += [found.mean(axis=0) for found in joint if len(found)]
-    return _known(parts, "there is only one column")
-
-
-def _diverse(comparison: Comparison, column: ComparedColumn, side: ComparedRows) -> Floats:
-    real, other = (comparison.counted(column.codes[REAL], column.size), column.counts(side.which, side.weight)[:, None])
-    if column.numbers is not None:
-        return np.asarray(support_coverage(shares(real), shares(other)), np.float64)
-    return np.asarray(category_coverage(real, other), np.float64)
+    found = utility(comparison, gaps, [teacher.efficacy(comparison, side) for side in comparison.sides], seed)
+    return [
+        comparison.score(name, side, centred(values), note=note)
+        for side, parts in zip(comparison.sides, found, strict=True)
+        for name, (values, note) in parts.items()
+    ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -190,7 +107,7 @@ class PredictiveEfficacy:
                 note = str(error)
         return cls(inputs, held, train, drawn, model, note, seed, threads)
 
-    def efficacy(self, comparison: Comparison, side: ComparedRows) -> tuple[Floats, str]:
+    def efficacy(self, comparison: Comparison, side: ComparedRows) -> Part:
         """Mean over both directions of the measures that the outcome has, each within [0, 1]."""
         inputs, codec, how = self.inputs, self.inputs.codec, {"seed": self.seed, "threads": self.threads}
         if self.real is None:
@@ -209,9 +126,7 @@ class PredictiveEfficacy:
             back = self._measured(self.real, self.held if side.name == RANDOM else None)
         except DistcondenseError as error:
             return nothing(str(error))
-        names = [name for name in EFFICACY if name in there and np.isfinite(there[name].value)]
-        names = [name for name in names if name in back and np.isfinite(back[name].value)]
-        if not names:
+        if not (names := both_ways(there, back)):
             return nothing("this outcome has no measure within [0, 1]")
         fixed = np.mean([np.clip(back[name].value, 0, 1) for name in names])
         values = [_resampled(there[name], comparison) for name in names]

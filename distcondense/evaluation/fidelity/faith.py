@@ -16,21 +16,13 @@ from distcondense.arrays import Flags, Floats, Matrix
 from distcondense.data.codec import category_codes
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Schema
-from distcondense.evaluation.fidelity.comparison import (
-    FEWEST,
-    HELD,
-    HELD_OUT,
-    Comparison,
-    centred,
-    column_numbers,
-    legal_frame,
-)
-from distcondense.evaluation.fidelity.pairs import defined_mean
-from distcondense.evaluation.fidelity.row_similarity import beyond
+from distcondense.evaluation.fidelity.comparison import HELD, HELD_OUT, Comparison, centred, legal_frame
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, Interval, Score, interval
 from distcondense.kernels.neighbours import nearest_manhattan
+from distcondense.outcomes.likeness import FEWEST, beyond, column_numbers
 from distcondense.outcomes.measures import Measured, ranking
+from distcondense.outcomes.utility import alignment, composed, nothing
 from distcondense.runs.figures import Table
 
 ASKED = 2_000  # condensed and held-out rows whose nearest training rows are looked for
@@ -59,29 +51,6 @@ CHOICES = (
     "have a training row.",
     "The yardstick of P and FAITH are held-out rows in the place of condensed ones.",
 )
-
-
-def nothing(note: str) -> tuple[Floats, str]:
-    """A part that is not defined, and why."""
-    return np.array([np.nan]), note
-
-
-def composed(parts: Mapping[str, tuple[Floats, str]]) -> tuple[Floats, str]:
-    """Equal weights over the parts that are defined; and which are not."""
-    there = [values for values, _ in parts.values() if np.isfinite(values[0])]
-    without = [name for name, (values, _) in parts.items() if not np.isfinite(values[0])]
-    if not there:
-        return nothing("no part is defined")
-    return np.asarray(sum(there) / len(there), np.float64), f"without {', '.join(without)}" if without else ""
-
-
-def alignment(comparison: Comparison, gaps: Floats) -> Floats | None:
-    """Eq. 11 with d columns: 1 − ‖Corr(R) − Corr(S)‖_F/d, the norm from the pairs looked at; None without any."""
-    there = gaps[np.isfinite(gaps[:, 0])]
-    if not len(there):
-        return None
-    d = sum(column.line is not None for column in comparison.columns)
-    return np.asarray(np.clip(1 - np.sqrt(defined_mean(there**2) * (d - 1) / d), 0.0, 1.0), np.float64)
 
 
 # -- P ----------------------------------------------------------------------------------------------------------------

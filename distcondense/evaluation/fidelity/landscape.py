@@ -12,12 +12,13 @@ import warnings
 import numpy as np
 
 from distcondense.arrays import Floats, Numbers
-from distcondense.evaluation.fidelity.comparison import FEWEST, too_few, why_not
+from distcondense.evaluation.fidelity.comparison import too_few, why_not
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.ruler import Ruler
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, UNKNOWN, Interval, Score
 from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.kernels.neighbours import nearest
+from distcondense.outcomes.likeness import FEWEST
 from distcondense.runs.figures import HEAT, LINES, Figure, Series
 
 NAME, TITLE = "landscape", "Where condensed rows lie among real ones"

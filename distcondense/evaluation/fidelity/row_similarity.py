@@ -17,25 +17,14 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from distcondense.arrays import Flags, Floats, Index, Matrix, Numbers
-from distcondense.evaluation.fidelity.comparison import (
-    FEWEST,
-    HELD,
-    HELD_OUT,
-    REAL,
-    ComparedColumn,
-    ComparedRows,
-    Comparison,
-    centred,
-    column_numbers,
-    compared,
-    why_not,
-)
-from distcondense.evaluation.fidelity.divergences import fences
+from distcondense.evaluation.fidelity.comparison import HELD, HELD_OUT, Comparison, centred, compared, why_not
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.ruler import Ruler
 from distcondense.evaluation.score import CONDENSED, FULL, NORMAL, PLAIN, RANDOM, UNKNOWN, Interval, Score, interval
 from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.models.learners import BINS, WIDE, WIDE_BINS
+from distcondense.outcomes.divergences import fences
+from distcondense.outcomes.likeness import FEWEST, REAL, ComparedColumn, ComparedRows, beyond, column_numbers
 from distcondense.outcomes.measures import Measured, average, ranking, share
 
 NAME, TITLE = "likeness", "How alike whole rows are"
@@ -214,12 +203,6 @@ def _ratio_between(ratio: float, parameters: int) -> tuple[float, float]:
 
 
 # -- rare values ------------------------------------------------------------------------------------------------------
-
-
-def beyond(values: Floats, limits: tuple[float, float]) -> Flags:
-    """(n,) rare values; a hole is none."""
-    with np.errstate(invalid="ignore"):
-        return (values < limits[0]) | (values > limits[1])
 
 
 def rare_gaps(comparison: Comparison, column: ComparedColumn, side: ComparedRows) -> Floats:

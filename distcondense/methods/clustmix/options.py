@@ -36,7 +36,11 @@ class ClustMixOptions(Options):
         typical="typical values are 0.05 to 0.5",
     )
     slices: int = option(4, "Variant paper: slices of the rows along one column, each with clusters of its own.")
-    alpha: float = option(0.5, "Weight of staying at the clusters' means while they are adapted (eq. 5); 1: stay.")
+    alpha: float = option(
+        0.5,
+        "Weight of staying at the clusters' means while they are adapted (eq. 5); 1: stay. As printed it is held "
+        "against a sum over rows, so that it says little unless it is very near 1.",
+    )
     adapt_steps: int = option(60, "Steps of Adam that adapt the means (eq. 5); 0: none.")
     adapt_rate: float = option(0.01, "Adam's rate, in standard deviations.")
     layers: int = option(1, "Hidden layers of the network whose tangent kernel adapts the means.")

@@ -275,7 +275,7 @@ def after(answer: Floats, prepared: PreparedTheorem) -> NoisyClusters:
     least = prepared.noise / (options.sigma_max or SIGMA_MAX)
     total, classes = counts.sum(axis=0), counts.shape[1]
     none = np.empty((0, prepared.sums.width))
-    if total.min() < max(least, STANDS_OUT * prepared.total_noise):
+    if total.min() < max(least * np.sqrt(len(counts)), STANDS_OUT * prepared.total_noise):
         doubt = "fewer rows of a class than would stand out from the noise"
         return NoisyClusters(none, np.empty(0, np.int64), np.empty(0), total, least, doubt)
     means, label, held = list[Floats](), list[int](), list[float]()
@@ -297,15 +297,20 @@ def after(answer: Floats, prepared: PreparedTheorem) -> NoisyClusters:
 def merged(sums: Floats, counts: Floats, least: float, most: int) -> list[tuple[Floats, float]]:
     """Parts of one class joined, the smallest with the one of the nearest mean, until all are large enough.
 
-    (sum, count) of at most `most` clusters, each of a noisy count of at least `least`, which all together have.
+    (sum, count) of at most `most` clusters. `least` rows make a mean of one part stand out from its noise; of k parts,
+    whose noises add up, it takes √k times as many, which all together have.
     """
-    some, many = list(sums), [float(count) for count in counts]
-    while len(some) > 1 and (min(many) < least or len(some) > most):
-        k = int(np.argmin(many))
-        own, count = some.pop(k), many.pop(k)
+    some, many, joined = list(sums), [float(count) for count in counts], [1] * len(counts)
+
+    def stands_out() -> list[float]:
+        return [count / np.sqrt(k) for count, k in zip(many, joined, strict=True)]
+
+    while len(some) > 1 and (min(stands_out()) < least or len(some) > most):
+        k = int(np.argmin(stands_out()))
+        own, count, parts = some.pop(k), many.pop(k), joined.pop(k)
         means = np.stack([one / max(n, least) for one, n in zip(some, many, strict=True)])
         near = int(((means - own / max(count, least)) ** 2).sum(axis=1).argmin())
-        some[near], many[near] = some[near] + own, many[near] + count
+        some[near], many[near], joined[near] = some[near] + own, many[near] + count, joined[near] + parts
     return list(zip(some, many, strict=True))
 
 

@@ -26,7 +26,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.outcome import Outcome
 from distcondense.data.persons import HoldoutSplit
 from distcondense.methods.base import Context
-from distcondense.methods.dp_geng import allocation, distil, encoding, generator, networks, prepare, run
+from distcondense.methods.dp_geng import allocation, distil, encoding, evolution, generator, networks, prepare, run
 from distcondense.methods.dp_geng.allocation import sigma_of_lemma_5, sigma_of_theorem_2
 from distcondense.methods.dp_geng.prepare import PreparedDpGeng
 from distcondense.methods.dp_geng.run import DpGengRun
@@ -39,7 +39,16 @@ from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.statement import Privacy
 from distcondense.runs.result import Result
 
-OWN = (allocation, distil, encoding, generator, networks, prepare, run)  # whose constants are bound to statements
+OWN = (
+    allocation,
+    distil,
+    encoding,
+    evolution,
+    generator,
+    networks,
+    prepare,
+    run,
+)  # whose constants are bound to statements
 SEEDS = (
     "seed: generated rows, networks, distillation. noise: the operating system, never kept. holdout: coins from the "
     "operating system, kept in internal/."

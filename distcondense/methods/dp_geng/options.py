@@ -11,6 +11,7 @@ from distcondense.methods.gate_options import GateOptions
 
 GENERATED, NOISE = STARTS = ("generated", "noise")
 HEAD, ALL = SCOPES = ("head", "all")
+PRIVATE, TAB_PE, MARGINALS = GENERATORS = ("private", "tab-pe", "marginals")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,11 @@ class DpGengOptions(GateOptions):
     (eq. 8). A part that is switched off gets nothing, and the others share what it would have had.
     """
 
+    generator: str = option(
+        PRIVATE,
+        "dp-geng: what draws the generated rows, the private method's sampler, Tab-PE (private evolution) or "
+        "marginals (a histogram of every column by class).",
+    )
     # the paper searches both shares by scores on patients, which nobody pays for; ours were set once, on public tables
     generator_share: float = option(0.6, "dp-geng: share of μ² that the generator gets.")
     expert_share: float = option(0.15, "dp-geng: share of μ² that fine-tuning the expert gets.")
@@ -59,6 +65,7 @@ class DpGengOptions(GateOptions):
         yield from self.need(
             self.generator_share + self.expert_share < 1, "expert_share", "must leave a share for feature matching"
         )
+        yield from self.need(self.generator in GENERATORS, "generator", f"must be one of {', '.join(GENERATORS)}")
         yield from self.need(self.start in STARTS, "start", f"must be one of {', '.join(STARTS)}")
         yield from self.need(self.fine_tune in SCOPES, "fine_tune", f"must be one of {', '.join(SCOPES)}")
         yield from self.need(100 <= self.generated <= 10**6, "generated", "must be in [100, 10**6]")

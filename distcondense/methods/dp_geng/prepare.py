@@ -34,7 +34,7 @@ class PreparedDpGeng(Prepared):
     @property
     def planned(self) -> tuple[Event, ...]:
         """Everything that will be asked of patients, and its price."""
-        return (*self.generator.prepared.planned, *self.mapped)
+        return (*self.generator.planned, *self.mapped)
 
     @property
     def matching_cost(self) -> float:

@@ -8,7 +8,18 @@ from typing import Any
 
 from distcondense.data import cells
 from distcondense.methods.gated import constants_of
-from distcondense.methods.private import domain, fit, joint, placement, plan, smoothing, students, terms, uncertainty
+from distcondense.methods.private import (
+    domain,
+    fit,
+    joint,
+    linked,
+    placement,
+    plan,
+    smoothing,
+    students,
+    terms,
+    uncertainty,
+)
 from distcondense.outcomes import private_side
 from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, questions, rows
 from distcondense.privacy.binding import json_digest
@@ -21,6 +32,7 @@ SHARED: tuple[ModuleType, ...] = (
     uncertainty,
     smoothing,
     joint,
+    linked,
     terms,
     placement,
     students,

@@ -8,6 +8,7 @@ import numpy as np
 
 from distcondense.arrays import Floats, Index
 from distcondense.data.cells import Cells
+from distcondense.methods.private.joint import PairTable
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 from distcondense.runs.figures import BARS, HEAT, LINES, STEPS, Figure, Series
 
@@ -15,6 +16,8 @@ STRONGEST = 12  # columns whose part in the model is drawn
 DRAWN = 24  # whose marginals are
 BINS = 16  # of a number's marginal, at most
 NAMES = 20  # categories with a bar of their own
+SIDE_BY_SIDE = 3  # classes whose curves can be told apart in one figure
+STRETCHES = 8  # of a number, where each class has a row
 PAIRS = 6  # pairs of columns whose table is drawn
 RANKED = 20  # pairs that are compared
 TAIL = 5e-3  # share of patients beyond whom an axis does not go, at either end
@@ -44,6 +47,13 @@ def _model(learned: PrivateFit, side: PrivateSide, labels: tuple[object, ...]) -
     reach = _reach([tables[j][:, codes[j]] for j in strongest], [errors[j][:, codes[j]] for j in strongest])
     names = [""] if len(tables[0]) == 1 else [str(label) for label in labels] or list(map(str, range(len(tables[0]))))
     out = []
+    if len(names) > SIDE_BY_SIDE:
+        ends = _reach(
+            [tables[j][:, codes[j]] for j in strongest], [np.zeros_like(tables[j][:, codes[j]]) for j in strongest]
+        )
+        return tuple(
+            _by_class(learned, j, names, (tables[j], errors[j]), codes[j], side.effect, ends) for j in strongest
+        )
     for j in strongest:
         cells, overall = learned.model.cells[j], learned.overall[j]
         share = overall / max(float(overall.sum()), 1e-12)
@@ -75,6 +85,47 @@ def _model(learned: PrivateFit, side: PrivateSide, labels: tuple[object, ...]) -
             )
         )
     return tuple(out)
+
+
+def _by_class(
+    learned: PrivateFit,
+    j: int,
+    classes: list[str],
+    added: tuple[Floats, Floats],
+    codes: Index,
+    effect: str,
+    reach: tuple[float, float],
+) -> Figure:
+    """What a column adds to each class: a row of colours a class, where as many curves would hide each other."""
+    cells, overall = learned.model.cells[j], learned.overall[j]
+    if cells.numeric:
+        runs = [codes[run] for run in _runs(overall[codes], STRETCHES)]
+        x = [_between(cells, int(run[0]), int(run[-1]), digits=3) for run in runs]
+        if cells.hole:
+            runs, x = [*runs, np.array([cells.size - 1])], [*x, "missing"]
+    else:
+        share = overall / max(float(overall.sum()), 1e-12)
+        runs, x = [np.array([code]) for code in codes], [_shared(cells, code, share[code]) for code in codes]
+    weights = [np.maximum(overall[run], 0) + 1e-9 for run in runs]
+    mid, width = (  # the band of a mean is at most the mean of the bands
+        np.array([(part[:, run] * w).sum(1) / w.sum() for run, w in zip(runs, weights, strict=True)]).T
+        for part in added
+    )
+    return Figure(
+        f"model-{j}",
+        HEAT,
+        f"{cells.column.name}: what it adds to the {effect}",
+        "As the private model learned it, from noisy answers. All columns are on one scale; above 0 raises a class. "
+        "The table of each has 95% bands. "
+        f"Of {cells.column.name} half of these are narrower than ± {np.median(width):.2g}.",
+        _axis(cells),
+        "class",
+        tuple(
+            Series(name, tuple(x), *(tuple(v.tolist()) for v in (y, y - band, y + band)))
+            for name, y, band in zip(classes, mid, width, strict=True)
+        ),
+        y_range=reach,
+    )
 
 
 def _terms(learned: PrivateFit, side: PrivateSide, labels: tuple[object, ...]) -> tuple[Figure, ...]:
@@ -197,7 +248,8 @@ def _clipped(learned: PrivateFit) -> tuple[Figure, ...]:
 def _pairs(learned: PrivateFit) -> tuple[Figure, ...]:
     """How strongly pairs of columns hang together, of those that were measured, and the tables of the strongest."""
     joint, cells = learned.joint, learned.model.cells
-    tables = {**{pair: table.sum(0) for pair, table in joint.forest.items()}, **joint.more}
+    known = {**{pair: PairTable.whole(table.sum(0)) for pair, table in joint.forest.items()}, **joint.more}
+    tables = {pair: table.shares for pair, table in known.items()}
     if not tables:
         return ()
     told = {pair: _information(table) for pair, table in tables.items()}
@@ -218,7 +270,8 @@ def _pairs(learned: PrivateFit) -> tuple[Figure, ...]:
     for i, j in ranked[:PAIRS]:
         table = tables[i, j]
         share = table / np.maximum(table.sum(1, keepdims=True), 1e-12)
-        rows, columns = (_coarse_names(cells[k], joint.coarse[k], size) for k, size in zip((i, j), table.shape))  # noqa: B905
+        groups = ((i, known[i, j].first), (j, known[i, j].second))
+        rows, columns = (_coarse_names(cells[k], one[joint.coarse[k]], int(one.max()) + 1) for k, one in groups)
         figures.append(
             Figure(
                 f"pair-{i}-{j}",
@@ -265,10 +318,10 @@ def _name(cells: Cells, code: int) -> str:
     return "missing" if cells.hole and code == cells.size - 1 else str(cells.column.categories[code])
 
 
-def _between(cells: Cells, first: int, last: int) -> str:
+def _between(cells: Cells, first: int, last: int, digits: int = 4) -> str:
     """A run of a number's cells: from where to where."""
     edges = _edges(cells)
-    return f"{edges[first]:.4g} to {edges[last + 1]:.4g}"
+    return f"{edges[first]:.{digits}g} to {edges[last + 1]:.{digits}g}"
 
 
 def _binned(cells: Cells, overall: Floats) -> tuple[tuple[str, ...], Floats]:
@@ -278,13 +331,18 @@ def _binned(cells: Cells, overall: Floats) -> tuple[tuple[str, ...], Floats]:
         names, share = tuple(_name(cells, code) for code in codes), overall[codes]
         rest = 1 - float(share.sum())
         return ((*names, "others"), np.append(share, rest)) if rest > 1e-9 else (names, share)
-    held = overall[codes] / max(float(overall[codes].sum()), 1e-12)
-    bins = np.minimum(((np.cumsum(held) - held / 2) * BINS).astype(np.int64), BINS - 1)
-    bins = np.unique(bins, return_inverse=True)[1]
-    runs = [codes[bins == k] for k in range(int(bins.max()) + 1)]
+    runs = [codes[run] for run in _runs(overall[codes], BINS)]
     names = tuple(_between(cells, int(run[0]), int(run[-1])) for run in runs)
     share = np.array([float(overall[run].sum()) for run in runs])
     return ((*names, "missing"), np.append(share, overall[-1])) if cells.hole else (names, share)
+
+
+def _runs(shares: Floats, most: int) -> list[Index]:
+    """Cells that follow one another, in at most so many runs of about equal mass."""
+    held = shares / max(float(shares.sum()), 1e-12)
+    bins = np.clip(((np.cumsum(held) - held / 2) * most).astype(np.int64), 0, most - 1)
+    bins = np.unique(bins, return_inverse=True)[1]
+    return [np.flatnonzero(bins == k) for k in range(int(bins.max()) + 1)]
 
 
 def _coarse_names(cells: Cells, coarse: Index, size: int) -> tuple[str, ...]:

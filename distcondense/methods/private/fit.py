@@ -18,7 +18,7 @@ from distcondense.arrays import Floats, Index
 from distcondense.data.cells import FINE, Cells
 from distcondense.methods.private.domain import bounded, even_cells, found_categories, found_cells, levels, out_of_reach
 from distcondense.methods.private.joint import Counts, Joint, Pair, ask_pairs, coarse_cells
-from distcondense.methods.private.plan import Plan
+from distcondense.methods.private.plan import OWN_GROUPS, PairPlan, Plan
 from distcondense.methods.private.smoothing import (
     DRIFT,
     cell_sums,
@@ -130,7 +130,7 @@ def fit_private(
         _looked(side, count, sigma, merge, shares, facts, kernel)
         for count, merge, kernel in zip(counts, merges, kernels, strict=True)
     ]
-    groups = plan.pair_groups(table.budget, rows)
+    asked = plan.pairs_for(table.budget, rows)
     marginals = tuple(
         _probabilities(count, merge, sigma, cell) for count, merge, cell in zip(counts, merges, used, strict=True)
     )
@@ -139,7 +139,7 @@ def fit_private(
         for p, merge, cell in zip(pooled(marginals, shares), merges, used, strict=True)
     )
     search = PairSearch(table, plan, side, columns, grids, ask.told)
-    boosted = _boost(ask, search, used, kernels, known, facts, pairs=groups > 0)
+    boosted = _boost(ask, search, used, kernels, known, facts, pairs=asked.part)
     tables, told, errors, facts = boosted.tables, boosted.evidence, boosted.errors, boosted.facts
     # a pair's groups are of merged cells while the gate is open, and of public ones in the model
     pairs = tuple(
@@ -149,7 +149,7 @@ def fit_private(
     fine = tuple(t[..., m] for t, m in zip(tables, merges, strict=True))
     model = AdditiveModel(used, intercept, fine, side.link, pairs=pairs)
     model = _centred(model, marginals, shares)
-    joint = _joint(ask, search, merges, marginals, shares, rows, groups, model, boosted.counts)
+    joint = _joint(ask, search, merges, marginals, shares, rows, asked, model, boosted.counts)
     objective = table.objective
     shown = [*tables, *(np.reshape(term.table, (table.objective.scores, -1)) for term in boosted.terms)]
     evidence = agreement_evidence(ask, side, intercept, shown, told, rows, facts, _choice(plan, table))
@@ -228,33 +228,38 @@ def _joint(
     marginals: tuple[Floats, ...],
     shares: Floats,
     rows: float,
-    most: int,
+    asked: PairPlan,
     model: AdditiveModel,
     counts: Mapping[Pair, PairSums],
 ) -> Joint:
     """Which columns belong together; where no pair is asked for, columns are independent within each group of rows."""
     table, plan, overall = ask.table, ask.plan, pooled(marginals, shares)
     columns, grids = search.columns, search.grids
-    nested = [  # of the cells of pair terms, so that what these told of rows is told of these cells, too
-        coarse_cells(p, grid.fine[merge], cells, max(most, 2))
+    coarse = [  # a number's are those of pair terms, so that what these told of rows is told of these cells, too
+        grid.fine if cells.numeric else coarse_cells(p, merge, cells, OWN_GROUPS)
         for p, merge, grid, cells in zip(overall, merges, grids, model.cells, strict=True)
     ]
-    coarse = [group[grid.fine] for group, grid in zip(nested, grids, strict=True)]
     where = [group[merge] for group, merge in zip(coarse, merges, strict=True)]
     joint = Joint.independent(marginals, shares, where)
-    if not most:
+    if not asked.forest:
         return joint
     for j, group in zip(columns, coarse, strict=True):
         table.bins(j, group)
-    costs = (plan.pair_cost(table.budget), plan.pair_cost(table.budget, more=True) if plan.more else 0.0)
+    costs = (plan.pair_cost(table.budget, asked), plan.pair_cost(table.budget, asked, more=True))
     worth = np.array([np.sum(np.atleast_2d(t) ** 2 @ p) for p, t in zip(overall, model.tables, strict=True)])
     rng = np.random.Generator(np.random.PCG64(DRAWN))  # no noise: rows of the forest, the same in every run
     known = {
-        (i, j): Counts(sums.hessian[0].reshape(len(nested[i]), -1), search.count_noise(sums), nested[i], nested[j])
+        (i, j): Counts(
+            sums.hessian[0].reshape(grids[i].sizes[0], -1),
+            search.count_noise(sums),
+            *(np.arange(grids[k].sizes[0]) for k in (i, j)),
+        )
         for (i, j), sums in counts.items()
         if search.side.steady  # its hessian counts rows
+        and all(np.array_equal(coarse[k], grids[k].fine) for k in (i, j))
     }
-    return ask_pairs(table, columns, joint, rows, costs, (plan.forest, plan.more), ask.told, rng, worth, known)
+    counted = (asked.forest, asked.more)
+    return ask_pairs(table, columns, joint, rows, costs, counted, ask.told, rng, worth, known, model.cells, overall)
 
 
 def _looked(
@@ -298,12 +303,13 @@ def _boost(
     known: list[NewtonStep | None],
     facts: Mapping[str, Any],
     *,
-    pairs: bool,
+    pairs: float,
 ) -> Boosted:
     """Rounds of noisy Newton steps, column after column; earlier rounds still count, less as their targets drift.
 
     Before the last one pairs are looked at, after it those that stood out are measured; where none did, it is asked
-    with less noise. `known` is what the histograms said about each column; `pairs`: whole rows need tables of pairs.
+    with less noise. `known` is what the histograms said about each column; `pairs`: the part of their share that
+    tables of pairs have.
     """
     table, side, columns, scores = ask.table, search.side, search.columns, ask.table.objective.scores
     shapes = [(scores, table.sizes[j]) for j in columns]

@@ -9,8 +9,8 @@
     agreement        whether scores and outcomes go together better than by chance              AGREEMENT_SHARE of μ²
     pairs            which columns belong together, by exponential mechanisms, and their tables  PAIR_SHARE of μ²
 
-Wide tables have no pairs, and small ones ask for none: where the noise would drown their tables, which the noisy
-number of rows tells, the sums get what the pairs would have cost. Pair terms (terms.py) are looked for where noisy
+Wide tables have no pairs, and small ones ask for few or none: as many as the noisy number of rows can measure well.
+The sums get what is left of the pairs' share. Pair terms (terms.py) are looked for where noisy
 answers say that one would stand out, and measured where one does; else the last round of sums gets their share.
 
 Numbers have fewer cells in their histograms where a rare group's rows would drown in more: as a noisy count tells.
@@ -47,21 +47,38 @@ WIDE = 128  # from this many columns on, cycling through all of them wastes the 
 PICKS = 16
 PICK_SHARE = 0.2
 PAIR_SHARE = 0.13  # of μ², for tables of pairs of columns
-PAIR_PICK_SHARE = 0.02  # of ρ, for choosing them
+PAIR_PICK_SHARE = 0.04  # of ρ, for choosing them
 PAIRED = 32  # columns that pairs are chosen among
-FOREST = 0.4  # of the pairs' share, for a forest of pairs; the rest goes to pairs that the forest does not explain
-MORE = 2  # pairs beside the forest, for each of its own
-PAIR_GROUPS = 12  # cells of a column in a table of pairs, at most
+MORE = 2  # pairs beside the forest, for each of its own,
+LESS = 0.75  # each at such a part of what one of the forest costs in μ²
+PAIR_GROUPS = 12  # cells of a number in a table of pairs, at most,
+OWN_GROUPS = 24  # and of a column of categories
 TERM_SHARE = 0.2  # of μ², for what pairs add to the model,
 LOOK_SHARE = 0.5  # of which so much is for looking at the candidates,
 LOOKS = (0.5, 0.3, 0.2)  # time after time such parts of it, each time at
 KEPT_SHARE = 0.4  # of those of the time before, that look best
 LOOK_GROUPS = 6  # cells of a column while pairs are looked at
 TERMS = 24  # pairs in a model, at most
-FEWEST_GROUPS = 4  # with fewer cells a table of pairs tells too little for what it costs, and none is asked for
+FEWEST_GROUPS = 4  # with fewer cells a table of pairs tells too little for what it costs: fewer pairs are asked for,
+FEW_PAIRS = 0.2  # at this part of their share
+ENOUGH_GROUPS = 8  # with fewer cells of each column no pairs are asked beside the forest, but
+FEWEST_MORE = 4
 PAIR_NOISE = 3.0  # a cell of such a table holds on average so many standard deviations of its noise, or has fewer cells
 HAIR = 1e-7  # relative: what a budget is first shortened by where its plan replays to more than its ε
 NOISIEST = 1000.0  # persons: with a noise of more than this in every sum no hospital's table could be learned from
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """How many tables of pairs are asked, in a forest and beside it, and for what part of their share."""
+
+    forest: int
+    more: int
+    part: float = 1.0
+
+    @property
+    def weight(self) -> float:
+        return self.forest + LESS * self.more
 
 
 @dataclass(frozen=True)
@@ -78,6 +95,7 @@ class Plan:
     more: int = 0  # pairs beside them
     terms: int = 0  # columns whose pairs may be terms of the model, at most
     part: float = 1.0  # of μ², which all shares are shares of; less where a run asks something else besides
+    choices: bool = True  # by exponential mechanisms; else the gate makes them of Gaussian answers of its own
 
     @classmethod
     def for_table(cls, columns: int, side: PrivateSide, cells: Sequence[Cells] = ()) -> Plan:
@@ -124,11 +142,11 @@ class Plan:
 
     def budget(self, epsilon: float, delta: float) -> Budget:
         """The calibrated budget, refused where no table could be learned from at this noise; looks at no data."""
-        share = PICK_SHARE if self.picks else PAIR_PICK_SHARE if self.pairs else 0.0
+        share = 0.0 if not self.choices else PICK_SHARE if self.picks else PAIR_PICK_SHARE if self.pairs else 0.0
         budget = Budget.calibrate(
             epsilon=epsilon,
             delta=delta,
-            picks=self.picks or self.pairs,
+            picks=(self.picks or self.pairs) if self.choices else 0,
             pick_share=share,
             delta_categories=NAMED_SHARE * delta if self.unlisted else 0.0,
         )
@@ -168,14 +186,14 @@ class Plan:
                 2 / budget.pick_epsilon,
                 unit=unit,
             )
-            if self.picks
+            if self.picks and self.choices
             else None
         )
         pick = (
             Event(
                 "choice", "choice", (), 1, budget.pick_epsilon, 1, 1.0, 2 / budget.pick_epsilon, by="pairs", unit=unit
             )
-            if self.pairs
+            if self.pairs and self.choices
             else None
         )
         categories = (
@@ -207,8 +225,12 @@ class Plan:
             ),
             *(asked("sums", self.measure_cost(budget, self.measured), self.measured, "pairs") if self.terms else ()),
             *((pick,) * self.pairs if pick is not None else ()),
-            *(asked("histogram", self.pair_cost(budget), self.forest, "pairs") if self.forest else ()),
-            *(asked("histogram", self.pair_cost(budget, more=True), self.more, "pairs") if self.more else ()),
+            *(asked("histogram", self.pair_cost(budget, self.all_pairs), self.forest, "pairs") if self.forest else ()),
+            *(
+                asked("histogram", self.pair_cost(budget, self.all_pairs, more=True), self.more, "pairs")
+                if self.more
+                else ()
+            ),
         )
 
     def events(
@@ -225,7 +247,7 @@ class Plan:
         planned, seen = [], {"histogram": 0, "sums": 0}
         for event in self._prices(budget, unit):
             if event.query == "histogram" and event.by == "pairs":
-                event = replace(event, by="none", cells=PAIR_GROUPS**2)
+                event = replace(event, by="none", cells=OWN_GROUPS**2)
             elif event.query == "sums" and event.by:
                 groups = LOOK_GROUPS if event.by == "looked" else PAIR_GROUPS
                 event = replace(event, by="", cells=groups**2 * by_scale)
@@ -282,18 +304,34 @@ class Plan:
     def histogram_cost(self, budget: Budget) -> float:
         return float(self._mu(budget) * np.sqrt(HISTOGRAM_SHARE / self.used))
 
-    def pair_cost(self, budget: Budget, *, more: bool = False) -> float:
+    def pair_cost(self, budget: Budget, pairs: PairPlan, *, more: bool = False) -> float:
         """μ of one table of a pair of columns: of the forest, or beside it."""
-        part = (1 - FOREST) / self.more if more else (FOREST if self.more else 1.0) / self.forest
+        part = pairs.part * (LESS if more else 1.0) / pairs.weight
         return float(self._mu(budget) * np.sqrt(PAIR_SHARE * part))
 
-    def pair_groups(self, budget: Budget, rows: float) -> int:
-        """Cells of a column in a table of pairs, for a noisy number of rows; 0 where no pair is asked for."""
+    @property
+    def all_pairs(self) -> PairPlan:
+        return PairPlan(self.forest, self.more)
+
+    def pairs_for(self, budget: Budget, rows: float) -> PairPlan:
+        """As many pairs as a noisy number of rows can measure well: the fewer, the less noise is in each.
+
+        All of the plan where each column of every table has ENOUGH_GROUPS; else a forest and fewer beside it; else a
+        few pairs, for a part of the share; in the end none.
+        """
         if not self.pairs:
-            return 0
-        noise = 1 / min(self.pair_cost(budget), self.pair_cost(budget, more=True) if self.more else np.inf)
-        most = min(PAIR_GROUPS, int(np.sqrt(max(rows, 0.0) / (PAIR_NOISE * noise))))
-        return most if most >= FEWEST_GROUPS else 0
+            return PairPlan(0, 0, 0.0)
+
+        def affordable(groups: int, cost: float) -> float:
+            """The weight at which tables of so many groups a column still have PAIR_NOISE."""
+            return cost * PAIR_SHARE * (self._mu(budget) * max(rows, 0.0) / (PAIR_NOISE * groups**2)) ** 2
+
+        whole = self.all_pairs
+        if LESS * affordable(FEWEST_GROUPS, 1.0) >= whole.weight:
+            beside = int((LESS * affordable(ENOUGH_GROUPS, 1.0) - self.forest) / LESS)
+            return PairPlan(self.forest, int(np.clip(beside, min(FEWEST_MORE, self.more), self.more)))
+        few = int(affordable(FEWEST_GROUPS, FEW_PAIRS))
+        return PairPlan(min(few, self.forest), 0, FEW_PAIRS) if few else PairPlan(0, 0, 0.0)
 
     def look_cost(self, budget: Budget, pairs: int, time: int = 0) -> float:
         """μ of looking once at one of so many pairs, for the first time or later."""
@@ -308,7 +346,8 @@ class Plan:
         left = TERM_SHARE * (1 - LOOK_SHARE if looked else 1.0)
         return float(np.sqrt(cost**2 + self._mu(budget) ** 2 * left / self.used))
 
-    def sums_cost(self, budget: Budget, *, pairs: bool = True, terms: bool = True) -> float:
+    def sums_cost(self, budget: Budget, *, pairs: float = 1.0, terms: bool = True) -> float:
+        """μ of one sum of a round, where `pairs` is the part of their share that tables of pairs have."""
         share = 1 - HISTOGRAM_SHARE - sum(self.own.values()) - (DOMAIN_SHARE if self.domain + self.unlisted else 0.0)
-        share -= (PAIR_SHARE if pairs and self.pairs else 0.0) + (TERM_SHARE if terms and self.terms else 0.0)
+        share -= (PAIR_SHARE * pairs if self.pairs else 0.0) + (TERM_SHARE if terms and self.terms else 0.0)
         return float(self._mu(budget) * np.sqrt(share / (self.epochs * self.used)))

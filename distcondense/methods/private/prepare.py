@@ -15,7 +15,7 @@ from distcondense.methods.base import Prepared
 from distcondense.methods.gated import check_categories, refuse_unpublic
 from distcondense.methods.private.domain import most_cells
 from distcondense.methods.private.options import PrivateOptions
-from distcondense.methods.private.plan import PAIR_GROUPS, Plan
+from distcondense.methods.private.plan import OWN_GROUPS, Plan
 from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.curves import CELLS_MAX
@@ -67,10 +67,10 @@ def refuse(facts: Facts, options: PrivateOptions) -> None:
     facts.kind.private_side(horizon=options.horizon)
 
 
-def prepare(facts: Facts, options: PrivateOptions, *, part: float = 1.0) -> PreparedPrivate:
+def prepare(facts: Facts, options: PrivateOptions, *, part: float = 1.0, choices: bool = True) -> PreparedPrivate:
     """Refuse all that public facts rule out, plan the questions and calibrate the budget.
 
-    `part` of μ² is for what is planned here, where a method asks something else besides.
+    `part` of μ² is for what is planned here, where a method asks something else besides. `choices`: `Plan.choices`.
     """
     refuse(facts, options)
     schema, side = facts.schema, facts.kind.private_side(horizon=options.horizon)
@@ -80,7 +80,7 @@ def prepare(facts: Facts, options: PrivateOptions, *, part: float = 1.0) -> Prep
     rules.check()
     asked = schema.without(rules.derived)  # what is computed is not asked for
     cells = public_cells(asked, MICRO)
-    plan = replace(Plan.for_table(len(cells), side, cells), part=part)
+    plan = replace(Plan.for_table(len(cells), side, cells), part=part, choices=choices)
     _check_cells(cells, plan, side)
     return PreparedPrivate(facts, options, schema, side, cells, plan, plan.budget(options.epsilon, options.delta))
 
@@ -88,7 +88,7 @@ def prepare(facts: Facts, options: PrivateOptions, *, part: float = 1.0) -> Prep
 def _check_cells(cells: Sequence[Cells], plan: Plan, side: PrivateSide) -> None:
     """The account covers so many noisy numbers and no more."""
     largest = sorted((most_cells(cell) for cell in cells), reverse=True)[: plan.used]
-    own = len(plan.own) * plan.own_cells(side) + plan.domain * (FINE + 1) + plan.pairs * PAIR_GROUPS**2
+    own = len(plan.own) * plan.own_cells(side) + plan.domain * (FINE + 1) + plan.pairs * OWN_GROUPS**2
     if (side.groups + len(side.objective.scales) * plan.epochs) * sum(largest) + own > CELLS_MAX:
         raise SchemaError(
             "schema",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time as clock
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from distcondense.methods.base import Context, Prepared
 from distcondense.methods.psygentab.lagrangian import Lagrangian
 from distcondense.methods.psygentab.layout import Layout, OutcomeCells
 from distcondense.methods.psygentab.options import OFF, PsygentabOptions
-from distcondense.methods.psygentab.sampling import SPARE, SamplingSettings, SearchResult, kept, steered
+from distcondense.methods.psygentab.sampling import SamplingSettings, SearchResult, steered
 from distcondense.methods.psygentab.scores import TableScorer, TableScores
 from distcondense.outcomes.base import Kind, Labelled
 from distcondense.outcomes.private_side import restoring
@@ -44,6 +44,11 @@ WHY = (
 )
 OWN_ROWS = "U and P are measured against rows of the private model itself: no patient is looked at"
 BELOW = "P = {:.3f} is below P_min = {:g}: what is allowed to bend did not reach it, and the rows are those it came to"
+UNLIKE_THE_PROGRAM = (
+    "Algorithm 1 constrains the training; the authors' own program never does, and it costs utility: compare with "
+    "--regime sampling before these rows are used"
+)
+RELEASED = 2**20  # number of the draw that is released, which no search has
 SEEDS = "seed: split, network, batches, drawn rows and students. There is no privacy noise."
 
 
@@ -70,7 +75,7 @@ def _measured(rows: int) -> int:
 
 def _told(judged: TableScores, options: PsygentabOptions, context: Context) -> dict[str, Any]:
     """What U and P came to, for run.json; a P below P_min is said, never hidden."""
-    if options.constraint != OFF and options.p_min > judged.P:
+    if options.regime != OFF and options.p_min > judged.P:
         warnings.warn(BELOW.format(judged.P, options.p_min), DistcondenseWarning, stacklevel=3)
     context.log(f"U = {judged.U:.3f}, P = {judged.P:.3f} (a score of distances, not a guarantee)")
     return {"U": judged.U, "P": judged.P, "parts": dict(judged.parts)}
@@ -88,32 +93,17 @@ class NetworkSampler:
     judge: TableScorer
     seed: int
 
-    def __call__(
-        self, rows: int, settings: SamplingSettings, weights: Floats | None = None, fixed: Index | None = None
-    ) -> Floats:
-        many = SPARE if settings.distance else 1
-        wanted = None if fixed is None else np.tile(fixed, many)
-        rng = np.random.default_rng([self.seed, 0xD9A4])
+    def __call__(self, rows: int, settings: SamplingSettings, number: int = 0, fixed: Index | None = None) -> Floats:
+        """Another number is another draw."""
         codes: Index = self.network.draw(
             self.params,
-            many * rows,
-            (self.seed, 0xD9A3),
+            rows,
+            (self.seed, 0xD9A3, number),
             temperature=settings.temperature,
             top_p=settings.top_p,
-            fixed=wanted,
+            fixed=fixed,
         )
-        places = self.judge.layout.placed(codes, rng)
-        if not settings.distance:
-            return places
-        usual = float(self.judge.usual[0][:, 0].mean())
-        distance = self.judge.near(places, weights)[0][:, 0]
-        if fixed is None:
-            return places[kept(distance, usual, rows, settings.distance, rng)]
-        chosen = []
-        for value, count in zip(*np.unique(fixed, return_counts=True), strict=True):  # classes stay as they are
-            there = np.flatnonzero(wanted == value)
-            chosen.append(there[kept(distance[there], usual, int(count), settings.distance, rng)])
-        return places[np.concatenate(chosen)]
+        return self.judge.layout.placed(codes, np.random.default_rng([self.seed, 0xD9A4, number]))
 
 
 def network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Result:
@@ -122,6 +112,8 @@ def network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Resu
     from distcondense.methods.psygentab.training import trained
 
     warnings.warn(NO_PRIVACY, DistcondenseWarning, stacklevel=2)
+    if options.at_training:
+        warnings.warn(UNLIKE_THE_PROGRAM, DistcondenseWarning, stacklevel=2)
     kind: Kind = cohort.outcome.kind
     learner, splitting, timings = kind.learner(options.reference), context.stratified(options.seed), dict[str, float]()
     split = splitting.split(cohort)
@@ -149,10 +141,10 @@ def network(cohort: Cohort, options: PsygentabOptions, context: Context) -> Resu
     rows = options.ipc * groups
     end = None
     if options.at_sampling:
-        end = steered(draw, judge, _lagrangian(options, len(cells)), _measured(rows), options.rounds)
+        end = steered(draw, judge, options.p_min, _measured(rows), options.rounds)
         context.log(f"sampling: {_words(end)}")
     fixed = _classes(layout, options, groups)
-    made = draw(rows, SamplingSettings() if end is None else end.settings, None if end is None else end.weights, fixed)
+    made = draw(rows, SamplingSettings() if end is None else end.settings, RELEASED, fixed)
     judged = judge(draw(_measured(rows), SamplingSettings())) if end is None else end.judged
     notes = _told(judged, options, context)
     timings["condense"] = clock.perf_counter() - started
@@ -195,14 +187,18 @@ def _classes(layout: Layout, options: PsygentabOptions, groups: int) -> Index | 
 
 def _words(end: SearchResult) -> str:
     settings = end.settings
-    return (
-        f"temperature {settings.temperature:g}, top-p {settings.top_p:g}, distance × {settings.distance:g} after "
-        f"{len(end.history)} rounds"
-    )
+    return f"temperature {settings.temperature:g}, top-p {settings.top_p:g}: the highest P of {len(end.history)} rounds"
 
 
 def _search(end: SearchResult | None) -> Mapping[str, Any]:
-    return {} if end is None else {"sampling": end.history, "satisfied": end.satisfied}
+    if end is None:
+        return {}
+    return {
+        "sampling": end.history,
+        "satisfied": end.satisfied,
+        "settings": asdict(end.settings),
+        "settings_by_lagrangian": asdict(end.by_lagrangian),
+    }
 
 
 # -- the private sampler ----------------------------------------------------------------------------------------------
@@ -224,15 +220,14 @@ def steered_private(cohort: Cohort, prepared: PreparedSteering, context: Context
             return population
         sampler = PrivateSampler(learned, side, options.seed, learner, context.threads, legal)
         context.log(OWN_ROWS)
-        settings, weights, end = SamplingSettings(), None, None
+        settings, end = SamplingSettings(), None
         if options.at_sampling:
-            lagrangian, rows = _lagrangian(options, len(learned.model.cells)), _measured(options.ipc * side.groups)
-            end = steered(sampler, sampler.judge, lagrangian, rows, options.rounds)
-            settings, weights = end.settings, end.weights
+            end = steered(sampler, sampler.judge, options.p_min, _measured(options.ipc * side.groups), options.rounds)
+            settings = end.settings
             context.log(f"sampling: {_words(end)}")
             told.update(_told(end.judged, options, context))
         told.update({"sampler": options.sampler, "measured_against": OWN_ROWS, **_search(end)})
-        return lambda _, rows, rng, __: sampler.draw(rows, rng, settings, weights)
+        return lambda _, rows, rng, __: sampler.draw(rows, rng, settings)
 
     (made,) = condense(cohort, prepared.sampler, context, steer=steer).values()  # type: ignore[arg-type]  # PreparedPrivate
     result = replace(made, privacy=replace(made.privacy, method="psygentab"))

@@ -16,7 +16,9 @@ from typing import Any
 # safeguards, which the paper lacks: where P_min is out of reach λ and μ would grow for ever and drown U
 MULTIPLIER_MOST = 1.0
 PENALTY_MOST = 10.0
-STEADY = 0.005  # a utility that moved by less since the last round has stabilised (line 14)
+LEAST_EPOCHS = 15  # of training, before line 14 is asked
+PATIENCE = 5  # epochs without a better likelihood of held-out rows: utility has stabilised (line 14)
+BETTER = 0.002  # nats of a column's cell, by which it must be better
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,13 @@ class Lagrangian:
     def _moved(self, multiplier: float, P: float) -> float:
         return max(0.0, min(multiplier + self.p_min - P, max(MULTIPLIER_MOST, multiplier)))
 
-    def done(self, P: float, now: float, before: float | None) -> bool:
-        """Line 14: the constraint is satisfied, and utility has stabilised."""
-        return self.p_min <= P and before is not None and abs(now - before) < STEADY
+    def done(self, P: float, likelihoods: Sequence[float]) -> bool:
+        """Line 14: the constraint is satisfied, and utility has stabilised: the likelihood of held-out rows, an epoch
+        each, is on a plateau. (U of an epoch is drawn: two that are near each other tell nothing.)"""
+        return self.p_min <= P and len(likelihoods) >= LEAST_EPOCHS and plateau(likelihoods)
+
+
+def plateau(values: Sequence[float]) -> bool:
+    """Whether the last `PATIENCE` of them brought nothing better than what was before."""
+    before, since = values[:-PATIENCE], values[-PATIENCE:]
+    return bool(before) and max(since) < max(before) + BETTER

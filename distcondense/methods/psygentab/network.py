@@ -24,7 +24,8 @@ import optax
 from distcondense.arrays import Floats, Index
 from distcondense.methods.psygentab.lagrangian import Lagrangian
 from distcondense.methods.psygentab.layout import Layout
-from distcondense.methods.psygentab.scores import FENCE, composed_privacy, correlations
+from distcondense.methods.psygentab.scores import composed_privacy, correlations
+from distcondense.outcomes.divergences import REACH
 
 Params = dict[str, Any]
 NEVER = -1e9  # logit of a cell that a column does not have
@@ -196,7 +197,7 @@ class SoftTargets:
                 reached = np.cumsum(p)
                 low, high = np.searchsorted(reached, [0.25, 0.75])
                 cell = np.arange(size)
-                rare[j, :size] = (cell < low - FENCE * (high - low)) | (cell > high + FENCE * (high - low))
+                rare[j, :size] = (cell < low - REACH * (high - low)) | (cell > high + REACH * (high - low))
                 value[j, :size] = layout.line(j, cell.astype(np.float64))[:, 0]
             else:
                 rare[j, int(np.argmin(np.where(p > 0, p, np.inf)))] = 1
@@ -248,8 +249,9 @@ def _within(layout: Layout, column: int) -> float:
     return float(np.mean(high > low)) / (3 * len(codes))
 
 
-def soft_utility(targets: SoftTargets, made: Any, likelihood: Any) -> Any:
-    """The parts of eq. 1 on a soft batch, equal weights; E_pred is how well the network foretells each column."""
+def soft_utility(targets: SoftTargets, made: Any, likelihood: Any, weight: float = 1.0) -> Any:
+    """The parts of eq. 1 on a soft batch, equal weights but for that of E_pred, how well the network foretells each
+    column."""
     p, q = targets.shares, made.mean(0)
     far = jnp.where(targets.ordered > 0, jnp.abs(jnp.cumsum(p - q, axis=1)).max(1), jnp.abs(p - q).sum(1) / 2)
     first, second = (p * targets.rare).sum(1), (q * targets.rare).sum(1)
@@ -261,7 +263,7 @@ def soft_utility(targets: SoftTargets, made: Any, likelihood: Any) -> Any:
     gap = gap - jnp.diag(jnp.diag(gap))
     joint = 1 - jnp.sqrt((gap**2).sum() + 1e-12) / len(p)
     covered = jnp.where(p > 0, jnp.minimum(q / jnp.maximum(p, 1e-9), 1.0), 0.0).sum(1) / (p > 0).sum(1)
-    return (1 - far.mean() + alike.mean() + joint + covered.mean() + jnp.exp(likelihood)) / 5
+    return (1 - far.mean() + alike.mean() + joint + covered.mean() + weight * jnp.exp(likelihood)) / (4 + weight)
 
 
 def soft_privacy(targets: SoftTargets, made: Any, records: Any) -> tuple[Any, Any]:
@@ -294,6 +296,8 @@ def training_step(
     lagrangian: Lagrangian,
     learning_rate: float,
     batch: int,
+    *,
+    likelihood_weight: float = 1.0,
 ) -> tuple[Callable[..., Any], Any]:
     """One update of θ (lines 3–7 of Algorithm 1), and the optimiser; without `targets` plain maximum likelihood.
 
@@ -306,7 +310,7 @@ def training_step(
         if targets is None:
             return -likelihood
         made = network.soft_rows(params, key, batch)
-        U = soft_utility(targets, made, likelihood)
+        U = soft_utility(targets, made, likelihood, likelihood_weight)
         P, by_column = soft_privacy(targets, made, records)
         own = tuple(columns[j] for j in range(len(lagrangian.columns)))
         now = Lagrangian(lagrangian.p_min, multiplier, penalty, lagrangian.growth, own)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from distcondense.methods.private.options import PrivateOptions
 
 NETWORK, PRIVATE = SAMPLERS = ("network", "private")
-BOTH, TRAINING, SAMPLING, OFF = CONSTRAINTS = ("both", "training", "sampling", "off")
+SAMPLING, TRAINING, OFF = REGIMES = ("sampling", "training", "off")
 OF_PRIVATE = (
     "epsilon",
     "delta",
@@ -25,6 +25,7 @@ OF_PRIVATE = (
     "categories_checked",
 )
 OF_NETWORK = ("epochs", "batch", "learning_rate", "hidden", "cells", "balance")
+OF_TRAINING = ("columnwise", "likelihood", "multiplier", "penalty", "growth")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +40,18 @@ class PsygentabOptions(Options):
     sampler: str = option(
         NETWORK, "Psygentab: what rows are drawn from: network (trained on patients, NO guarantee) or private."
     )
-    constraint: str | None = option(
-        None, "Psygentab: where P ≥ P_min is enforced: training, sampling, both or off. The private sampler: sampling."
+    regime: str = option(
+        SAMPLING,
+        "Psygentab: where P ≥ P_min is sought: sampling (a search over temperature and top-p, as in the authors' "
+        "program), training (their Algorithm 1, which costs utility; network only) or off.",
     )
     p_min: float = option(0.8, "Psygentab: P_min, the least score of distances; it is no privacy guarantee.")
-    columnwise: bool = option(False, "Psygentab: a multiplier for every column beside the one for the table.")
-    multiplier: float = option(0.0, "Psygentab: λ at the start.")
-    penalty: float = option(1.0, "Psygentab: μ at the start.")
-    growth: float = option(1.1, "Psygentab: α, by which μ grows while P is below P_min.")
-    rounds: int = option(12, "Psygentab: rounds of the sampling-time variant, at most.")
+    rounds: int = option(3, "Psygentab, regime sampling: rounds over all temperatures and top-p.")
+    columnwise: bool = option(False, "Psygentab, regime training: a multiplier for every column beside the table's.")
+    likelihood: float = option(1.0, "Psygentab, regime training: weight of the likelihood among the parts of U.")
+    multiplier: float = option(0.0, "Psygentab, regime training: λ at the start.")
+    penalty: float = option(1.0, "Psygentab, regime training: μ at the start.")
+    growth: float = option(1.1, "Psygentab, regime training: α, by which μ grows while P is below P_min.")
     epochs: int = option(50, "Psygentab, network: epochs of training, at most.")
     batch: int = option(128, "Psygentab, network: rows of a mini-batch.")
     # the paper's 2e-4 is for a pre-trained transformer's size; a network this small learns little by it in 50 epochs
@@ -83,11 +87,11 @@ class PsygentabOptions(Options):
 
     @property
     def at_training(self) -> bool:
-        return self.sampler == NETWORK and self.constraint in (None, BOTH, TRAINING)
+        return self.regime == TRAINING
 
     @property
     def at_sampling(self) -> bool:
-        return self.constraint in (None, BOTH, SAMPLING)
+        return self.regime == SAMPLING
 
     @cached_property
     def private(self) -> PrivateOptions:
@@ -100,14 +104,11 @@ class PsygentabOptions(Options):
     def problems(self) -> Iterator[SettingsError]:
         yield from super().problems()
         yield from self.need(self.sampler in SAMPLERS, "sampler", f"must be one of {', '.join(SAMPLERS)}")
-        yield from self.need(
-            self.constraint is None or self.constraint in CONSTRAINTS,
-            "constraint",
-            f"must be one of {', '.join(CONSTRAINTS)}",
-        )
+        yield from self.need(self.regime in REGIMES, "regime", f"must be one of {', '.join(REGIMES)}")
         yield from self.need(0 <= self.p_min <= 1, "p_min", "must be in [0, 1]")
         yield from self.need(0 <= self.multiplier < float("inf"), "multiplier", "must be at least 0 and finite")
         yield from self.need(0 < self.penalty < float("inf"), "penalty", "must be above 0 and finite")
+        yield from self.need(0 < self.likelihood <= 1e6, "likelihood", "must be above 0, and at most 1e6")
         yield from self.need(1 < self.growth < float("inf"), "growth", "must be above 1 and finite")
         yield from self.need(0 < self.learning_rate <= 1e3, "learning_rate", "must be above 0, and at most 1000")
         for name in ("rounds", "epochs", "batch", "hidden"):
@@ -123,18 +124,23 @@ class PsygentabOptions(Options):
             yield from self._others(
                 OF_NETWORK, "is for sampler network: the private sampler is not trained", "leave it out"
             )
-            if self.constraint in (BOTH, TRAINING):
-                yield self.wrong("constraint", f"of sampler {PRIVATE} must be {SAMPLING} or {OFF}", self.constraint)
+            if self.regime == TRAINING:
+                yield self.wrong("regime", f"of sampler {PRIVATE} must be {SAMPLING} or {OFF}", self.regime)
             try:
                 _ = self.private
             except SettingsError as error:
                 yield error
 
-    def _others(self, names: tuple[str, ...], rule: str, fix: str) -> Iterator[SettingsError]:
+        if self.regime != TRAINING:
+            yield from self._others(OF_TRAINING, f"is for regime {TRAINING}", "leave it out", f"regime {self.regime}")
+        if self.regime != SAMPLING:
+            yield from self._others(("rounds",), f"is for regime {SAMPLING}", "leave it out", f"regime {self.regime}")
+
+    def _others(self, names: tuple[str, ...], rule: str, fix: str, found: str = "") -> Iterator[SettingsError]:
         """Settings that were said and mean nothing here."""
         for name in names:
             if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                yield SettingsError(name, rule, found=f"sampler {self.sampler}", fix=fix)
+                yield SettingsError(name, rule, found=found or f"sampler {self.sampler}", fix=fix)
 
     def to_dict(self) -> dict[str, Any]:
         """Without the settings of the sampler that is not used: they say nothing about the run."""

@@ -6,7 +6,7 @@ rows lie from other rows of the model, not from patients, whom the guarantee pro
 
 Whole rows come from the joint model at once, so temperature and top-p are those of rows, not of single columns: with a
 row's density q under the model (its forest of pairs), rows are kept in proportion to q^(1/T − 1), and of them the
-densest that hold a share `top_p`. With temperature 1, top-p 1 and multiplier 0 the rows are the private sampler's own.
+densest that hold a share `top_p`. With temperature 1 and top-p 1 the rows are the private sampler's own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pandas as pd
 from distcondense.arrays import Flags, Floats, Index
 from distcondense.methods.private.placement import population
 from distcondense.methods.psygentab.layout import Layout, OutcomeCells
-from distcondense.methods.psygentab.sampling import SPARE, SamplingSettings, kept
+from distcondense.methods.psygentab.sampling import SamplingSettings
 from distcondense.methods.psygentab.scores import HELD, RECORDS, TableScorer
 from distcondense.models.learners import Learner
 from distcondense.outcomes.base import Labelled
@@ -30,6 +30,7 @@ from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 Rng = np.random.Generator
 Legal = Callable[[pd.DataFrame], Flags]
 OUTCOME_CELLS = 32  # of a time or a value
+SPARE = 4  # rows drawn for each that is kept
 STEEPEST = 5.0  # a row's chance is multiplied by at most e to this power
 
 
@@ -68,16 +69,14 @@ class PrivateSampler:
             self.layout, self.learner, places[:RECORDS], places[RECORDS:], seed=self.seed, threads=self.threads
         )
 
-    def __call__(self, rows: int, settings: SamplingSettings, weights: Floats | None = None) -> Floats:
-        """Labelled rows as places, to be judged."""
-        rng = np.random.default_rng([self.seed, 0x9012])
-        codes, inside = self.draw(rows, rng, settings, weights)
+    def __call__(self, rows: int, settings: SamplingSettings, number: int = 0) -> Floats:
+        """Labelled rows as places, to be judged; another number is another draw."""
+        rng = np.random.default_rng([self.seed, 0x9012, number])
+        codes, inside = self.draw(rows, rng, settings)
         own = self.layout.outcome.places(self._labelled(codes, rng).outcome)
         return np.concatenate([own, self.layout.drawn(codes, inside)], axis=1)
 
-    def draw(
-        self, rows: int, rng: Rng, settings: SamplingSettings, weights: Floats | None = None
-    ) -> tuple[Index, Floats]:
+    def draw(self, rows: int, rng: Rng, settings: SamplingSettings) -> tuple[Index, Floats]:
         """((rows, d) cells, (rows, d) where in them), as `population` gives them, steered by the settings."""
         if settings.still:
             return population(self.learned, rows, rng, self.legal)
@@ -87,13 +86,8 @@ class PrivateSampler:
         order = np.argsort(-density, kind="stable")
         mass = np.cumsum(np.exp(tilt[order]))
         inner = order[: max(int(np.searchsorted(mass, settings.top_p * mass[-1])) + 1, min(rows, len(order)))]
-        chance = tilt[inner]
-        if settings.distance:
-            places = self.layout.drawn(codes[inner], inside[inner])
-            places = np.concatenate([np.zeros((len(inner), self.layout.first)), places], axis=1)  # P is of features
-            distance = self.judge.near(places, weights)[0][:, 0]
-            chance = chance + settings.distance * distance / max(float(self.judge.usual[0][:, 0].mean()), 1e-12)
-        chosen = inner[kept(chance, 1.0, rows, 1.0, rng)]
+        chance = tilt[inner] + rng.gumbel(size=len(inner))  # the largest are drawn without replacement
+        chosen = inner[np.sort(np.argsort(-chance, kind="stable")[:rows])]
         return codes[chosen], inside[chosen]
 
 

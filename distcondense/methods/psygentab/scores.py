@@ -1,9 +1,8 @@
-"""Utility U (eqs 1, 2) and privacy-preservability P (eq. 3) of a table's places, as PSyGenTAB §III-A names their parts.
+"""Utility U (eq. 1) and privacy-preservability P (eq. 3) of a table's places, as PSyGenTAB §III-A names their parts.
 
-The paper leaves the parts' formulas and weights open; the choices are those of our own evaluation
-(`evaluation/fidelity/composite.py: CHOICES`), with numbers cut into public cells for U, so that they can be asked for
-at every round. P is a score of distances, not a guarantee. Who the "records" of P are is the caller's business:
-training patients where a network learns (guarantee none), rows drawn from the private model where that is the sampler.
+U is the formula of `outcomes/utility.py`, the one that `distcondense evaluate` uses. P is a score of distances, not a
+guarantee. Who the "records" of P are is the caller's business: training patients where a network learns (guarantee
+none), rows drawn from the private model where that is the sampler.
 """
 
 from __future__ import annotations
@@ -14,20 +13,29 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from distcondense.arrays import Floats, Index, Matrix
+from distcondense.data.codec import Codec
 from distcondense.data.outcome import Outcome
+from distcondense.data.schema import Schema
 from distcondense.errors import DistcondenseError
 from distcondense.kernels.neighbours import nearest_manhattan
 from distcondense.methods.psygentab.layout import Layout
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner
-from distcondense.outcomes.measures import auroc
+from distcondense.outcomes.likeness import (
+    SYNTHETIC,
+    ComparedRows,
+    ComparedTables,
+    correlation_gaps,
+    feature_column,
+    outcome_column,
+)
+from distcondense.outcomes.measures import Measured, auroc
+from distcondense.outcomes.utility import Part, both_ways, nothing, utility
 
 P_WEIGHTS = (0.5, 0.25, 0.25)  # λ₁, λ₂, λ₃ of eq. 3; it then lies within ±½ and is moved by ½ into [0, 1]
-COARSE = 8  # cells of a column while pairs of columns are counted
-PAIRS = 300  # pairs looked at, at most
-FENCE = 1.5  # interquartile ranges
 RECORDS = 5000  # rows that the nearest is looked for among, at most
 HELD = 2000  # rows that stand for the population, at most
 
@@ -62,10 +70,73 @@ class TableScorer:
         return cls(layout, learner, records[some[0]], held[some[1]], seed, threads)
 
     def __call__(self, made: Floats) -> TableScores:
-        found = {**utility_parts(self.layout, self.held, made), "e_pred": self.efficacy(made)}
-        U = float(np.mean([value for value in found.values() if np.isfinite(value)]))
+        found = self.utility(made)
         P, parts, by_column = self.privacy(made)
-        return TableScores(U, P, by_column, {**found, **parts})
+        return TableScores(found["utility"], P, by_column, {**found, **parts})
+
+    # -- U, eq. 1
+
+    @cached_property
+    def schema(self) -> Schema:
+        return Schema(tuple(cells.column for cells in self.layout.features))
+
+    def read(self, places: Floats) -> tuple[pd.DataFrame, Outcome]:
+        """Rows in original units, and their outcome."""
+        return self.layout.frame(places), self.layout.outcome.outcome(places[:, : self.layout.first])
+
+    @cached_property
+    def _held(self) -> tuple[pd.DataFrame, Outcome]:
+        return self.read(self.held)
+
+    def utility(self, made: Floats) -> dict[str, float]:
+        """U and those of its parts that are defined."""
+        (real, truth), (frame, outcome) = self._held, self.read(made)
+        columns = [feature_column(self.schema, name, [real[name], frame[name]], False) for name in self.schema.names]
+        columns += [outcome_column(truth.kind, name, [truth[name], outcome[name]]) for name in truth.arrays]
+        side = ComparedRows("made", "", SYNTHETIC, np.ones(len(made)))
+        tables = ComparedTables(tuple(columns), (side,), np.ones((len(real), 1)))
+        gaps = correlation_gaps(tables, self.seed)
+        (found,) = utility(tables, gaps, [self.efficacy(frame, outcome)], self.seed)
+        return {name: float(values[0]) for name, (values, _) in found.items() if np.isfinite(values[0])}
+
+    @cached_property
+    def taught(self) -> Model | None:
+        """The student of the records, for testing on made rows."""
+        return self._fitted(*self.read(self.records))
+
+    @cached_property
+    def codec(self) -> Codec:
+        return Codec.public(self.schema)
+
+    def _fitted(self, frame: pd.DataFrame, outcome: Outcome) -> Model | None:
+        if outcome.kind.lacking(outcome):
+            return None
+        try:
+            return self.learner.fit(self.codec.encode(frame), outcome, seed=self.seed, threads=self.threads)
+        except DistcondenseError:  # some sets of few rows have no Cox model
+            return None
+
+    def efficacy(self, frame: pd.DataFrame, outcome: Outcome) -> Part:
+        """Trained on made rows and tested on held-out ones, and the other way round; decisions settled on records."""
+        there = self._measured(self._fitted(frame, outcome), *self._held)
+        back = self._measured(self.taught, frame, outcome)
+        if not (names := both_ways(there, back)):
+            return nothing("no measure within [0, 1], or nothing could be learned")
+        return np.array([np.mean([np.clip(one[name].value, 0, 1) for one in (there, back) for name in names])]), ""
+
+    @cached_property
+    def _settling(self) -> tuple[Matrix, Outcome]:
+        frame, outcome = self.read(self.records)
+        return self.codec.encode(frame), outcome
+
+    def _measured(self, model: Model | None, frame: pd.DataFrame, outcome: Outcome) -> dict[str, Measured]:
+        kind: Any = outcome.kind
+        if model is None or kind.lacking(outcome):
+            return {}
+        known, settled = self._settling
+        rule = kind.rule(model.link, model.scores(known), settled)
+        measured: dict[str, Measured] = kind.measured(model.link, model.scores(self.codec.encode(frame)), outcome, rule)
+        return measured
 
     # -- P, eq. 3
 
@@ -105,132 +176,11 @@ class TableScorer:
         parts = {"d_c": closest, "delta_dist": overfit, "r_dup": copied}
         return composed_privacy(closest, overfit, copied), parts, tuple(by_column.tolist())
 
-    # -- the last part of U, eq. 1
-
-    @cached_property
-    def taught(self) -> Model | None:
-        """The student of the records, for testing on made rows."""
-        return self._fitted(self.records)
-
-    def _fitted(self, places: Floats) -> Model | None:
-        outcome = self._outcome(places)
-        if outcome.kind.lacking(outcome):
-            return None
-        try:
-            return self.learner.fit(self.layout.rows(places), outcome, seed=self.seed, threads=self.threads)
-        except DistcondenseError:  # some sets of few rows have no Cox model
-            return None
-
-    def _outcome(self, places: Floats) -> Outcome:
-        return self.layout.outcome.outcome(places[:, : self.layout.first])
-
-    def efficacy(self, made: Floats) -> float:
-        """Trained on made rows and tested on held-out ones, and the other way round: mean of the main measures."""
-        there, back = self._tested(self._fitted(made), self.held), self._tested(self.taught, made)
-        return float(np.mean([np.clip(0.0 if np.isnan(one) else one, 0.0, 1.0) for one in (there, back)]))
-
-    def _tested(self, model: Model | None, places: Floats) -> float:
-        outcome = self._outcome(places)
-        if model is None or outcome.kind.lacking(outcome):
-            return 0.0  # rows that teach nothing are worth nothing
-        kind: Any = outcome.kind
-        return float(kind.score(model.link, model.scores(self.layout.rows(places)), outcome))
-
 
 def composed_privacy(closest: Any, overfit: Any, copied: Any) -> Any:
     """Eq. 3, moved into [0, 1]; of numbers or of traced arrays."""
     first, second, third = P_WEIGHTS
     return first * closest - second * overfit - third * copied + second + third
-
-
-# -- U ----------------------------------------------------------------------------------------------------------------
-
-
-def utility_parts(layout: Layout, real: Floats, made: Floats) -> dict[str, float]:
-    """F_marg (eq. 2), F_rare, F_joint and C_div; T_dyn has nothing to compare (rows are no series), E_pred is apart."""
-    cells = [np.floor(rows).astype(np.int64) for rows in (real, made)]
-    shares = [
-        tuple(np.bincount(rows[:, j], minlength=size) / max(len(rows), 1) for rows in cells)
-        for j, size in enumerate(layout.sizes)
-    ]
-    columns = list(zip(shares, layout.ordered, layout.holes, strict=True))
-    return {
-        "f_marg": 1 - float(np.mean([_apart(p, q, ordered, hole) for (p, q), ordered, hole in columns])),
-        "f_rare": float(np.mean([_rare(p, q, ordered, hole) for (p, q), ordered, hole in columns])),
-        "f_joint": _joint(layout, *cells),
-        "c_div": float(np.mean([_covered(p, q, ordered) for (p, q), ordered, _ in columns])),
-    }
-
-
-def _apart(p: Floats, q: Floats, ordered: bool, hole: bool) -> float:
-    """δ of eq. 2: of ordered cells the mean of Kolmogorov–Smirnov, 1 − exp(−KL), Jensen–Shannon and the range that is
-    not spanned; of categories total variation."""
-    if not ordered:
-        return float(np.abs(p - q).sum() / 2)
-    middle = (p + q) / 2
-    shannon = (_divergence(p, middle) + _divergence(q, middle)) / (2 * np.log(2))
-    smooth = (q + 1e-6) / (1 + 1e-6 * len(q))
-    inner = len(p) - hole
-    there, spanned = (np.flatnonzero(one[:inner] > 0) for one in (p, q))
-    missed = 0.0
-    if len(there) and there[-1] > there[0]:
-        low, high = (max(spanned[0], there[0]), min(spanned[-1], there[-1])) if len(spanned) else (0, 0)
-        missed = 1 - max(high - low, 0) / (there[-1] - there[0])
-    far = np.abs(np.cumsum(p - q)).max()
-    return float(np.mean([far, 1 - np.exp(-_divergence(p, smooth)), shannon, missed]))
-
-
-def _divergence(p: Floats, q: Floats) -> float:
-    there = p > 0
-    return float(np.sum(p[there] * np.log(p[there] / q[there])))
-
-
-def _rare(p: Floats, q: Floats, ordered: bool, hole: bool) -> float:
-    """min/max of the shares beyond the fences of ordered cells, or in the rarest category that there is."""
-    if not ordered:
-        rarest = int(np.argmin(np.where(p > 0, p, np.inf)))
-        return _alike(float(p[rarest]), float(q[rarest]))
-    inner = len(p) - hole
-    reached = np.cumsum(p[:inner]) / max(float(p[:inner].sum()), 1e-12)
-    low, high = np.searchsorted(reached, [0.25, 0.75])
-    cell = np.arange(inner)
-    beyond = (cell < low - FENCE * (high - low)) | (cell > high + FENCE * (high - low))
-    return _alike(float(p[:inner][beyond].sum()), float(q[:inner][beyond].sum()))
-
-
-def _alike(first: float, second: float) -> float:
-    return 1.0 if first == second else min(first, second) / max(first, second)
-
-
-def _covered(p: Floats, q: Floats, ordered: bool) -> float:
-    """Category coverage; of ordered cells the mean over those that real rows have of min(1, made/real share)."""
-    there = p > 0
-    return float(np.mean(np.minimum(q[there] / p[there], 1.0) if ordered else q[there] > 0))
-
-
-def _joint(layout: Layout, real: Index, made: Index) -> float:
-    """Mean of eq. 11's 1 − ‖difference of correlations‖/d over ordered columns, and of 1 − total variation of coarse
-    tables over pairs with categories."""
-    lines = [
-        j for j, (size, ordered) in enumerate(zip(layout.sizes, layout.ordered, strict=True)) if ordered or size == 2
-    ]
-    parts = []
-    if len(lines) > 1:
-        first, second = (correlations(rows[:, lines]) for rows in (real, made))
-        parts.append(max(1 - float(np.linalg.norm(first - second)) / len(lines), 0.0))
-    pairs = [(i, j) for i in range(len(layout.sizes)) for j in range(i) if not {i, j} <= set(lines)]
-    pairs = [pairs[k] for k in np.linspace(0, len(pairs) - 1, min(PAIRS, len(pairs))).astype(int)] if pairs else []
-    if pairs:
-        coarse = [np.minimum(np.arange(size) * COARSE // max(size, COARSE), COARSE - 1) for size in layout.sizes]
-        gaps = []
-        for i, j in pairs:
-            tables = [
-                np.bincount(coarse[i][rows[:, i]] * COARSE + coarse[j][rows[:, j]], minlength=COARSE**2) / len(rows)
-                for rows in (real, made)
-            ]
-            gaps.append(1 - np.abs(tables[0] - tables[1]).sum() / 2)
-        parts.append(float(np.mean(gaps)))
-    return float(np.mean(parts)) if parts else float("nan")
 
 
 def correlations(codes: Index | Floats) -> Floats:

@@ -3,7 +3,7 @@
     1  for each epoch                            9  evaluate U and P on validation rows (hard rows, scores.py)
     2    for each mini-batch of training rows   10  if P < P_min: μ ← αμ
     3      draw a synthetic batch               13  λ ← max(0, λ + (P_min − P))
-    4–6    U, P, eq. 5 on it (network.py)       14  stop where P ≥ P_min and U has stabilised
+    4–6    U, P, eq. 5 on it (network.py)       14  stop where P ≥ P_min and the likelihood is on a plateau
     7      θ by gradient descent (Adam)
 
 Without the constraint the same loop is plain maximum likelihood, the paper's baseline. Everything here reads patients
@@ -84,7 +84,10 @@ def trained(
     targets = (
         SoftTargets.from_rows(network, train, judge.held, min(BANK, len(train)), seed) if options.at_training else None
     )
-    step, optimiser = training_step(network, targets, lagrangian, options.learning_rate, batch)
+    held = np.floor(judge.held).astype(np.int64)
+    step, optimiser = training_step(
+        network, targets, lagrangian, options.learning_rate, batch, likelihood_weight=options.likelihood
+    )
     params = network.start(train, seed)
     now = Training(params, optimiser.init(params), lagrangian)
     checkpoint = None if context.folder is None else context.folder.checkpoint
@@ -94,7 +97,7 @@ def trained(
         loss = _epoch(step, now, network, train, targets, batch, seed)
         now.epoch += 1
         if targets is not None:
-            _evaluate(now, network, judge, seed)
+            _evaluate(now, network, held, judge, seed)
         now.history.append(
             {"epoch": now.epoch, "loss": loss, **now.history.pop()}
             if targets is not None
@@ -132,15 +135,21 @@ def _epoch(
     return float(np.mean([float(one) for one in losses]))
 
 
-def _evaluate(now: Training, network: AutoregressiveNetwork, judge: TableScorer, seed: int) -> None:
+def _evaluate(now: Training, network: AutoregressiveNetwork, held: Index, judge: TableScorer, seed: int) -> None:
     """Lines 9–16."""
     rows = network.draw(now.params, JUDGED, (seed, 0x3A1D))
     judged = judge(judge.layout.placed(rows, np.random.default_rng([seed, 0x3A1E])))
-    before = now.history[-1]["U"] if now.history else None
+    likelihoods = [*(epoch["likelihood"] for epoch in now.history), float(network.likelihood(now.params, held))]
     by_column = judged.by_column if now.lagrangian.columns else ()
     now.lagrangian = now.lagrangian.updated(judged.P, by_column)
-    if now.lagrangian.done(judged.P, judged.U, before):
-        now.stopped = "P_min is reached and U has stabilised"
+    if now.lagrangian.done(judged.P, likelihoods):
+        now.stopped = "P_min is reached and the likelihood is on a plateau"
     now.history.append(
-        {"U": judged.U, "P": judged.P, "multiplier": now.lagrangian.multiplier, "penalty": now.lagrangian.penalty}
+        {
+            "U": judged.U,
+            "P": judged.P,
+            "likelihood": likelihoods[-1],
+            "multiplier": now.lagrangian.multiplier,
+            "penalty": now.lagrangian.penalty,
+        }
     )

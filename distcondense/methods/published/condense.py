@@ -35,6 +35,7 @@ from distcondense.errors import DistcondenseWarning, ModelError, SettingsError
 from distcondense.kernels.random import normals, uniforms
 from distcondense.kernels.update import NoiseRule, row_norms
 from distcondense.methods.base import Context
+from distcondense.methods.published import noise as noise_words
 from distcondense.methods.published.figures import history
 from distcondense.methods.published.options import PublishedOptions
 from distcondense.methods.zero_order.engine import (
@@ -53,7 +54,8 @@ from distcondense.methods.zero_order.engine import (
 from distcondense.methods.zero_order.objectives import LOSSES, Composite
 from distcondense.methods.zero_order.several import opened
 from distcondense.models.base import Model
-from distcondense.models.learners import Learner
+from distcondense.models.jacobian import tested_columns
+from distcondense.models.learners import Learner, fitted_once
 from distcondense.models.references import in_model_space
 from distcondense.outcomes.base import Kind, Labelled
 from distcondense.privacy.statement import Privacy
@@ -124,14 +126,19 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
     def released(X: Matrix) -> Matrix:
         return X if options.soft else data.codec.project(X)
 
+    # what no reference tests has no gradient: noise, from which a student could only learn noise, and slowly
+    tested = np.unique(np.concatenate([tested_columns(model) for _, model in references]))
+    tested = tested if len(tested) else np.arange(data.train_rows.shape[1])
+    valid_rows = data.valid_rows[:, tested]
+
     def validate(X: Matrix) -> float:
-        rows, found = released(X), []
+        rows, found = released(X)[:, tested], []
         for student in students:
             try:
                 fitted = student.fit(rows, labels, seed=options.seed, threads=context.threads)
             except ModelError:  # a Cox model may not converge on the rows of an early step
                 return float("nan")
-            found.append(kind.score(fitted.link, fitted.scores(data.valid_rows), data.valid))
+            found.append(kind.score(fitted.link, fitted.scores(valid_rows), data.valid))
         return sum(found) / len(found)
 
     started = clock.perf_counter()
@@ -140,6 +147,10 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
         if not options.clip:
             clip = _first_clip(problem, options, context.threads, executors)
             problem = replace(problem, noise=NoiseRule(clip, problem.noise.sigma_base))
+        if options.noise:
+            context.log(noise_words.beforehand(problem.noise, accountant, options.steps, options.epsilon))
+            if words := noise_words.too_loud(problem.noise, accountant, options.steps):
+                warnings.warn(words, DistcondenseWarning, stacklevel=3)
         state = optimise(
             problem,
             options,
@@ -161,6 +172,8 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
         }
     assert state.best_X is not None
     context.log(f"stopped: {state.stopped} at step {state.step}; released step {state.best_step}")
+    if options.noise:
+        context.log(noise_words.afterwards(state, accountant, problem.noise.sigma_base))
     rows, codec = released(state.best_X), data.codec
     # a category no training row had is not a category of the released table's rows, but stays one of its schema
     schema = replace(cohort.schema.only(codec.columns), notes=())
@@ -181,6 +194,7 @@ def condense(cohort: Cohort, options: PublishedOptions, context: Context, split:
             "released_step": state.best_step,
             "stopped": state.stopped,
             "history": state.history,
+            **({"noise": noise_words.facts(state.tally)} if options.noise else {}),
             "execution": execution,
             "constant_columns_dropped": list(codec.dropped),
             **({"references": [model.name for _, model in references]} if len(references) > 1 else {}),
@@ -222,9 +236,8 @@ def _reference(
     """What students are, and the model that is condensed against."""
     if isinstance(said, str | type(None)):
         student = kind.learner(said)
-        model = student.fit(
-            data.train_rows, data.train, validation=(data.valid_rows, data.valid), seed=options.seed, threads=threads
-        )
+        apart = (data.valid_rows, data.valid)
+        model = fitted_once(student, data.train_rows, data.train, validation=apart, seed=options.seed, threads=threads)
         return student, model
     model = in_model_space(
         said, data.codec, kind.links, options.link, labels=kind.labels, unit=data.unit, threads=threads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,6 +10,20 @@ from distcondense.errors import SettingsError
 from distcondense.methods.base import Options, one_by_one, option
 from distcondense.methods.gate_options import DELTA_MOST
 from distcondense.methods.zero_order import PATHS
+
+# Thakur et al. 2026 §4.7 prints these; K, C, the number of steps and how often to validate it does not print. Rows are
+# real numbers there ("all attributes are represented as continuous values", §4.6), not legal values.
+AS_PRINTED: Mapping[str, Any] = {
+    "learning_rate": 0.001,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "rho": 0.1,
+    "perturbation": (0.025, 2.0),
+    "positive_share": 0.5,
+    "early_stopping": True,
+    "patience": 0,
+    "soft": True,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +35,12 @@ class PublishedOptions(Options):
     """
 
     guarantee: ClassVar[str] = "as-published"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"as-printed": AS_PRINTED}
+    preset: str | None = option(
+        None,
+        "as-printed: what the paper prints, where our default differs; what is said beside it stands.",
+        typical="say as-printed, or leave it out",
+    )
     epsilon: float | None = option(
         None, "Budget, as-published; or say --sigma-base.", typical="typical values are 0.5 to 5"
     )
@@ -76,6 +96,9 @@ class PublishedOptions(Options):
         names = [one for one in self.against if isinstance(one, str)]
         if (self.reference is not None and not self.against) or len(set(names)) < len(names):
             yield self.wrong("reference", "must name at least one, and none twice", ", ".join(names) or "nothing")
+        yield from self.need(
+            self.preset is None or self.preset in self.presets, "preset", f"must be one of {', '.join(self.presets)}"
+        )
         yield from self.need(
             self.epsilon is None or 0 < self.epsilon < float("inf"), "epsilon", "must be above 0 and finite"
         )

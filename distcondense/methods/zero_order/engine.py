@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +26,7 @@ from distcondense.arrays import Floats, Index, Matrix
 from distcondense.cluster.executors import Executor
 from distcondense.errors import BudgetError
 from distcondense.kernels.random import bits, uniforms
-from distcondense.kernels.update import AdamState, NoiseRule, row_norms
+from distcondense.kernels.update import RUNGS, AdamState, NoiseRule, row_norms
 from distcondense.methods.base import Progress
 from distcondense.methods.zero_order.objectives import Valued
 from distcondense.models.base import Model
@@ -142,6 +142,28 @@ class Loop(Protocol):
 
 
 @dataclass
+class NoiseTally:
+    """What the ladder of eq. 13 did so far: rows times steps by rung, and how loud their gradients were."""
+
+    rungs: list[int] = field(default_factory=lambda: [0] * RUNGS)
+    signal: float = 0.0  # sum of min(‖g_i‖, C)/(σ_i C)
+    clear: int = 0  # how often that was at least 1, which the paper asks for
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rungs)
+
+    def enter(self, norms: Matrix, sigmas: Matrix, noise: NoiseRule) -> None:
+        """Count the rows of one step, by their norms before clipping."""
+        rung = np.rint(sigmas / (LOWEST_RUNG * noise.sigma_base)).astype(np.int64) - 1
+        for k, count in enumerate(np.bincount(rung, minlength=RUNGS)):
+            self.rungs[k] += int(count)
+        ratio = np.minimum(norms, noise.clip) / (sigmas * noise.clip)
+        self.signal += float(ratio.sum(dtype=np.float64))
+        self.clear += int((ratio >= 1).sum())
+
+
+@dataclass
 class State:
     """Where the loop stands; everything a restart needs."""
 
@@ -157,6 +179,7 @@ class State:
     stale: int = 0  # evaluations since the best one
     stopped: str = ""
     key_given: bool = False  # the caller knows the noise key
+    tally: NoiseTally = field(default_factory=NoiseTally)
     begun_at: int = 0  # the step this process began with
 
     def save(self, checkpoint: Checkpoint, ledger: list[tuple[float, int]]) -> None:
@@ -168,6 +191,7 @@ class State:
             for name in ("step", "best_step", "best_epsilon", "history", "stale", "stopped", "key_given")
         }
         facts |= {"noise_key": str(self.noise_key), "best_score": float(self.best_score), "ledger": ledger}
+        facts["tally"] = asdict(self.tally)
         checkpoint.save(arrays, facts)
 
     @classmethod
@@ -177,9 +201,9 @@ class State:
             return None
         arrays, facts = found
         ledger = [(float(a), int(b)) for a, b in facts.pop("ledger")]
-        key = int(facts.pop("noise_key"))
+        key, tally = int(facts.pop("noise_key")), NoiseTally(**facts.pop("tally", {}))
         moments = AdamState(arrays["m"], arrays["v"], facts["step"])
-        return cls(arrays["X"], moments, key, best_X=arrays.get("best_X"), **facts), ledger
+        return cls(arrays["X"], moments, key, best_X=arrays.get("best_X"), tally=tally, **facts), ledger
 
 
 def optimise(
@@ -228,9 +252,10 @@ def optimise(
             if credit == 0:
                 state.stopped = "budget"
                 break
-        loss, lowest = _step(problem, options, state, key, threads, executors)
+        loss, norms, sigmas = _step(problem, options, state, key, threads, executors)
         if noisy:
-            accountant.spend(lowest)
+            accountant.spend(float(sigmas.min()))
+            state.tally.enter(norms, sigmas, problem.noise)
             credit -= 1
         state.step += 1
         last = state.step == options.steps or (
@@ -300,13 +325,13 @@ def _slopes(
 
 def _step(
     problem: Problem, options: Loop, state: State, key: int, threads: int, executors: Sequence[Executor]
-) -> tuple[float, float]:
-    """One update in place; the loss before it, and the smallest noise multiplier of its rows."""
+) -> tuple[float, Matrix, Matrix]:
+    """One update in place; the loss before it, and of each row the gradient's norm and the noise multiplier."""
     X, step, noise, betas = state.X, state.step, problem.noise, (options.beta1, options.beta2)
     trees = getattr(problem.models[0], "ensemble", None)
     if len(executors) == 1 and trees is not None and executors[0].fuses:
         loss, slopes, widths = _slopes(problem, options, X, key, step, threads)
-        _, sigma = kernels.fused_step(
+        norms, sigmas = kernels.fused_step(
             trees,
             X,
             slopes[:, 0],
@@ -322,10 +347,10 @@ def _step(
         )
     else:
         G, loss = gradient(problem, options, X, key, step, threads, executors)
-        sigma = noise.sigmas(row_norms(G))
-        kernels.clip_and_noise(G, noise.clip, sigma, state.noise_key, step, 0, threads)
+        sigmas = noise.sigmas(row_norms(G))
+        norms = kernels.clip_and_noise(G, noise.clip, sigmas, state.noise_key, step, 0, threads)
         kernels.adam(X, G, state.adam, options.learning_rate, *betas, threads)
-    return loss, float(sigma.min())
+    return loss, norms, sigmas
 
 
 def _credit(problem: Problem, options: Loop, accountant: StepAccountant, step: int) -> int:
