@@ -415,7 +415,7 @@ def test_sums_by_a_strategy_are_those_of_the_slow_twin(people, cap, columns, bar
     assert (len(G), len(H)) == (answers, cells)
     assert t.ledger.events[-1].cells == answers + cells
     if people is None:  # nobody is shortened: the strategy's answers are its matrix times the cells' sums
-        assert mix @ t.sums(columns, mu=MU)[0] == pytest.approx(G, abs=1e-5)
+        assert mix @ t.sums(columns, mu=MU)[0] == pytest.approx(G, abs=1e-4)
 
 
 def test_a_strategy_with_too_long_a_column_is_refused():
