@@ -38,6 +38,7 @@ from distcondense.outcomes.measures import auroc
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
+from distcondense.report.picture import alone
 from distcondense.report.svg import draw
 from distcondense.runs.figures import LINES, Figure, Series
 from distcondense.runs.result import labelled_of
@@ -314,7 +315,7 @@ def picture(data: str, cohort: Cohort, results: dict[int, dc.Result]) -> None:
         tuple(lines),
         y_range=(0.0, 1.0),
     )
-    (record.RESULTS / f"survival-{data}.svg").write_text(str(draw(figure)), encoding="utf-8")
+    (record.RESULTS / f"survival-{data}.svg").write_text(alone(str(draw(figure))), encoding="utf-8")
 
 
 def pairs(learned: Any, train: Cohort, test: Cohort, seed: int) -> dict[str, float]:

@@ -116,5 +116,5 @@ def run_notebook(path: Path) -> tuple[str, dict[str, bytes]]:
                 table = re.sub(r"<style.*?</style>", "", data["text/html"], flags=re.DOTALL)
                 lines.append(table.replace(' border="1" class="dataframe"', ""))  # the site's own tables scroll
             elif str(data.get("text/plain", "")).strip():
-                lines.append(f"```text\n{data['text/plain'].rstrip()}\n```")
+                lines.append(f"``` {{ .text .printed }}\n{data['text/plain'].rstrip()}\n```")
     return "\n\n".join(lines) + "\n", pictures

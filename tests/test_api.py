@@ -252,6 +252,23 @@ def test_patients_are_encoded_as_the_condensed_rows_are(run: tuple[dc.Result, Pa
     assert model.predict_proba(test).shape == (len(test), 2)
 
 
+def test_a_result_is_scored_on_patients_as_a_model_is(run: tuple[dc.Result, Path], frame: pd.DataFrame) -> None:
+    from sklearn.metrics import roc_auc_score
+
+    result, out = run
+    test = patients(800).assign(age=lambda f: f["age"] + 30)  # some beyond the bounds
+    ranked = dc.load(out / "release").score(test, student="logistic")
+    assert ranked == result.score(test, student="logistic") > 0.7
+    encoded = result.encoder.transform(test)["age"]
+    assert ranked == pytest.approx(roc_auc_score(test["died"] == "yes", encoded), abs=0.1)
+    flipped = test.assign(died=test["died"].map({"no": "yes", "yes": "no"}))
+    assert result.score(flipped, student="logistic") == pytest.approx(1 - ranked, abs=1e-9)
+    with pytest.raises(SettingsError, match="must be one of"):
+        result.score(test, student="lgbm")
+    with pytest.raises(UserError, match=r"'died'.*must be in the table"):
+        result.score(test.drop(columns="died"))
+
+
 def test_what_the_page_draws_are_axes_in_a_notebook(run: tuple[dc.Result, Path]) -> None:
     import matplotlib
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import http.server
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -21,9 +22,11 @@ LOOKED_AT = (
     "index.html",
     "five-minutes.html",
     "method.html",
+    "nist.html",
     "privacy.html",
     "reference/condense.html",
     "notebooks/custodian.html",
+    "results.html",
     "repository/benchmarks/results/index.html",
 )
 
@@ -59,6 +62,17 @@ def test_notebooks_are_rendered_with_their_figures(site: Path) -> None:
         page = (site / "notebooks" / path.with_suffix(".html").name).read_text(encoding="utf-8")
         assert f'src="{path.stem}-0.png"' in page, path.name
         assert (site / "notebooks" / f"{path.stem}-0.png").stat().st_size > 5_000
+
+
+def test_no_file_of_the_site_names_anything_to_load_from_elsewhere(site: Path) -> None:
+    loads = re.compile(r"""<(?:script|img|iframe|link|source|video)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//[^>]*""")
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 40
+    for page in pages:
+        found = [tag for tag in loads.findall(page.read_text(encoding="utf-8")) if 'rel="canonical"' not in tag]
+        assert found == [], page.name
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import )[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet.name
 
 
 def test_equations_are_drawn_without_a_script(site: Path) -> None:
@@ -103,5 +117,6 @@ def test_pages_fit_complain_of_nothing_and_load_nothing_from_outside(
         assert browser.run("getComputedStyle(document.body).getPropertyValue('--md-default-bg-color') !== ''"), page
         scheme = browser.run("document.body.getAttribute('data-md-color-scheme')")
         assert scheme == ("slate" if dark else "default"), page
+        assert browser.run("[...document.images].filter(one => one.complete && !one.naturalWidth).length") == 0, page
         assert [url for url in browser.requests() if not url.startswith(served)] == [], page
         assert browser.complaints() == [], page

@@ -7,12 +7,20 @@ from there. Intervals resample nothing. The numbers are computed on patients: th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from distcondense.arrays import Index
+from distcondense.data.codec import Codec
+from distcondense.data.cohort import Cohort
+from distcondense.data.features import check_features
+from distcondense.data.schema import Schema
+from distcondense.errors import SettingsError
 from distcondense.evaluation.experiment import Arm, EvaluationSet, Experiment, why_not
 from distcondense.evaluation.inputs import EvaluationInput
+from distcondense.evaluation.models import recipient
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, REFERENCE, WITHOUT_ROWS, Score
+from distcondense.runs.result import Result, labelled_of
 
 OnProgress = Callable[[int, int], None]  # (models so far, in all)
 
@@ -85,6 +93,29 @@ def kept_or_measured(
     mine = {score.student for score in scores}
     known = scores + [Score.from_dict(score) for score in further if score["student"] not in mine]
     return scores, "", known
+
+
+def score_on(result: Result, table: Any, student: str | None) -> float:
+    """The main measure, on a table of patients, of a model of a result's rows: `Result.score`."""
+    kind, schema = result.kind, result.schema.features
+    if result.raw or not len(result.frame):
+        raise SettingsError(
+            "score",
+            "needs rows as patients are",
+            found="encoded ones" if result.raw else "none",
+            fix="dc.evaluate(cohort, result)",
+        )
+    read = Schema(
+        (*(replace(c, out_of_range="clip") if c.numeric else c for c in schema.columns), *result.schema.outcome)
+    )
+    roles = ("target",) if len(kind.names) == 1 else ("time", "event")
+    cohort = Cohort.from_frame(table, schema=read, **dict(zip(roles, kind.names, strict=True)))  # type: ignore[arg-type]
+    kind.check(cohort.outcome)
+    codec, labelled = Codec.public(schema), labelled_of(result.frame, kind)
+    rows = codec.encode(check_features(result.frame[schema.names], schema))
+    how: dict[str, Any] = {"weight": labelled.weight, "soft": labelled.soft, "seed": 0, "threads": 1}
+    model = recipient(kind.learner(student)).fit(rows, labelled.outcome, **how)
+    return float(kind.score(model.link, model.scores(codec.encode(cohort.features)), cohort.outcome))
 
 
 def interval_words(person: Index | None) -> str:

@@ -21,6 +21,7 @@ from distcondense.errors import DistcondenseWarning
 from distcondense.evaluation.experiment import EvaluationSet, Experiment
 from distcondense.evaluation.inputs import EvaluationInput, Sample
 from distcondense.evaluation.score import CONDENSED, FULL
+from distcondense.methods.base import Context, default_method, method_named, options_of, prepare
 
 EPSILONS = (0.5, 1.0, 2.5, 5.0)
 MOST_ROWS = 20_000
@@ -120,15 +121,12 @@ def _standard(values: Floats) -> Floats:
     return (values - values.mean()) / spread if spread > 0 else np.zeros(len(values))
 
 
-def _reached(home: EvaluationInput, fresh: Cohort, threads: int) -> dict[str, float]:
-    """The main measure of models of all rows and of the condensed ones, where there are any."""
+def _reached(home: EvaluationInput, fresh: Cohort, threads: int, arm: str) -> float:
+    """The main measure of a model of all rows, or of the condensed ones."""
     experiment, outcome = Experiment(home, 0, threads), home.kind.in_unit(fresh.outcome, home.unit)
     test = EvaluationSet("fresh", Sample(fresh.features, outcome, None, len(fresh)))
-    arms = {FULL: experiment.full()}
-    if len(home.rows):
-        arms[CONDENSED] = experiment.condensed()
-    main = home.kind.measures[0]
-    return {name: experiment.trained(arm, home.learner).measured(test)[main].value for name, arm in arms.items()}
+    rows = experiment.full() if arm == FULL else experiment.condensed()
+    return experiment.trained(rows, home.learner).measured(test)[home.kind.measures[0]].value
 
 
 def suggested(expected: Sequence[BudgetForecast]) -> float:
@@ -149,17 +147,22 @@ def forecasts(
     on_progress: Callable[..., None] | None = None,
 ) -> Iterator[BudgetForecast]:
     """Condense the simulated table but for its last `FRESH` rows at each ε, and test models of both on these."""
-    from distcondense.api import available_threads, condense
+    from distcondense.api import available_threads
 
+    method = method_named(default_method())
     threads = available_threads() if threads is None else threads
     table, fresh = (cohort.take(rows) for rows in np.split(np.arange(len(cohort)), [len(cohort) - FRESH]))
+    full = None
     for k, epsilon in enumerate(epsilons):
         if on_progress is not None:
             on_progress(doing="planning", step=k, steps=len(epsilons), note=f"trying ε = {epsilon:g} (simulated)")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DistcondenseWarning)
-            result = condense(table, ipc=ipc, epsilon=epsilon, threads=threads)
-            scores = _reached(EvaluationInput.from_result(table, result), fresh, threads)
-        yield BudgetForecast(epsilon, result.kind.measures[0], scores[FULL], scores.get(CONDENSED))
+            prepared = prepare(method, table.facts, options_of(method, {"ipc": ipc, "epsilon": epsilon}))
+            (result,) = method.condense(table, prepared, Context(threads=threads)).values()
+            home = EvaluationInput.from_result(table, result)
+            full = _reached(home, fresh, threads, FULL) if full is None else full
+            condensed = _reached(home, fresh, threads, CONDENSED) if len(home.rows) else None
+        yield BudgetForecast(epsilon, result.kind.measures[0], full, condensed)
     if on_progress is not None:
         on_progress(doing="planning", step=len(epsilons), steps=len(epsilons))

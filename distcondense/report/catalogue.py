@@ -34,6 +34,10 @@ LIMITATIONS = (
     "Rows were chosen because they teach models: no p-values, no confidence intervals, nothing about small groups.",
     "Never validate a model on these rows: they are labelled by a model. Test on real patients.",
 )
+IMPACT = (
+    "Others can train and try models without access to patients. A model that was trained on these rows carries their "
+    "limits to whoever it is used on, members of small groups first."
+)
 USES = ("Training and trying models", "Teaching", "Preparing an analysis that is then run on real patients")
 CROISSANT_CONTEXT: dict[str, Any] = {
     "@language": "en",
@@ -47,6 +51,7 @@ CROISSANT_CONTEXT: dict[str, Any] = {
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
     "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
     "extract": "cr:extract",
@@ -61,8 +66,10 @@ CROISSANT_CONTEXT: dict[str, Any] = {
     "jsonPath": "cr:jsonPath",
     "key": "cr:key",
     "md5": "cr:md5",
+    "name": {"@container": "@language"},
     "parentField": "cr:parentField",
     "path": "cr:path",
+    "prov": "http://www.w3.org/ns/prov#",
     "rai": "http://mlcommons.org/croissant/RAI/",
     "recordSet": "cr:recordSet",
     "references": "cr:references",
@@ -142,6 +149,12 @@ def croissant(sets: Mapping[str, Result], digests: Mapping[str, str]) -> dict[st
         "rai:dataBiases": BIASES,
         "rai:dataUseCases": list(USES),
         "rai:dataReleaseMaintenancePlan": "None: a release is final. A further one costs ε, and costs add up.",
+        "rai:dataSocialImpact": IMPACT,
+        "rai:hasSyntheticData": True,
+        "prov:wasGeneratedBy": {
+            "@type": "prov:Activity",
+            "prov:label": f"distcondense {software()['version']}, method {first.privacy.method}",
+        },
     }
     given = {
         "license": info.licence,
@@ -150,6 +163,7 @@ def croissant(sets: Mapping[str, Result], digests: Mapping[str, str]) -> dict[st
         "publisher": {"@type": "sc:Organization", "name": info.publisher} if info.publisher else "",
         "datePublished": info.published,
         "citeAs": info.cite_as,
+        "prov:wasDerivedFrom": {"@id": info.identifier} if info.identifier else "",
     }
     return whole | {name: value for name, value in given.items() if value}
 

@@ -91,7 +91,7 @@ def _page(report: Mapping[str, Any], maker: PageMaker) -> str:
             ("limits", "Limits"),
             ("made", "How it was made"),
         ),
-        verdict=sentences(report.get("verdict")),
+        verdict=[line for line in sentences(report.get("verdict")) if line != claim.sentence],  # the card says it
         poor=report.get("poor") is True,
         **_in_a_word(report.get("poor") is True, bool(found.leaks), claim),
         claim=claim,

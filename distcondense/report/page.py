@@ -179,6 +179,7 @@ class Claim:
 
     card: Card
     short: str
+    sentence: str  # with which the paragraph begins
     sentences: tuple[str, ...]
     paragraph: str
     charged: bool  # every look at patients was paid for at the gate
@@ -198,9 +199,11 @@ def claim_of(stated: Mapping[str, Any]) -> Claim:
         card = Card("Privacy", f"ε = {rounded_up(privacy.epsilon, 3)}", more, TONES.get(guarantee, "bad"))
     # said once: by verdict and card, in full by the paragraph; a sentence has what these do not: earlier runs, the
     # worst case, a paper's own claim
-    beyond = [short] if ";" in short else []
+    beyond = [short.partition("; ")[2] if privacy.charged else short] if ";" in short else []
     words = tuple(map(sentence, beyond if privacy.charged or guarantee == "none" else (*beyond, privacy.sentence())))
     word, tone = WORDS.get(guarantee, "Not guaranteed."), card.tone
     if privacy.answer:
         word, tone = "No answer.", "bad"
-    return Claim(card, short, words, privacy.paragraph(), privacy.charged, word, tone, sentence(means))
+    return Claim(
+        card, short, privacy.sentence(), words, privacy.paragraph(), privacy.charged, word, tone, sentence(means)
+    )

@@ -77,6 +77,13 @@ def panels(figures: Sequence[Figure], title: str, under: str) -> str:
     )
 
 
+def alone(drawing: str) -> str:
+    """One drawing as a file of its own, with its style inside: without the name space no browser takes it for one."""
+    opening, rest = drawing.split(">", 1)
+    ground = f'<style>{STYLE}</style><rect width="100%" height="100%" fill="#fff"/>'
+    return f'{opening} xmlns="http://www.w3.org/2000/svg">{ground}{rest}\n'
+
+
 def _text(words: str, room: float) -> Markup:
     return escape(fitted(clean(words), room) if width_of(words) > room else clean(words))
 

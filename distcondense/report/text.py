@@ -23,8 +23,8 @@ def clean(text: str) -> str:
 
 
 def sentence(words: str) -> str:
-    """With a capital letter and a full stop."""
-    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"
+    """With a capital letter, but for ε, and a full stop."""
+    return f"{words[:1] if words.startswith('ε') else words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"
 
 
 def sentences_of(text: str) -> list[str]:

@@ -249,8 +249,8 @@ class Result:
         >>> data = load("breast_cancer")
         >>> cohort = dc.Cohort.from_frame(data.frame, **data.how)
         >>> result = dc.condense(cohort, ipc=5, epsilon=5.0)
-        >>> some = result.sample(50, where={"mean radius": (15, 25)}, seed=1)
-        >>> len(some), bool(some["mean radius"].between(15, 25).all())
+        >>> some = result.sample(50, where={"mean_radius": (15, 25)}, seed=1)
+        >>> len(some), bool(some["mean_radius"].between(15, 25).all())
         (50, True)
         """
         if self.sampler is None:
@@ -264,6 +264,32 @@ class Result:
         frame = sampled(self.sampler, columns, rows, where, seed)[list(self.frame.columns)]
         label_frame(frame, self.privacy)
         return frame
+
+    def score(self, table: Any, *, student: str | None = None) -> float:
+        """How well a model of these rows does on real ones: AUROC, macro AUROC, C-index or R², as of the outcome.
+
+        It is computed on patients, outside the guarantee: for whoever holds them. `dc.evaluate` has more measures, with
+        their intervals, beside models of real rows.
+
+        Parameters
+        ----------
+        table : DataFrame
+            Patients whom the run did not see, features and outcome; numbers beyond the schema's bounds count as the
+            nearest legal ones.
+        student : str, optional
+            A learner of the outcome's kind ("xgb", "logistic", "cox", …); its first if not given.
+
+        Examples
+        --------
+        >>> import distcondense as dc
+        >>> from distcondense.data.datasets import load
+        >>> data = load("breast_cancer")
+        >>> result = dc.condense(data.frame[:400], **data.how, rows=40, epsilon=5.0)
+        >>> result.score(data.frame[400:], student="logistic") > 0.8
+        True
+        """
+        score_on = import_module("distcondense.evaluation.quick").score_on  # a package above this one
+        return float(score_on(self, table, student))
 
     def _labelled(self) -> Labelled:
         return labelled_of(self.frame, self.kind)

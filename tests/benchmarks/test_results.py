@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -106,6 +107,13 @@ def test_a_result_that_changes_is_noticed_where_it_is_quoted(copied: Path) -> No
     record._values_of.cache_clear()
     changed = {name for (name, _), seal in record.quotes().items() if sealed[name, _] != seal}
     assert changed == {"docs/results.md"}
+
+
+def test_every_drawing_that_a_page_shows_is_one_by_itself() -> None:
+    drawings = [*record.RESULTS.rglob("*.svg"), *(record.ROOT / "docs").rglob("*.svg")]
+    assert drawings
+    for file in drawings:
+        assert ElementTree.parse(file).getroot().tag == "{http://www.w3.org/2000/svg}svg", file.name
 
 
 def test_no_page_is_committed_and_a_result_without_a_header_would_be_noticed(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from distcondense.privacy.statement import rounded_up
 from distcondense.privacy.verify import verify
 from distcondense.runs.folder import RunFolder
 from tests.conftest import SMALL_SCHEMA, SMALL_TABLE, small_frame
+from tests.report.test_catalogue import INFO
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "privacy.md"
@@ -337,7 +338,7 @@ def test_two_tables_with_the_same_answers_give_the_same_release_to_the_byte(
 ) -> None:
     """The second table has other patients and another size; its gate is made to give the answers of the first."""
     # an ε of its own, so that what the accountants keep of this coarse grid of losses (only to save time) serves nobody
-    how: dict[str, Any] = {"epsilon": 8.1, "ipc": 5, "threads": 1, "seed": 3}
+    how: dict[str, Any] = {"epsilon": 8.1, "ipc": 5, "threads": 1, "seed": 3, "about": INFO}
     monkeypatch.setattr(curves, "LOSS_STEP", 1e-3)
     monkeypatch.setattr(ledger.uuid, "uuid4", Named)
     if make is survival:
@@ -366,6 +367,7 @@ def test_two_tables_with_the_same_answers_give_the_same_release_to_the_byte(
         "croissant.json",
         "datasheet.md",
         "deployment.json",
+        "healthdcat.jsonld",
         "model.svg",
         "privacy.json",
         "report.html",

@@ -48,10 +48,13 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "release"
 
 
-def test_croissant_is_accepted_by_its_own_library_and_gives_the_rows(released: Path) -> None:
+def test_croissant_is_accepted_by_its_own_library_and_gives_the_rows(
+    released: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     croissant = pytest.importorskip("mlcroissant")
     dataset = croissant.Dataset(str(released / "croissant.json"))
     assert dataset.metadata.ctx.issues.errors == set()
+    assert caplog.messages == []  # a context that is not the standard's would be told here
     records = list(dataset.records("condensed"))
     assert len(records) == 10
     assert {name.partition("/")[2] for name in records[0]} >= {"age", "died", "distcondense_weight"}
@@ -80,6 +83,14 @@ def test_the_responsible_ai_part_says_what_the_table_is_not(released: Path) -> N
     whole = json.loads((released / "croissant.json").read_text())
     assert "end-to-end" in whole["rai:personalSensitiveInformation"]
     assert any("p-values" in words for words in whole["rai:dataLimitations"])
+    assert whole["rai:hasSyntheticData"] is True
+    assert whole["prov:wasDerivedFrom"] == {"@id": INFO.identifier}
+    assert {name for name in whole if name.startswith("rai:")} >= {
+        "rai:dataBiases",
+        "rai:dataCollection",
+        "rai:dataSocialImpact",
+        "rai:dataUseCases",
+    }
 
 
 # What HealthDCAT-AP (release 5) asks of a data set that is not public, as shapes of our own.

@@ -277,6 +277,13 @@ def test_the_guarantee_and_what_figures_share_are_said_once():
     assert text.count("ε =") == 1
     assert [text.count(line) for line in ("bands are 95%", "above 0 raises it", "in brackets")] == [1, 1, 1]
     assert described.count("Bands are 95% intervals.") == 3
+    earlier = {**statement("end-to-end"), "epsilon_with_earlier_runs": 5.5}
+    inside = internal_page({"run": {"name": "r"}, "privacy": earlier, "verdict": [claim_of(earlier).sentence, "Good."]})
+    root = body(inside)
+    for hidden in root.iter("details"):
+        hidden.clear()
+    assert (words(root).count("ε = 2"), words(root).count("With earlier runs ε = 5.5 (end-to-end).")) == (1, 1)
+    assert "Good." in words(root)
 
 
 def test_columns_of_many_classes_are_explained_once():

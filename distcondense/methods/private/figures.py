@@ -100,7 +100,7 @@ def _by_class(
     cells, overall = learned.model.cells[j], learned.overall[j]
     if cells.numeric:
         runs = [codes[run] for run in _runs(overall[codes], STRETCHES)]
-        x = [_between(cells, int(run[0]), int(run[-1])) for run in runs]
+        x = [_between(cells, int(run[0]), int(run[-1]), digits=3) for run in runs]
         if cells.hole:
             runs, x = [*runs, np.array([cells.size - 1])], [*x, "missing"]
     else:
@@ -116,7 +116,8 @@ def _by_class(
         HEAT,
         f"{cells.column.name}: what it adds to the {effect}",
         "As the private model learned it, from noisy answers. All columns are on one scale; above 0 raises a class. "
-        f"The table of each has 95% bands. Half of these are narrower than ± {np.median(width):.2g}.",
+        "The table of each has 95% bands. "
+        f"Of {cells.column.name} half of these are narrower than ± {np.median(width):.2g}.",
         _axis(cells),
         "class",
         tuple(
@@ -317,10 +318,10 @@ def _name(cells: Cells, code: int) -> str:
     return "missing" if cells.hole and code == cells.size - 1 else str(cells.column.categories[code])
 
 
-def _between(cells: Cells, first: int, last: int) -> str:
+def _between(cells: Cells, first: int, last: int, digits: int = 4) -> str:
     """A run of a number's cells: from where to where."""
     edges = _edges(cells)
-    return f"{edges[first]:.4g} to {edges[last + 1]:.4g}"
+    return f"{edges[first]:.{digits}g} to {edges[last + 1]:.{digits}g}"
 
 
 def _binned(cells: Cells, overall: Floats) -> tuple[tuple[str, ...], Floats]:
