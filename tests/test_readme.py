@@ -146,6 +146,15 @@ def test_what_is_run_elsewhere_is_run_there(test: str) -> None:
     assert f"def {name}(" in text_of(file)
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/glossary.md"])
+def test_ipc_is_explained_where_a_page_first_says_it(page: str) -> None:
+    """In words, not in code: `--ipc` stands in commands before."""
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", text_of(page), flags=re.DOTALL)
+    first = re.search(r"\bIPC\b", prose)
+    near = prose[max(first.start() - 60, 0) : first.end() + 60] if first else "records per class"
+    assert "records per class" in " ".join(near.split())
+
+
 def test_no_line_of_a_page_is_longer_than_120_characters_but_for_rows_of_tables() -> None:
     lines = [
         (page, line) for page in (*PAGES, "CHANGELOG.md", "CONTRIBUTING.md") for line in text_of(page).splitlines()
