@@ -1,8 +1,12 @@
-"""What Ray buys for a black box, and where more workers stop helping: `python -m benchmarks.cluster speed|scaling`.
+"""What Ray buys for a black box, where more workers stop helping, and what kernels buy:
+`python -m benchmarks.cluster speed|scaling|kernels`.
 
 speed: one step's Jacobian of the 2,932-feature problem, in process (1 and 2 threads) and on Ray (1 and 2 actors), for
 tl2cgen and a scikit-learn SVM; the structured path in process and through Ray. Each round runs all of them, one after
-the other, on executors that stay open; ratios are of medians over the rounds.
+the other, on executors that stay open; ratios are of medians over the rounds. Beside Ray's times stands what the
+planner expected: the units of a step over the speeds that it divided them by.
+
+kernels: clip, noise and Adam by the kernels and by NumPy, and a batch of perturbed rows, which NumPy makes.
 
 scaling: step time against the number of workers, from a stated model whose terms are measured here,
 
@@ -32,9 +36,11 @@ from distcondense.cluster.executors import Executor, LocalExecutor, RayExecutor
 from distcondense.cluster.plan import LEAST_SECONDS, grid_of, plan
 from distcondense.cluster.ray.session import connected
 from distcondense.cluster.worker import Shared
+from distcondense.kernels import update
+from distcondense.kernels.perturbation import perturbed
 from distcondense.kernels.update import AdamState, NoiseRule
 from distcondense.models.base import BlackBox, Model
-from distcondense.models.jacobian import TILE_BYTES, TILE_ROWS, BatchTiler
+from distcondense.models.jacobian import TILE_BYTES, TILE_ROWS, BatchTiler, make_tiler
 
 NETWORK = 1.25e9  # bytes per second of a 10 Gbit/s network: stated, not measured
 PER_NODE = 16  # workers a node, in the model
@@ -92,9 +98,67 @@ def speed(said: argparse.Namespace) -> dict[str, Any]:
                 print(
                     f"{name} {rows} × {problem.features}:", {w: round(t[-1], 3) for w, t in times.items()}, flush=True
                 )
+            units = grid_of(make_tiler(reference, path), rows).units
+            speeds = {way: executor.facts().get("units_per_second") for way, executor in ways.items()}
+            planned = {way: units / sum(each) for way, each in speeds.items() if each}
         medians = {way: statistics.median(values) for way, values in times.items()}
         found[name] = {"rows": rows, "features": problem.features, "path": path, "seconds": times, "medians": medians}
+        found[name]["planned"] = planned
     return found
+
+
+def kernel_seconds(said: argparse.Namespace) -> dict[str, Any]:
+    """Each way of a part of the step in turn, the least of `--rounds`; one thread, 2,000 rows × 2,932 columns."""
+    rng = np.random.default_rng(0)
+    m, d = 2_000, 2_932
+    G, sigmas = rng.standard_normal((m, d), dtype=np.float32), np.full(m, 4.0, np.float32)
+    X, adam = G.copy(), AdamState.zeros((m, d))
+
+    def clip_and_noise() -> None:
+        norms = np.sqrt((G.astype(np.float64) ** 2).sum(axis=1))
+        clipped = G * np.minimum(1, 1e-2 / norms)[:, None].astype(np.float32)
+        clipped += sigmas[:, None] * np.float32(1e-2) * rng.standard_normal((m, d), dtype=np.float32)
+
+    def moments() -> None:
+        first, second = 0.9 * adam.m + 0.1 * G, 0.999 * adam.v + 0.001 * G * G
+        X - 0.05 * first / (np.sqrt(second) + 1e-8)
+
+    def batch() -> None:
+        for _ in perturbed(X[:100], np.ones(d, np.float32), np.arange(d), shape=(100, 20), dtype=np.dtype(np.float32)):
+            pass
+
+    ways: dict[str, Callable[[], Any]] = {
+        "clip and noise, NumPy": clip_and_noise,
+        "clip and noise, Numba": lambda: update.clip_and_noise(G.copy(), 1e-2, sigmas, 1, 0, 0, 1),
+        f"clip and noise, {kernels.backend()}": lambda: kernels.clip_and_noise(G.copy(), 1e-2, sigmas, 1, 0, 0, 1),
+        "Adam, NumPy": moments,
+        "Adam, Numba": lambda: update.adam(X, G, adam, 0.05, 0.9, 0.999, 1),
+        f"Adam, {kernels.backend()}": lambda: kernels.adam(X, G, adam, 0.05, 0.9, 0.999, 1),
+        "perturbed batches of 100 rows, NumPy": batch,
+    }
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for way in ways.values():
+        way()  # compiles
+    for _ in range(said.rounds):
+        for name, way in ways.items():
+            times[name].append(seconds(way))
+    return {"rows": m, "features": d, "seconds": times}
+
+
+def kernel_lines(found: dict[str, Any]) -> list[str]:
+    least = {way: min(values) for way, values in found["seconds"].items()}
+    lines = [
+        "## Parts of a step (`python -m benchmarks.cluster kernels`)",
+        "",
+        f"One thread, {found['rows']:,} rows × {found['features']:,} columns, the least of the rounds.",
+        "",
+        "| part | seconds | against NumPy |",
+        "| --- | --- | --- |",
+    ]
+    for way, taken in least.items():
+        beside = least.get(way.split(",")[0] + ", NumPy")
+        lines.append(f"| {way} | {taken:.4f} | {'' if beside is None else f'{beside / taken:.1f}×'} |")
+    return lines
 
 
 def waiting(features: int, per_row: float) -> BlackBox:
@@ -182,8 +246,9 @@ def speed_lines(found: dict[str, Any]) -> list[str]:
         "",
         "Seconds are medians over the rounds; ratios by medians / by minima (other guests of the machine come and go).",
         "",
-        f"| reference | rows × features | {' | '.join(ways)} | 2 actors against 1 | 2 actors against 2 threads |",
-        "|" + " --- |" * (len(ways) + 4),
+        f"| reference | rows × features | {' | '.join(ways)} | 2 actors against 1 | 2 actors against 2 threads |"
+        " planned, 1 and 2 actors |",
+        "|" + " --- |" * (len(ways) + 5),
     ]
     for name, row in found.items():
         cells = [f"{value:.3g} s" for value in row["medians"].values()]
@@ -192,6 +257,7 @@ def speed_lines(found: dict[str, Any]) -> list[str]:
         cells += [
             f"{ray1 / ray2:.2f}× / {ray1_best / ray2_best:.2f}× faster",
             f"{ray2 / two:.2f}× / {ray2_best / two_best:.2f}× its time",
+            " and ".join(f"{value:.3g} s" for value in row.get("planned", {}).values()),
         ]
         lines.append(f"| {name} | {row['rows']:,} × {row['features']:,} | {' | '.join(cells)} |")
     return lines
@@ -228,7 +294,7 @@ def scaling_lines(found: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("what", choices=["speed", "scaling"])
+    options.add_argument("what", choices=["speed", "scaling", "kernels"])
     options.add_argument("--rows", type=int, default=400, help="rows of the tl2cgen problem")
     options.add_argument("--svm-rows", type=int, default=8)
     options.add_argument("--rounds", type=int, default=5)
@@ -236,8 +302,11 @@ def main() -> None:
     options.add_argument("--workers", type=int, nargs="*", default=[4, 8, 16, 32])
     said = options.parse_args()
     warnings.simplefilter("ignore")
-    found = speed(said) if said.what == "speed" else scaling(said)
-    lines = (speed_lines if said.what == "speed" else scaling_lines)(found)
+    measure, write = {
+        "speed": (speed, speed_lines), "scaling": (scaling, scaling_lines), "kernels": (kernel_seconds, kernel_lines)
+    }[said.what]  # fmt: skip
+    found = measure(said)
+    lines = write(found)
     record.write(f"cluster-{said.what}", found, seeds=[], text="\n".join(lines))
     print("\n".join(lines))
 

@@ -2,6 +2,10 @@
 
 Libraries live in the user's cache (`$XDG_CACHE_HOME/distcondense/models`). Without a compiler or tl2cgen,
 Treelite's own interpreter (GTIL) answers instead: slower, the same scores to float32 rounding, and a warning says so.
+
+tl2cgen brings a Treelite of its own, older than ours: within one major version the layout of a model is the same, but
+the number in it is not, and each load warned of that. So tl2cgen gets the model with the number that it knows, and
+what it makes of it is tried against our Treelite's interpreter before it is used.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from numpy.typing import NDArray
 from distcondense.errors import DistcondenseWarning
 from distcondense.models.trees import TreeModel
 
+KNOWN = (4, 1, 2)  # the Treelite inside tl2cgen 1.0
+TRIED = 64  # rows, some with holes, on which a compiled model must score as the interpreter does
 _COMPILING = threading.Lock()  # several threads may want one model at once, and stdout is everybody's
 
 
@@ -62,7 +68,7 @@ def compiled_predictor(model: TreeModel, *, threads: int = 1) -> CompiledPredict
         problem = "tl2cgen is not installed (pip install 'distcondense[compiled]')"
     elif (library := library_path(model)).exists() or toolchain is not None:
         try:
-            engine = _load(forest, library, toolchain, threads)
+            engine = _tried(_load(forest, library, toolchain, threads), forest, model.raw_margin)
         except Exception as error:  # whatever the compiler or the loader says, GTIL can answer
             problem = f"tl2cgen failed: {(str(error).strip().splitlines() or [type(error).__name__])[0]}"
     if engine is None:
@@ -105,6 +111,37 @@ def _load(forest: Any, library: Path, toolchain: str | None, threads: int) -> An
                 built = Path(folder) / "model.so"
                 files = min(forest.num_tree, 16)  # one huge C file takes gcc far longer than several
                 with redirect_stdout(StringIO()):  # it reports its progress by print
-                    tl2cgen.export_lib(forest, toolchain, built, params={"parallel_comp": files}, nthread=threads)
+                    tl2cgen.export_lib(
+                        AsKnown(forest), toolchain, built, params={"parallel_comp": files}, nthread=threads
+                    )
                 os.replace(built, library)
     return tl2cgen.Predictor(library, nthread=threads)
+
+
+@dataclass(frozen=True)
+class AsKnown:
+    """A Treelite model as tl2cgen asks for it, under the version that tl2cgen knows."""
+
+    forest: Any
+
+    def serialize_bytes(self) -> bytes:
+        own: bytes = self.forest.serialize_bytes()
+        major, minor, patch = np.frombuffer(own[:12], np.int32)
+        if major != KNOWN[0] or (minor, patch) <= KNOWN[1:]:  # another layout is for tl2cgen to refuse
+            return own
+        return np.array(KNOWN, np.int32).tobytes() + own[12:]
+
+
+def _tried(engine: Any, forest: Any, raw_margin: bool) -> Any:
+    """The engine, if it scores a few rows as Treelite's interpreter does."""
+    import treelite
+
+    dtype = np.dtype(forest.input_type)
+    rows = np.random.default_rng(0).normal(size=(TRIED, forest.num_feature)).astype(dtype)
+    rows[rows > 1.5] = np.nan
+    compiled, interpreted = (
+        CompiledPredictor(one, forest, dtype, raw_margin, 1)(rows).astype(np.float64) for one in (engine, None)
+    )
+    if not np.allclose(compiled, interpreted, rtol=1e-4, atol=1e-5, equal_nan=True):
+        raise ValueError(f"what tl2cgen {KNOWN} made of a model of Treelite {treelite.__version__} scores otherwise")
+    return engine

@@ -12,7 +12,7 @@ from lifelines import KaplanMeierFitter
 from lifelines.statistics import multivariate_logrank_test
 
 from distcondense import Cohort
-from distcondense.evaluation.interpretation import curves, training
+from distcondense.evaluation.interpretation import curves, survival, training
 from distcondense.evaluation.interpretation.curves import RiskTenths
 from distcondense.evaluation.interpretation.survival import common, distance, log_rank, public_grid, risk_groups, tidy
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT
@@ -142,7 +142,8 @@ def big(rows: int = 900) -> Cohort:
 
 
 def by_group(part: Section, trained_on: str = CONDENSED):
-    return {score.group: score for score in part.scores if score.trained_on == trained_on}
+    every = (score for score in part.scores if score.measure == "curve_distance")
+    return {score.group: score for score in every if score.trained_on == trained_on}
 
 
 def test_the_same_rows_have_the_same_curves():
@@ -153,14 +154,44 @@ def test_the_same_rows_have_the_same_curves():
     for score in found.values():
         assert score.value == 0 == score.low < score.high < 0.3
     assert all(score.value > 0 for score in by_group(part, RANDOM).values())
-    assert [figure.kind for figure in part.figures] == [STEPS, STEPS]
-    for figure in part.figures:
+    assert [figure.kind for figure in part.figures] == [STEPS, STEPS, STEPS]
+    for figure in part.figures[:2]:
         for real, made in zip(figure.series[::2], figure.series[1::2], strict=True):
             assert (real.y, real.low, real.high) == (made.y, made.low, made.high)
             assert len(real.x) <= 61
             assert real.y[0] == 1
     assert Section.from_dict(json.loads(as_text(part))).to_dict() == part.to_dict()
     assert set(part.titles) >= {score.measure for score in part.scores}
+
+
+@pytest.mark.parametrize("name", ["cox", "aft"])
+def test_predicted_curves_are_the_mean_of_a_models_own_and_near_what_was_observed(name):
+    cohort = big()
+    inputs, learner = home_of(cohort, SPLIT.split(cohort).train), cohort.outcome.kind.learner(name)
+    train, test = (inputs.sample(rows, 20_000, 0) for rows in (inputs.split.train, inputs.split.test))
+    real = survival._curves(test.outcome, inputs.unit)
+    grid = public_grid(survival._curves(inputs.labelled.outcome, 1.0), real)
+    (figure,), scores = survival._predicted(inputs, learner, train, test, real, grid, seed=0, threads=1)
+    observed, by_real, by_made = figure.series
+    found = {score.trained_on: score for score in scores}
+    assert found[FULL].value < 0.05
+    assert found[CONDENSED].value == pytest.approx(found[FULL].value, abs=0.02)  # the same rows taught both
+    model = learner.fit(inputs.codec.encode(train.features), train.outcome, seed=0, threads=1)
+    rows = inputs.codec.encode(test.features)
+    rule = inputs.kind.rule(model.link, model.scores(inputs.codec.encode(train.features)), train.outcome)
+    alone = model.scores(rows)
+    for at in (5, 20):  # slow twin: row by row
+        time = np.array([by_real.x[at] / inputs.unit])
+        slow = np.mean([rule.survival(alone[i : i + 1], time)[0, 0] for i in range(len(rows))])
+        assert by_real.y[at] == pytest.approx(slow, abs=1e-4)
+    assert len(observed.y) == len(by_real.y) == len(by_made.y)
+
+
+def test_a_row_stands_as_often_as_it_weighs():
+    weight = np.array([1.0, 3.0, 0.0, 6.0])
+    counts = np.bincount(survival._as_often(weight, 4), minlength=4)
+    np.testing.assert_allclose(counts / counts.sum(), weight / 10, atol=1e-3)
+    assert survival._as_often(None, 3).tolist() == [0, 1, 2]
 
 
 def test_rows_that_live_half_as_long_are_found_out():

@@ -247,3 +247,35 @@ def test_no_patient_and_no_rare_category_stands_in_the_part():
     names = [row[0] for row in part.tables[0].rows]
     assert "stage=IV" not in names
     assert "stage=III" in names
+
+
+# -- as printed -------------------------------------------------------------------------------------------------------
+
+
+def printed(part: Section):
+    return next(table for table in part.tables if table.name == "hazard-ratios-penalised")
+
+
+def test_penalised_ratios_are_lifelines_per_standard_deviation(survival):
+    inputs = home_of(survival, SPLIT.split(survival).train)
+    table = printed(hazards.section(inputs, seed=0, threads=1))
+    real = inputs.sample(inputs.split.train, hazards.ROWS, 0)
+    rows = pd.DataFrame(inputs.codec.encode(real.features) * inputs.codec.scale)
+    rows = rows.loc[:, rows.std() > 0]
+    frame = (rows / rows.std(ddof=0)).set_axis([f"x{k}" for k in range(rows.shape[1])], axis=1)
+    frame = frame.assign(time=real.outcome["time"], event=real.outcome["label"])
+    model = CoxPHFitter(penalizer=1.0).fit(frame, "time", "event")
+    expected = sorted(f"{ratio:.3g}" for ratio in model.hazard_ratios_)
+    assert sorted(row[2].split(" ")[0] for row in table.rows) == expected
+    strength = [abs(np.log(float(row[2].split(" ")[0]))) for row in table.rows]
+    assert strength == sorted(strength, reverse=True)
+    assert [row[1] for row in table.rows] == list(range(1, len(table.rows) + 1))
+
+
+def test_the_same_rows_keep_the_order_of_penalised_ratios(survival):
+    found = values(hazards.section(home_of(survival, SPLIT.split(survival).train), seed=0, threads=1))
+    assert found["hazard_order"].value == pytest.approx(1)
+    assert found["hazard_strongest"].value == 1
+    by_hand = hazards._order(np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0]))
+    assert by_hand == pytest.approx(-1)
+    assert np.isnan(hazards._order(np.zeros(3), np.arange(3.0)))

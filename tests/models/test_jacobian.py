@@ -237,7 +237,7 @@ def test_features_the_model_never_uses_are_not_evaluated(monkeypatch):
 
     monkeypatch.setattr(compiled.CompiledPredictor, "__call__", counted)
     jacobian(reference, X, steps, "compiled")
-    assert sum(calls) == 2 * len(X)
+    assert sum(calls) == 2 * len(X) + 2 * compiled.TRIED  # and what a compiled model is tried on
 
 
 def test_a_tree_model_asked_in_batches_is_asked_about_columns_that_it_tests_only():
@@ -285,6 +285,37 @@ def test_a_compiled_library_is_made_once(monkeypatch, tmp_path):
         np.testing.assert_array_equal(jacobian(booster, X, steps, "compiled"), first)
         with pytest.raises(DistcondenseWarning, match="compiled again"):  # another model is another library
             jacobian(boosted(A, 1 - y, rounds=2), X, steps, "compiled")
+
+
+def test_tl2cgen_reads_a_newer_treelite_without_a_word_and_the_same_trees(monkeypatch, tmp_path, capfd):
+    import treelite
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    A, y, X, steps = problem(14, missing=0.1)
+    assert_agree(tree_model(boosted(A, y)), X, steps, ("compiled",))
+    said = capfd.readouterr()
+    assert "ersion" not in said.out + said.err  # "originated from a newer Treelite version"
+    forest = treelite.Model.deserialize_bytes(tree_model(boosted(A, y)).treelite_bytes)
+    own, known = forest.serialize_bytes(), compiled.AsKnown(forest).serialize_bytes()
+    assert own[12:] == known[12:]
+    assert tuple(np.frombuffer(known[:12], np.int32)) == compiled.KNOWN
+
+
+def test_a_compiled_model_that_scores_otherwise_is_not_used(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    A, y, X, steps = problem(15)
+    reference, real = tree_model(boosted(A, y)), compiled._load
+
+    class Off:
+        def __init__(self, engine):
+            self.engine = engine
+
+        def predict(self, *rows, **how):
+            return self.engine.predict(*rows, **how) + 0.01
+
+    monkeypatch.setattr(compiled, "_load", lambda *asked: Off(real(*asked)))
+    with pytest.warns(DistcondenseWarning, match="scores otherwise"):
+        assert_agree(reference, X, steps, ("compiled",))
 
 
 @pytest.mark.parametrize("steps", [[0.0, 1.0], [1.0, -1.0], [1.0, np.nan], [1.0, np.inf], [1.0], [1e-60, 1.0]])

@@ -26,6 +26,7 @@ TESTED = 20_000  # held-out rows
 TENTHS = 10
 TITLES = {
     "curve_distance": "Distance of survival curves (0: same)",
+    "predicted_distance": "Distance of predicted and observed survival curves (0: same)",
     "calibration_error": "Distance of said and observed risk (0: calibrated)",
 }
 

@@ -4,6 +4,10 @@ Both are fitted by lifelines without a penalty; where that finds no steady answe
 same), with the smallest penalty that does, which is stated. A number's ratio is per a tenth of its declared bounds, so
 that the unit is public; without bounds, per standard deviation of the condensed rows. A category's is against one
 reference category of its column: the one that is most common in both tables.
+
+Beside them the ratios as the paper prints them: L2 penalty 1, every category with its own, per standard deviation of
+the real rows, the strongest first. Such a penalty draws all of them towards 1: they say which covariates a model leans
+on, not what they do.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from distcondense.arrays import Flags, Floats, Index, Numbers
 from distcondense.data.codec import Codec, EncodedColumn
@@ -23,6 +28,7 @@ from distcondense.evaluation.interpretation.training import ROWS, WORDS
 from distcondense.evaluation.resampling import RESAMPLES, between, choose, one_row_each, resampled, some_of
 from distcondense.evaluation.score import CONDENSED, FULL, NORMAL, PLAIN, RANDOM, SOFT, UNKNOWN, Score, interval
 from distcondense.evaluation.section import Log, Section, quiet
+from distcondense.models.learners import COX_PENALTY
 from distcondense.outcomes import measures
 from distcondense.runs.figures import DOTS, Figure, Series, Table
 
@@ -41,6 +47,8 @@ TITLES = {
     "hazard_covered": "Real hazard ratios within the condensed interval (about 1: as intervals promise)",
     "hazard_overlap": "Overlap of intervals (1: same)",
     "hazard_difference": "Mean difference of log hazard ratios (0: same)",
+    "hazard_order": "Rank correlation of penalised log hazard ratios (1: same order)",
+    "hazard_strongest": "Of the strongest penalised ratios, the share that both have (1: all)",
 }
 
 
@@ -60,9 +68,10 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quie
         return Section(NAME, TITLE, notes=(f"Fewer than {FEWEST} real training rows have the event.",))
     here, there = unscaled(inputs.codec, inputs.codec.encode(real.features)), unscaled(inputs.codec, inputs.rows)
     terms, left = covariates(inputs, here, there, time, event)
+    tables = _tables(inputs, here, there, time, event, seed)
     fits: dict[tuple[str, str], HazardRatios] = {}
     notes = _notes(inputs, len(real), real.of, left, len(terms))
-    for way, (design, of_time, of_event, weight) in _tables(inputs, here, there, time, event, seed).items():
+    for way, (design, of_time, of_event, weight) in tables.items():
         try:
             fits[way] = cox([term.of(design) for term in terms], of_time, of_event, weight)
         except ModelError as error:
@@ -73,6 +82,8 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quie
                 notes.append(f"The Cox model of {_words(way)} needed an L2 penalty of {fits[way].penalty:g}.")
     truth = fits.pop((FULL, ""))
     scores = [score for way, found in fits.items() for score in _scores(way, truth, found, seed)]
+    printed, more = _as_printed(inputs, here, tables, seed)
+    scores += more
     settings = {"rows": len(real), "of rows": real.of, "covariates": len(terms), "penalties": list(PENALTIES)}
     order = np.argsort(-np.abs(np.nan_to_num(truth.log)), kind="stable")
     shown = {way: found for way, found in fits.items() if way[0] != RANDOM}
@@ -81,7 +92,7 @@ def section(inputs: EvaluationInput, *, seed: int, threads: int, log: Log = quie
         TITLE,
         tuple(scores),
         (_figure(terms, truth, shown, order[:TOP]),),
-        (_table(terms, truth, shown, order),),
+        (_table(terms, truth, shown, order), *printed),
         tuple(notes),
         TITLES,
         settings,
@@ -204,7 +215,13 @@ class HazardRatios:
         return np.asarray(self.log + NORMAL * self.error)
 
 
-def cox(covariates: Sequence[Floats], time: Floats, event: Flags, weight: Floats | None = None) -> HazardRatios:
+def cox(
+    covariates: Sequence[Floats],
+    time: Floats,
+    event: Flags,
+    weight: Floats | None = None,
+    penalties: Sequence[float] = PENALTIES,
+) -> HazardRatios:
     """lifelines' Cox model with the first penalty that gives a steady answer; a covariate that is constant has none.
 
     With weights the standard errors are the robust ones (a sandwich), which do not take weights for patients.
@@ -221,7 +238,7 @@ def cox(covariates: Sequence[Floats], time: Floats, event: Flags, weight: Floats
     frame["time"], frame["event"] = time, event
     if weight is not None:
         frame["weight"] = weight / weight.mean()
-    for penalty in PENALTIES:
+    for penalty in penalties:
         model = CoxPHFitter(penalizer=penalty)
         try:
             with warnings.catch_warnings():
@@ -262,6 +279,83 @@ def _tables(
     return tables
 
 
+# -- as printed -------------------------------------------------------------------------------------------------------
+
+
+def every_covariate(codec: Codec, real: Floats) -> list[Covariate]:
+    """All encoded columns that enough real rows have and have not, per standard deviation of the real rows."""
+    terms, at, spread = [], 0, real.std(axis=0)
+    for block in codec.blocks:
+        for k, name in enumerate(block.names):
+            column, number = block.column, block.column.numeric and k == 0
+            yes = int((real[:, at] > 0.5).sum())
+            if spread[at] > 0 and (number or FEWEST <= yes <= len(real) - FEWEST):
+                two = not block.values and not column.numeric
+                terms.append(Covariate(f"{name}={column.categories[1]}" if two else name, "sd", at, float(spread[at])))
+            at += 1
+    return terms
+
+
+def _as_printed(
+    inputs: EvaluationInput, real: Floats, tables: Mapping[tuple[str, str], _Fit], seed: int
+) -> tuple[tuple[Table, ...], list[Score]]:
+    """The table of Thakur et al. 2026 (Table 5), and how much of its order condensed rows keep; random ones beside."""
+    terms = every_covariate(inputs.codec, real)
+    found: dict[tuple[str, str], HazardRatios] = {}
+    for way, (design, time, event, _) in tables.items():
+        if way[1] != SOFT:
+            try:
+                found[way] = cox([term.of(design) for term in terms], time, event, penalties=(COX_PENALTY,))
+            except ModelError:
+                found[way] = HazardRatios.none(len(terms))
+    truth = found.pop((FULL, ""))
+    if not np.isfinite(truth.log).any():
+        return (), []
+    scores = []
+    for (trained_on, labels), other in found.items():
+        about = {"rows": other.rows, "student": "cox", "labels": labels}
+        covered = trained_on == CONDENSED
+        blank = Score.from_interval("", trained_on, TRAINING, UNKNOWN, len(terms), covered, **about)
+        both = np.flatnonzero(np.isfinite(truth.log) & np.isfinite(other.log))
+        if len(both) < 3:
+            why = "no Cox model of one of the tables"
+            scores += [replace(blank, measure=measure, note=why) for measure in ("hazard_order", "hazard_strongest")]
+            continue
+        drawn = [_order(truth.log[both[k]], other.log[both[k]]) for k in _again(len(both), seed)]
+        reach = between(_order(truth.log[both], other.log[both]), drawn)
+        scores.append(blank.with_interval(reach, f"{RESAMPLES} resamples of covariates", measure="hazard_order"))
+        top = min(TOP, len(both))
+        strongest = [set(both[np.argsort(-np.abs(one.log[both]), kind="stable")[:top]]) for one in (truth, other)]
+        common = np.isin(sorted(strongest[0]), sorted(strongest[1]))
+        reach = interval(measures.share(common, np.ones(top, bool)))
+        scores.append(blank.with_interval(reach, "Wilson, over covariates", measure="hazard_strongest", n=top))
+    shown = found[CONDENSED, PLAIN]
+    rows, places = [], np.argsort(np.argsort(-np.abs(np.nan_to_num(shown.log)), kind="stable"), kind="stable")
+    for place, k in enumerate(np.argsort(-np.abs(np.nan_to_num(truth.log)), kind="stable")):
+        rows.append((terms[k].name, place + 1, _ratio(truth, k), int(places[k]) + 1, _ratio(shown, k)))
+    table = Table(
+        "hazard-ratios-penalised",
+        "The same with an L2 penalty of 1, per standard deviation of the real rows, as Thakur et al. 2026 print them",
+        ("covariate", "place, real rows", "real rows", "place, condensed rows", "condensed rows"),
+        tuple(rows),
+        f"The paper prints the first {TOP}. The penalty draws all ratios towards 1; –: does not vary in these rows.",
+    )
+    return (table,), scores
+
+
+def _order(a: Floats, b: Floats) -> float:
+    """Spearman's rank correlation; NaN where one of them is constant."""
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(stats.spearmanr(a, b).statistic)
+
+
+def _again(size: int, seed: int) -> Iterator[Index]:
+    """Resamples of so many things, as places."""
+    for count in resampled(size, None, seed=seed):
+        yield np.repeat(np.arange(size), count.astype(np.int64))
+
+
 # -- how well they agree ----------------------------------------------------------------------------------------------
 
 
@@ -282,7 +376,8 @@ def _scores(way: tuple[str, str], truth: HazardRatios, found: HazardRatios, seed
     covered = trained_on == CONDENSED
     blank = Score.from_interval("", trained_on, TRAINING, UNKNOWN, int(both.sum()), covered, **about)
     if not both.any():
-        yield from (replace(blank, measure=measure, note="no Cox model of one of the tables") for measure in TITLES)
+        plain = (measure for measure in TITLES if measure not in ("hazard_order", "hazard_strongest"))
+        yield from (replace(blank, measure=measure, note="no Cox model of one of the tables") for measure in plain)
         return
     a, b = truth.log[both], found.log[both]
     low, high, other_low, other_high = (part[both] for part in (truth.low, truth.high, found.low, found.high))

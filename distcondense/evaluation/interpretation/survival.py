@@ -3,6 +3,9 @@
 Curves are drawn at no more than 60 equal steps up to a horizon that comes from the released rows, and only while ten
 patients are at risk: no patient's time can be read off. Risk groups are made by the scores of a model of real training
 rows, and cut at the quantiles of the rows themselves: patients by their own, condensed rows by theirs.
+
+As the paper draws it, beside them: what models of real and of condensed rows predict for the held-out patients, on
+average over these, and what was observed of them.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from distcondense.arrays import Flags, Floats, Index, Numbers
 from distcondense.data.outcome import Outcome
 from distcondense.errors import ModelError
 from distcondense.evaluation.inputs import EvaluationInput, Sample
+from distcondense.evaluation.interpretation.training import WORDS, training_sets
 from distcondense.evaluation.resampling import RESAMPLES, between, in_words, resampled, some_of
-from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, TRAINED_ON, UNKNOWN, Score
+from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT, TRAINED_ON, UNKNOWN, Score
 from distcondense.models.learners import Learner
 from distcondense.outcomes.kaplan_meier import SurvivalCurves
 from distcondense.runs.figures import STEPS, Figure, Series, Table
@@ -28,6 +32,7 @@ from distcondense.runs.figures import STEPS, Figure, Series, Table
 STEPS_DRAWN = 60  # of a curve, at most
 AT_RISK = 10  # patients; with fewer at risk a curve ends
 THIRDS, HALVES = 90, 20  # rows from which on three groups, or two, are made
+EVENLY = 20_000  # rows that stand for weighted ones, each as often as it weighs
 TIMES = 5  # at which numbers at risk are shown
 HELD_OUT = "held out"
 ALL, MEAN = "all rows", "mean of risk groups"
@@ -78,8 +83,10 @@ def survival_parts(
     figures = [_figure("survival-all", "Survival of all rows", every, grid, inputs)]
     if groups:
         figures.append(_figure("survival-groups", "Survival by risk group", groups, grid, inputs))
+    drawn, predicted = _predicted(inputs, learner, train, test, real, grid, seed=seed, threads=threads)
+    figures += drawn
     return {
-        "scores": tuple(_distances({**every, **groups}, grid, inputs, test, learner.name, seed)),
+        "scores": (*_distances({**every, **groups}, grid, inputs, test, learner.name, seed), *predicted),
         "figures": tuple(figures),
         "tables": (_numbers_at_risk({**every, **groups}, grid), *tables),
         "notes": tuple(notes),
@@ -203,6 +210,71 @@ def _beside_chance(
     yield blank.with_interval(between(values[0], resamples[0]), in_words(test.person))
     how, changes = f"{RESAMPLES} draws of as many held-out rows", {"trained_on": RANDOM, "labels": "", "covered": False}
     yield blank.with_interval(between(values[1], resamples[1]), how, **changes)
+
+
+def _predicted(
+    inputs: EvaluationInput,
+    learner: Learner,
+    train: Sample,
+    test: Sample,
+    real: SurvivalCurves,
+    grid: Floats,
+    *,
+    seed: int,
+    threads: int,
+) -> tuple[list[Figure], list[Score]]:
+    """Mean predicted survival of the held-out rows by models of real and of condensed rows, beside what was observed.
+
+    A model's baseline is that of the rows that taught it, as a recipient would have it.
+    """
+    held, observed = inputs.codec.encode(test.features), real.survival(grid)
+    x = rounded(np.concatenate([[0.0], grid]))
+    ends = (rounded(np.concatenate([[1.0], end])) for end in real.band(grid))
+    series, scores = [Series("observed", x, *ends)], []
+    counts = list(resampled(len(test), test.person, seed=seed))
+    for (trained_on, labels), training in training_sets(inputs, train, seed=seed, threads=threads).items():
+        if trained_on == RANDOM:
+            continue
+        about = {"rows": len(training.rows), "student": learner.name, "labels": labels}
+        covered = trained_on == CONDENSED
+        blank = Score.from_interval("predicted_distance", trained_on, HELD_OUT, UNKNOWN, len(test), covered, **about)
+        try:
+            if lacking := inputs.kind.lacking(training.outcome):
+                raise ModelError("student", f"needs rows with {lacking}", found="none")
+            how = {"weight": training.weight, "soft": training.soft, "seed": seed, "threads": threads}
+            model = learner.fit(training.rows, training.outcome, **how)
+            own = _as_often(training.weight, len(training.rows))
+            rule = inputs.kind.rule(model.link, model.scores(training.rows)[own], training.outcome.take(own))
+            assert rule.survival is not None
+            alive = np.asarray(rule.survival(model.scores(held), grid / inputs.unit), np.float64)
+        except (ModelError, ValueError, ArithmeticError) as error:
+            scores.append(replace(blank, note=f"could not be taught ({type(error).__name__})"))
+            continue
+        moved = [distance(real.survival(grid, count), count @ alive / count.sum(), grid) for count in counts]
+        mean = alive.mean(axis=0)
+        scores.append(blank.with_interval(between(distance(observed, mean, grid), moved), in_words(test.person)))
+        words = f"model of {WORDS[trained_on]}" + (", by the manual" if labels == SOFT else "")
+        series.append(Series(words, x, rounded(np.concatenate([[1.0], mean]))))
+    figure = Figure(
+        "survival-predicted",
+        STEPS,
+        "Survival that models predict, beside what was observed",
+        "Held-out real rows: their Kaplan–Meier curve with Greenwood's 95% band, and the mean of what models of real "
+        "and of condensed rows predict for them, each with the baseline of its own rows.",
+        f"{inputs.kind.names[0]}, in {len(grid)} equal steps",
+        "share without the event",
+        tuple(series),
+        y_range=(0.0, 1.0),
+    )
+    return ([figure] if len(series) > 1 else []), scores
+
+
+def _as_often(weight: Numbers | None, rows: int) -> Index:
+    """Row numbers, each as often as it weighs: all once where there are no weights."""
+    if weight is None:
+        return np.arange(rows)
+    upto = np.floor(np.cumsum(np.asarray(weight, np.float64)) / np.sum(weight) * EVENLY + 0.5).astype(np.int64)
+    return np.repeat(np.arange(rows), np.diff(upto, prepend=0))
 
 
 def _figure(name: str, title: str, pairs: Pairs, grid: Floats, inputs: EvaluationInput) -> Figure:

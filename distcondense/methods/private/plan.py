@@ -93,6 +93,7 @@ class Plan:
     more: int = 0  # pairs beside them
     terms: int = 0  # columns whose pairs may be terms of the model, at most
     part: float = 1.0  # of μ², which all shares are shares of; less where a run asks something else besides
+    choices: bool = True  # by exponential mechanisms; else the gate makes them of Gaussian answers of its own
 
     @classmethod
     def for_table(cls, columns: int, side: PrivateSide, cells: Sequence[Cells] = ()) -> Plan:
@@ -139,11 +140,11 @@ class Plan:
 
     def budget(self, epsilon: float, delta: float) -> Budget:
         """The calibrated budget, refused where no table could be learned from at this noise; looks at no data."""
-        share = PICK_SHARE if self.picks else PAIR_PICK_SHARE if self.pairs else 0.0
+        share = 0.0 if not self.choices else PICK_SHARE if self.picks else PAIR_PICK_SHARE if self.pairs else 0.0
         budget = Budget.calibrate(
             epsilon=epsilon,
             delta=delta,
-            picks=self.picks or self.pairs,
+            picks=(self.picks or self.pairs) if self.choices else 0,
             pick_share=share,
             delta_categories=NAMED_SHARE * delta if self.unlisted else 0.0,
         )
@@ -183,14 +184,14 @@ class Plan:
                 2 / budget.pick_epsilon,
                 unit=unit,
             )
-            if self.picks
+            if self.picks and self.choices
             else None
         )
         pick = (
             Event(
                 "choice", "choice", (), 1, budget.pick_epsilon, 1, 1.0, 2 / budget.pick_epsilon, by="pairs", unit=unit
             )
-            if self.pairs
+            if self.pairs and self.choices
             else None
         )
         categories = (
