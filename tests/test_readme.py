@@ -106,6 +106,7 @@ ELSEWHERE = {
     "submit": "tests/cluster/test_submit.py::test_the_demo_runs_as_a_job_and_leaves_its_result_folders",
     "--ray": "tests/cluster/test_ray.py::test_the_command_line_starts_a_cluster_of_its_own_and_gives_the_result_of_a_"
     "run_without",
+    "--query": "tests/data/test_query.py::test_a_query_is_condensed_and_evaluated_as_a_file_is",
     "study": "tests/study/test_study.py::test_the_example_studies_are_legal",
     "init": "tests/cli/test_afternoon.py::test_five_commands_lead_to_a_release",
     "evaluate": "tests/evaluation/test_evaluate.py::test_evaluate_reads_the_table_as_the_run_did_and_keeps_what_was"
