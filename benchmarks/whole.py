@@ -2,7 +2,7 @@
 
 Each command runs in a process of its own, on one thread: seconds of the processor, which other guests of the machine
 change least, over those of one fit of the reference on the same training rows, here. What a run's own timings say of
-the clock stands below: every second has a name. Another checkout's runs, one before a change, are made in turn with
+the clock stands below: every second has a name. Of two runs the one that took less counts. Another checkout's runs, one before a change, are made in turn with
 this one's.
 
     published   simulated proteomics, 4,000 × 2,932, IPC 1000, 300 steps, three validations; with 3 steps instead it is
@@ -134,7 +134,9 @@ def main() -> None:
     found = []
     for run in said.only:
         fit = seconds_of_a_fit(cohort_of(run))
-        found += [{**measured(run, checkout), "fit": fit} for checkout in checkouts]
+        both = [measured(run, checkout) for checkout in checkouts * 2]  # the first of each may compile kernels
+        better = [min(both[k :: len(checkouts)], key=lambda one: one["cpu"]) for k in range(len(checkouts))]
+        found += [{**one, "fit": fit} for one in better]
     print(page(found))
     record.write("whole", found, seeds=1, text=page(found))
 
