@@ -2,8 +2,8 @@
 
 Each command runs in a process of its own, on one thread: seconds of the processor, which other guests of the machine
 change least, over those of one fit of the reference on the same training rows, here. What a run's own timings say of
-the clock stands below: every second has a name. Of two runs the one that took less counts. Another checkout's runs, one before a change, are made in turn with
-this one's.
+the clock stands below: every second has a name. Of two runs the one that took less counts. Another checkout's runs,
+one before a change, are made in turn with this one's.
 
     published   simulated proteomics, 4,000 × 2,932, IPC 1000, 300 steps, three validations; with 3 steps instead it is
                 what stands around the loop
