@@ -34,6 +34,7 @@ from distcondense.data.names import Names, nearest
 from distcondense.data.ranges import Range, range_in, ranges_of
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, SchemaError
+from distcondense.guide.confirming import with_confirmed_rules
 from distcondense.guide.prompts import DefaultAnswers, Prompts
 from distcondense.guide.sheets import ALL, NONE, changed, picked
 
@@ -138,6 +139,7 @@ def run_wizard(frame: pd.DataFrame, prompts: Prompts) -> WizardState:
     schema = Schema(tuple(columns.values()), attested=attested)
     if any(c.inferred for c in columns.values()):
         schema = replace(schema, origin="inferred")
+    schema = with_confirmed_rules(frame, schema, {*outcome.values(), person}, prompts)
     comments = {} if dated else drafted.comments
     return WizardState(schema, comments, outcome, person, tuple(_problems(frame, schema, outcome)))
 
