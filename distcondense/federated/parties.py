@@ -20,7 +20,16 @@ from distcondense.federated.accounting import Sharing
 from distcondense.federated.agreement import READING, Agreement
 from distcondense.federated.coordinator import SummedRows, summed_table
 from distcondense.federated.folder import SharedFolder, WaitingError, round_name
-from distcondense.federated.messages import COORDINATOR, OwnKeys, check_name, payload_of, plain_bytes, write_message
+from distcondense.federated.https import HttpsFolder
+from distcondense.federated.messages import (
+    COORDINATOR,
+    OwnKeys,
+    check_name,
+    digest,
+    payload_of,
+    plain_bytes,
+    write_message,
+)
 from distcondense.federated.session import SiteSession, agreement_of, join_payload, missing
 from distcondense.federated.site import Site, check_table, opened_site
 from distcondense.methods.base import Context, Progress, no_progress
@@ -41,6 +50,7 @@ from distcondense.runs.saving import write_run
 PARTY, KEYS = "party.json", "keys.json"
 ACCOUNTS = "Each site charged it to an account of its own, and refuses over its own cap."
 Log = Callable[[str], None]
+Place = str | Path  # of the messages: a folder, or where a coordinator serves one (https://…)
 
 
 def _silent(line: str) -> None:
@@ -94,6 +104,19 @@ class Own:
         write_json(self.path / PARTY, dict(party))
 
 
+def folder_at(
+    place: Place, tls: Path | None, *, wait: bool = False, on_wait: Callable[[], None] = lambda: None
+) -> SharedFolder:
+    """Where the messages are: a folder, or one that a coordinator serves over HTTPS."""
+    if not is_uri(place):
+        return SharedFolder(Path(place), wait=wait, on_wait=on_wait)
+    if not str(place).startswith("https://") or tls is None:
+        raise SettingsError(
+            "folder", "of messages at an address needs https:// and --tls", found="another address, or no certificates"
+        )
+    return HttpsFolder(str(place), tls, wait=wait, on_wait=on_wait)
+
+
 # -- init: the coordinator --------------------------------------------------------------------------------------------
 
 
@@ -127,17 +150,18 @@ def init(
 
 
 def join(
-    shared: Path,
+    shared: Place,
     own: Path,
     table: str,
     name: str,
     *,
     account: Path | None = None,
     reading: Mapping[str, Any] | None = None,
+    tls: Path | None = None,
 ) -> Agreement:
     """Read the table against the agreement; what does not fit is said here. Then send this site's public keys."""
     check_name(name)
-    folder, home = SharedFolder(shared), Own(own)
+    folder, home = folder_at(shared, tls), Own(own)
     agreement = agreement_of(folder.get(kinds.AGREEMENT))
     named = None if account is None else str(account.absolute())
     place = table if is_uri(table) else str(Path(table).absolute())  # the next command may come from elsewhere
@@ -184,17 +208,18 @@ def charged_run(agreement: Agreement, party: Mapping[str, Any], log: Log = _sile
 
 
 def round_(
-    shared: Path,
+    shared: Place,
     own: Path,
     *,
     keys: str = "",
+    tls: Path | None = None,
     wait: bool = False,
     on_wait: Callable[[], None] = lambda: None,
     log: Log = _silent,
     progress: Progress = no_progress,
 ) -> str:
     """Do what is due: ask, or answer. What is to be done next, in words."""
-    home, folder = Own(own), SharedFolder(shared, wait=wait, on_wait=on_wait)
+    home, folder = Own(own), folder_at(shared, tls, wait=wait, on_wait=on_wait)
     if home.party["role"] == COORDINATOR:
         return _coordinate(home, folder, log, progress)
     return _answer(home, folder, keys, log)
@@ -310,9 +335,11 @@ def _confirmed(home: Own, session: SiteSession, keys: str) -> None:
 # -- close ------------------------------------------------------------------------------------------------------------
 
 
-def close(shared: Path, own: Path, *, log: Log = _silent, progress: Progress = no_progress) -> str:
+def close(
+    shared: Place, own: Path, *, tls: Path | None = None, log: Log = _silent, progress: Progress = no_progress
+) -> str:
     """The coordinator makes the release; a site ends the session."""
-    home, folder = Own(own), SharedFolder(shared)
+    home, folder = Own(own), folder_at(shared, tls)
     if home.party["role"] == COORDINATOR:
         return _release(home, folder, log, progress)
     folder.get(kinds.CLOSE)
@@ -394,11 +421,11 @@ def _end(home: Own, folder: SharedFolder, log: Log) -> str:
     """The session is over at this site: the key of its masks goes."""
     session = SiteSession.from_messages(folder.get(kinds.AGREEMENT), folder.get(kinds.SET))
     data = payload_of(folder.get(kinds.CLOSE), kinds.CLOSE, COORDINATOR, session.agreement.coordinator)
-    statement = folder.path / "release" / STATEMENT
-    if data.get("set") != session.digest or not statement.is_file() or file_hash(statement) != data.get("release"):
+    there = folder.has("release", STATEMENT)
+    if data.get("set") != session.digest or not there or digest(folder.get("release", STATEMENT)) != data["release"]:
         raise RunFolderError(
             "release", "must be the one that was closed with", found="another", fix="ask the coordinator"
         )
     OwnKeys.forget_masks(home.path / KEYS)
     log("the key of this site's masks is gone")
-    return f"closed; the release is {statement.parent}"
+    return f"closed; the release lies in {folder.path}"
