@@ -23,12 +23,11 @@ from distcondense.errors import RunFolderError, SettingsError, brief, os_errors
 from distcondense.federated import session as kinds
 from distcondense.federated.folder import SharedFolder
 from distcondense.federated.messages import MOST_BYTES, NAME, read_message
-from distcondense.privacy.binding import STATEMENT
 
 CERTIFICATE, KEY, AUTHORITY = "cert.pem", "key.pem", "ca.pem"
 READ = re.compile(
     rf"/(?:{kinds.AGREEMENT}|{kinds.SET}|{kinds.CLOSE}|joined/{NAME.pattern}|rounds/\d{{6}}/{NAME.pattern}"
-    rf"|release/{re.escape(STATEMENT)})"
+    r"|release/[\w-][\w.-]{0,99})"
 )
 WRITTEN = re.compile(rf"/(?:joined|rounds/\d{{6}})/(?P<name>{NAME.pattern})")
 SECONDS = 60.0  # that a request may take

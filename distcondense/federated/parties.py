@@ -36,15 +36,19 @@ from distcondense.methods.base import Context, Progress, no_progress
 from distcondense.methods.private.condense import condense
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.outcomes.base import Labelled
+from distcondense.outcomes.measures import title
 from distcondense.outside import parse_json, read_text
 from distcondense.privacy.accounts import accounts_of
 from distcondense.privacy.binding import STATEMENT, file_hash
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.odometer import ChargedRun, Odometer
 from distcondense.privacy.rows import ROWS_ALL_MAX
+from distcondense.privacy.verify import verify
 from distcondense.runs.files import write_json
 from distcondense.runs.folder import RunFolder
-from distcondense.runs.result import Result, Results
+from distcondense.runs.reading import load
+from distcondense.runs.result import Result, Results, table_of
 from distcondense.runs.saving import write_run
 
 PARTY, KEYS = "party.json", "keys.json"
@@ -288,8 +292,7 @@ def _answer(home: Own, folder: SharedFolder, keys: str, log: Log) -> str:
                 return f"{site.rounds} questions answered; the same command answers the next ones"
             number = site.rounds
             folder.put(site.answer(folder.get(*question)), *round_name(number, name))
-    _end(home, folder, log)
-    return "the session is closed"
+    return _end(home, folder, log)
 
 
 @contextmanager
@@ -426,6 +429,39 @@ def _end(home: Own, folder: SharedFolder, log: Log) -> str:
         raise RunFolderError(
             "release", "must be the one that was closed with", found="another", fix="ask the coordinator"
         )
+    release = _fetched(home, folder)
     OwnKeys.forget_masks(home.path / KEYS)
     log("the key of this site's masks is gone")
-    return f"closed; the release lies in {folder.path}"
+    return f"closed; the release is {release}; {_measured_here(home, session.agreement, release)}"
+
+
+def _fetched(home: Own, folder: SharedFolder) -> Path:
+    """A copy of the release in this party's own folder, which verifies."""
+    release = home.path / "release"
+    stated = parse_json(folder.get("release", STATEMENT))
+    for name in (STATEMENT, *stated["files"]):
+        if Path(name).name == name:  # what is no plain name does not verify below
+            write_message(release / name, folder.get("release", name))
+    if not verify(release).holds:
+        raise RunFolderError("release", "must verify", found="contradictions", fix="see distcondense privacy verify")
+    return release
+
+
+def _measured_here(home: Own, agreement: Agreement, release: Path) -> str:
+    """A model of the released rows on the persons that this site left out; the number stays in this site's folder."""
+    cohort, result = read_table(agreement, home.party), load(release)
+    first = next(iter(result.values())) if isinstance(result, Results) else result
+    splitting = Context(folder=home.run).holdout_split(agreement.private_options.holdout)
+    kind, said = agreement.facts.kind, "nothing was measured: "
+    if isinstance(cohort, LargeTable) or first.privacy.answer:
+        return said + ("a table that is read in batches" if isinstance(cohort, LargeTable) else "no rows")
+    test = splitting.split(cohort).test
+    try:
+        labelled = Labelled(cohort.outcome.take(test))
+        frame = table_of(cohort.features.iloc[test].reset_index(drop=True), cohort.schema, kind, labelled)
+        value = first.score(frame[[*cohort.schema.names, *kind.names]])
+    except Exception as error:  # too few rows, or one class: what was released is released all the same
+        return f"{said}{type(error).__name__}"
+    measure = title(kind.measures[0])
+    write_json(home.run.internal / "score.json", {"measure": measure, "score": value, "rows": len(test)})
+    return f"{measure} of a model of its rows on rows that this site left out: {value:.3f} (not to be handed over)"
