@@ -150,8 +150,8 @@ class Site:
             case HistogramQuery(columns, by, starts, merges):
                 table.histogram(columns, by=by, mu=mu, starts=starts, merges=merges)
             case GradientQuery(columns, merges, strategy):
-                steps = np.array(strategy, np.float64) / STRATEGY if strategy else None
-                table.sums(columns, mu=mu, merges=merges, strategy=steps)
+                asked = np.array(strategy, np.float64) / STRATEGY if strategy else None
+                table.sums(columns, mu=mu, merges=merges, strategy=asked)
             case StatisticQuery(name):
                 table.total(name, mu=mu)
             case _:
