@@ -305,7 +305,7 @@ def ours(
             reach = (one["steps"] or 0) ** 0.5 / (LOWEST_RUNG * one["sigma_base"])
             why = f"noise: {reach:.2g}" if reach < EVIDENCE else ""
     if not known:
-        return Ours(np.nan, np.nan, np.nan, np.nan, np.nan, 0, why or "not measured", found)
+        return Ours(np.nan, np.nan, np.nan, np.nan, np.nan, 0, why, found) if why == "no answer" else None
     values = np.array([[score.value for score in triple] for triple in known])
     halves = [(a.high - a.low) / 2 for a, _, _ in known]
     spread = float(values[:, 0].std(ddof=1)) if len(values) > 1 else float("nan")
@@ -365,7 +365,7 @@ def page(done: dict[str, Any]) -> str:
         ]
         title = f"Table {row.table}" if row in TABLES else row.table.capitalize()
         lines += [f"## {title}: {row.reference} on {COHORTS[row.cohort][1]}\n"]
-        if all(mine is None for _, mine in here):
+        if row in BESIDE and all(mine is None for _, mine in here):
             lines += ["Not run.\n"]
             continue
         lines += [head, "| --- " * 9 + "|"]
