@@ -1,10 +1,11 @@
 """Do released rows contradict themselves? `python -m benchmarks.contradictions simulated|adult [--seeds 5]`.
 
 Tables in which columns depend on each other as they do in hospitals: a code nested in another, a copy, an order, a
-value that is there only where it was measured, answers that only one sex has. `simulated` has 9,000 patients, `adult`
-9,000 people of the Adult table with such columns made of its own. The private method at ε = 1 end-to-end, δ = 1e-5,
-IPC 500: the share of released rows that contradict a dependency, where nobody declared it, and where each is declared
-as a rule of the schema; the private model's AUROC on real test rows stands beside it.
+value that is there only where it was measured, answers that only one sex has. `simulated` is made of 9,000 patients,
+`adult` of 9,000 people of the Adult table with such columns made of its own; a quarter as many more are the test. The
+private method at ε = 1 end-to-end, δ = 1e-5, IPC 500: the share of released rows that contradict a dependency, where
+nobody declared it, and where each is declared as a rule of the schema; beside it the AUROC on real test rows of XGBoost
+on the released soft labels.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from distcondense.data.relations import Copy, Implies, Nested, Rule
 from distcondense.data.schema import Column, Schema
 from distcondense.outcomes.measures import auroc
 
-EPSILON, IPC, ROWS = 1.0, 500, 9000
+EPSILON, IPC, ROWS = 1.0, 500, 11_250  # rows with the fifth that is the test
 CLASSES = {
     "heart": ("arrhythmia", "failure", "infarction"),
     "lung": ("asthma", "copd", "pneumonia"),

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, overload
 
 import pandas as pd
@@ -68,7 +69,7 @@ from distcondense.report.internal_files import findings_of, in_order, kept_secti
 from distcondense.runs.figures import Figure
 from distcondense.runs.folder import RunFolder
 from distcondense.runs.reading import read_back, refuse_another_table
-from distcondense.runs.record import in_batches, own_notes, run_record
+from distcondense.runs.record import in_batches, own_notes, run_record, seconds_before
 from distcondense.runs.release import ReleaseInfo
 from distcondense.runs.result import Result, Results, RunDetails
 from distcondense.runs.saving import write_run
@@ -304,10 +305,12 @@ class _Asked:
     scratch: Path | None
     held_out: HoldoutSplit | None
     known: Sequence[Score]
+    began: float  # on the clock of time.perf_counter
 
 
 def _asked(said: Mapping[str, Any]) -> _Asked:
     """The arguments of `condense`, by name, checked."""
+    began = time.perf_counter()
     for what in ("out", "scratch"):
         if said[what] is not None:
             need(said[what], (str, Path), what, "a path")
@@ -351,6 +354,7 @@ def _asked(said: Mapping[str, Any]) -> _Asked:
         scratch=None if said["scratch"] is None else Path(said["scratch"]),
         held_out=said["held_out"],
         known=said["known"],
+        began=began,
     )
 
 
@@ -434,7 +438,17 @@ def _condense(
         ):
             _check_account(context, kept, resume=asked.resume)
             result, figures = _run(
-                method, cohort, prepared, warned, identity, context, kept, held_out, asked.known, asked.about
+                method,
+                cohort,
+                prepared,
+                warned,
+                identity,
+                context,
+                kept,
+                held_out,
+                asked.known,
+                asked.about,
+                seconds_before(asked.began),
             )
     except SystemCallError as error:
         log_everywhere(str(error))  # nothing is removed: the log says what came before
@@ -702,6 +716,7 @@ def _run(
     held_out: HoldoutSplit | None = None,
     known: Sequence[Score] = (),
     about: ReleaseInfo | None = None,
+    before: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Result | Results, tuple[Figure, ...]]:
     settings, started, worked = prepared.options, time.perf_counter(), _worked()
     with warnings.catch_warnings(record=True) as caught:
@@ -730,7 +745,7 @@ def _run(
             labelled=first.labelled,
             notes={name: note for name, note in first.notes.items() if name not in _any(notes)},
             # the processor's seconds are of condensing: what it takes whatever else the machine does
-            timings={**first.timings, "evaluate": now - began, "cpu": worked, "total": now - started},
+            timings={**before, **first.timings, "evaluate": now - began, "cpu": worked, "total": now - started},
         ),
         cohort,
         _any(inputs).split,

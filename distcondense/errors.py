@@ -136,6 +136,11 @@ def at_the_command_line() -> Iterator[None]:
         _DOOR["command line"] = before
 
 
+def is_command() -> bool:
+    """Whether this process is a command that somebody typed."""
+    return _DOOR["command line"]
+
+
 def in_words(text: str) -> str:
     """A text as the reader of this process types settings: options of a command, or arguments of a call."""
     if _DOOR["command line"]:

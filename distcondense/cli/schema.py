@@ -95,3 +95,52 @@ def schema_check(
     )
     for rule, rows in broken:
         typer.echo(f"  {rule.words}: broken in {rows} of {len(frame)} rows")
+
+
+@schema_app.command("rules")
+def schema_rules(
+    table: Annotated[str, typer.Argument(help="The table, a path or URI.")],
+    schema: Annotated[Path, typer.Option("--schema", help="What is public about it.")],
+    without: Annotated[
+        list[str] | None, typer.Option("--without", help="A column that no rule may name, as the outcome; repeatable.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Ask, and write the schema with what was confirmed here.")
+    ] = None,
+    force: Force = False,
+    missing_marker: Marker = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+) -> None:
+    """Propose rules that a table happens to obey (nested codes, copies, orders …); none holds until confirmed."""
+    import sys
+
+    from distcondense.data.dates import with_computed
+    from distcondense.data.dialect import Dialect
+    from distcondense.data.names import nearest
+    from distcondense.data.proposals import proposed_rules
+    from distcondense.data.schema import Schema
+    from distcondense.data.tables import read_table
+    from distcondense.guide.confirming import with_confirmed_rules
+    from distcondense.guide.prompts import TerminalPrompts
+    from distcondense.runs.files import refuse_target, write_text
+
+    if out is not None:
+        refuse_target(out)
+        if os.path.lexists(out) and not force:
+            raise SettingsError(f"schema file {out}", "exists already", found="a file", fix="--force to replace it")
+    known = Schema.from_toml(schema)
+    if unknown := [name for name in without or () if name not in known.names]:
+        raise SettingsError(
+            "--without", "must name columns of the schema", found=nearest(unknown[0], known.names), fix="check it"
+        )
+    dialect = Dialect(**written(separator, encoding, decimal))
+    frame = with_computed(read_table(table, dialect=dialect, **markers(missing_marker)), known)
+    if out is None or not sys.stdin.isatty():
+        for proposal in proposed_rules(frame, known, without or ()):
+            typer.echo(f"by definition? {proposal.line}")
+        return
+    confirmed = with_confirmed_rules(frame, known, without or (), TerminalPrompts())
+    write_text(out, confirmed.to_toml())
+    typer.echo(f"written: {out}, {len(confirmed.rules) - len(known.rules)} rules more", err=True)

@@ -6,9 +6,11 @@ Both give the same bits, with any number of threads, actors or nodes.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from typing import Any, Protocol
 
@@ -18,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from distcondense.arrays import Matrix
 from distcondense.cluster.config import Cluster, check_store
 from distcondense.cluster.plan import grid_of, shares
+from distcondense.cluster.processes import HELD, TileProcesses, seconds_of
 from distcondense.cluster.worker import Shared, TileResult, TileWorker
 from distcondense.errors import ClusterError
 from distcondense.models.base import Model
@@ -25,6 +28,8 @@ from distcondense.models.jacobian import JacobianPath, Tile, jacobian, make_tile
 
 Log = Callable[[str], None]
 TILES_PER_THREAD = 8
+PROBED = 5  # units of the first step that show whether threads take turns
+WORTH_SAYING = 0.5  # seconds of a step from which on it is said what it takes, and processes may be worth their start
 
 
 class Executor(Protocol):
@@ -57,14 +62,17 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """In this process, on `threads` threads; a black box is called by several of them at once.
+    """On this machine, on `threads` threads; a black box is called by several of them at once.
 
-    A model with structure is computed by the fused kernel, which uses the same number of threads.
+    A model with structure is computed by the fused kernel, which uses the same number of threads. A black box that
+    holds the interpreter's lock, as the first tiles show, is computed by as many processes (processes.py).
     """
 
-    def __init__(self, threads: int = 1) -> None:
-        self.threads = threads
+    def __init__(self, threads: int = 1, *, log: Log = lambda line: None) -> None:
+        self.threads, self.log = threads, log
+        self._processes: TileProcesses | None = None
         self.fuses = False
+        self._unknown = False
         self._stack = ExitStack()
 
     def __enter__(self) -> LocalExecutor:
@@ -83,16 +91,13 @@ class LocalExecutor:
         self._pool = self._stack.enter_context(ThreadPoolExecutor(self.threads))
         self._tiler = make_tiler(model, path)
         self._path, self._of_thread = path, threading.local()
+        self._unknown = min(self.threads, os.cpu_count() or 1) > 1  # whether threads compute it at the same time
 
     def jacobian(self, X: Matrix, widths: Matrix) -> Matrix:
         if self.fuses:
             return jacobian(self._model, X, widths, path="structured", threads=self.threads)  # type: ignore[return-value]
         J, shared = np.zeros(X.shape, np.float32), Shared(X, widths)
         grid = grid_of(self._tiler, len(X))
-        first, tiles = 0, []
-        for count in shares(grid.units, [1.0] * (self.threads * TILES_PER_THREAD)):
-            tiles += [tile for _, tile in grid.tiles(first, first + count)]
-            first += count
 
         def compute(tile: Tile) -> TileResult:
             if not hasattr(self._of_thread, "worker"):  # a compiled predictor serves one caller at a time
@@ -100,15 +105,54 @@ class LocalExecutor:
             result: TileResult = self._of_thread.worker.tile(shared, tile)
             return result
 
-        for tile, result in zip(tiles, self._pool.map(compute, tiles), strict=True):
+        first, tiles = 0, list[Tile]()
+        if self._unknown and grid.units > PROBED:
+            probed = [tile for unit in range(PROBED) for _, tile in grid.tiles(unit, unit + 1)]
+            for tile, result in zip(probed, self._probe(compute, probed, grid.units), strict=True):
+                self._tiler.place(J, tile, result.value)
+            first = PROBED
+        self._unknown = False
+        for count in shares(grid.units - first, [1.0] * (self.threads * TILES_PER_THREAD)):
+            tiles += [tile for _, tile in grid.tiles(first, first + count)]
+            first += count
+        for tile, result in zip(tiles, self._computed(compute, shared, tiles), strict=True):
             self._tiler.place(J, tile, result.value)
         return J
+
+    def _probe(self, compute: Callable[[Tile], TileResult], tiles: Sequence[Tile], units: int) -> list[TileResult]:
+        """The first tiles: two to get ready, one alone, two at once. Where these take turns, processes are started."""
+        ready = list(self._pool.map(compute, tiles[:2]))
+        alone, clock, processor = self._pool.submit(seconds_of, compute, tiles[2]).result()
+        beside = list(self._pool.map(lambda tile: seconds_of(compute, tile), tiles[3:]))
+        turns = max(clocks / seconds for _, clocks, seconds in beside) / (clock / processor)
+        if (step := units * clock / self.threads) >= WORTH_SAYING:
+            by = "threads"
+            if turns > HELD:
+                try:
+                    self._processes = self._stack.enter_context(TileProcesses(self._model, self._path, self.threads))
+                    by = "processes: the model holds the interpreter's lock"
+                except Exception as error:  # of whatever in a model cannot be pickled
+                    by = f"threads that take turns: it cannot be sent to processes ({type(error).__name__})"
+            self.log(f"a step asks the model {units:,} batches, about {step:.2g} s on {self.threads} {by}")
+        return [*ready, alone, *(result for result, _, _ in beside)]
+
+    def _computed(
+        self, compute: Callable[[Tile], TileResult], shared: Shared, tiles: Sequence[Tile]
+    ) -> list[TileResult]:
+        if self._processes is not None:
+            try:
+                return list(self._processes.tiles(shared, tiles))
+            except BrokenProcessPool:
+                self.log("a process has died: threads go on in place of processes")
+                self._processes = None
+        return list(self._pool.map(compute, tiles))
 
     def report(self, *, steps_per_second: float, epsilon: Callable[[], float] | None, guarantee: str) -> None:
         pass
 
     def facts(self) -> dict[str, Any]:
-        return {"executor": "in-process", "threads": self.threads}
+        by = {} if self._processes is None else {"processes": self.threads}
+        return {"executor": "in-process", "threads": self.threads, **by}
 
 
 class RayExecutor:
@@ -252,8 +296,8 @@ def executor_for(
         Not opened yet: nothing is started.
     """
     if cluster is None:
-        return LocalExecutor(threads)
+        return LocalExecutor(threads, log=log)
     if (reason := why_in_process(model, path, cluster)) is not None:
         log(f"the loop stays in process, and Ray is not used: {reason}")
-        return LocalExecutor(threads)
+        return LocalExecutor(threads, log=log)
     return RayExecutor(cluster, log=log)

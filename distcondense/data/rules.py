@@ -10,7 +10,7 @@ of from another row that obeys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -83,7 +83,7 @@ class Rules:
 
     def _read(self, frame: pd.DataFrame, names: Iterable[str]) -> Values:
         """Of these columns those that the table has."""
-        return {name: _values(frame[name], self.columns[name]) for name in names if name in frame}
+        return table_of(frame, {name: self.columns[name] for name in names if name in frame})
 
     def _free(self, frame: pd.DataFrame) -> Values:
         """All columns that are not computed."""
@@ -271,6 +271,11 @@ class Rules:
 
 def _rows(table: Values) -> int:
     return len(next(iter(table.values()), ()))
+
+
+def table_of(frame: pd.DataFrame, columns: Mapping[str, Column]) -> Values:
+    """These columns of a table that fits its schema, as rules read them."""
+    return {name: _values(frame[name], column) for name, column in columns.items()}
 
 
 def _values(series: pd.Series[Any], column: Column) -> Floats:

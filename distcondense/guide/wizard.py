@@ -24,6 +24,7 @@ from distcondense.data.draft import (
     MAX_INFERRED_CATEGORIES,
     SchemaDraft,
     age_between,
+    as_objects,
     births_and_others,
     describe,
     draft,
@@ -34,6 +35,7 @@ from distcondense.data.names import Names, nearest
 from distcondense.data.ranges import Range, range_in, ranges_of
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, SchemaError
+from distcondense.guide.confirming import with_confirmed_rules
 from distcondense.guide.prompts import DefaultAnswers, Prompts
 from distcondense.guide.sheets import ALL, NONE, changed, picked
 
@@ -118,6 +120,7 @@ def run_wizard(frame: pd.DataFrame, prompts: Prompts) -> WizardState:
     WizardState
         The schema, which columns are the outcome, whose rows they are, and what is left to do.
     """
+    frame = as_objects(frame)
     drafted = draft(frame)
     columns = {c.name: c for c in (*drafted.schema.columns, *drafted.schema.ignored)}
     person = _person(columns, drafted, prompts)
@@ -138,6 +141,7 @@ def run_wizard(frame: pd.DataFrame, prompts: Prompts) -> WizardState:
     schema = Schema(tuple(columns.values()), attested=attested)
     if any(c.inferred for c in columns.values()):
         schema = replace(schema, origin="inferred")
+    schema = with_confirmed_rules(frame, schema, {*outcome.values(), person}, prompts)
     comments = {} if dated else drafted.comments
     return WizardState(schema, comments, outcome, person, tuple(_problems(frame, schema, outcome)))
 
@@ -233,7 +237,11 @@ def _spare(frame: pd.DataFrame, columns: Sequence[Column], wanted: Collection[st
         said = pd.Series(pd.factorize(series, use_na_sentinel=False)[0]) if coded else series
         key = (coded, pd.util.hash_pandas_object(said, index=False).to_numpy().tobytes())
         if key in kept and column.name not in wanted:
-            same = "the same as" if series.equals(frame[kept[key]]) else "in other words the same as"
+            same = (
+                "the same as"
+                if series.astype(object).equals(frame[kept[key]].astype(object))
+                else "in other words the same as"
+            )
             spare[column.name] = f"{same} {kept[key]} in every row"
         kept.setdefault(key, column.name)
     return spare

@@ -20,6 +20,7 @@ from distcondense.data.codec import Codec
 from distcondense.errors import ModelError
 from distcondense.kernels.ensemble import TreeEnsemble
 from distcondense.models.base import BlackBox, EnsembleModel, Link, Model, Rows
+from distcondense.models.support_vectors import support_vectors
 from distcondense.models.trees import library_of, multi_class, tree_model
 
 LINKS = ("probability", "log-risk", "log-time")  # of one score a row
@@ -179,10 +180,16 @@ def own_scores(
             raise unread or multi_class(name, len(classes))
         wanted = [str(one) for one in labels]
         second = tuple(classes) in CODES or wanted[-1:] != classes[:1]
+        same = list(getattr(model, "feature_names_in_", names)) == list(names)
+        quick = support_vectors(model) if same else None
         if hasattr(model, "predict_proba"):
+            if quick is not None and quick[1] is not None:
+                probabilities = quick[1]
+                return lambda rows: probabilities(rows)[:, int(second)], "probability"
             return lambda rows: np.asarray(model.predict_proba(given(rows)))[:, int(second)], "probability"
         sign = 1.0 if second else -1.0
-        return lambda rows: 1 / (1 + np.exp(-sign * np.asarray(model.decision_function(given(rows))))), "probability"
+        decision = quick[0] if quick is not None else lambda rows: np.asarray(model.decision_function(given(rows)))
+        return lambda rows: 1 / (1 + np.exp(-sign * decision(rows))), "probability"
     if hasattr(model, "predict"):
         return lambda rows: np.asarray(model.predict(given(rows))), None
     return None

@@ -85,6 +85,7 @@ class Privacy:
     earlier_runs: str = "Earlier runs in this folder"  # end-to-end: who else read the same patients
     constants: str = ""  # SHA-256 of the method's constants, which are public
     account: str = ""  # end-to-end: in words, to which account of the patients it was charged
+    sites: str = ""  # end-to-end: of rows at several sites, what each of them must trust, in words
 
     def __post_init__(self) -> None:
         if self.guarantee == "end-to-end" and self.inferred:
@@ -173,6 +174,7 @@ class Privacy:
         return [
             self._earlier(),
             self.account,
+            self.sites,
             self._promise(),
             *self._warnings(),
             f"Neighbouring tables: {self.neighbouring}."

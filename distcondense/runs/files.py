@@ -34,8 +34,8 @@ def draft_of(path: Path) -> Path:
     return path.with_name(path.name + ".draft")
 
 
-def write_whole(path: Path, write: Callable[[Path], object], *, mode: int | None = None) -> None:
-    """`write(draft)` makes the file; it appears under its name whole or not at all, also after a power cut."""
+def write_whole(path: Path, write: Callable[[Path], object], *, mode: int | None = None, synced: bool = True) -> None:
+    """`write(draft)` makes the file; it appears whole or not at all, if `synced` also after a power cut."""
     refuse_target(path)
     draft = draft_of(path)
     with os_errors(f"file {brief(path)}", "must be writable", RunFolderError):
@@ -43,10 +43,12 @@ def write_whole(path: Path, write: Callable[[Path], object], *, mode: int | None
             if mode is not None:  # readable by its owner only, from its first byte on
                 os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode))
             write(draft)
-            with open(draft, "rb") as file:
-                os.fsync(file.fileno())
+            if synced:
+                with open(draft, "rb") as file:
+                    os.fsync(file.fileno())
             os.replace(draft, path)
-            sync_folder(path.parent)
+            if synced:
+                sync_folder(path.parent)
         except BaseException:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)

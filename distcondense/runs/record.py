@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from distcondense.arrays import Index
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import Split
+from distcondense.errors import is_command
 from distcondense.runs.files import plain
 from distcondense.runs.result import Result, RunDetails
 
@@ -85,6 +89,21 @@ def run_record(
         "timings_seconds": details.timings,
         "versions": {"python": sys.version.split()[0], "platform": platform.machine(), **_versions()},
     }
+
+
+def seconds_before(began: float) -> dict[str, float]:
+    """What a run took before it began: reading and checking the table since `began`, and a command's start before that.
+
+    `began` is on the clock of `time.perf_counter`.
+    """
+    now, taken = time.perf_counter(), {}
+    if is_command():
+        try:
+            ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+            taken["start"] = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK") - (now - began)
+        except (OSError, ValueError, AttributeError):  # not on Linux
+            pass
+    return {**taken, "read": now - began}
 
 
 def how_read(table: Cohort | LargeTable) -> dict[str, Any]:

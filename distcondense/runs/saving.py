@@ -7,6 +7,7 @@ one line in `DOCUMENTS`. It may read what is released and nothing else; `tests/r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -49,7 +50,7 @@ def write_run(folder: RunFolder, result: Result | Results) -> None:
 
     Without one of its documents there is no release: the run stays unfinished, and `--resume` goes on from what it has.
     """
-    sets, record = result.tables, result.internal
+    started, sets, record = time.perf_counter(), result.tables, result.internal
     first = next(iter(sets.values()))
     if first.privacy.charged:
         counted = _bring_the_account(first, folder)
@@ -66,7 +67,8 @@ def write_run(folder: RunFolder, result: Result | Results) -> None:
         except TypeError as error:  # a kind of outcome from elsewhere: its rows are paid for all the same
             told = f"no {folder.sampler.name}: {error} is no data of this package"
             record = {**record, "warnings": [*record.get("warnings", ()), told]}
-    folder.finish(record)
+    taken = {**record.get("timings_seconds", {}), "write": time.perf_counter() - started}
+    folder.finish({**record, "timings_seconds": taken})
 
 
 def _documents(folder: RunFolder, sets: Mapping[str, Result]) -> dict[str, str]:

@@ -12,6 +12,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -666,3 +667,14 @@ def test_a_spoiled_table_in_a_process_of_its_own(tmp_path: Path) -> None:
     done = shell("condense", table, *TARGET, *NOISY, *SMALL, "--out", "run", cwd=tmp_path)
     refused(Answer(done.returncode, done.stdout, done.stderr), "'stage'", "'crp'", "240 rows")
     assert not (tmp_path / "run").exists()
+
+
+def test_every_second_of_a_command_is_in_the_timings_of_its_run(cohort: Path, tmp_path: Path) -> None:
+    out, began = tmp_path / "run", time.monotonic()
+    command = [sys.executable, "-m", "distcondense", "condense", str(cohort), *TARGET, *BARE, *SMALL, "--out", str(out)]
+    subprocess.run(command, check=True, capture_output=True, cwd=cohort.parent)
+    took = time.monotonic() - began
+    timings = json.loads((out / "internal" / "run.json").read_text(encoding="utf-8"))["timings_seconds"]
+    assert {"start", "read", "encode", "reference", "condense", "evaluate", "write"} <= set(timings)
+    assert all(seconds > 0 for seconds in timings.values())
+    assert sum(timings[name] for name in ("start", "read", "total", "write")) < took  # one after the other

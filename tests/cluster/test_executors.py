@@ -32,6 +32,7 @@ from distcondense import Cluster, errors, kernels
 from distcondense import jacobian as jacobian_function
 from distcondense.arrays import Index, Matrix
 from distcondense.cli.common import with_address
+from distcondense.cluster import executors
 from distcondense.cluster.config import check_store
 from distcondense.cluster.executors import LocalExecutor, RayExecutor, executor_for, why_in_process
 from distcondense.cluster.plan import Grid
@@ -720,3 +721,49 @@ def test_ray_takes_an_address_or_nothing(said: list[str], meant: list[str], tmp_
     monkeypatch.chdir(tmp_path)
     Path("table.csv").touch()
     assert with_address(said) == meant
+
+
+# ---- processes
+
+
+def test_a_model_that_holds_the_lock_is_computed_by_processes_and_if_one_dies_by_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def slow(rows: Matrix) -> Any:  # of this test: it can be sent only by value
+        return np.array([float(np.tanh(row[0] * row[1]) + row[2]) for row in rows])
+
+    model, shared, said = BlackBox(slow, "probability", COLUMNS), table(), list[str]()
+    with LocalExecutor(1) as alone:
+        alone.open(model, "blocked", shared.X, shared.widths)
+        due = alone.jacobian(shared.X, shared.widths)
+    monkeypatch.setattr(executors, "WORTH_SAYING", 0.0)
+    monkeypatch.setattr(executors, "HELD", 0.0)  # however busy this machine is
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(sys.modules["distcondense.models.jacobian"], "TILE_ROWS", 1)
+    with LocalExecutor(2, log=said.append) as executor:
+        executor.open(model, "blocked", shared.X, shared.widths)
+        np.testing.assert_array_equal(executor.jacobian(shared.X, shared.widths), due)
+        assert executor.facts().get("processes") == 2, said
+        assert "2 processes: the model holds the interpreter's lock" in said[0]
+        for pid in list(executor._processes._pool._processes):  # type: ignore[union-attr]
+            os.kill(pid, 9)
+        np.testing.assert_array_equal(executor.jacobian(shared.X, shared.widths), due)
+        assert "processes" not in executor.facts()
+        assert said[1:] == ["a process has died: threads go on in place of processes"]
+
+
+def test_a_model_that_cannot_be_sent_to_processes_stays_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, shared, said = threading.Lock(), table(), list[str]()
+
+    def locked(rows: Matrix) -> Any:
+        with lock:
+            return rows[:, 0] * rows[:, 1]
+
+    monkeypatch.setattr(executors, "WORTH_SAYING", 0.0)
+    monkeypatch.setattr(executors, "HELD", 0.0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(sys.modules["distcondense.models.jacobian"], "TILE_ROWS", 1)
+    with LocalExecutor(2, log=said.append) as executor:
+        executor.open(BlackBox(locked, "probability", COLUMNS), "blocked", shared.X, shared.widths)
+        executor.jacobian(shared.X, shared.widths)
+    assert "cannot be sent to processes (TypeError)" in said[0]

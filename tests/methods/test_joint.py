@@ -424,7 +424,7 @@ def test_small_tables_get_the_few_pairs_they_can_pay_for_and_large_ones_all() ->
     assert 0 < many[3].forest < many[4].forest < 19
     assert many[4].more == 0
     assert many[4].part < 1.0
-    assert many[5] == PairPlan(19, 4)
+    assert many[5] == PairPlan(19, 6)
     for pairs in many[3:]:  # what they cost is the share that the sums do not have
         mu = np.array(
             [plan.pair_cost(budget, pairs)] * pairs.forest + [plan.pair_cost(budget, pairs, more=True)] * pairs.more

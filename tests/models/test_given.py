@@ -15,6 +15,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.errors import ModelError
 from distcondense.models.base import BlackBox, EnsembleModel
 from distcondense.models.references import LEAST_HAZARD, in_model_space, own_scores
+from distcondense.models.support_vectors import support_vectors
 from tests.conftest import SMALL_TABLE, small_frame
 
 ROWS = 160
@@ -270,3 +271,42 @@ def test_a_model_of_three_classes_or_none_or_of_other_columns_is_refused_in_word
         assert refusal.value.fix or told in ("2 columns",)
     assert reference(line, survival, "log-time").link == "log-time"  # said by the caller
     assert own_scores(object(), ["a"]) is None
+
+
+@pytest.mark.parametrize("made", ["probable", "balanced", "nu", "plain"])
+def test_support_vectors_by_one_product_say_what_libsvm_says(made: str) -> None:
+    from sklearn.svm import SVC, NuSVC
+
+    rng = np.random.default_rng(0)
+    rows, others = (rng.normal(size=(n, 12)).astype(np.float32) for n in (150, 400))
+    label = (rows[:, :4].sum(1) + rng.normal(size=len(rows)) > 0.8).astype(int)
+    model = {
+        "probable": SVC(probability=True, gamma=0.02),
+        "balanced": SVC(probability=True, class_weight="balanced"),
+        "nu": NuSVC(probability=True, nu=0.3),
+        "plain": SVC(C=30.0),
+    }[made]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn would have its probabilities made otherwise
+        model.fit(rows, label)
+    found = support_vectors(model)
+    assert found is not None
+    np.testing.assert_allclose(found[0](others), model.decision_function(others), atol=1e-9)
+    assert (found[1] is None) == (made == "plain")
+    if found[1] is not None:
+        np.testing.assert_allclose(found[1](others), model.predict_proba(others), atol=1e-9)
+
+
+def test_support_vectors_of_another_kind_or_whose_numbers_differ_answer_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from sklearn.svm import SVC
+
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 3))
+    label = (rows[:, 0] > 0).astype(int)
+    assert support_vectors(SVC(kernel="linear").fit(rows, label)) is None
+    assert support_vectors(SVC().fit(rows, (rows[:, 1] > 0) + label)) is None  # three classes
+    model = SVC().fit(rows, label)
+    monkeypatch.setattr(model, "decision_function", lambda some: np.zeros(len(some)))  # as another libsvm might
+    assert support_vectors(model) is None

@@ -49,11 +49,17 @@ SEVERAL = "all {} sets of synthetic rows (IPC {}) were made"
 
 
 def condense(
-    cohort: Cohort | LargeTable, prepared: PreparedPrivate, context: Context, *, steer: Steer | None = None
+    cohort: Cohort | LargeTable | None,
+    prepared: PreparedPrivate,
+    context: Context,
+    *,
+    steer: Steer | None = None,
+    gate: Callable[[Ledger], PrivateTable] | None = None,
 ) -> dict[int, Result]:
     """A set of each IPC from one fit; `options.reference` names the students that the rows are for.
 
-    `steer` makes another way to draw rows out of what was learned, for methods that build on this one.
+    `steer` makes another way to draw rows out of what was learned, for methods that build on this one. `gate` opens a
+    gate whose rows are elsewhere; then there is no cohort.
     """
     timings: dict[str, float] = {}
     options, kind, large = prepared.options, prepared.facts.kind, isinstance(cohort, LargeTable)
@@ -61,16 +67,20 @@ def condense(
     log = context.log
     if context.cluster is not None and not large:
         log("a table in memory is learned from, and its rows are placed, in process")
-    splitting = context.holdout_split(options.holdout)
+    # where there is no cohort, whoever has the rows leaves some out
+    splitting = context.holdout_split(options.holdout) if gate is None else HoldoutSplit(0.0, 0)
     ledger = context.ledger()
 
     log(f"budget: {prepared.budget_words}; plan: {prepared.plan_words}")
     context.progress(doing="encoding", step=0, steps=0)
     started = clock.perf_counter()
     with ExitStack() as stack:
-        if isinstance(cohort, LargeTable):
+        if gate is not None:
+            table = gate(ledger)
+        elif isinstance(cohort, LargeTable):
             table = stack.enter_context(large_gate(cohort, splitting, prepared, ledger, context))
         else:
+            assert cohort is not None
             table = open_gate(cohort, splitting, prepared, ledger)
         timings["encode"] = clock.perf_counter() - started
         started = clock.perf_counter()

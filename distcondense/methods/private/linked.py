@@ -33,8 +33,10 @@ SHIFTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)  # up or down, in stan
 SPREADS = (0.01, 0.015, 0.02, 0.027, 0.036, 0.05, 0.065, 0.09, 0.12, 0.16, 0.21, 0.28, 0.37)
 SAME = 6.0  # it may be further from the noisy table, in the sum of squared standard deviations
 NODES = 8  # places within a group of rows, where the copula is looked at
-SURE = 6.0  # nobody lies in a region where more than so many deviations of its noise were expected,
-ODD = 2.0  # and no more than so many seen
+BESIDE = 2  # nobody lies in a region where in so many groups beside the others
+SURE = 4.5  # more than so many deviations of their noise were expected,
+ODD = 2.0  # and no more than so many seen,
+FAR = 2.5  # nor than so many in the whole of it
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,11 @@ def found_relation(
     where = regions(*ranges)
     gone = {}
     for name, there in where.items():
-        noise = np.sqrt(variance[there].sum())
-        gone[name] = bool(expected[there].sum() > SURE * noise > 0 and rows[there].sum() < ODD * noise)
+        from_others = np.cumsum(there, 1) if name == "below" else np.cumsum(there[:, ::-1], 1)[:, ::-1]
+        near = there & (from_others <= BESIDE)
+        noise, whole = (np.sqrt(variance[one].sum()) for one in (near, there))
+        few = rows[near].sum() < ODD * noise and rows[there].sum() < FAR * whole
+        gone[name] = bool(few and expected[near].sum() > SURE * noise > 0)
     if gone["above"] and gone["below"]:
         return "same", where["above"] | where["below"]
     if gone["above"]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
 from distcondense.arrays import Flags, Floats, Index, Matrix
 from distcondense.data.cells import Cells
@@ -224,7 +225,8 @@ def _chosen(
         return here[panel.improved(start, alike[here], steps, rng)]
 
     chosen: list[Index] = []
-    with ThreadPoolExecutor(threads) as workers:  # linear algebra and the kernels leave the interpreter alone
+    # parts have threads of their own: a BLAS with more is slower on so small matrices, and may round otherwise
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as workers:
         for one in workers.map(improved, range(len(parts))):
             chosen.append(one)
             on_progress(len(chosen), len(parts))

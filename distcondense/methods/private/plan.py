@@ -29,6 +29,7 @@ import numpy as np
 from distcondense.data.cells import FINE, Cells
 from distcondense.errors import BudgetError
 from distcondense.methods.private.domain import levels, most_cells
+from distcondense.methods.private.smoothing import LOW
 from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.budget import Budget
@@ -37,6 +38,7 @@ from distcondense.privacy.events import Event, Query, Unit
 EPOCHS = 3
 HISTOGRAM_SHARE = 0.4
 CELL_NOISE = 2.0  # rows of a rare group in a number's cell, in deviations of its noise, or there are fewer cells,
+PLACE_NOISE = 8.0  # the same of rows of all groups, where it asks for more cells,
 FEWEST_CELLS = 16  # but so many
 DOMAIN_SHARE = 0.04  # of μ², over all columns whose cells are to follow their rows; nothing where there are none
 AGREEMENT_SHARE = 0.03  # of μ², for whether the model agrees with the outcomes
@@ -60,7 +62,7 @@ TERMS = 24  # pairs in a model, at most
 FEWEST_GROUPS = 4  # with fewer cells a table of pairs tells too little for what it costs: fewer pairs are asked for,
 FEW_PAIRS = 0.2  # at this part of their share
 ENOUGH_GROUPS = 8  # with fewer cells of each column no pairs are asked beside the forest, but
-FEWEST_MORE = 4
+FEWEST_MORE = 6
 PAIR_NOISE = 3.0  # a cell of such a table holds on average so many standard deviations of its noise, or has fewer cells
 HAIR = 1e-7  # relative: what a budget is first shortened by where its plan replays to more than its ε
 NOISIEST = 1000.0  # persons: with a noise of more than this in every sum no hospital's table could be learned from
@@ -93,6 +95,7 @@ class Plan:
     more: int = 0  # pairs beside them
     terms: int = 0  # columns whose pairs may be terms of the model, at most
     part: float = 1.0  # of μ², which all shares are shares of; less where a run asks something else besides
+    choices: bool = True  # by exponential mechanisms; else the gate makes them of Gaussian answers of its own
 
     @classmethod
     def for_table(cls, columns: int, side: PrivateSide, cells: Sequence[Cells] = ()) -> Plan:
@@ -139,11 +142,11 @@ class Plan:
 
     def budget(self, epsilon: float, delta: float) -> Budget:
         """The calibrated budget, refused where no table could be learned from at this noise; looks at no data."""
-        share = PICK_SHARE if self.picks else PAIR_PICK_SHARE if self.pairs else 0.0
+        share = 0.0 if not self.choices else PICK_SHARE if self.picks else PAIR_PICK_SHARE if self.pairs else 0.0
         budget = Budget.calibrate(
             epsilon=epsilon,
             delta=delta,
-            picks=self.picks or self.pairs,
+            picks=(self.picks or self.pairs) if self.choices else 0,
             pick_share=share,
             delta_categories=NAMED_SHARE * delta if self.unlisted else 0.0,
         )
@@ -183,14 +186,14 @@ class Plan:
                 2 / budget.pick_epsilon,
                 unit=unit,
             )
-            if self.picks
+            if self.picks and self.choices
             else None
         )
         pick = (
             Event(
                 "choice", "choice", (), 1, budget.pick_epsilon, 1, 1.0, 2 / budget.pick_epsilon, by="pairs", unit=unit
             )
-            if self.pairs
+            if self.pairs and self.choices
             else None
         )
         categories = (
@@ -257,6 +260,7 @@ class Plan:
                 one = largest[seen[event.query] % len(largest)]
                 seen[event.query] += 1
                 many = most_cells(one) * (by_group if event.query == "histogram" else by_scale)
+                many += LOW * side.objective.scores if event.query == "sums" else 0
                 names = () if self.picks else (one.column.name,)
                 by = side.grouping if event.query == "histogram" else ""
                 event = replace(event, columns=names, cells=many, by=by)
@@ -288,9 +292,14 @@ class Plan:
         """δ of finding the categories of one column."""
         return budget.delta_categories / self.unlisted
 
-    def number_cells(self, budget: Budget, rows: float) -> int:
-        """Cells of a number in its histogram, for so many rows of a rare group: noise counts in every one of them."""
-        return int(np.clip(max(rows, 0.0) * self.histogram_cost(budget) / CELL_NOISE, FEWEST_CELLS, FINE))
+    def number_cells(self, budget: Budget, rows: float, rare: float, groups: int) -> int:
+        """Cells of a number in its histogram, for so many rows, of which `rare` are a rare group's on average.
+
+        Noise counts in every one of them; rows of all groups together say where cells lie at least.
+        """
+        of_rare = max(rare, 0.0) / CELL_NOISE
+        of_all = max(rows, 0.0) / (PLACE_NOISE * np.sqrt(groups))
+        return int(np.clip(max(of_rare, of_all) * self.histogram_cost(budget), FEWEST_CELLS, FINE))
 
     def histogram_cost(self, budget: Budget) -> float:
         return float(self._mu(budget) * np.sqrt(HISTOGRAM_SHARE / self.used))

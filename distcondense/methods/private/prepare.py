@@ -67,10 +67,10 @@ def refuse(facts: Facts, options: PrivateOptions) -> None:
     facts.kind.private_side(horizon=options.horizon)
 
 
-def prepare(facts: Facts, options: PrivateOptions, *, part: float = 1.0) -> PreparedPrivate:
+def prepare(facts: Facts, options: PrivateOptions, *, part: float = 1.0, choices: bool = True) -> PreparedPrivate:
     """Refuse all that public facts rule out, plan the questions and calibrate the budget.
 
-    `part` of μ² is for what is planned here, where a method asks something else besides.
+    `part` of μ² is for what is planned here, where a method asks something else besides. `choices`: `Plan.choices`.
     """
     refuse(facts, options)
     schema, side = facts.schema, facts.kind.private_side(horizon=options.horizon)
@@ -80,7 +80,7 @@ def prepare(facts: Facts, options: PrivateOptions, *, part: float = 1.0) -> Prep
     rules.check()
     asked = schema.without(rules.derived)  # what is computed is not asked for
     cells = public_cells(asked, MICRO)
-    plan = replace(Plan.for_table(len(cells), side, cells), part=part)
+    plan = replace(Plan.for_table(len(cells), side, cells), part=part, choices=choices)
     _check_cells(cells, plan, side)
     return PreparedPrivate(facts, options, schema, side, cells, plan, plan.budget(options.epsilon, options.delta))
 

@@ -77,18 +77,18 @@ class StudentPanel:
             (here @ here.T / width, there @ here.T / width, plain, (LINEAR,)),
             (_laplace(parts, parts), _laplace(people_parts, parts), both, weighed),
         ]
-        among, beyond = (np.stack([one[k] for one in students]) for k in (0, 1))
+        among, beyond = (np.stack([one[k] for one in students], dtype=np.float32, casting="same_kind") for k in (0, 1))
         heard = {SEES[name] for name in named if name in SEES} or {0, 1, 2}
         weights = [weight * (k in heard) for k, (*_, own) in enumerate(students) for weight in own]
         scores = true.shape[1]
         return cls(
-            among.astype(np.float32),
-            beyond.astype(np.float32),
+            among,
+            beyond,
             np.hstack([one[2] for one in students]).astype(np.float32),
             np.asfortranarray(np.tile(true, (1, len(weights))).astype(np.float32)),
             np.cumsum([0, *(one[2].shape[1] for one in students)]).astype(np.int64),
             np.repeat(weights, scores) / scores,
-            among.mean(axis=2).astype(np.float32),
+            np.stack([one[0].mean(axis=1) for one in students]).astype(np.float32),
         )
 
     def improved(self, start: Index, stratum: Index, steps: int, rng: Rng) -> Index:
@@ -120,12 +120,9 @@ class StudentPanel:
 
 def told(beyond: Matrix, truth: Matrix, ends: Index) -> tuple[Matrix, Matrix]:
     """What the kernel needs of students' kernels with the population: (Q, c, c) BᵀB and (S, c) truthᵀB, B centred."""
-    from threadpoolctl import threadpool_limits
-
     centred = beyond - beyond.mean(axis=1, keepdims=True)
-    with threadpool_limits(1, user_api="blas"):  # the same bits for any number of threads; parts have threads of theirs
-        alike = np.stack([one.T @ one for one in centred])
-        along = [truth[:, first:last].T @ one for one, first, last in zip(centred, ends[:-1], ends[1:], strict=True)]
+    alike = np.stack([one.T @ one for one in centred])
+    along = [truth[:, first:last].T @ one for one, first, last in zip(centred, ends[:-1], ends[1:], strict=True)]
     return alike, np.ascontiguousarray(np.concatenate(along), np.float32)
 
 

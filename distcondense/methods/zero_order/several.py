@@ -42,7 +42,7 @@ def opened(
             main.open(models[spread[0]], path, X, widths)
             executors[spread[0]] = main
         for k in set(range(len(models))) - set(executors):
-            executors[k] = stack.enter_context(LocalExecutor(context.threads))
+            executors[k] = stack.enter_context(LocalExecutor(context.threads, log=context.log))
             executors[k].open(models[k], path, X, widths)
         yield [executors[k] for k in range(len(models))]
 

@@ -1,0 +1,218 @@
+"""What all parties agree on before a row is read, and the plan that each of them makes of it for itself."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from distcondense.data.cohort import Facts, checked_roles
+from distcondense.data.outcome import Goal
+from distcondense.data.roles import ROLES
+from distcondense.data.schema import Schema
+from distcondense.errors import RunFolderError, SettingsError
+from distcondense.federated.accounting import CHOICE_SHARE, Sharing
+from distcondense.federated.messages import VERSION, digest, plain_bytes
+from distcondense.methods.private.options import PrivateOptions
+from distcondense.methods.private.plan import HAIR, PAIR_GROUPS, WIDE
+from distcondense.methods.private.prepare import PreparedPrivate, prepare
+from distcondense.privacy.accountant import replay
+from distcondense.privacy.events import Event
+from distcondense.privacy.rows import ROWS_ALL_MAX
+
+READING = (*ROLES, "positive", "kind", "person_id", "ignore")  # what says how every site reads its table
+
+
+@dataclass(frozen=True)
+class PreparedFederated(PreparedPrivate):
+    """A private run whose rows lie at several sites: each party makes it from the agreement alone."""
+
+    sharing: Sharing
+
+    @cached_property
+    def planned(self) -> tuple[Event, ...]:
+        """Everything that will be asked, at the price that every site charges."""
+        asked = [*super().planned, *self.choices]
+        return tuple(self._priced(event) for event in asked)
+
+    @property
+    def choices(self) -> tuple[Event, ...]:
+        """Tables of all pairs that may be candidates, by which pairs are chosen; prices as at one gate."""
+        if not self.looks:
+            return ()
+        cost = self.choice_cost
+        each = Event("gaussian", "histogram", (), PAIR_GROUPS**2, cost, noise=1 / cost, by="none", unit=self.unit)
+        return (each,) * self.looks
+
+    @property
+    def looks(self) -> int:
+        """How many pairs are candidates at most."""
+        columns = self.plan.forest + 1 if self.plan.pairs else 0
+        return columns * (columns - 1) // 2
+
+    @property
+    def choice_cost(self) -> float:
+        """μ of one such table."""
+        return self.budget.mu * math.sqrt(CHOICE_SHARE / self.looks) / self.sharing.factor
+
+    def _priced(self, event: Event) -> Event:
+        sharing, cost = self.sharing, self.sharing.cost(event.cost)
+        most = event.sensitivity * sharing.hospitals
+        return replace(event, cost=cost, sensitivity=most, noise=most / cost)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What a coordinator proposes and every site agrees to by joining; all of it is public."""
+
+    session: str  # a random name
+    coordinator: str  # public key
+    schema: Mapping[str, Any]
+    reading: Mapping[str, Any]  # which columns are the outcome, and whose rows they are
+    options: Mapping[str, Any]  # ε, δ, records per class, …
+    sites: int
+    colluding: int = 1
+    hospitals: int = 1
+    persons: int = ROWS_ALL_MAX  # at all sites together, at most
+    version: str = VERSION
+
+    @classmethod
+    def propose(
+        cls,
+        coordinator: str,
+        schema: Schema,
+        reading: Mapping[str, Any],
+        options: PrivateOptions,
+        sharing: Sharing,
+        persons: int = ROWS_ALL_MAX,
+    ) -> Agreement:
+        """A new session, checked as far as public facts go."""
+        said = {name: list(value) if isinstance(value, tuple) else value for name, value in reading.items()}
+        settings = {entry.name: getattr(options, entry.name) for entry in fields(options)}
+        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+        return cls(
+            secrets.token_hex(16),
+            coordinator,
+            schema.to_dict(),
+            said,
+            settings,
+            sharing.sites,
+            sharing.colluding,
+            sharing.hospitals,
+            persons,
+        ).checked()
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Agreement:
+        """Of a message, checked."""
+        names = {entry.name for entry in fields(cls)}
+        if data.get("version") != VERSION or set(data) != names:
+            raise RunFolderError(
+                "agreement",
+                f"must be one of version {VERSION}",
+                found="another version",
+                fix="all parties need the same version of distcondense",
+            )
+        try:
+            return cls(**data).checked()
+        except (TypeError, KeyError, AttributeError):
+            raise RunFolderError("agreement", "must hold its fields", found="others", fix="begin it anew") from None
+
+    def checked(self) -> Agreement:
+        """The same, if a run can be planned from it."""
+        if not 1 <= self.persons <= ROWS_ALL_MAX:
+            raise SettingsError("persons", f"must be between 1 and {ROWS_ALL_MAX}", found=f"{self.persons}")
+        self.prepared  # noqa: B018  (refuses what cannot be planned)
+        return self
+
+    @property
+    def payload(self) -> bytes:
+        return plain_bytes(asdict(self))
+
+    @property
+    def digest(self) -> str:
+        return digest(self.payload)
+
+    @cached_property
+    def sharing(self) -> Sharing:
+        return Sharing(self.sites, self.colluding, self.hospitals)
+
+    @cached_property
+    def private_options(self) -> PrivateOptions:
+        said: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in self.options.items()
+        }
+        return PrivateOptions(**said)
+
+    @cached_property
+    def how(self) -> dict[str, Any]:
+        """How every site reads its table."""
+        said = {name: tuple(value) if isinstance(value, list) else value for name, value in self.reading.items()}
+        schema = Schema.from_dict(dict(self.schema), where="the agreement")
+        return checked_roles({**said, "schema": schema})
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What is public about the tables."""
+        how = self.how
+        goal = Goal.from_roles(
+            positive=how.get("positive"), kind=how.get("kind"), **{role: how.get(role) for role in ROLES}
+        )
+        facts = Facts.from_goal(goal, how["schema"], person_id=how.get("person_id"), ignore=how.get("ignore", ()))
+        if not facts.kind.labels_public:
+            return facts  # refused as it is planned
+        nobody = pd.DataFrame(columns=list(facts.kind.names))  # what is declared says which labels there are
+        return replace(facts, kind=facts.kind.read(nobody).kind)
+
+    @cached_property
+    def prepared(self) -> PreparedFederated:
+        """The plan, and the budget that it adds up to, with the noise of all sites in mind."""
+        return prepared_for(self.facts, self.private_options, self.sharing)
+
+
+def prepared_for(facts: Facts, options: PrivateOptions, sharing: Sharing) -> PreparedFederated:
+    """Refuse what sites cannot do together; plan the questions and calibrate the budget."""
+    if options.trust_inferred_schema:
+        raise SettingsError(
+            "trust_inferred_schema",
+            "is for one table: sites must agree on a declared schema",
+            found="true",
+            fix="declare the schema (distcondense init TABLE)",
+        )
+    refuse_shared(facts)
+    part = (1 - CHOICE_SHARE) / sharing.factor**2
+    one = prepare(facts, options, part=part, choices=False)
+    own = {entry.name: getattr(one, entry.name) for entry in fields(PreparedPrivate)}
+    found, hair = PreparedFederated(**own, sharing=sharing), HAIR
+    while replay(found.planned, options.delta).epsilon > options.epsilon:
+        budget = replace(found.budget, mu=found.budget.mu * (1 - hair))
+        found, hair = replace(found, budget=budget), 2 * hair
+    if not sharing.delta_reserved:
+        raise SettingsError("sites", "must be fewer: their noise is too far from one", found=f"{sharing.sites}")
+    return found
+
+
+def refuse_shared(facts: Facts) -> None:
+    """What no masked sum can answer."""
+    schema = facts.schema
+    assert schema is not None
+    unknown = [column.name for column in schema.columns if not column.numeric and column.unknown]
+    if unknown:
+        raise SettingsError(
+            "schema",
+            "must list all categories: sites have no common index of unlisted values that they could mask",
+            found=f"{len(unknown)} columns without a list, the first {unknown[0]!r}",
+            fix="list them, or leave these columns out (--ignore)",
+        )
+    if len(schema.columns) > WIDE:
+        raise SettingsError(
+            "schema",
+            f"must have at most {WIDE} columns: of more some are chosen by exact sums, which nobody holds here",
+            found=f"{len(schema.columns)}",
+            fix="leave out columns (--ignore)",
+        )

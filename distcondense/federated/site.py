@@ -1,0 +1,242 @@
+"""A site: its rows behind its own gate, its ledger, and what it has answered. It never draws an answer twice.
+
+What it keeps, in a folder of its own: keys, the agreement and the set, each question with the answer that it gave, the
+ledger. After a kill all steps and questions are gone through again; stored answers are sent again as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distcondense.data.cohort import Cohort
+from distcondense.data.large import LargeTable
+from distcondense.errors import CohortError, RunFolderError
+from distcondense.federated import session as kinds
+from distcondense.federated.masks import keystream, masked, pair_key, to_bytes
+from distcondense.federated.messages import (
+    COORDINATOR,
+    OwnKeys,
+    data_of,
+    digest,
+    opened,
+    plain_bytes,
+    read_message,
+    write_message,
+)
+from distcondense.federated.session import SiteSession
+from distcondense.federated.tables import SiteTable
+from distcondense.methods.base import Context
+from distcondense.methods.private.condense import open_gate
+from distcondense.methods.private.large import large_gate
+from distcondense.methods.private.uncertainty import AgreementObjective
+from distcondense.privacy.answering import BEHIND
+from distcondense.privacy.contributions import Objective
+from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.questions import (
+    GradientQuery,
+    HistogramQuery,
+    MergeBins,
+    SetObjective,
+    ShiftScores,
+    StatisticQuery,
+)
+from distcondense.runs.kept_objects import from_plain, to_plain
+
+LEARNED = {"centre", "unit", "clip", "cuts", "hazard"}  # of an objective: what earlier answers may set
+
+
+class Site:
+    """One site of a session, with its rows open.
+
+    Parameters
+    ----------
+    name : str
+        As in the set.
+    session : SiteSession
+        The set, whose fingerprint somebody has confirmed.
+    keys : OwnKeys
+        The site's own, whose public halves are in the set.
+    table : SiteTable
+        Its half of the gate.
+    folder : Path
+        Where its answers are stored before they are sent.
+    """
+
+    def __init__(self, name: str, session: SiteSession, keys: OwnKeys, table: SiteTable, folder: Path) -> None:
+        if session.members.get(name) != keys.public():
+            raise RunFolderError(
+                f"site {name}",
+                "must be in the set of sites with its own keys",
+                found="other keys, or another name",
+                fix="the session cannot go on: begin another one, after asking who changed them",
+            )
+        self.name, self.session, self.folder = name, session, folder
+        self._signer, self._table = keys, table
+        self._pairs = {
+            other: pair_key(keys.agreer, bytes.fromhex(public["agreeing"]), session.digest, (name, other))
+            for other, public in session.members.items()
+            if other != name
+        }
+        self._previous = session.digest  # of the question that was answered last
+        self.rounds = 0  # that were answered
+        self._torn = False
+        while self._file(self.rounds).exists():
+            self._replay(self._round(self.rounds)[0])
+
+    def answer(self, message: bytes) -> bytes:
+        """The masked message for a question; the stored bytes if it was answered already.
+
+        Raises
+        ------
+        RunFolderError
+            If the question is not the coordinator's next one in this session. Nothing is spent.
+        BudgetError
+            If the question is over the plan's budget, or over the cap of the site's account. Nothing is spent.
+        """
+        if self._torn:
+            raise RunFolderError("site", "must be opened anew after an error", found="a question that failed")
+        payload = opened(message, kinds.QUESTION, COORDINATOR, self.session.agreement.coordinator)
+        data = data_of(payload, f"message {kinds.QUESTION}")
+        number, asked = data.get("round"), digest(payload)
+        if data.get("set") != self.session.digest:
+            raise _refused("must be of this session and set of sites", "another session")
+        if type(number) is int and 0 <= number < self.rounds:
+            if self._round(number)[0] != message:
+                raise _refused("must be the one that was answered under its number", "another question")
+            return self.stored(number)
+        if number != self.rounds:
+            raise _refused(f"must come in order: {self.rounds} is next", "another number")
+        if data.get("previous") != self._previous:
+            raise _refused("must follow the question that was answered last", "another transcript")
+        self._torn = True  # until it is done: steps must not be made twice
+        part = self._asked(data)
+        streams = {other: keystream(pair, asked, part.size) for other, pair in self._pairs.items()}
+        head = plain_bytes({"round": number, "question": asked, "cells": part.size, "set": self.session.digest})
+        reply = head + b"\n" + to_bytes(masked(part.tolist(), self.name, streams))
+        sealed = self._signer.sealed(kinds.ANSWER, self.name, reply)
+        # stored before it is sent: see docs/federated.md
+        write_message(self._file(number), b"%d\n" % len(message) + message + sealed)
+        self._previous, self.rounds, self._torn = asked, self.rounds + 1, False
+        return sealed
+
+    def stored(self, number: int) -> bytes:
+        """An answer that was given already."""
+        return self._round(number)[1]
+
+    def _replay(self, message: bytes) -> None:
+        """A question that was answered before a kill: its steps are made again, and nothing is drawn or charged."""
+        payload = opened(message, kinds.QUESTION, COORDINATOR, self.session.agreement.coordinator)
+        self._asked(data_of(payload, f"message {kinds.QUESTION}"))
+        self._previous, self.rounds = digest(payload), self.rounds + 1
+
+    def _asked(self, data: dict[str, Any]) -> Any:
+        """The site's integers with its part of the noise, after the public steps that come before the question."""
+        try:
+            steps, question = [from_plain(step) for step in data["steps"]], from_plain(data["question"])
+            mu = float(data["mu"])
+        except (KeyError, TypeError, ValueError):
+            raise _refused("must hold steps, a question and its price", "something else") from None
+        for step in steps:
+            self._step(step)
+        table = self._table
+        match question:
+            case HistogramQuery():
+                table.histogram(mu=mu, **_fields(question))
+            case GradientQuery():
+                table.sums(mu=mu, **_fields(question))
+            case StatisticQuery(name):
+                table.total(name, mu=mu)
+            case _:
+                raise _refused("must be a histogram, a sum of gradients or a statistic", "another kind")
+        return table.part
+
+    def _step(self, step: Any) -> None:
+        table = self._table
+        match step:
+            case ShiftScores(columns, shift):
+                table.shift(tuple(columns), np.asarray(shift, np.float64))
+            case MergeBins(column, merge):
+                table.bins((column,), np.asarray(merge))
+            case SetObjective(objective):
+                table.objective = as_known(objective, table.objective)
+            case _:
+                raise _refused("must have public steps of a known kind", "another kind")
+
+    def _file(self, number: int) -> Path:
+        return self.folder / f"{number:06d}"
+
+    def _round(self, number: int) -> tuple[bytes, bytes]:
+        """A question and the answer that was given to it, as they are stored."""
+        size, _, both = read_message(self._file(number)).partition(b"\n")
+        return both[: int(size)], both[int(size) :]
+
+
+@contextmanager
+def opened_site(
+    name: str, session: SiteSession, keys: OwnKeys, table: Cohort | LargeTable, context: Context, answers: Path
+) -> Iterator[Site]:
+    """A site with its rows behind its gate, for the length of a `with`; `context` brings ledger, account and coins."""
+    agreement = session.agreement
+    check_table(table, agreement)
+    splitting = context.holdout_split(agreement.private_options.holdout)
+    ledger: Ledger = context.ledger()
+    with ExitStack() as stack:
+        if isinstance(table, LargeTable):
+            gate = stack.enter_context(large_gate(table, splitting, agreement.prepared, ledger, context))
+        else:
+            gate = open_gate(table, splitting, agreement.prepared, ledger)
+        yield Site(name, session, keys, SiteTable.before(BEHIND[gate], agreement.sharing), answers)
+
+
+def check_table(table: Cohort | LargeTable, agreement: Any) -> None:
+    """Refuse a table that is not what was agreed on; said to the site alone, without a value."""
+    if table.facts != agreement.facts:
+        raise CohortError(
+            "table",
+            "must be read by the agreement: the same schema, outcome and person column",
+            found="another schema or outcome",
+            fix="read it as the agreement says",
+        )
+    rows = table.rows if isinstance(table, LargeTable) else len(table)
+    if rows > agreement.persons * agreement.prepared.rows_per_person:
+        raise CohortError(
+            "table",
+            "must not have more rows than the agreement's cap on persons allows",
+            found="more",
+            fix="begin a session with a larger cap (--persons)",
+        )
+
+
+def as_known(objective: Any, current: Objective) -> Any:
+    """The objective with what was learned since; everything else must be as the site's own code has it.
+
+    So a row adds what the code at this site proves to be of norm at most 1, whatever a message says.
+    """
+    if isinstance(objective, AgreementObjective):
+        of = as_known(objective.of, current.of if isinstance(current, AgreementObjective) else current)
+        return replace(objective, of=of)
+    known = current.of if isinstance(current, AgreementObjective) else current
+    if type(objective) is not type(known) or not is_dataclass(known):
+        raise _refused("must keep the kind of its objective", "another kind")
+    names = [entry.name for entry in fields(known) if entry.init]
+    changed = {name for name in names if to_plain(getattr(objective, name)) != to_plain(getattr(known, name))}
+    if not changed <= LEARNED:
+        raise _refused("must keep the constants of its objective", f"{len(changed - LEARNED)} others")
+    return replace(known, **{name: getattr(objective, name) for name in changed})  # type: ignore[type-var]
+
+
+def _fields(question: Any) -> dict[str, Any]:
+    """As the gate's methods take them."""
+    return {entry.name: getattr(question, entry.name) for entry in fields(question)}
+
+
+def _refused(rule: str, found: str) -> RunFolderError:
+    return RunFolderError(
+        f"message {kinds.QUESTION}", rule, found=found, fix="ask the coordinator; nothing was answered or spent"
+    )

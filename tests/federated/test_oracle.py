@@ -1,0 +1,177 @@
+"""What several sites answer together is what one table with all rows answers, to the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from distcondense.data.persons import HoldoutSplit
+from distcondense.federated import coordinator, site, tables
+from distcondense.federated.agreement import Agreement
+from distcondense.federated.tables import SharedTable, SummedTable
+from distcondense.methods.private.condense import open_gate
+from distcondense.methods.private.fit import fit_private
+from distcondense.privacy import noise
+from distcondense.privacy.answering import BEHIND
+from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.questions import HistogramQuery
+from tests.federated.sites import Hall, patients
+
+
+class Recording:
+    """Integers before noise, in the order they were asked; noise is that of a fixed stream."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[int]] = []
+        self._rng = np.random.default_rng(7)
+
+    def __call__(self, exact: Any) -> Any:
+        self.seen.append([int(value) for value in exact])
+        return exact + np.rint(self._rng.normal(0, noise.GRID, len(exact))).astype(np.int64)
+
+
+class OneTable(SummedTable):
+    """The coordinator's gate with all rows behind it: the slow twin of several sites."""
+
+    __slots__ = ()
+
+    def _integers(self, *arguments: Any) -> Any:
+        return SharedTable._integers(self, *arguments)
+
+
+def learn(table: SummedTable, agreement: Agreement) -> None:
+    prepared = agreement.prepared
+    fit_private(table, prepared.cells, prepared.plan, prepared.side)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Recording:
+    """Sites add nothing; a total gets noise of a fixed stream, where several sites answer and where one table does."""
+    recording = Recording()
+    monkeypatch.setattr(noise, "discrete_gaussian", lambda exact, scale: exact)
+    monkeypatch.setattr(SummedTable, "_noised", lambda table, exact: recording(exact))
+    return recording
+
+
+def of_one_table(hall: Hall, whole: pd.DataFrame, recording: Recording) -> list[list[int]]:
+    prepared = hall.agreement.prepared
+    gate = open_gate(hall.read(whole), HoldoutSplit(0.0, 0), prepared, Ledger())
+    table = OneTable.before(BEHIND[gate], prepared.sharing)
+    table.choice_cost, table.looks = prepared.choice_cost, {}
+    recording.__init__()  # type: ignore[misc]
+    learn(table, hall.agreement)
+    return recording.seen
+
+
+def split(whole: pd.DataFrame, sites: int, seed: int = 0) -> list[pd.DataFrame]:
+    """By person, unevenly: the first site has most."""
+    place = np.random.default_rng(seed).choice(
+        sites, whole["who"].max() + 1, p=np.arange(sites, 0, -1) / (sites * (sites + 1) / 2)
+    )
+    return [whole[place[whole["who"]] == k] for k in range(sites)]
+
+
+@pytest.mark.parametrize(("target", "sites"), [("died", 2), ("followed", 3), ("cost", 5), ("stage", 2)])
+def test_integers_before_noise_are_those_of_one_table_with_all_rows(
+    tmp_path: Any, recorded: Recording, target: str, sites: int
+) -> None:
+    whole = patients()
+    hall = Hall(tmp_path, split(whole, sites), target)
+    rows = hall.rows()
+    learn(coordinator.summed_table(rows, Ledger()), hall.agreement)
+    together = recorded.seen
+    assert rows.rounds == len(together) > 10
+    assert of_one_table(hall, whole, recorded) == together
+
+
+class KilledEveryRound(Hall):
+    """One site after the other dies in each round: before its message is stored, or after it and before it is sent."""
+
+    def ask(self, number: int, message: bytes) -> dict[str, bytes]:
+        answers = {}
+        for place, name in enumerate(self.names):
+            victim = place == number % len(self.names)
+            if victim and number % 2:
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(site, "keystream", killed)
+                    with pytest.raises(KeyboardInterrupt):
+                        self.open(name).answer(message)
+            elif victim:
+                first = self.open(name).answer(message)
+                assert self.open(name).answer(message) == first  # the bytes that were stored
+            answers[name] = (self.open(name) if victim else self.sites.get(name) or self.open(name)).answer(message)
+        return answers
+
+
+def killed(*_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_a_site_that_is_killed_in_every_round_changes_no_integer_and_is_charged_once(
+    tmp_path: Any, recorded: Recording
+) -> None:
+    whole = patients(120)
+    hall = KilledEveryRound(tmp_path, split(whole, 3))
+    rows = hall.rows()
+    learn(coordinator.summed_table(rows, Ledger()), hall.agreement)
+    together = recorded.seen
+    assert of_one_table(hall, whole, recorded) == together
+    for name in hall.names:
+        assert len(hall.open(name)._table.ledger.events) == rows.rounds
+
+
+def test_a_coordinator_that_is_killed_goes_on_with_the_same_questions(tmp_path: Any, recorded: Recording) -> None:
+    hall = Hall(tmp_path, split(patients(120), 2))
+    path = tmp_path / "coordinator" / "ledger.jsonl"
+    whole, asked = hall.ask, []
+
+    def dies(number: int, message: bytes) -> Any:
+        asked.append(message)
+        if number == 9:
+            raise KeyboardInterrupt
+        return whole(number, message)
+
+    hall.ask = dies  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        learn(coordinator.summed_table(hall.rows(), Ledger(path)), hall.agreement)
+    hall.ask = lambda number, message: asked.append(message) or whole(number, message)  # type: ignore[method-assign,func-returns-value]
+    ledger, rows = Ledger(path), hall.rows()
+    learn(coordinator.summed_table(rows, ledger), hall.agreement)
+    assert len(ledger.events) == rows.rounds == len(hall.ledgers["site-0"].events)
+    assert asked[9] == asked[10]  # the question that went out, again
+    assert len(asked) == rows.rounds + 1
+
+
+def test_no_person_at_several_sites_moves_the_total_by_more_than_it_costs(tmp_path: Any, recorded: Recording) -> None:
+    """A person with one row at each of k sites, all in one cell: the worst there is."""
+    hall = Hall(tmp_path, [patients(60, seed) for seed in (1, 2, 3)], hospitals=3, by_person=False)
+    agreement, columns = hall.agreement, (0, 1, 2)
+    cost = agreement.sharing.cost(0.5)
+    exact = []
+    for more in (0, 1):
+        found = []
+        for name in hall.names:
+            frame = patients(60, 1 + hall.names.index(name))
+            one = hall.read(pd.concat([frame, frame.iloc[:more]]))
+            gate = open_gate(one, HoldoutSplit(0.0, 0), agreement.prepared, Ledger())
+            rows = BEHIND[gate].rows
+            found.append(rows.counted(HistogramQuery(columns[:1], "none"), agreement.sharing.limit(0.5)).values)
+        exact.append(np.sum(found, axis=0))
+    moved = float(np.linalg.norm((exact[1] - exact[0]).astype(float)))
+    at_worst = sum(abs(int(value)) for value in exact[1] - exact[0])
+    assert moved <= noise.GRID * cost
+    assert at_worst <= noise.GRID * cost  # were it the same cell at all three
+    assert at_worst > 0.99 * noise.GRID * cost  # and no less is charged than that
+
+
+def test_the_noise_of_a_total_is_what_the_plan_counts_with(tmp_path: Any) -> None:
+    hall = Hall(tmp_path, split(patients(), 4), colluding=2)
+    table = coordinator.summed_table(hall.rows(), Ledger())
+    counts = np.concatenate([table.histogram((0,), by="label", mu=0.5).ravel() for _ in range(2)])
+    again = np.concatenate([table.histogram((0,), by="label", mu=0.5).ravel() for _ in range(2)])
+    spread = np.std(counts - again) / np.sqrt(2)
+    assert abs(spread * 0.5 - 1) < 0.25  # 300 cells: five standard deviations
+    assert tables.SiteTable.__mro__[1] is SharedTable

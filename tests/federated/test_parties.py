@@ -1,0 +1,269 @@
+"""A whole session over a folder: agreement, keys that people compare, rounds, a release that verifies."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import distcondense as dc
+from distcondense.data.schema import Column, Schema
+from distcondense.errors import CohortError, RunFolderError, SettingsError, UserError
+from distcondense.federated import parties
+from distcondense.federated.accounting import Sharing
+from distcondense.federated.folder import SharedFolder, WaitingError
+from distcondense.federated.site import Site
+from distcondense.methods.private.options import PrivateOptions
+from distcondense.privacy.ledger import read_events
+from distcondense.privacy.verify import verify
+from tests.federated.sites import described, patients
+
+NAMES = ("east", "north", "west")
+
+
+class Region:
+    """Three hospitals, each with a file and a folder of its own, and a folder between them."""
+
+    def __init__(self, folder: Path, rows: int = 600, schema: Schema | None = None, **options: Any) -> None:
+        self.folder, self.shared, self.own = folder, folder / "shared", folder / "coordinator"
+        os.environ["DISTCONDENSE_STATE"] = str(folder / "state")
+        known, self.reading = described("died")
+        self.schema = known if schema is None else schema
+        self.frame = patients(rows)[[*self.schema.names]]
+        settings = PrivateOptions(**{"epsilon": 8.0, "ipc": 5, "holdout": 0.2, **options})
+        parties.init(self.shared, self.own, self.schema, self.reading, settings, Sharing(3, 1))
+
+    def table(self, name: str, frame: pd.DataFrame | None = None) -> str:
+        file = self.folder / f"{name}.csv"
+        (self.frame.iloc[NAMES.index(name) :: 3] if frame is None else frame).to_csv(file, index=False)
+        return str(file)
+
+    def join(self, name: str, frame: pd.DataFrame | None = None) -> None:
+        parties.join(self.shared, self.folder / name, self.table(name, frame), name)
+
+    @property
+    def fingerprint(self) -> str:
+        return parties.set_of_sites(parties.Own(self.own), SharedFolder(self.shared)).fingerprint
+
+    def run(self) -> Path:
+        """All of it, each party in a thread."""
+        keys, log = self.fingerprint, list[str]()
+        with ThreadPoolExecutor(3) as pool:
+            sites = [
+                pool.submit(parties.round_, self.shared, self.folder / name, keys=keys, wait=True) for name in NAMES
+            ]
+
+            def alive() -> None:
+                for site in sites:
+                    if site.done():
+                        site.result()
+
+            parties.round_(self.shared, self.own, wait=True, on_wait=alive, log=log.append)
+            parties.close(self.shared, self.own)
+            for site in sites:
+                assert site.result() == "the session is closed"
+        return self.own / "run"
+
+
+@pytest.fixture(scope="module")
+def region(tmp_path_factory: pytest.TempPathFactory) -> Region:
+    before = os.environ.get("DISTCONDENSE_STATE")
+    made = Region(tmp_path_factory.mktemp("region"))
+    for name in NAMES:
+        made.join(name)
+    made.run()
+    if before is not None:
+        os.environ["DISTCONDENSE_STATE"] = before
+    return made
+
+
+def test_the_release_verifies_and_its_statement_says_how_many_sites_and_whom_each_must_trust(region: Region) -> None:
+    run = region.own / "run"
+    assert verify(run).holds
+    assert verify(region.shared / "release").holds
+    stated = json.loads((run / "release" / "privacy.json").read_text())
+    assert stated["guarantee"] == "end-to-end"
+    assert stated["epsilon"] <= 8.0
+    assert stated["parameters"]["sites"] == 3
+    assert stated["parameters"]["sites_that_may_collude"] == 1
+    assert stated["parameters"]["mu_if_all_other_sites_collude"] == pytest.approx(stated["parameters"]["mu"] * 2**0.5)
+    assert "Made by 3 sites that shared masked sums only" in stated["statement"]
+    assert "up to 1 of the sites together" in stated["statement"]
+    result = dc.load(run)
+    assert len(result.frame) == 10
+    assert len(result.sample(20)) == 20
+
+
+def test_every_site_has_a_ledger_of_its_own_with_the_same_prices(region: Region) -> None:
+    own = read_events(region.own / "run" / "internal" / "ledger.jsonl")
+    assert len(own) > 15
+    prices = [(event.query, event.cost, event.cells) for event in own]
+    for name in NAMES:
+        events = read_events(region.folder / name / "run" / "internal" / "ledger.jsonl")
+        assert [(event.query, event.cost, event.cells) for event in events] == prices
+    accounts = list((region.folder / "state" / "accounts").iterdir())
+    assert len(accounts) == len(NAMES)
+    assert all('"entry": "charge"' in account.read_text() for account in accounts)
+
+
+def test_nothing_of_a_site_lies_in_the_folder_but_keys_and_masked_numbers(region: Region) -> None:
+    for file in region.shared.rglob("*"):
+        if file.is_file() and file.name in NAMES:
+            head, said, body = file.read_bytes().split(b"\n", 2) if file.parent.name != "joined" else (b"", b"", b"")
+            assert not body or len(body) == 16 * json.loads(said)["cells"]
+            assert json.loads(head or b"{}").keys() <= {"message", "kind", "by", "signature"}
+    answers = b"".join(f.read_bytes().split(b"\n", 2)[2] for f in region.shared.glob("rounds/*/east"))
+    spread = np.bincount(np.frombuffer(answers, np.uint8), minlength=256)
+    assert spread.min() > 0.5 * spread.mean()  # not a byte of it is likelier than another
+    assert (region.folder / "east" / "keys.json").stat().st_mode & 0o077 == 0
+    assert json.loads((region.folder / "east" / "keys.json").read_text())["agreeing"] == ""  # after the end
+
+
+def test_pairs_of_columns_are_chosen_by_gaussian_answers_alone(region: Region) -> None:
+    events = read_events(region.own / "run" / "internal" / "ledger.jsonl")
+    assert {event.kind for event in events} == {"gaussian"}
+    assert sum(event.query == "histogram" and len(event.columns) == 2 for event in events) >= 3
+
+
+def test_a_closed_session_answers_nothing_more(region: Region) -> None:
+    with pytest.raises(RunFolderError, match="one that is closed"):
+        parties.round_(region.shared, region.folder / "east")
+
+
+def test_nobody_answers_before_the_keys_were_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTCONDENSE_STATE", str(tmp_path / "state"))
+    region = Region(tmp_path, 90)
+    region.join("east")
+    with pytest.raises(WaitingError, match="2 missing"):
+        parties.round_(region.shared, region.own)
+    for name in NAMES[1:]:
+        region.join(name)
+    keys = region.fingerprint
+    with pytest.raises(WaitingError):
+        parties.round_(region.shared, region.own)  # the first question is out
+    for said, words in [("", "nobody confirmed"), ("AAAA-BBBB", "another")]:
+        with pytest.raises(SettingsError, match=words):
+            parties.round_(region.shared, region.folder / "east", keys=said)
+    assert read_events(region.folder / "east" / "run" / "internal" / "ledger.jsonl") == ()
+    for name in NAMES:
+        said = parties.round_(region.shared, region.folder / name, keys=keys)
+        assert said.startswith("1 questions answered")
+    with pytest.raises(WaitingError):
+        parties.round_(region.shared, region.own)  # by hand, a command at a time: the second is out
+    assert parties.round_(region.shared, region.folder / "east").startswith("2 questions answered")  # once is enough
+    assert len(list((region.shared / "rounds").iterdir())) == 2
+
+
+def test_a_full_disk_sends_nothing_and_costs_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTCONDENSE_STATE", str(tmp_path / "state"))
+    region = Region(tmp_path, 90)
+    for name in NAMES:
+        region.join(name)
+    keys = region.fingerprint
+    with pytest.raises(WaitingError):
+        parties.round_(region.shared, region.own)
+
+    def full(file: Path, message: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("distcondense.federated.site.write_message", full)
+        with pytest.raises(OSError, match="No space"):
+            parties.round_(region.shared, region.folder / "east", keys=keys)
+    assert not (region.shared / "rounds" / "000000" / "east").exists()
+    assert parties.round_(region.shared, region.folder / "east").startswith("1 questions answered")
+    assert len(read_events(region.folder / "east" / "run" / "internal" / "ledger.jsonl")) == 1
+
+
+def without(name: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    return lambda frame: frame.drop(columns=name)
+
+
+def beyond(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(ward="z")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (without("ward"), "every column"),
+        (beyond, "ward"),
+        (lambda frame: frame.iloc[:0], "row"),
+        (without("died"), "died"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_told_to_its_site_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[pd.DataFrame], pd.DataFrame], words: str
+) -> None:
+    monkeypatch.setenv("DISTCONDENSE_STATE", str(tmp_path / "state"))
+    region = Region(tmp_path, 60)
+    before = sorted(region.shared.rglob("*"))
+    with pytest.raises(UserError, match=words) as told:
+        region.join("east", change(region.frame))
+    assert sorted(region.shared.rglob("*")) == before
+    assert not re.search(r"\bz\b", str(told.value))
+    assert not (tmp_path / "east" / "keys.json").exists()
+
+
+def test_a_site_with_one_class_only_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTCONDENSE_STATE", str(tmp_path / "state"))
+    region = Region(tmp_path, 90)
+    for name in NAMES:
+        region.join(name, region.frame.assign(died="no") if name == "east" else None)
+    with pytest.raises(WaitingError):
+        parties.round_(region.shared, region.own)
+    said = parties.round_(region.shared, region.folder / "east", keys=region.fingerprint)
+    assert said.startswith("1 questions answered")
+
+
+def test_more_rows_than_the_cap_allows_are_refused_at_the_site(tmp_path: Path) -> None:
+    from distcondense.data.cohort import Cohort
+    from distcondense.federated.agreement import Agreement
+    from distcondense.federated.site import check_table
+
+    schema, reading = described("died")
+    agreement = Agreement.propose("00" * 32, schema, reading, PrivateOptions(epsilon=8.0), Sharing(2, 0), persons=10)
+    with pytest.raises(CohortError, match="cap on persons"):
+        check_table(Cohort.from_frame(patients(20)[[*schema.names]], **agreement.how), agreement)
+    with pytest.raises(SettingsError, match="persons"):
+        Agreement.propose("00" * 32, schema, reading, PrivateOptions(epsilon=8.0), Sharing(2, 0), persons=2**41)
+
+
+def test_bounds_that_nobody_knows_are_found_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come from histograms, which are sums; the first question after the classes asks for them."""
+    monkeypatch.setenv("DISTCONDENSE_STATE", str(tmp_path / "state"))
+    known, _ = described("died")
+    columns = [
+        Column("crp", "continuous", domain="private", missing="indicator") if c.name == "crp" else c
+        for c in known.columns
+    ]
+    region = Region(tmp_path, 300, Schema(tuple(columns)))
+    for name in NAMES:
+        region.join(name)
+    run = region.run()
+    assert verify(run).holds
+    assert "bounds or categories of 'crp'" in json.loads((run / "release" / "privacy.json").read_text())["statement"]
+
+
+def test_a_folder_of_another_session_or_party_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTCONDENSE_STATE", str(tmp_path / "state"))
+    region = Region(tmp_path, 60)
+    with pytest.raises(RunFolderError, match="must be new for a session"):
+        Region(tmp_path, 60)
+    region.join("east")
+    region.join("east")  # once more changes nothing
+    with pytest.raises(RunFolderError, match="another party"):
+        parties.join(region.shared, tmp_path / "east", region.table("north"), "north")
+    with pytest.raises(RunFolderError, match="another message under its name"):
+        parties.join(region.shared, tmp_path / "thief", region.table("east"), "east")
+    with pytest.raises(RunFolderError, match="must be a party's own"):
+        parties.round_(region.shared, tmp_path / "nobody")
+    assert Site.__name__ == "Site"
