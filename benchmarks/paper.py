@@ -215,7 +215,14 @@ def run(cell: Cell, threads: int) -> dict[str, Any]:
             "noise": result.internal.get("noise"),
         }
     peak = getattr(result, "record", {}).get("peak_memory_bytes")
-    return {"cell": asdict(cell), "sets": sets, "seconds": time.perf_counter() - started, "peak_memory_bytes": peak}
+    made = record.made_now([cell.seed])  # the file's own head is of the command that wrote it last
+    return {
+        "cell": asdict(cell),
+        "made": made,
+        "sets": sets,
+        "seconds": time.perf_counter() - started,
+        "peak_memory_bytes": peak,
+    }
 
 
 def slim(score: Score) -> dict[str, Any]:
@@ -440,7 +447,7 @@ def main() -> None:
 
 
 def _seeds(done: dict[str, Any]) -> list[int]:
-    return sorted({entry["cell"]["seed"] for entry in done.values()})
+    return sorted({entry["cell"]["seed"] for entry in (run_elsewhere() | done).values()})
 
 
 if __name__ == "__main__":
