@@ -383,7 +383,8 @@ def page(done: dict[str, Any]) -> str:
             if mine is not None:
                 released, last = (np.mean([one[k] for one in mine.sets]) for k in ("epsilon", "epsilon_at_last_step"))
                 eps = f"{released:.2f} / {last:.2f}"
-            privates = [ours(done, row.cohort, "private", "", ipc, e) for e in (row.epsilon[1], 1.0)]
+            own = row.reference != "aft"  # students of private are the kind's default
+            privates = [ours(done, row.cohort, "private", "", ipc, e) if own else None for e in (row.epsilon[1], 1.0)]
             rest = ["—", "—"] if mine is None else [f"{mine.random:.3f}", f"{mine.full:.3f}"]
             lines.append(
                 f"| {ipc} | {says} | {word(mine, printed, row.full)} | {shown(mine)} | {' | '.join(rest)} | {eps} | "
