@@ -101,6 +101,7 @@ METHOD_PLACES = {
     "__init__.py": "public names: dc.PrivateModel is an estimator of its own",
     "federated/agreement.py": "plans that method for rows at several sites",
     "federated/parties.py": "runs that method with a gate whose rows are elsewhere",
+    "federated/tables.py": "has as many cells of a pair as that method looks at",
     "federated/site.py": "opens that method's gate before one site's rows",
     "federated/demo.py": "takes that method's settings",
     "methods/psygentab/__init__.py": "its sampler may be that method's, which says what it will ask",
