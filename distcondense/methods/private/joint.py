@@ -52,6 +52,7 @@ FACTOR = 5.0  # most by which one step changes a weight
 FITTED = 60  # rounds of fitting a forest's table to its margins
 FAINT = 1e-3  # rows in a cell that a noisy table calls empty: a marginal may need it
 THRICE = 3  # rows drawn for each that is kept
+LOST = 0.5  # of a table's noise, as far as cells that do not stand out of it are as expected
 NEARLY = 0.5  # a table is nearly a function where guessing one column by the other errs less than so often as without
 SEEN = 4.0  # a cell is empty where more than so many standard deviations of its noise were expected,
 NOBODY = 1.5  # and no more than so many were seen
@@ -425,9 +426,9 @@ def ask_pairs(
         )
     room = rows * costs[1] / PAIR_NOISE
     noise = {}
-    for pair in left:  # what measuring it would add
+    for pair in left:  # what it is away by chance, and what measuring it would add
         first, second = shape_of((len(expected[pair]), len(expected[pair].T)), room)
-        noise[pair] = np.sqrt(2 / np.pi) / costs[1] * first * second + distance_by_chance(expected[pair])
+        noise[pair] = LOST * np.sqrt(2 / np.pi) / costs[1] * first * second + distance_by_chance(expected[pair])
     most, more = max(noise.values()), []
     for _ in range(counts[1] - len(again)):
         pair = chosen(left, [most - noise[pair] for pair in left])
