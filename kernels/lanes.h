@@ -14,8 +14,13 @@
 namespace dck {
 namespace DCK_ISA {
 
+// DCK_NARROW keeps a source at eight lanes on a processor with AVX-512 too.
+#if defined(__AVX512F__) && !defined(DCK_NARROW)
+#define DCK_512
+#endif
+
 // DCK_WIDE gives the portable path the width of AVX-512, so that it is tested on processors without it.
-#if defined(__AVX512F__) || (defined(DCK_WIDE) && !defined(__AVX2__))
+#if defined(DCK_512) || (defined(DCK_WIDE) && !defined(__AVX2__))
 #define DCK_LANES 16
 #else
 #define DCK_LANES 8
@@ -40,7 +45,7 @@ static inline vf masked(vi mask, vf a) { return (vf)(mask & (vi)a); }
 
 // The product of the low halves of 64-bit lanes.
 static inline vq low_product(vq a, vq b) {
-#if defined(__AVX512F__)
+#if defined(DCK_512)
     return (vq)_mm512_mul_epu32((__m512i)a, (__m512i)b);
 #elif defined(__AVX2__)
     return (vq)_mm256_mul_epu32((__m256i)a, (__m256i)b);
@@ -51,7 +56,7 @@ static inline vq low_product(vq a, vq b) {
 
 // The low halves of the 64-bit lanes of two vectors, taken in turn.
 static inline vu even_odd(vq even, vq odd) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX2__) && !defined(DCK_512)
     return (vu)_mm256_blend_epi32((__m256i)even, (__m256i)(odd << 32), 0xAA);
 #else
     return (vu)((even & 0xFFFFFFFFu) | (odd << 32));
@@ -59,7 +64,7 @@ static inline vu even_odd(vq even, vq odd) {
 }
 
 static inline vf sqrt_lanes(vf a) {
-#if defined(__AVX512F__)
+#if defined(DCK_512)
     return (vf)_mm512_sqrt_ps((__m512)a);
 #elif defined(__AVX2__)
     return (vf)_mm256_sqrt_ps((__m256)a);
@@ -71,7 +76,7 @@ static inline vf sqrt_lanes(vf a) {
 
 // yes where the mask is all ones, no where it is zero.
 static inline vf select(vi mask, vf yes, vf no) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX2__) && !defined(DCK_512)
     return (vf)_mm256_blendv_ps((__m256)no, (__m256)yes, (__m256)mask);
 #else
     return (vf)((mask & (vi)yes) | (~mask & (vi)no));
@@ -80,7 +85,7 @@ static inline vf select(vi mask, vf yes, vf no) {
 
 // sums[l] += a[l]² in float64.
 static inline void add_squares(double* sums, vf a) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX2__) && !defined(DCK_512)
     const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128((__m256)a));
     const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps((__m256)a, 1));
     _mm256_storeu_pd(sums, _mm256_loadu_pd(sums) + low * low);
@@ -91,7 +96,7 @@ static inline void add_squares(double* sums, vf a) {
 }
 
 static inline bool any(vi mask) {
-#if defined(__AVX512F__)
+#if defined(DCK_512)
     return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
 #elif defined(__AVX2__)
     return !_mm256_testz_si256((__m256i)mask, (__m256i)mask);
@@ -104,7 +109,7 @@ static inline bool any(vi mask) {
 
 // Word w of lane l is column 4·counter(l) + w, with counter(l) = (l % 4)·W/4 + l / 4: four vectors in column order.
 static inline void in_order(vf a, vf b, vf c, vf d, vf out[4]) {
-#if defined(__AVX512F__)
+#if defined(DCK_512)
     const __m512d ab0 = (__m512d)_mm512_unpacklo_ps((__m512)a, (__m512)b), ab1 = (__m512d)_mm512_unpackhi_ps((__m512)a, (__m512)b);
     const __m512d cd0 = (__m512d)_mm512_unpacklo_ps((__m512)c, (__m512)d), cd1 = (__m512d)_mm512_unpackhi_ps((__m512)c, (__m512)d);
     out[0] = (vf)_mm512_unpacklo_pd(ab0, cd0), out[1] = (vf)_mm512_unpackhi_pd(ab0, cd0);

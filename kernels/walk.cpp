@@ -6,6 +6,9 @@
 // flip. A feature tested twice on a path is evaluated again over the nodes it can change. Trees too large for this
 // are walked row by row. All ways add the same float32 leaf differences in tree order, hence the same bits.
 // Compiled once per instruction set (DCK_ISA); no C++ library headers, as in update.cpp.
+// With sixteen lanes x and Δ of a thousand used features lie in the second cache, with eight half of that: a tenth less
+// time for a step on AVX-512, although margins alone take longer.
+#define DCK_NARROW
 #include "distcondense.h"
 #include "lanes.h"
 

@@ -106,6 +106,7 @@ ELSEWHERE = {
     "submit": "tests/cluster/test_submit.py::test_the_demo_runs_as_a_job_and_leaves_its_result_folders",
     "--ray": "tests/cluster/test_ray.py::test_the_command_line_starts_a_cluster_of_its_own_and_gives_the_result_of_a_"
     "run_without",
+    "--query": "tests/data/test_query.py::test_a_query_is_condensed_and_evaluated_as_a_file_is",
     "study": "tests/study/test_study.py::test_the_example_studies_are_legal",
     "init": "tests/cli/test_afternoon.py::test_five_commands_lead_to_a_release",
     "evaluate": "tests/evaluation/test_evaluate.py::test_evaluate_reads_the_table_as_the_run_did_and_keeps_what_was"
@@ -144,6 +145,15 @@ def test_every_command_of_every_page_runs_as_it_stands(desk: Desk, call: Call) -
 def test_what_is_run_elsewhere_is_run_there(test: str) -> None:
     file, name = test.split("::")
     assert f"def {name}(" in text_of(file)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/glossary.md"])
+def test_ipc_is_explained_where_a_page_first_says_it(page: str) -> None:
+    """In words, not in code: `--ipc` stands in commands before."""
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", text_of(page), flags=re.DOTALL)
+    first = re.search(r"\bIPC\b", prose)
+    near = prose[max(first.start() - 60, 0) : first.end() + 60] if first else "records per class"
+    assert "records per class" in " ".join(near.split())
 
 
 def test_no_line_of_a_page_is_longer_than_120_characters_but_for_rows_of_tables() -> None:

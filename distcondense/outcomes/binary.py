@@ -49,6 +49,7 @@ from distcondense.outcomes.private_side import (
     newton_step,
     present,
     restoring,
+    shaped,
 )
 from distcondense.outcomes.recipes import Recipe, Released, of_two_classes
 from distcondense.privacy.contributions import SCORE_MAX, Objective, Statistic, Steps, Target
@@ -444,6 +445,9 @@ class ClassSide(PrivateSide):
         start = self.intercept(np.clip(counts / counts.sum(), 1e-4, 1.0))
         ask.shift(start)
         return {"started": start, "counted": counted}
+
+    def hessian(self, H: Floats, look: NewtonStep | None, noise: float) -> Floats:
+        return super().hessian(H, look, noise) if look is None else shaped(H, look.hessian, noise)
 
     def weighted(self, learned: PrivateFit, labelled: Labelled) -> Labelled:
         """So that every class has its private prevalence."""

@@ -35,9 +35,6 @@ FEWEST, MOST = 3, 20  # classes
 HESSIAN_WEIGHT = 1.5  # of h beside g in a row's contribution
 LEAST_CANDIDATES = 0.3  # of an even share of candidates has each class, at least
 TREES = 300  # of a forest
-FAINT = 1e-9  # rows, where a histogram holds none
-SHARE_RANGE = (0.05, 1.5)  # of a cell's hessian as its histogram leads to expect
-SHARE_SPREAD = 0.5
 STEEP = 8.0  # beyond this an entry of a table counts as this
 
 
@@ -291,24 +288,6 @@ class Softmax(ClassSide):
         slope = p * (1 - p) * rows
         own = noise * ((1 - p) ** 2 + (len(p) - 1) * p**2)
         return newton_step(held - p * held.sum(0), slope, own, slope, table, self._part)
-
-    def hessian(self, H: Floats, look: NewtonStep | None, noise: float) -> Floats:
-        """A rare class has fewer rows in a cell than the noise is large, and a noisy sum would be taken for certainty.
-
-        Histograms say how many rows a cell holds, of which H is about a share, the same in all cells. The noisy sums
-        say which share, and how far cells differ from it beyond their noise: so far, and no further, they are believed.
-        """
-        if look is None:
-            return np.maximum(H, 0.0)
-        shape = np.maximum(look.hessian, FAINT)
-        size = (shape**2).sum(axis=1, keepdims=True)
-        precision = size / noise**2  # of the share, against a prior of 1 ± SHARE_SPREAD
-        share = np.clip((H * shape).sum(axis=1, keepdims=True) / size, *SHARE_RANGE)
-        share = (share * precision + SHARE_SPREAD**-2) / (precision + SHARE_SPREAD**-2)
-        alike = share * shape
-        apart = np.maximum(((H - alike) ** 2 - noise**2).sum(axis=1, keepdims=True), 0.0)
-        varies = apart / (alike**2).sum(axis=1, keepdims=True) * alike**2
-        return np.maximum(alike + varies / (varies + noise**2) * (H - alike), 0.0)
 
     def settled(self, table: Floats, facts: Mapping[str, Any] = MappingProxyType({})) -> Floats:
         """Σ share·exp(table) = 1 in each cell: an entry says how much likelier a class is here than elsewhere.

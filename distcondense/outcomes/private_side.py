@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from distcondense.models.additive import AdditiveModel
 
 
+FAINT = 1e-9  # rows, where a histogram holds none
+SHARE_RANGE = (0.05, 1.5)  # of a cell's hessian as its histogram leads to expect
+SHARE_SPREAD = 0.5
+
+
 class PrivateQueries(Protocol):
     """The gate with a plan: what a kind may ask, by the names it gave its questions."""
 
@@ -279,6 +284,25 @@ def newton_step(
     variance = own + varies
     precision = slope * slope / variance
     return NewtonStep(precision, precision * table + part * slope / variance * apart, precision * own / variance, slope)
+
+
+def shaped(H: Floats, expected: Floats, noise: float) -> Floats:
+    """(S, cells) noisy sums of hessians as they are believed, of noise with this standard deviation.
+
+    A cell of few rows, or of few of a rare class, holds less than the noise is large, and a noisy sum would be taken
+    for certainty. Histograms say how many rows a cell holds, of which H is about a share, the same in all cells, as
+    they lead to expect. The noisy sums say which share, and how far cells differ from it beyond their noise: so far,
+    and no further, they are believed.
+    """
+    shape = np.maximum(expected, FAINT)
+    size = (shape**2).sum(axis=1, keepdims=True)
+    precision = size / noise**2  # of the share, against a prior of 1 ± SHARE_SPREAD
+    share = np.clip((H * shape).sum(axis=1, keepdims=True) / size, *SHARE_RANGE)
+    share = (share * precision + SHARE_SPREAD**-2) / (precision + SHARE_SPREAD**-2)
+    alike = share * shape
+    apart = np.maximum(((H - alike) ** 2 - noise**2).sum(axis=1, keepdims=True), 0.0)
+    varies = apart / (alike**2).sum(axis=1, keepdims=True) * alike**2
+    return np.maximum(alike + varies / (varies + noise**2) * (H - alike), 0.0)
 
 
 def present(held: Floats, noise: Floats) -> Floats:

@@ -47,6 +47,7 @@ from distcondense.privacy.events import Unit
 from distcondense.privacy.layout import UnlistedColumn
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.questions import (
+    STRATEGY,
     AdoptCategories,
     CategoriesQuery,
     ColumnChoice,
@@ -296,12 +297,23 @@ class PrivateTable(NoisyAnswers):
         counts: dict[str, int] = json.loads(packed.astype(np.uint8).tobytes())
         return {label: count / (limit * MARGIN) for label, count in counts.items()}
 
-    def sums(self, columns: tuple[int, ...], *, mu: float, merges: Sequence[Sequence[int]] = ()) -> tuple[Floats, ...]:
+    def sums(
+        self,
+        columns: tuple[int, ...],
+        *,
+        mu: float,
+        merges: Sequence[Sequence[int]] = (),
+        strategy: ArrayLike | None = None,
+    ) -> tuple[Floats, ...]:
         """Noisy sums of gradients and hessians under the current scores, in each cell of some columns.
 
         Sensitivity Δ = 1 for all of them together: the objective bounds a row's vector, which is added to one cell,
         and a person's rows together count up to L2 norm 1. Which cell that is follows from the row and public maps
         alone, be it of one column or of several, merged or not.
+
+        With a strategy A a row in cell c adds its gradients times A's column c, and its hessians as before. No column
+        is longer than 1, so ‖A_c g‖² + ‖h‖² ≤ ‖g‖² + ‖h‖² ≤ 1; a person's rows are added up as they are told, and
+        count up to norm 1 (Li et al. 2015, the matrix mechanism).
 
         Parameters
         ----------
@@ -311,19 +323,26 @@ class PrivateTable(NoisyAnswers):
             The price; the noise of each sum has σ = 1/(mu · its scale).
         merges : sequence of sequences of int, optional
             Public, one for each column: the coarser cell, from 0 upwards, that each of its bins counts in here.
+        strategy : (answers, cells) array, optional
+            Public: the combinations of cells as which gradients are told. Entries are cut to steps of 1/1024.
 
         Returns
         -------
         tuple of (cells,) float64
-            One array per scale of the objective: S gradients, then none or S hessians, in their own units.
+            One array per scale of the objective: S gradients, then none or S hessians, in their own units. With a
+            strategy the gradients are (answers,) each: those of A, its entries in whole steps, times those of cells.
         """
         columns, scales = self._columns(columns), self.objective.scales
         coarse = self._merges(columns, merges)
-        question = GradientQuery(columns, coarse)
         cells = self._joint_cells(columns, coarse)
+        steps = None if strategy is None else _in_whole_steps(strategy, cells)
+        question = GradientQuery(columns, coarse, () if steps is None else tuple(map(tuple, steps.tolist())))
         self._check_ready()
-        answer = self._gaussian(question, "sums", len(scales) * cells, mu, columns=columns)
-        return tuple(answer[k * cells : (k + 1) * cells] / scale for k, scale in enumerate(scales))
+        scores = self.objective.scores
+        sizes = [cells if steps is None or k >= scores else len(steps) for k in range(len(scales))]
+        answer = self._gaussian(question, "sums", sum(sizes), mu, columns=columns)
+        parts = np.split(answer, np.cumsum(sizes)[:-1])
+        return tuple(part / scale for part, scale in zip(parts, scales, strict=True))
 
     def total(self, name: str, *, mu: float) -> Floats:
         """One of the objective's statistics, summed over all rows with noise, in the units it is read in.
@@ -458,6 +477,19 @@ class PrivateTable(NoisyAnswers):
                 found="one that still needs an earlier answer",
                 fix="set what it needs first, e.g. table.objective = table.objective.with_hazard(...)",
             )
+
+
+def _in_whole_steps(strategy: ArrayLike, cells: int) -> Index:
+    """(answers, cells) steps of a strategy, each towards 0, so that no column gets longer; checked in whole numbers."""
+    given = np.array(strategy, np.float64)
+    if given.ndim != 2 or given.shape[1] != cells or not len(given) or not np.all(np.abs(given) <= 1):
+        raise SettingsError(
+            "strategy", f"must have rows of {cells} numbers between -1 and 1", found=f"shape {given.shape}"
+        )
+    steps: Index = np.trunc(given * STRATEGY).astype(np.int64)
+    if np.any((steps**2).sum(axis=0) > STRATEGY**2):
+        raise SettingsError("strategy", "must have columns of norm at most 1", fix="divide it by its longest column")
+    return steps
 
 
 def gate_over(

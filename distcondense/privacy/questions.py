@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from distcondense.arrays import Codes, Floats
 from distcondense.privacy.contributions import Objective, PublicMap
 
+STRATEGY = 2**10  # steps of 1 in which the entries of a strategy are counted
+
 # ---- questions: each is answered by a vector of integers, then noised ------------------------------------------
 
 
@@ -36,10 +38,13 @@ class GradientQuery:
     """What rows contribute in each cell under the current scores, a block of cells for each scale of the objective.
 
     `merges`, one for each column or none: public maps of its bins to coarser cells, numbered from 0 upwards.
+    `strategy`, public rows of a whole number for each cell, in steps of 1/STRATEGY: gradients are told as these
+    combinations of cells, hessians by cell. No column of it, as a vector, is longer than 1.
     """
 
     columns: tuple[int, ...]
     merges: tuple[tuple[int, ...], ...] = ()
+    strategy: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from distcondense.kernels import elementwise
 from distcondense.privacy.contributions import FINITE, Objective, OnGrid, PublicMap, Target, in_steps
 from distcondense.privacy.layout import CHUNK, KeptRows, PendingShift, RowCells, UnlistedColumn, chunks, keep_rows
 from distcondense.privacy.questions import (
+    STRATEGY,
     AdoptCategories,
     CategoriesQuery,
     ColumnChoice,
@@ -172,8 +173,8 @@ class TableRows(ExactAnswers):
                 return IntegerSums(self.histogram(columns, by, limit, starts, merges))
             case CategoriesQuery(column):
                 return IntegerSums(self.categories(column, limit), tuple(self.kept.labels[column]))
-            case GradientQuery(columns, merges):
-                return IntegerSums(self._sum(self._cells_of(columns, merges), limit))
+            case GradientQuery(columns, merges, strategy):
+                return IntegerSums(self._sum(self._cells_of(columns, merges), limit, strategy=strategy))
             case StatisticQuery(name):
                 return IntegerSums(self._sum(self._cells_of(()), limit, name))
             case ColumnChoice():
@@ -303,9 +304,16 @@ class TableRows(ExactAnswers):
         vectors = np.clip(np.nan_to_num(vectors, nan=0.0), -FINITE, FINITE)
         return np.trunc(vectors * (limit * MARGIN / np.maximum(_norms(vectors), 1.0))[:, None])
 
-    def _sum(self, cells: RowCells, limit: float, statistic: str = "") -> Index:
-        """Σ over people of their clipped vectors: coordinate (value, cell). A single row has norm ≤ 1 already."""
-        factor = limit * MARGIN
+    def _sum(
+        self, cells: RowCells, limit: float, statistic: str = "", strategy: tuple[tuple[int, ...], ...] = ()
+    ) -> Index:
+        """Σ over people of their clipped vectors: coordinate (value, cell). A single row has norm ≤ 1 already.
+
+        With a strategy a row's whole numbers are of a norm of limit/STRATEGY, and then multiplied by whole numbers
+        whose columns have a norm of STRATEGY at most: no sum is larger than it would be without.
+        """
+        mix = np.array(strategy, np.int64)
+        factor = limit * MARGIN / (STRATEGY if strategy else 1)
         known = self.objective.statistics[statistic] if statistic else None
         fine = np.zeros((known.size if known else len(self.objective.scales), cells.fine_cells), np.int64)
 
@@ -323,32 +331,65 @@ class TableRows(ExactAnswers):
                 cell = cells.fine(part)
                 for sums, value in zip(fine, values(part), strict=True):
                     kernels.add(cell, value, factor, sums)
-        total = cells.merged(fine)
-        for part, begin in self.kept.people():
+        total, scores = cells.merged(fine), self.objective.scores
+        told, own = (total[:scores] @ mix.T, total[scores:] * STRATEGY) if strategy else (total[:0], total)
+        step = min(CHUNK, max(1, VALUES // len(mix))) if strategy else CHUNK
+        for part, begin in self.kept.people(step):
             several = np.stack([np.trunc(value * factor) for value in values(part)])
-            self._add_people(begin, cells.cell(part), several, limit, total)
+            if strategy:
+                self._add_mixed(begin, cells.cell(part), several, mix, limit, told, own)
+            else:
+                self._add_people(begin, cells.cell(part), several, limit, own)
         self._shifts.clear()
-        return total.ravel()
+        return np.concatenate([told.ravel(), own.ravel()])
 
     def _add_people(self, begin: Index, cell: Index, values: Floats, limit: float, total: Index) -> None:
         """The same for people with several rows: add up each person's cells, clip the person, add up people.
 
         values (K, rows), total (K, cells). Cells are added upwards, so that no norm depends on the order of rows.
         """
-        owner, where, parts = np.empty_like(cell), np.empty_like(cell), np.empty_like(values)
-        many = kernels.sum_by_person(begin, cell, values, owner, where, parts)
-        owner, where, parts = owner[:many], where[:many], parts[:, :many]
-        square = np.zeros(many)
+        owner, where, parts = _by_person(begin, cell, values)
+        square = np.zeros(len(owner))
         for part in parts:
             square += part * part
         shrink = _shrink(np.sqrt(np.bincount(owner, square)), limit)[owner]
         for sums, part in zip(total, parts, strict=True):
             kernels.add(where, part * shrink, 1.0, sums)
 
+    def _add_mixed(
+        self, begin: Index, cell: Index, values: Floats, mix: Index, limit: float, told: Index, own: Index
+    ) -> None:
+        """The same with a strategy `mix` (r, cells): each person's answers are put together, then the person clipped.
+
+        told (S, r) of gradients, own (K − S, cells) of hessians. All numbers are whole, below 2⁵³, until they are
+        shortened, so no norm depends on an order.
+        """
+        owner, where, parts = _by_person(begin, cell, values)
+        scores, starts = len(told), np.flatnonzero(np.diff(owner, prepend=-1))
+        answers = [np.add.reduceat(part[:, None] * mix.T[where], starts) for part in parts[:scores]]  # (people, r) each
+        rest = parts[scores:] * STRATEGY
+        square = np.zeros(len(starts))
+        for answer in answers:
+            square += elementwise.row_sums(answer * answer)
+        for part in rest:
+            square += np.add.reduceat(part * part, starts)
+        shrink = _shrink(np.sqrt(square), limit)
+        for sums, answer in zip(told, answers, strict=True):
+            sums += np.trunc(answer * shrink[:, None]).sum(0).astype(np.int64)
+        for sums, part in zip(own, rest, strict=True):
+            kernels.add(where, part * shrink[owner], 1.0, sums)
+
 
 def score_type(objective: Objective) -> np.dtype[Any]:
     """How scores are kept: as floats, or in steps."""
     return np.dtype(np.int32 if isinstance(objective, OnGrid) else np.float64)
+
+
+def _by_person(begin: Index, cell: Index, values: Floats) -> tuple[Index, Index, Floats]:
+    """Whose, in which cell, and (K, …) the sums there: of each person's rows, person by person, cells upwards."""
+    owner, where, parts = np.empty_like(cell), np.empty_like(cell), np.empty_like(values)
+    many = kernels.sum_by_person(begin, cell, values, owner, where, parts)
+    return owner[:many], where[:many], parts[:, :many]
 
 
 def _shrink(length: Floats, limit: float) -> Floats:

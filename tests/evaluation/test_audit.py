@@ -37,9 +37,10 @@ from distcondense.evaluation.audit.neighbours import (
     GateObserver,
     neighbouring,
 )
+from distcondense.methods.private import fit, smoothing
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.plan import Plan
-from distcondense.privacy import accountant, noise
+from distcondense.privacy import accountant, gate, noise
 from distcondense.privacy import table_rows as behind
 from distcondense.privacy.curves import gaussian_epsilon, gaussian_mu
 from distcondense.privacy.gate import PrivateTable
@@ -420,6 +421,16 @@ def test_missing_clipping_of_a_person_with_many_rows_is_caught(short, monkeypatc
     found = run_audit(epsilon=4.0, runs=150, canaries=0, neighbours=[MANY])
     assert exceeded(found), found.lines()
     assert any("moved a sum by 4 times" in problem for problem in found.problems)
+
+
+def test_a_strategy_that_is_too_long_is_caught(short, monkeypatch):
+    """A gate that does not look how long the columns of a strategy are, and a plan that makes them three times so."""
+    monkeypatch.setattr(gate, "_in_whole_steps", lambda given, cells: np.trunc(given * gate.STRATEGY).astype(np.int64))
+    honest = smoothing.low_frequencies
+    monkeypatch.setattr(fit, "low_frequencies", lambda *told: None if (A := honest(*told)) is None else 3 * A)
+    found = run_audit(epsilon=4.0, runs=20, canaries=0, neighbours=[OUTLIER])
+    assert any(problem.startswith("SENSITIVITY: one person moved a sum") for problem in found.problems), found.lines()
+    assert not found.passed
 
 
 def test_noise_left_out_where_nobody_is_gives_an_unseen_category_away(short, monkeypatch):

@@ -30,7 +30,14 @@ from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.plan import Plan
 from distcondense.methods.private.prepare import prepare
-from distcondense.methods.private.smoothing import merge_cells, prior_kernels, smooth, spread_out
+from distcondense.methods.private.smoothing import (
+    cell_sums,
+    low_frequencies,
+    merge_cells,
+    prior_kernels,
+    smooth,
+    spread_out,
+)
 from distcondense.models.additive import AdditiveModel, PairTerm
 from distcondense.models.jacobian import jacobian
 from distcondense.outcomes.base import Kind
@@ -753,3 +760,46 @@ def test_explanations_add_up_to_the_decision_and_average_to_nothing():
         shares.sum(axis=1) + model.base_, model.decision_function(frame[SMALL_SCHEMA.names]), atol=1e-9
     )
     assert abs(shares.mean()).max() < 0.25  # centred on the private marginals, which are near the real ones
+
+
+# ---- answers by strategy
+
+
+@pytest.mark.parametrize("hole", [False, True])
+def test_the_noise_of_a_trend_is_that_of_a_few_answers_and_nobody_adds_more(hole):
+    column = Column("x", "integer", low=0, high=39, missing="indicator" if hole else "refuse")
+    cells = public_cells(Schema((column,)))[0]
+    varies, trend = np.full((1, cells.size), 3.0), np.append(np.linspace(-1, 1, 40), [0.0] * hole)
+    spread = []
+    for sigma in (0.1, 30.0):
+        strategy = low_frequencies(cells, varies, sigma)
+        assert np.square(strategy).sum(0).max() <= 1 + 1e-12
+        if hole:
+            assert strategy[:, -1].tolist() == [0.0] * 40 + [1.0] + [0.0] * 3
+        for one in (strategy, None):
+            covariance = np.linalg.inv(
+                cell_sums(one, np.zeros((1, 40 + hole + 3 * (one is not None))), sigma, varies)[1]
+            )
+            spread.append(float(trend @ covariance[0] @ trend))
+    assert spread[0] == pytest.approx(spread[1], rel=0.05)  # without noise to speak of it is cells that are asked for
+    assert spread[2] < 0.4 * spread[3]
+    unordered = public_cells(Schema((Column("x", "categorical", categories=tuple("abcdefgh")),)))[0]
+    assert low_frequencies(unordered, np.ones((1, 8)), 30.0) is None
+
+
+def test_what_answers_by_strategy_say_of_cells_is_what_least_squares_say():
+    rng = np.random.default_rng(0)
+    strategy = np.trunc(np.vstack([0.5 * np.eye(5), rng.uniform(-0.6, 0.6, (2, 5))]) * 1024) / 1024
+    answers, varies, sigma = rng.normal(size=(2, 7)), rng.uniform(0.5, 2.0, (2, 5)), 1.5
+    told = cell_sums(strategy, answers, sigma, varies)
+    for k in range(2):
+        covariance = sigma**2 * np.eye(7) + strategy @ np.diag(varies[k]) @ strategy.T
+        whitened = np.linalg.inv(np.linalg.cholesky(covariance))
+        least = np.linalg.lstsq(whitened @ strategy, whitened @ answers[k], rcond=None)[0]
+        assert told.gradient[k] == pytest.approx(least)
+        # noise alone moves what is said of cells by the matrix that maps answers to it
+        mapped = told.precision[k] @ np.linalg.pinv(whitened @ strategy) @ whitened
+        assert told.noise[k] == pytest.approx(sigma**2 * mapped @ mapped.T)
+    alone = cell_sums(None, answers[:, :5], sigma, varies)
+    same = cell_sums(np.eye(5), answers[:, :5], sigma, varies)
+    assert all(one == pytest.approx(other) for one, other in zip(alone, same, strict=True))

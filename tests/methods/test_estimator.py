@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import distcondense as dc
-from distcondense.errors import DistcondenseWarning
+from distcondense.errors import CohortError, DistcondenseWarning
 
 NOISE = "two fits of the same rows differ by privacy noise, which nobody may make repeatable"
 EXPECTED = {"check_fit_idempotent": NOISE, "check_supervised_y_2d": NOISE, "check_classifier_data_not_an_array": NOISE}
@@ -65,6 +65,33 @@ def test_each_fit_of_a_search_is_charged_and_its_best_model_has_no_guarantee(tmp
     assert "chosen by scores on real rows" in best.paragraph()
     assert "none" in best.short() or "no " in best.short()
     assert dc.PrivateModel(schema=SCHEMA, epsilon=4.0).fit(X, y).privacy_.guarantee == "end-to-end"
+
+
+def test_the_schema_of_the_whole_table_says_what_the_outcome_may_be() -> None:
+    X, y = patients()
+    died = y.map({0: "no", 1: "yes"}).rename("died")
+    whole = dc.Schema((*SCHEMA.columns, dc.Column("died", "binary", categories=("no", "yes"))))
+    model = dc.PrivateModel(schema=whole, epsilon=4.0).fit(X, died)
+    assert list(model.classes_) == ["no", "yes"]
+    assert model.privacy_.guarantee == "end-to-end"
+    assert model.score(X, died) > 0.7
+    with pytest.raises(CohortError, match=r"y: must hold the known classes only.*1500 rows.*classes=\(NO, YES\)"):
+        dc.PrivateModel(schema=SCHEMA).fit(X, died)
+    with pytest.raises(CohortError, match="1 missing: 'died'"):  # nobody said that it is the outcome
+        dc.PrivateModel(schema=whole).fit(X, y.rename(None))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        array = model.predict_proba(X.to_numpy())
+    np.testing.assert_array_equal(array, model.predict_proba(X))
+
+
+def test_lifelines_columns_are_an_outcome_and_the_schema_says_the_horizon() -> None:
+    X, y = patients(2000)
+    outcome = pd.DataFrame({"months": np.where(y, 7.0, 24.0), "died": y})
+    times = dc.Column("months", "continuous", low=0, high=24)
+    whole = dc.Schema((*SCHEMA.columns, times, dc.Column("died", "binary", categories=(0, 1))))
+    model = dc.PrivateModel(schema=whole, epsilon=6.0).fit(X, outcome)
+    assert model.unique_times_[-1] == 24
+    assert model.score(X, outcome) > 0.6
 
 
 def test_rows_out_of_bounds_are_predicted_as_the_nearest_legal_ones() -> None:

@@ -100,9 +100,12 @@ def test_the_cells_of_a_number_grow_with_the_noisy_rows() -> None:
     for columns in (5, 40):
         plan = Plan.for_table(columns, side_of(BINARY))
         budget = plan.budget(1.0, 1e-5)
-        many = [plan.number_cells(budget, rows) for rows in (-100.0, 0.0, 500.0, 5000.0, 5e4, 5e5)]
-        assert many == sorted(many)
-        assert (many[0], many[-1]) == (16, FINE)
+        for share in (0.0, 0.01, 1.0):  # of a rare group: few of its rows do not make cells coarser than all rows need
+            rows = (-100.0, 0.0, 500.0, 5000.0, 5e4, 5e5)
+            many = [plan.number_cells(budget, n, share * n, 2) for n in rows]
+            assert many == sorted(many)
+            assert (many[0], many[-1]) == (16, FINE)
+        assert plan.number_cells(budget, 5e3, 5e3, 2) > plan.number_cells(budget, 5e3, 0.0, 2)
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.booleans())

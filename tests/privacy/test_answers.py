@@ -245,7 +245,7 @@ def column(cells: int, rows: float, blur: float) -> tuple[Any, Any, Any, Any]:
 
 
 def told_of(precision: Any, noise: Any, hessian: Any, kernels: Any) -> ColumnEvidence:
-    return ColumnEvidence(precision[None], noise[None], hessian[None], kernels)
+    return ColumnEvidence(np.diag(precision)[None], np.diag(noise)[None], hessian[None], kernels)
 
 
 @pytest.mark.parametrize(("rivals", "gumbel"), [(1, 0.0), (6, 3.0)])
@@ -275,7 +275,7 @@ def test_chance_grows_with_columns_and_with_their_rivals_and_shrinks_with_noise(
 
 
 def test_a_table_of_which_nothing_is_known_has_no_chance_and_no_warning() -> None:
-    nothing = ColumnEvidence(np.zeros((1, 4)), np.zeros((1, 4)), np.zeros((1, 4)), prior_kernels(4, True, False))
+    nothing = ColumnEvidence(np.zeros((1, 4, 4)), np.zeros((1, 4, 4)), np.zeros((1, 4)), prior_kernels(4, True, False))
     assert not by_chance(SIDE, [nothing], 1.0, ChosenAmong()).any()
 
 

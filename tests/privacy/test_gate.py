@@ -332,6 +332,13 @@ def test_gradient_sums_are_those_of_the_slow_twin(people, cap, columns, bare):
     assert np.max(np.abs(bare[-1] - slow)) <= 2 * len(owners)
 
 
+def low(t, columns=(0, 1)):
+    """A strategy: cells and two rows over all of them. As a map of whole tables it makes some longer, no cell."""
+    cells = math.prod(t.sizes[column] for column in columns)
+    rows = [np.ones(cells), np.resize([1.0, -1.0], cells)]
+    return np.concatenate([0.4 * np.eye(cells), np.array(rows) * math.sqrt(0.42)])
+
+
 def halves(t):
     """Neighbouring bins of the first two columns, two and two."""
     return [[place // 2 for place in range(size)] for size in t.sizes[:2]]
@@ -384,6 +391,41 @@ def test_maps_of_cells_that_do_not_fit_are_refused(merges):
         table(codes, label, sizes=[3, 4]).sums((0, 1), mu=MU, merges=merges)
     with pytest.raises(SettingsError, match="merges"):
         table(codes, label, sizes=[3, 4]).histogram((0, 1), mu=MU, merges=merges)
+
+
+@pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
+@pytest.mark.parametrize("columns", [(1,), (0, 1)])
+def test_sums_by_a_strategy_are_those_of_the_slow_twin(people, cap, columns, bare):
+    """Whole steps of the matrix times what each row adds; of the loops as many are lost by rounding as there are."""
+    codes, label, _, person = random_rows(80, people)
+    owners, steps = naive.people(person, cap), np.array([1.5, -2.0, 0.3125, 4.0])
+    t = table(codes, label, sizes=[3, 4], person=person, rows_per_person=cap)
+    t.shift((1,), steps)
+    mix = np.trunc(low(t, columns) * 1024) / 1024
+    answers, cells = mix.shape
+    parts = []
+    for row, y in zip(codes, label, strict=True):
+        p = 1 / (1 + math.exp(-steps[row[1]]))
+        cell = int(np.ravel_multi_index([row[j] for j in columns], [(3, 4)[j] for j in columns]))
+        told = [(k, mix[k, cell] * (p - y)) for k in range(answers)]
+        parts.append([*told, (answers + cell, 3.3 * p * (1 - p))])
+    G, H = t.sums(columns, mu=MU, strategy=low(t, columns))
+    slow = np.array(naive.clipped_sum(parts, owners, answers + cells, LIMIT, MARGIN))
+    assert np.max(np.abs(bare[-1] - slow)) <= 2048 * 80
+    assert (len(G), len(H)) == (answers, cells)
+    assert t.ledger.events[-1].cells == answers + cells
+    if people is None:  # nobody is shortened: the strategy's answers are its matrix times the cells' sums
+        assert mix @ t.sums(columns, mu=MU)[0] == pytest.approx(G, abs=1e-4)
+
+
+def test_a_strategy_with_too_long_a_column_is_refused():
+    codes, label, _, _ = random_rows()
+    t = table(codes, label, sizes=[3, 4])
+    for wrong in (np.ones((2, 4)), np.eye(3), np.eye(4)[0], np.full((1, 4), np.nan), np.zeros((0, 4)), 1.5 * np.eye(4)):
+        with pytest.raises(SettingsError, match="strategy"):
+            t.sums((1,), mu=MU, strategy=wrong)
+    assert not t.ledger.events
+    t.sums((1,), mu=MU, strategy=np.full((4, 4), 0.5))  # of norm 1
 
 
 @pytest.mark.parametrize(("people", "cap"), [(None, 1), (25, 2), (6, 40)])
@@ -883,7 +925,7 @@ def test_answers_of_three_scores_are_those_of_the_slow_twin(weight, people, cap,
 @pytest.mark.parametrize("cap", [1, 2])
 def test_no_person_with_three_scores_moves_an_answer_by_more_than_it_costs(cap, bare):
     kinds = list(itertools.product((0, 1, 2), (0, 1, 2)))
-    furthest = dict.fromkeys(("sums", "merged", "histogram", "total", "choose"), 0.0)
+    furthest = dict.fromkeys(("sums", "merged", "mixed", "histogram", "total", "choose"), 0.0)
 
     def make(people):
         rows = [row for owner in people for row in owner]
@@ -904,6 +946,7 @@ def test_no_person_with_three_scores_moves_an_answer_by_more_than_it_costs(cap, 
         for what, ask in (
             ("sums", lambda t: t.sums((0, 1), mu=MU / 100)),
             ("merged", lambda t: t.sums((0, 1), mu=MU / 100, merges=halves(t))),
+            ("mixed", lambda t: t.sums((0, 1), mu=MU / 100, strategy=low(t))),
             ("histogram", lambda t: t.histogram((0,), mu=MU / 100)),
             ("total", lambda t: t.total("classes", mu=MU / 100)),
         ):
@@ -916,7 +959,7 @@ def test_no_person_with_three_scores_moves_an_answer_by_more_than_it_costs(cap, 
         assert change <= 1.0, rows
         furthest["choose"] = max(furthest["choose"], change)
     assert furthest["total"] > (0.95 if cap == 2 else 0.45)  # a row of it has norm ½
-    assert all(furthest[what] > 0.95 for what in ("sums", "merged", "histogram", "choose")), furthest
+    assert all(furthest[what] > 0.95 for what in ("sums", "merged", "mixed", "histogram", "choose")), furthest
 
 
 def test_a_step_of_several_scores_has_a_row_for_each():
@@ -949,9 +992,8 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
     base = [(0, 1, 1.0), (2, 0, 7.0), (1, 1, 3.0)]
     base_person = [10, 30, 10]
     step = {"logistic": [-40.0, 0.485, 3.0], "survival": [-30.0, 1.0, 30.0]}[objective]
-    furthest = dict.fromkeys(
-        ("sums", "merged", "histogram", "coarse", "joined", "stratum", "moment", "choose", "total"), 0.0
-    )
+    questions = ("sums", "merged", "mixed", "histogram", "coarse", "joined", "stratum", "moment", "choose", "total")
+    furthest = dict.fromkeys(questions, 0.0)
     settings_ = SURVIVAL if objective == "survival" else Logistic()
 
     def make(rows, person):
@@ -976,6 +1018,7 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
         asked = {
             "sums": lambda t: t.sums((0, 1), mu=MU / 100),
             "merged": lambda t: t.sums((0, 1), mu=MU / 100, merges=halves(t)),
+            "mixed": lambda t: t.sums((0, 1), mu=MU / 100, strategy=low(t)),
             "histogram": lambda t: t.histogram((0,), mu=MU / 100),
             "coarse": lambda t: t.histogram((0,), mu=MU / 100, starts=(0, 1)),
             "joined": lambda t: t.histogram((0, 1), by="none", mu=MU / 100, merges=halves(t)),
@@ -993,7 +1036,7 @@ def test_no_person_with_any_rows_moves_an_answer_by_more_than_it_costs(objective
         change = np.max(np.abs(bare[-2] - bare[-1])) / noise.GRID
         assert change <= 1.0, number
         furthest["choose"] = max(furthest["choose"], change)
-    needed = {"sums", "merged", "histogram", "joined", "choose"} | (
+    needed = {"sums", "merged", "mixed", "histogram", "joined", "choose"} | (
         {"stratum", "moment", "total"} if objective == "survival" else set()
     )
     assert all(furthest[what] > 0.95 for what in needed), furthest  # the bound is used, not just kept

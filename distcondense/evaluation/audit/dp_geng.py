@@ -1,8 +1,9 @@
 """Attacks on `dp-geng`, white box: what the method asks beyond its generator, whose questions private.py attacks.
 
-Features by class and gradients of the expert are sums of public maps. Any network is as public as a trained one, so
-these are drawn from a fixed seed, and clipping norms are so small that the canary's vector is as long as it may be. All
-of the budget goes to these questions; as in a run, each gradient is asked at weights that earlier noise has moved.
+Features by class, gradients of the expert and votes (generator tab-pe) are sums of public maps. Any network, and any
+population, is as public as one that answers have moved, so these are drawn from a fixed seed, and clipping norms are so
+small that the canary's vector is as long as it may be. All of the budget goes to these questions; as in a run, each
+gradient is asked at weights that earlier noise has moved.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ from distcondense.evaluation.audit.neighbours import (
 )
 from distcondense.evaluation.audit.private import GUARANTEE, Checks, losses
 from distcondense.methods.dp_geng.encoding import Encoding
+from distcondense.methods.dp_geng.evolution import Space, Votes
 from distcondense.methods.dp_geng.maps import ClassFeatures, Gradients
 from distcondense.methods.dp_geng.networks import FeatureNetwork
 from distcondense.privacy.budget import Budget
+from distcondense.privacy.contributions import Objective
 from distcondense.privacy.ledger import Ledger
 
 NEIGHBOURS = (OUTLIER, UNSEEN, ALONE, MANY, SEVERAL)
 QUESTIONS = 2  # of each map
 HIDDEN, FEATURES = 6, 4
+CROWD = 8  # rows of each class that are voted for
 CLIP = 1e-3  # every row's vector is longer
 STEP = 1e-3  # of the expert, by a noisy gradient
 
@@ -53,13 +57,23 @@ def watched(
     witness = GateObserver(worlds, setting)
     table = replace(setting, budget=budget).gate(world, ledger, witness)
     encoding, expert = _public(setting.cells, setting.side.groups)
-    mu = budget.mu / np.sqrt(2 * QUESTIONS)
+    mu = budget.mu / np.sqrt(3 * QUESTIONS)
+    for _ in range(QUESTIONS):
+        table.mapped(_votes(setting.cells, setting.side.groups, table.objective), mu=mu)
     for _ in range(QUESTIONS):
         table.mapped(ClassFeatures(expert, encoding, table.objective, CLIP), mu=mu)
     for _ in range(QUESTIONS):
         noisy = table.mapped(Gradients(expert, encoding, table.objective, CLIP, True), mu=mu)
         expert = expert.moved(-STEP * noisy)
     return witness
+
+
+def _votes(cells: tuple[Cells, ...], classes: int, objective: Objective) -> Votes:
+    """About a population that no patient was asked for."""
+    space, rng = Space.from_cells(cells), np.random.default_rng(0xE7)
+    crowd = [space.drawn(CROWD, rng) for _ in range(classes)]
+    tables = tuple(tuple(space.distances(j, of[:, j]) for j in range(len(cells))) for of in crowd)
+    return Votes(tuple(range(len(cells))), tables, objective)
 
 
 def _public(cells: tuple[Cells, ...], classes: int) -> tuple[Encoding, FeatureNetwork]:

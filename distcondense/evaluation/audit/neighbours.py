@@ -193,7 +193,8 @@ class GateObserver:
         without, with_ = (rows.answer(question, noise.GRID * event.cost).astype(np.float64) for rows in self._worlds)
         columns = question.columns if isinstance(question, HistogramQuery | GradientQuery) else ()
         merged = isinstance(question, HistogramQuery | GradientQuery) and bool(question.merges)
-        whole = len(columns) == 1 and not merged
+        mixed = isinstance(question, GradientQuery) and bool(question.strategy)
+        whole = len(columns) == 1 and not merged and not mixed
         place = self._place[columns[0]].copy() if whole else None
         self.seen.append(ObservedAnswer(noisy.astype(np.float64), without, with_, event.cost, place))
 

@@ -21,7 +21,7 @@ from distcondense.methods.private import (
     uncertainty,
 )
 from distcondense.outcomes import private_side
-from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, rows
+from distcondense.privacy import accountant, budget, contributions, curves, gate, noise, questions, rows
 from distcondense.privacy.binding import json_digest
 
 SHARED: tuple[ModuleType, ...] = (
@@ -43,6 +43,7 @@ SHARED: tuple[ModuleType, ...] = (
     curves,
     gate,
     noise,
+    questions,
     rows,
 )
 

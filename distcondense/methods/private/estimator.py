@@ -95,7 +95,8 @@ class PrivateModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
     Parameters
     ----------
     schema : Schema, optional
-        Of the features. It must be declared, unless `trust_inferred_schema`; a cohort brings its own.
+        Of the features. It must be declared, unless `trust_inferred_schema`; a cohort brings its own. Where it has the
+        outcome too, by the name of `y`, that says the classes and the longest time.
     classes : tuple, optional
         The publicly known values of `y` (of the event), the negative first; None: read off `y`, which needs
         `trust_inferred_schema`.
@@ -416,6 +417,7 @@ class PrivateModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         frame = _features(X)
         if not hasattr(self, "feature_names_in_") or isinstance(X, np.ndarray):
             validate_data(self, X, reset=False, skip_check_array=True)  # how many, in scikit-learn's words
+            frame = frame.set_axis(self.schema_.names, axis=1)  # without names: in the order of those of fit
         if absent := [name for name in self.schema_.names if name not in frame]:
             raise CohortError(
                 "X",
@@ -475,7 +477,14 @@ def _cohort(
         raise SettingsError(
             "PrivateModel", rule, found="features alone", fix="give one entry per row of X, or a Cohort"
         )
-    outcome = _columns(y)
+    outcome, known = _columns(y), dict[int, Column]()
+    if schema is not None:  # of the table that X and y were taken from
+        named = [name if name in schema and name not in frame else "" for name in _names(y)]
+        known = {place: schema[name] for place, name in enumerate(named) if name}
+        schema = schema.without(column.name for column in known.values())
+    label = known.get(len(outcome) - 1)
+    if label is not None and label.categories and bounds is None and (classes is None or tuple(classes) == _CLASSES):
+        classes, inferred = label.categories, False
     if len(outcome) not in (1, 2) or any(len(column) != len(frame) for column in outcome):
         raise SettingsError(
             "y",
@@ -484,12 +493,12 @@ def _cohort(
         )
     frame[_TARGET] = outcome[-1]
     how: dict[str, Any] = {"target": _TARGET}
-    if classes is None and bounds is None:
+    if inferred:
         classes = _classes_of(outcome[-1])
     described = [_described(classes or _CLASSES, bounds)]
     if len(outcome) == 2:
         frame[_TIME] = outcome[0]  # checked with the cohort, whose errors show no value
-        described.append(Column(_TIME, "continuous"))
+        described.append(replace(known[0], name=_TIME) if 0 in known else Column(_TIME, "continuous"))
         how = {"time": _TIME, "event": _TARGET}
     if person is not None:
         persons = _columns(person)
@@ -505,7 +514,23 @@ def _cohort(
     elif inferred:
         schema = replace(schema, origin="inferred")
     schema = replace(schema, columns=(*schema.columns, *described))
-    return Cohort.from_frame(frame, schema=schema, owned=True, **how)
+    try:
+        return Cohort.from_frame(frame, schema=schema, owned=True, **how)
+    except CohortError as error:
+        if repr(_TARGET) not in error.what or not described[0].categories:
+            raise
+        fix = "say the values that it may have (classes=(NO, YES), or a schema with them), or bounds=(low, high)"
+        rule = "must hold the known classes only" if "categories" in error.rule else error.rule
+        raise CohortError("y", rule, found=error.found, fix=fix) from None
+
+
+def _names(y: Any) -> list[str]:
+    """What the columns of an outcome are called, as far as they are; in the order of `_columns`."""
+    if getattr(getattr(y, "dtype", None), "names", None):
+        return sorted(y.dtype.names, key=lambda name: y.dtype[name] == np.bool_)
+    if hasattr(y, "columns"):
+        return list(map(str, y.columns))
+    return [str(name)] if (name := getattr(y, "name", None)) is not None else []
 
 
 def _features(X: Any) -> pd.DataFrame:

@@ -8,7 +8,7 @@ any signal at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,11 +19,21 @@ from distcondense.data.cells import FINE, Cells
 from distcondense.methods.private.domain import bounded, even_cells, found_categories, found_cells, levels, out_of_reach
 from distcondense.methods.private.joint import Counts, Joint, Pair, ask_pairs, coarse_cells
 from distcondense.methods.private.plan import OWN_GROUPS, PairPlan, Plan
-from distcondense.methods.private.smoothing import DRIFT, doubt, merge_cells, prior_kernels, smooth, spread_out
+from distcondense.methods.private.smoothing import (
+    DRIFT,
+    cell_sums,
+    diagonals,
+    doubt,
+    low_frequencies,
+    merge_cells,
+    prior_kernels,
+    smooth,
+    spread_out,
+)
 from distcondense.methods.private.terms import Grids, Look, PairSearch, PairSums
 from distcondense.methods.private.uncertainty import ChosenAmong, ColumnEvidence, agreement_evidence, reason_for_doubt
 from distcondense.models.additive import AdditiveModel, PairTerm
-from distcondense.outcomes.private_side import Clipped, GroupCounts, NewtonStep, PrivateFit, PrivateSide, pooled
+from distcondense.outcomes.private_side import FAINT, Clipped, GroupCounts, NewtonStep, PrivateFit, PrivateSide, pooled
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.gate import PrivateTable
 
@@ -91,7 +101,7 @@ def fit_private(
         coarse = [max(1, cell.size // CHOICE_CELLS) if cell.numeric else 1 for cell in cells]
         columns = tuple(sorted(int(j) for j in ask.told(table.choose(plan.picks, coarse=coarse))))
     many, rare = _told(side, facts)
-    most = FINE if rare is None else plan.number_cells(table.budget, rare)
+    most = FINE if rare is None else plan.number_cells(table.budget, many, rare, side.groups)
     used = tuple(_follow(ask, j, cells[j], many, most) for j in columns)
 
     cost = plan.histogram_cost(table.budget)
@@ -129,7 +139,7 @@ def fit_private(
         for p, merge, cell in zip(pooled(marginals, shares), merges, used, strict=True)
     )
     search = PairSearch(table, plan, side, columns, grids, ask.told)
-    boosted = _boost(ask, search, kernels, known, facts, pairs=asked.part)
+    boosted = _boost(ask, search, used, kernels, known, facts, pairs=asked.part)
     tables, told, errors, facts = boosted.tables, boosted.evidence, boosted.errors, boosted.facts
     # a pair's groups are of merged cells while the gate is open, and of public ones in the model
     pairs = tuple(
@@ -288,6 +298,7 @@ class Boosted:
 def _boost(
     ask: PlannedQueries,
     search: PairSearch,
+    cells: Sequence[Cells],
     kernels: list[Floats],
     known: list[NewtonStep | None],
     facts: Mapping[str, Any],
@@ -302,10 +313,12 @@ def _boost(
     """
     table, side, columns, scores = ask.table, search.side, search.columns, ask.table.objective.scores
     shapes = [(scores, table.sizes[j]) for j in columns]
-    tables, precision, information, noise, hessians = ([np.zeros(shape) for shape in shapes] for _ in range(5))
+    tables, information, hessians = ([np.zeros(shape) for shape in shapes] for _ in range(3))
+    precision, noise = ([np.zeros((*shape, shape[1])) for shape in shapes] for _ in range(2))
     for k, look in enumerate(known):
         if look is not None:
-            precision[k], information[k], noise[k], _ = look
+            information[k] = look.information
+            precision[k], noise[k] = diagonals(look.precision), diagonals(look.noise)
 
     def means(rounds: int) -> list[Floats]:
         """Histograms tell better than sums how many rows a cell holds."""
@@ -317,6 +330,8 @@ def _boost(
     search.facts = facts
     kept_for_terms = search.expected(means(0))
     cost = ask.plan.sums_cost(table.budget, pairs=pairs, terms=kept_for_terms)
+    varies, blur = facts.get("dispersion", 1.0), search.sigma(cost)
+    strategies = [low_frequencies(one, varies * held, blur) for one, held in zip(cells, means(0), strict=True)]
     chosen: Mapping[Pair, Look] = {}
     candidates: list[Pair] = []
     for epoch in range(ask.plan.epochs):
@@ -326,20 +341,21 @@ def _boost(
             chosen = search.look(candidates, means(epoch)) if candidates else {}
             cost = cost if chosen else ask.plan.last_cost(table.budget, cost, looked=bool(candidates))
         # of G, where several gradients of a row are centred, which takes a part of it away; H comes with less
-        sigma = (np.sqrt(1 - 1 / scores) if scores > 1 else 1.0) / (cost * table.objective.scales[0])
+        sigma = search.sigma(cost)
         own = 1 / (cost * table.objective.scales[scores])  # of H
         for k, j in enumerate(columns):
-            parts = ask.told(table.sums((j,), mu=cost))
-            G, H = np.stack(parts[:scores]), np.stack(parts[scores:])
+            parts = ask.told(table.sums((j,), mu=cost, strategy=strategies[k]))
+            y, H = np.stack(parts[:scores]), np.stack(parts[scores:])
             hessians[k] += H
             H = side.hessian(hessians[k] / (epoch + 1) if side.steady else H, known[k], own)
-            kept = 1 / (1 + DRIFT * precision[k])
             # a gradient sum of n patients varies by about H even without noise
-            variance = sigma**2 + facts.get("dispersion", 1.0) * H
-            told_by = H * H / variance
-            precision[k] = kept * precision[k] + told_by
-            information[k] = kept * information[k] + told_by * (tables[k] + side.newton(G, H))
-            noise[k] = kept**2 * noise[k] + told_by * sigma**2 / variance
+            seen = cell_sums(strategies[k], y, sigma, facts.get("dispersion", 1.0) * H)
+            told_by = H[:, :, None] * seen.precision * H[:, None]
+            kept = np.linalg.inv(np.eye(H.shape[1]) + DRIFT * precision[k])
+            precision[k] = kept @ precision[k] + told_by
+            step = (told_by @ (tables[k] + side.newton(seen.gradient, H))[..., None])[..., 0]
+            information[k] = (kept @ information[k][..., None])[..., 0] + step
+            noise[k] = kept @ noise[k] @ kept.transpose(0, 2, 1) + H[:, :, None] * seen.noise * H[:, None]
             fresh = side.settled(smooth(precision[k], information[k], kernels[k]), facts)
             step = fresh - tables[k]
             table.shift((j,), step if scores > 1 else step[0])
@@ -359,10 +375,10 @@ def _error(
 ) -> Floats:
     """(S, cells) standard deviations of a column's table. Patients' own variation is the same in every round, so that
     rounds do not average it out as they do the noise: it is counted in full once more."""
-    own = np.divide(varies, hessian, out=np.full_like(hessian, np.inf), where=hessian > 0)
-    held = 1 / (1 / np.maximum(precision, 1e-12) + own)
-    said = np.divide(information, precision, out=np.zeros_like(information), where=precision > 0)
-    return np.stack([doubt(p, p * w, kernels, t) for p, w, t in zip(held, said, table, strict=True)])
+    own = varies / np.maximum(hessian, FAINT)
+    blurred = np.eye(hessian.shape[1]) + precision * own[:, None]
+    held, said = np.linalg.solve(blurred, precision), np.linalg.solve(blurred, information[..., None])[..., 0]
+    return np.stack([doubt(p, i, kernels, t) for p, i, t in zip(held, said, table, strict=True)])
 
 
 def sizes(counts: list[Floats], sigma: float, counted: GroupCounts | None) -> tuple[float, Floats, float]:

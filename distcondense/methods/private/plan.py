@@ -29,6 +29,7 @@ import numpy as np
 from distcondense.data.cells import FINE, Cells
 from distcondense.errors import BudgetError
 from distcondense.methods.private.domain import levels, most_cells
+from distcondense.methods.private.smoothing import LOW
 from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.budget import Budget
@@ -37,6 +38,7 @@ from distcondense.privacy.events import Event, Query, Unit
 EPOCHS = 3
 HISTOGRAM_SHARE = 0.4
 CELL_NOISE = 2.0  # rows of a rare group in a number's cell, in deviations of its noise, or there are fewer cells,
+PLACE_NOISE = 8.0  # the same of rows of all groups, where it asks for more cells,
 FEWEST_CELLS = 16  # but so many
 DOMAIN_SHARE = 0.04  # of μ², over all columns whose cells are to follow their rows; nothing where there are none
 AGREEMENT_SHARE = 0.03  # of μ², for whether the model agrees with the outcomes
@@ -258,6 +260,7 @@ class Plan:
                 one = largest[seen[event.query] % len(largest)]
                 seen[event.query] += 1
                 many = most_cells(one) * (by_group if event.query == "histogram" else by_scale)
+                many += LOW * side.objective.scores if event.query == "sums" else 0
                 names = () if self.picks else (one.column.name,)
                 by = side.grouping if event.query == "histogram" else ""
                 event = replace(event, columns=names, cells=many, by=by)
@@ -289,9 +292,14 @@ class Plan:
         """δ of finding the categories of one column."""
         return budget.delta_categories / self.unlisted
 
-    def number_cells(self, budget: Budget, rows: float) -> int:
-        """Cells of a number in its histogram, for so many rows of a rare group: noise counts in every one of them."""
-        return int(np.clip(max(rows, 0.0) * self.histogram_cost(budget) / CELL_NOISE, FEWEST_CELLS, FINE))
+    def number_cells(self, budget: Budget, rows: float, rare: float, groups: int) -> int:
+        """Cells of a number in its histogram, for so many rows, of which `rare` are a rare group's on average.
+
+        Noise counts in every one of them; rows of all groups together say where cells lie at least.
+        """
+        of_rare = max(rare, 0.0) / CELL_NOISE
+        of_all = max(rows, 0.0) / (PLACE_NOISE * np.sqrt(groups))
+        return int(np.clip(max(of_rare, of_all) * self.histogram_cost(budget), FEWEST_CELLS, FINE))
 
     def histogram_cost(self, budget: Budget) -> float:
         return float(self._mu(budget) * np.sqrt(HISTOGRAM_SHARE / self.used))

@@ -10,10 +10,13 @@ kernel for all of them. Everything here is post-processing: it reads noisy answe
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from distcondense.arrays import Flags, Floats, Index
+from distcondense.data.cells import Cells
+from distcondense.privacy.questions import STRATEGY
 
 SPREADS = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0)  # prior standard deviations of a table's entries, on the logit scale
 LARGE = 4.0  # and one more where there are several scores
@@ -22,6 +25,11 @@ SHORT = 0.1  # and one more where there are several scores
 PAIR_SPREADS = (0.02, 0.05, 0.12, 0.3, 0.7, 1.5)  # of a pair's table
 PAIR_REACHES = (0.3, 1.0)  # of curves of each of its columns
 LEFT_OVER = (0.0, 0.5)  # of a pair's spread, in what rounds left of each of its columns alone
+LOW = 3  # frequencies of a strategy
+LOW_SHARE = 0.85  # of a column's norm that they have where noise is all there is
+AFFORDED = 16.0  # cells of a number, if it may have them,
+SURE = 5.0  # hold so many standard deviations of their noise, but no more is asked of a cell
+SPIKE = 4.0  # times as many rows as those beside it has a cell that stands alone
 NO_EFFECT = 0.2  # prior odds that a column says nothing, against all other kernels together
 DRIFT = 0.02  # variance by which a table's target may move while the other columns are refitted
 
@@ -71,6 +79,55 @@ def _curves(size: int, ordered: bool, hole: bool) -> list[Floats]:
 def _centred(kernel: Floats) -> Floats:
     """Of tables whose mean is taken off."""
     return np.asarray(kernel - kernel.mean(0) - kernel.mean(1)[:, None] + kernel.mean(), np.float64)
+
+
+def low_frequencies(cells: Cells, varies: Floats, sigma: float) -> Floats | None:
+    """(s + LOW, s) a strategy for gradient sums: cells, and low frequencies beside them. None: cells alone.
+
+    The more noise, of deviation `sigma`, outweighs what patients vary by, (S, s), the larger a share of a column's norm
+    low frequencies have: noise of a trend over many cells is then that of a few answers. No column is longer than 1. A
+    hole is the last cell.
+    """
+    size = varies.shape[1]
+    hole = cells.ordered and cells.hole
+    inner = size - hole
+    if not cells.ordered or inner <= LOW:
+        return None
+    share = LOW_SHARE * sigma**2 / (sigma**2 + float(varies.mean()))
+    order = np.arange(1, LOW + 1)[:, None]
+    low = np.cos(np.pi * order * (np.arange(inner) + 0.5) / inner) / order
+    strategy = np.zeros((size + LOW, size))
+    strategy[:size] = np.eye(size)
+    strategy[:inner, :inner] *= np.sqrt(1 - share)
+    strategy[size:, :inner] = low * np.sqrt(share / (low**2).sum(0).max())
+    return strategy
+
+
+class CellSums(NamedTuple):
+    """Gradient sums of cells as noisy answers tell them."""
+
+    gradient: Floats  # (S, s)
+    precision: Floats  # (S, s, s) of these
+    noise: Floats  # (S, s, s) covariance of precision · gradient that privacy noise makes
+
+
+def cell_sums(strategy: Floats | None, answers: Floats, sigma: float, varies: Floats) -> CellSums:
+    """What answers (S, r), combinations of cells with noise of deviation `sigma`, say of cells that vary by (S, s)."""
+    if strategy is None:
+        variance = sigma**2 + varies
+        return CellSums(answers, diagonals(1 / variance), diagonals(sigma**2 / variance**2))
+    taken = np.trunc(strategy * STRATEGY) / STRATEGY  # as the gate took it
+    covariance = sigma**2 * np.eye(len(taken)) + (taken * varies[:, None]) @ taken.T
+    weights = np.linalg.solve(covariance, np.broadcast_to(taken, (len(answers), *taken.shape)))  # (S, r, s)
+    precision = taken.T @ weights
+    said = answers[:, None] @ weights
+    gradient = (np.linalg.pinv(precision, hermitian=True) @ said.transpose(0, 2, 1))[..., 0]
+    return CellSums(gradient, precision, sigma**2 * weights.transpose(0, 2, 1) @ weights)
+
+
+def diagonals(held: Floats) -> Floats:
+    """(S, s) → (S, s, s)."""
+    return held[..., None] * np.eye(held.shape[-1])
 
 
 @lru_cache(maxsize=512)
@@ -185,8 +242,9 @@ def merge_cells(counts: Floats, sigma: float, *, ordered: bool, hole: bool, most
     """(s,) → the merged cell of each fine cell, from noisy counts alone.
 
     Ordered: neighbours are joined until a cell holds a share of 1/(2·most) of the rows and `least` standard deviations
-    of its own noise; a fine cell that is heavy by itself is never joined to what came before it. Categories: all that
-    are lighter than `least` standard deviations share one cell.
+    of its own noise, or up to SURE of them where AFFORDED such cells could be had: of many thin cells some seem to hold
+    rows by chance. A fine cell that is heavy by itself, or beside what came before it, is never joined to that.
+    Categories: all that are lighter than `least` standard deviations share one cell.
     """
     inner = len(counts) - hole
     share = max(float(counts.sum()), 1.0) / (2 * most)
@@ -196,9 +254,12 @@ def merge_cells(counts: Floats, sigma: float, *, ordered: bool, hole: bool, most
         merged[:] = len(heavy)
         merged[heavy] = np.arange(len(heavy))
         return merged
+    alone = (least + 2) * sigma
+    least = float(np.clip(counts.sum() / (AFFORDED * sigma), least, max(least, SURE)))
     cell, held, joined = 0, 0.0, 0
     for fine in range(inner):
-        if joined and counts[fine] >= max(share, (least + 2) * sigma):
+        spike = alone + SPIKE * max(held, 0.0) / max(joined, 1)
+        if joined and counts[fine] >= min(max(share, alone, least * sigma), spike):
             cell, held, joined = cell + 1, 0.0, 0
         merged[fine] = cell
         held, joined = held + counts[fine], joined + 1

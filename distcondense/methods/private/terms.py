@@ -30,7 +30,7 @@ from distcondense.arrays import Floats, Index
 from distcondense.data.cells import Cells
 from distcondense.methods.private.joint import Pair, believed, coarse_cells
 from distcondense.methods.private.plan import LOOK_GROUPS, PAIR_GROUPS, Plan
-from distcondense.methods.private.smoothing import doubt, pair_kernels, posteriors, smooth
+from distcondense.methods.private.smoothing import diagonals, doubt, pair_kernels, posteriors, smooth
 from distcondense.methods.private.uncertainty import ChosenAmong, ColumnEvidence
 from distcondense.models.additive import PairTerm
 from distcondense.outcomes.private_side import PrivateSide
@@ -147,12 +147,12 @@ class PairSearch:
         for many in range(min(len(order), self.plan.terms), least - 1, -1):
             pairs = [(min(pair), max(pair)) for pair in combinations(order[:many], 2)]
             cells = np.mean([sizes[i] * sizes[j] for i, j in pairs])
-            noise = self._sigma(self.plan.look_cost(self.table.budget, len(pairs))) * np.sqrt(cells)
+            noise = self.sigma(self.plan.look_cost(self.table.budget, len(pairs))) * np.sqrt(cells)
             if HEREDITY * signal >= POWER * noise * np.sqrt(self.table.objective.scores):
                 return sorted(pairs)
         return []
 
-    def _sigma(self, cost: float) -> float:
+    def sigma(self, cost: float) -> float:
         """Noise of a gradient sum; of several that are centred, less."""
         scores = self.table.objective.scores
         return float((np.sqrt(1 - 1 / scores) if scores > 1 else 1.0) / (cost * self.table.objective.scales[0]))
@@ -172,7 +172,7 @@ class PairSearch:
         expected = _independent([np.maximum(hessians[k], 0.0) for k in pair], merges)
         noise = self.count_noise(sums) ** 2
         H = np.stack([believed(one, noise, other) for one, other in zip(sums.hessian, expected, strict=True)])
-        sigma = self._sigma(sums.cost)
+        sigma = self.sigma(sums.cost)
         variance = sigma**2 + self.facts.get("dispersion", 1.0) * H
         precision = H * H / variance
         information = precision * self.side.newton(sums.gradient, H)
@@ -223,7 +223,8 @@ class PairSearch:
             self.table.shift((self.columns[i], self.columns[j]), step if len(step) > 1 else step[0])
             terms.append(term)
             chance = ChosenAmong(-(-rivals // len(chosen)))
-            evidence.append(ColumnEvidence(said.precision, said.noise, said.hessian, kernels, chance))
+            held = diagonals(said.precision), diagonals(said.noise)
+            evidence.append(ColumnEvidence(*held, said.hessian, kernels, chance))
             counts[i, j] = said.sums
         return terms, evidence, counts
 

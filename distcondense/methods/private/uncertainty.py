@@ -48,11 +48,11 @@ class ChosenAmong:
 
 @dataclass(frozen=True)
 class ColumnEvidence:
-    """What all rounds told about one column's table: (S, cells) each, but the kernels."""
+    """What all rounds told about the table of one column, or of a pair."""
 
-    precision: Floats
-    noise: Floats  # variance of the information that privacy noise makes
-    hessian: Floats
+    precision: Floats  # (S, cells, cells)
+    noise: Floats  # (S, cells, cells) covariance of the information that privacy noise makes
+    hessian: Floats  # (S, cells)
     kernels: Floats
     chosen: ChosenAmong | None = None  # of a pair; columns are all chosen alike
 
@@ -182,11 +182,9 @@ def by_chance(side: PrivateSide, evidence: Sequence[ColumnEvidence], dispersion:
         share, held = _multinomial(one.hessian)
         own = _chosen(rng, np.sqrt(dispersion * held), share, one.chosen or chosen)
         # Σ of rounds: the patients' part is the same in each, the noise is new
-        blur = np.divide(
-            one.hessian * np.sqrt(one.noise), one.precision, out=np.zeros_like(one.noise), where=one.precision > 0
-        )
-        slope = side.newton(own + _zero_sum(blur[:, None] * rng.normal(size=H.shape), share), H)
-        made = side.settled(smooth(one.precision, one.precision[:, None] * slope, one.kernels))
+        blur = one.hessian[..., None] * np.linalg.pinv(one.precision, hermitian=True) @ _root(one.noise)
+        slope = side.newton(own + _zero_sum(rng.normal(size=H.shape) @ blur.transpose(0, 2, 1), share), H)
+        made = side.settled(smooth(one.precision, slope @ one.precision, one.kernels))
         mean, _ = _moments(made, one.hessian[:, None])
         agreement -= ((made - mean[..., None]) * own).sum((0, 2))
     return agreement
@@ -208,6 +206,12 @@ def _chosen(rng: np.random.Generator, deviation: Floats, share: Floats, chosen: 
         worth = np.abs(rivals).sum((0, 2)) + chosen.noise * rng.gumbel(size=chosen.rivals)
         out[:, draw] = rivals[:, worth.argmax()]
     return out
+
+
+def _root(covariance: Floats) -> Floats:
+    """(S, s, s) symmetric square roots."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))[:, None]) @ vectors.transpose(0, 2, 1), np.float64)
 
 
 def _multinomial(hessian: Floats) -> tuple[Floats, Floats]:
