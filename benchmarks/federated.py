@@ -1,8 +1,9 @@
-"""Hospitals together against all rows in one place, at the same ε: `python -m benchmarks.federated adult 3`.
+"""Hospitals together against all rows in one place, at the same ε: `python -m benchmarks.federated adult --seed 0`.
 
 adult: five sites, split by years of education, so that they differ. hospitals: a simulated cohort at three hospitals of
-different size. The second argument is the number of seeds (1). Each seed holds out a fifth of the rows anew. Sites are
-processes of this machine with real messages in a folder; one site may collude (t = 1). All ε are end-to-end at
+different size. Each seed holds out a fifth of the rows anew. Sites are processes of this machine with real messages in
+a folder; with --sums they are gates of this process whose noisy parts are added up without messages, which gives the
+same release with the same law (tests/federated/test_oracle.py). One site may collude (t = 1). All ε are end-to-end at
 δ = 1e-5. Scores are on the held-out rows: AUROC of the private model itself and of an XGBoost student of the released
 rows' soft labels (100 a class); "pairs" is the total variation over all pairs of columns, as benchmarks/private.py has
 it: there one sees what choosing pairs by Gaussian answers loses.
@@ -14,7 +15,7 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,24 @@ import pandas as pd
 
 import distcondense as dc
 from benchmarks import cohorts, record
-from benchmarks.private import pairs, students
+from benchmarks.private import pairs
+from distcondense.data.codec import design_of
 from distcondense.data.cohort import Cohort
+from distcondense.data.persons import HoldoutSplit
 from distcondense.data.tables import read_table
 from distcondense.federated.accounting import Sharing
+from distcondense.federated.agreement import PreparedFederated, prepared_for
 from distcondense.federated.demo import demo
+from distcondense.federated.tables import SiteTable, SummedExact, SummedTable
+from distcondense.methods.base import Context
+from distcondense.methods.private.condense import condense, open_gate
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.outcomes.measures import auroc
 from distcondense.privacy.accounts import STATE
+from distcondense.privacy.answering import BEHIND
+from distcondense.privacy.ledger import Ledger
+from distcondense.privacy.questions import Question, Step
+from distcondense.privacy.rows import IntegerSums
 from distcondense.privacy.verify import verify
 
 EPSILON, DELTA, IPC = 1.0, 1e-5, 100
@@ -54,10 +65,43 @@ def hospitals() -> tuple[pd.DataFrame, dict[str, Any], np.ndarray]:
     return made.frame, {name: value for name, value in made.how.items() if value is not None}, place
 
 
-def runs(data: str, seeds: int) -> Iterator[dict[str, Any]]:
+class Parts(SummedExact):
+    """Sites in this process: their integers, each with its own part of the noise, are added up as they are."""
+
+    def __init__(self, tables: Sequence[SiteTable], prepared: PreparedFederated) -> None:
+        super().__init__([one.size for one in prepared.cells], prepared.side.objective, prepared.rows_per_person)
+        self.tables = tables
+
+    def next(self, question: Question, mu: float) -> None:
+        """Nothing goes out."""
+
+    def counted(self, question: Question, limit: float) -> IntegerSums:
+        parts = [table._noised(BEHIND[table].rows.answer(question, limit)) for table in self.tables]
+        return IntegerSums(np.sum(parts, axis=0))
+
+    def _applied(self, step: Step) -> None:
+        for table in self.tables:
+            BEHIND[table].rows.apply(step)
+
+
+def summed(parts: Sequence[Cohort], options: PrivateOptions, sharing: Sharing) -> Any:
+    """The release of several sites without messages."""
+    prepared = prepared_for(parts[0].facts, options, sharing)
+    gates = [open_gate(part, HoldoutSplit(0.0, 0), prepared, Ledger()) for part in parts]
+    rows = Parts([SiteTable.before(BEHIND[gate], sharing) for gate in gates], prepared)
+    names = [one.column.name for one in prepared.cells]
+
+    def gate(ledger: Ledger) -> SummedTable:
+        asked = {"names": names, "budget": prepared.budget, "ledger": ledger, "unit": prepared.unit}
+        return SummedTable.over(rows, sharing, **asked, choice_cost=prepared.choice_cost)
+
+    return condense(None, prepared, Context(), gate=gate)[options.ipcs[0]]
+
+
+def runs(data: str, seeds: Sequence[int], *, sums: bool) -> Iterator[dict[str, Any]]:
     frame, how, place = {"adult": adult, "hospitals": hospitals}[data]()
     sharing, options = Sharing(int(place.max()) + 1, 1), {"epsilon": EPSILON, "delta": DELTA, "ipc": IPC}
-    for seed in range(seeds):
+    for seed in seeds:
         held = np.random.default_rng([seed, 34]).random(len(frame)) < 0.2
         train, test = (Cohort.from_frame(frame[part], **how) for part in (~held, held))
         with tempfile.TemporaryDirectory() as folder:
@@ -65,6 +109,11 @@ def runs(data: str, seeds: int) -> Iterator[dict[str, Any]]:
             central = dc.condense(train, **options, seed=seed, holdout=0.0, out=f"{folder}/central")
             yield {"seed": seed, "where": "one place", **_scores(central, train, test, seed, began)}
             began = time.perf_counter()
+            if sums:
+                parts = [Cohort.from_frame(frame[~held & (place == k)], **how) for k in range(sharing.sites)]
+                found = _scores(summed(parts, PrivateOptions(**options, seed=seed), sharing), train, test, seed, began)
+                yield {"seed": seed, "where": f"{sharing.sites} sites, sums", **found}
+                continue
             tables = {f"site-{k + 1}": frame[~held & (place == k)] for k in range(sharing.sites)}
             reading = {name: value for name, value in how.items() if name != "schema"}
             settings = PrivateOptions(**options, seed=seed, holdout=0.0)
@@ -87,11 +136,22 @@ def _scores(result: Any, train: Cohort, test: Cohort, seed: int, began: float) -
     made = pairs(learned, train, test, seed)
     return {
         "private model": float(auroc(test.outcome["label"], learned.model.margin(codes))),
-        "xgb, soft": students(result, train, test, seed, 2)["xgb, soft"],
+        "xgb, soft": _student(result, test, seed),
         **{f"pairs, {name}": value for name, value in made.items()},
         "epsilon_end_to_end": result.privacy.epsilon,
         "seconds": seconds,
     }
+
+
+def _student(result: Any, test: Cohort, seed: int) -> float:
+    """XGBoost on the released rows' soft labels, as the manual says."""
+    import xgboost as xgb
+
+    rows, risk, persons = result.soft_data()
+    known = design_of(test.features[[column.name for column in result.schema.columns]], result.schema)
+    settings = {"objective": "binary:logistic", "max_depth": 5, "eta": 0.1, "subsample": 0.7, "seed": seed}
+    booster = xgb.train(settings, xgb.DMatrix(rows.to_numpy(), label=risk, weight=persons), 100)
+    return float(auroc(test.outcome["label"], booster.inplace_predict(known.to_numpy())))
 
 
 def table(data: str, found: list[dict[str, Any]]) -> str:
@@ -109,12 +169,14 @@ def table(data: str, found: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", choices=["adult", "hospitals"])
-    parser.add_argument("seeds", type=int, nargs="?", default=1)
+    parser.add_argument("--seed", type=int, nargs="+", default=[0])
+    parser.add_argument("--sums", action="store_true", help="without messages")
     asked = parser.parse_args()
     os.environ[STATE] = "off"  # nobody's patients
-    found = list(runs(asked.data, asked.seeds))
+    found = list(runs(asked.data, asked.seed, sums=asked.sums))
     print(text := table(asked.data, found))
-    record.write(f"federated-{asked.data}", found, seeds=asked.seeds, text=text)
+    name = f"federated-{asked.data}" + ("-sums" if asked.sums else "")
+    record.write(name, found, seeds=asked.seed, text=text)
 
 
 if __name__ == "__main__":

@@ -174,6 +174,20 @@ def test_other_libraries_words_and_a_target_by_place_are_understood(frame: pd.Da
         dc.condense(frame.drop(columns="died"), frame["died"])
 
 
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_a_draft_is_the_same_whatever_pandas_calls_a_text(frame: pd.DataFrame, tmp_path: Path, backend: Any) -> None:
+    days = [f"{1 + k % 28:02d}.03.2019" for k in range(len(frame))]
+    crp = np.where(np.arange(len(frame)) % 9 == 0, "?", "4.25")
+    frame.assign(seen=days, crp=crp).to_csv(tmp_path / "t.csv", index=False)
+    due, other = (pd.read_csv(tmp_path / "t.csv", **how) for how in ({}, {"dtype_backend": backend}))
+    draft = dc.Schema.draft(other, target="died")
+    assert draft == dc.Schema.draft(due, target="died")
+    assert draft["crp"].missing_values == ("?",)
+    assert [(c.name, c.format) for c in draft.ignored] == [("seen", "%d.%m.%Y")]
+    cohorts = [dc.Cohort.from_frame(one, target="died", schema=draft) for one in (due, other)]
+    assert cohorts[0].fingerprint() == cohorts[1].fingerprint()
+
+
 def test_a_draft_is_made_of_a_file_and_refuses_a_column_that_is_there_twice(
     frame: pd.DataFrame, tmp_path: Path
 ) -> None:

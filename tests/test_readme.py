@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from distcondense.data.outcome import kind_named
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import SettingsError
 from distcondense.methods.base import methods
+from distcondense.runs.release import ReleaseInfo, missing_for_health_record
 from tests.conftest import SMALL_TABLE, small_frame
 from tests.shell import Call
 
@@ -91,8 +93,11 @@ def test_the_python_of_every_page_runs_as_it_stands(desk: Desk) -> None:
     assert Path("run/release/condensed.csv").exists()
 
 
-def test_every_piece_of_a_schema_on_a_page_is_one(tmp_path: Path) -> None:
+def test_every_piece_of_a_schema_or_of_release_toml_on_a_page_is_one(tmp_path: Path) -> None:
     pieces = [piece for page in PAGES for piece in blocks("toml", page)]
+    about = [piece for piece in pieces if piece.startswith("title")]
+    assert [missing_for_health_record(ReleaseInfo.from_dict(tomllib.loads(piece))) for piece in about] == [[]]
+    pieces = [piece for piece in pieces if piece not in about]
     assert len(pieces) >= 5
     for piece in pieces:
         file = tmp_path / "schema.toml"

@@ -16,6 +16,12 @@ federate_app = typer.Typer(
 app.add_typer(federate_app, name="federate")
 
 Shared = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that all parties can read and write.")]
+Served = Annotated[
+    str, typer.Argument(metavar="FOLDER", help="A folder that all can read and write, or https://coordinator:port.")
+]
+Tls = Annotated[
+    Path | None, typer.Option(help="A folder with cert.pem, key.pem and ca.pem, for https://: both sides show theirs.")
+]
 Mine = Annotated[Path, typer.Option("--own", help="A folder of this party's own, which nobody else reads.")]
 
 
@@ -65,7 +71,7 @@ def federate_init(
 
 @federate_app.command("join")
 def federate_join(
-    shared: Shared,
+    shared: Served,
     table: Annotated[str, typer.Argument(help="This site's table: .csv, .parquet, .feather, .arrow.")],
     own: Mine,
     name: Annotated[str, typer.Option(help="Of this site: small letters, digits and -.")],
@@ -76,24 +82,26 @@ def federate_join(
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
+    tls: Tls = None,
 ) -> None:
     """A site reads its table against the agreement, and sends its public keys. Nothing else leaves."""
     from distcondense.federated.parties import join
 
     reading = {**markers(missing_marker), **written(separator, encoding, decimal)}
-    agreement = join(shared, own, table, name, account=account, reading=reading)
+    agreement = join(shared, own, table, name, account=account, reading=reading, tls=tls)
     typer.echo(f"{name}: the table fits, ε = {agreement.private_options.epsilon:g} (end-to-end) is what it is charged")
     typer.echo(f"next, when all have joined: distcondense federate round {shared} --own {own}")
 
 
 @federate_app.command("round")
 def federate_round(
-    shared: Shared,
+    shared: Served,
     own: Mine,
     keys: Annotated[
         str, typer.Option(help="The fingerprint of all keys, once the sites have compared it by another way.")
     ] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Go on as messages come, to the end.")] = False,
+    tls: Tls = None,
     quiet: Quiet = False,
 ) -> None:
     """Do what is due: the coordinator asks and adds up, a site answers."""
@@ -102,20 +110,34 @@ def federate_round(
 
     console = Console(quiet=quiet)
     with console.progress() as progress:
-        said = round_(shared, own, keys=keys, wait=wait, log=console.log, progress=progress)
+        said = round_(shared, own, keys=keys, tls=tls, wait=wait, log=console.log, progress=progress)
     typer.echo(said)
 
 
 @federate_app.command("close")
-def federate_close(shared: Shared, own: Mine, quiet: Quiet = False) -> None:
+def federate_close(shared: Served, own: Mine, tls: Tls = None, quiet: Quiet = False) -> None:
     """The coordinator makes the release; a site ends the session, and forgets the key of its masks."""
     from distcondense.federated.parties import close
     from distcondense.report.terminal import Console
 
     console = Console(quiet=quiet)
     with console.progress() as progress:
-        said = close(shared, own, log=console.log, progress=progress)
+        said = close(shared, own, tls=tls, log=console.log, progress=progress)
     typer.echo(said)
+
+
+@federate_app.command("serve")
+def federate_serve(
+    shared: Shared,
+    tls: Annotated[Path, typer.Option(help="A folder with cert.pem, key.pem and ca.pem: both sides show theirs.")],
+    listen: Annotated[str, typer.Option(help="Address and port.")] = "0.0.0.0:8443",
+) -> None:
+    """The coordinator serves its folder of messages to the sites, over HTTPS with mutual TLS, until it is stopped."""
+    from distcondense.federated.https import served
+
+    with served(shared, tls, listen) as server:
+        typer.echo(f"serving {shared} at {listen}; sites say https://HOST:{server.server_port} --tls FOLDER")
+        server.serve_forever()
 
 
 @federate_app.command("demo")

@@ -78,6 +78,17 @@ class SchemaDraft:
         return self.schema.to_toml(comments=self.comments)
 
 
+def as_objects(frame: pd.DataFrame) -> pd.DataFrame:
+    """Texts and dates as Python has them, whatever pandas or Arrow calls their type: a draft looks at values."""
+    named = [
+        name
+        for name in frame.columns[~frame.columns.duplicated(keep=False)]
+        if isinstance(dtype := frame[name].dtype, pd.StringDtype)
+        or (isinstance(dtype, pd.ArrowDtype) and not pd.api.types.is_numeric_dtype(dtype))
+    ]
+    return frame.assign(**{name: frame[name].astype(object).where(frame[name].notna(), None) for name in named})
+
+
 def person_hint(column: str, rows: int, different: int, name: str = "with its name") -> str:
     return (
         f"column {column} looks like an identifier that repeats ({rows} rows, {different} different): if these are "
@@ -90,6 +101,7 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
     if not all(isinstance(name, str) for name in frame.columns):
         frame = frame.set_axis(list(map(str, frame.columns)), axis=1)
     refuse_reserved(frame.columns)
+    frame = as_objects(frame)
     names = list(map(str, frame.columns if names is None else names))
     places = Names(list(frame.columns), ())  # whether its first line is a header nobody has said
     refuse_shape(frame, places)
@@ -174,8 +186,9 @@ def repeats(series: pd.Series[Any]) -> tuple[int, int] | None:
 
 def persons_in(frame: pd.DataFrame, names: Iterable[str], said: Names) -> list[str]:
     """A hint for each of these columns that looks like an identifier of persons with several rows."""
-    lines = []
-    for name in names:
+    lines, wanted = [], list(names)
+    frame = as_objects(frame[wanted])
+    for name in wanted:
         series = frame[name]
         if _date_format(series) or not all(map(pd.api.types.is_hashable, series)):
             continue

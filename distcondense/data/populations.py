@@ -273,7 +273,20 @@ def curial(site: str = "PUH", prevalence: float | None = None, shifted: bool = F
             "covid_positive": is_case[kind],
         }
 
-    columns = [Column(m[0], "integer" if m[4] == 0 else "continuous", m[2], m[3], unit=m[1]) for m in _MEASURED]
+    holes = (
+        {name for one in SHIFTS.values() for name in one.unmeasured} if shifted else set()
+    )  # one schema for all sites
+    columns = [
+        Column(
+            m[0],
+            "integer" if m[4] == 0 else "continuous",
+            m[2],
+            m[3],
+            unit=m[1],
+            missing="indicator" if m[0] in holes else "refuse",
+        )
+        for m in _MEASURED
+    ]
     columns += [Column("age", "integer", 18, 105, unit="years"), Column("sex", "binary", categories=("female", "male"))]
     columns += [Column("oxygen_device", "categorical", categories=_DEVICES), yes_no("covid_positive")]
     text = f"Simulated emergency attendances at {site}: vital signs and bloods on arrival, COVID-19 status."

@@ -19,7 +19,7 @@ from distcondense.errors import RunFolderError, SettingsError
 from distcondense.federated.accounting import CHOICE_SHARE, Sharing
 from distcondense.federated.messages import VERSION, digest, plain_bytes
 from distcondense.methods.private.options import PrivateOptions
-from distcondense.methods.private.plan import HAIR, PAIR_GROUPS, WIDE
+from distcondense.methods.private.plan import HAIR, LOOK_GROUPS, WIDE
 from distcondense.methods.private.prepare import PreparedPrivate, prepare
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.events import Event
@@ -46,7 +46,7 @@ class PreparedFederated(PreparedPrivate):
         if not self.looks:
             return ()
         cost = self.choice_cost
-        each = Event("gaussian", "histogram", (), PAIR_GROUPS**2, cost, noise=1 / cost, by="none", unit=self.unit)
+        each = Event("gaussian", "histogram", (), LOOK_GROUPS**2, cost, noise=1 / cost, by="none", unit=self.unit)
         return (each,) * self.looks
 
     @property

@@ -34,22 +34,22 @@ class SharedFolder:
 
     def __init__(self, path: Path, *, wait: bool = False, on_wait: Callable[[], None] = lambda: None) -> None:
         self.path, self.wait, self.on_wait = path, wait, on_wait
+        self.name = str(path)
 
     def get(self, *names: str) -> bytes:
         """A message that must be there, or will be."""
-        file = self._file(*names)
-        self._until(lambda: file.exists(), f"message {'/'.join(names)}")
-        return read_message(file)
+        self._until(lambda: self.has(*names), f"message {'/'.join(names)}")
+        return self._read(*names)
 
     def has(self, *names: str) -> bool:
-        return self._file(*names).exists()
+        """Whether it is there."""
+        return self.path.joinpath(*names).exists()
 
     def put(self, message: bytes, *names: str) -> None:
         """A message; the same may be put again, another one under its name is refused."""
-        file = self._file(*names)
-        if not file.exists():
-            write_message(file, message, synced=False)  # its sender has it in a folder of its own
-        elif read_message(file) != message:
+        if not self.has(*names):
+            self._write(message, *names)
+        elif self._read(*names) != message:
             raise RunFolderError(
                 f"message {'/'.join(names)}",
                 "must not be there already",
@@ -73,8 +73,11 @@ class SharedFolder:
         self._until(lambda: any(self.has(*names) for names in either), f"message {'/'.join(either[0])}")
         return next(names for names in either if self.has(*names))
 
-    def _file(self, *names: str) -> Path:
-        return self.path.joinpath(*names)
+    def _read(self, *names: str) -> bytes:
+        return read_message(self.path.joinpath(*names))
+
+    def _write(self, message: bytes, *names: str) -> None:
+        write_message(self.path.joinpath(*names), message, synced=False)  # its sender has it in a folder of its own
 
     def _until(self, there: Callable[[], bool], what: str) -> None:
         pause, most = POLL_SECONDS

@@ -20,27 +20,41 @@ from distcondense.federated.accounting import Sharing
 from distcondense.federated.agreement import READING, Agreement
 from distcondense.federated.coordinator import SummedRows, summed_table
 from distcondense.federated.folder import SharedFolder, WaitingError, round_name
-from distcondense.federated.messages import COORDINATOR, OwnKeys, check_name, payload_of, plain_bytes, write_message
+from distcondense.federated.https import HttpsFolder
+from distcondense.federated.messages import (
+    COORDINATOR,
+    OwnKeys,
+    check_name,
+    digest,
+    payload_of,
+    plain_bytes,
+    write_message,
+)
 from distcondense.federated.session import SiteSession, agreement_of, join_payload, missing
 from distcondense.federated.site import Site, check_table, opened_site
 from distcondense.methods.base import Context, Progress, no_progress
 from distcondense.methods.private.condense import condense
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.outcomes.base import Labelled
+from distcondense.outcomes.measures import title
 from distcondense.outside import parse_json, read_text
 from distcondense.privacy.accounts import accounts_of
 from distcondense.privacy.binding import STATEMENT, file_hash
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.odometer import ChargedRun, Odometer
 from distcondense.privacy.rows import ROWS_ALL_MAX
+from distcondense.privacy.verify import verify
 from distcondense.runs.files import write_json
 from distcondense.runs.folder import RunFolder
-from distcondense.runs.result import Result, Results
+from distcondense.runs.reading import load
+from distcondense.runs.result import Result, Results, table_of
 from distcondense.runs.saving import write_run
 
 PARTY, KEYS = "party.json", "keys.json"
 ACCOUNTS = "Each site charged it to an account of its own, and refuses over its own cap."
 Log = Callable[[str], None]
+Place = str | Path  # of the messages: a folder, or where a coordinator serves one (https://…)
 
 
 def _silent(line: str) -> None:
@@ -94,6 +108,19 @@ class Own:
         write_json(self.path / PARTY, dict(party))
 
 
+def folder_at(
+    place: Place, tls: Path | None, *, wait: bool = False, on_wait: Callable[[], None] = lambda: None
+) -> SharedFolder:
+    """Where the messages are: a folder, or one that a coordinator serves over HTTPS."""
+    if not is_uri(place):
+        return SharedFolder(Path(place), wait=wait, on_wait=on_wait)
+    if not str(place).startswith("https://") or tls is None:
+        raise SettingsError(
+            "folder", "of messages at an address needs https:// and --tls", found="another address, or no certificates"
+        )
+    return HttpsFolder(str(place), tls, wait=wait, on_wait=on_wait)
+
+
 # -- init: the coordinator --------------------------------------------------------------------------------------------
 
 
@@ -127,17 +154,18 @@ def init(
 
 
 def join(
-    shared: Path,
+    shared: Place,
     own: Path,
     table: str,
     name: str,
     *,
     account: Path | None = None,
     reading: Mapping[str, Any] | None = None,
+    tls: Path | None = None,
 ) -> Agreement:
     """Read the table against the agreement; what does not fit is said here. Then send this site's public keys."""
     check_name(name)
-    folder, home = SharedFolder(shared), Own(own)
+    folder, home = folder_at(shared, tls), Own(own)
     agreement = agreement_of(folder.get(kinds.AGREEMENT))
     named = None if account is None else str(account.absolute())
     place = table if is_uri(table) else str(Path(table).absolute())  # the next command may come from elsewhere
@@ -184,17 +212,18 @@ def charged_run(agreement: Agreement, party: Mapping[str, Any], log: Log = _sile
 
 
 def round_(
-    shared: Path,
+    shared: Place,
     own: Path,
     *,
     keys: str = "",
+    tls: Path | None = None,
     wait: bool = False,
     on_wait: Callable[[], None] = lambda: None,
     log: Log = _silent,
     progress: Progress = no_progress,
 ) -> str:
     """Do what is due: ask, or answer. What is to be done next, in words."""
-    home, folder = Own(own), SharedFolder(shared, wait=wait, on_wait=on_wait)
+    home, folder = Own(own), folder_at(shared, tls, wait=wait, on_wait=on_wait)
     if home.party["role"] == COORDINATOR:
         return _coordinate(home, folder, log, progress)
     return _answer(home, folder, keys, log)
@@ -263,8 +292,7 @@ def _answer(home: Own, folder: SharedFolder, keys: str, log: Log) -> str:
                 return f"{site.rounds} questions answered; the same command answers the next ones"
             number = site.rounds
             folder.put(site.answer(folder.get(*question)), *round_name(number, name))
-    _end(home, folder, log)
-    return "the session is closed"
+    return _end(home, folder, log)
 
 
 @contextmanager
@@ -310,9 +338,11 @@ def _confirmed(home: Own, session: SiteSession, keys: str) -> None:
 # -- close ------------------------------------------------------------------------------------------------------------
 
 
-def close(shared: Path, own: Path, *, log: Log = _silent, progress: Progress = no_progress) -> str:
+def close(
+    shared: Place, own: Path, *, tls: Path | None = None, log: Log = _silent, progress: Progress = no_progress
+) -> str:
     """The coordinator makes the release; a site ends the session."""
-    home, folder = Own(own), SharedFolder(shared)
+    home, folder = Own(own), folder_at(shared, tls)
     if home.party["role"] == COORDINATOR:
         return _release(home, folder, log, progress)
     folder.get(kinds.CLOSE)
@@ -394,11 +424,44 @@ def _end(home: Own, folder: SharedFolder, log: Log) -> str:
     """The session is over at this site: the key of its masks goes."""
     session = SiteSession.from_messages(folder.get(kinds.AGREEMENT), folder.get(kinds.SET))
     data = payload_of(folder.get(kinds.CLOSE), kinds.CLOSE, COORDINATOR, session.agreement.coordinator)
-    statement = folder.path / "release" / STATEMENT
-    if data.get("set") != session.digest or not statement.is_file() or file_hash(statement) != data.get("release"):
+    there = folder.has("release", STATEMENT)
+    if data.get("set") != session.digest or not there or digest(folder.get("release", STATEMENT)) != data["release"]:
         raise RunFolderError(
             "release", "must be the one that was closed with", found="another", fix="ask the coordinator"
         )
+    release = _fetched(home, folder)
     OwnKeys.forget_masks(home.path / KEYS)
     log("the key of this site's masks is gone")
-    return f"closed; the release is {statement.parent}"
+    return f"closed; the release is {release}; {_measured_here(home, session.agreement, release)}"
+
+
+def _fetched(home: Own, folder: SharedFolder) -> Path:
+    """A copy of the release in this party's own folder, which verifies."""
+    release = home.path / "release"
+    stated = parse_json(folder.get("release", STATEMENT))
+    for name in (STATEMENT, *stated["files"]):
+        if Path(name).name == name:  # what is no plain name does not verify below
+            write_message(release / name, folder.get("release", name))
+    if not verify(release).holds:
+        raise RunFolderError("release", "must verify", found="contradictions", fix="see distcondense privacy verify")
+    return release
+
+
+def _measured_here(home: Own, agreement: Agreement, release: Path) -> str:
+    """A model of the released rows on the persons that this site left out; the number stays in this site's folder."""
+    cohort, result = read_table(agreement, home.party), load(release)
+    first = next(iter(result.values())) if isinstance(result, Results) else result
+    splitting = Context(folder=home.run).holdout_split(agreement.private_options.holdout)
+    kind, said = agreement.facts.kind, "nothing was measured: "
+    if isinstance(cohort, LargeTable) or first.privacy.answer:
+        return said + ("a table that is read in batches" if isinstance(cohort, LargeTable) else "no rows")
+    test = splitting.split(cohort).test
+    try:
+        labelled = Labelled(cohort.outcome.take(test))
+        frame = table_of(cohort.features.iloc[test].reset_index(drop=True), cohort.schema, kind, labelled)
+        value = first.score(frame[[*cohort.schema.names, *kind.names]])
+    except Exception as error:  # too few rows, or one class: what was released is released all the same
+        return f"{said}{type(error).__name__}"
+    measure = title(kind.measures[0])
+    write_json(home.run.internal / "score.json", {"measure": measure, "score": value, "rows": len(test)})
+    return f"{measure} of a model of its rows on rows that this site left out: {value:.3f} (not to be handed over)"

@@ -39,6 +39,7 @@ from distcondense.privacy.answering import BEHIND
 from distcondense.privacy.contributions import Objective
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.questions import (
+    STRATEGY,
     GradientQuery,
     HistogramQuery,
     MergeBins,
@@ -146,10 +147,11 @@ class Site:
             self._step(step)
         table = self._table
         match question:
-            case HistogramQuery():
-                table.histogram(mu=mu, **_fields(question))
-            case GradientQuery():
-                table.sums(mu=mu, **_fields(question))
+            case HistogramQuery(columns, by, starts, merges):
+                table.histogram(columns, by=by, mu=mu, starts=starts, merges=merges)
+            case GradientQuery(columns, merges, strategy):
+                asked = np.array(strategy, np.float64) / STRATEGY if strategy else None
+                table.sums(columns, mu=mu, merges=merges, strategy=asked)
             case StatisticQuery(name):
                 table.total(name, mu=mu)
             case _:
@@ -229,11 +231,6 @@ def as_known(objective: Any, current: Objective) -> Any:
     if not changed <= LEARNED:
         raise _refused("must keep the constants of its objective", f"{len(changed - LEARNED)} others")
     return replace(known, **{name: getattr(objective, name) for name in changed})  # type: ignore[type-var]
-
-
-def _fields(question: Any) -> dict[str, Any]:
-    """As the gate's methods take them."""
-    return {entry.name: getattr(question, entry.name) for entry in fields(question)}
 
 
 def _refused(rule: str, found: str) -> RunFolderError:

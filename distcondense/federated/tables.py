@@ -7,13 +7,14 @@ those of the gate itself. A site's half stands before its rows; the coordinator'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from distcondense.arrays import Floats, Index
 from distcondense.errors import SettingsError
 from distcondense.federated.accounting import Sharing
+from distcondense.methods.private.plan import LOOK_GROUPS
 from distcondense.privacy import noise
 from distcondense.privacy.answering import BEHIND, BehindGate
 from distcondense.privacy.budget import Budget
@@ -92,6 +93,22 @@ class SiteTable(SharedTable):
         return np.zeros_like(self.part), limit  # whoever asks through the gate's methods gets nothing
 
 
+class PairRows(NamedTuple):
+    """Noisy numbers of rows of a pair of columns, in few cells."""
+
+    rows: Floats  # (few cells,)
+    place: Index  # (cells of the first, cells of the second) the few cell that each is part of
+
+
+def few_cells(rows: Floats) -> Index:
+    """Neighbouring cells of a column in LOOK_GROUPS groups at most, of about as many rows: public, or noisy before."""
+    if len(rows) <= LOOK_GROUPS:
+        return np.arange(len(rows))
+    share = np.maximum(rows, 0) / max(float(np.maximum(rows, 0).sum()), 1e-12)
+    group = np.minimum(((np.cumsum(share) - share / 2) * LOOK_GROUPS).astype(np.int64), LOOK_GROUPS - 1)
+    return np.asarray(np.unique(group, return_inverse=True)[1], np.int64)
+
+
 class SummedTable(SharedTable):
     """The coordinator's half: rows are elsewhere, and what comes from there is noised.
 
@@ -100,7 +117,7 @@ class SummedTable(SharedTable):
 
     __slots__ = ("choice_cost", "looks")
     choice_cost: float
-    looks: dict[tuple[int, int], Floats]
+    looks: dict[tuple[int, int], PairRows]
 
     @classmethod
     def over(
@@ -134,15 +151,17 @@ class SummedTable(SharedTable):
     ) -> int:
         """Which of these pairs differs most from what is expected of it, by noisy tables of all of them.
 
-        Σ |rows − expected| over n cells is taken for √(2n/π) times the root of Σ (noisy − expected)² − nσ².
+        They have few cells of each column: the fewer, the less noise in all. Σ |rows − expected| over n of them is
+        taken for √(2n/π) times the root of Σ (noisy − expected)² − nσ².
         """
-        among = [self._columns(pair) for pair in pairs]
-        for i, j in among:
-            if (i, j) not in self.looks:
-                self.looks[i, j] = self.histogram((i, j), by="none", mu=self.choice_cost)[0]
-        worth = []
+        among, worth = [self._columns(pair) for pair in pairs], []
         for (i, j), table in zip(among, expected, strict=True):
-            apart = self.looks[i, j] - np.ravel(table)
+            if (i, j) not in self.looks:
+                few = tuple(tuple(few_cells(np.sum(table, axis=axis)).tolist()) for axis in (1, 0))
+                told = self.histogram((i, j), by="none", mu=self.choice_cost, merges=few)[0]
+                self.looks[i, j] = PairRows(told, np.array(few[0])[:, None] * (max(few[1]) + 1) + np.array(few[1]))
+            look = self.looks[i, j]
+            apart = look.rows - np.bincount(look.place.ravel(), np.ravel(table), len(look.rows))
             square = float(apart @ apart) - apart.size / self.choice_cost**2
             worth.append(np.sign(square) * np.sqrt(2 / np.pi * apart.size * abs(square)))
         return int(np.argmax(np.array(worth) + (0.0 if ahead is None else np.asarray(ahead, np.float64))))

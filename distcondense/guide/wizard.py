@@ -24,6 +24,7 @@ from distcondense.data.draft import (
     MAX_INFERRED_CATEGORIES,
     SchemaDraft,
     age_between,
+    as_objects,
     births_and_others,
     describe,
     draft,
@@ -119,6 +120,7 @@ def run_wizard(frame: pd.DataFrame, prompts: Prompts) -> WizardState:
     WizardState
         The schema, which columns are the outcome, whose rows they are, and what is left to do.
     """
+    frame = as_objects(frame)
     drafted = draft(frame)
     columns = {c.name: c for c in (*drafted.schema.columns, *drafted.schema.ignored)}
     person = _person(columns, drafted, prompts)
@@ -235,7 +237,11 @@ def _spare(frame: pd.DataFrame, columns: Sequence[Column], wanted: Collection[st
         said = pd.Series(pd.factorize(series, use_na_sentinel=False)[0]) if coded else series
         key = (coded, pd.util.hash_pandas_object(said, index=False).to_numpy().tobytes())
         if key in kept and column.name not in wanted:
-            same = "the same as" if series.equals(frame[kept[key]]) else "in other words the same as"
+            same = (
+                "the same as"
+                if series.astype(object).equals(frame[kept[key]].astype(object))
+                else "in other words the same as"
+            )
             spare[column.name] = f"{same} {kept[key]} in every row"
         kept.setdefault(key, column.name)
     return spare

@@ -40,8 +40,8 @@ DIGITS = 6
 NOTHING = "no privacy guarantee"
 NO_SIGNATURE, UNCHECKED, SIGNED, MISSIGNED = "none", "there, not checked", "holds", "does not hold"
 CHOSEN = (
-    "columns were chosen, so the two accountants bound the picks differently and need not give one number: they agree "
-    "where neither is below the Gaussian part alone and the first is at most √(4/3) of the second"
+    "columns were chosen: the two accountants bound these picks differently and need not give one number; they agree "
+    "as closely as docs/privacy.md says they must"
 )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from distcondense.data.schema import Column
@@ -221,6 +222,8 @@ def described(column: Column) -> str:
 def health_record(first: Result, digests: Mapping[str, str]) -> dict[str, Any]:
     """HealthDCAT-AP of the hospital's non-public data set, with the release as its sample."""
     info, privacy = first.info, first.privacy
+    # of the patients' table: what the release says of its own outcome column is about synthetic rows
+    outcome = [replace(column, meaning="The outcome") for column in first.schema.outcome]
     record: dict[str, Any] = {
         "@context": DCAT_CONTEXT,
         "@id": info.identifier,
@@ -276,7 +279,7 @@ def health_record(first: Result, digests: Mapping[str, str]) -> dict[str, Any]:
                         "dct:description": _text(described(column)),
                         "csvw:datatype": {"@id": NUMBERS.get(column.kind, ("", "xsd:string"))[1]},
                     }
-                    for column in (*first.schema.columns, *first.schema.outcome)
+                    for column in (*first.schema.columns, *outcome)
                 ],
             },
         },

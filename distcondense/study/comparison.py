@@ -355,9 +355,12 @@ def promises(results: pd.DataFrame) -> list[str]:
 
 
 def in_markdown(
-    study: str, finished: int, cells: int, results: pd.DataFrame, failed: pd.DataFrame | None = None
+    study: str, finished: int, cells: int, told: Sequence[str], tables: Sequence[Table], promised: Sequence[str]
 ) -> str:
-    """decide.md: the same as the page's first part, for whoever reads text."""
+    """decide.md: the same as the page's first part, for whoever reads text.
+
+    `told` is what `behind` says, `tables` are those of `overview` and `decisions`, `promised` is what `promises` says.
+    """
     lines = [
         f"# Study {study}: which method when",
         "",
@@ -365,13 +368,13 @@ def in_markdown(
         "are computed on patients and not covered by any guarantee.",
         "",
     ]
-    first, *others = behind(results)
+    first, *others = told
     lines += [first, "", *(f"- {sentence}" for sentence in others)]
-    for table in [*overview(results), *decisions(results, failed)]:
+    for table in tables:
         rows = ([estimate(*cell) if isinstance(cell, tuple) else str(cell) for cell in row] for row in table.rows)
         lines += ["", f"## {table.title}", "", table.about, "", *markdown_table(table.columns, rows)]
-    if words := promises(results):
-        lines += ["", "## What stands behind an ε that is no theorem of ours", "", *(f"- {line}" for line in words)]
+    if promised:
+        lines += ["", "## What stands behind an ε that is no theorem of ours", "", *(f"- {line}" for line in promised)]
     return "\n".join(lines) + "\n"
 
 

@@ -89,16 +89,17 @@ def write_report(study: Study, folder: StudyFolder, external: ExternalResults = 
     write_text(internal / "tables.md", markdown(study, quick, reasons, read))
     report = study_report(study.name, len(study.cells), quick[at_home(quick)], reasons, read)
     if here["method"].nunique() > 1:  # several methods to decide between
+        told, tables, promised = behind(here), [*overview(here), *decisions(here, failed)], promises(here)
         report |= plain(
             {
-                "decisions": [asdict(table) for table in (*overview(here), *decisions(here, failed))],
-                "verdict": [*behind(here), LIMIT],
-                "limits": [*promises(here), LIMIT],
+                "decisions": [asdict(table) for table in tables],
+                "verdict": [*told, LIMIT],
+                "limits": [*promised, LIMIT],
                 "comparisons": [asdict(figure) for figure in pictures(here)],
             }
         )
         done = results["cell"].nunique()
-        write_text(internal / "decide.md", in_markdown(study.name, done, len(study.cells), here, failed))
+        write_text(internal / "decide.md", in_markdown(study.name, done, len(study.cells), told, tables, promised))
     write_json(internal / "report.json", report)
     write_text(internal / "report.html", study_page(report))
     return everything

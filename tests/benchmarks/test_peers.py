@@ -29,7 +29,7 @@ from distcondense.methods import base as methods
 from distcondense.methods.base import method_named, options_of
 from distcondense.privacy.accountant import replay
 from distcondense.study import Study, design
-from distcondense.study.comparison import behind, decisions, in_markdown, overview, pictures
+from distcondense.study.comparison import behind, decisions, in_markdown, overview, pictures, promises
 from distcondense.study.results import COLUMNS
 from tests.conftest import real_data, small_frame
 from tests.study.test_study import BINARY, HEAD, SCHEMA, run, study_of
@@ -399,7 +399,9 @@ def test_what_made_no_table_is_a_row_with_its_reason() -> None:
     )
     assert (picky["IPC"], picky["seeds"]) == (100, 0)
     assert (some_["seeds"], ours["seeds"]) == (1, 2)  # seeds that have numbers
-    text = in_markdown("study", 3, 4, results, lost)
+    text = in_markdown(
+        "study", 3, 4, behind(results), [*overview(results), *decisions(results, lost)], promises(results)
+    )
     assert "a theorem about every row of the table | 2.0 CPU s, 1.00 GiB | no table: not finished" in text
 
 

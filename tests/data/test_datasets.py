@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from distcondense.data import datasets, populations
+from distcondense.data.cohort import Cohort
 from distcondense.data.datasets import DATASETS, Simulated, load, stream
 from distcondense.errors import SettingsError
 
@@ -250,3 +251,9 @@ def test_a_model_of_all_rows_loses_more_at_a_site_that_shifts() -> None:
 
     assert loss(False) < 0.03
     assert loss(True) > 0.05
+
+
+def test_sites_that_shift_are_cohorts_of_one_schema() -> None:
+    made = [load("curial_like", site=site, rows=300, shifted=True) for site in ("PUH", "OUH", "UHB")]
+    assert made[0].schema == made[1].schema == made[2].schema
+    assert all(len(Cohort.from_frame(one.frame, **one.how)) == 300 for one in made)

@@ -69,7 +69,7 @@ class Region:
             parties.round_(self.shared, self.own, wait=True, on_wait=alive, log=log.append)
             parties.close(self.shared, self.own)
             for site in sites:
-                assert site.result() == "the session is closed"
+                assert site.result().startswith("closed; the release is")
         return self.own / "run"
 
 
@@ -125,6 +125,16 @@ def test_nothing_of_a_site_lies_in_the_folder_but_keys_and_masked_numbers(region
     assert spread.min() > 0.5 * spread.mean()  # not a byte of it is likelier than another
     assert (region.folder / "east" / "keys.json").stat().st_mode & 0o077 == 0
     assert json.loads((region.folder / "east" / "keys.json").read_text())["agreeing"] == ""  # after the end
+
+
+def test_every_site_has_a_copy_of_the_release_and_measures_it_for_itself(region: Region) -> None:
+    for name in NAMES:
+        own = region.folder / name
+        assert verify(own / "release").holds
+        found = json.loads((own / "run" / "internal" / "score.json").read_text())
+        assert 0.5 < found["score"] <= 1
+        assert 10 < found["rows"] < 100  # a fifth, by this site's own coins
+    assert not [file for file in region.shared.rglob("*") if file.name == "score.json"]
 
 
 def test_pairs_of_columns_are_chosen_by_gaussian_answers_alone(region: Region) -> None:

@@ -542,3 +542,11 @@ def test_an_answer_about_groups_and_one_about_their_cells_are_put_together_by_le
     covariance = np.linalg.inv(X.T @ W @ X)
     np.testing.assert_allclose(found.rows.ravel(), covariance @ X.T @ W @ np.array(seen), rtol=1e-9)
     np.testing.assert_allclose(found.variance.ravel(), np.diag(covariance), rtol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [0.05, 0.6, 3.0, 40.0, 2000.0])
+def test_the_distance_by_chance_is_that_of_poisson_numbers(rows: float) -> None:
+    drawn = np.random.default_rng(0).poisson(rows, (20_000, 12))
+    seen = np.abs(drawn - rows).sum(1)
+    found = joints.distance_by_chance(np.full((3, 4), rows))
+    assert found == pytest.approx(seen.mean(), rel=0.12, abs=5 * seen.std() / np.sqrt(20_000))

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import distcondense as dc
+from distcondense.data.schema import Column
 from distcondense.errors import SettingsError
 from distcondense.privacy.binding import file_hash
-from distcondense.report.catalogue import catalogue
+from distcondense.report.catalogue import catalogue, described
 from distcondense.runs.release import DEMANDED, ReleaseInfo, missing_for_health_record
-from tests.conftest import SMALL_TABLE, small_frame
+from tests.conftest import SMALL_SCHEMA, SMALL_TABLE, small_frame
 
 INFO = ReleaseInfo.from_dict(
     {
@@ -91,6 +92,23 @@ def test_the_responsible_ai_part_says_what_the_table_is_not(released: Path) -> N
         "rai:dataSocialImpact",
         "rai:dataUseCases",
     }
+
+
+def test_every_column_is_described_with_its_public_bounds_or_categories_in_full_and_its_unit(released: Path) -> None:
+    (records,) = json.loads((released / "croissant.json").read_text())["recordSet"]
+    said = {field["name"]: field["description"] for field in records["field"]}
+    table = json.loads((released / "healthdcat.jsonld").read_text())["csvw:table"]["csvw:tableSchema"]["csvw:column"]
+    dictionary = {column["csvw:name"]: column["dct:description"]["@value"] for column in table}
+    assert (
+        dictionary["died"] == "The outcome; one of: 0, 1"
+    )  # of patients; what the rows' own column is, is another thing
+    assert "In a small table" in said["died"]
+    for column in SMALL_SCHEMA.columns:
+        assert said[column.name] == dictionary[column.name] == described(column)
+        for value in column.categories or (column.low, column.high):
+            assert (f"{value:g}" if isinstance(value, float) else str(value)) in said[column.name]
+    whole = Column("weight", "continuous", low=2.0, high=300.0, unit="kg", meaning="Body weight on admission")
+    assert described(whole) == "Body weight on admission; from 2 to 300 kg"
 
 
 # What HealthDCAT-AP (release 5) asks of a data set that is not public, as shapes of our own.

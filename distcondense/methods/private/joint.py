@@ -52,11 +52,12 @@ FACTOR = 5.0  # most by which one step changes a weight
 FITTED = 60  # rounds of fitting a forest's table to its margins
 FAINT = 1e-3  # rows in a cell that a noisy table calls empty: a marginal may need it
 THRICE = 3  # rows drawn for each that is kept
+LOST = 0.5  # of a table's noise, as far as cells that do not stand out of it are as expected
 NEARLY = 0.5  # a table is nearly a function where guessing one column by the other errs less than so often as without
 SEEN = 4.0  # a cell is empty where more than so many standard deviations of its noise were expected,
 NOBODY = 1.5  # and no more than so many were seen
 SURE = 6.0  # a table is a function where so many were expected beside it, in all,
-ODD = 2.0  # and no more than so many were seen
+ODD = 2.5  # and no more than so many were seen
 
 
 @dataclass(frozen=True)
@@ -392,7 +393,7 @@ def ask_pairs(
         return candidates[place]
 
     # that many rows a table of independent columns is away from what is expected of it
-    chance = {pair: float(_distance_by_chance(expected[pair])) for pair in pairs}
+    chance = {pair: distance_by_chance(expected[pair]) for pair in pairs}
     most = max(chance.values(), default=0.0)
     part, forest = {column: column for column in among}, []
     for _ in range(counts[0]):
@@ -425,9 +426,9 @@ def ask_pairs(
         )
     room = rows * costs[1] / PAIR_NOISE
     noise = {}
-    for pair in left:  # what measuring it would add
+    for pair in left:  # what it is away by chance, and what measuring it would add
         first, second = shape_of((len(expected[pair]), len(expected[pair].T)), room)
-        noise[pair] = np.sqrt(2 / np.pi) / costs[1] * first * second + float(_distance_by_chance(expected[pair]))
+        noise[pair] = LOST * np.sqrt(2 / np.pi) / costs[1] * first * second + distance_by_chance(expected[pair])
     most, more = max(noise.values()), []
     for _ in range(counts[1] - len(again)):
         pair = chosen(left, [most - noise[pair] for pair in left])
@@ -436,9 +437,10 @@ def ask_pairs(
     return replace(joint, more={pair: asked(pair, costs[1], room, expected[pair]).table(rows) for pair in more})
 
 
-def _distance_by_chance(expected: Floats) -> Floats:
+def distance_by_chance(expected: Floats) -> float:
     """Σ |rows − expected| of rows that come as expected: about that of a Poisson number in each cell."""
-    return np.minimum(np.sqrt(2 / np.pi * expected), 2 * expected * np.exp(-np.minimum(expected, 50.0))).sum()
+    few = 2 * expected * np.exp(-np.minimum(expected, 1.0))
+    return float(np.where(expected < 1, few, np.sqrt(2 / np.pi * expected)).sum())
 
 
 def _without(marginals: Floats, empty: Flags) -> Floats:

@@ -35,8 +35,8 @@ SAME = 6.0  # it may be further from the noisy table, in the sum of squared stan
 NODES = 8  # places within a group of rows, where the copula is looked at
 BESIDE = 2  # nobody lies in a region where in so many groups beside the others
 SURE = 4.5  # more than so many deviations of their noise were expected,
-ODD = 2.0  # and no more than so many seen,
-FAR = 2.5  # nor than so many in the whole of it
+ODD = 2.5  # and no more than so many seen,
+FAR = 3.0  # nor than so many in the whole of it
 
 
 @dataclass(frozen=True)
