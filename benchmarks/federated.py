@@ -1,4 +1,4 @@
-"""Hospitals together against all rows in one place, at the same ε: `python -m benchmarks.federated adult --seed 0`.
+"""Hospitals together against all rows in one place, at the same ε: `python -m benchmarks.federated adult 0 1 2`.
 
 adult: five sites, split by years of education, so that they differ. hospitals: a simulated cohort at three hospitals of
 different size. Each seed holds out a fifth of the rows anew. Sites are processes of this machine with real messages in
@@ -169,14 +169,14 @@ def table(data: str, found: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", choices=["adult", "hospitals"])
-    parser.add_argument("--seed", type=int, nargs="+", default=[0])
+    parser.add_argument("seeds", type=int, nargs="*", default=[0])
     parser.add_argument("--sums", action="store_true", help="without messages")
     asked = parser.parse_args()
     os.environ[STATE] = "off"  # nobody's patients
-    found = list(runs(asked.data, asked.seed, sums=asked.sums))
+    found = list(runs(asked.data, asked.seeds, sums=asked.sums))
     print(text := table(asked.data, found))
     name = f"federated-{asked.data}" + ("-sums" if asked.sums else "")
-    record.write(name, found, seeds=asked.seed, text=text)
+    record.write(name, found, seeds=asked.seeds, text=text)
 
 
 if __name__ == "__main__":

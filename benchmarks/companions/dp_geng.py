@@ -81,9 +81,9 @@ def main() -> None:
             for cell in run(train, test, epsilon, seed, said):
                 records.append({"seed": seed, "epsilon_end_to_end": epsilon, **cell})
                 print(json.dumps(records[-1]), flush=True)
-    text = table(records)
+        text, kept = table(records), {"options": vars(said), "cells": records}
+        record.write(f"dp-geng-{said.data}", kept, seeds=seed + 1, text=text)
     print(f"\n# {said.data}: {cohort!r}, IPC {said.ipc}, {said.seeds} seeds, δ = {DELTA:g}\n\n{text}")
-    record.write(f"dp-geng-{said.data}", {"options": vars(said), "cells": records}, seeds=said.seeds, text=text)
 
 
 def run(train: Cohort, test: Cohort, epsilon: float, seed: int, said: Any) -> Iterator[dict[str, Any]]:

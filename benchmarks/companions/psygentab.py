@@ -38,6 +38,7 @@ from distcondense.data.codec import Codec
 from distcondense.data.persons import Stratified, split_from
 from distcondense.data.schema import Column
 from distcondense.data.tables import read_table
+from distcondense.evaluation.attacks.base import MEMBERSHIP
 from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM
 from distcondense.runs.result import labelled_of
 
@@ -179,7 +180,7 @@ def attacked(cohort: Cohort, result: dc.Result, seed: int) -> dict[str, float]:
     scores = [
         one
         for one in dc.evaluate(cohort, result, parts=["membership"], seed=seed, threads=1)
-        if one.measure == "auroc" and np.isfinite(one.value)
+        if one.measure == "auroc" and one.tested_on.startswith(MEMBERSHIP) and np.isfinite(one.value)
     ]
     worst = max(scores, key=lambda one: one.value)
     return {"membership": worst.value, "membership, low": worst.low}

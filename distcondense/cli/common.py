@@ -111,9 +111,7 @@ Decimal = Annotated[
 Query = Annotated[
     str | None,
     typer.Option(
-        metavar="SQL",
-        help="SQL, or a file of it (.sql), whose rows are the table; what stands for the table is a database.",
-        rich_help_panel=TABLE,
+        metavar="SQL", help="SQL (or a .sql file): its rows are the table, of a database.", rich_help_panel=TABLE
     ),
 ]
 Threads = Annotated[int | None, typer.Option(help="Threads to use; all cores if not said.", rich_help_panel=RUN)]

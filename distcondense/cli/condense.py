@@ -23,7 +23,6 @@ from distcondense.cli.common import (
     Force,
     Json,
     Marker,
-    Query,
     Quiet,
     Ray,
     Separator,
@@ -56,7 +55,7 @@ BESIDE = {  # an option → those that help shows beside it alone
 
 
 def fixed(
-    table: Annotated[str, typer.Argument(help="A .csv, .parquet, .feather, .arrow file or URI, or a folder.")],
+    table: Annotated[str, typer.Argument(help="A file, URI or folder; with --query SQL a database.")],
     positive: Annotated[
         str | None, typer.Option(help="Value of target or event that means yes.", rich_help_panel=TABLE)
     ] = None,
@@ -79,7 +78,7 @@ def fixed(
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
-    query: Query = None,
+    query: Annotated[str | None, typer.Option(hidden=True)] = None,  # the first line of help says it
     out: Annotated[Path, typer.Option("--out", "-o", help="The run folder to write.", rich_help_panel=RUN)] = Path(
         "run"
     ),

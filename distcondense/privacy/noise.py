@@ -17,7 +17,7 @@ adaptively chosen coordinates of discrete noise is within N·τ of its transcrip
 (ε, δ + (1 + e^ε)·N·τ), which the accountant reserves out of δ before anything is spent.
 
 Where several sites add a part of the noise each, it is a sum of m independent discrete Gaussians of variance s²/m. The
-log ratio of its probabilities and those of N_Z(0, s²) is at most (Kairouz, Liu and Steinke 2021, corollary 12)
+log ratio of its probabilities and those of N_Z(0, s²) is at most (Kairouz, Liu and Steinke 2021)
 
     κ = 10·Σ_{j=1}^{m−1} e^{−2π²(s²/m)·j/(j+1)},        so that their total variation is at most κ, too,
 
