@@ -1,6 +1,6 @@
 """The private method beside its baselines: `python -m benchmarks.private adult`.
 
-Or brfss, diabetes130, seer, early (simulated: half of the deaths come early), proteomics.
+Or brfss, diabetes130, seer, early (simulated: half of the deaths come early), proteomics, curial (both simulated).
 Every cell is the mean ± standard deviation over seeds of the AUROC (survival: C-index) on real test rows that nothing
 was fitted on: a fifth of the persons, drawn anew for each seed, together with fresh privacy noise. All ε are
 end-to-end at δ = 1e-5 except that of `published`, which is as-published. At the same total ε stand: the private model
@@ -51,6 +51,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "seer": {"epsilons": (1.0, 2.5), "ipcs": (50, 100, 500)},
     "early": {"epsilons": (1.0,), "ipcs": (100, 500)},
     "proteomics": {"epsilons": (1.0, 2.5), "ipcs": (100,)},
+    "curial": {"epsilons": (0.3, 1.0), "ipcs": (100,)},
 }
 TARGETS = {
     ("adult", 1.0, 100): {
@@ -73,6 +74,11 @@ def load(name: str, prevalence: float, rows: int) -> Cohort:
         from distcondense.data.datasets import load as simulated
 
         made = simulated("proteomics_like", rows=rows, prevalence=prevalence, seed=1)
+        return Cohort.from_frame(made.frame, owned=True, **made.how)
+    if name == "curial":
+        from distcondense.data.datasets import load as simulated
+
+        made = simulated("curial_like", site="PUH", seed=1)
         return Cohort.from_frame(made.frame, owned=True, **made.how)
     if name == "early":
         return early_events()

@@ -20,6 +20,7 @@ import pandas as pd
 from distcondense.errors import CohortError, SettingsError, brief, need
 from distcondense.outside import read_text
 
+WHOLE = 2**53  # whole numbers below it are floats too
 MEMORY = ":memory:"  # an empty DuckDB, whose query itself names Parquet, Delta or Iceberg tables
 SERVERS = {  # scheme of a URI → the driver's package
     "postgresql": "adbc_driver_postgresql",
@@ -79,13 +80,21 @@ def read_query(database: str | Path, query: str | Path) -> pd.DataFrame:
         raise CohortError(what, "must have at least one row and one column", found="none", fix="check its conditions")
     if frame.columns.has_duplicates:
         raise CohortError(what, "must name each column once", found="one name twice", fix="say AS for one of them")
-    marks = pd.util.hash_pandas_object(_hashable(frame), index=False).to_numpy()
+    marks = pd.util.hash_pandas_object(_written(frame), index=False).to_numpy()
     return frame.iloc[np.argsort(marks, kind="stable")].reset_index(drop=True)
 
 
-def _hashable(frame: pd.DataFrame) -> pd.DataFrame:
-    """Cells that are neither texts nor numbers as texts: dates, decimals."""
-    return frame.assign(**{name: frame[name].map(repr) for name in frame.select_dtypes(object).columns})
+def _written(frame: pd.DataFrame) -> pd.DataFrame:
+    """Every cell as a text of its own value: pandas' type of a column may change with one hole in it."""
+    return pd.DataFrame({name: [_text(value) for value in frame[name].astype(object)] for name in frame.columns})
+
+
+def _text(value: Any) -> str:
+    if pd.isna(value):
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < WHOLE:
+        return repr(float(value))
+    return repr(value)
 
 
 def _connected(database: str | Path, text: str) -> Any:

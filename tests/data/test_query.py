@@ -111,6 +111,14 @@ def test_numbers_keep_the_types_of_the_database() -> None:
     assert Cohort.from_file(MEMORY, query=query, target="y").features["cost"].max() == 58.5
 
 
+def test_one_hole_changes_nobody_elses_place() -> None:
+    """A column of truth values with one hole is of another type in pandas; rows must not be put in another order."""
+    query = "SELECT i AS who, i % 2 = 0 AS flag, i AS number, i / 4 AS part FROM range(60) AS t(i)"
+    hole = f"{query} UNION ALL SELECT 60, NULL, NULL, NULL"
+    first, second = read_query(MEMORY, query), read_query(MEMORY, hole)
+    assert second.loc[second["who"] != 60, "who"].tolist() == first["who"].tolist()
+
+
 @pytest.mark.parametrize(
     ("database", "query", "says"),
     [
