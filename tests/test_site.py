@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -96,16 +96,8 @@ def browser() -> Iterator[Browser]:
     opened.close()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1400])
-def test_pages_fit_complain_of_nothing_and_load_nothing_from_outside(
-    browser: Browser, served: str, site: Path, width: int, dark: bool
-) -> None:
-    """Some pages at every width, light and dark; each of the others at one of them."""
-    pages = (path.relative_to(site).as_posix() for path in sorted(site.rglob("*.html")) if path.name != "404.html")
-    others = [page for page in pages if page not in ALWAYS and not page.startswith("repository/benchmarks/")]
-    assert len(others) > 25
-    for page in (*ALWAYS, *others[2 * (width > 400) + dark :: 4]):
+def check_pages(browser: Browser, served: str, pages: Sequence[str], *, width: int, dark: bool) -> None:
+    for page in pages:
         browser.open(f"{served}/{page}", width=width, dark=dark)
         assert browser.run("document.documentElement.scrollWidth <= window.innerWidth"), page
         assert browser.run("getComputedStyle(document.body).getPropertyValue('--md-default-bg-color') !== ''"), page
@@ -114,3 +106,29 @@ def test_pages_fit_complain_of_nothing_and_load_nothing_from_outside(
         assert browser.run("[...document.images].filter(one => one.complete && !one.naturalWidth).length") == 0, page
         assert [url for url in browser.requests() if not url.startswith(served)] == [], page
         assert browser.complaints() == [], page
+
+
+LOOKS = [(width, dark) for width in (400, 1400) for dark in (False, True)]
+
+
+def pages_of(site: Path) -> list[str]:
+    """All pages but those of single results, which are made alike."""
+    pages = (path.relative_to(site).as_posix() for path in sorted(site.rglob("*.html")) if path.name != "404.html")
+    return [page for page in pages if page in ALWAYS or not page.startswith("repository/benchmarks/")]
+
+
+@pytest.mark.parametrize("look", range(4), ids=[f"{width} {'dark' if dark else 'light'}" for width, dark in LOOKS])
+def test_pages_fit_complain_of_nothing_and_load_nothing_from_outside(
+    browser: Browser, served: str, site: Path, look: int
+) -> None:
+    """Some pages at every width, light and dark; each of the others at one of them."""
+    others = [page for page in pages_of(site) if page not in ALWAYS]
+    assert len(others) > 25
+    width, dark = LOOKS[look]
+    check_pages(browser, served, (*ALWAYS, *others[look::4]), width=width, dark=dark)
+
+
+@pytest.mark.exhaustive
+def test_every_page_fits_at_every_width_light_and_dark(browser: Browser, served: str, site: Path) -> None:
+    for width, dark in LOOKS:
+        check_pages(browser, served, pages_of(site), width=width, dark=dark)
