@@ -115,6 +115,7 @@ SWITCHES = frozenset(  # options without a value: said in Python as true, or as 
         "require-account",
         "resume",
         "soft",
+        "wait",
         "trust-inferred-schema",
         "yes",
     ]

@@ -602,20 +602,35 @@ def by_chance(columns: Any, dispersion: float, rivals: int, gumbel: float, rng: 
     return agree
 
 
-def merge_cells(counts: list[float], sigma: float, ordered: bool, hole: bool, most: int, least: float) -> list[int]:
-    """Groups of fine cells, written down one by one; then the group of each fine cell."""
+def merge_cells(
+    counts: list[float], sigma: float, ordered: bool, hole: bool, most: int, least: float,
+    afforded: float, sure: float, spike: float,
+) -> list[int]:  # fmt: skip
+    """Groups of fine cells, written down one by one; then the group of each fine cell.
+
+    `least` deviations of noise in a cell, or up to `sure` of them where `afforded` such cells could be had; `spike`
+    times the mean of its neighbours a cell stands alone, or where it holds enough by itself.
+    """
     share = max(sum(counts), 1.0) / (2 * most)
     groups: list[list[int]] = []
     if ordered:
         inner = len(counts) - hole
 
+        asked = max(least, min(sum(counts) / (afforded * sigma), max(least, sure)))
+
         def full(group: list[int]) -> bool:
             held = sum(counts[fine] for fine in group)
-            return held >= share and held >= least * sigma * math.sqrt(len(group))
+            return held >= share and held >= asked * sigma * math.sqrt(len(group))
+
+        def alone(count: float, group: list[int]) -> bool:
+            single = (least + 2) * sigma
+            beside = max(sum(counts[fine] for fine in group), 0.0) / len(group)
+            whole = count >= share and count >= single and count >= asked * sigma
+            return whole or count >= single + spike * beside
 
         groups = [[]]
         for fine in range(inner):
-            if groups[-1] and counts[fine] >= share and counts[fine] >= (least + 2) * sigma:
+            if groups[-1] and alone(counts[fine], groups[-1]):
                 groups.append([])
             groups[-1].append(fine)
             if full(groups[-1]) and fine < inner - 1:

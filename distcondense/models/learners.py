@@ -81,7 +81,7 @@ _kept: dict[tuple[Callable[..., Model], bytes], Model] = {}
 def fitted_once(learner: Learner, rows: Rows, outcome: Outcome, **how: Any) -> Model:
     """`learner.fit`, or what it gave for these very rows before: runs of a study share a table and its reference."""
     training = TrainingSet(rows, outcome, **how)
-    key = (learner.fit, _digest(training))
+    key = (learner.fit, _digest(training, ROUNDS))
     if key not in _kept:
         while len(_kept) >= KEPT:
             _kept.pop(next(iter(_kept)))
@@ -89,11 +89,11 @@ def fitted_once(learner: Learner, rows: Rows, outcome: Outcome, **how: Any) -> M
     return _kept[key]
 
 
-def _digest(training: TrainingSet) -> bytes:
+def _digest(training: TrainingSet, rounds: int) -> bytes:
     """Of everything that a fit depends on."""
     apart = training.validation
     held = [(training.rows, training.outcome), *([] if apart is None else [apart])]
-    digest = hashlib.blake2b(repr((training.seed, training.threads)).encode())
+    digest = hashlib.blake2b(repr((training.seed, training.threads, rounds)).encode())
     for values in (
         training.weight,
         training.soft,

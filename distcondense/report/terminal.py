@@ -246,7 +246,7 @@ def score_table(
     table = Table(title=f"{escape(name)}: trained on …, tested on {rows} never used in training")
     if len(groups) > 1:
         table.add_column(by, overflow="fold", max_width=44)
-    table.add_column("trained on", overflow="fold")
+    table.add_column("trained on", no_wrap=True)
     table.add_column("rows", justify="right")
     measures = list(dict.fromkeys(score.measure for score in every))[:MEASURES]  # the others are in the report
     for measure in measures:

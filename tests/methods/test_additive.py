@@ -31,6 +31,9 @@ from distcondense.methods.private.options import PrivateOptions
 from distcondense.methods.private.plan import Plan
 from distcondense.methods.private.prepare import prepare
 from distcondense.methods.private.smoothing import (
+    AFFORDED,
+    SPIKE,
+    SURE,
     cell_sums,
     low_frequencies,
     merge_cells,
@@ -326,7 +329,7 @@ def test_merged_cells_are_those_of_the_slow_twin(
     drawn: list[float], sigma: float, ordered: bool, hole: bool, most: int
 ) -> None:
     found = merge_cells(np.array(drawn), sigma, ordered=ordered, hole=hole, most=most, least=2.0)
-    assert found.tolist() == naive.merge_cells(drawn, sigma, ordered, hole, most, 2.0)
+    assert found.tolist() == naive.merge_cells(drawn, sigma, ordered, hole, most, 2.0, AFFORDED, SURE, SPIKE)
 
 
 @given(counts, st.floats(0.5, 30), st.booleans(), st.booleans())
