@@ -79,9 +79,10 @@ def refuse_unpublic(facts: Facts, *, trusted: bool, epsilon: float, promise: str
         raise SettingsError(
             f"outcome {' and '.join(map(repr, facts.kind.names))}",
             "must be declared in the schema",
-            found="values that are read off the rows" + "".join(f"; declared is {name!r}" for name in near),
-            fix=("check its name, or " if near else "") + 'declare every column of it, e.g. kind = "binary", '
-            "categories = [0, 1]; also where it is 0/1",
+            found="no declared column of that name, so that its values would be read off the rows"
+            + "".join(f"; declared is {name!r}" for name in near),
+            fix='check its name, or declare every column of it, e.g. kind = "binary", categories = [0, 1]; '
+            "also where it is 0/1",
         )
     if epsilon > LARGE_EPSILON:
         warnings.warn(

@@ -147,6 +147,7 @@ def test_a_model_made_of_matrix_products_gives_the_same_bits_too(nodes, perceptr
     assert loops.run(on(nodes, 2), perceptron) == one
 
 
+@pytest.mark.filterwarnings("ignore:the noise of this ε is louder")  # of so few steps
 def test_a_tree_model_is_condensed_in_process_and_no_cluster_is_started_or_joined(boosted, tmp_path, monkeypatch):
     """From the command's Cluster down to the loop: which path a run takes is known before Ray is touched."""
     monkeypatch.setattr(session, "connected", lambda *given: pytest.fail("a cluster was started or joined"))
@@ -630,6 +631,7 @@ def test_the_run_is_on_rays_metrics_with_the_name_of_its_guarantee(nodes, undist
     assert any(line.endswith(f" {spent}") for line in epsilon)
 
 
+@pytest.mark.filterwarnings("ignore:the noise of this ε is louder")  # of so few steps
 @pytest.mark.parametrize("kind", ["trees in process", "black box on actors", "private"])
 @pytest.mark.parametrize("way", ["joined", "a job"])
 def test_every_kind_of_run_is_on_a_nodes_prometheus_port(nodes, tmp_path, monkeypatch, kind, way):

@@ -153,6 +153,7 @@ def test_an_inferred_schema_is_named_in_the_statement():
     assert "inferred from the patients" in paragraph
 
 
+@pytest.mark.filterwarnings("ignore:the noise of this ε is louder")  # of so few steps
 def test_two_runs_with_one_seed_draw_different_noise_and_one_key_repeats_it(binary):
     said = {"ipc": 10, "steps": 4, "evaluate_every": 4, "epsilon": 2.5}
     runs = [
