@@ -332,11 +332,7 @@ def _with_gauges(context: Context, request: CondenseRequest) -> Iterator[Context
 
 
 def _charged_run(
-    run: str,
-    prepared: Prepared,
-    request: CondenseRequest,
-    accounts: KeptAccounts,
-    log: Callable[[str], None] = silent,
+    run: str, prepared: Prepared, request: CondenseRequest, accounts: KeptAccounts, log: Callable[[str], None] = silent
 ) -> ChargedRun:
     return ChargedRun(
         accounts.odometers,
