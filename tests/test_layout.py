@@ -102,6 +102,7 @@ METHOD_PLACES = {
     "federated/agreement.py": "plans that method for rows at several sites",
     "federated/parties.py": "runs that method with a gate whose rows are elsewhere",
     "federated/tables.py": "has as many cells of a pair as that method looks at",
+    "federated/audit.py": "attacks that method at several sites",
     "federated/site.py": "opens that method's gate before one site's rows",
     "federated/demo.py": "takes that method's settings",
     "methods/psygentab/__init__.py": "its sampler may be that method's, which says what it will ask",
