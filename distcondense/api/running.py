@@ -13,7 +13,7 @@ from distcondense.api.request import CondenseRequest
 from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
 from distcondense.data.persons import HoldoutSplit, NestedSplit
-from distcondense.errors import CohortError, DistcondenseWarning, SettingsError
+from distcondense.errors import CohortError, DistcondenseWarning, SettingsError, kept_warnings
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.quick import interval_words, measured
 from distcondense.evaluation.score import Score
@@ -41,8 +41,9 @@ def run_method(
     """Condense, score and record: the result with its record, and the run's own figures."""
     before, held_out = seconds_before(request.began), request.held_out
     settings, started, worked = prepared.options, time.perf_counter(), _worked()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", DistcondenseWarning)
+    for warning in warned:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    with kept_warnings() as caught:
         if accounts.warning:
             warnings.warn(accounts.warning, DistcondenseWarning, stacklevel=4)
         given, context = (table, context) if held_out is None else _without(held_out, table, context)
@@ -55,8 +56,6 @@ def run_method(
         inputs = {ipc: EvaluationInput.from_result(cohort, one) for ipc, one in sets.items()}
         must = not _any(sets).privacy.charged
         scored = _scored(inputs, settings.seed, context, must=must, known=request.known)
-    for warning in (*warned, *caught):  # seen once by the caller, and kept in run.json
-        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     details = {ipc: _details(one) for ipc, one in sets.items()}
     notes = own_notes({ipc: one.notes for ipc, one in details.items()})
     first, now = _any(details), time.perf_counter()  # what is said once for all sets is the same in all of them
