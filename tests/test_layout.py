@@ -125,6 +125,7 @@ KIND_PLACES = {
     "methods/private/estimator.py": "describes y as a column of a schema: kinds of columns",
     "evaluation/interpretation/curves.py": "its other half, survival curves, stands in a file of that name",
     "evaluation/audit/private.py": "its worst cases are of two kinds of outcome",
+    "federated/audit.py": "schemas of the same worst cases: kinds of columns",
     "evaluation/audit/published.py": "schemas of simulated worlds: kinds of columns",
 }
 
