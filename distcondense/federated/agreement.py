@@ -66,6 +66,16 @@ class PreparedFederated(PreparedPrivate):
         return replace(event, cost=cost, sensitivity=most, noise=most / cost)
 
 
+def _with_lists(said: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON has it."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+
+
+def with_tuples(said: Mapping[str, Any]) -> dict[str, Any]:
+    """As Python's settings have it."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+
+
 @dataclass(frozen=True)
 class Agreement:
     """What a coordinator proposes and every site agrees to by joining; all of it is public."""
@@ -92,20 +102,11 @@ class Agreement:
         persons: int = ROWS_ALL_MAX,
     ) -> Agreement:
         """A new session, checked as far as public facts go."""
-        said = {name: list(value) if isinstance(value, tuple) else value for name, value in reading.items()}
+        if unknown := [name for name in reading if name not in READING]:
+            raise SettingsError(unknown[0], "is no part of an agreement", found="said", fix="leave it out")
         settings = {entry.name: getattr(options, entry.name) for entry in fields(options)}
-        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
-        return cls(
-            secrets.token_hex(16),
-            coordinator,
-            schema.to_dict(),
-            said,
-            settings,
-            sharing.sites,
-            sharing.colluding,
-            sharing.hospitals,
-            persons,
-        ).checked()
+        session, how = secrets.token_hex(16), (_with_lists(reading), _with_lists(settings))
+        return cls(session, coordinator, schema.to_dict(), *how, **asdict(sharing), persons=persons).checked()
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Agreement:
@@ -144,17 +145,13 @@ class Agreement:
 
     @cached_property
     def private_options(self) -> PrivateOptions:
-        said: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in self.options.items()
-        }
-        return PrivateOptions(**said)
+        return PrivateOptions(**with_tuples(self.options))
 
     @cached_property
     def how(self) -> dict[str, Any]:
         """How every site reads its table."""
-        said = {name: tuple(value) if isinstance(value, list) else value for name, value in self.reading.items()}
         schema = Schema.from_dict(dict(self.schema), where="the agreement")
-        return checked_roles({**said, "schema": schema})
+        return checked_roles({**with_tuples(self.reading), "schema": schema})
 
     @cached_property
     def facts(self) -> Facts:

@@ -17,7 +17,7 @@ from distcondense.data.tables import is_uri
 from distcondense.errors import RunFolderError, SettingsError, os_errors
 from distcondense.federated import session as kinds
 from distcondense.federated.accounting import Sharing
-from distcondense.federated.agreement import READING, Agreement
+from distcondense.federated.agreement import Agreement, with_tuples
 from distcondense.federated.coordinator import SummedRows, summed_table
 from distcondense.federated.folder import SharedFolder, WaitingError, round_name
 from distcondense.federated.https import HttpsFolder
@@ -139,9 +139,6 @@ def init(
         raise RunFolderError(
             f"folder {shared}", "must be new for a session", found="an agreement", fix="another folder"
         )
-    unknown = [name for name in reading if name not in READING]
-    if unknown:
-        raise SettingsError(unknown[0], "is no part of an agreement", found="said", fix="leave it out")
     home = Own(own)
     home.become({"role": COORDINATOR})
     keys = home.keys
@@ -182,7 +179,7 @@ def join(
 
 def read_table(agreement: Agreement, party: Mapping[str, Any]) -> Cohort | LargeTable:
     """A site's table, read as was agreed; how its CSV is written is the site's own business."""
-    own = {key: tuple(value) if isinstance(value, list) else value for key, value in party["reading"].items()}
+    own = with_tuples(party["reading"])
     memory = own.pop("memory", None)
     how = {**agreement.how, **own}
     if memory is not None:
@@ -290,8 +287,15 @@ def _answer(home: Own, folder: SharedFolder, keys: str, log: Log) -> str:
                     break
             except WaitingError:
                 return f"{site.rounds} questions answered; the same command answers the next ones"
-            number = site.rounds
-            folder.put(site.answer(folder.get(*question)), *round_name(number, name))
+            mine = round_name(site.rounds, name)
+            if folder.has(*mine):
+                raise RunFolderError(
+                    f"message {'/'.join(mine)}",
+                    "must not be there before this site has answered",
+                    found="an answer that its own folder does not have: the folder is an older copy, or not whole",
+                    fix="put back the whole folder as it was last; without it this site's session is over",
+                )
+            folder.put(site.answer(folder.get(*question)), *mine)
     return _end(home, folder, log)
 
 

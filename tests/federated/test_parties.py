@@ -6,9 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,58 +17,12 @@ from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, RunFolderError, SettingsError, UserError
 from distcondense.federated import parties
 from distcondense.federated.accounting import Sharing
-from distcondense.federated.folder import SharedFolder, WaitingError
+from distcondense.federated.folder import WaitingError
 from distcondense.federated.site import Site
 from distcondense.methods.private.options import PrivateOptions
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.verify import verify
-from tests.federated.sites import described, patients
-
-NAMES = ("east", "north", "west")
-
-
-class Region:
-    """Three hospitals, each with a file and a folder of its own, and a folder between them."""
-
-    def __init__(self, folder: Path, rows: int = 600, schema: Schema | None = None, **options: Any) -> None:
-        self.folder, self.shared, self.own = folder, folder / "shared", folder / "coordinator"
-        os.environ["DISTCONDENSE_STATE"] = str(folder / "state")
-        known, self.reading = described("died")
-        self.schema = known if schema is None else schema
-        self.frame = patients(rows)[[*self.schema.names]]
-        settings = PrivateOptions(**{"epsilon": 8.0, "ipc": 5, "holdout": 0.2, **options})
-        parties.init(self.shared, self.own, self.schema, self.reading, settings, Sharing(3, 1))
-
-    def table(self, name: str, frame: pd.DataFrame | None = None) -> str:
-        file = self.folder / f"{name}.csv"
-        (self.frame.iloc[NAMES.index(name) :: 3] if frame is None else frame).to_csv(file, index=False)
-        return str(file)
-
-    def join(self, name: str, frame: pd.DataFrame | None = None) -> None:
-        parties.join(self.shared, self.folder / name, self.table(name, frame), name)
-
-    @property
-    def fingerprint(self) -> str:
-        return parties.set_of_sites(parties.Own(self.own), SharedFolder(self.shared)).fingerprint
-
-    def run(self) -> Path:
-        """All of it, each party in a thread."""
-        keys, log = self.fingerprint, list[str]()
-        with ThreadPoolExecutor(3) as pool:
-            sites = [
-                pool.submit(parties.round_, self.shared, self.folder / name, keys=keys, wait=True) for name in NAMES
-            ]
-
-            def alive() -> None:
-                for site in sites:
-                    if site.done():
-                        site.result()
-
-            parties.round_(self.shared, self.own, wait=True, on_wait=alive, log=log.append)
-            parties.close(self.shared, self.own)
-            for site in sites:
-                assert site.result().startswith("closed; the release is")
-        return self.own / "run"
+from tests.federated.sites import NAMES, Region, described, patients
 
 
 @pytest.fixture(scope="module")
