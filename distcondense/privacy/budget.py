@@ -137,6 +137,7 @@ def _split(mu: float, picks: int, share: float) -> tuple[float, float]:
 @lru_cache(maxsize=64)
 def _calibrated(epsilon: float, delta: float, picks: int, share: float, whole: float) -> float:
     """The factor on the all-Gaussian budget at which the PLD reaches ε."""
+
     def over(factor: float) -> float:
         mu, each = _split(factor * whole, picks, share)
         return pld_epsilon(mu, ((each, picks),), delta) - epsilon

@@ -1,7 +1,8 @@
 """dp-accounting, imported when something is accounted for, and without three parts of SciPy that it names on import.
 
 They take longer to import than everything else here: `scipy.optimize` for one root, `scipy.signal` and `scipy.stats`
-for its privacy losses. curves.py reaches none of them; whatever else does finds them behind names that import them when they are used.
+for its privacy losses. curves.py reaches none of them; whatever else does finds them behind names that import them when
+they are used.
 """
 
 from __future__ import annotations
