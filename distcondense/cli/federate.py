@@ -127,7 +127,7 @@ def federate_round(
     from distcondense.report.terminal import Console
 
     console, cluster = Console(quiet=quiet), cluster_of(ray, actors=actors)
-    rows = {"cluster": cluster, "memory": None if memory is None else bytes_of(memory)}
+    rows: dict[str, Any] = {"cluster": cluster, "memory": None if memory is None else bytes_of(memory)}
     with console.progress() as progress:
         said = round_(shared, own, keys=keys, tls=tls, wait=wait, log=console.log, progress=progress, **rows)
     typer.echo(said)
