@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from distcondense.arrays import Floats, Index
 from distcondense.data.cells import FINE, Cells
@@ -82,6 +83,7 @@ class PlannedQueries:
         return answer
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # of matrices so small more threads wait for each other
 def fit_private(
     table: PrivateTable,
     cells: tuple[Cells, ...],
