@@ -160,16 +160,21 @@ class Agreement:
         goal = Goal.from_roles(
             positive=how.get("positive"), kind=how.get("kind"), **{role: how.get(role) for role in ROLES}
         )
-        facts = Facts.from_goal(goal, how["schema"], person_id=how.get("person_id"), ignore=how.get("ignore", ()))
-        if not facts.kind.labels_public:
-            return facts  # refused as it is planned
-        nobody = pd.DataFrame(columns=list(facts.kind.names))  # what is declared says which labels there are
-        return replace(facts, kind=facts.kind.read(nobody).kind)
+        return with_labels(
+            Facts.from_goal(goal, how["schema"], person_id=how.get("person_id"), ignore=how.get("ignore", ()))
+        )
 
     @cached_property
     def prepared(self) -> PreparedFederated:
         """The plan, and the budget that it adds up to, with the noise of all sites in mind."""
         return prepared_for(self.facts, self.private_options, self.sharing)
+
+
+def with_labels(facts: Facts) -> Facts:
+    """The same before a row is read: what is declared says which labels there are."""
+    if not facts.kind.labels_public:
+        return facts  # refused as it is planned
+    return replace(facts, kind=facts.kind.read(pd.DataFrame(columns=list(facts.kind.names))).kind)
 
 
 def prepared_for(facts: Facts, options: PrivateOptions, sharing: Sharing) -> PreparedFederated:

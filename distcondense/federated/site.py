@@ -20,6 +20,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
 from distcondense.errors import CohortError, RunFolderError
 from distcondense.federated import session as kinds
+from distcondense.federated.agreement import with_labels
 from distcondense.federated.masks import keystream, masked, pair_key, to_bytes
 from distcondense.federated.messages import (
     COORDINATOR,
@@ -223,7 +224,7 @@ def opened_site(
 
 def check_table(table: Cohort | LargeTable, agreement: Any) -> None:
     """Refuse a table that is not what was agreed on; said to the site alone, without a value."""
-    if table.facts != agreement.facts:
+    if with_labels(table.facts) != agreement.facts:
         raise CohortError(
             "table",
             "must be read by the agreement: the same schema, outcome and person column",
