@@ -18,6 +18,7 @@ import re
 import signal
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -241,6 +242,24 @@ def refuse_os(error: OSError, what: str, rule: str, kind: type[UserError] = User
     """Raise it in our words. Its own would name the file again, or quote what a reader had in hand."""
     found, fix = _SAID.get(error.errno or 0, (type(error).__name__, "check the path and its disk, then try again"))
     raise kind(brief(what), rule, found=found, fix=fix) from None
+
+
+@contextmanager
+def kept_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Warnings of the `with`, each shown at once by the rules of whoever is outside, and kept in the list."""
+    kept: list[warnings.WarningMessage] = []
+    rules, show = warnings.filters[:], warnings.showwarning
+
+    def keep(message: Any, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
+        kept.append(warnings.WarningMessage(message, category, filename, lineno))
+        with warnings.catch_warnings():
+            warnings.filters[:], warnings.showwarning = rules, show  # type: ignore[index]
+            warnings.warn_explicit(message, category, filename, lineno)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DistcondenseWarning)
+        warnings.showwarning = keep
+        yield kept
 
 
 @contextmanager

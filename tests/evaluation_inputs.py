@@ -94,7 +94,9 @@ def inputs_of(
     """These condensed rows, as a method would have left them, beside their table."""
     details = {"encoded": codec.encode(features), "learner": cohort.outcome.kind.learner(), **details}
     splitting = Stratified(0)  # nobody asks it: the split is given
-    result = Result.from_rows(features, cohort.schema, labelled, privacy, splitting, codec=codec, **details)
+    result = Result.from_rows(
+        features, cohort.schema, labelled, privacy, splitting, codec=codec, shuffle=False, **details
+    )
     return EvaluationInput(cohort, split, result)
 
 

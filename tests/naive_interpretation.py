@@ -30,7 +30,8 @@ def of_features(cohort: Cohort, features: pd.DataFrame, outcome: Any, **labels: 
     labelled = Labelled(outcome, labels.get("soft"), labels.get("weight"))
     privacy = Privacy("none", "toy", None, None, "none", "none")
     return EvaluationInput.from_result(
-        cohort, Result.from_rows(features.reset_index(drop=True), cohort.schema, labelled, privacy, SPLIT)
+        cohort,
+        Result.from_rows(features.reset_index(drop=True), cohort.schema, labelled, privacy, SPLIT, shuffle=False),
     )
 
 

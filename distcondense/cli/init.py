@@ -61,4 +61,9 @@ def init(
         console.out.print(forecast_table(expected, rows))
         epsilon = suggested(expected)
     if state.outcome:
-        typer.echo("next: " + shlex.join(state.command(table, str(out), epsilon=epsilon, ipc=ipc, query=query)))
+        command = shlex.join(state.command(table, str(out), epsilon=epsilon, ipc=ipc, query=query))
+        if state.schema.origin == "inferred":  # as it stands, the command would be refused
+            typer.echo(f"next, once a person has confirmed what is open (init again, with --force): {command}")
+            typer.echo(f"or now, and the guarantee is conditional: {command} --trust-inferred-schema")
+        else:
+            typer.echo(f"next: {command}")

@@ -21,7 +21,7 @@ from distcondense.data.outcome import Outcome
 from distcondense.errors import UserError
 from distcondense.evaluation.inputs import EvaluationInput, Sample
 from distcondense.evaluation.models import most_rows, recipient
-from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, REFERENCE, SOFT, Score, interval
+from distcondense.evaluation.score import CONDENSED, FULL, HELD_OUT, PLAIN, RANDOM, REFERENCE, SOFT, Score, interval
 from distcondense.models.base import Model
 from distcondense.models.learners import Learner
 from distcondense.outcomes.base import Kind, Rule
@@ -29,7 +29,6 @@ from distcondense.outcomes.measures import Measured, title
 from distcondense.runs.figures import Series
 
 NOT_DEFINED = "not defined on these rows"  # the note of a measure of nobody: no PPV where nobody was flagged
-HELD_OUT = "held out"
 CONDENSED_ROWS = "condensed rows"
 TRAINED = 100_000  # real rows that a model is fitted to, at most; some models take fewer (evaluation/models.py)
 CHOOSING = 20_000  # rows that decisions are settled on, at most

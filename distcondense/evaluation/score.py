@@ -27,6 +27,7 @@ TRAINED_ON = {
     CONDENSED: "Condensed (synthetic)",
     RANDOM: "Random real rows, same number",
 }
+HELD_OUT = "held out"  # patients whom no method and no model has seen
 PLAIN, SOFT = "plain", "soft"  # as a naive recipient: the outcome column alone; with soft labels and weights
 WITHOUT_ROWS = (FULL, REFERENCE)  # the same for every condensed set of a run
 

@@ -66,6 +66,16 @@ class PreparedFederated(PreparedPrivate):
         return replace(event, cost=cost, sensitivity=most, noise=most / cost)
 
 
+def _with_lists(said: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON has it."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+
+
+def with_tuples(said: Mapping[str, Any]) -> dict[str, Any]:
+    """As Python's settings have it."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+
+
 @dataclass(frozen=True)
 class Agreement:
     """What a coordinator proposes and every site agrees to by joining; all of it is public."""
@@ -92,20 +102,11 @@ class Agreement:
         persons: int = ROWS_ALL_MAX,
     ) -> Agreement:
         """A new session, checked as far as public facts go."""
-        said = {name: list(value) if isinstance(value, tuple) else value for name, value in reading.items()}
+        if unknown := [name for name in reading if name not in READING]:
+            raise SettingsError(unknown[0], "is no part of an agreement", found="said", fix="leave it out")
         settings = {entry.name: getattr(options, entry.name) for entry in fields(options)}
-        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
-        return cls(
-            secrets.token_hex(16),
-            coordinator,
-            schema.to_dict(),
-            said,
-            settings,
-            sharing.sites,
-            sharing.colluding,
-            sharing.hospitals,
-            persons,
-        ).checked()
+        session, how = secrets.token_hex(16), (_with_lists(reading), _with_lists(settings))
+        return cls(session, coordinator, schema.to_dict(), *how, **asdict(sharing), persons=persons).checked()
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Agreement:
@@ -144,17 +145,13 @@ class Agreement:
 
     @cached_property
     def private_options(self) -> PrivateOptions:
-        said: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in self.options.items()
-        }
-        return PrivateOptions(**said)
+        return PrivateOptions(**with_tuples(self.options))
 
     @cached_property
     def how(self) -> dict[str, Any]:
         """How every site reads its table."""
-        said = {name: tuple(value) if isinstance(value, list) else value for name, value in self.reading.items()}
         schema = Schema.from_dict(dict(self.schema), where="the agreement")
-        return checked_roles({**said, "schema": schema})
+        return checked_roles({**with_tuples(self.reading), "schema": schema})
 
     @cached_property
     def facts(self) -> Facts:
@@ -163,16 +160,21 @@ class Agreement:
         goal = Goal.from_roles(
             positive=how.get("positive"), kind=how.get("kind"), **{role: how.get(role) for role in ROLES}
         )
-        facts = Facts.from_goal(goal, how["schema"], person_id=how.get("person_id"), ignore=how.get("ignore", ()))
-        if not facts.kind.labels_public:
-            return facts  # refused as it is planned
-        nobody = pd.DataFrame(columns=list(facts.kind.names))  # what is declared says which labels there are
-        return replace(facts, kind=facts.kind.read(nobody).kind)
+        return with_labels(
+            Facts.from_goal(goal, how["schema"], person_id=how.get("person_id"), ignore=how.get("ignore", ()))
+        )
 
     @cached_property
     def prepared(self) -> PreparedFederated:
         """The plan, and the budget that it adds up to, with the noise of all sites in mind."""
         return prepared_for(self.facts, self.private_options, self.sharing)
+
+
+def with_labels(facts: Facts) -> Facts:
+    """The same before a row is read: what is declared says which labels there are."""
+    if not facts.kind.labels_public:
+        return facts  # refused as it is planned
+    return replace(facts, kind=facts.kind.read(pd.DataFrame(columns=list(facts.kind.names))).kind)
 
 
 def prepared_for(facts: Facts, options: PrivateOptions, sharing: Sharing) -> PreparedFederated:

@@ -10,14 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from distcondense.cluster.config import Cluster
+from distcondense.cluster.shards import half_of_memory
 from distcondense.data.cohort import Cohort
-from distcondense.data.large import LargeTable
+from distcondense.data.large import LargeTable, is_large
 from distcondense.data.schema import Schema
 from distcondense.data.tables import is_uri
 from distcondense.errors import RunFolderError, SettingsError, os_errors
 from distcondense.federated import session as kinds
 from distcondense.federated.accounting import Sharing
-from distcondense.federated.agreement import READING, Agreement
+from distcondense.federated.agreement import Agreement, with_tuples
 from distcondense.federated.coordinator import SummedRows, summed_table
 from distcondense.federated.folder import SharedFolder, WaitingError, round_name
 from distcondense.federated.https import HttpsFolder
@@ -139,9 +141,6 @@ def init(
         raise RunFolderError(
             f"folder {shared}", "must be new for a session", found="an agreement", fix="another folder"
         )
-    unknown = [name for name in reading if name not in READING]
-    if unknown:
-        raise SettingsError(unknown[0], "is no part of an agreement", found="said", fix="leave it out")
     home = Own(own)
     home.become({"role": COORDINATOR})
     keys = home.keys
@@ -172,7 +171,7 @@ def join(
     party = {"role": "site", "name": name, "table": place, "account": named, "reading": dict(reading or {})}
     cohort = read_table(agreement, party)
     check_table(cohort, agreement)
-    if (charged := charged_run(agreement, party)) is not None:
+    if (charged := charged_run(agreement, party, cohort)) is not None:
         charged.check()
     home.become({**party, "agreement": agreement.digest})
     keys = home.keys
@@ -180,20 +179,23 @@ def join(
     return agreement
 
 
-def read_table(agreement: Agreement, party: Mapping[str, Any]) -> Cohort | LargeTable:
-    """A site's table, read as was agreed; how its CSV is written is the site's own business."""
-    own = {key: tuple(value) if isinstance(value, list) else value for key, value in party["reading"].items()}
-    memory = own.pop("memory", None)
-    how = {**agreement.how, **own}
-    if memory is not None:
-        return LargeTable.from_path(party["table"], **how)
-    return Cohort.from_file(party["table"], **how)
+def read_table(agreement: Agreement, party: Mapping[str, Any], *, batches: bool = False) -> Cohort | LargeTable:
+    """A site's table, read as was agreed; how its CSV is written is the site's own business.
+
+    In batches where it is a folder, would not fit memory, or is to be.
+    """
+    table, how = party["table"], {**agreement.how, **with_tuples(party["reading"])}
+    if batches or is_large(table, half_of_memory()):
+        return LargeTable.from_path(table, **how)
+    return Cohort.from_file(table, **how)
 
 
-def charged_run(agreement: Agreement, party: Mapping[str, Any], log: Log = _silent) -> ChargedRun | None:
+def charged_run(
+    agreement: Agreement, party: Mapping[str, Any], table: Cohort | LargeTable, log: Log = _silent
+) -> ChargedRun | None:
     """What this site's account is charged: all that the plan may ask, under the session's name."""
     named = None if party["account"] is None else Odometer.open(party["account"])
-    kept = accounts_of(named, [party["table"]])
+    kept = accounts_of(named, table.read_from)
     if not kept.odometers:
         return None
     options = agreement.private_options
@@ -221,12 +223,20 @@ def round_(
     on_wait: Callable[[], None] = lambda: None,
     log: Log = _silent,
     progress: Progress = no_progress,
+    cluster: Cluster | None = None,
+    memory: int | None = None,
 ) -> str:
-    """Do what is due: ask, or answer. What is to be done next, in words."""
+    """Do what is due: ask, or answer. What is to be done next, in words.
+
+    `cluster`, `memory`: where a site's rows lie while it answers, and the bytes that they may take; they are read in
+    batches then.
+    """
     home, folder = Own(own), folder_at(shared, tls, wait=wait, on_wait=on_wait)
-    if home.party["role"] == COORDINATOR:
-        return _coordinate(home, folder, log, progress)
-    return _answer(home, folder, keys, log)
+    if home.party["role"] != COORDINATOR:
+        return _answer(home, folder, keys, log, cluster, memory)
+    if cluster is not None or memory is not None:
+        raise SettingsError("--ray and --memory", "are about rows: the coordinator has none", fix="leave them out")
+    return _coordinate(home, folder, log, progress)
 
 
 def _coordinate(home: Own, folder: SharedFolder, log: Log, progress: Progress) -> str:
@@ -278,8 +288,8 @@ def _claim(home: Own, session: SiteSession) -> None:
     home.run.claim({"federated": session.digest}, resume=begun, force=False)
 
 
-def _answer(home: Own, folder: SharedFolder, keys: str, log: Log) -> str:
-    with open_site(home, folder, keys, log) as site:
+def _answer(home: Own, folder: SharedFolder, keys: str, log: Log, cluster: Cluster | None, memory: int | None) -> str:
+    with open_site(home, folder, keys, log, cluster, memory) as site:
         name = site.name
         if site.rounds and not folder.has(*round_name(site.rounds - 1, name)):
             folder.put(site.stored(site.rounds - 1), *round_name(site.rounds - 1, name))
@@ -290,13 +300,22 @@ def _answer(home: Own, folder: SharedFolder, keys: str, log: Log) -> str:
                     break
             except WaitingError:
                 return f"{site.rounds} questions answered; the same command answers the next ones"
-            number = site.rounds
-            folder.put(site.answer(folder.get(*question)), *round_name(number, name))
+            mine = round_name(site.rounds, name)
+            if folder.has(*mine):
+                raise RunFolderError(
+                    f"message {'/'.join(mine)}",
+                    "must not be there before this site has answered",
+                    found="an answer that its own folder does not have: the folder is an older copy, or not whole",
+                    fix="put back the whole folder as it was last; without it this site's session is over",
+                )
+            folder.put(site.answer(folder.get(*question)), *mine)
     return _end(home, folder, log)
 
 
 @contextmanager
-def open_site(home: Own, folder: SharedFolder, keys: str, log: Log) -> Iterator[Site]:
+def open_site(
+    home: Own, folder: SharedFolder, keys: str, log: Log, cluster: Cluster | None = None, memory: int | None = None
+) -> Iterator[Site]:
     """This site with its rows, once its set of sites is confirmed."""
     party = home.party
     session = SiteSession.from_messages(folder.get(kinds.AGREEMENT), folder.get(kinds.SET))
@@ -305,12 +324,12 @@ def open_site(home: Own, folder: SharedFolder, keys: str, log: Log) -> Iterator[
     if folder.has(kinds.CLOSE) and not home.keys.agreeing:
         raise RunFolderError("session", "must be open", found="one that is closed", fix="begin another one")
     _confirmed(home, session, keys)
-    cohort = read_table(session.agreement, party)
-    account = charged_run(session.agreement, party, log)
+    table = read_table(session.agreement, party, batches=cluster is not None or memory is not None)
+    account = charged_run(session.agreement, party, table, log)
     home.run.internal.mkdir(parents=True, exist_ok=True)
-    memory = party["reading"].get("memory")
-    context = Context(folder=home.run, run=session.agreement.session, log=log, account=account, memory=memory)
-    with opened_site(party["name"], session, home.keys, cohort, context, home.messages) as site:
+    where: dict[str, Any] = {"cluster": cluster, "memory": memory}
+    context = Context(folder=home.run, run=session.agreement.session, log=log, account=account, **where)
+    with opened_site(party["name"], session, home.keys, table, context, home.messages) as site:
         yield site
 
 

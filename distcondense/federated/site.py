@@ -1,7 +1,8 @@
-"""A site: its rows behind its own gate, its ledger, and what it has answered. It never draws an answer twice.
+"""A site: its rows behind its own gate, its ledger, and what it has answered. It gives one answer to a question.
 
-What it keeps, in a folder of its own: keys, the agreement and the set, each question with the answer that it gave, the
-ledger. After a kill all steps and questions are gone through again; stored answers are sent again as they are.
+What it keeps, in a folder of its own: keys, each question with the answer that it gave, and the ledger. In this order:
+the question is entered in the ledger, the answer is drawn, masked and stored, its digest is entered in the ledger, it
+is sent. What a kill left without digest has not left the site, and is drawn again; what has one is only sent again.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, is_dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
 from distcondense.errors import CohortError, RunFolderError
 from distcondense.federated import session as kinds
+from distcondense.federated.agreement import with_labels
 from distcondense.federated.masks import keystream, masked, pair_key, to_bytes
 from distcondense.federated.messages import (
     COORDINATOR,
@@ -78,7 +81,7 @@ class Site:
                 fix="the session cannot go on: begin another one, after asking who changed them",
             )
         self.name, self.session, self.folder = name, session, folder
-        self._signer, self._table = keys, table
+        self._signer, self._table, self._ledger = keys, table, table.ledger
         self._pairs = {
             other: pair_key(keys.agreer, bytes.fromhex(public["agreeing"]), session.digest, (name, other))
             for other, public in session.members.items()
@@ -87,8 +90,15 @@ class Site:
         self._previous = session.digest  # of the question that was answered last
         self.rounds = 0  # that were answered
         self._torn = False
-        while self._file(self.rounds).exists():
-            self._replay(self._round(self.rounds)[0])
+        stored = self._stored()
+        table.replaying = True
+        for number in range(stored):  # steps are made again, and nothing is drawn or charged
+            payload = opened(self._round(number)[0], kinds.QUESTION, COORDINATOR, session.agreement.coordinator)
+            self._asked(data_of(payload, f"message {kinds.QUESTION}"))
+            self._previous, self.rounds = digest(payload), number + 1
+        table.replaying = False
+        if stored > len(self._ledger.noted):  # a kill came in between
+            self._note(stored - 1)
 
     def answer(self, message: bytes) -> bytes:
         """The masked message for a question; the stored bytes if it was answered already.
@@ -116,13 +126,15 @@ class Site:
         if data.get("previous") != self._previous:
             raise _refused("must follow the question that was answered last", "another transcript")
         self._torn = True  # until it is done: steps must not be made twice
-        part = self._asked(data)
+        self._asked(data)
+        part = self._table.part
         streams = {other: keystream(pair, asked, part.size) for other, pair in self._pairs.items()}
         head = plain_bytes({"round": number, "question": asked, "cells": part.size, "set": self.session.digest})
         reply = head + b"\n" + to_bytes(masked(part.tolist(), self.name, streams))
         sealed = self._signer.sealed(kinds.ANSWER, self.name, reply)
-        # stored before it is sent: see docs/federated.md
+        # stored and noted before it is sent: see docs/federated.md
         write_message(self._file(number), b"%d\n" % len(message) + message + sealed)
+        self._note(number)
         self._previous, self.rounds, self._torn = asked, self.rounds + 1, False
         return sealed
 
@@ -130,14 +142,28 @@ class Site:
         """An answer that was given already."""
         return self._round(number)[1]
 
-    def _replay(self, message: bytes) -> None:
-        """A question that was answered before a kill: its steps are made again, and nothing is drawn or charged."""
-        payload = opened(message, kinds.QUESTION, COORDINATOR, self.session.agreement.coordinator)
-        self._asked(data_of(payload, f"message {kinds.QUESTION}"))
-        self._previous, self.rounds = digest(payload), self.rounds + 1
+    def _stored(self) -> int:
+        """How many answers are stored; refused where they are not those that the ledger knows."""
+        noted, events = self._ledger.noted, len(self._ledger.events)
+        there = next(number for number in count() if not self._file(number).exists())
+        good = len(noted) <= there <= len(noted) + 1 and there <= events <= there + 1
+        if not good or any(digest(read_message(self._file(number))) != noted[number] for number in noted):
+            raise RunFolderError(
+                "stored answers",
+                "must be those that the ledger lists, or the site could give a second answer to a question",
+                found=f"{there} files, and {len(noted)} answers to {events} questions in the ledger"
+                if not good
+                else "other bytes",
+                fix="put back the whole folder as it was last; without it this site's session is over, and was charged",
+            )
+        return there
 
-    def _asked(self, data: dict[str, Any]) -> Any:
-        """The site's integers with its part of the noise, after the public steps that come before the question."""
+    def _note(self, number: int) -> None:
+        """Enter in the ledger what answers this question from now on."""
+        self._ledger.note(number, digest(read_message(self._file(number))))
+
+    def _asked(self, data: dict[str, Any]) -> None:
+        """Ask the site's gate, after the public steps that come before the question."""
         try:
             steps, question = [from_plain(step) for step in data["steps"]], from_plain(data["question"])
             mu = float(data["mu"])
@@ -156,7 +182,6 @@ class Site:
                 table.total(name, mu=mu)
             case _:
                 raise _refused("must be a histogram, a sum of gradients or a statistic", "another kind")
-        return table.part
 
     def _step(self, step: Any) -> None:
         table = self._table
@@ -187,7 +212,8 @@ def opened_site(
     agreement = session.agreement
     check_table(table, agreement)
     splitting = context.holdout_split(agreement.private_options.holdout)
-    ledger: Ledger = context.ledger()
+    assert context.folder is not None
+    ledger = Ledger(context.folder.ledger, run=context.run, account=context.account)  # it keeps no answers beside it
     with ExitStack() as stack:
         if isinstance(table, LargeTable):
             gate = stack.enter_context(large_gate(table, splitting, agreement.prepared, ledger, context))
@@ -198,7 +224,7 @@ def opened_site(
 
 def check_table(table: Cohort | LargeTable, agreement: Any) -> None:
     """Refuse a table that is not what was agreed on; said to the site alone, without a value."""
-    if table.facts != agreement.facts:
+    if with_labels(table.facts) != agreement.facts:
         raise CohortError(
             "table",
             "must be read by the agreement: the same schema, outcome and person column",

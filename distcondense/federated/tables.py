@@ -6,7 +6,7 @@ those of the gate itself. A site's half stands before its rows; the coordinator'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,12 +18,11 @@ from distcondense.methods.private.plan import LOOK_GROUPS
 from distcondense.privacy import noise
 from distcondense.privacy.answering import BEHIND, BehindGate
 from distcondense.privacy.budget import Budget
-from distcondense.privacy.curves import CELLS_MAX
-from distcondense.privacy.events import Query, Unit
+from distcondense.privacy.events import Event, Query, Unit
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.questions import Question
-from distcondense.privacy.rows import MARGIN, ExactAnswers
+from distcondense.privacy.rows import ExactAnswers
 
 
 class SharedTable(PrivateTable):
@@ -39,27 +38,12 @@ class SharedTable(PrivateTable):
         BEHIND[table], table.sharing = behind, sharing
         return table
 
-    def _noised(self, exact: Index) -> Index:
-        """What is released of the rows' integers."""
-        raise NotImplementedError
+    def _limit(self, mu: float) -> float:
+        """Of one site: at all that a person may be at, that is their price."""
+        return self.sharing.limit(mu)
 
-    def _integers(
-        self, question: Question, query: Query, cells: int, mu: float, columns: tuple[int, ...], by: str, unit: float
-    ) -> tuple[Index, float]:
-        """The answer in grid units, and the limit of one site."""
-        sharing, rows = self.sharing, BEHIND[self].rows
-        if cells > CELLS_MAX:
-            raise SettingsError("question", f"must have at most {CELLS_MAX} cells", found=f"{cells}")
-        limit = sharing.limit(mu)
-        event = self._event(
-            query, cells, sharing.cost(mu), columns=columns, by=by, sensitivity=unit * sharing.hospitals
-        )
-        noisy = self._ask(question, event, limit, self._noised, lambda: self._noised(rows.answer(question, limit)))
-        return noisy, limit
-
-    def _gaussian(
+    def _event(
         self,
-        question: Question,
         query: Query,
         cells: int,
         mu: float,
@@ -67,9 +51,10 @@ class SharedTable(PrivateTable):
         columns: tuple[int, ...] = (),
         by: str = "",
         sensitivity: float = 1.0,
-    ) -> Floats:
-        noisy, limit = self._integers(question, query, cells, mu, columns, by, sensitivity)
-        return np.asarray(noisy / (limit * MARGIN), np.float64)
+        delta: float = 0.0,
+    ) -> Event:
+        sharing, said = self.sharing, {"columns": columns, "by": by, "delta": delta}
+        return super()._event(query, cells, sharing.cost(mu), sensitivity=sensitivity * sharing.hospitals, **said)  # type: ignore[arg-type]
 
     def _top(self, question: Question, count: int, named: tuple[str, ...], by: str = "") -> Index:
         raise SettingsError(
@@ -80,17 +65,39 @@ class SharedTable(PrivateTable):
 class SiteTable(SharedTable):
     """One site's half: its integers with its own part of the noise, not to be shown to anybody without masks."""
 
-    __slots__ = ("part",)
+    __slots__ = ("part", "replaying")
     part: Index  # of the last answer
+    replaying: bool  # what is asked was answered before a kill: it is in the ledger, and nothing is drawn
+
+    @classmethod
+    def before(cls, behind: BehindGate, sharing: Sharing) -> Any:
+        table = super().before(behind, sharing)
+        table.replaying = False
+        return table
 
     def _noised(self, exact: Index) -> Index:
         return noise.discrete_gaussian(exact, self.sharing.scale)
 
-    def _integers(
-        self, question: Question, query: Query, cells: int, mu: float, columns: tuple[int, ...], by: str, unit: float
-    ) -> tuple[Index, float]:
-        self.part, limit = super()._integers(question, query, cells, mu, columns, by, unit)
-        return np.zeros_like(self.part), limit  # whoever asks through the gate's methods gets nothing
+    def _ask(
+        self,
+        question: Question,
+        event: Event,
+        limit: float,
+        noised: Callable[[Index], Index],
+        lost: Callable[[], Index],
+    ) -> Index:
+        """Enter, compute, noise, and keep it in `part`: no file has it, and who asks through the gate gets zeros.
+
+        An event that a kill left in the ledger without its answer is answered now; the site sees to it that none left.
+        """
+        behind, ledger = BEHIND[self], self.ledger
+        with behind.lock, ledger.lock:
+            if ledger.resume(event) is None:
+                self._afford(event)
+                ledger.enter(event)
+            if not self.replaying:
+                self.part = noised(behind.rows.answer(question, limit))
+        return np.zeros(event.cells, np.int64)
 
 
 class PairRows(NamedTuple):
@@ -138,13 +145,22 @@ class SummedTable(SharedTable):
     def _noised(self, exact: Index) -> Index:
         return exact
 
-    def _integers(
-        self, question: Question, query: Query, cells: int, mu: float, columns: tuple[int, ...], by: str, unit: float
-    ) -> tuple[Index, float]:
+    def _gaussian(self, question: Question, query: Query, cells: int, mu: float, **said: Any) -> Floats:
         rows = BEHIND[self].rows
         assert isinstance(rows, SummedExact)
         rows.next(question, mu)
-        return super()._integers(question, query, cells, mu, columns, by, unit)
+        return super()._gaussian(question, query, cells, mu, **said)
+
+    def _ask(
+        self,
+        question: Question,
+        event: Event,
+        limit: float,
+        noised: Callable[[Index], Index],
+        lost: Callable[[], Index],
+    ) -> Index:
+        """One that a kill took is asked again: sites send what they have stored."""
+        return super()._ask(question, event, limit, noised, lambda: BEHIND[self].rows.answer(question, limit))
 
     def related(
         self, pairs: Sequence[tuple[int, int]], expected: Sequence[Floats], ahead: Sequence[float] | None = None

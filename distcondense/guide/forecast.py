@@ -147,7 +147,7 @@ def forecasts(
     on_progress: Callable[..., None] | None = None,
 ) -> Iterator[BudgetForecast]:
     """Condense the simulated table but for its last `FRESH` rows at each ε, and test models of both on these."""
-    from distcondense.api import available_threads
+    from distcondense.api.request import available_threads
 
     method = method_named(default_method())
     threads = available_threads() if threads is None else threads

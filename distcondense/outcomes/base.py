@@ -43,6 +43,12 @@ class Labelled:
     soft: Floats | None = None  # (m,) or (m, S): what the private model expects
     weight: Floats | None = None  # (m,) adding up to the noisy number of rows
 
+    def take(self, rows: Index) -> Labelled:
+        """These rows, in this order."""
+        arrays = {name: values[rows] for name, values in self.outcome.arrays.items()}
+        soft, weight = (None if values is None else values[rows] for values in (self.soft, self.weight))
+        return Labelled(Outcome(self.outcome.kind, arrays), soft, weight)
+
 
 @dataclass(frozen=True)
 class Rule:

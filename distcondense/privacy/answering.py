@@ -143,18 +143,26 @@ class NoisyAnswers:
         by: str = "",
         sensitivity: float = 1.0,
     ) -> Floats:
-        """An integer vector of sensitivity limit = GRID·μ, noised, back in the units of the contributions."""
-        limit = gaussian_limit(mu)
+        """An integer vector that a person moves by `limit` at most, noised, back in the units of the contributions."""
+        limit = self._limit(mu)
         if cells > CELLS_MAX:  # more than an event can hold, let alone memory
             raise _too_many_cells(query, cells, self.spent().cells_left)
         noisy = self._ask(
             question,
             self._event(query, cells, mu, columns=columns, by=by, sensitivity=sensitivity),
             limit,
-            lambda exact: noise.discrete_gaussian(exact, noise.GRID),
+            self._noised,
             lambda: np.zeros(cells, np.int64),
         )
         return np.asarray(noisy / (limit * MARGIN), np.float64)
+
+    def _limit(self, mu: float) -> float:
+        """The most that a person may change the integers of a Gaussian answer of noise 1/μ by, in L2."""
+        return gaussian_limit(mu)
+
+    def _noised(self, exact: Index) -> Index:
+        """What is released of a Gaussian answer's exact integers."""
+        return noise.discrete_gaussian(exact, noise.GRID)
 
     def _ask(
         self,

@@ -7,6 +7,8 @@ An event whose answer was not kept stays spent: it is lost with the crash and is
 
 Two copies of a ledger would each be answered once more. So where the patients have an account it holds the ledger's
 `Head`, and moves it on while the line is written: of two copies only the first can.
+
+A site among several keeps its answers elsewhere, and enters which bytes it gave (`note`): nothing else may be given.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class Head(NamedTuple):
     """How far a ledger goes."""
 
     events: int
-    digest: str  # SHA-256 of their lines
+    digest: str  # SHA-256 of its lines
 
 
 NO_EVENTS = Head(0, hashlib.sha256().hexdigest())
@@ -72,6 +74,7 @@ class Ledger:
         self._earlier = tuple(earlier)
         self._own: list[Event] = []
         self._answers: dict[int, NDArray[Any]] = {}
+        self._noted: dict[int, str] = {}
         self._size = 0  # of the file as this ledger knows it
         self._session, self._account = new_run(), account
         self._hash, self._one_before = hashlib.sha256(), NO_EVENTS
@@ -116,16 +119,23 @@ class Ledger:
                     fix="resume with the settings of the run",
                 )
             event = replace(event, run=self.run, session=self._session)
-            line, hashed = event_line(event), self._hash.copy()
-            hashed.update(line)
-            after = Head(len(self._own) + 1, hashed.hexdigest())
-            with nullcontext() if self._account is None else self._account.moving(self.head, after):
-                if self.path is not None:
-                    self._append(self.path, line)
-            self._hash = hashed
+            self._write(event_line(event), len(self._own) + 1)
             self._own.append(event)
             self._loaded = self._cursor = len(self._own)
             return len(self._own) - 1
+
+    def note(self, number: int, digest: str) -> None:
+        """Enter which bytes, by their digest, are an event's answer, before anybody gets them. On disk on return."""
+        with self.lock:
+            if number in self._noted or number != len(self._own) - 1:
+                raise SettingsError("note", "must follow its event, once", found=f"event {number}")
+            self._write(_note_line(number, digest), len(self._own))
+            self._noted[number] = digest
+
+    @property
+    def noted(self) -> dict[int, str]:
+        """Digests of the bytes that answered, by the number of their event."""
+        return dict(self._noted)
 
     def resume(self, event: Event) -> int | None:
         """The number under which a run that ended already entered this event; None where there is nothing to replay."""
@@ -178,6 +188,16 @@ class Ledger:
     def _beside(path: Path) -> Path:
         return path.with_suffix(".answers")
 
+    def _write(self, line: bytes, events: int) -> None:
+        """A line that makes so many events in all, while the account moves on."""
+        hashed = self._hash.copy()
+        hashed.update(line)
+        after = Head(events, hashed.hexdigest())
+        with nullcontext() if self._account is None else self._account.moving(self.head, after):
+            if self.path is not None:
+                self._append(self.path, line)
+        self._hash = hashed
+
     def _append(self, path: Path, line: bytes) -> None:
         fresh = not path.exists()
         with os_errors("ledger", _WRITABLE, RunFolderError), path.open("ab") as file:
@@ -204,11 +224,13 @@ class Ledger:
             if len(whole) < len(text):  # torn by a kill inside `enter`: its answer was never computed
                 file.truncate(len(whole))
         self._size = len(whole)
-        self._own += _events(whole)
         last = whole.rstrip(b"\n").rfind(b"\n") + 1
         self._hash.update(whole[:last])
-        self._one_before = Head(max(len(self._own) - 1, 0), self._hash.hexdigest())
+        before = self._hash.hexdigest()
         self._hash.update(whole[last:])
+        self._own, self._noted = _events(whole)
+        events = len(self._own)
+        self._one_before = Head(events if events - 1 in self._noted else max(events - 1, 0), before)
         answers = self._beside(path)
         if answers.exists():
             self._load_answers(answers)
@@ -263,7 +285,7 @@ def read_events(path: Path) -> tuple[Event, ...]:
         return ()
     with os_errors("ledger", "must be a readable file", RunFolderError):
         text = path.read_bytes()
-    return tuple(_events(text[: text.rfind(b"\n") + 1]))
+    return tuple(_events(text[: text.rfind(b"\n") + 1])[0])
 
 
 def event_line(event: Event) -> bytes:
@@ -271,12 +293,24 @@ def event_line(event: Event) -> bytes:
     return json.dumps(event.to_dict(), ensure_ascii=False).encode() + b"\n"
 
 
-def _events(lines: bytes) -> list[Event]:
-    events = []
+def _note_line(number: int, digest: str) -> bytes:
+    return json.dumps({"noted": number, "digest": digest}).encode() + b"\n"
+
+
+def _events(lines: bytes) -> tuple[list[Event], dict[int, str]]:
+    """The events, and the digests of answers by the number of their event."""
+    events: list[Event] = []
+    noted: dict[int, str] = {}
     for number, line in enumerate(lines.splitlines()):
         try:
-            events.append(Event.from_dict(parse_json(line)))
-        except (ValueError, AttributeError, TypeError):
+            entry = parse_json(line)
+            if "noted" not in entry:
+                events.append(Event.from_dict(entry))
+            elif entry["noted"] == len(events) - 1 and entry["noted"] not in noted:  # it follows its event
+                noted[len(events) - 1] = str(entry["digest"])
+            else:
+                raise ValueError
+        except (ValueError, KeyError, AttributeError, TypeError):
             raise RunFolderError(
                 "ledger",
                 "must hold one event on each line",
@@ -284,4 +318,4 @@ def _events(lines: bytes) -> list[Event]:
                 fix="read it with the version that wrote it, or start again in a new folder: all that this run "
                 "had planned counts as spent, as an account does",
             ) from None
-    return events
+    return events, noted

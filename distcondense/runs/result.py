@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from distcondense.arrays import Floats, Matrix
+from distcondense.arrays import Floats, Index, Matrix
 from distcondense.data.codec import Codec
 from distcondense.data.dates import with_dates
 from distcondense.data.persons import Splitting
@@ -78,6 +78,14 @@ def table_of(features: pd.DataFrame, schema: Schema, kind: Kind, labelled: Label
 def schema_of(features: Schema, kind: Kind) -> Schema:
     """The condensed table's: the features, and what the columns beside them mean."""
     return replace(features.released, outcome=kind.outcome_columns(), added=(*kind.added_columns(), WEIGHTS))
+
+
+def released_order(rows: int) -> Index:
+    """How so many rows are shuffled, always alike.
+
+    Methods give them class by class; whoever looks at the first twenty, or splits a table as it stands, should see all.
+    """
+    return np.random.default_rng(0x0DE4).permutation(rows)
 
 
 def labelled_of(frame: pd.DataFrame, kind: Kind) -> Labelled:
@@ -155,15 +163,22 @@ class Result:
         splitting: Splitting,
         *,
         raw: bool = False,
+        shuffle: bool = True,
         covered: Mapping[str, tuple[Figure, ...]] | None = None,
         sampler: Sampler | None = None,
         **details: Any,
     ) -> Result:
         """A method's condensed set: features in original units with their schema, and their outcome.
 
-        `details` are further fields of `RunDetails`; none of them must be given.
+        Rows are shuffled unless `shuffle` is false. `details` are further fields of `RunDetails`; none of them must be
+        given.
         """
         kind: Kind = labelled.outcome.kind
+        if shuffle:
+            order = released_order(len(features))
+            features, labelled = features.iloc[order].reset_index(drop=True), labelled.take(order)
+            if (encoded := details.get("encoded")) is not None:
+                details["encoded"] = encoded[order]
         return cls(
             frame=table_of(features, schema, kind, labelled),
             schema=schema_of(schema, kind),

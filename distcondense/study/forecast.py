@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from distcondense.api import available_threads
+from distcondense.api.request import available_threads
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.errors import DistcondenseWarning, UserError

@@ -18,11 +18,11 @@ from distcondense.arrays import Matrix
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.errors import UserError
-from distcondense.evaluation.experiment import HELD_OUT, Experiment, why_not
+from distcondense.evaluation.experiment import Experiment, why_not
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.models import learners_of
 from distcondense.evaluation.quick import first_scores
-from distcondense.evaluation.score import FULL, Score
+from distcondense.evaluation.score import FULL, HELD_OUT, Score
 from distcondense.evaluation.suite import EvaluationRequest, evaluated
 from distcondense.evaluation.utility.recipients import of_few_rows
 from distcondense.evaluation.utility.sites import fitting_sites, site_test

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -328,7 +329,13 @@ def test_without_a_terminal_it_writes_a_draft_and_lists_what_is_open(
     opened = [line for line in answer.out.splitlines() if line.startswith("open: ")]
     assert any("whose row it is" in line and "record_no" in line for line in opened)
     assert any("nobody stands for" in line for line in opened)
-    assert "next: distcondense condense visits.csv" in answer.out
+    (once, now) = (line for line in answer.out.splitlines() if "distcondense condense visits.csv" in line)
+    assert once.startswith("next, once a person has confirmed what is open")
+    assert now.startswith("or now, and the guarantee is conditional: ")
+    # the command that is offered runs as it stands, once the outcome is named
+    words = shlex.split(now.partition("conditional: ")[2])[1:]
+    assert "--trust-inferred-schema" in words
+    assert call(*words, "--ipc", "5", "--threads", "1").code in (0, 3)
     assert not [canary for canary in hospital.canaries(table) if canary in answer.out + answer.err]
     refused(call("init", "visits.csv", "--yes"), "exists already", "--force")
 

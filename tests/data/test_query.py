@@ -78,7 +78,7 @@ def test_a_query_is_condensed_and_evaluated_as_a_file_is(tmp_path: Path, feature
     omop(tmp_path)
     begun = call("init", "omop.duckdb", "--query", "features.sql", "--yes", "--no-plan")
     assert begun.code == 0, begun.err
-    (following,) = (line for line in begun.out.splitlines() if line.startswith("next: "))
+    (following,) = (line for line in begun.out.splitlines() if line.startswith("next, once"))
     assert "--query features.sql --account patients.jsonl --schema schema.toml --target died" in following
     words = "condense omop.duckdb --query features.sql --schema schema.toml --target died --person-id person_id"
     how = [*words.split(), "--method", "published", "--no-noise", "--steps", "2", "--ipc", "5", "--out", "run"]

@@ -80,7 +80,7 @@ def test_the_whole_way_is_the_way_of_condense(undisturbed, tmp_path, monkeypatch
     schema = dc.Schema.from_toml(tmp_path / "schema.toml")
     cohort = dc.Cohort.from_file(tmp_path / "table.csv", target="case", person_id="who", schema=schema)
     unsaid = KeptAccounts((), "", "")  # the audit's own run has no account, and says nothing of one
-    monkeypatch.setattr("distcondense.api.accounts_of", lambda *files, **how: unsaid)
+    monkeypatch.setattr("distcondense.api.condensing.accounts_of", lambda *files, **how: unsaid)
     dc.condense(cohort, **way.options, **files.options, threads=1, out=tmp_path / "users")
     theirs = RunFolder(tmp_path / "users")
     again = way.release(files, there, answers=theirs, keep="again")

@@ -1,8 +1,11 @@
-"""Sites in one process, over a small table of each kind of outcome: what tests of the protocol share."""
+"""Sites in one process, or at folders, over a small table of each kind of outcome: what tests of the protocol share."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,11 @@ import pandas as pd
 from distcondense.data.cohort import Cohort
 from distcondense.data.persons import HoldoutSplit
 from distcondense.data.schema import Column, Schema
+from distcondense.federated import parties
 from distcondense.federated.accounting import Sharing
 from distcondense.federated.agreement import Agreement
 from distcondense.federated.coordinator import SummedRows
+from distcondense.federated.folder import SharedFolder, round_name
 from distcondense.federated.messages import OwnKeys
 from distcondense.federated.session import SiteSession, join_payload
 from distcondense.federated.site import Site
@@ -25,6 +30,7 @@ from distcondense.privacy.answering import BEHIND
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.odometer import ChargedRun
 
+NAMES = ("east", "north", "west")  # of a region
 OUTCOMES: dict[str, Column] = {
     "died": Column("died", "binary", categories=("no", "yes")),
     "stage": Column("stage", "categorical", categories=("i", "ii", "iii")),
@@ -122,3 +128,70 @@ class Hall:
     def rows(self) -> SummedRows:
         """The coordinator's view of all rows."""
         return SummedRows(self.session, self.keys, self, self.folder / "coordinator" / "messages")
+
+
+class Region:
+    """Three hospitals, each with a file and a folder of its own, and a folder between them."""
+
+    def __init__(self, folder: Path, rows: int = 600, schema: Schema | None = None, **options: Any) -> None:
+        self.folder, self.shared, self.own = folder, folder / "shared", folder / "coordinator"
+        os.environ["DISTCONDENSE_STATE"] = str(folder / "state")
+        known, self.reading = described("died")
+        self.schema = known if schema is None else schema
+        self.frame = patients(rows)[[*self.schema.names]]
+        settings = PrivateOptions(**{"epsilon": 8.0, "ipc": 5, "holdout": 0.2, **options})
+        parties.init(self.shared, self.own, self.schema, self.reading, settings, Sharing(3, 1))
+
+    def table(self, name: str, frame: pd.DataFrame | None = None) -> str:
+        file = self.folder / f"{name}.csv"
+        (self.frame.iloc[NAMES.index(name) :: 3] if frame is None else frame).to_csv(file, index=False)
+        return str(file)
+
+    def join(self, name: str, frame: pd.DataFrame | None = None) -> None:
+        parties.join(self.shared, self.folder / name, self.table(name, frame), name)
+
+    @property
+    def fingerprint(self) -> str:
+        return parties.set_of_sites(parties.Own(self.own), SharedFolder(self.shared)).fingerprint
+
+    def run(self) -> Path:
+        """All of it, each party in a thread."""
+        keys, log = self.fingerprint, list[str]()
+        with ThreadPoolExecutor(3) as pool:
+            sites = [
+                pool.submit(parties.round_, self.shared, self.folder / name, keys=keys, wait=True) for name in NAMES
+            ]
+
+            def alive() -> None:
+                for site in sites:
+                    if site.done():
+                        site.result()
+
+            parties.round_(self.shared, self.own, wait=True, on_wait=alive, log=log.append)
+            parties.close(self.shared, self.own)
+            for site in sites:
+                assert site.result().startswith("closed; the release is")
+        return self.own / "run"
+
+    def steps(self, sites: Sequence[str] = NAMES) -> None:
+        """All questions and answers, in one thread: whenever the coordinator waits, sites answer what is there."""
+        keys = self.fingerprint
+        with ExitStack() as stack:
+            there = [
+                stack.enter_context(
+                    parties.open_site(
+                        parties.Own(self.folder / name), SharedFolder(self.shared), keys, lambda line: None
+                    )
+                )
+                for name in sites
+            ]
+            folder = SharedFolder(self.shared)
+
+            def answered() -> None:
+                for site in there:
+                    question = round_name(site.rounds, "question")
+                    if folder.has(*question):
+                        number = site.rounds
+                        folder.put(site.answer(folder.get(*question)), *round_name(number, site.name))
+
+            parties.round_(self.shared, self.own, wait=True, on_wait=answered)

@@ -38,8 +38,8 @@ class OneTable(SummedTable):
 
     __slots__ = ()
 
-    def _integers(self, *arguments: Any) -> Any:
-        return SharedTable._integers(self, *arguments)
+    def _gaussian(self, *arguments: Any, **said: Any) -> Any:
+        return SharedTable._gaussian(self, *arguments, **said)
 
 
 def learn(table: SummedTable, agreement: Agreement) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from distcondense import api
+from distcondense.api import running
 from distcondense.evaluation.audit import AUDITORS
 from distcondense.methods import base as methods
 from distcondense.privacy import accountant, curves
@@ -25,7 +25,7 @@ def quickly() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         quicken(patch)
         patch.setattr(accountant, "pld_epsilon", counted)
-        patch.setattr(api, "measured", lambda *_, **__: ([], "not measured"))
+        patch.setattr(running, "measured", lambda *_, **__: ([], "not measured"))
         usual = AUDITORS["private"]
         patch.setitem(AUDITORS, "private", replace(usual, neighbours=usual.neighbours[:1]))  # type: ignore[arg-type]
         methods.register(Uniform())

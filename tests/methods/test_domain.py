@@ -70,11 +70,11 @@ def found(column: Column, values: Any, sigma: float = 20.0, seed: int = 0) -> tu
     return told.cells, told.merge[merge]
 
 
-def bounding(cells: Cells, values: Any, sigma: float, seed: int = 0) -> Bounded:
+def bounding(cells: Cells, values: Any, sigma: float, seed: int = 0, rows: float | None = None) -> Bounded:
     """Bounds from what the gate would answer about these cells."""
     codes = cells.codes(pd.Series(values, dtype=float))
     counts = np.bincount(codes, minlength=cells.size) + np.random.default_rng([seed, 1]).normal(0, sigma, cells.size)
-    return bounded(cells, counts, sigma)
+    return bounded(cells, counts, sigma, rows)
 
 
 # ---- which columns are counted, and what it costs
@@ -252,7 +252,7 @@ def test_bounds_leave_hardly_anybody_out_and_no_desert_in(name: str) -> None:
     real = np.ptp(np.quantile(values, [0.001, 0.999]))
     for seed in range(8):
         new, _ = found_cells(micro(column), counting(micro(column), values, 150.0, seed), 150.0, 9000, 48)
-        told = bounding(new, values, 50.0, seed)
+        told = bounding(new, values, 50.0, seed, 9000.0 + 60 * rng.normal())
         low, high = told.cells.bounds
         assert not told.cells.column.problems()
         lost.append(float(((values < low) | (values > high)).mean()))

@@ -22,6 +22,7 @@ from distcondense.methods.kde_knn.filters import far, mean_distance, voted
 from distcondense.methods.kde_knn.options import KdeKnnOptions
 from distcondense.privacy.odometer import Odometer
 from distcondense.privacy.verify import verify
+from distcondense.runs.result import released_order
 from tests import naive
 from tests.conftest import small_frame
 from tests.shell import Call, refused
@@ -59,10 +60,11 @@ def test_a_run_is_the_algorithm_by_hand(monkeypatch: pytest.MonkeyPatch) -> None
     def legal(row: list[float]) -> list[float]:
         return [float(x) for x in codec.project(np.array([row], np.float32))[0]]
 
+    in_order = result.frame.iloc[np.argsort(released_order(len(result.frame)))]
     for wanted in (0, 1):
         rng = np.random.default_rng([4, 0x3DE, wanted])
         kept = naive.kde_knn(rows.tolist(), label, wanted, 12, 7, 1.5, rng, 16, legal)
-        mine = codec.encode(result.frame[result.frame["y"] == wanted][["a", "b"]])
+        mine = codec.encode(in_order[in_order["y"] == wanted][["a", "b"]])
         assert np.allclose(mine, [row for _, row in kept], atol=1e-5)
         assert result.internal["drawn_by_class"][wanted] == kept[-1][0] + 1
 

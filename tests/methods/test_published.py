@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -421,6 +422,29 @@ def test_a_run_says_what_its_noise_does_and_that_sigma_snr_and_epsilon_do_not_ho
     assert record["noise"]["share_at_least_1"] == 0.0
     assert 0 < record["noise"]["mean_signal_to_noise"] < 1
     assert not [line for line in _lines_of(binary, noise=False) if line.startswith("noise: ")]
+
+
+def test_the_warning_of_loud_noise_comes_before_the_first_step_by_the_callers_rules(binary):
+    how, counts = {"noise": True, "epsilon": 1.0, "ipc": 60, "steps": 40}, list[int]()
+
+    def shown() -> int:
+        return sum("louder" in str(one.message) for one in heard)
+
+    def progress(*, loss: float | None = None, **_: object) -> None:
+        counts.extend([shown()] if loss is not None else [])
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        result = quick(binary, progress=progress, **how)
+    assert set(counts) == {1}  # at every step
+    assert shown() == 1
+    assert "louder" in " ".join(result.record["warnings"])
+    counts.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DistcondenseWarning)
+        with pytest.raises(DistcondenseWarning, match="louder"):
+            quick(binary, progress=progress, **how)
+    assert not counts
 
 
 def _lines_of(cohort, **more):

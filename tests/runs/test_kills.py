@@ -82,7 +82,7 @@ def test_a_command_killed_at_its_file_operations_goes_on_and_leaves_a_clean_fold
 def test_a_kill_of_every_command_that_writes_is_tried() -> None:
     """Whoever adds a command says how it is killed, or here that it writes nothing."""
     silent = {"plan", "privacy verify", "schema check", "submit"}
-    # asks at a terminal before its one file, written whole or not at all; killed in every round: tests/federated
+    # asks at a terminal before its one file, written whole or not at all; each party: tests/federated/test_kills.py
     elsewhere = {"schema rules", "federate"}
     # of simulated tables, each file whole or not at all: tests/bench/test_bench.py, tests/cli
     measured = {"bench", "simulate"}

@@ -21,7 +21,7 @@ from distcondense.data.codec import MISSING
 from distcondense.data.features import check_features
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.resampling import in_words, resampled, some_of
-from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT, Interval, Score
+from distcondense.evaluation.score import CONDENSED, HELD_OUT, PLAIN, RANDOM, SOFT, Interval, Score
 from distcondense.outcomes.likeness import (
     DRAWN,
     FEWEST,
@@ -36,7 +36,6 @@ from distcondense.outcomes.likeness import (
 HELD = 5_000  # held-out rows, at most: their resamples still fit into a cache
 MADE = 20_000  # condensed rows, at most
 COLUMNS = 100  # columns, at most
-HELD_OUT = "held out"
 
 
 @dataclass(frozen=True, repr=False)

@@ -16,9 +16,9 @@ from distcondense.arrays import Flags, Floats, Matrix
 from distcondense.data.codec import category_codes
 from distcondense.data.rules import Rules
 from distcondense.data.schema import Schema
-from distcondense.evaluation.fidelity.comparison import HELD, HELD_OUT, Comparison, centred, legal_frame
+from distcondense.evaluation.fidelity.comparison import HELD, Comparison, centred, legal_frame
 from distcondense.evaluation.inputs import EvaluationInput
-from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, Interval, Score, interval
+from distcondense.evaluation.score import CONDENSED, HELD_OUT, PLAIN, RANDOM, Interval, Score, interval
 from distcondense.kernels.neighbours import nearest_manhattan
 from distcondense.outcomes.likeness import FEWEST, beyond, column_numbers
 from distcondense.outcomes.measures import Measured, ranking

@@ -17,10 +17,21 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from distcondense.arrays import Flags, Floats, Index, Matrix, Numbers
-from distcondense.evaluation.fidelity.comparison import HELD, HELD_OUT, Comparison, centred, compared, why_not
+from distcondense.evaluation.fidelity.comparison import HELD, Comparison, centred, compared, why_not
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.ruler import Ruler
-from distcondense.evaluation.score import CONDENSED, FULL, NORMAL, PLAIN, RANDOM, UNKNOWN, Interval, Score, interval
+from distcondense.evaluation.score import (
+    CONDENSED,
+    FULL,
+    HELD_OUT,
+    NORMAL,
+    PLAIN,
+    RANDOM,
+    UNKNOWN,
+    Interval,
+    Score,
+    interval,
+)
 from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.models.learners import BINS, WIDE, WIDE_BINS
 from distcondense.outcomes.divergences import fences

@@ -22,7 +22,7 @@ from distcondense.errors import ModelError
 from distcondense.evaluation.inputs import EvaluationInput, Sample
 from distcondense.evaluation.interpretation.training import ROWS, WORDS, training_sets
 from distcondense.evaluation.resampling import RESAMPLES, between, choose, in_words, resampled, some_of
-from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, UNKNOWN, Interval, Score
+from distcondense.evaluation.score import CONDENSED, FULL, HELD_OUT, PLAIN, RANDOM, SOFT, UNKNOWN, Interval, Score
 from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.models.learners import TrainingSet, booster_of
 from distcondense.outcomes.base import Kind
@@ -34,7 +34,7 @@ FEWEST = 20  # rows to explain: a mean of fewer would tell about single patients
 TOP, SHORT = 15, 5  # longest columns of a comparison, as in Fig 4; and fewer, for tables that have few
 STEPS = 500  # at most, of a logistic regression
 BLOCK = 20_000_000  # attributions held at a time
-HELD_OUT, OWN = "held out", "own rows"
+OWN = "own rows"
 TITLES = {
     "attribution_correlation": "Rank correlation of columns' importance (1: same order)",
     "attribution_top": f"Overlap of the {TOP} most important columns (1: same)",

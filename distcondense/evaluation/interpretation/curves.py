@@ -4,19 +4,18 @@ With two classes: how often the event happens to patients of whom a model says s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from distcondense.arrays import Flags, Floats, Index, Numbers
-from distcondense.errors import ModelError
 from distcondense.evaluation.inputs import EvaluationInput, Sample
-from distcondense.evaluation.interpretation.survival import AT_RISK, HALVES, HELD_OUT, rounded, survival_parts
-from distcondense.evaluation.interpretation.training import ROWS, WORDS, training_sets
+from distcondense.evaluation.interpretation.survival import AT_RISK, HALVES, rounded, survival_parts
+from distcondense.evaluation.interpretation.training import ROWS, predictions
 from distcondense.evaluation.resampling import RESAMPLES, between, in_words, resampled, some_of
-from distcondense.evaluation.score import CONDENSED, RANDOM, SOFT, UNKNOWN, Score, wilson_middle
+from distcondense.evaluation.score import wilson_middle
 from distcondense.evaluation.section import Log, Section, quiet
 from distcondense.models.learners import Learner
 from distcondense.runs.figures import LINES, Figure, Series
@@ -104,19 +103,12 @@ def _calibration(
     held = inputs.codec.encode(test.features)
     scores, series = [], []
     counts = list(resampled(len(test), test.person, seed=seed))
-    for (trained_on, labels), training in training_sets(inputs, train, seed=seed, threads=threads).items():
-        if trained_on == RANDOM:
-            continue
-        about = {"rows": len(training.rows), "student": learner.name, "labels": labels}
-        covered = trained_on == CONDENSED
-        blank = Score.from_interval("calibration_error", trained_on, HELD_OUT, UNKNOWN, len(test), covered, **about)
-        try:
-            if lacking := inputs.kind.lacking(training.outcome):
-                raise ModelError("student", f"needs rows with {lacking}", found="none")
-            how = {"weight": training.weight, "soft": training.soft, "seed": seed, "threads": threads}
-            said = learner.fit(training.rows, training.outcome, **how).scores(held)
-        except (ModelError, ValueError, ArithmeticError) as error:
-            scores.append(replace(blank, note=f"could not be taught ({type(error).__name__})"))
+    how: dict[str, Any] = {"seed": seed, "threads": threads}
+    for words, blank, said in predictions(
+        inputs, train, test, learner, "calibration_error", lambda model, _: model.scores(held), **how
+    ):
+        if said is None:
+            scores.append(blank)
             continue
         tenths = RiskTenths.from_risks(said, label)
         order = np.argsort(said, kind="stable")  # once: what is in order already is soon sorted again
@@ -125,7 +117,6 @@ def _calibration(
             rows = np.repeat(order, count[order].astype(np.int64))
             errors.append(RiskTenths.from_risks(said[rows], label[rows]).error)
         scores.append(blank.with_interval(between(tenths.error, errors), in_words(test.person)))
-        words = f"model of {WORDS[trained_on]}" + (", by the manual" if labels == SOFT else "")
         series.append(Series(words, *map(rounded, (tenths.said, tenths.observed, *tenths.band))))
     figure = Figure(
         "calibration",

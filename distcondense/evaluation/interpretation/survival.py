@@ -22,10 +22,11 @@ from distcondense.arrays import Flags, Floats, Index, Numbers
 from distcondense.data.outcome import Outcome
 from distcondense.errors import ModelError
 from distcondense.evaluation.inputs import EvaluationInput, Sample
-from distcondense.evaluation.interpretation.training import WORDS, training_sets
+from distcondense.evaluation.interpretation.training import predictions
 from distcondense.evaluation.resampling import RESAMPLES, between, in_words, resampled, some_of
-from distcondense.evaluation.score import CONDENSED, PLAIN, RANDOM, SOFT, TRAINED_ON, UNKNOWN, Score
-from distcondense.models.learners import Learner
+from distcondense.evaluation.score import CONDENSED, HELD_OUT, PLAIN, RANDOM, TRAINED_ON, UNKNOWN, Score
+from distcondense.models.base import Model
+from distcondense.models.learners import Learner, TrainingSet
 from distcondense.outcomes.kaplan_meier import SurvivalCurves
 from distcondense.runs.figures import STEPS, Figure, Series, Table
 
@@ -34,7 +35,6 @@ AT_RISK = 10  # patients; with fewer at risk a curve ends
 THIRDS, HALVES = 90, 20  # rows from which on three groups, or two, are made
 EVENLY = 20_000  # rows that stand for weighted ones, each as often as it weighs
 TIMES = 5  # at which numbers at risk are shown
-HELD_OUT = "held out"
 ALL, MEAN = "all rows", "mean of risk groups"
 GROUPS = {2: ("lower risk", "higher risk"), 3: ("low risk", "middle risk", "high risk")}
 
@@ -232,28 +232,21 @@ def _predicted(
     ends = (rounded(np.concatenate([[1.0], end])) for end in real.band(grid))
     series, scores = [Series("observed", x, *ends)], []
     counts = list(resampled(len(test), test.person, seed=seed))
-    for (trained_on, labels), training in training_sets(inputs, train, seed=seed, threads=threads).items():
-        if trained_on == RANDOM:
-            continue
-        about = {"rows": len(training.rows), "student": learner.name, "labels": labels}
-        covered = trained_on == CONDENSED
-        blank = Score.from_interval("predicted_distance", trained_on, HELD_OUT, UNKNOWN, len(test), covered, **about)
-        try:
-            if lacking := inputs.kind.lacking(training.outcome):
-                raise ModelError("student", f"needs rows with {lacking}", found="none")
-            how = {"weight": training.weight, "soft": training.soft, "seed": seed, "threads": threads}
-            model = learner.fit(training.rows, training.outcome, **how)
-            own = _as_often(training.weight, len(training.rows))
-            rule = inputs.kind.rule(model.link, model.scores(training.rows)[own], training.outcome.take(own))
-            assert rule.survival is not None
-            alive = np.asarray(rule.survival(model.scores(held), grid / inputs.unit), np.float64)
-        except (ModelError, ValueError, ArithmeticError) as error:
-            scores.append(replace(blank, note=f"could not be taught ({type(error).__name__})"))
+
+    def survival(model: Model, training: TrainingSet) -> Floats:
+        own = _as_often(training.weight, len(training.rows))
+        rule = inputs.kind.rule(model.link, model.scores(training.rows)[own], training.outcome.take(own))
+        assert rule.survival is not None
+        return np.asarray(rule.survival(model.scores(held), grid / inputs.unit), np.float64)
+
+    how: dict[str, Any] = {"seed": seed, "threads": threads}
+    for words, blank, alive in predictions(inputs, train, test, learner, "predicted_distance", survival, **how):
+        if alive is None:
+            scores.append(blank)
             continue
         moved = [distance(real.survival(grid, count), count @ alive / count.sum(), grid) for count in counts]
         mean = alive.mean(axis=0)
         scores.append(blank.with_interval(between(distance(observed, mean, grid), moved), in_words(test.person)))
-        words = f"model of {WORDS[trained_on]}" + (", by the manual" if labels == SOFT else "")
         series.append(Series(words, x, rounded(np.concatenate([[1.0], mean]))))
     figure = Figure(
         "survival-predicted",

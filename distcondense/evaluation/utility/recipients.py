@@ -14,7 +14,6 @@ from distcondense.evaluation.experiment import (
     CHANCE,
     CHOOSING,
     CONDENSED_ROWS,
-    HELD_OUT,
     TESTED,
     Experiment,
     dots,
@@ -23,7 +22,7 @@ from distcondense.evaluation.experiment import (
 )
 from distcondense.evaluation.inputs import EvaluationInput
 from distcondense.evaluation.models import learners_of, most_rows, recipient, title_of
-from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, SOFT, Score
+from distcondense.evaluation.score import CONDENSED, FULL, HELD_OUT, PLAIN, RANDOM, SOFT, Score
 from distcondense.evaluation.section import Section, quiet
 from distcondense.models.learners import Learner
 from distcondense.runs.figures import DOTS, Figure

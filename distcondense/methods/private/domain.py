@@ -8,24 +8,24 @@ wider the further they lie from any row. A finer grid is counted on several leve
 What it costs is said by the plan from public facts: a column whose grid has no more than FINE cells costs nothing.
 
 Where nobody knows the bounds (`bounds = "private"`) the grid is a logarithmic one around 0, and beyond the rows its
-cells are a ladder that loses nobody. The histogram that every column pays for anyway then says where bounds lie: two
-quantiles that stand out of its noise, and beyond them, along a line on a scale on which tails are straight, one that
-leaves hardly anybody out. That is post-processing, and so is how many the bounds leave out. Where nobody knows the
-categories (`categories = "private"`) they are those whose noisy number of rows passes a threshold; all the others
-become one.
+cells are a ladder that loses nobody. The histogram that every column pays for anyway then says where bounds lie: where
+rows end at once, or thin out along a normal distribution's tail on a scale between that of the number and of its
+logarithm, so that hardly anybody is left; of all such ends one between what the noisy counts can bear, rather far out.
+That is post-processing, and so is how many the bounds leave out. Where nobody knows the categories (`categories =
+"private"`) they are those whose noisy number of rows passes a threshold; all the others become one.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from distcondense.arrays import Codes, Flags, Floats, Index
 from distcondense.data.cells import FINE, Cells
@@ -35,19 +35,27 @@ from distcondense.data.schema import Column
 OTHER = "other"
 OCCUPIED = 3.0  # a coarse cell holds rows where its count is above so many standard deviations of its noise
 BOUND = 4.5  # the same of a cell far out from others
-SURE = 5.0  # bounds: the same of tails, where one by chance would make them absurd
-TAIL = 0.02  # bounds: a tail of so many rows or more, as far as it stands out of the noise,
-WIDER = 4.0  # and one of so many times as many say how rows thin out,
-LEFT_OUT = 5e-4  # and where so many would be left
-ENDS = (1.0, 100.0)  # of shares: where nobody seems to lie beyond one of these
-NEAR = 0.7  # though the tail comes this near, or
-FEWEST_BEYOND = 0.01  # would leave so few beyond, it is the bound
+SURE = 5.0  # bounds: the same of rows far out, where one by chance would make them absurd
+LEFT_OUT = 5e-4  # bounds leave out so many rows, as far as one can tell
+BODY = 0.02  # how rows thin out is looked at from where so many of them lie further out,
+SEEN_BEYOND = 8.0  # these are so many standard deviations of their noise,
+WIDER = 4.0  # and so many times those of the outermost cell that holds rows;
+MOST_BODY = 0.5  # no more than these, for the noise,
+WHOLE_BODY = 0.9  # nor than these
 POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)  # scales on which tails may be straight; 0 is the logarithm
-STEEPEST = 5.0  # most by which a tail grows with a standard deviation of a normal distribution
+SIGNED_POWERS = (0.5, 0.75, 1.0)  # where rows have both signs: of their distance from the middle
+BLOCKS = 8  # cells in which rows are seen are joined to so many
+TRIED = 60  # ends on each scale, up to
+FURTHEST = 64.0  # times as far out as rows are seen
+STOPS = 0.2  # how likely rows end at once rather than thin out,
+NATURAL = 20.0  # so many times likelier where scales end than at another cell's edge:
+ENDS = (1.0, 100.0)  # of shares, and at 0
+ROUGH = 0.3  # rows of a cell are so far from any line, relative
+RATHER = 0.65  # rather too far out: the quantile of what the end may be
+ALSO = 3.0  # rows further out, but not much, move it where they are so many standard deviations
 PARTS = 20.0  # of the middle half of all rows, to which numbers are rounded where nobody said how they are measured
 MOST_DIGITS = 4  # of the distance of its bounds at most,
 MOST_DECIMALS = 12  # and with so many decimals at most
-HALF = 0.3  # a tail of more rows than this is no tail
 FROM_ZERO = 0.02  # a lower bound closer to 0 than this share of the upper one is 0
 REACH = 0.7  # how far tails go beyond the body of a number, in lengths of that body,
 FEW = 0.1  # where what lies further out is known to be no more than this share of the rows
@@ -123,19 +131,31 @@ class Bounded(NamedTuple):
     noise: tuple[float, float]  # standard deviations of both
 
 
-def bounded(cells: Cells, counts: Floats, sigma: float) -> Bounded:
-    """Bounds around what a noisy histogram (cells,) says of a number whose bounds nobody knew."""
+def bounded(cells: Cells, counts: Floats, sigma: float, rows: float | None = None) -> Bounded:
+    """Bounds around what a noisy histogram (cells,) says of a number whose bounds nobody knew.
+
+    `rows`: how many there are, where other answers tell that with hardly any noise.
+    """
     inner = cells.size - cells.hole
+    if rows is not None:
+        counts = counts + (rows - counts.sum()) / cells.size
     held, edges = counts[:inner], np.concatenate([[cells.column.low], cells.cuts, [cells.column.high]]).astype(float)
-    upper, lower = Tail.from_counts(edges, held, sigma), Tail.from_counts(-edges[::-1], held[::-1], sigma)
+    natural = edges[np.minimum(np.searchsorted(edges, ENDS, side="right"), inner)]  # the cell of each holds it
+    known = rows is not None
+    upper = Tail.from_counts(edges, held, sigma, natural, known)
+    lower = Tail.from_counts(-edges[::-1], held[::-1], sigma, [0], known)
     column = replace(cells.column, low=0, high=1)
-    if upper is None or lower is None or -lower.first > upper.first:  # nothing stands out of the noise: one cell
+    if upper is None or lower is None or -lower.end > upper.end:  # nothing stands out of the noise: one cell
         merge = (np.arange(cells.size) >= inner).astype(np.int64)
         return Bounded(replace(cells, column=column, cuts=np.empty(0), boundless=False), merge, 0.0, 0.0, (0.0, 0.0))
     low, high = -lower.end, upper.end
-    end = next((end for end in ENDS if low >= 0 and _is_end(end, upper, edges, held, sigma)), None)
+    end = next((end for end, edge in zip(ENDS, natural, strict=True) if high == edge), None)
+    if cells.column.whole and high > low + 1:
+        high = math.ceil(high) - 1  # the last cell ends before its edge
     if 0 < low < FROM_ZERO * high:
         low = 0.0
+    if max(-low, high) < 10.0 ** (2 - MOST_DECIMALS):
+        low = high = 0.0
     if not high - low > LEFT_OUT * abs(high):  # all rows seem to have one value
         low, high = low - abs(low) / 2, high + abs(high) / 2 + (high == 0)
     low, high = _neat(low, high, cells.column)
@@ -153,105 +173,132 @@ def bounded(cells: Cells, counts: Floats, sigma: float) -> Bounded:
     return Bounded(found, merge, gone[0], gone[1], (noise[0], noise[1]))
 
 
-@dataclass(frozen=True)
-class Tail:
-    """How rows of a number thin out upwards, by two quantiles that stand out of the noise.
+class Tail(NamedTuple):
+    """Where rows of a number end upwards."""
 
-    A line over normal scores joins them: of the number, or of its power or logarithm where no row has the other sign.
-    """
-
-    first: float
-    second: float  # nearer to the middle
-    score: float  # of the first, in standard deviations of a normal distribution,
-    step: float  # and how much less the second's is
+    end: float  # LEFT_OUT of all rows are left there
     quarter: float  # a quarter of all rows lie beyond it
-    sure: float  # rows lie up to here for sure
-    one_sign: bool  # no row has the other one
-    power: float  # on whose scale the line is drawn; 0: the logarithm
 
     @classmethod
-    def from_counts(cls, edges: Floats, held: Floats, sigma: float) -> Tail | None:
-        """Of noisy counts between edges; None where nothing stands out of the noise."""
-        rows = float(held.sum())
+    def from_counts(
+        cls, edges: Floats, held: Floats, sigma: float, natural: Sequence[float] | Floats, known: bool
+    ) -> Tail | None:
+        """Of noisy counts between edges; None where nothing stands out of the noise.
+
+        Rows thin out along a normal distribution's tail, on one of several scales, or end at a cell's edge, rather at a
+        `natural` one. All ends that are tried are weighed by how well the counts agree with them, whose sum has no
+        noise where it is `known`.
+        """
+        rows, cells = float(held.sum()), len(held)
         upto = np.append(np.cumsum(held[::-1])[::-1], 0.0)  # rows from each edge on
-        outermost, after = _outermost(upto, sigma)
+        many = np.arange(cells + 1)
+        noise = sigma * np.sqrt(
+            many * np.maximum(1 - many / cells, 0.0) if known else many
+        )  # of so many cells together
+        outermost = _outermost(upto, noise)
         if outermost < 0:
             return None
         falling = np.maximum.accumulate(upto[::-1])[::-1]
-        first = int(np.searchsorted(edges, 0.0, side="right"))  # above the cell of 0, of which many tables are full
-        above, other = upto[first] / rows, rows - upto[np.searchsorted(edges, 0.0, side="left")]
-        near = min(max(float(falling[outermost]) / rows, TAIL), 0.5)
-        far = min(WIDER * near, (1 + 2 * near) / 3)
-        if near < above < far:
-            far = near + (above - near) / 4
-
-        def at(share: float) -> float:
-            cell = min(int(np.flatnonzero(falling >= min(share, 1.0) * rows)[-1]), len(held) - 1)
-            part = (falling[cell] - share * rows) / max(float(falling[cell] - falling[cell + 1]), 1e-12)
-            return _between(float(edges[cell]), float(edges[cell + 1]), float(np.clip(part, 0.0, 1.0)))
-
-        score, alone = NormalDist().inv_cdf, np.flatnonzero(held > SURE * sigma)
-        # where most rows lie further out than what can be told apart, as far as those are that hold rows together
-        unresolved = float(edges[min(after, len(held) - 1)]) if near > HALF else -math.inf
-        one_sign = min(above * rows, rows - above * rows, other) < SURE * sigma * math.sqrt(len(held))
-        shares = (near, far, (1 + far) / 2)
-        known, scores = np.array([at(share) for share in shares]), np.array([score(1 - share) for share in shares])
-        return cls(
-            float(known[0]),
-            float(known[1]),
-            float(scores[0]),
-            float(scores[0] - scores[1]),
-            at(0.25),
-            max(float(edges[alone[-1]]) if len(alone) else -math.inf, unresolved),
-            bool(one_sign),
-            _straightest(known, scores) if one_sign and known[-1] > 0 and shares[-1] < above else 0.0,
+        zero = int(np.searchsorted(edges, 0.0, side="right"))  # the first cell above that of 0
+        below = rows - upto[int(np.searchsorted(edges, 0.0, side="left"))]
+        none = min(SURE * sigma * math.sqrt(cells), FEW * rows)  # with so many rows nobody seems to be there
+        one_sign = bool(below < none and upto[zero] > 0)
+        first, body = 0, rows
+        if one_sign and upto[zero] < MOST_BODY * rows:  # of 0 many tables are full: how all others thin out
+            first = min(zero, outermost)
+            body = max(float(falling[first]), 1.0)
+        needed = np.maximum(BODY * body, SEEN_BEYOND * noise[cells - np.arange(cells)])
+        needed = np.maximum(
+            np.minimum(needed, MOST_BODY * body), min(WIDER * max(held[outermost], 0.0), WHOLE_BODY * body)
         )
+        enough = np.flatnonzero(falling[:-1] >= needed)
+        start = min(max(int(enough[-1]) if len(enough) else first, first), outermost)
+        middle = 0.0 if one_sign and edges[start] >= 0 else float(edges[np.flatnonzero(falling >= rows / 2)[-1]])
+        powers = POWERS if one_sign and edges[start] >= 0 else SIGNED_POWERS
+        near = float(edges[start + 1] - edges[start])
+        before = float(edges[start] - edges[start - 1]) if start else near
+        near = min(near, before) if before > 1e-6 * near else near
+        if powers is SIGNED_POWERS and edges[start] <= middle:
+            middle = float(edges[start] - (edges[outermost + 1] - edges[start]))
+        share = min(max(float(falling[start]) / body, 1e-3), WHOLE_BODY)
+        left = min(LEFT_OUT * rows / body, share / 4)
+        ends = np.geomspace(near / 4, FURTHEST * max(float(edges[outermost] - edges[start]), near), TRIED)
+        within = np.linspace(edges[start], edges[outermost + 1], BLOCKS, endpoint=False)  # of few values, maybe
+        blocks = np.clip(np.searchsorted(edges, within), start, outermost)
+        kept = np.unique(np.concatenate([[start], blocks, np.arange(outermost + 1, cells)]))
+        joined, blur = np.add.reduceat(held, kept), sigma * np.sqrt(np.diff(kept, append=cells))
+        end = _end(edges[np.append(kept, cells)], joined, blur, share, left, ends, middle, powers, natural)
+        alone = np.flatnonzero(held > BOUND * sigma)
+        sure = max(outermost, int(alone[-1]) if len(alone) else 0)  # rows lie in this cell
+        end = max(end, min(float(edges[sure + 1]), float(2 * edges[sure] - edges[start])))
+        while (further := _also(edges, held, sigma, end, 2 * end - float(edges[start]))) > end:
+            end = further
+        if edges[start] < 0 and upto[zero] < none:
+            end = min(end, 0.0)
+        cell = min(int(np.flatnonzero(falling >= rows / 4)[-1]), cells - 1)
+        part = (falling[cell] - rows / 4) / max(float(falling[cell] - falling[cell + 1]), 1e-12)
+        return cls(end, _between(float(edges[cell]), float(edges[cell + 1]), float(np.clip(part, 0, 1))))
 
-    @property
-    def end(self) -> float:
-        """Where LEFT_OUT of all rows are left."""
-        further = (NormalDist().inv_cdf(1 - LEFT_OUT) - self.score) / self.step
-        if self.one_sign and self.second > 0:
-            far = max(self.second, self.first / STEEPEST**self.step)
-            near, far = _scaled(np.array([self.first, far]), self.power).tolist()
-            return max(_unscaled(near + (near - far) * further, self.power), self.first, self.sure)
-        end = self.first + (self.first - self.second) * further
-        return max(min(end, 0.0) if self.one_sign and self.first <= 0 else end, self.sure)
 
-    def beyond(self, value: float) -> float:
-        """The share of rows further out than this, which is above the first."""
-        power = self.power if self.one_sign and self.second > 0 else 1.0
-        here, near, far = _scaled(np.array([value, self.first, self.second]), power).tolist()
-        return 1 - NormalDist().cdf(self.score + self.step * (here - near) / (near - far)) if near > far else 0.0
+def _end(
+    edges: Floats,
+    held: Floats,
+    sigma: Floats,
+    share: float,
+    left: float,
+    ends: Floats,
+    middle: float,
+    powers: Sequence[float],
+    natural: Sequence[float] | Floats,
+) -> float:
+    """Where a share `left` of rows is left, of which `share` lie beyond the first edge; `ends`: tried, from there."""
+    scores, cells = ndtri([1 - share, 1 - left]), len(held)
+    stops = np.arange(1, cells + 1)  # rows end at this edge; the last: nowhere
+    likely = np.where(np.isin(edges[1:], natural), NATURAL, 1.0)
+    likely = np.append(STOPS * likely[:-1] / cells, 1 - STOPS)
+    told, found = [], []
+    for power in powers:
+        least = max(float(edges[0]) - middle, 1e-3 * ends[0] if power == 0 else 0.0)
+        place, at = (_scaled(np.maximum(one - middle, least), power) for one in (edges, edges[0] + ends))
+        steep = (at - place[0]) / (scores[1] - scores[0])
+        beyond = ndtr(-(scores[0] + (place - place[0]) / steep[:, None]))  # (ends, edges)
+        mass = beyond[:, :-1] - beyond[:, 1:]
+        whole = np.append(np.cumsum(mass, 1)[:, :-1], beyond[:, :1], 1)  # (ends, stops)
+        inside = np.arange(cells) < stops[:, None]
+        due = mass[:, None] * inside / np.maximum(whole, 1e-300)[..., None] * max(float(held.sum()), float(sigma[0]))
+        variance = sigma**2 + due + (ROUGH * due) ** 2
+        told.append(-0.5 * ((held - due) ** 2 / variance + np.log(variance)).sum(2) + np.log(likely))
+        last = np.append(edges[1:-1], np.inf)
+        found.append(np.minimum(edges[0] + ends[:, None], last))
+    logs, places = np.concatenate(told).ravel(), np.concatenate(found).ravel()
+    order = np.argsort(places, kind="stable")
+    weight = np.cumsum(np.exp(logs - logs.max())[order])
+    return float(places[order][np.searchsorted(weight, RATHER * weight[-1])])
 
 
-def _outermost(upto: Floats, sigma: float) -> tuple[int, int]:
-    """(first, one after the last) cell of the outermost run of neighbours that hold rows for sure; (-1, -1): none."""
-    found, width = (-1, -1), 1
+def _also(edges: Floats, held: Floats, sigma: float, end: float, reach: float) -> float:
+    """The end, or where neighbouring cells reach beyond it that stand out of the noise, and no further than `reach`."""
+    there = np.flatnonzero((edges[1:] > end) & (edges[1:] <= reach))
+    for width in range(1, len(there) + 1):
+        sums = np.convolve(held[there], np.ones(width), "valid")
+        for first in np.flatnonzero(sums > ALSO * sigma * math.sqrt(width)):
+            end = max(end, float(edges[there[first] + width]))
+    return end
+
+
+def _outermost(upto: Floats, noise: Floats) -> int:
+    """The first cell of the outermost run of neighbours that hold rows for sure; -1: none. `noise`: of so many."""
+    beyond = np.flatnonzero(upto[:-1] > SURE * noise[:0:-1])  # all further out, together
+    found, width = int(beyond[-1]) if len(beyond) else -1, 1
     while width < len(upto):
-        held = np.flatnonzero(upto[:-width] - upto[width:] > SURE * sigma * math.sqrt(width))
-        if len(held) and held[-1] > found[0]:
-            found = int(held[-1]), int(held[-1]) + width
+        held = np.flatnonzero(upto[:-width] - upto[width:] > SURE * noise[width])
+        found = max(found, int(held[-1]) if len(held) else -1)
         width *= 2
     return found
 
 
 def _scaled(values: Floats, power: float) -> Floats:
-    return np.asarray(np.log(values) if power == 0 else values**power / power, np.float64)
-
-
-def _unscaled(value: float, power: float) -> float:
-    return math.exp(value) if power == 0 else max(value * power, 0.0) ** (1 / power)
-
-
-def _straightest(quantiles: Floats, scores: Floats) -> float:
-    """Half the power on whose scale three quantiles are closest to a line over normal scores: rather too far out."""
-
-    def bent(power: float) -> float:
-        high, middle, low = _scaled(quantiles, power)
-        return abs((middle - low) / max(high - low, 1e-300) - (scores[1] - scores[2]) / (scores[0] - scores[2]))
-
-    return min(POWERS, key=bent) / 2
+    return np.asarray(np.log(values) if power == 0 else values**power, np.float64)
 
 
 def _between(low: float, high: float, part: float) -> float:
@@ -259,17 +306,6 @@ def _between(low: float, high: float, part: float) -> float:
     if low * high > 0:
         return float(low * (high / low) ** part)
     return low + part * (high - low)
-
-
-def _is_end(end: float, tail: Tail, edges: Floats, held: Floats, sigma: float) -> bool:
-    """Whether a scale ends here: rows come near, nobody seems to lie beyond, and few would."""
-    if not NEAR * end <= tail.end or not tail.first <= end < tail.end:
-        return False
-    outside = edges[:-1] > end
-    rows, seen, noise = float(held.sum()), float(held[outside].sum()), sigma * math.sqrt(int(outside.sum()))
-    few = tail.beyond(end) < FEWEST_BEYOND
-    close = tail.first >= NEAR * end and seen < tail.beyond(end) * rows
-    return seen < max(2 * noise, LEFT_OUT * rows) and (few or close)
 
 
 def _measured(column: Column, middle: float) -> Column:
@@ -326,7 +362,8 @@ def follow(counts: Floats, sigma: float, starts: Index, size: int, most: int) ->
     edges = np.append(starts, size)
     kept = np.concatenate([np.flatnonzero(held), *(_joined(run, held) for run in _runs(~held))])
     kept.sort()
-    parts = _parts(np.sqrt(np.maximum(counts[held], sigma)), np.diff(edges)[held], most - len(kept))
+    spare = max(most - len(kept), min(FEWEST, FINE - len(kept)))
+    parts = _parts(np.sqrt(np.maximum(counts[held], sigma)), np.diff(edges)[held], spare)
     out: list[int] = []
     more = iter(parts)
     for cell in kept:

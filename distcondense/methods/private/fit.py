@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from distcondense.arrays import Floats, Index
 from distcondense.data.cells import FINE, Cells
@@ -41,6 +42,7 @@ DRAWN = 0x9005  # seed of the rows by which pairs are expected: they are compare
 CHOICE_CELLS = 32  # of a number while columns are chosen: coarse, so that spread-out columns do not look rich
 LOOKS = 4  # Newton's steps on what the histograms say,
 STRIDE = 1.5  # none of them longer
+ENOUGH = 4  # columns, whose histograms together say how many rows there are
 LEAST = 2.0  # a merged cell holds this many standard deviations of its noise
 
 Progress = Callable[[int, int], None]  # (answers so far, planned answers)
@@ -81,6 +83,7 @@ class PlannedQueries:
         return answer
 
 
+@threadpool_limits.wrap(1, user_api="blas")  # type: ignore[untyped-decorator]  # small matrices: threads only wait
 def fit_private(
     table: PrivateTable,
     cells: tuple[Cells, ...],
@@ -108,8 +111,8 @@ def fit_private(
     counts = [ask.told(table.histogram((j,), by=side.grouping, mu=cost)) for j in columns]
     sigma = 1 / cost
     all_groups = sigma * np.sqrt(len(counts[0]))  # noise of a cell of all groups together
-    used, counts, clipped = _bounded(table, columns, used, counts, all_groups)
     rows, shares, counted = sizes(counts, sigma, facts.get("counted"))
+    used, counts, clipped = _bounded(table, columns, used, counts, all_groups, rows)
     merges = [
         merge_cells(count.sum(0), all_groups, ordered=cell.ordered, hole=cell.hole, most=side.merged, least=LEAST)
         for count, cell in zip(counts, used, strict=True)
@@ -208,13 +211,18 @@ def _follow(ask: PlannedQueries, column: int, cells: Cells, rows: float, most: i
 
 
 def _bounded(
-    table: PrivateTable, columns: tuple[int, ...], used: tuple[Cells, ...], counts: list[Floats], sigma: float
+    table: PrivateTable,
+    columns: tuple[int, ...],
+    used: tuple[Cells, ...],
+    counts: list[Floats],
+    sigma: float,
+    rows: float,
 ) -> tuple[tuple[Cells, ...], list[Floats], tuple[Clipped, ...]]:
     """Columns whose bounds nobody knew with those that their histogram tells; asks nothing."""
     cells, held, clipped = list(used), list(counts), []
     for k, (j, cell, count) in enumerate(zip(columns, used, counts, strict=True)):
         if cell.boundless:
-            found = bounded(cell, count.sum(0), sigma)
+            found = bounded(cell, count.sum(0), sigma, rows if len(columns) >= ENOUGH else None)
             table.bins(j, found.merge)
             cells[k], held[k] = found.cells, _by_group(count, found.merge.astype(np.int64))
             clipped.append(Clipped(cell.column.name, found.below, found.above, found.noise))

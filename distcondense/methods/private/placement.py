@@ -23,7 +23,6 @@ from threadpoolctl import threadpool_limits
 from distcondense.arrays import Flags, Floats, Index, Matrix
 from distcondense.data.cells import Cells
 from distcondense.data.codec import Codec
-from distcondense.data.outcome import Outcome
 from distcondense.data.schema import Schema
 from distcondense.methods.private.students import StudentPanel
 from distcondense.outcomes.base import Labelled
@@ -60,18 +59,12 @@ class PlacedRows:
         return values_of(cells, self.codes, self.inside)
 
     def take(self, rows: Index) -> PlacedRows:
-        return PlacedRows(self.codes[rows], self.inside[rows], _taken(self.labelled, rows))
+        return PlacedRows(self.codes[rows], self.inside[rows], self.labelled.take(rows))
 
 
 def values_of(cells: tuple[Cells, ...], codes: Index, inside: Floats) -> pd.DataFrame:
     """Rows of cells, and where in them numbers lie, as legal values in original units."""
     return pd.DataFrame({c.column.name: c.values(codes[:, j], inside[:, j]) for j, c in enumerate(cells)})
-
-
-def _taken(labelled: Labelled, rows: Index) -> Labelled:
-    arrays = {name: values[rows] for name, values in labelled.outcome.arrays.items()}
-    soft = None if labelled.soft is None else labelled.soft[rows]
-    return Labelled(Outcome(labelled.outcome.kind, arrays), soft, None)
 
 
 @dataclass(frozen=True)
