@@ -388,7 +388,7 @@ def test_a_private_domain_that_cannot_be_is_refused(entry: dict[str, Any], what:
 
 def test_a_method_that_does_not_pay_needs_the_list() -> None:
     with pytest.raises((SchemaError, CohortError), match="categories"):
-        dc.condense(cohort(200, 0), method="published", noise=False, threads=1)
+        dc.condense(cohort(200, 0), method="published", ipc=20, noise=False, threads=1)
 
 
 # ---- the account
