@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from distcondense.arrays import Floats, Index
 from distcondense.data.cells import FINE, Cells
@@ -82,6 +83,7 @@ class PlannedQueries:
         return answer
 
 
+@threadpool_limits.wrap(1, user_api="blas")  # type: ignore[untyped-decorator]  # small matrices: threads only wait
 def fit_private(
     table: PrivateTable,
     cells: tuple[Cells, ...],
