@@ -17,7 +17,7 @@ import numpy as np
 from distcondense.evaluation.score import FULL, PLAIN, RANDOM, SOFT
 from distcondense.methods.base import default_method
 from distcondense.runs.figures import LINES, Figure, Series
-from distcondense.study.comparison import MODEL, Comparison, Contender, is_clear
+from distcondense.study.comparison import MODEL, Contender, StudyComparison, is_clear
 from distcondense.study.results import SeedMean, mean_of
 
 MOST_EPSILONS = 4  # a line each; six more lines are of all
@@ -36,12 +36,12 @@ class _Duel:
     ahead: tuple[tuple[float, bool, str], ...]  # by how much, whether clearly, who: the best first
 
 
-def answer(comparison: Comparison, seen_by: Mapping[str, Sequence[str]]) -> list[str]:
+def answer(comparison: StudyComparison, seen_by: Mapping[str, Sequence[str]]) -> list[str]:
     """At most ten lines: who teaches best at each ε, and what else decides between methods.
 
     Parameters
     ----------
-    comparison : Comparison
+    comparison : StudyComparison
         Of several methods.
     seen_by : mapping of str to sequence of str
         Table → methods whose constants were set with it in view, as the study file says.
@@ -74,7 +74,7 @@ def answer(comparison: Comparison, seen_by: Mapping[str, Sequence[str]]) -> list
     return lines
 
 
-def _duels(comparison: Comparison) -> Iterator[_Duel]:
+def _duels(comparison: StudyComparison) -> Iterator[_Duel]:
     for data in comparison.by_data:
         ways = [way for way in comparison.of(data) if not math.isnan(way.epsilon) and len(way.measured(PLAIN))]
         if not ways:
@@ -122,7 +122,7 @@ def _more_than_rows(duels: Sequence[_Duel], epsilon: float) -> str:
     )
 
 
-def _likeness(comparison: Comparison, duels: Sequence[_Duel], epsilon: float) -> str:
+def _likeness(comparison: StudyComparison, duels: Sequence[_Duel], epsilon: float) -> str:
     """Pairs of columns, against the default's on the tables that both have."""
     gaps: dict[str, list[float]] = {}
     for duel in duels:
@@ -141,7 +141,7 @@ def _likeness(comparison: Comparison, duels: Sequence[_Duel], epsilon: float) ->
     )
 
 
-def _seconds(comparison: Comparison) -> str:
+def _seconds(comparison: StudyComparison) -> str:
     found = _by_method(comparison, lambda way: mean_of(way.rows["cpu_seconds"]))
     if default_method() not in found:
         return ""
@@ -156,7 +156,7 @@ def _seconds(comparison: Comparison) -> str:
     )
 
 
-def _attacks(comparison: Comparison) -> str:
+def _attacks(comparison: StudyComparison) -> str:
     by_method = _by_method(comparison, lambda way: way.attack)
     found = {method: float(np.mean(values)) for method, values in by_method.items()}
     if not found:
@@ -169,7 +169,7 @@ def _attacks(comparison: Comparison) -> str:
     )
 
 
-def _without_theorem(comparison: Comparison, duels: Sequence[_Duel], epsilon: float) -> str:
+def _without_theorem(comparison: StudyComparison, duels: Sequence[_Duel], epsilon: float) -> str:
     """What promises less, on the tables that both have: how far its rows are from the default's."""
     gaps: dict[tuple[str, str], list[float]] = {}
     for duel in duels:
@@ -212,7 +212,7 @@ def _seen(duels: Sequence[_Duel], epsilon: float, seen_by: Mapping[str, Sequence
     )
 
 
-def _by_method(comparison: Comparison, value: Callable[[Contender], float]) -> dict[str, list[float]]:
+def _by_method(comparison: StudyComparison, value: Callable[[Contender], float]) -> dict[str, list[float]]:
     """The values that are there."""
     found: dict[str, list[float]] = {}
     for way in comparison.ways:
@@ -230,7 +230,7 @@ def _counted(many: int, what: str) -> str:
     return f"{many} {what}{'s' * (many != 1)}"
 
 
-def against_epsilon(comparison: Comparison) -> Iterator[Figure]:
+def against_epsilon(comparison: StudyComparison) -> Iterator[Figure]:
     """A panel a table: plain labels against ε, a line a method, and the levels of real rows."""
     tables: dict[str, dict[Contender, float]] = {}
     for way in comparison.budgets:

@@ -136,7 +136,7 @@ class Contender:
         return mine == theirs
 
 
-class Comparison:
+class StudyComparison:
     """Scores on each site's own test persons, with what all questions about them share.
 
     Parameters
@@ -207,7 +207,7 @@ class Comparison:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def decisions(comparison: Comparison) -> list[Table]:
+def decisions(comparison: StudyComparison) -> list[Table]:
     """A table for each data set, a row for each way: by ε, theorems before the rest, best plain labels first."""
     tables = []
     for data, here in comparison.by_data.items():
@@ -283,7 +283,7 @@ def _interval(mean: SeedMean) -> tuple[float, ...] | str:
     return mean.bounds if mean.seeds else ""
 
 
-def overview(comparison: Comparison) -> list[Table]:
+def overview(comparison: StudyComparison) -> list[Table]:
     """Who teaches best with plain labels at each ε of the default's guarantee: it, the best other, real rows.
 
     An ε as its authors account for it is no ε of these: such methods stand in the tables below, and are ranked nowhere.
@@ -340,7 +340,7 @@ def _spread(mean: SeedMean) -> str:
 # -- sentences and figures --------------------------------------------------------------------------------------------
 
 
-def behind(comparison: Comparison) -> list[str]:
+def behind(comparison: StudyComparison) -> list[str]:
     """Where the default method is not ahead of another one at the same ε of the same guarantee and IPC, in words.
 
     Clearly: the 95% interval (Student's t) of the difference over three shared seeds or more leaves out zero. Those
@@ -401,7 +401,7 @@ def is_clear(gap: pd.Series[Any]) -> bool:
     return abs(float(gap.mean())) > half
 
 
-def promises(comparison: Comparison) -> list[str]:
+def promises(comparison: StudyComparison) -> list[str]:
     """What stands behind an ε, or in its place, wherever that is no theorem of ours: a sentence a method."""
     rows = comparison.results
     said = zip(rows["trained_on"], rows["method"], rows["guarantee"], rows["why"], strict=True)
@@ -447,7 +447,7 @@ def in_markdown(
     return "\n".join(lines) + "\n"
 
 
-def pictures(comparison: Comparison) -> Iterator[Figure]:
+def pictures(comparison: StudyComparison) -> Iterator[Figure]:
     """Plain labels by method, a series an ε, at the smallest IPC that most methods have."""
     for number, data in enumerate(dict.fromkeys(way.data for way in comparison.ways)):
         ipc = comparison.common_ipc(data)

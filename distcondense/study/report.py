@@ -29,7 +29,7 @@ from distcondense.runs.release import software
 from distcondense.study.accounts import account_words
 from distcondense.study.answer import ABOUT as ABOUT_EPSILON
 from distcondense.study.answer import against_epsilon, answer
-from distcondense.study.comparison import Comparison, behind, decisions, in_markdown, overview, pictures, promises
+from distcondense.study.comparison import StudyComparison, behind, decisions, in_markdown, overview, pictures, promises
 from distcondense.study.design import Study
 from distcondense.study.external import NO_RESULTS, ExternalResults
 from distcondense.study.folder import StudyFolder
@@ -93,7 +93,7 @@ def write_report(study: Study, folder: StudyFolder, external: ExternalResults = 
     write_text(internal / "tables.md", markdown(study, quick, reasons, read))
     report = study_report(study.name, len(study.cells), quick.where(at_home(quick)), reasons, read)
     if len(set(here["method"])) > 1:  # several methods to decide between
-        compared = Comparison(here, failed)
+        compared = StudyComparison(here, failed)
         told, tables, promised = behind(compared), [*overview(compared), *decisions(compared)], promises(compared)
         lines = answer(compared, study.seen_by)
         report |= plain(

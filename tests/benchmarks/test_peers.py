@@ -29,7 +29,7 @@ from distcondense.methods import base as methods
 from distcondense.methods.base import method_named, options_of
 from distcondense.privacy.accountant import replay
 from distcondense.study import Study, design
-from distcondense.study.comparison import Comparison, behind, decisions, in_markdown, overview, pictures, promises
+from distcondense.study.comparison import StudyComparison, behind, decisions, in_markdown, overview, pictures, promises
 from distcondense.study.results import COLUMNS, ScoreRows
 from tests.conftest import real_data, small_frame
 from tests.study.test_study import BINARY, HEAD, SCHEMA, run, study_of
@@ -332,9 +332,9 @@ def tidy_rows(method: str, epsilon: float | None, values: dict[int, float], **mo
     return [{**base, "seed": seed, "value": v, "low": v - 0.01, "high": v + 0.01, **more} for seed, v in values.items()]
 
 
-def compared(rows: list[dict[str, Any]], lost: list[dict[str, Any]] | None = None) -> Comparison:
+def compared(rows: list[dict[str, Any]], lost: list[dict[str, Any]] | None = None) -> StudyComparison:
     tables = (pd.DataFrame(one, columns=list(COLUMNS)).astype(COLUMNS) for one in (rows, lost or []))
-    return Comparison(*map(ScoreRows.from_frame, tables))
+    return StudyComparison(*map(ScoreRows.from_frame, tables))
 
 
 def test_where_the_default_is_behind_is_said_with_the_gap_and_its_spread() -> None:

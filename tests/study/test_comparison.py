@@ -7,11 +7,11 @@ import pandas as pd
 from distcondense.evaluation.score import CONDENSED, PLAIN
 from distcondense.methods.base import default_method
 from distcondense.study.answer import against_epsilon, answer
-from distcondense.study.comparison import Comparison, behind, overview, pictures
+from distcondense.study.comparison import StudyComparison, behind, overview, pictures
 from distcondense.study.results import QUICK, ScoreRows
 
 
-def results(**means: tuple[str, float]) -> Comparison:
+def results(**means: tuple[str, float]) -> StudyComparison:
     """Three seeds of each method: its guarantee and mean, all at ε = 1."""
     rows = [
         {
@@ -36,7 +36,7 @@ def results(**means: tuple[str, float]) -> Comparison:
         for method, (guarantee, mean) in means.items()
         for seed in range(3)
     ]
-    return Comparison(ScoreRows.from_frame(pd.DataFrame(rows)))
+    return StudyComparison(ScoreRows.from_frame(pd.DataFrame(rows)))
 
 
 def test_an_epsilon_as_published_is_never_held_to_one_end_to_end() -> None:
