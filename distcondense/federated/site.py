@@ -43,6 +43,7 @@ from distcondense.privacy.contributions import Objective
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.questions import (
     STRATEGY,
+    ColumnChoice,
     GradientQuery,
     HistogramQuery,
     MergeBins,
@@ -180,8 +181,10 @@ class Site:
                 table.sums(columns, mu=mu, merges=merges, strategy=asked)
             case StatisticQuery(name):
                 table.total(name, mu=mu)
+            case ColumnChoice(0, among, widths):
+                table.column_sums(among, widths, mu=mu)
             case _:
-                raise _refused("must be a histogram, a sum of gradients or a statistic", "another kind")
+                raise _refused("must be a histogram, sums of gradients or a statistic", "another kind")
 
     def _step(self, step: Any) -> None:
         table = self._table
