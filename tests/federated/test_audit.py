@@ -45,7 +45,7 @@ def test_a_noise_share_that_is_too_small_is_caught(monkeypatch: pytest.MonkeyPat
     real = Sharing.scale.fget
     assert real is not None
     monkeypatch.setattr(Sharing, "scale", property(lambda sharing: real(sharing) / 4))
-    audit = audited(60, FAST)
+    audit = audited(60, FAST, epsilon=4.0)
     assert any(finding.exceeded for finding in audit.findings), audit.lines()
 
 
