@@ -302,7 +302,7 @@ def kaplan_meier(time: np.ndarray, event: np.ndarray, at: np.ndarray) -> np.ndar
 
 
 def picture(data: str, cohort: Cohort, results: dict[int, dc.Result]) -> None:
-    """Rows, page and patients in one figure, results/survival-DATA.svg."""
+    """Rows, page and patients in one figure, survival-DATA.svg beside the result."""
     time, event = ends_of(cohort)
     at = np.unique(time)
     lines = [Series("patients", tuple(at.tolist()), tuple(kaplan_meier(time, event, at).tolist()))]
@@ -321,7 +321,8 @@ def picture(data: str, cohort: Cohort, results: dict[int, dc.Result]) -> None:
         tuple(lines),
         y_range=(0.0, 1.0),
     )
-    (record.RESULTS / f"survival-{data}.svg").write_text(alone(str(draw(figure))), encoding="utf-8")
+    record.target().mkdir(parents=True, exist_ok=True)
+    (record.target() / f"survival-{data}.svg").write_text(alone(str(draw(figure))), encoding="utf-8")
 
 
 def pairs(learned: Any, train: Cohort, test: Cohort, seed: int) -> dict[str, float]:
