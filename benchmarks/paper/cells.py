@@ -117,7 +117,7 @@ def scored(cell: Cell, threads: int) -> dict[str, Any]:
             scores += [
                 s for s in dc.evaluate(cohort, result, external=external, threads=threads) if s.tested_on in away
             ]
-        privacy, timings = result.privacy, result.record["timings"]
+        privacy, timings = result.privacy, result.record["timings_seconds"]
         sets[str(ipc)] = {
             "scores": [slim(score) for score in scores],
             "epsilon": privacy.epsilon,
