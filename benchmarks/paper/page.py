@@ -252,7 +252,11 @@ def _figures(done: Done) -> Iterator[str]:
         for (cohort, method), entry in sorted(runs.items()):
             part = entry["figures"].get(section, {"scores": (), "titles": {}})
             scores = [Score.from_dict(one) for one in part["scores"]]
-            scores = [s for s in scores if s.measure in measures and not s.group and s.tested_on != "condensed rows"]
+            scores = [
+                s
+                for s in scores
+                if s.measure in measures and not s.group and s.tested_on not in ("condensed rows", "own rows")
+            ]
             kinds = dict.fromkeys((s.measure, s.student, s.tested_on) for s in scores)
             for measure, student, place in kinds:
                 here = [s for s in scores if (s.measure, s.student, s.tested_on) == (measure, student, place)]
