@@ -5,7 +5,8 @@ with every number's bounds widened around their middle, and with `bounds = "priv
 wherever a column is no yes/no. Mean ± standard deviation over seeds, each a split of its own with fresh noise. Beside
 it the largest share, over the table's numbers, of values drawn from the model's cells that lie outside the range of
 99.8% of the real training rows; of bounds that were found the largest share of real rows beyond them, and how many
-times as wide the widest are as that range. `laboratory` is simulated: 9,000 rows of 28 numbers, some over four decades.
+times as wide the widest are as that range; and the total variation over pairs of columns, as in `benchmarks.private`.
+`laboratory` is simulated: 9,000 rows of 28 numbers, some over four decades.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pandas as pd
 
 import distcondense as dc
 from benchmarks import cohorts, record
+from benchmarks.private import pairs
 from distcondense.data.cohort import Cohort
 from distcondense.data.features import check_features
 from distcondense.data.persons import HoldoutSplit
@@ -36,6 +38,7 @@ def main() -> None:
     options.add_argument("data", choices=("adult", "brfss", "laboratory"))
     options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--fits", type=int, default=4, help="fits for each seed, each with its own noise")
+    options.add_argument("--ways", nargs="*", help="of the schema, by name; all if not said")
     said = options.parse_args()
     warnings.simplefilter("ignore")
     cohort: Cohort = laboratory() if said.data == "laboratory" else getattr(cohorts, said.data)(declared=True)
@@ -49,7 +52,7 @@ def main() -> None:
         "private domain": lambda column: private(column, numbers=True, labels=True),
     }
     records: list[dict[str, Any]] = []
-    for way, change in ways.items():
+    for way, change in ((way, ways[way]) for way in said.ways or ways):
         schema = Schema(tuple(change(column) for column in cohort.schema.columns))
         table = replace(cohort, schema=schema, features=check_features(cohort.features, schema))
         for seed in range(said.seeds):
@@ -59,6 +62,8 @@ def main() -> None:
                 model = dc.PrivateModel(epsilon=EPSILON, delta=DELTA).fit(train)
                 score = auroc(test.outcome["label"], model.decision_function(test.features))
                 found = {"outside": outside(model, train, seed), **fitting(model, train)}
+                apart = pairs(model.learned_, train, test, seed)
+                found |= {f"pairs, {what}": apart[f"drawn rows, {what}"] for what in ("mean", "largest")}
                 records.append({"way": way, "seed": seed, "auroc": score, **found})
     text = shown(records)
     print(f"# {said.data}: {cohort!r}, {said.seeds} seeds × {said.fits} fits, ε = {EPSILON:g} end-to-end\n\n{text}")
@@ -146,8 +151,9 @@ def shown(records: list[dict[str, Any]]) -> str:
     seeds = sorted({cell["seed"] for cell in records})
     lines = [
         "| schema | private model, AUROC | against declared | largest share outside the real 0.1–99.9% "
-        "| real rows beyond bounds, largest share | widest bounds, in real 0.1–99.9% ranges |",
-        "| --- " * 6 + "|",
+        "| real rows beyond bounds, largest share | widest bounds, in real 0.1–99.9% ranges "
+        "| pairs, total variation, mean (largest) |",
+        "| --- " * 7 + "|",
     ]
 
     def by_seed(way: str) -> Any:
@@ -164,10 +170,11 @@ def shown(records: list[dict[str, Any]]) -> str:
 
     for way in ways:
         score, change = by_seed(way), by_seed(way) - by_seed(ways[0])
-        out = np.mean([r["outside"] for r in records if r["way"] == way])
+        here = [r for r in records if r["way"] == way]
+        out, mean, largest = (np.mean([r[key] for r in here]) for key in ("outside", "pairs, mean", "pairs, largest"))
         lines.append(
             f"| {way} | {score.mean():.4f} ± {score.std():.4f} | {change.mean():+.4f} ± {change.std():.4f} "
-            f"| {100 * out:.2f}% | {fit(way)} |"
+            f"| {100 * out:.2f}% | {fit(way)} | {mean:.4f} ({largest:.4f}) |"
         )
     return "\n".join(lines)
 

@@ -1,12 +1,14 @@
 """Hospitals together against all rows in one place, at the same ε: `python -m benchmarks.federated adult 0 1 2`.
 
 adult: five sites, split by years of education, so that they differ. hospitals: a simulated cohort at three hospitals of
-different size. Each seed holds out a fifth of the rows anew. Sites are processes of this machine with real messages in
-a folder; with --sums they are gates of this process whose noisy parts are added up without messages, which gives the
-same release with the same law (tests/federated/test_oracle.py). One site may collude (t = 1). All ε are end-to-end at
-δ = 1e-5. Scores are on the held-out rows: AUROC of the private model itself and of an XGBoost student of the released
-rows' soft labels (100 a class); "pairs" is the total variation over all pairs of columns, as benchmarks/private.py has
-it: there one sees what choosing pairs by Gaussian answers loses.
+different size. wide: 300 simulated proteins at three sites, of which columns are chosen. Each seed holds out a fifth of
+the rows anew. Sites are processes of this machine with real messages in a folder; with --sums they are gates of this
+process whose noisy parts are added up without messages, which gives the same release with the same law
+(tests/federated/test_oracle.py). One site may collude (t = 1); with t = 0 the noise is that of one place, and what is
+lost is lost by choosing columns or pairs by Gaussian answers. All ε are end-to-end at δ = 1e-5. Scores are on the
+held-out rows: AUROC of the private model itself and of an XGBoost student of the released rows' soft labels (100 a
+class); "pairs" is the total variation over all pairs of columns, as benchmarks/private.py has it. CPU seconds are those
+of all processes together: on a machine with other work they say more than seconds.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 import distcondense as dc
 from benchmarks import cohorts, record
@@ -45,8 +48,9 @@ from distcondense.privacy.rows import IntegerSums
 from distcondense.privacy.verify import verify
 
 EPSILON, DELTA, IPC = 1.0, 1e-5, 100
+ONE_PLACE, COMPARED = "one place", ("private model", "xgb, soft", "pairs, drawn rows, mean")
 SCHOOL = (8, 9, 10, 12)  # years of education, last of each site but the fifth's
-ROWS, SHARES = 20_000, (0.5, 0.3, 0.2)
+ROWS, SHARES, PROTEINS = 20_000, (0.5, 0.3, 0.2), 300
 
 
 def adult() -> tuple[pd.DataFrame, dict[str, Any], np.ndarray]:
@@ -61,6 +65,15 @@ def hospitals() -> tuple[pd.DataFrame, dict[str, Any], np.ndarray]:
     from distcondense.data.datasets import load
 
     made = load("curial_like", rows=ROWS, seed=1)
+    place = np.random.default_rng(1).choice(len(SHARES), len(made.frame), p=SHARES)
+    return made.frame, {name: value for name, value in made.how.items() if value is not None}, place
+
+
+def wide() -> tuple[pd.DataFrame, dict[str, Any], np.ndarray]:
+    """More columns than pairs are asked of: some are chosen first."""
+    from distcondense.data.datasets import load
+
+    made = load("proteomics_like", rows=ROWS, proteins=PROTEINS, prevalence=0.2, seed=1)
     place = np.random.default_rng(1).choice(len(SHARES), len(made.frame), p=SHARES)
     return made.frame, {name: value for name, value in made.how.items() if value is not None}, place
 
@@ -99,39 +112,48 @@ def summed(parts: Sequence[Cohort], options: PrivateOptions, sharing: Sharing) -
 
 
 def runs(data: str, seeds: Sequence[int], *, sums: bool) -> Iterator[dict[str, Any]]:
-    frame, how, place = {"adult": adult, "hospitals": hospitals}[data]()
-    sharing, options = Sharing(int(place.max()) + 1, 1), {"epsilon": EPSILON, "delta": DELTA, "ipc": IPC}
+    frame, how, place = {"adult": adult, "hospitals": hospitals, "wide": wide}[data]()
+    sites, options = int(place.max()) + 1, {"epsilon": EPSILON, "delta": DELTA, "ipc": IPC}
     for seed in seeds:
         held = np.random.default_rng([seed, 34]).random(len(frame)) < 0.2
         train, test = (Cohort.from_frame(frame[part], **how) for part in (~held, held))
         with tempfile.TemporaryDirectory() as folder:
-            began = time.perf_counter()
+            began = Clock()
             central = dc.condense(train, **options, seed=seed, holdout=0.0, out=f"{folder}/central")
-            yield {"seed": seed, "where": "one place", **_scores(central, train, test, seed, began)}
-            began = time.perf_counter()
+            yield {"seed": seed, "where": ONE_PLACE, **_scores(central, train, test, seed, began)}
             if sums:
-                parts = [Cohort.from_frame(frame[~held & (place == k)], **how) for k in range(sharing.sites)]
-                found = _scores(summed(parts, PrivateOptions(**options, seed=seed), sharing), train, test, seed, began)
-                yield {"seed": seed, "where": f"{sharing.sites} sites, sums", **found}
+                parts = [Cohort.from_frame(frame[~held & (place == k)], **how) for k in range(sites)]
+                for colluding in (0, 1):
+                    began = Clock()
+                    made = summed(parts, PrivateOptions(**options, seed=seed), Sharing(sites, colluding))
+                    found = _scores(made, train, test, seed, began)
+                    yield {"seed": seed, "where": f"{sites} sites, t = {colluding}", **found}
                 continue
-            tables = {f"site-{k + 1}": frame[~held & (place == k)] for k in range(sharing.sites)}
+            tables = {f"site-{k + 1}": frame[~held & (place == k)] for k in range(sites)}
             reading = {name: value for name, value in how.items() if name != "schema"}
-            settings = PrivateOptions(**options, seed=seed, holdout=0.0)
-            made = demo(Path(folder) / "sites", tables, how["schema"], reading, settings, sharing, log=print)
-            found = _scores(dc.load(made.run), train, test, seed, began)
-            yield {
-                "seed": seed,
-                "where": f"{sharing.sites} sites",
-                **found,
-                "seconds": made.seconds,
-                "rounds": made.rounds,
-                "bytes_each": made.bytes_each,
-                "verified": verify(made.run).holds,
-            }
+            settings, began = PrivateOptions(**options, seed=seed, holdout=0.0), Clock()
+            run = demo(Path(folder) / "sites", tables, how["schema"], reading, settings, Sharing(sites, 1), log=print)
+            found = _scores(dc.load(run.run), train, test, seed, began)
+            more = {"rounds": run.rounds, "bytes_each": run.bytes_each, "verified": verify(run.run).holds}
+            yield {"seed": seed, "where": f"{sites} sites, t = 1", **found, **more}
 
 
-def _scores(result: Any, train: Cohort, test: Cohort, seed: int, began: float) -> dict[str, Any]:
-    seconds, learned = time.perf_counter() - began, result.sampler.learned
+class Clock:
+    """Seconds since it was made: of the wall, and of all cores, of ended processes too."""
+
+    def __init__(self) -> None:
+        self.began, self.used = time.perf_counter(), self._used()
+
+    def read(self) -> dict[str, float]:
+        return {"seconds": time.perf_counter() - self.began, "CPU seconds": self._used() - self.used}
+
+    @staticmethod
+    def _used() -> float:
+        return sum(os.times()[:4])
+
+
+def _scores(result: Any, train: Cohort, test: Cohort, seed: int, began: Clock) -> dict[str, Any]:
+    took, learned = began.read(), result.sampler.learned
     codes = np.stack([one.codes(test.features[one.column.name]) for one in learned.model.cells], axis=1)
     made = pairs(learned, train, test, seed)
     return {
@@ -139,7 +161,7 @@ def _scores(result: Any, train: Cohort, test: Cohort, seed: int, began: float) -
         "xgb, soft": _student(result, test, seed),
         **{f"pairs, {name}": value for name, value in made.items()},
         "epsilon_end_to_end": result.privacy.epsilon,
-        "seconds": seconds,
+        **took,
     }
 
 
@@ -163,12 +185,23 @@ def table(data: str, found: list[dict[str, Any]]) -> str:
     for where, rows in frame.groupby("where", sort=False):
         means = (rows[name].mean() for name in columns)
         lines.append(f"| {where} | " + " | ".join("" if np.isnan(m) else f"{m:,.4g}" for m in means) + " |")
+    lines += ["", "Difference to one place, mean over seeds with its 95% interval (Student's t):", ""]
+    for where in frame["where"].unique():
+        if where != ONE_PLACE and len(frame["seed"].unique()) > 1:
+            lines += [f"- {where}: " + ", ".join(_difference(frame, where, name) for name in COMPARED)]
     return "\n".join(lines) + "\n"
+
+
+def _difference(frame: pd.DataFrame, where: str, name: str) -> str:
+    there, here = (frame[frame["where"] == one].set_index("seed")[name] for one in (where, ONE_PLACE))
+    apart = (there - here).to_numpy()
+    half = stats.t.ppf(0.975, len(apart) - 1) * np.std(apart, ddof=1) / np.sqrt(len(apart))
+    return f"{name} {np.mean(apart):+.4f} [{np.mean(apart) - half:+.4f}, {np.mean(apart) + half:+.4f}]"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", choices=["adult", "hospitals"])
+    parser.add_argument("data", choices=["adult", "hospitals", "wide"])
     parser.add_argument("seeds", type=int, nargs="*", default=[0])
     parser.add_argument("--sums", action="store_true", help="without messages")
     asked = parser.parse_args()

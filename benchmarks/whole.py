@@ -1,9 +1,10 @@
 """Whole runs beside one fit of the same table: `python -m benchmarks.whole [--only RUN …] [--beside CHECKOUT]`.
 
 Each command runs in a process of its own, on one thread: seconds of the processor, which other guests of the machine
-change least, over those of one fit of the reference on the same training rows, here. What a run's own timings say of
-the clock stands below: every second has a name. Of two runs the one that took less counts. Another checkout's runs,
-one before a change, are made in turn with this one's.
+change least, over those of one fit of the reference on the same training rows, here: of the whole process, with Python,
+its libraries and the table, and of the call of `condense` alone. What a run's own timings say of the clock stands
+below. Of two runs the one that took less counts. Another checkout's runs, one before a change, are made in turn with
+this one's.
 
     published   simulated proteomics, 4,000 × 2,932, IPC 1000, 300 steps, three validations; with 3 steps instead it is
                 what stands around the loop
@@ -46,29 +47,27 @@ def cohort_of(run: str) -> Cohort:
     return Cohort.from_frame(made.frame, **made.how)
 
 
-def condense(run: str, out: Path) -> None:
-    """The run itself, in a process that does nothing else."""
+def condense(run: str, out: Path) -> float:
+    """The run itself, in a process that does nothing else; CPU seconds of the call."""
     cohort = cohort_of(run)
+    steps = FEW if run == "published, around the loop" else STEPS
+    how: dict[str, Any] = {
+        "method": "published",
+        "sigma_base": 8.0,
+        "ipc": 1000,
+        "steps": steps,
+        "evaluate_every": steps // VALIDATIONS,
+    }
     if run == "private":
-        dc.condense(cohort, epsilon=1.0, ipc=100, threads=1, out=out)
-        return
-    if run == "svm":
+        how = {"epsilon": 1.0, "ipc": 100}
+    elif run == "svm":
         from sklearn.svm import SVC
 
         model = SVC(probability=True, random_state=0).fit(dc.design(cohort), cohort.outcome["label"])
-        dc.condense(cohort, method="published", reference=model, noise=False, ipc=25, steps=8, threads=1, out=out)
-        return
-    steps = STEPS if run == "published" else FEW
-    dc.condense(
-        cohort,
-        method="published",
-        sigma_base=8.0,
-        ipc=1000,
-        steps=steps,
-        evaluate_every=steps // VALIDATIONS,
-        threads=1,
-        out=out,
-    )
+        how = {"method": "published", "reference": model, "noise": False, "ipc": 25, "steps": 8}
+    started = time.process_time()
+    dc.condense(cohort, **how, threads=1, out=out)
+    return time.process_time() - started
 
 
 def seconds_of_a_fit(cohort: Cohort) -> float:
@@ -85,7 +84,8 @@ def measured(run: str, checkout: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         before, began = _children(), time.perf_counter()
         command = [sys.executable, __file__, "--run", run, "--out", f"{folder}/run"]
-        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(checkout)})
+        environment = {**os.environ, "PYTHONPATH": str(checkout)}
+        said = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
         cpu, clock = _children() - before, time.perf_counter() - began
         kept = json.loads(Path(folder, "run", "internal", "run.json").read_text(encoding="utf-8"))
         release = sum(file.stat().st_size for file in Path(folder, "run", "release").iterdir())
@@ -94,6 +94,7 @@ def measured(run: str, checkout: Path) -> dict[str, Any]:
         "run": run,
         "commit": commit,
         "cpu": cpu,
+        "call": float(said.split()[-1]),
         "clock": clock,
         "timings": kept["timings_seconds"],
         "release_bytes": release,
@@ -107,11 +108,13 @@ def _children() -> float:
 
 def page(found: Sequence[dict[str, Any]]) -> str:
     """A table of the runs, and one of their own timings."""
-    lines = ["| run | commit | CPU seconds | one fit | fits | by the clock | release |", "| --- " * 7 + "|"]
+    lines = ["| run | commit | CPU seconds | the call | one fit | fits | the call | by the clock | release |"]
+    lines.append("| --- " * 9 + "|")
     for one in found:
-        fits = f"{one['cpu'] / one['fit']:.1f}" if one["run"] != "svm" else "—"
+        seconds = [f"{one[key]:.1f}" for key in ("cpu", "call")]
+        fits = [f"{one[key] / one['fit']:.1f}" if one["run"] != "svm" else "—" for key in ("cpu", "call")]
         size = f"{one['release_bytes'] / 1e6:.0f} MB"
-        cells = (one["run"], one["commit"], f"{one['cpu']:.1f}", f"{one['fit']:.2f}", fits, f"{one['clock']:.0f}", size)
+        cells = (one["run"], one["commit"], *seconds, f"{one['fit']:.2f}", *fits, f"{one['clock']:.0f}", size)
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "Their own timings, in seconds by the clock:", ""]
     for one in found:
@@ -128,7 +131,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     said = options.parse_args()
     if said.run:
-        condense(said.run, said.out)
+        print(condense(said.run, said.out))
         return
     checkouts = [record.ROOT] if said.beside is None else [said.beside, record.ROOT]
     found = []

@@ -159,10 +159,9 @@ float adaptive_sigma(float norm, double clip, double sigma_base) {
     return float(0.25 * sigma_base);
 }
 
-// The block of `width` rows that begins at row i, to be fetched ahead; none where i is −1, and none where the used
-// columns lie so close that the processor does it unasked.
-dck::Ahead ahead(const Packed& p, const float* X, int64_t i, int64_t rows, int64_t d, int64_t width) {
-    return i < 0 || 8 * p.n_lines > d ? dck::Ahead{nullptr, 0} : dck::Ahead{X + i * d, std::min(width, rows - i)};
+// The block of `width` rows that begins at row i, to be fetched ahead; none where i is −1.
+dck::Ahead ahead(const float* X, int64_t i, int64_t rows, int64_t d, int64_t width) {
+    return i < 0 ? dck::Ahead{nullptr, 0} : dck::Ahead{X + i * d, std::min(width, rows - i)};
 }
 
 // take(scratch, count, i, n) with the gradient of every block of n rows from row i on.
@@ -178,7 +177,7 @@ int32_t over_gradients(const Kernels& k, const Packed& p, const float* X, int64_
         for (int64_t i = next(), then; i >= 0; i = then) {
             const int64_t n = std::min<int64_t>(k.width, rows - i);
             then = next();
-            const int64_t count = k.gradient(p, X + i * d, n, d, step.data(), ones, ahead(p, X, then, rows, d, k.width),
+            const int64_t count = k.gradient(p, X + i * d, n, d, step.data(), ones, ahead(X, then, rows, d, k.width),
                                              work.scratch, squares);
             take(work.scratch, count, i, n);
         }
@@ -342,7 +341,7 @@ int32_t dck_fused_step(const dck_ensemble* ensemble, float* X, const float* dldf
             const int64_t n = std::min<int64_t>(k.width, rows - block);
             then = next();
             const int64_t count = k.gradient(p, X + block * d, n, d, step_of.data(), dldf + block,
-                                             ahead(p, X, then, rows, d, k.width), work.scratch, squares);
+                                             ahead(X, then, rows, d, k.width), work.scratch, squares);
             // From here on `touched` lists columns of X.
             for (int64_t q = 0; q < count; ++q) work.scratch.touched[q] = p.columns[work.scratch.touched[q]];
             for (int64_t r = 0; r < n; ++r) {

@@ -173,6 +173,10 @@ bool pack(const Source& in, const int32_t* roots, int64_t trees, int32_t way, St
         // Nearer ones are on the same line, as good as always.
         if (out.lines.empty() || j - out.lines.back() >= 4) out.lines.push_back(int32_t(j));
     }
+    if (8 * int64_t(out.lines.size()) > in.n_features) {  // so close together that every line has some
+        out.lines.clear();
+        for (int64_t j = 0; j < in.n_features; j += 16) out.lines.push_back(int32_t(j));
+    }
     std::fill(seen.begin(), seen.end(), 0);
     for (int64_t t = 0; t < trees; ++t) {
         breadth_first(in, roots[t], seen, shape.order);

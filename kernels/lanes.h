@@ -128,6 +128,15 @@ static inline void in_order(vf a, vf b, vf c, vf d, vf out[4]) {
 #endif
 }
 
+// Asks for a line of the first cache, to be written.
+static inline void fetch_to_write(const float* p) {
+#if defined(__AVX2__)
+    __asm__ volatile("prefetchw %0" : : "m"(*p));
+#else
+    __builtin_prefetch(p, 1, 3);
+#endif
+}
+
 // Asks for a line of the second cache. GCC takes a loop of __builtin_prefetch for one that does nothing and drops it.
 static inline void fetch_line(const float* p) {
 #if defined(__AVX2__)

@@ -107,14 +107,16 @@ inline void fill_words(int64_t column, int64_t chunks, const RoundKeys& keys, Wo
     for (int64_t c = 0; c < chunks; ++c) out[c] = words(uint32_t(column / 4 + c * W), keys);
 }
 
+inline void normals_of(Words& out) {
+    vf a, b, e, f;
+    box_muller(out.r[0], out.r[1], a, b);
+    box_muller(out.r[2], out.r[3], e, f);
+    in_order(a, b, e, f, (vf*)out.r);
+}
+
 inline void fill_normals(int64_t column, int64_t chunks, const RoundKeys& keys, Words* out) {
     fill_words(column, chunks, keys, out);
-    for (int64_t c = 0; c < chunks; ++c) {
-        vf a, b, e, f;
-        box_muller(out[c].r[0], out[c].r[1], a, b);
-        box_muller(out[c].r[2], out[c].r[3], e, f);
-        in_order(a, b, e, f, (vf*)out[c].r);
-    }
+    for (int64_t c = 0; c < chunks; ++c) normals_of(out[c]);
 }
 
 inline int64_t chunks_of(int64_t columns) { return (columns + kChunk - 1) / kChunk; }
@@ -139,32 +141,42 @@ inline void update_lanes(float* x, const float* g, float* m, float* v, const vf*
     store(v, second);
 }
 
-// The last columns, fewer than W, go through a padded copy, so that one code makes every bit.
+// Columns j … end − 1, at most kChunk of them, with their normals z. The last ones, fewer than W, go through a padded
+// copy, so that one code makes every bit.
 template <bool kNoise>
-void update_row(float* x, const float* g, float* m, float* v, int64_t d, float scale, const Noise& noise,
-                const Adam& adam) {
+inline void update_chunk(float* x, const float* g, float* m, float* v, int64_t j, int64_t end, const vf* z, float scale,
+                         float amount, const Adam& adam) {
+    for (; j + W <= end; j += W, ++z) update_lanes<kNoise>(x + j, g + j, m + j, v + j, z, scale, amount, adam);
+    if (j >= end) return;
+    float tail[4][W] = {};
+    const size_t bytes = size_t(end - j) * sizeof(float);
+    __builtin_memcpy(tail[0], x + j, bytes);
+    __builtin_memcpy(tail[1], g + j, bytes);
+    __builtin_memcpy(tail[2], m + j, bytes);
+    __builtin_memcpy(tail[3], v + j, bytes);
+    update_lanes<kNoise>(tail[0], tail[1], tail[2], tail[3], z, scale, amount, adam);
+    __builtin_memcpy(x + j, tail[0], bytes);
+    __builtin_memcpy(m + j, tail[2], bytes);
+    __builtin_memcpy(v + j, tail[3], bytes);
+}
+
+// Adam waits for its divisions and square roots, Philox for its multiplications: while some columns are updated, the
+// normals of the next are made, and the words of those after them, and memory brings their m and v.
+void update_noisy(float* x, const float* g, float* m, float* v, int64_t d, float scale, const Noise& noise,
+                  const Adam& adam) {
     RoundKeys keys;
-    Words buffer[kBlock];
-    if (kNoise) prepare(noise, keys);
-    for (int64_t j0 = 0; j0 < d; j0 += kBlock * kChunk) {
-        const int64_t end = least(d, j0 + kBlock * kChunk);
-        if (kNoise) fill_normals(j0, chunks_of(end - j0), keys, buffer);
-        const vf* z = (const vf*)buffer;
-        int64_t j = j0;
-        for (; j + W <= end; j += W, ++z) {
-            update_lanes<kNoise>(x + j, g + j, m + j, v + j, z, scale, noise.amount, adam);
-        }
-        if (j == end) continue;
-        float tail[4][W] = {};
-        const size_t bytes = size_t(end - j) * sizeof(float);
-        __builtin_memcpy(tail[0], x + j, bytes);
-        __builtin_memcpy(tail[1], g + j, bytes);
-        __builtin_memcpy(tail[2], m + j, bytes);
-        __builtin_memcpy(tail[3], v + j, bytes);
-        update_lanes<kNoise>(tail[0], tail[1], tail[2], tail[3], z, scale, noise.amount, adam);
-        __builtin_memcpy(x + j, tail[0], bytes);
-        __builtin_memcpy(m + j, tail[2], bytes);
-        __builtin_memcpy(v + j, tail[3], bytes);
+    prepare(noise, keys);
+    Words drawn = words(0, keys), normal = drawn;
+    normals_of(normal);
+    drawn = words(uint32_t(kChunk / 4), keys);
+    for (int64_t j = 0; j < d; j += kChunk) {
+        const int64_t ahead = j + 16 * kChunk;
+        for (int64_t k = ahead; k < ahead + kChunk; k += 16) fetch_to_write(m + k), fetch_to_write(v + k);
+        Words next = drawn;
+        drawn = words(uint32_t((j + 2 * kChunk) / 4), keys);
+        normals_of(next);
+        update_chunk<true>(x, g, m, v, j, least(d, j + kChunk), (const vf*)normal.r, scale, noise.amount, adam);
+        normal = next;
     }
 }
 
@@ -209,15 +221,15 @@ void noise(float* g, int64_t d, float scale, const Noise& noise) {
 }
 
 void adam(float* x, const float* g, float* m, float* v, int64_t d, const Adam& adam) {
-    update_row<false>(x, g, m, v, d, 1.0f, Noise{}, adam);
+    update_chunk<false>(x, g, m, v, 0, d, nullptr, 1.0f, 0.0f, adam);
 }
 
 void update(float* x, const float* g, float* m, float* v, int64_t d, float scale, const Noise& noise,
             const Adam& adam) {
     if (noise.amount > 0) {
-        update_row<true>(x, g, m, v, d, scale, noise, adam);
+        update_noisy(x, g, m, v, d, scale, noise, adam);
     } else {
-        update_row<false>(x, g, m, v, d, scale, noise, adam);
+        update_chunk<false>(x, g, m, v, 0, d, nullptr, scale, 0.0f, adam);
     }
 }
 

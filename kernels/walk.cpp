@@ -194,41 +194,46 @@ vf run(const Packed& p, int64_t rows, int64_t d, const float* steps, const Ahead
     return margin;
 }
 
+// Two vectors side by side: one register where there are 512 bits, though a block has eight rows there too.
+typedef float vff __attribute__((vector_size(8 * W), aligned(4 * W), may_alias));
+typedef uint32_t vuu __attribute__((vector_size(8 * W), may_alias));
+
 // e^x (Cephes expf) for |x| ≤ 87; beyond that a sigmoid is 0 or 1 in float32 anyway.
-inline vf exp_lanes(vf x) {
-    x = select(x > 87.0f, all(87.0f), x);
-    x = select(x < -87.0f, all(-87.0f), x);
-    const vf shifted = x * 1.44269504088896341f + 12582912.0f;
-    const vf n = shifted - 12582912.0f;
+template <typename Floats, typename Words>
+inline Floats exp_lanes(Floats x) {
+    x = x > 87.0f ? 87.0f - Floats{} : x;
+    x = x < -87.0f ? -87.0f - Floats{} : x;
+    const Floats shifted = x * 1.44269504088896341f + 12582912.0f;
+    const Floats n = shifted - 12582912.0f;
     x = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-    vf p = x * 1.9875691500e-4f + 1.3981999507e-3f;
+    Floats p = x * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * x + 8.3334519073e-3f;
     p = p * x + 4.1665795894e-2f;
     p = p * x + 1.6666665459e-1f;
     p = p * x + 5.0000001201e-1f;
     p = p * (x * x) + x + 1.0f;
-    return p * (vf)(((vu)shifted - 0x4B400000u + 127u) << 23);
+    return p * (Floats)(((Words)shifted - 0x4B400000u + 127u) << 23);
 }
 
-inline vf sigmoid(vf z) { return 1.0f / (1.0f + exp_lanes(-z)); }
+template <typename Floats, typename Words>
+inline Floats sigmoid(Floats z) {
+    return 1.0f / (1.0f + exp_lanes<Floats, Words>(-z));
+}
 
-// link(M + Δ⁺) − link(M + Δ⁻). σ(a) − σ(b) = σ(−b) − σ(−a), and of the two the one with small sigmoids keeps its digits
-// where the score is saturated: `flip` is the sign bit where M > 0, `score` is σ of M with that sign. Where each row
-// moves one way at most, one sigmoid does, the other being `score`.
-inline vf signed_by(vu flip, vf a) { return (vf)((vu)a ^ flip); }
-
-inline vf rise(const Packed& p, vf margin, vu flip, vf score, vf up, vf down) {
-    if (!p.sigmoid) return (margin + up) - (margin + down);
-    const vi rises = up != 0.0f, falls = down != 0.0f;
+// link(M + Δ⁺) − link(M + Δ⁻), where both Δ lie from `delta` on. σ(a) − σ(b) = σ(−b) − σ(−a), and of the two the one
+// with small sigmoids keeps its digits where the score is saturated: `flip` is the sign bit where M > 0. Both sigmoids
+// always: most rows move one way only, but a branch would be mispredicted, and neither division waits for the other.
+inline vf rise(const Packed& p, vf margin, vu flip, const float* delta) {
+    if (!p.sigmoid) return (margin + at(delta, 0)) - (margin + at(delta, 1));
     vf high, low;
-    if (any(rises & falls)) {
-        high = sigmoid(signed_by(flip, margin + up));
-        low = sigmoid(signed_by(flip, margin + down));
-    } else {
-        const vf moved = sigmoid(signed_by(flip, margin + select(rises, up, down)));
-        high = select(rises, moved, score);
-        low = select(falls, moved, score);
-    }
+#if defined(__AVX512F__)
+    const vff margins = (vff)_mm512_broadcast_f32x8((__m256)margin), flips = (vff)_mm512_broadcast_f32x8((__m256)flip);
+    const vff both = sigmoid<vff, vuu>((vff)((vuu)(margins + *(const vff*)delta) ^ (vuu)flips));
+    high = (vf)_mm512_castps512_ps256((__m512)both), low = (vf)_mm512_extractf32x8_ps((__m512)both, 1);
+#else
+    high = sigmoid<vf, vu>((vf)((vu)(margin + at(delta, 0)) ^ flip));
+    low = sigmoid<vf, vu>((vf)((vu)(margin + at(delta, 1)) ^ flip));
+#endif
     // Exchanged, not negated: a row that does not move gets +0 whatever its neighbours in the block do.
     const vi exchanged = (vi)flip >> 31;
     return select(exchanged, low, high) - select(exchanged, high, low);
@@ -254,14 +259,13 @@ int64_t gradient(const Packed& p, const float* X, int64_t rows, int64_t d, const
         count += any((at(s.delta, 2 * f) != 0.0f) | (at(s.delta, 2 * f + 1) != 0.0f));
     }
     const vu flip = (vu)(margin > 0.0f) & kSign;
-    const vf score = sigmoid(signed_by(flip, margin));
     vf weight = {};
     for (int64_t r = 0; r < rows; ++r) weight[r] = dldf[r];
     __builtin_memset(squares, 0, kSums * W * sizeof(double));
     const int64_t whole = d / 8 * 8;
     for (int64_t k = 0; k < count; ++k) {
         const int64_t f = s.touched[k];
-        const vf g = weight * (rise(p, margin, flip, score, at(s.delta, 2 * f), at(s.delta, 2 * f + 1)) / (2.0f * steps[f]));
+        const vf g = weight * (rise(p, margin, flip, s.delta + 2 * f * W) / (2.0f * steps[f]));
         put(s.delta, k, g);  // k ≤ f: what is overwritten has been read
         double* const sums = squares + (p.columns[f] < whole ? p.columns[f] % 8 : 8) * W;
         add_squares(sums, g);

@@ -102,6 +102,7 @@ METHOD_PLACES = {
     "federated/agreement.py": "plans that method for rows at several sites",
     "federated/parties.py": "runs that method with a gate whose rows are elsewhere",
     "federated/tables.py": "has as many cells of a pair as that method looks at",
+    "federated/audit.py": "attacks that method at several sites",
     "federated/site.py": "opens that method's gate before one site's rows",
     "federated/demo.py": "takes that method's settings",
     "methods/psygentab/__init__.py": "its sampler may be that method's, which says what it will ask",
@@ -124,6 +125,7 @@ KIND_PLACES = {
     "methods/private/estimator.py": "describes y as a column of a schema: kinds of columns",
     "evaluation/interpretation/curves.py": "its other half, survival curves, stands in a file of that name",
     "evaluation/audit/private.py": "its worst cases are of two kinds of outcome",
+    "federated/audit.py": "schemas of the same worst cases: kinds of columns",
     "evaluation/audit/published.py": "schemas of simulated worlds: kinds of columns",
 }
 

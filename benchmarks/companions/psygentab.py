@@ -11,7 +11,9 @@ version, of which `--most` rows are used: the paper's three-class file is not am
                   conditional, as nobody has declared bounds for that table and they were taken off the data
 
 With `--go-on` cells that the results file has already are not run again. `--sweep` tries Algorithm 1 over P_min and the
-weight of the likelihood instead; `--attacks` adds attacks on the released rows (the paper's Tables VI to IX).
+weight of the likelihood instead, and holds each against the front of a network that was trained freely: the highest U
+among its 25 pairs of temperature and top-p with at least the same P. `--attacks` adds attacks on the released rows (the
+paper's Tables VI to IX).
 
 U and P are those of the house's evaluation (`distcondense evaluate`, part composite), on held-out patients: the paper
 leaves formulas, weights and normalisation open, so the columns compare in direction, not in value. Table V: a random
@@ -59,14 +61,14 @@ WAYS: dict[str, dict[str, Any]] = {
     "private": {"sampler": "private"},
 }
 
-SWEEP = {
+SWEEP = {"network": WAYS["network"], "sampling": WAYS["sampling"]} | {
     f"P_min {p_min:g}, likelihood × {weight:g}": {
         "regime": "training",
         "balance": False,
         "p_min": p_min,
         "likelihood": weight,
     }
-    for p_min in (0.7, 0.8)
+    for p_min in (0.75, 0.8)
     for weight in (1.0, 10.0, 100.0)
 }
 
@@ -248,14 +250,16 @@ def main() -> None:
                     "way": way,
                     "rows": len(result.frame),
                     "seconds": seconds,
+                    "U in the run": told.get("U"),
                     "P in the run": told.get("P"),
+                    "tried": told.get("tried"),
                     "guarantee": result.privacy.guarantee,
                 }
                 if len(result.frame):
                     cell |= {
                         **measured(cohort, result, seed),
                         **table_five(cohort, result, seed),
-                        **quality(cohort, result),
+                        **({} if said.sweep else quality(cohort, result)),
                         **(attacked(cohort, result, seed) if said.attacks else {}),
                     }
                 records.append(cell)
@@ -318,7 +322,34 @@ def page(said: dict[str, Any], records: list[dict[str, Any]]) -> str:
         lines.append(
             f"| {name} | yardstick: as many real rows (U), held-out rows (P) | {' | '.join(yard)} | | | | | | | |"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *(front(frame) if said["sweep"] else ())])
+
+
+def front(frame: pd.DataFrame) -> Iterator[str]:
+    """U and P that runs had themselves, each beside the best that free training has to offer at that P."""
+    yield from (
+        "",
+        "The front: U and P as the run itself measures them, on one draw of rows. *Free training at this P or more*: "
+        "the highest U among 25 pairs of temperature and top-p of the network that was trained freely, with the same "
+        "seed (its own U in `network`'s line); a dash where none has that P.",
+        "",
+        "| table | way | U | P | free training at this P or more | U gained |",
+        "| --- | --- | --- | --- | --- | --- |",
+    )
+    for (name, way), own in frame[frame["U in the run"].notna()].groupby(["data", "way"], sort=False):
+        free = frame[(frame["data"] == name) & (frame["way"] == "sampling")].set_index("seed")["tried"]
+        best = pd.Series(
+            {
+                cell.seed: max((one["U"] for one in free[cell.seed] if one["P"] >= cell.P), default=np.nan)
+                for cell in own.rename(columns={"P in the run": "P"}).itertuples()
+                if cell.seed in free.index
+            },
+            dtype=float,
+        )
+        gained = own.set_index("seed")["U in the run"] - best
+        told = [spread(one) if one.notna().any() else "—" for one in (best, gained)]
+        measured = [spread(own[f"{which} in the run"]) for which in "UP"]
+        yield f"| {name} | {way} | {' | '.join([*measured, *told])} |"
 
 
 def spread(values: pd.Series[Any]) -> str:

@@ -29,6 +29,8 @@ from distcondense.runs.files import write_json, write_text, write_whole
 
 VERSIONS = ("distcondense", "numpy", "numba", "xgboost", "treelite", "tl2cgen", "scikit-learn", "matplotlib")
 
+CLOCKS = (time.perf_counter, time.process_time)  # of more threads, of one
+
 
 def run_bench(plan: BenchPlan, *, threads: int, out: Path, log: Callable[[str], None]) -> dict[str, Any]:
     """Measure every adapter on every problem of a plan, in one run.
@@ -96,6 +98,7 @@ def run_bench(plan: BenchPlan, *, threads: int, out: Path, log: Callable[[str], 
         "threads": threads,
         "machine": {**started, "load_average_start": started.pop("load_average"), "load_average_end": _load()},
         "method": {
+            "clock": "of one thread the processor's seconds, which a busy machine changes little; of more the clock's",
             "order": "interleaved: every way in every round; fast ways several times a round after one untimed turn",
             "scaling": "slow ways: measured on k of d features, seconds × d/k; making their buffers is not timed",
             "memory": memory.HOW if plan.memory else "not measured",
@@ -141,14 +144,15 @@ class _Timed:
     adapter: Adapter
     run: Run
     columns: Columns
+    clock: Callable[[], float]
     times: list[float] = field(default_factory=list)
     max_difference: float | None = None
 
     def turn(self) -> float:
         """Seconds of one turn."""
-        begin = time.perf_counter()
+        begin = self.clock()
         answer = self.run(self.columns)
-        end = time.perf_counter()
+        end = self.clock()
         del answer  # giving memory back is not part of the work
         return end - begin
 
@@ -207,7 +211,7 @@ def _prepared(adapter: Adapter, problem: BenchProblem, threads: int, J: F32, sec
     order = np.random.default_rng(5).permutation(problem.features).astype(np.int64)
     first = np.random.default_rng(6).permutation(problem.used)[:1]
     order = np.concatenate((first, order[~np.isin(order, first)]))
-    way = _Timed(adapter, adapter.prepare(problem, threads), order[:1])
+    way = _Timed(adapter, adapter.prepare(problem, threads), order[:1], CLOCKS[threads == 1])
     way.turn()
     if adapter.slow:
         count = int(seconds / max(way.turn(), 1e-9))

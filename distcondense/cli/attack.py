@@ -31,6 +31,9 @@ def attack_audit(
             "bytes; 100 take a minute or two. 0: none."
         ),
     ] = 0,
+    federated: Annotated[
+        bool, typer.Option("--federated", help="A run of three sites: by its coordinator and a colluding site.")
+    ] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write the findings as JSON here.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of the models under attack.")] = 1,
     quiet: Quiet = False,
@@ -41,6 +44,7 @@ def attack_audit(
     Exit 0 where no bound is above the claim, 2 where one is: then the claim is wrong.
     """
     from distcondense.evaluation.audit import run_audit
+    from distcondense.federated.audit import AUDITOR
     from distcondense.report.terminal import Console
     from distcondense.runs.files import refuse_target, write_json
 
@@ -49,15 +53,18 @@ def attack_audit(
     if out is not None:
         refuse_target(out)  # before the work
     chosen = method_named(method or default_method())
+    if federated and chosen.name != default_method():
+        raise SettingsError("--federated", f"is for {default_method()} alone", found=chosen.name, fix="leave one out")
     claim = CLAIMS.get(chosen.guarantee, 1.0) if epsilon is None else epsilon
     console = Console(quiet=quiet or as_json)
     with console.progress() as progress:
         audit = run_audit(
-            method=chosen.name,
+            method=f"{chosen.name}, three sites," if federated else chosen.name,
+            auditor=AUDITOR if federated else None,
             epsilon=claim,
             delta=delta,
             runs=runs,
-            canaries=canaries,
+            canaries=0 if federated else canaries,
             threads=threads,
             whole=whole,
             progress=lambda done, of: progress(doing="attacking", step=done, steps=of),

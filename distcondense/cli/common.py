@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from copy import copy
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -169,6 +170,18 @@ def rows_of(said: str) -> int:
     if not 1 <= number <= 1e12 or number != int(number):
         raise SettingsError("--rows", "must be a whole number", found=repr(brief(said)), fix="e.g. --rows 1e7")
     return int(number)
+
+
+def bytes_of(said: str) -> int:
+    """2GB, 500MB, 1.5GiB or a number of bytes."""
+    found = re.fullmatch(r"([0-9.]+)\s*([kmgt]?)(i?)b?", said.strip(), re.IGNORECASE)
+    try:
+        number = float(found[1]) if found else 0.0
+    except ValueError:
+        number = 0.0
+    if found is None or not 0 < number < 1e6 * 2**40:
+        raise SettingsError("memory", "must be a number of bytes", found=repr(said), fix="say 2GB, or 500MB")
+    return int(number * (1024 if found[3] else 1000) ** " kmgt".index(found[2].lower() or " "))
 
 
 def with_address(arguments: list[str]) -> list[str]:

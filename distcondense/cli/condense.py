@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 import warnings
 from collections.abc import Sequence
 from copy import copy
@@ -28,13 +27,14 @@ from distcondense.cli.common import (
     Separator,
     Threads,
     app,
+    bytes_of,
     cluster_of,
     markers,
     no_answer,
     written,
 )
 from distcondense.data.roles import ROLES
-from distcondense.errors import DistcondenseWarning, SettingsError
+from distcondense.errors import DistcondenseWarning
 from distcondense.methods.base import (
     any_length,
     default_method,
@@ -279,18 +279,6 @@ def whole_numbers(said: str) -> Any:
     except ValueError:
         raise typer.BadParameter(f"{said!r} is not a whole number, or several with commas between them") from None
     return numbers if len(numbers) > 1 else numbers[0]
-
-
-def bytes_of(said: str) -> int:
-    """2GB, 500MB, 1.5GiB or a number of bytes."""
-    found = re.fullmatch(r"([0-9.]+)\s*([kmgt]?)(i?)b?", said.strip(), re.IGNORECASE)
-    try:
-        number = float(found[1]) if found else 0.0
-    except ValueError:
-        number = 0.0
-    if found is None or not 0 < number < 1e6 * 2**40:
-        raise SettingsError("memory", "must be a number of bytes", found=repr(said), fix="say 2GB, or 500MB")
-    return int(number * (1024 if found[3] else 1000) ** " kmgt".index(found[2].lower() or " "))
 
 
 def one_or_all(said: list[str]) -> Any:

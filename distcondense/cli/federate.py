@@ -8,7 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from distcondense.cli.common import Decimal, Encoding, Json, Marker, Quiet, Separator, app, markers, written
+from distcondense.cli.common import (
+    Decimal,
+    Encoding,
+    Json,
+    Marker,
+    Quiet,
+    Ray,
+    Separator,
+    app,
+    bytes_of,
+    cluster_of,
+    markers,
+    written,
+)
 
 federate_app = typer.Typer(
     help="Several sites, one condensed table: rows stay, masked sums travel.", no_args_is_help=True
@@ -102,15 +115,21 @@ def federate_round(
     ] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Go on as messages come, to the end.")] = False,
     tls: Tls = None,
+    memory: Annotated[
+        str | None, typer.Option(help="What a site's rows may take, e.g. 2GB: read in batches then.")
+    ] = None,
+    ray: Ray = None,
+    actors: Annotated[int | None, typer.Option(help="Ray actors; as many as fit if not said.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Do what is due: the coordinator asks and adds up, a site answers."""
     from distcondense.federated.parties import round_
     from distcondense.report.terminal import Console
 
-    console = Console(quiet=quiet)
+    console, cluster = Console(quiet=quiet), cluster_of(ray, actors=actors)
+    rows: dict[str, Any] = {"cluster": cluster, "memory": None if memory is None else bytes_of(memory)}
     with console.progress() as progress:
-        said = round_(shared, own, keys=keys, tls=tls, wait=wait, log=console.log, progress=progress)
+        said = round_(shared, own, keys=keys, tls=tls, wait=wait, log=console.log, progress=progress, **rows)
     typer.echo(said)
 
 

@@ -75,7 +75,7 @@ def study(
             fix="leave one of them out",
         )
     console = Console(quiet=quiet or as_json)
-    design = Study.from_toml(file)
+    design = Study.from_toml(file, prepared=not report)
     chosen = () if report else design.only(_wanted(only or [], seeds)) if only or seeds else None
     out = Path(f"{file.stem}-study") if out is None else out
     external = ExternalResults.from_files(with_ or (), design)

@@ -28,6 +28,8 @@ MICRO = 2**14  # FINE²: one coarse count of FINE cells says which of them are w
 OCTAVES = 40  # bounds are looked for between ±2^40 (1.1e12), and numbers down to 2^−40 told from 0
 SUBSTEPS = 2**12  # of each octave
 LOG_UNIT = 1e-4  # of a continuous column's range: where its logarithmic cells begin to widen (integers: 1)
+PARTS = 20.0  # of a cell, to which a number is rounded where nobody said how it is measured,
+MOST_DIGITS = 15  # before or after the point
 FINEST = 2.0**50  # legal numbers are counted up to here; more would not be told apart by float64
 
 
@@ -98,7 +100,9 @@ class Cells:
         code = np.minimum(codes, len(edges) - 2)
         per = _per_unit(self.column)
         if per is None:
-            out = self.column.rounded(edges[code] + inside * (edges[code + 1] - edges[code]))
+            width = edges[code + 1] - edges[code]
+            out = edges[code] + inside * width
+            out = self.column.rounded(out) if self.column.decimals is not None else _rounded(out, edges[code], width)
         else:
             ticks = _ticks(self.column, edges, per)
             ticks[-1] += 1  # the last cell holds its upper end
@@ -156,6 +160,18 @@ def _widest_cuts(column: Column) -> Floats:
     if per is not None:  # legal numbers only
         away = np.unique(np.ceil(np.round(away * per, 6))) / per
     return np.concatenate([-away[::-1], [0.0], away])
+
+
+def _rounded(numbers: Floats, low: Floats, width: Floats) -> Floats:
+    """Numbers of cells that begin at `low`, with no more digits than tell apart PARTS of a cell, and still in it."""
+    with np.errstate(divide="ignore"):
+        decimals = np.clip(np.ceil(-np.log10(width / PARTS)), -MOST_DIGITS, MOST_DIGITS)
+    per, unit = 10.0 ** np.maximum(decimals, 0), 10.0 ** np.maximum(-decimals, 0)  # one of them is 1
+    ticks = np.round(numbers * per / unit)
+    ticks = ticks + (ticks * unit / per < low)
+    ticks = ticks - (ticks * unit / per >= low + width)
+    out = ticks * unit / per
+    return np.where((out >= low) & (out < low + width), out, numbers)
 
 
 def _per_unit(column: Column) -> float | None:

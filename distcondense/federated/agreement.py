@@ -18,8 +18,9 @@ from distcondense.data.schema import Schema
 from distcondense.errors import RunFolderError, SettingsError
 from distcondense.federated.accounting import CHOICE_SHARE, Sharing
 from distcondense.federated.messages import VERSION, digest, plain_bytes
+from distcondense.methods.private.fit import choice_width
 from distcondense.methods.private.options import PrivateOptions
-from distcondense.methods.private.plan import HAIR, LOOK_GROUPS, WIDE
+from distcondense.methods.private.plan import HAIR, LOOK_GROUPS, PICK_SHARE, Plan
 from distcondense.methods.private.prepare import PreparedPrivate, prepare
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.events import Event
@@ -42,23 +43,28 @@ class PreparedFederated(PreparedPrivate):
 
     @property
     def choices(self) -> tuple[Event, ...]:
-        """Tables of all pairs that may be candidates, by which pairs are chosen; prices as at one gate."""
+        """What columns, or all pairs that may be candidates, are chosen by; prices as at one gate."""
         if not self.looks:
             return ()
+        query, cells, by = ("sums", self._sums, "columns") if self.plan.picks else ("histogram", LOOK_GROUPS**2, "none")
         cost = self.choice_cost
-        each = Event("gaussian", "histogram", (), LOOK_GROUPS**2, cost, noise=1 / cost, by="none", unit=self.unit)
-        return (each,) * self.looks
+        return (Event("gaussian", query, (), cells, cost, noise=1 / cost, by=by, unit=self.unit),) * self.looks  # type: ignore[arg-type]
 
     @property
     def looks(self) -> int:
-        """How many pairs are candidates at most."""
+        """How many pairs are candidates at most; all columns are told at once."""
         columns = self.plan.forest + 1 if self.plan.pairs else 0
-        return columns * (columns - 1) // 2
+        return 1 if self.plan.picks else columns * (columns - 1) // 2
 
     @property
     def choice_cost(self) -> float:
-        """μ of one such table."""
-        return self.budget.mu * math.sqrt(CHOICE_SHARE / self.looks) / self.sharing.factor
+        """μ of one such answer."""
+        return self.budget.mu * math.sqrt(choice_share(self.plan) / self.looks) / self.sharing.factor
+
+    @property
+    def _sums(self) -> int:
+        """Of all columns while some are chosen."""
+        return self.side.objective.scores * sum(-(-one.size // choice_width(one)) for one in self.cells)
 
     def _priced(self, event: Event) -> Event:
         sharing, cost = self.sharing, self.sharing.cost(event.cost)
@@ -160,16 +166,21 @@ class Agreement:
         goal = Goal.from_roles(
             positive=how.get("positive"), kind=how.get("kind"), **{role: how.get(role) for role in ROLES}
         )
-        facts = Facts.from_goal(goal, how["schema"], person_id=how.get("person_id"), ignore=how.get("ignore", ()))
-        if not facts.kind.labels_public:
-            return facts  # refused as it is planned
-        nobody = pd.DataFrame(columns=list(facts.kind.names))  # what is declared says which labels there are
-        return replace(facts, kind=facts.kind.read(nobody).kind)
+        return with_labels(
+            Facts.from_goal(goal, how["schema"], person_id=how.get("person_id"), ignore=how.get("ignore", ()))
+        )
 
     @cached_property
     def prepared(self) -> PreparedFederated:
         """The plan, and the budget that it adds up to, with the noise of all sites in mind."""
         return prepared_for(self.facts, self.private_options, self.sharing)
+
+
+def with_labels(facts: Facts) -> Facts:
+    """The same before a row is read: what is declared says which labels there are."""
+    if not facts.kind.labels_public:
+        return facts  # refused as it is planned
+    return replace(facts, kind=facts.kind.read(pd.DataFrame(columns=list(facts.kind.names))).kind)
 
 
 def prepared_for(facts: Facts, options: PrivateOptions, sharing: Sharing) -> PreparedFederated:
@@ -182,7 +193,8 @@ def prepared_for(facts: Facts, options: PrivateOptions, sharing: Sharing) -> Pre
             fix="declare the schema (distcondense init TABLE)",
         )
     refuse_shared(facts)
-    part = (1 - CHOICE_SHARE) / sharing.factor**2
+    one = prepare(facts, options, choices=False)
+    part = (1 - choice_share(one.plan)) / sharing.factor**2
     one = prepare(facts, options, part=part, choices=False)
     own = {entry.name: getattr(one, entry.name) for entry in fields(PreparedPrivate)}
     found, hair = PreparedFederated(**own, sharing=sharing), HAIR
@@ -192,6 +204,11 @@ def prepared_for(facts: Facts, options: PrivateOptions, sharing: Sharing) -> Pre
     if not sharing.delta_reserved:
         raise SettingsError("sites", "must be fewer: their noise is too far from one", found=f"{sharing.sites}")
     return found
+
+
+def choice_share(plan: Plan) -> float:
+    """Of μ², for what columns or pairs are chosen by."""
+    return PICK_SHARE if plan.picks else CHOICE_SHARE
 
 
 def refuse_shared(facts: Facts) -> None:
@@ -205,11 +222,4 @@ def refuse_shared(facts: Facts) -> None:
             "must list all categories: sites have no common index of unlisted values that they could mask",
             found=f"{len(unknown)} columns without a list, the first {unknown[0]!r}",
             fix="list them, or leave these columns out (--ignore)",
-        )
-    if len(schema.columns) > WIDE:
-        raise SettingsError(
-            "schema",
-            f"must have at most {WIDE} columns: of more some are chosen by exact sums, which nobody holds here",
-            found=f"{len(schema.columns)}",
-            fix="leave out columns (--ignore)",
         )

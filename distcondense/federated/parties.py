@@ -10,8 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from distcondense.cluster.config import Cluster
+from distcondense.cluster.shards import half_of_memory
 from distcondense.data.cohort import Cohort
-from distcondense.data.large import LargeTable
+from distcondense.data.large import LargeTable, is_large
 from distcondense.data.schema import Schema
 from distcondense.data.tables import is_uri
 from distcondense.errors import RunFolderError, SettingsError, os_errors
@@ -169,7 +171,7 @@ def join(
     party = {"role": "site", "name": name, "table": place, "account": named, "reading": dict(reading or {})}
     cohort = read_table(agreement, party)
     check_table(cohort, agreement)
-    if (charged := charged_run(agreement, party)) is not None:
+    if (charged := charged_run(agreement, party, cohort)) is not None:
         charged.check()
     home.become({**party, "agreement": agreement.digest})
     keys = home.keys
@@ -177,20 +179,23 @@ def join(
     return agreement
 
 
-def read_table(agreement: Agreement, party: Mapping[str, Any]) -> Cohort | LargeTable:
-    """A site's table, read as was agreed; how its CSV is written is the site's own business."""
-    own = with_tuples(party["reading"])
-    memory = own.pop("memory", None)
-    how = {**agreement.how, **own}
-    if memory is not None:
-        return LargeTable.from_path(party["table"], **how)
-    return Cohort.from_file(party["table"], **how)
+def read_table(agreement: Agreement, party: Mapping[str, Any], *, batches: bool = False) -> Cohort | LargeTable:
+    """A site's table, read as was agreed; how its CSV is written is the site's own business.
+
+    In batches where it is a folder, would not fit memory, or is to be.
+    """
+    table, how = party["table"], {**agreement.how, **with_tuples(party["reading"])}
+    if batches or is_large(table, half_of_memory()):
+        return LargeTable.from_path(table, **how)
+    return Cohort.from_file(table, **how)
 
 
-def charged_run(agreement: Agreement, party: Mapping[str, Any], log: Log = _silent) -> ChargedRun | None:
+def charged_run(
+    agreement: Agreement, party: Mapping[str, Any], table: Cohort | LargeTable, log: Log = _silent
+) -> ChargedRun | None:
     """What this site's account is charged: all that the plan may ask, under the session's name."""
     named = None if party["account"] is None else Odometer.open(party["account"])
-    kept = accounts_of(named, [party["table"]])
+    kept = accounts_of(named, table.read_from)
     if not kept.odometers:
         return None
     options = agreement.private_options
@@ -218,12 +223,20 @@ def round_(
     on_wait: Callable[[], None] = lambda: None,
     log: Log = _silent,
     progress: Progress = no_progress,
+    cluster: Cluster | None = None,
+    memory: int | None = None,
 ) -> str:
-    """Do what is due: ask, or answer. What is to be done next, in words."""
+    """Do what is due: ask, or answer. What is to be done next, in words.
+
+    `cluster`, `memory`: where a site's rows lie while it answers, and the bytes that they may take; they are read in
+    batches then.
+    """
     home, folder = Own(own), folder_at(shared, tls, wait=wait, on_wait=on_wait)
-    if home.party["role"] == COORDINATOR:
-        return _coordinate(home, folder, log, progress)
-    return _answer(home, folder, keys, log)
+    if home.party["role"] != COORDINATOR:
+        return _answer(home, folder, keys, log, cluster, memory)
+    if cluster is not None or memory is not None:
+        raise SettingsError("--ray and --memory", "are about rows: the coordinator has none", fix="leave them out")
+    return _coordinate(home, folder, log, progress)
 
 
 def _coordinate(home: Own, folder: SharedFolder, log: Log, progress: Progress) -> str:
@@ -275,8 +288,8 @@ def _claim(home: Own, session: SiteSession) -> None:
     home.run.claim({"federated": session.digest}, resume=begun, force=False)
 
 
-def _answer(home: Own, folder: SharedFolder, keys: str, log: Log) -> str:
-    with open_site(home, folder, keys, log) as site:
+def _answer(home: Own, folder: SharedFolder, keys: str, log: Log, cluster: Cluster | None, memory: int | None) -> str:
+    with open_site(home, folder, keys, log, cluster, memory) as site:
         name = site.name
         if site.rounds and not folder.has(*round_name(site.rounds - 1, name)):
             folder.put(site.stored(site.rounds - 1), *round_name(site.rounds - 1, name))
@@ -300,7 +313,9 @@ def _answer(home: Own, folder: SharedFolder, keys: str, log: Log) -> str:
 
 
 @contextmanager
-def open_site(home: Own, folder: SharedFolder, keys: str, log: Log) -> Iterator[Site]:
+def open_site(
+    home: Own, folder: SharedFolder, keys: str, log: Log, cluster: Cluster | None = None, memory: int | None = None
+) -> Iterator[Site]:
     """This site with its rows, once its set of sites is confirmed."""
     party = home.party
     session = SiteSession.from_messages(folder.get(kinds.AGREEMENT), folder.get(kinds.SET))
@@ -309,12 +324,12 @@ def open_site(home: Own, folder: SharedFolder, keys: str, log: Log) -> Iterator[
     if folder.has(kinds.CLOSE) and not home.keys.agreeing:
         raise RunFolderError("session", "must be open", found="one that is closed", fix="begin another one")
     _confirmed(home, session, keys)
-    cohort = read_table(session.agreement, party)
-    account = charged_run(session.agreement, party, log)
+    table = read_table(session.agreement, party, batches=cluster is not None or memory is not None)
+    account = charged_run(session.agreement, party, table, log)
     home.run.internal.mkdir(parents=True, exist_ok=True)
-    memory = party["reading"].get("memory")
-    context = Context(folder=home.run, run=session.agreement.session, log=log, account=account, memory=memory)
-    with opened_site(party["name"], session, home.keys, cohort, context, home.messages) as site:
+    where: dict[str, Any] = {"cluster": cluster, "memory": memory}
+    context = Context(folder=home.run, run=session.agreement.session, log=log, account=account, **where)
+    with opened_site(party["name"], session, home.keys, table, context, home.messages) as site:
         yield site
 
 

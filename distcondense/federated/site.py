@@ -20,6 +20,7 @@ from distcondense.data.cohort import Cohort
 from distcondense.data.large import LargeTable
 from distcondense.errors import CohortError, RunFolderError
 from distcondense.federated import session as kinds
+from distcondense.federated.agreement import with_labels
 from distcondense.federated.masks import keystream, masked, pair_key, to_bytes
 from distcondense.federated.messages import (
     COORDINATOR,
@@ -42,6 +43,7 @@ from distcondense.privacy.contributions import Objective
 from distcondense.privacy.ledger import Ledger
 from distcondense.privacy.questions import (
     STRATEGY,
+    ColumnChoice,
     GradientQuery,
     HistogramQuery,
     MergeBins,
@@ -179,8 +181,10 @@ class Site:
                 table.sums(columns, mu=mu, merges=merges, strategy=asked)
             case StatisticQuery(name):
                 table.total(name, mu=mu)
+            case ColumnChoice(0, among, widths):
+                table.column_sums(among, widths, mu=mu)
             case _:
-                raise _refused("must be a histogram, a sum of gradients or a statistic", "another kind")
+                raise _refused("must be a histogram, sums of gradients or a statistic", "another kind")
 
     def _step(self, step: Any) -> None:
         table = self._table
@@ -223,7 +227,7 @@ def opened_site(
 
 def check_table(table: Cohort | LargeTable, agreement: Any) -> None:
     """Refuse a table that is not what was agreed on; said to the site alone, without a value."""
-    if table.facts != agreement.facts:
+    if with_labels(table.facts) != agreement.facts:
         raise CohortError(
             "table",
             "must be read by the agreement: the same schema, outcome and person column",

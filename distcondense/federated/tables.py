@@ -6,6 +6,7 @@ those of the gate itself. A site's half stands before its rows; the coordinator'
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from distcondense.privacy.budget import Budget
 from distcondense.privacy.events import Event, Query, Unit
 from distcondense.privacy.gate import PrivateTable
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.questions import Question
+from distcondense.privacy.questions import ColumnChoice, Question
 from distcondense.privacy.rows import ExactAnswers
 
 
@@ -55,6 +56,21 @@ class SharedTable(PrivateTable):
     ) -> Event:
         sharing, said = self.sharing, {"columns": columns, "by": by, "delta": delta}
         return super()._event(query, cells, sharing.cost(mu), sensitivity=sensitivity * sharing.hospitals, **said)  # type: ignore[arg-type]
+
+    def column_sums(self, columns: Sequence[int], widths: Sequence[int], *, mu: float) -> list[Floats]:
+        """Noisy gradient sums of each of these columns, in cells of so many neighbouring bins, all for one price.
+
+        Sensitivity Δ = 1 for all of them together: of each of d columns a person moves the sums by 1/√d at most.
+        """
+        among = self._columns(tuple(columns))
+        if len(widths) != len(among) or not among or min(widths) < 1:
+            raise SettingsError("widths", f"must hold {len(among)} numbers of 1 or more", found=f"{len(widths)}")
+        self._check_ready()
+        scores = self.objective.scores
+        sizes = [scores * -(-self.sizes[j] // width) for j, width in zip(among, widths, strict=True)]
+        question = ColumnChoice(0, among, tuple(int(width) for width in widths))
+        answer = self._gaussian(question, "sums", sum(sizes), mu, by="columns")
+        return np.split(answer * math.sqrt(len(among)), np.cumsum(sizes)[:-1])
 
     def _top(self, question: Question, count: int, named: tuple[str, ...], by: str = "") -> Index:
         raise SettingsError(
@@ -116,10 +132,27 @@ def few_cells(rows: Floats) -> Index:
     return np.asarray(np.unique(group, return_inverse=True)[1], np.int64)
 
 
+def stands_out(sums: Floats, variance: float, rivals: int) -> float:
+    """By how much Σ (noisy sums)² is above what the luckiest of so many columns would have of noise alone.
+
+    Of c sums it is c·variance, give or take √(2c)·variance, and the luckiest has √(2·log rivals) of that more. The
+    (S, cells) sums are looked at as they are and with neighbours joined, (a + b)/√2, again and again: what changes
+    slowly loses nothing by it, and has less noise in it. The best of these looks counts.
+    """
+    luck, best = math.sqrt(2 * math.log(max(rivals, 2))), -math.inf
+    while True:
+        best = max(best, float((sums**2).sum()) - variance * (sums.size + luck * math.sqrt(2 * sums.size)))
+        if sums.shape[1] <= 2:
+            return best
+        even = np.pad(sums, ((0, 0), (0, sums.shape[1] % 2)))
+        sums = (even[:, ::2] + even[:, 1::2]) / math.sqrt(2)
+
+
 class SummedTable(SharedTable):
     """The coordinator's half: rows are elsewhere, and what comes from there is noised.
 
-    Pairs of columns are chosen by noisy tables of all candidates, which are asked when pairs are first compared.
+    Columns are chosen by noisy sums of all of them at once, pairs of columns by noisy tables of all candidates, which
+    are asked when pairs are first compared.
     """
 
     __slots__ = ("choice_cost", "looks")
@@ -162,6 +195,14 @@ class SummedTable(SharedTable):
         """One that a kill took is asked again: sites send what they have stored."""
         return super()._ask(question, event, limit, noised, lambda: BEHIND[self].rows.answer(question, limit))
 
+    def choose(self, count: int, columns: Sequence[int] | None = None, *, coarse: Sequence[int] | None = None) -> Index:
+        """The columns whose noisy gradient sums stand out most."""
+        among = tuple(range(len(self.names))) if columns is None else tuple(columns)
+        told = self.column_sums(among, (1,) * len(among) if coarse is None else coarse, mu=self.choice_cost)
+        variance, scores = len(among) / self.choice_cost**2, self.objective.scores
+        worth = [stands_out(sums.reshape(scores, -1), variance, len(among)) for sums in told]
+        return np.array(among, np.int64)[np.argsort(np.negative(worth), kind="stable")[:count]]
+
     def related(
         self, pairs: Sequence[tuple[int, int]], expected: Sequence[Floats], ahead: Sequence[float] | None = None
     ) -> int:
@@ -185,6 +226,10 @@ class SummedTable(SharedTable):
 
 class SummedExact(ExactAnswers):
     """Totals from elsewhere."""
+
+    def answer(self, question: Question, limit: float) -> Index:
+        """What sites answer is the answer already."""
+        return self.counted(question, limit).values
 
     def next(self, question: Question, mu: float) -> None:
         """This question comes now; its total may be kept already."""

@@ -188,7 +188,9 @@ class Continuous(Kind):
                 f"outcome {self.names[0]!r}",
                 "needs public bounds in the schema: they may not be read off patients",
                 found="no low and high",
-                fix=f"add low and high to [columns.{self.names[0]}]",
+                fix=f"add low and high to [columns.{self.names[0]}] of the schema, in Python "
+                f"schema.confirm(by=…, changes={{{self.names[0]!r}: (low, high)}}); or, where its numbers are names "
+                "of classes, --kind multiclass",
             )
         cells = public_cells(Schema((self.column.known,)), fine=OUTCOME_CELLS)[0]
         return Expectation(self, Residuals(cells))

@@ -154,7 +154,7 @@ class PrivateSide(ABC):
     objective: Objective
     link: str
     questions: ClassVar[Mapping[str, float]]
-    merged: int = 64
+    merged: int = 256
     grouping: str = "label"
     balanced: bool = True
     drifts: bool = False

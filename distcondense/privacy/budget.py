@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from distcondense.errors import BudgetError, SettingsError, brief, need
-from distcondense.privacy.curves import collision_delta, exact_epsilon, gaussian_mu, grid_delta, pld_epsilon
+from distcondense.privacy.curves import collision_delta, exact_epsilon, gaussian_mu, grid_delta, pld_epsilon, root
 
 FAINTEST = 1e-2  # of the budget without choices: where less is left with them, δ is nearly all spent on the grid
 SLACK = 1e-8  # relative; between what a budget allows and what it was calibrated to, far over floating-point error
@@ -137,7 +137,6 @@ def _split(mu: float, picks: int, share: float) -> tuple[float, float]:
 @lru_cache(maxsize=64)
 def _calibrated(epsilon: float, delta: float, picks: int, share: float, whole: float) -> float:
     """The factor on the all-Gaussian budget at which the PLD reaches ε."""
-    from scipy.optimize import brentq  # slow to import
 
     def over(factor: float) -> float:
         mu, each = _split(factor * whole, picks, share)
@@ -155,7 +154,7 @@ def _calibrated(epsilon: float, delta: float, picks: int, share: float, whole: f
             )
     while over(high) <= 0:
         low, high = high, high * 1.5
-    factor = float(brentq(over, low, high, xtol=1e-5, rtol=1e-5))
+    factor = root(over, low, high, 1e-5)
     while over(factor) > 0:  # the root finder stops on either side: step to the safe one
         factor *= 1 - 5e-6
     return factor

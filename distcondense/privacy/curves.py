@@ -53,6 +53,29 @@ LOSSES = np.linspace(-30.0, 30.0, 2401)  # slopes of the lines under a trade-off
 Picks = tuple[tuple[float, int], ...]  # (ε₀ of one pick, how many), sorted
 
 
+def root(function: Callable[[float], float], low: float, high: float, width: float) -> float:
+    """Where a function that changes its sign between `low` and `high` does so, within `width` or what float64 tells.
+
+    By secants that keep the change between them (the Illinois rule): `scipy.optimize` takes longer to import than all
+    that is asked of it here takes to compute.
+    """
+    below, above, moved = function(low), function(high), 0
+    while high - low > max(width, 1e-13 * abs(high)) and below != 0 != above:
+        middle = (low * above - high * below) / (above - below)
+        if not low < middle < high:
+            middle = (low + high) / 2
+            if middle in (low, high):
+                break
+        value = function(middle)
+        if (value > 0) == (above > 0):
+            below = below / 2 if moved > 0 else below
+            high, above, moved = middle, value, 1
+        else:
+            above = above / 2 if moved < 0 else above
+            low, below, moved = middle, value, -1
+    return low if below == 0 else high if above == 0 else (low + high) / 2
+
+
 # ---- the exact Gaussian --------------------------------------------------------------------------------------
 
 
@@ -66,8 +89,6 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """The smallest ε ≥ 0 with δ(ε) ≤ delta, rounded up."""
-    from scipy.optimize import brentq  # slow to import
-
     if not 0 < delta < 1:
         return 0.0 if delta >= 1 else math.inf
     if gaussian_delta(mu, 0.0) <= delta:
@@ -75,7 +96,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     high = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1e-9  # the zCDP bound
     if gaussian_delta(mu, high) > delta:  # μ so large that float64 has no digits left for ε: no number is safe
         return math.inf
-    epsilon = float(brentq(lambda e: gaussian_delta(mu, e) - delta, 0.0, high, xtol=1e-13, rtol=1e-13))
+    epsilon = root(lambda e: gaussian_delta(mu, e) - delta, 0.0, high, 1e-13)
     while gaussian_delta(mu, epsilon) > delta:
         epsilon = epsilon * (1 + 1e-12) + 1e-14
     return epsilon
@@ -83,14 +104,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest μ with δ(ε) ≤ delta, rounded down."""
-    from scipy.optimize import brentq
-
     if not 0 < delta < 1:
         return math.inf if delta >= 1 else 0.0
     high = 1.0
     while gaussian_delta(high, epsilon) <= delta:
         high *= 2
-    mu = float(brentq(lambda m: gaussian_delta(m, epsilon) - delta, 0.0, high, xtol=1e-15, rtol=1e-13))
+    mu = root(lambda m: gaussian_delta(m, epsilon) - delta, 0.0, high, 1e-15)
     while gaussian_delta(mu, epsilon) > delta:
         mu *= 1 - 1e-12
     return mu

@@ -1,7 +1,8 @@
-"""dp-accounting, imported when something is accounted for, and without two parts of SciPy that it names on import.
+"""dp-accounting, imported when something is accounted for, and without three parts of SciPy that it names on import.
 
-Its modules of privacy losses import `scipy.signal` and `scipy.stats`, which take as long as everything else here.
-curves.py reaches neither; whatever else does finds them behind names that import them when they are used.
+They take longer to import than everything else here: `scipy.optimize` for one root, `scipy.signal` and `scipy.stats`
+for its privacy losses. curves.py reaches none of them; whatever else does finds them behind names that import them when
+they are used.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-HEAVY = ("scipy.signal", "scipy.stats")
+HEAVY = ("scipy.optimize", "scipy.signal", "scipy.stats")
 
 
 class _Later(ModuleType):

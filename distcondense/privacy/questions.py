@@ -58,6 +58,9 @@ class StatisticQuery:
 class ColumnChoice:
     """Σ over scores and cells of |Σ rows g| of each candidate, of which the `count` largest are wanted.
 
+    With count 0 the sums themselves are, column after column, score after score, cell after cell: who gets them with
+    noise chooses afterwards.
+
     `widths`: of each candidate so many neighbouring bins count as one cell.
     """
 

@@ -97,6 +97,8 @@ class ExactAnswers(ABC):
                 assert sums.labels is not None
                 self._labels[column] = sums.labels
                 return sums.values
+            case ColumnChoice(0, among):  # of each column a person moves at most that in L1, so in L2; √ of many in all
+                return self.counted(question, limit / math.sqrt(len(among))).values
             case ColumnChoice():
                 return self.choice_scores(question, limit)
             case PairChoice():

@@ -47,11 +47,11 @@ def picture(sets: Mapping[str, Result]) -> str | None:
     return panels(figures, f"The model behind the rows: {names}", first.privacy.short()) if figures else None
 
 
-def panels(figures: Sequence[Figure], title: str, under: str) -> str:
+def panels(figures: Sequence[Figure], title: str, under: str, about: str = ABOUT) -> str:
     """Figures side by side under one heading; each stands where its column has most room left."""
     across = min(ACROSS, len(figures))
     width = across * WIDTH + (across + 1) * GAP
-    lines = wrapped(ABOUT, width - 2 * GAP, lines=3)
+    lines = wrapped(about, width - 2 * GAP, lines=3)
     filled = [HEAD + LINE * len(lines)] * across
     parts = []
     for number, figure in enumerate(figures):

@@ -10,11 +10,12 @@ table stands there too, with the reason. Before them stands one table of who tea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from scipy import stats
 
@@ -25,7 +26,7 @@ from distcondense.privacy.statement import meaning, rounded_up
 from distcondense.report.text import estimate, markdown_table
 from distcondense.runs.figures import DOTS, Figure, Series, Table
 from distcondense.study.design import STUDENTS
-from distcondense.study.results import QUICK, SeedMean
+from distcondense.study.results import QUICK, ScoreRows, SeedMean, mean_of
 
 RANKS = {"end-to-end": 0, "none": 2}  # theorems before the rest, what promises nothing last; any other is 1
 COLUMNS = (
@@ -58,6 +59,8 @@ OVERVIEW = (
 
 
 LOOKED_AT = ("trained_on", "part", "labels", "seed", "value", "low", "high")
+SUMMED_UP = (*LOOKED_AT, "main", "guarantee", "made_by", "metric", "epsilon", "unit", "note", "cpu_seconds",
+             "peak_memory_bytes")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,43 +72,63 @@ class Contender:
     reference: str
     epsilon: float  # asked for; NaN: none
     ipc: int
-    rows: pd.DataFrame
+    rows: ScoreRows
 
     @cached_property
     def guarantee(self) -> str:
-        return str(self.rows["guarantee"].iloc[0])
+        return str(self.rows["guarantee"][0])
 
     @cached_property
     def is_default(self) -> bool:
-        return bool(self.rows["made_by"].iloc[0] == default_method())
+        return bool(self.rows["made_by"][0] == default_method())
 
     @cached_property
-    def _of_labels(self) -> dict[str, pd.DataFrame]:
+    def _of_labels(self) -> dict[str, ScoreRows]:
         return {}
 
-    def measured(self, labels: str) -> pd.DataFrame:
+    def measured(self, labels: str) -> ScoreRows:
         """The main measure of students trained on these labels, or of the method's own model."""
         if labels not in self._of_labels:
             self._of_labels[labels] = self._measured(labels)
         return self._of_labels[labels]
 
     @cached_property
-    def _main(self) -> pd.DataFrame:
-        """Of the columns that are looked at: all others would be copied by every choice of rows."""
-        return self.rows.loc[self.rows["main"] & self.rows["value"].notna(), list(LOOKED_AT)]
+    def _main(self) -> ScoreRows:
+        return self.rows.only(*LOOKED_AT).where(self.rows["main"] & ~np.isnan(self.rows["value"]))
 
-    def _measured(self, labels: str) -> pd.DataFrame:
+    def _measured(self, labels: str) -> ScoreRows:
         main = self._main
         if labels == MODEL:
-            return main[main["trained_on"] == REFERENCE]
-        rows = main[main["trained_on"] == CONDENSED]
-        students = rows[(rows["part"] == STUDENTS) & (rows["labels"] == labels)]
+            return main.where(main["trained_on"] == REFERENCE)
+        rows = main.where(main["trained_on"] == CONDENSED)
+        students = rows.where((rows["part"] == STUDENTS) & (rows["labels"] == labels))
         if len(students):
             return students
-        return rows[rows["part"] == QUICK] if labels == SOFT else rows[rows["labels"] == labels]
+        return rows.where(rows["part"] == QUICK) if labels == SOFT else rows.where(rows["labels"] == labels)
 
     def seeds(self, labels: str) -> pd.Series[Any]:
-        return self.measured(labels).groupby("seed")["value"].mean().astype(float)
+        """The mean of each seed."""
+        if labels not in self._of_seeds:
+            by_seed = {seed: float(part["value"].mean()) for (seed,), part in self.measured(labels).groups("seed")}
+            self._of_seeds[labels] = pd.Series(by_seed, dtype=float)
+        return self._of_seeds[labels]
+
+    @cached_property
+    def _of_seeds(self) -> dict[str, pd.Series[Any]]:
+        return {}
+
+    @cached_property
+    def attack(self) -> float:
+        """The highest AUROC of a membership attack; NaN where none was tried."""
+        rows = self.rows
+        found = rows["value"][(rows["part"] == "membership") & (rows["metric"] == "auroc")]
+        return float(np.nanmax(found)) if (~np.isnan(found)).any() else math.nan
+
+    def fidelity(self, metric: str) -> SeedMean:
+        """Of the rows with the weights they came with, where that was measured."""
+        rows = self.rows.where((self.rows["part"] == "fidelity") & (self.rows["metric"] == metric))
+        weighted = rows.where((rows["labels"] == SOFT) & ~np.isnan(rows["value"]))
+        return SeedMean.from_rows(weighted if len(weighted) else rows)
 
     def same_place(self, other: Contender) -> bool:
         """Whether both condensed one table at the same ε of the same guarantee, and IPC: an ε of another is another."""
@@ -113,43 +136,93 @@ class Contender:
         return mine == theirs
 
 
-def contenders(results: pd.DataFrame) -> list[Contender]:
-    """Every way to condense, in the order of the results."""
-    rows = results[results["trained_on"].isin([CONDENSED, REFERENCE])]
-    groups = rows.groupby(["data", "method", "reference", "epsilon_asked", "ipc"], sort=False, dropna=False)
-    return [Contender(*cast(tuple[str, str, str, float, int], key), group) for key, group in groups]
+class StudyComparison:
+    """Scores on each site's own test persons, with what all questions about them share.
+
+    Parameters
+    ----------
+    results : ScoreRows
+        Of one study, or of several.
+    failed : ScoreRows, optional
+        Rows of cells that made no table; their `note` says why.
+    """
+
+    def __init__(self, results: ScoreRows, failed: ScoreRows | None = None) -> None:
+        self.results, self.failed = results, failed
+
+    @cached_property
+    def ways(self) -> list[Contender]:
+        """Every way to condense, in the order of the results."""
+        trained = self.results["trained_on"]
+        rows = self.results.where((trained == CONDENSED) | (trained == REFERENCE))
+        return [
+            Contender(data, method, reference, epsilon, int(ipc), group.only(*SUMMED_UP))
+            for (data, method, reference, epsilon, ipc), group in rows.groups(
+                "data", "method", "reference", "epsilon_asked", "ipc"
+            )
+        ]
+
+    @cached_property
+    def budgets(self) -> list[Contender]:
+        """Those that have an ε."""
+        return [way for way in self.ways if not math.isnan(way.epsilon)]
+
+    @cached_property
+    def by_data(self) -> dict[str, ScoreRows]:
+        """The results of each table."""
+        return {data: rows for (data,), rows in self.results.groups("data")}
+
+    def of(self, data: str) -> list[Contender]:
+        """The ways that condensed one table."""
+        return [way for way in self.ways if way.data == data]
+
+    def real(self, data: str, trained_on: str, ipc: int | None = None) -> SeedMean:
+        """The main measure of models of real rows: of all students, where they were trained."""
+        if (data, trained_on, ipc) not in self._real:
+            rows = self.by_data[data]
+            rows = rows.where(rows["main"] & (rows["trained_on"] == trained_on))
+            rows = rows if ipc is None else rows.where(rows["ipc"] == ipc)
+            students = rows.where(rows["part"] == STUDENTS)
+            self._real[data, trained_on, ipc] = SeedMean.from_rows(students if len(students) else rows)
+        return self._real[data, trained_on, ipc]
+
+    @cached_property
+    def _real(self) -> dict[tuple[str, str, int | None], SeedMean]:
+        return {}
+
+    def measure(self, data: str) -> str:
+        """The title of the table's main measure."""
+        rows = self.by_data[data]
+        return title(rows["metric"][rows["main"]][0])
+
+    def common_ipc(self, data: str) -> int:
+        """The smallest number of rows per class that most methods have."""
+        methods: dict[int, set[str]] = {}
+        for way in self.of(data):
+            if way.rows["main"].any():
+                methods.setdefault(way.ipc, set()).add(way.method)
+        return min(methods, key=lambda ipc: (-len(methods[ipc]), ipc))
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def decisions(results: pd.DataFrame, failed: pd.DataFrame | None = None) -> list[Table]:
-    """A table for each data set: by ε, theorems before the rest, best plain labels first.
-
-    Parameters
-    ----------
-    results : DataFrame
-        Scores on each site's own test persons (`study.results`).
-    failed : DataFrame, optional
-        Rows of cells that made no table; their `note` says why.
-
-    Returns
-    -------
-    list of Table
-        COLUMNS, a row for each way to condense.
-    """
+def decisions(comparison: StudyComparison) -> list[Table]:
+    """A table for each data set, a row for each way: by ε, theorems before the rest, best plain labels first."""
     tables = []
-    for data, here in results.groupby("data", sort=False):
-        lines = [line for line in map(_line, contenders(here)) if line is not None]
-        if failed is not None:
-            lost = failed[failed["data"] == data].drop_duplicates(["method", "epsilon_asked", "ipc", "note"])
-            lines += [_failed_line(row) for row in lost.to_dict("records")]
+    for data, here in comparison.by_data.items():
+        lines = [line for line in map(_line, comparison.of(data)) if line is not None]
+        if comparison.failed is not None:
+            lost = comparison.failed.where(comparison.failed["data"] == data)
+            lines += [
+                _failed_line(*key)
+                for key, _ in lost.groups("method", "epsilon_asked", "guarantee_asked", "ipc", "note")
+            ]
         if lines:
-            full = SeedMean.from_rows(_real(here, FULL)).value
             about = ABOUT.format(
-                measure=title(here.loc[here["main"], "metric"].iloc[0]),
+                measure=comparison.measure(data),
                 students="several kinds of students" if (here["part"] == STUDENTS).any() else "one student",
-                full=estimate(full),
+                full=estimate(comparison.real(data, FULL).value),
             )
             rows = tuple(row for _, row in sorted(lines, key=lambda line: line[0]))
             tables.append(Table(f"decide-{data}", f"{data}: which method when", COLUMNS, rows, about))
@@ -163,44 +236,35 @@ def _line(way: Contender) -> Line | None:
     """A row of a decision table; nothing for a way that has neither a number nor a reason."""
     means = [SeedMean.from_rows(way.measured(labels)) for labels in COMPARED]
     plain, soft, model = (mean.bounds if mean.seeds else "" for mean in means)
-    main = way.rows[way.rows["main"]]
+    main = way.rows.where(way.rows["main"])
+    lacking = np.isnan(main["value"])
     if not plain and not soft:
-        notes = main.loc[main["value"].isna(), "note"].dropna()
-        if notes.empty:
+        notes = [note for note in main["note"][lacking] if note is not None]
+        if not notes:
             return None
-        plain = f"no table: {notes.iloc[0]}"
-    known, words = way.rows["epsilon"].dropna().astype(float), meaning(way.guarantee, way.rows["unit"].iloc[0])
-    attack = way.rows[(way.rows["part"] == "membership") & (way.rows["metric"] == "auroc")]["value"].astype(float)
+        plain = f"no table: {notes[0]}"
+    known, words = way.rows["epsilon"][~np.isnan(way.rows["epsilon"])], meaning(way.guarantee, way.rows["unit"][0])
     row = (
         way.method,
-        words if known.empty else f"ε = {rounded_up(float(known.max()), 3)} {way.guarantee}: {words}",
+        f"ε = {rounded_up(float(known.max()), 3)} {way.guarantee}: {words}" if len(known) else words,
         _cost(way.rows),
         plain,
         soft,
         model,
-        "" if attack.empty else round(float(attack.max()), 3),
-        _fidelity(way.rows, "total_variation"),
-        _fidelity(way.rows, "contingency_similarity"),
-        int(way.ipc),
-        int(main.loc[main["value"].notna(), "seed"].nunique()),
+        "" if math.isnan(way.attack) else round(way.attack, 3),
+        _interval(way.fidelity("total_variation")),
+        _interval(way.fidelity("contingency_similarity")),
+        way.ipc,
+        len(set(main["seed"][~lacking])),
     )
     # by plain labels; then by models without rows; then what made no table
     best = next(((number, -mean.value) for number, mean in enumerate(means) if mean.seeds), (len(means), 0.0))
     return (_last_if_none(way.epsilon), RANKS.get(way.guarantee, 1), way.ipc, best), row
 
 
-def _failed_line(cell: Mapping[Any, Any]) -> Line:
-    epsilon, ipc = cell["epsilon_asked"], int(cell["ipc"])
-    words = f"ε ≤ {epsilon:g} {cell['guarantee_asked']}, not reached"
-    row = (
-        cell["method"],
-        meaning("none", "") if math.isnan(epsilon) else words,
-        "",
-        f"no table: {cell['note']}",
-        *[""] * 5,
-        ipc,
-        0,
-    )
+def _failed_line(method: str, epsilon: float, guarantee: str, ipc: float, note: str) -> Line:
+    words = meaning("none", "") if math.isnan(epsilon) else f"ε ≤ {epsilon:g} {guarantee}, not reached"
+    row = (method, words, "", f"no table: {note}", *[""] * 5, int(ipc), 0)
     return (_last_if_none(epsilon), 3, ipc, (len(COMPARED), 0.0)), row
 
 
@@ -208,48 +272,37 @@ def _last_if_none(epsilon: float) -> float:
     return math.inf if math.isnan(epsilon) else epsilon
 
 
-def _cost(rows: pd.DataFrame) -> str:
+def _cost(rows: ScoreRows) -> str:
     """Of a run without its evaluation; no seconds of runs whose processor nobody here has watched."""
-    seconds, memory = rows["cpu_seconds"].astype(float).mean(), rows["peak_memory_bytes"].astype(float).max()
+    seconds, memory = mean_of(rows["cpu_seconds"]), rows["peak_memory_bytes"][~np.isnan(rows["peak_memory_bytes"])]
     words = [] if math.isnan(seconds) else [f"{seconds:.1f} CPU s"]
-    return ", ".join(words if math.isnan(memory) else [*words, f"{memory / 2**30:.2f} GiB"])
+    return ", ".join([*words, f"{memory.max() / 2**30:.2f} GiB"] if len(memory) else words)
 
 
-def _fidelity(rows: pd.DataFrame, metric: str) -> tuple[float, ...] | str:
-    rows = rows[(rows["part"] == "fidelity") & (rows["metric"] == metric)]
-    weighted = rows[(rows["labels"] == SOFT) & rows["value"].notna()]
-    mean = SeedMean.from_rows(weighted if len(weighted) else rows)
+def _interval(mean: SeedMean) -> tuple[float, ...] | str:
     return mean.bounds if mean.seeds else ""
 
 
-def _real(results: pd.DataFrame, trained_on: str) -> pd.DataFrame:
-    """The main measure of models of real rows: of all students, where they were trained."""
-    main = results[results["main"] & (results["trained_on"] == trained_on)]
-    students = main[main["part"] == STUDENTS]
-    return students if len(students) else main
-
-
-def overview(results: pd.DataFrame) -> list[Table]:
+def overview(comparison: StudyComparison) -> list[Table]:
     """Who teaches best with plain labels at each ε of the default's guarantee: it, the best other, real rows.
 
     An ε as its authors account for it is no ε of these: such methods stand in the tables below, and are ranked nowhere.
     """
-    ways = [way for way in contenders(results) if not math.isnan(way.epsilon) and len(way.measured(PLAIN))]
+    ways = [way for way in comparison.budgets if len(way.measured(PLAIN))]
     defaults = {(way.epsilon, way.ipc, way.data): way for way in reversed(ways) if way.is_default}
     rows = []
     for place in sorted(defaults):
         ours = defaults[place]
         others = [way for way in ways if way.same_place(ours) and not way.is_default]
         if others:
-            real = results[results["data"] == ours.data]
             rows.append(
                 (
                     ours.data,
                     f"ε = {ours.epsilon:g} ({ours.guarantee}), IPC {ours.ipc}",
-                    _spread(ours.measured(PLAIN)),
+                    _spread(SeedMean.from_rows(ours.measured(PLAIN))),
                     _best(others, ours),
-                    _spread(_real(real[real["ipc"] == ours.ipc], RANDOM)),
-                    _spread(_real(real, FULL)),
+                    _spread(comparison.real(ours.data, RANDOM, ours.ipc)),
+                    _spread(comparison.real(ours.data, FULL)),
                 )
             )
     columns = (
@@ -270,23 +323,24 @@ def _best(others: Sequence[Contender], ours: Contender) -> str:
     for way in others:
         gap = (way.seeds(PLAIN) - ours.seeds(PLAIN)).dropna()
         if len(gap):
-            ahead.append((float(gap.mean()), f"{way.method} {_spread(way.measured(PLAIN))}", len(gap)))
+            ahead.append(
+                (float(gap.mean()), f"{way.method} {_spread(SeedMean.from_rows(way.measured(PLAIN)))}", len(gap))
+            )
     if not ahead:
         return "—"
     by, words, seeds = max(ahead)
     return f"{words}: {by:+.3f} on {seeds} shared"
 
 
-def _spread(rows: pd.DataFrame) -> str:
+def _spread(mean: SeedMean) -> str:
     """0.871 ± 0.004 (3): mean and standard deviation over so many seeds."""
-    mean = SeedMean.from_rows(rows)
     return f"{mean.value:.3f}{mean.plus_minus} ({mean.seeds})" if mean.seeds else "—"
 
 
 # -- sentences and figures --------------------------------------------------------------------------------------------
 
 
-def behind(results: pd.DataFrame) -> list[str]:
+def behind(comparison: StudyComparison) -> list[str]:
     """Where the default method is not ahead of another one at the same ε of the same guarantee and IPC, in words.
 
     Clearly: the 95% interval (Student's t) of the difference over three shared seeds or more leaves out zero. Those
@@ -294,7 +348,7 @@ def behind(results: pd.DataFrame) -> list[str]:
     """
     home, compared, surely_ahead = default_method(), 0, 0
     sentences: list[tuple[bool, str]] = []
-    ways = [way for way in contenders(results) if not math.isnan(way.epsilon)]
+    ways = comparison.budgets
     apart = _not_compared(ways)
     for way in ways:
         ours = next((other for other in ways if other.is_default and other.same_place(way)), None)
@@ -304,7 +358,7 @@ def behind(results: pd.DataFrame) -> list[str]:
             gap = (ours.seeds(labels) - way.seeds(labels)).dropna()
             if gap.empty:
                 continue
-            clear = _is_clear(gap)
+            clear = is_clear(gap)
             compared, surely_ahead = compared + 1, surely_ahead + (clear and gap.mean() > 0)
             if gap.mean() <= 0:
                 spread = f" ± {gap.std(ddof=1):.3f}" if len(gap) > 1 else ""
@@ -339,7 +393,7 @@ def _not_compared(ways: Sequence[Contender]) -> list[str]:
     return [f"Not compared, as their ε is of another guarantee than that of {default_method()}: {named}."]
 
 
-def _is_clear(gap: pd.Series[Any]) -> bool:
+def is_clear(gap: pd.Series[Any]) -> bool:
     """Whether its mean differs from zero by more than seeds do."""
     if len(gap) < FEWEST:
         return False
@@ -347,25 +401,40 @@ def _is_clear(gap: pd.Series[Any]) -> bool:
     return abs(float(gap.mean())) > half
 
 
-def promises(results: pd.DataFrame) -> list[str]:
+def promises(comparison: StudyComparison) -> list[str]:
     """What stands behind an ε, or in its place, wherever that is no theorem of ours: a sentence a method."""
-    rows = results[results["trained_on"].isin([CONDENSED, REFERENCE]) & results["why"].notna()]
-    first = rows[["method", "guarantee", "why"]].drop_duplicates("method")
-    return [f"{method} ({guarantee}): {why}" for method, guarantee, why in first.itertuples(index=False)]
+    rows = comparison.results
+    said = zip(rows["trained_on"], rows["method"], rows["guarantee"], rows["why"], strict=True)
+    first: dict[str, str] = {}
+    for trained_on, method, guarantee, why in said:
+        if why is not None and trained_on in (CONDENSED, REFERENCE):
+            first.setdefault(method, f"{method} ({guarantee}): {why}")
+    return list(first.values())
 
 
 def in_markdown(
-    study: str, finished: int, cells: int, told: Sequence[str], tables: Sequence[Table], promised: Sequence[str]
+    study: str,
+    finished: int,
+    cells: int,
+    lines: Sequence[str],
+    told: Sequence[str],
+    tables: Sequence[Table],
+    promised: Sequence[str],
 ) -> str:
     """decide.md: the same as the page's first part, for whoever reads text.
 
-    `told` is what `behind` says, `tables` are those of `overview` and `decisions`, `promised` is what `promises` says.
+    `lines` are those of `answer.answer`, `told` is what `behind` says, `tables` are those of `overview` and
+    `decisions`, `promised` is what `promises` says.
     """
     lines = [
         f"# Study {study}: which method when",
         "",
         f"{finished} of {cells} cells are in these tables; the numbers "
         "are computed on patients and not covered by any guarantee.",
+        "",
+        *(f"{number}. {line}" for number, line in enumerate(lines, 1)),
+        "",
+        "## Against the default, comparison by comparison",
         "",
     ]
     first, *others = told
@@ -378,14 +447,11 @@ def in_markdown(
     return "\n".join(lines) + "\n"
 
 
-def pictures(results: pd.DataFrame) -> Iterator[Figure]:
+def pictures(comparison: StudyComparison) -> Iterator[Figure]:
     """Plain labels by method, a series an ε, at the smallest IPC that most methods have."""
-    for number, (data, here) in enumerate(results.groupby("data", sort=False)):
-        main = here[here["main"] & here["trained_on"].isin([CONDENSED, REFERENCE])]
-        if main.empty:
-            continue
-        ipc = main.groupby("ipc")["method"].nunique().sort_index(ascending=True).idxmax()
-        means = [(way, SeedMean.from_rows(way.measured(PLAIN))) for way in contenders(here) if way.ipc == ipc]
+    for number, data in enumerate(dict.fromkeys(way.data for way in comparison.ways)):
+        ipc = comparison.common_ipc(data)
+        means = [(way, SeedMean.from_rows(way.measured(PLAIN))) for way in comparison.of(data) if way.ipc == ipc]
         by_epsilon: dict[tuple[float, str], list[tuple[Contender, SeedMean]]] = {}
         for way, mean in sorted(means, key=lambda pair: _last_if_none(pair[0].epsilon)):
             if mean.seeds:
@@ -395,9 +461,9 @@ def pictures(results: pd.DataFrame) -> Iterator[Figure]:
             name = "no ε" if math.isinf(epsilon) else f"ε {epsilon:g} ({guarantee})"
             values = zip(*(mean.bounds for _, mean in measured), strict=True)
             series.append(Series(name, tuple(way.method for way, _ in measured), *values))
-        full = SeedMean.from_rows(_real(here, FULL))
+        full = comparison.real(data, FULL)
         if series:
-            metric = title(main["metric"].iloc[0])
+            metric = comparison.measure(data)
             yield Figure(
                 f"methods-{number}",
                 DOTS,

@@ -164,6 +164,7 @@ class Study:
     memory_gb: float
     threads: int
     text: str  # the file as it was read
+    seen_by: Mapping[str, tuple[str, ...]]  # table → methods whose constants were set with it in view
 
     def only(self, wanted: Mapping[str, Sequence[str]]) -> tuple[Cell, ...]:
         """The cells with these values (`data`, `method`, `reference`, `epsilon`, `seed`), as texts; all, without any.
@@ -198,13 +199,16 @@ class Study:
         return left
 
     @classmethod
-    def from_toml(cls, path: str | Path) -> Study:
+    def from_toml(cls, path: str | Path, *, prepared: bool = True) -> Study:
         """Read and check a study file; no method reads a patient.
 
         Parameters
         ----------
         path : path
             The TOML file; paths in it are from its folder.
+        prepared : bool
+            Whether each cell is prepared as its run would be, so that what `condense` would refuse is said here. A
+            report of what is done runs nothing, and does without: budgets of some hundred cells take seconds.
 
         Returns
         -------
@@ -224,7 +228,7 @@ class Study:
         except OutsideError as error:
             raise SettingsError(what, "must be valid TOML", found=str(error), fix="correct that line") from None
         problems: list[str] = []
-        study = _study(data, path.parent, text, problems)
+        study = _study(data, path.parent, text, prepared, problems)
         if study is not None and not problems:
             return study
         problems = list(dict.fromkeys(problems))  # one wrong line may spoil many cells in the same words
@@ -233,7 +237,7 @@ class Study:
         raise SettingsError(what, "must describe a study", found=found, fix="edit the study file")
 
 
-def _study(data: Mapping[str, Any], folder: Path, text: str, problems: list[str]) -> Study | None:
+def _study(data: Mapping[str, Any], folder: Path, text: str, prepared: bool, problems: list[str]) -> Study | None:
     top = TomlTable(data, "the file:", ("study", "data", "method"), problems)
     head = TomlTable(data.get("study", {}), "[study]", STUDY, problems)
     name, seeds, ipcs = head.name("name"), head.wholes("seeds") or (0,), head.wholes("ipc")
@@ -262,6 +266,8 @@ def _study(data: Mapping[str, Any], folder: Path, text: str, problems: list[str]
     for table in tables:
         problems += wrong_sites(table, known)
     used = {name for table in tables for name in table.test_on}
+    names = sorted({method.made_by for method in methods})
+    problems += [f"{t.where} seen_by: {nearest(n, names)}" for t in tables for n in t.seen_by if n not in names]
     for method in methods:
         problems += [f"{method.where} data: {nearest(n, sorted(known))}" for n in method.data if n not in known]
         used |= set(method.data or known)
@@ -270,11 +276,11 @@ def _study(data: Mapping[str, Any], folder: Path, text: str, problems: list[str]
         return None
     cells = tuple(
         replace(cell, parts=parts.of_cell(cell), test=test, modules=modules)
-        for cell in _cells(tables, methods, read_account(head, folder), problems)
+        for cell in _cells(tables, methods, read_account(head, folder), prepared, problems)
     )
     if len(cells) > MOST_CELLS:
         problems.append(f"the file: must not ask for more than {MOST_CELLS:,} cells. Found {len(cells):,}")
-    return Study(name, cells, memory, threads, text)
+    return Study(name, cells, memory, threads, text, {table.name: table.seen_by for table in tables})
 
 
 def load_modules(names: Sequence[str]) -> None:
@@ -395,9 +401,13 @@ def _has(method: Method, option: str) -> bool:
 
 
 def _cells(
-    tables: Sequence[DataTable], methods: Sequence[_MethodTable], account: str | None, problems: list[str]
+    tables: Sequence[DataTable],
+    methods: Sequence[_MethodTable],
+    account: str | None,
+    prepared: bool,
+    problems: list[str],
 ) -> Iterator[Cell]:
-    """Every cell of the grid; what `condense` would refuse without reading a patient is a problem."""
+    """Every cell of the grid; `prepared`: what `condense` would refuse without reading a patient is a problem."""
     known = {table.name: table for table in tables}
     for table, method in product(tables, methods):
         if method.data and table.name not in method.data:
@@ -425,6 +435,8 @@ def _cells(
                     for seed in method.seeds
                 ]
                 yield from cells
+                if not prepared:
+                    continue
                 made_by = method_named(method.made_by)
                 try:
                     with warnings.catch_warnings():

@@ -63,20 +63,21 @@ class ExternalResults:
         return cls(rows)
 
     @cached_property
-    def _by_key(self) -> dict[str, pd.DataFrame]:
-        """Looked up once, not once a cell."""
-        return {str(key): rows for key, rows in self.rows.groupby("key")}
+    def _by_key(self) -> dict[str, list[tuple[int, str, str, str]]]:
+        """IPC, parts, site and part of each cell's rows, once each: looked up once, not once a cell."""
+        found: dict[str, list[tuple[int, str, str, str]]] = {}
+        told = self.rows[["key", "ipc", "measured", "tested_on", "part"]].astype({"ipc": "int64"}).drop_duplicates()
+        for key, *rest in told.itertuples(index=False, name=None):
+            found.setdefault(key, []).append(tuple(rest))
+        return found
 
     def has(self, cell: Cell) -> bool:
         """Whether all that the study asks of the cell is there, or why there is nothing."""
-        rows = self._by_key.get(cell.key)
-        if rows is None:
-            return False
-        sets = rows[["ipc", "measured"]].drop_duplicates().itertuples(index=False)
-        measured = {int(ipc): set(parts.split()) for ipc, parts in sets}
-        sites = {cell.source.name, *(source.name for source, _ in cell.test_on)} <= set(rows["tested_on"].dropna())
+        rows = self._by_key.get(cell.key, [])
+        measured = {ipc: set(parts.split()) for ipc, parts, _, _ in rows}
+        sites = {cell.source.name, *(source.name for source, _ in cell.test_on)} <= {place for _, _, place, _ in rows}
         done = all(ipc in measured and set(cell.parts) <= measured[ipc] for ipc in cell.ipcs)
-        return bool((rows["part"] == FAILED).any()) or (done and sites)
+        return any(part == FAILED for *_, part in rows) or (done and sites)
 
     def without(self, keys: Collection[str]) -> pd.DataFrame:
         """The rows of other cells than these, which are finished here."""

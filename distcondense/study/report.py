@@ -10,25 +10,30 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from distcondense.evaluation.experiment import NOT_DEFINED
 from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, REFERENCE, TRAINED_ON
 from distcondense.outcomes.measures import title
 from distcondense.privacy.statement import rounded_up
+from distcondense.report.picture import panels
 from distcondense.report.study_page import study_page
 from distcondense.report.text import estimate, markdown_table
 from distcondense.runs.figures import LINES, Figure, Series
 from distcondense.runs.files import plain, write_json, write_text, write_whole
 from distcondense.runs.release import software
 from distcondense.study.accounts import account_words
-from distcondense.study.comparison import behind, decisions, in_markdown, overview, pictures, promises
+from distcondense.study.answer import ABOUT as ABOUT_EPSILON
+from distcondense.study.answer import against_epsilon, answer
+from distcondense.study.comparison import StudyComparison, behind, decisions, in_markdown, overview, pictures, promises
 from distcondense.study.design import Study
 from distcondense.study.external import NO_RESULTS, ExternalResults
 from distcondense.study.folder import StudyFolder
-from distcondense.study.results import FAILED, QUICK, SeedMean, results_table
+from distcondense.study.results import FAILED, QUICK, ScoreRows, SeedMean, mean_of, results_table
 
 HEAD = """# Study {name}: for the custodian, not for release
 
@@ -49,15 +54,13 @@ AGAINST = {  # column → a word for it, and what stands below the axis
     "budget": ("ε", "ε asked for, of the guarantee named in the legend"),
 }
 ABOUT = "Means over seeds with 95% intervals over test patients. Dashed: models of real rows, without any privacy."
-LOOKED_AT = (  # of tables.md: all others would be copied by every choice of rows
-    "data", "tested_on", "outcome", "main", "metric", "method", "reference", "epsilon_asked", "guarantee_asked", "ipc",
-    "trained_on", "seed", "value", "low", "high", "rows", "note", "epsilon", "guarantee",
-)  # fmt: skip
 LIMIT = "Choosing a cell by these numbers is not covered by its guarantee."
 
 
 def write_report(study: Study, folder: StudyFolder, external: ExternalResults = NO_RESULTS) -> pd.DataFrame:
-    """Write results.parquet, results.csv, tables.md, decide.md, report.json and the page of the finished cells.
+    """Write results.parquet, results.csv, tables.md, report.json and the page of the finished cells.
+
+    Of several methods decide.md and methods.svg, too: which method when.
 
     Parameters
     ----------
@@ -82,50 +85,68 @@ def write_report(study: Study, folder: StudyFolder, external: ExternalResults = 
         everything = pd.concat([everything, more], ignore_index=True) if len(everything) else more
         read |= {"made elsewhere": f"{_cells(more['key'].nunique())}; what they read is in none of these sums"}
     write_whole(internal / "results.parquet", lambda draft: everything.to_parquet(draft, index=False))
-    write_whole(internal / "results.csv", lambda draft: everything.to_csv(draft, index=False))
-    failed, results = everything[everything["part"] == FAILED], everything[everything["part"] != FAILED]
+    write_whole(internal / "results.csv", lambda draft: _write_csv(everything, draft))
+    rows = ScoreRows.from_frame(everything)
+    failed, results = rows.where(rows["part"] == FAILED), rows.where(rows["part"] != FAILED)
     reasons = {str(cell): str(note) for cell, note in zip(failed["cell"], failed["note"], strict=True)}
-    quick, here = results[results["part"] == QUICK], results[at_home(results)]
+    quick, here = results.where(results["part"] == QUICK), results.where(at_home(results))
     write_text(internal / "tables.md", markdown(study, quick, reasons, read))
-    report = study_report(study.name, len(study.cells), quick[at_home(quick)], reasons, read)
-    if here["method"].nunique() > 1:  # several methods to decide between
-        told, tables, promised = behind(here), [*overview(here), *decisions(here, failed)], promises(here)
+    report = study_report(study.name, len(study.cells), quick.where(at_home(quick)), reasons, read)
+    if len(set(here["method"])) > 1:  # several methods to decide between
+        compared = StudyComparison(here, failed)
+        told, tables, promised = behind(compared), [*overview(compared), *decisions(compared)], promises(compared)
+        lines = answer(compared, study.seen_by)
         report |= plain(
             {
                 "decisions": [asdict(table) for table in tables],
-                "verdict": [*told, LIMIT],
+                "verdict": [*lines, *told, LIMIT],
                 "limits": [*promised, LIMIT],
-                "comparisons": [asdict(figure) for figure in pictures(here)],
+                "comparisons": [asdict(figure) for figure in pictures(compared)],
             }
         )
-        done = results["cell"].nunique()
-        write_text(internal / "decide.md", in_markdown(study.name, done, len(study.cells), told, tables, promised))
+        done = len(set(results["cell"]))
+        text = in_markdown(study.name, done, len(study.cells), lines, told, tables, promised)
+        write_text(internal / "decide.md", text)
+        if drawn := list(against_epsilon(compared)):
+            under = f"study {study.name}: {done} of {len(study.cells)} cells"
+            write_text(internal / "methods.svg", panels(drawn, "Which method when", under, ABOUT_EPSILON))
     write_json(internal / "report.json", report)
     write_text(internal / "report.html", study_page(report))
     return everything
+
+
+def _write_csv(everything: pd.DataFrame, draft: Path) -> None:
+    """By Arrow, in a tenth of pandas' time."""
+    import pyarrow.csv
+
+    pyarrow.csv.write_csv(pyarrow.Table.from_pandas(everything, preserve_index=False), str(draft))
 
 
 def _cells(many: int) -> str:
     return "1 cell" if many == 1 else f"{many} cells"
 
 
-def at_home(results: pd.DataFrame) -> pd.Series[bool]:
-    """Tested on the site's own patients."""
-    return results["tested_on"] == results["data"].str.split(":").str[0]
+def at_home(results: ScoreRows) -> Any:
+    """(rows,) whether each was tested on the site's own patients."""
+    sites = {data: data.split(":")[0] for data in set(results["data"])}
+    return results["tested_on"] == np.array([sites[data] for data in results["data"]], object)
 
 
-def markdown(study: Study, results: pd.DataFrame, failed: Mapping[str, str], read: Mapping[str, str]) -> str:
+def markdown(study: Study, results: ScoreRows, failed: Mapping[str, str], read: Mapping[str, str]) -> str:
     """tables.md."""
-    finished, results = results["cell"].nunique(), results[list(LOOKED_AT)]
-    lines = [HEAD.format(name=study.name), f"{finished} of {len(study.cells)} cells are in these tables.\n"]
+    lines = [
+        HEAD.format(name=study.name),
+        f"{len(set(results['cell']))} of {len(study.cells)} cells are in these tables.\n",
+    ]
     if read:
         lines.append("## What was read\n\nAn ε below is of one cell alone. Releases about the same patients add up:\n")
         lines += [*(f"- {data}: {words}" for data, words in read.items()), ""]
-    home, away = results[at_home(results)], results[~at_home(results)]
-    for outcome, here in home.groupby("outcome", sort=False):
-        name = f"{str(outcome).capitalize()} outcomes"
-        lines += _by_ipc(here[here["main"]], name)
-        if here["metric"].nunique() > 1:
+    at = at_home(results)
+    home, away = results.where(at), results.where(~at)
+    for (outcome,), here in home.groups("outcome"):
+        name = f"{outcome.capitalize()} outcomes"
+        lines += _by_ipc(here.where(here["main"]), name)
+        if len(set(here["metric"])) > 1:
             lines += _by_metric(here, f"{name}, all metrics")
     if len(away):
         lines += _by_metric(away, "Other sites: trained at → tested at")
@@ -135,92 +156,94 @@ def markdown(study: Study, results: pd.DataFrame, failed: Mapping[str, str], rea
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _ways(results: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+def _ways(results: ScoreRows) -> Iterator[tuple[str, ScoreRows]]:
     """Each way to condense, in words, and its rows."""
-    keys = ["method", "reference", "epsilon_asked", "guarantee_asked"]
-    for key, rows in results.groupby(keys, sort=False, dropna=False):
-        method, reference, epsilon, guarantee = cast(tuple[str, str, float, str], key)
+    for key, rows in results.groups("method", "reference", "epsilon_asked", "guarantee_asked"):
+        method, reference, epsilon, guarantee = key
         words = "" if math.isnan(epsilon) else f", ε ≤ {epsilon:g} {guarantee}"
         yield f"{method}, {reference}{words}", rows
 
 
-def _by_ipc(main: pd.DataFrame, name: str) -> list[str]:
+def _by_ipc(main: ScoreRows, name: str) -> list[str]:
     """Rows data × method, columns IPC, of the main metric."""
-    ipcs = sorted(main["ipc"].unique())
+    ipcs = sorted(map(int, set(main["ipc"])))
     table = []
-    for data, here in main.groupby("data", sort=False):
+    for (data,), here in main.groups("data"):
         for words, rows in _ways(here):
             by_way = {
-                way: [rows[(rows["trained_on"] == way) & (rows["ipc"] == ipc)] for ipc in ipcs]
+                way: [rows.where((rows["trained_on"] == way) & (rows["ipc"] == ipc)) for ipc in ipcs]
                 for way in (CONDENSED, REFERENCE, RANDOM)
             }
-            full = _estimate(rows[rows["trained_on"] == FULL])
-            table.append([str(data), words, full, *map(_estimate, by_way[CONDENSED])])
+            full = _estimate(rows.where(rows["trained_on"] == FULL))
+            table.append([data, words, full, *map(_estimate, by_way[CONDENSED])])
             table.append(["", "ε", "—", *map(_epsilon, by_way[CONDENSED])])
             if any(map(len, by_way[REFERENCE])):
                 table.append(["", TRAINED_ON[REFERENCE].lower(), "", *map(_estimate, by_way[REFERENCE])])
             table.append(["", "random", "", *map(_estimate, by_way[RANDOM])])
     columns = ["data", "trained on", "full", *(f"IPC {ipc}" for ipc in ipcs)]
-    return [f"## {name}: {title(main['metric'].iloc[0])} by IPC\n", *markdown_table(columns, table), ""]
+    return [f"## {name}: {title(main['metric'][0])} by IPC\n", *markdown_table(columns, table), ""]
 
 
-def _by_metric(results: pd.DataFrame, heading: str) -> Iterator[str]:
+def _by_metric(results: ScoreRows, heading: str) -> Iterator[str]:
     """A table per data set (and place of the test), rows IPC, columns metrics and ε."""
     yield f"## {heading}\n"
-    for number, ((data, place), here) in enumerate(results.groupby(["data", "tested_on"], sort=False)):  # type: ignore[misc]
-        metrics = list(here["metric"].unique())
+    for number, ((data, place), here) in enumerate(results.groups("data", "tested_on")):
+        metrics = list(dict.fromkeys(here["metric"]))
         table = []
         for words, rows in _ways(here):
             for way, name in ((CONDENSED, words), (RANDOM, "random")):
-                for ipc, part in rows[rows["trained_on"] == way].groupby("ipc"):
-                    table.append([name, str(ipc), *_estimates(part, metrics), _epsilon(part)])
-            table.append(["full", "—", *_estimates(rows[rows["trained_on"] == FULL], metrics), "no privacy"])
+                of_way = dict(rows.where(rows["trained_on"] == way).groups("ipc"))
+                for (ipc,), part in sorted(of_way.items(), key=lambda entry: entry[0]):
+                    table.append([name, str(int(ipc)), *_estimates(part, metrics), _epsilon(part)])
+            table.append(["full", "—", *_estimates(rows.where(rows["trained_on"] == FULL), metrics), "no privacy"])
         letter = chr(ord("a") + number) if number < 26 else str(number + 1)
         yield f"### ({letter}) {data}{'' if at_home(here).all() else f' → {place}'}\n"
         yield from markdown_table(["trained on", "IPC", *map(title, metrics), "ε"], table)
         yield ""
 
 
-def _estimates(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
-    groups = dict(list(rows.groupby("metric", sort=False)))
+def _estimates(rows: ScoreRows, metrics: Iterable[str]) -> list[str]:
+    groups = {metric: own for (metric,), own in rows.groups("metric")}
     return [_estimate(groups[metric]) if metric in groups else "" for metric in metrics]
 
 
-def _estimate(rows: pd.DataFrame) -> str:
+def _estimate(rows: ScoreRows) -> str:
     """0.714 ± 0.021 [0.675, 0.751]: mean ± sd over seeds, interval; in words where there is no number."""
-    if rows.empty:
+    if not len(rows):
         return ""
-    mean, missing = SeedMean.from_rows(rows), rows[rows["value"].isna()]
+    mean, missing = SeedMean.from_rows(rows), np.isnan(rows["value"])
     words = estimate(*mean.bounds, mean.plus_minus)
-    if missing.empty:
+    if not missing.any():
         return words
-    why = "no answer" if (missing["rows"] == 0).all() else "not measured"
-    why = "undefined" if (missing["note"] == NOT_DEFINED).all() else why
-    return f"{words} ({why} in {len(missing)} of {len(rows)})"
+    why = "no answer" if (rows["rows"][missing] == 0).all() else "not measured"
+    why = "undefined" if {*rows["note"][missing]} <= {NOT_DEFINED, None} else why
+    return f"{words} ({why} in {missing.sum()} of {len(rows)})"
 
 
-def _epsilon(rows: pd.DataFrame) -> str:
+def _epsilon(rows: ScoreRows) -> str:
     """The largest over seeds, with its guarantee."""
-    if rows.empty or rows["epsilon"].isna().all():
+    if not len(rows) or np.isnan(rows["epsilon"]).all():
         return "no privacy" if len(rows) else ""
-    return f"{rounded_up(float(rows['epsilon'].max()), 3)} {rows['guarantee'].iloc[0]}"
+    return f"{rounded_up(float(np.nanmax(rows['epsilon'])), 3)} {rows['guarantee'][0]}"
 
 
 # -- the page: every cell ---------------------------------------------------------------------------------------------
 
 
 def study_report(
-    name: str, cells: int, home: pd.DataFrame, failed: Mapping[str, str], read: Mapping[str, str]
+    name: str, cells: int, home: ScoreRows, failed: Mapping[str, str], read: Mapping[str, str]
 ) -> dict[str, Any]:
     """What the page shows, as plain data. `home`: results of tests on each site's own patients."""
-    main = home[home["main"]].assign(budget=lambda frame: frame["epsilon_asked"].fillna(frame["epsilon"]))
+    main = home.where(home["main"])
+    asked = main["epsilon_asked"]
+    main = main.plus("budget", np.where(np.isnan(asked), main["epsilon"], asked))
     report: dict[str, Any] = plain(
         {
             "format": 1,
             "name": name,
             "made": datetime.now(UTC).isoformat(timespec="seconds"),
             "version": software()["version"],
-            "finished": home["cell"].nunique(),
+            "finished": len(set(home["cell"])),
             "cells": cells,
             "verdict": [LIMIT],
             "read": dict(read),
@@ -239,13 +262,12 @@ def study_report(
     return report
 
 
-def _grid(main: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _grid(main: ScoreRows) -> Iterator[dict[str, Any]]:
     """A row for each way to condense each table."""
-    keys = ["data", "metric", "method", "reference", "budget", "ipc"]
-    for key, part in main.groupby(keys, sort=False, dropna=False):
-        data, metric, method, reference, _, ipc = cast(tuple[Any, ...], key)
-        condensed = part[part["trained_on"] == CONDENSED]
-        if condensed.empty:
+    for key, part in main.groups("data", "metric", "method", "reference", "budget", "ipc"):
+        data, metric, method, reference, _, ipc = key
+        condensed = part.where(part["trained_on"] == CONDENSED)
+        if not len(condensed):
             continue
         yield {
             "table": data,
@@ -254,33 +276,30 @@ def _grid(main: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "student": reference,
             "epsilon": _promise(condensed),
             "ipc": int(ipc),
-            "seeds": int(condensed["seed"].nunique()),
+            "seeds": len(set(condensed["seed"])),
             "condensed": SeedMean.from_rows(condensed).bounds,
-            "full": SeedMean.from_rows(part[part["trained_on"] == FULL]).bounds,
-            "random": SeedMean.from_rows(part[part["trained_on"] == RANDOM]).bounds,
+            "full": SeedMean.from_rows(part.where(part["trained_on"] == FULL)).bounds,
+            "random": SeedMean.from_rows(part.where(part["trained_on"] == RANDOM)).bounds,
         }
 
 
-def _promise(rows: pd.DataFrame) -> str:
-    known = rows["epsilon"].dropna()
-    guarantee = rows["guarantee"].iloc[0]
-    return "no privacy" if known.empty else f"ε = {rounded_up(float(known.max()), 3)} ({guarantee})"
+def _promise(rows: ScoreRows) -> str:
+    words = _epsilon(rows)
+    return words if words == "no privacy" else "ε = {} ({})".format(*words.split(" ", 1))
 
 
-def figures(main: pd.DataFrame) -> Iterator[Figure]:
+def figures(main: ScoreRows) -> Iterator[Figure]:
     """The main metric against IPC and against ε, one for each table and reference."""
-    condensed = main[(main["trained_on"] == CONDENSED) & main["value"].notna()]
-    panels = condensed[["data", "reference", "metric"]].drop_duplicates().itertuples(index=False, name=None)
-    for number, (data, reference, metric) in enumerate(panels):
-        of_panel = (main["data"] == data) & (main["reference"] == reference) & (main["metric"] == metric)
-        here = condensed[of_panel.reindex(condensed.index)]
-        full = float(main.loc[of_panel & (main["trained_on"] == FULL), "value"].astype(float).mean())
+    made = main.where((main["trained_on"] == CONDENSED) & ~np.isnan(main["value"]))
+    for number, ((data, reference, metric), here) in enumerate(made.groups("data", "reference", "metric")):
+        real = main.where((main["data"] == data) & (main["reference"] == reference) & (main["metric"] == metric))
+        full = mean_of(real.where(real["trained_on"] == FULL)["value"])
         for against, (word, axis) in AGAINST.items():
-            lines = tuple(_lines(here[here[against].notna()], against))
+            lines = tuple(_lines(here.where(~np.isnan(here[against])), against))
             if not lines:
                 continue
             if against == "ipc":
-                lines += tuple(_random(main[of_panel & (main["trained_on"] == RANDOM)]))
+                lines += tuple(_random(real.where(real["trained_on"] == RANDOM)))
             yield Figure(
                 f"{against}-{number}",
                 LINES,
@@ -293,22 +312,27 @@ def figures(main: pd.DataFrame) -> Iterator[Figure]:
             )
 
 
-def _lines(here: pd.DataFrame, against: str) -> Iterator[Series]:
+def _lines(here: ScoreRows, against: str) -> Iterator[Series]:
     """One line per way to condense, with its intervals."""
     other = "budget" if against == "ipc" else "ipc"
-    for key, part in here.groupby(["method", "guarantee", other], sort=False, dropna=False):
-        method, guarantee, at = cast(tuple[str, str, float], key)
+    for (method, guarantee, at), part in here.groups("method", "guarantee", other):
         promise = "no privacy" if guarantee == "none" else guarantee
         if against != "ipc":
-            promise = f"IPC {at}, {promise}"
-        elif not pd.isna(at):
+            promise = f"IPC {int(at)}, {promise}"
+        elif not math.isnan(at):
             promise = f"ε {at:g} {promise}"
-        mean = part.groupby(against)[["value", "low", "high"]].mean().astype(float)
-        x = tuple(float(value) for value in mean.index)
-        yield Series(f"{method}, {promise}", x, tuple(mean["value"]), tuple(mean["low"]), tuple(mean["high"]))
+        yield Series(f"{method}, {promise}", *_means(part, against, "value", "low", "high"))
 
 
-def _random(rows: pd.DataFrame) -> Iterator[Series]:
-    few = rows.groupby("ipc")["value"].mean().astype(float).dropna()
+def _random(rows: ScoreRows) -> Iterator[Series]:
+    few = rows.where(~np.isnan(rows["value"]))
     if len(few):
-        yield Series("random real rows, no privacy", tuple(float(ipc) for ipc in few.index), tuple(few))
+        yield Series("random real rows, no privacy", *_means(few, "ipc", "value"))
+
+
+def _means(rows: ScoreRows, against: str, *names: str) -> Iterator[tuple[float, ...]]:
+    """The places on an axis, in order, and the means of these columns there."""
+    places = sorted(((float(at), part) for (at,), part in rows.groups(against)), key=lambda place: place[0])
+    yield tuple(at for at, _ in places)
+    for name in names:
+        yield tuple(mean_of(part[name]) for _, part in places)

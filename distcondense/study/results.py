@@ -9,7 +9,7 @@ metric that tables by IPC and plots show.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,63 @@ FAILED = "failed"  # no part: there is nothing to measure
 ON_PATIENTS = {"guarantee": "none", "privacy": "none: trained on patients"}
 
 
+class ScoreRows:
+    """Rows of the results as arrays: a report chooses rows ten thousand times, each a hundred times as fast as pandas.
+
+    Parameters
+    ----------
+    columns : mapping of str to ndarray
+        Of one length. Texts are objects, None where there is none; numbers are float64, NaN where there is none.
+    """
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self._columns = dict(columns)
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame) -> ScoreRows:
+        """Of a results table."""
+        kinds = {name: COLUMNS[name] for name in frame.columns if name in COLUMNS}
+        types = {"string": object, "bool": bool, "Int64": np.float64, "float64": np.float64}
+        return cls(
+            {
+                name: frame[name].astype(object).where(frame[name].notna(), None).to_numpy()
+                if kind == "string"
+                else frame[name].to_numpy(types[kind])
+                for name, kind in kinds.items()
+            }
+        )
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name]
+
+    def where(self, chosen: Any) -> ScoreRows:
+        """The rows of a mask or of places."""
+        return ScoreRows({name: values[chosen] for name, values in self._columns.items()})
+
+    def only(self, *names: str) -> ScoreRows:
+        """Of these columns, those that there are."""
+        return ScoreRows({name: self._columns[name] for name in names if name in self._columns})
+
+    def plus(self, name: str, values: Any) -> ScoreRows:
+        """With one more column."""
+        return ScoreRows({**self._columns, name: values})
+
+    def groups(self, *names: str) -> Iterator[tuple[tuple[Any, ...], ScoreRows]]:
+        """The values of these columns and the rows that have them, in the order in which they first stand there."""
+        if not len(self):
+            return
+        code = np.zeros(len(self), np.int64)
+        for name in names:
+            own, values = pd.factorize(self[name], use_na_sentinel=False)
+            code = pd.factorize(code * len(values) + own)[0]
+        order = np.argsort(code, kind="stable")
+        for places in np.split(order, np.flatnonzero(np.diff(code[order])) + 1):
+            yield tuple(self[name][places[0]] for name in names), self.where(places)
+
+
 @dataclass(frozen=True)
 class SeedMean:
     """A measure over seeds. Cells of one seed share their split: the seed is the repetition."""
@@ -48,14 +105,14 @@ class SeedMean:
     seeds: int
 
     @classmethod
-    def from_rows(cls, rows: pd.DataFrame) -> SeedMean:
+    def from_rows(cls, rows: ScoreRows) -> SeedMean:
         """Of rows of the results; those without a value do not count."""
-        value = rows["value"].to_numpy(np.float64)
+        value = rows["value"]
         there = ~np.isnan(value)
-        seeds, seed = np.unique(rows["seed"].to_numpy(np.int64)[there], return_inverse=True)
-        bounds = [value, *(rows[name].to_numpy(np.float64) for name in ("low", "high"))]
+        seeds, seed = np.unique(rows["seed"][there], return_inverse=True)
+        bounds = [value, rows["low"], rows["high"]]
         means = [_by_seed(one[there], seed, len(seeds)) for one in bounds]
-        mean, low, high = (_mean(one) for one in means)
+        mean, low, high = (mean_of(one) for one in means)
         spread = float(means[0].std(ddof=1)) if len(seeds) > 1 else math.nan
         return cls(mean, low, high, spread, len(seeds))
 
@@ -69,7 +126,7 @@ class SeedMean:
         return "" if math.isnan(self.spread) else f" ± {self.spread:.3f}"
 
 
-def _mean(values: Floats) -> float:
+def mean_of(values: Floats) -> float:
     """Of those that are there."""
     there = values[~np.isnan(values)]
     return float(there.mean()) if len(there) else math.nan

@@ -30,6 +30,7 @@ WRITTEN = ("separator", "encoding", "decimal")
 OUTCOME = (*ROLES, "positive", "kind", "ignore")
 DATA = (
     "name",
+    "seen_by",
     "path",
     "simulated",
     "options",
@@ -116,6 +117,7 @@ class DataTable:
     facts: Mapping[str, Facts]  # endpoint's name → what is public about the rows with it; none where it is illegal
     test_on: tuple[str, ...]
     account: str | None = None  # the account of its patients
+    seen_by: tuple[str, ...] = ()  # methods whose constants were set with this table in view
 
 
 def read_account(table: TomlTable, folder: Path) -> str | None:
@@ -172,7 +174,9 @@ def read_data(values: Any, number: int, folder: Path, problems: list[str]) -> Da
         with table.noting(f"[[data.outcome]] {endpoint.name}: " if endpoint.name else ""):
             facts[endpoint.name] = source.facts(endpoint)
     account = read_account(table, folder)
-    return DataTable(table.where, name, source, endpoints, facts, table.texts("test_on"), account)
+    return DataTable(
+        table.where, name, source, endpoints, facts, table.texts("test_on"), account, table.texts("seen_by")
+    )
 
 
 def _endpoints(table: TomlTable, problems: list[str]) -> tuple[Endpoint, ...]:

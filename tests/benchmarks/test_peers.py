@@ -29,8 +29,8 @@ from distcondense.methods import base as methods
 from distcondense.methods.base import method_named, options_of
 from distcondense.privacy.accountant import replay
 from distcondense.study import Study, design
-from distcondense.study.comparison import behind, decisions, in_markdown, overview, pictures, promises
-from distcondense.study.results import COLUMNS
+from distcondense.study.comparison import StudyComparison, behind, decisions, in_markdown, overview, pictures, promises
+from distcondense.study.results import COLUMNS, ScoreRows
 from tests.conftest import real_data, small_frame
 from tests.study.test_study import BINARY, HEAD, SCHEMA, run, study_of
 
@@ -264,7 +264,9 @@ def test_the_study_of_all_methods_is_legal_and_every_method_is_a_row(
     for part in ("diabetes130", "diabetes130-quick"):
         persons.to_parquet(tmp_path / f"{part}.parquet")
     answers = dc.Schema.from_toml(ROOT / "benchmarks/schemas/brfss.toml").names
-    pd.DataFrame({column: [] for column in answers}).to_csv(tmp_path / "brfss-quick.csv", index=False)
+    kidney = dc.Schema.from_toml(ROOT / "benchmarks/schemas/kidney.toml").names
+    for name_of_table, columns in (("brfss-quick", answers), ("brfss-heart", answers), ("kidney", kidney)):
+        pd.DataFrame({column: [] for column in columns}).to_csv(tmp_path / f"{name_of_table}.csv", index=False)
     (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
     study = Study.from_toml(tmp_path / f"{name}.toml")
     assert study.name == name
@@ -330,6 +332,11 @@ def tidy_rows(method: str, epsilon: float | None, values: dict[int, float], **mo
     return [{**base, "seed": seed, "value": v, "low": v - 0.01, "high": v + 0.01, **more} for seed, v in values.items()]
 
 
+def compared(rows: list[dict[str, Any]], lost: list[dict[str, Any]] | None = None) -> StudyComparison:
+    tables = (pd.DataFrame(one, columns=list(COLUMNS)).astype(COLUMNS) for one in (rows, lost or []))
+    return StudyComparison(*map(ScoreRows.from_frame, tables))
+
+
 def test_where_the_default_is_behind_is_said_with_the_gap_and_its_spread() -> None:
     rows = [
         *tidy_rows("private", 1.0, {0: 0.80, 1: 0.82}),
@@ -338,7 +345,7 @@ def test_where_the_default_is_behind_is_said_with_the_gap_and_its_spread() -> No
         *tidy_rows("free", None, {0: 0.95, 1: 0.95}),
         *tidy_rows("slower", 1.0, {0: 0.70, 1: 0.70}),
     ]
-    results = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+    results = compared(rows)
     counted, said = behind(results)  # not at another ε, not without one, not where it is ahead
     assert counted.startswith("At equal ε of the same guarantee and IPC private is ahead in 1 of 2 comparisons")
     assert said == (
@@ -355,10 +362,12 @@ def test_where_the_default_is_behind_is_said_with_the_gap_and_its_spread() -> No
     assert told["one run takes"] == "2.0 CPU s, 1.00 GiB"
     (figure,) = pictures(results)
     assert {series.name.split(",")[0] for series in figure.series} == {"ε 1 (end-to-end)", "ε 2 (end-to-end)", "no ε"}
-    alone = results[results["method"].isin(["private", "free"])]
-    assert behind(alone) == ["No other method was measured beside private at the same ε of the same guarantee and IPC."]
-    ahead = results[results["method"].isin(["private", "slower"])]
-    assert behind(ahead) == [
+    alone = [row for row in rows if row["method"] in ("private", "free")]
+    assert behind(compared(alone)) == [
+        "No other method was measured beside private at the same ε of the same guarantee and IPC."
+    ]
+    ahead = [row for row in rows if row["method"] in ("private", "slower")]
+    assert behind(compared(ahead)) == [
         "At equal ε of the same guarantee and IPC private is ahead of every other method, wherever both were measured."
     ]
 
@@ -372,7 +381,7 @@ def test_a_difference_that_is_larger_than_seeds_are_is_told_as_clear_and_first()
         *tidy_rows("worse", 1.0, {seed: value - 0.01 - 0.001 * (seed % 2) for seed, value in ours.items()}),
         *tidy_rows("once", 1.0, {0: 0.9}),
     ]
-    counted, first, *rest = behind(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
+    counted, first, *rest = behind(compared(rows))
     assert "is ahead in 1 of 4 comparisons" in counted
     assert ", clearly in 1 (" in counted
     assert "clearly behind in 1;" in counted
@@ -385,11 +394,10 @@ def test_what_made_no_table_is_a_row_with_its_reason() -> None:
     late = tidy_rows("late", 1.0, {0: np.nan, 1: np.nan}, part="quick", note="not finished within 9 s")
     some = [*tidy_rows("some", 1.0, {0: 0.6}), *tidy_rows("some", 1.0, {1: np.nan}, part="quick", note="not finished")]
     rows = [*tidy_rows("private", 1.0, {0: 0.8, 1: 0.82}), *late, *some]
-    results = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
     names = ("data", "method", "epsilon_asked", "guarantee_asked", "ipc", "note")
     picky = dict(zip(names, ("ward", "picky", 1.0, "as-published", 100, "too few rows"), strict=True))
-    lost = pd.DataFrame([picky, picky, {**picky, "data": "other ward", "guarantee_asked": "none", "note": ""}])
-    (table,) = decisions(results, lost)
+    results = compared(rows, [picky, picky, {**picky, "data": "other ward", "guarantee_asked": "none", "note": ""}])
+    (table,) = decisions(results)
     assert [row[0] for row in table.rows] == ["private", "some", "late", "picky"]
     ours, some_, late_, picky = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
     assert (late_["seeds"], late_["plain labels"]) == (0, "no table: not finished within 9 s")
@@ -400,8 +408,9 @@ def test_what_made_no_table_is_a_row_with_its_reason() -> None:
     assert (picky["IPC"], picky["seeds"]) == (100, 0)
     assert (some_["seeds"], ours["seeds"]) == (1, 2)  # seeds that have numbers
     text = in_markdown(
-        "study", 3, 4, behind(results), [*overview(results), *decisions(results, lost)], promises(results)
+        "study", 3, 4, ["One."], behind(results), [*overview(results), *decisions(results)], promises(results)
     )
+    assert "\n1. One.\n" in text
     assert "a theorem about every row of the table | 2.0 CPU s, 1.00 GiB | no table: not finished" in text
 
 
@@ -417,7 +426,7 @@ def test_an_overview_has_the_best_of_each_promise_at_each_epsilon() -> None:
         *tidy_rows("private", 1.0, {0: 0.85, 1: 0.85}, trained_on=RANDOM),
         *tidy_rows("private", 1.0, {0: 0.9, 1: 0.9}, trained_on="full"),
     ]
-    (table,) = overview(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
+    (table,) = overview(compared(rows))
     (row,) = table.rows  # at ε = 3 nothing to compare with
     assert row == (
         "ward",
@@ -428,7 +437,7 @@ def test_an_overview_has_the_best_of_each_promise_at_each_epsilon() -> None:
         "0.900 ± 0.000 (2)",
     )
     only = [*tidy_rows("one", 1.0, {0: 0.8}), *tidy_rows("two", 1.0, {0: 0.8})]
-    assert overview(pd.DataFrame(only, columns=list(COLUMNS)).astype(COLUMNS)) == []
+    assert overview(compared(only)) == []
 
 
 def test_a_model_without_rows_is_compared_with_the_default_s_model_and_not_with_its_students() -> None:
@@ -439,7 +448,7 @@ def test_a_model_without_rows_is_compared_with_the_default_s_model_and_not_with_
         *tidy_rows("ebm", 1.0, {0: np.nan}, **note),
         *tidy_rows("ebm", 1.0, {0: 0.85}, trained_on=REFERENCE),
     ]
-    results = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+    results = compared(rows)
     assert behind(results)[0].startswith(
         "At equal ε of the same guarantee and IPC private is ahead of every other method"
     )

@@ -82,10 +82,12 @@ class Hall:
         hospitals: int = 1,
         epsilon: float = 8.0,
         by_person: bool = True,
+        schema: Schema | None = None,
         account: Callable[[str, Agreement], ChargedRun | None] = lambda name, agreement: None,
     ) -> None:
         self.folder, self.account = folder, account
-        schema, reading = described(target)
+        known, reading = described(target)
+        schema = known if schema is None else schema
         reading |= {"person_id": "who"} if by_person else {}
         self.keys = OwnKeys.from_file(self._made(folder / "coordinator") / "keys.json")
         options = PrivateOptions(epsilon=epsilon, ipc=5, holdout=0.0, rows_per_person=20)

@@ -1,83 +1,89 @@
-"""A run of several sites, audited: what the coordinator and a colluding site see tells no more than is charged."""
+"""Whole runs of several sites under attack: the coordinator and a colluding site learn no more than is charged."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
-from scipy import stats
 
-from distcondense.arrays import Floats
-from distcondense.data.persons import HoldoutSplit
+from distcondense.evaluation.audit import Audit, run_audit
+from distcondense.federated import site
+from distcondense.federated.accounting import Sharing
+from distcondense.federated.audit import AUDITOR
+from distcondense.federated.masks import keystream
 from distcondense.federated.tables import SiteTable
-from distcondense.methods.private.condense import open_gate
-from distcondense.privacy.accountant import totals
-from distcondense.privacy.answering import BEHIND
-from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.questions import HistogramQuery
-from tests.federated.sites import Hall, patients
 
-TRIALS, COLUMNS, MU = 3000, (0, 1, 2), 0.4
-ODDS = 1e-6  # that a bound is wrong
+FAST = "outlier"
 
 
-class Audited:
-    """Four sites of which one colludes; the victim has a row at two of the others."""
+def audited(runs: int, *neighbours: str, epsilon: float = 10.0) -> Audit:
+    return run_audit(epsilon=epsilon, runs=runs, canaries=0, neighbours=neighbours, auditor=AUDITOR)
 
-    def __init__(self, folder: Path) -> None:
-        frame = patients(30, 5)
-        self.hall = Hall(folder, [frame] * 4, colluding=1, hospitals=2, by_person=False)
-        self.there = [self.table(frame), self.table(frame), self.table(frame)]
-        self.gone = [self.table(frame.iloc[1:]), self.table(frame.iloc[1:]), self.table(frame)]
-        apart = [self.exact(self.there[0], j) - self.exact(self.gone[0], j) for j in COLUMNS]
-        self.cells = [int(np.argmax(np.abs(one))) for one in apart]
 
-    def table(self, frame: Any) -> SiteTable:
-        prepared = self.hall.agreement.prepared
-        gate = open_gate(self.hall.read(frame), HoldoutSplit(0.0, 0), prepared, Ledger())
-        made: SiteTable = SiteTable.before(BEHIND[gate], prepared.sharing)
-        return made
+def test_an_intact_run_tells_a_coordinator_and_a_colluding_site_no_more_than_is_charged() -> None:
+    audit = audited(120, FAST)
+    assert audit.passed, audit.lines()
+    assert audit.power > 0.1  # it could see
 
-    def exact(self, table: SiteTable, column: int) -> Any:
-        return BEHIND[table].rows.answer(HistogramQuery((column,), "none"), self.hall.agreement.sharing.limit(MU))
 
-    def views(self, tables: list[SiteTable], silent: int) -> Floats:
-        """(TRIALS,) the best statistic of what the colluding ones leave of the totals; `silent` sites add no noise."""
-        found = np.zeros(TRIALS)
-        for number, table in enumerate(tables):
-            for column, cell in zip(COLUMNS, self.cells, strict=True):
-                exact = np.full(TRIALS, self.exact(table, column)[cell])
-                found += exact if number < silent else table._noised(exact)  # as a site answers, so many times
+@pytest.mark.parametrize(
+    "neighbour",
+    [
+        name if name in ("many rows", "early event (survival)") else pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in AUDITOR.neighbours
+        if name != FAST
+    ],
+)
+def test_all_neighbours_and_kinds_of_outcome_are_attacked_and_no_mask_comes_off(neighbour: str) -> None:
+    audit = audited(20, neighbour)
+    assert audit.passed, audit.lines()
+
+
+def test_a_noise_share_that_is_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fourth of it: half of it would need more runs to be seen every time."""
+    real = Sharing.scale.fget
+    assert real is not None
+    monkeypatch.setattr(Sharing, "scale", property(lambda sharing: real(sharing) / 4))
+    audit = audited(60, FAST, epsilon=4.0)
+    assert any(finding.exceeded for finding in audit.findings), audit.lines()
+
+
+def left_out(pair: bytes, question: str, count: int) -> list[int]:
+    return [0] * count
+
+
+def reused(pair: bytes, question: str, count: int) -> list[int]:
+    return keystream(pair, "11" * 32, count)
+
+
+def seeded_small(pair: bytes, question: str, count: int) -> list[int]:
+    return keystream(bytes([pair[0]]), question, count)
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [(left_out, "left out"), (reused, "those of the question before"), (seeded_small, "made of one of 256 keys")],
+)
+def test_masks_that_do_not_hide_are_caught(
+    monkeypatch: pytest.MonkeyPatch, broken: Callable[..., Any], words: str
+) -> None:
+    monkeypatch.setattr(site, "keystream", broken)
+    monkeypatch.setattr("distcondense.federated.audit.keystream", broken)  # the colluding site's own
+    audit = audited(20, FAST)
+    assert not audit.passed
+    assert any(words in problem for problem in audit.problems), audit.problems
+
+
+def test_a_site_that_enters_nothing_in_its_ledger_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = SiteTable._ask
+
+    def silent(table: SiteTable, question: Any, event: Any, *more: Any) -> Any:
+        found = real(table, question, event, *more)
+        table.ledger._own.pop()
         return found
 
-    @property
-    def charged(self) -> float:
-        """μ in the ledger of a site, for all questions."""
-        if not self.there[0].ledger.events:
-            for column in COLUMNS:
-                self.there[0].histogram((column,), by="none", mu=MU)
-        return totals(self.there[0].ledger.events).mu
-
-    def least(self, silent: int = 0) -> float:
-        """A lower bound of μ by experiment."""
-        one, other = self.views(self.there, silent), self.views(self.gone, silent)
-        spread = np.sqrt((np.var(one, ddof=1) + np.var(other, ddof=1)) / 2)
-        apart = abs(np.mean(one) - np.mean(other)) / spread
-        error = np.sqrt(2 / TRIALS + apart**2 / (4 * TRIALS))
-        return float(apart - stats.norm.isf(ODDS) * error)
-
-
-@pytest.fixture(scope="module")
-def audited(tmp_path_factory: pytest.TempPathFactory) -> Audited:
-    return Audited(tmp_path_factory.mktemp("audited"))
-
-
-def test_a_run_tells_a_coordinator_and_a_colluding_site_no_more_than_is_charged(audited: Audited) -> None:
-    least = audited.least()
-    assert 0.5 * audited.charged < least <= audited.charged
-
-
-def test_sites_that_forget_their_noise_are_caught_by_the_audit(audited: Audited) -> None:
-    assert audited.least(silent=2) > audited.charged
+    monkeypatch.setattr(SiteTable, "_ask", silent)
+    monkeypatch.setattr(site.Ledger, "note", lambda ledger, number, digest: None)
+    audit = audited(20, FAST)
+    assert any("LEDGER" in problem for problem in audit.problems), audit.lines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 from distcondense.data.persons import HoldoutSplit
+from distcondense.data.schema import Column, Schema
 from distcondense.federated import coordinator, site, tables
 from distcondense.federated.agreement import Agreement
 from distcondense.federated.tables import SharedTable, SummedTable
@@ -17,8 +19,9 @@ from distcondense.methods.private.fit import fit_private
 from distcondense.privacy import noise
 from distcondense.privacy.answering import BEHIND
 from distcondense.privacy.ledger import Ledger
-from distcondense.privacy.questions import HistogramQuery
-from tests.federated.sites import Hall, patients
+from distcondense.privacy.questions import ColumnChoice, GradientQuery, HistogramQuery, ShiftScores, StatisticQuery
+from distcondense.privacy.table_rows import TableRows
+from tests.federated.sites import Hall, described, patients
 
 
 class Recording:
@@ -87,6 +90,86 @@ def test_integers_before_noise_are_those_of_one_table_with_all_rows(
     assert of_one_table(hall, whole, recorded) == together
 
 
+@pytest.mark.parametrize("sites", [2, 3, 5])
+def test_any_split_of_rows_has_the_same_integers(tmp_path: Any, sites: int) -> None:
+    """Every row a person: wherever it lies, also where a site has all rows or one, sums are those of one table."""
+    whole = patients(80)
+    hall = Hall(tmp_path, [whole] * sites, by_person=False)
+    prepared, limit, rng = hall.agreement.prepared, hall.agreement.sharing.limit(0.4), np.random.default_rng(sites)
+    questions = [HistogramQuery((0,), "label"), HistogramQuery((0, 2), "none"), GradientQuery((1,))]
+    questions += [StatisticQuery(name) for name in prepared.side.objective.statistics]
+    step = ShiftScores((0,), rng.normal(size=(1, prepared.cells[0].size)))
+
+    def exact(frame: pd.DataFrame) -> list[Any]:
+        rows = BEHIND[open_gate(hall.read(frame), HoldoutSplit(0.0, 0), prepared, Ledger())].rows
+        rows.apply(step)
+        return [rows.answer(question, limit) for question in questions]
+
+    together = exact(whole)
+    for most in (1, 2, 80, 80, 80):  # rows that are not at the first site
+        place = np.where(rng.permutation(len(whole)) < most, rng.integers(0, sites, len(whole)), 0)
+        apart = [exact(whole[place == k]) for k in range(sites) if np.any(place == k)]
+        for one, parts in zip(together, zip(*apart, strict=True), strict=True):
+            assert np.array_equal(one, np.sum(parts, axis=0))
+
+
+WIDE = tuple(f"gene{number}" for number in range(140))
+
+
+def wide(rows: int = 120) -> tuple[pd.DataFrame, Schema]:
+    """The first columns go with the outcome, most others are noise."""
+    frame, rng = patients(rows), np.random.default_rng(3)
+    died = (frame["died"] == "yes").to_numpy()
+    genes = {name: np.clip(rng.integers(0, 8, rows) + (4 * died if k < 3 else 0), 0, 9) for k, name in enumerate(WIDE)}
+    schema, _ = described("died")
+    return pd.concat([frame, pd.DataFrame(genes)], axis=1), Schema(
+        (*schema.columns, *(Column(name, "integer", 0, 9) for name in WIDE))
+    )
+
+
+def test_of_many_columns_some_are_chosen_by_noisy_sums_of_all_which_are_those_of_one_table(
+    tmp_path: Any, recorded: Recording
+) -> None:
+    whole, schema = wide()
+    hall = Hall(tmp_path, split(whole, 2), schema=schema)
+    ledger = Ledger()
+    learn(coordinator.summed_table(hall.rows(), ledger), hall.agreement)
+    together = recorded.seen
+    assert of_one_table(hall, whole, recorded) == together
+    assert [event.words for event in ledger.events if event.by == "columns"] == ["gradient sums"]
+    assert {event.kind for event in ledger.events} == {"gaussian"}
+    planned = hall.agreement.prepared.planned
+    assert math.fsum(e.cost**2 for e in ledger.events) <= math.fsum(e.cost**2 for e in planned) * (1 + 1e-9)
+
+
+def test_columns_that_go_with_the_outcome_are_chosen_where_the_noise_lets_them(tmp_path: Any) -> None:
+    whole, schema = wide(4000)
+    hall = Hall(tmp_path, split(whole, 2), schema=schema, epsilon=10.0)
+    table = coordinator.summed_table(hall.rows(), Ledger())
+    chosen = {table.names[column] for column in table.choose(4).tolist()}
+    assert set(WIDE[:3]) <= chosen
+
+
+def test_no_person_moves_the_sums_of_all_columns_by_more_than_they_cost(tmp_path: Any) -> None:
+    """Thousands of persons of up to four rows, beside none and beside others, over all columns at once."""
+    hall = Hall(tmp_path, [patients(40, 1), patients(40, 2)])
+    prepared, limit = hall.agreement.prepared, 2.0**20
+    sizes, objective = [one.size for one in prepared.cells], prepared.side.objective
+    question, rng, furthest = ColumnChoice(0, tuple(range(len(sizes))), (1, 2, 1)), np.random.default_rng(1), 0.0
+    for _ in range(2000):
+        rows = int(rng.integers(1, 5))
+        codes = np.stack([rng.integers(0, size, rows + 3) for size in sizes], axis=1)
+        label, person = rng.integers(0, 2, rows + 3), np.append(np.zeros(rows, np.int64), [1, 2, 2])
+        shift = rng.normal(0, 5, sizes[0])
+        exact = []
+        for kept in (np.ones(rows + 3, bool), person > 0):
+            table = TableRows.from_table(codes[kept], sizes, {"label": label[kept]}, objective, person[kept], 4)
+            table.apply(ShiftScores((0,), shift))
+            exact.append(table.answer(question, limit).astype(float))
+        furthest = max(furthest, float(np.linalg.norm(exact[0] - exact[1])))
+    assert 0.9 * limit < furthest <= limit
+
+
 class KilledEveryRound(Hall):
     """One site after the other dies in each round: before its message is stored, or after it and before it is sent."""
 
@@ -110,11 +193,12 @@ def killed(*_: Any) -> Any:
     raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("sites", [2, 3, 5])
 def test_a_site_that_is_killed_in_every_round_changes_no_integer_and_is_charged_once(
-    tmp_path: Any, recorded: Recording
+    tmp_path: Any, recorded: Recording, sites: int
 ) -> None:
     whole = patients(120)
-    hall = KilledEveryRound(tmp_path, split(whole, 3))
+    hall = KilledEveryRound(tmp_path, split(whole, sites, seed=sites))
     rows = hall.rows()
     learn(coordinator.summed_table(rows, Ledger()), hall.agreement)
     together = recorded.seen

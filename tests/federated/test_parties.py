@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import distcondense as dc
+from distcondense.cluster.config import Cluster
 from distcondense.data.schema import Column, Schema
 from distcondense.errors import CohortError, RunFolderError, SettingsError, UserError
 from distcondense.federated import parties
 from distcondense.federated.accounting import Sharing
+from distcondense.federated.agreement import Agreement
 from distcondense.federated.folder import WaitingError
+from distcondense.federated.session import SiteSession
 from distcondense.federated.site import Site
 from distcondense.methods.private.options import PrivateOptions
+from distcondense.privacy import chained_file, noise
 from distcondense.privacy.ledger import read_events
 from distcondense.privacy.verify import verify
 from tests.federated.sites import NAMES, Region, described, patients
+from tests.fuzz.quick import quickly
 
 
 @pytest.fixture(scope="module")
@@ -182,8 +191,12 @@ def test_a_site_with_one_class_only_takes_part(tmp_path: Path, monkeypatch: pyte
         region.join(name, region.frame.assign(died="no") if name == "east" else None)
     with pytest.raises(WaitingError):
         parties.round_(region.shared, region.own)
-    said = parties.round_(region.shared, region.folder / "east", keys=region.fingerprint)
-    assert said.startswith("1 questions answered")
+    with quickly():
+        region.steps()
+        parties.close(region.shared, region.own)
+    assert verify(region.own / "run").holds
+    said = parties.close(region.shared, region.folder / "east")
+    assert "nothing was measured" in said or "AUROC" in said
 
 
 def test_more_rows_than_the_cap_allows_are_refused_at_the_site(tmp_path: Path) -> None:
@@ -213,6 +226,80 @@ def test_bounds_that_nobody_knows_are_found_together(tmp_path: Path, monkeypatch
     run = region.run()
     assert verify(run).holds
     assert "bounds or categories of 'crp'" in json.loads((run / "release" / "privacy.json").read_text())["statement"]
+
+
+@pytest.mark.parametrize("where", [{"memory": 2**29}, {"cluster": Cluster(address="local", actors=1)}, "folder"])
+def test_a_site_whose_rows_are_read_in_batches_or_on_ray_gives_the_same_integers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any
+) -> None:
+    """Masks are those of its keys, so that the bytes it sends are the same where its noise is."""
+    monkeypatch.setenv("DISTCONDENSE_STATE", str(tmp_path / "one" / "state"))
+    monkeypatch.setattr(noise, "discrete_gaussian", lambda exact, scale: exact)
+    region = Region(tmp_path / "one", 90, holdout=0.0)
+    for name in NAMES:
+        region.join(name)
+    with pytest.raises(WaitingError):
+        parties.round_(region.shared, region.own)
+    answer = region.shared / "rounds" / "000000" / "east"
+    sent = []
+    for how in ({}, where):
+        shutil.copytree(tmp_path / "one", tmp_path / "kept", dirs_exist_ok=True)
+        table = tmp_path / "one" / "east.csv"
+        if how == "folder":  # of two files
+            lines = table.read_text().splitlines()
+            table.unlink()
+            table.mkdir()
+            for part in (0, 1):
+                (table / f"{part}.csv").write_text("\n".join([lines[0], *lines[1 + part :: 2]]) + "\n")
+            how = {}
+        parties.round_(region.shared, tmp_path / "one" / "east", keys=region.fingerprint, **how)
+        sent.append(answer.read_bytes())
+        shutil.rmtree(tmp_path / "one")
+        shutil.move(tmp_path / "kept", tmp_path / "one")
+    assert sent[0] == sent[1]
+    with pytest.raises(SettingsError, match="the coordinator has none"):
+        parties.round_(region.shared, region.own, memory=10**8)
+
+
+def test_an_agreement_that_was_changed_after_a_site_joined_is_refused_and_nothing_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another schema, signed by the same coordinator."""
+    monkeypatch.setenv("DISTCONDENSE_STATE", str(tmp_path / "state"))
+    region = Region(tmp_path, 90)
+    for name in NAMES:
+        region.join(name)
+    keys = region.fingerprint
+    known, reading = described("died")
+    other = Schema(tuple(replace(c, high=95) if c.name == "age" else c for c in known.columns))
+    own = parties.Own(region.own).keys
+    options = PrivateOptions(epsilon=8.0, ipc=5)
+    changed = Agreement.propose(own.public()["signing"], other, reading, options, Sharing(3, 1))
+    first = [(region.shared / name).read_bytes() for name in ("agreement", "set")]
+    (region.shared / "agreement").write_bytes(own.sealed("agreement", "coordinator", changed.payload))
+    with pytest.raises(RunFolderError, match="must be of this agreement"):
+        parties.round_(region.shared, region.folder / "east", keys=keys)
+    members = SiteSession(changed, SiteSession.from_messages(*first).members)
+    (region.shared / "set").write_bytes(own.sealed("set", "coordinator", members.payload))
+    with pytest.raises(RunFolderError, match="must be the one this site joined"):
+        parties.round_(region.shared, region.folder / "east", keys=keys)
+    assert not (region.folder / "east" / "run").exists()
+
+
+def test_clocks_that_are_years_apart_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No message has a time in it; an account notes what its own clock says, and never compares two."""
+    monkeypatch.setenv("DISTCONDENSE_STATE", str(tmp_path / "state"))
+    clock = itertools.cycle(["1999-12-31T23:59:59+00:00", "2107-01-01T00:00:00+00:00", "1970-01-01T00:00:00+00:00"])
+    monkeypatch.setattr(chained_file, "_now", lambda: next(clock))
+    with quickly():
+        region = Region(tmp_path, 90)
+        for name in NAMES:
+            region.join(name)
+        region.steps()
+        parties.close(region.shared, region.own)
+    assert verify(region.own / "run").holds
+    said = b"".join(file.read_bytes() for file in region.shared.glob("rounds/*/question"))
+    assert not re.search(rb"1999-|2107-|1970-|202\d-", said)
 
 
 def test_a_folder_of_another_session_or_party_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

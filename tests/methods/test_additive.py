@@ -28,7 +28,7 @@ from distcondense.methods.base import Context
 from distcondense.methods.private import condense as method
 from distcondense.methods.private.fit import fit_private
 from distcondense.methods.private.options import PrivateOptions
-from distcondense.methods.private.plan import Plan
+from distcondense.methods.private.plan import HISTOGRAM_SHARE, NUMBERS_SHARE, Plan
 from distcondense.methods.private.prepare import prepare
 from distcondense.methods.private.smoothing import (
     AFFORDED,
@@ -806,3 +806,25 @@ def test_what_answers_by_strategy_say_of_cells_is_what_least_squares_say():
     alone = cell_sums(None, answers[:, :5], sigma, varies)
     same = cell_sums(np.eye(5), answers[:, :5], sigma, varies)
     assert all(one == pytest.approx(other) for one, other in zip(alone, same, strict=True))
+
+
+BY_SCORES = {"one": Binary(("y",)), "several": Multiclass(("y",), tuple("abc"))}
+
+
+def test_histograms_have_less_the_more_columns_are_asked_about_by_strategy():
+    number, choice = Column("n", "integer", low=0, high=99), Column("c", "categorical", categories=tuple("abcdefgh"))
+    few, sides = Column("f", "integer", low=0, high=2), {name: kind.private_side() for name, kind in BY_SCORES.items()}
+    shares = {}
+    for columns in ((choice, choice), (number, choice), (number, few), (number, number)):
+        cells = public_cells(Schema(tuple(replace(c, name=f"x{j}") for j, c in enumerate(columns))))
+        for name, side in sides.items():
+            plan = Plan.for_table(2, side, cells)
+            budget = plan.budget(1.0, 1e-5)
+            events = plan.events(budget, cells, side, "row")
+            spent = math.fsum(event.cost**2 for event in events if event.kind == "gaussian")
+            assert spent == pytest.approx(budget.mu**2)
+            assert plan.used * plan.histogram_cost(budget) ** 2 / budget.mu**2 == pytest.approx(plan.histograms)
+            shares.setdefault(name, []).append(plan.histograms)
+    middle = (HISTOGRAM_SHARE + NUMBERS_SHARE) / 2
+    assert shares["one"] == pytest.approx([HISTOGRAM_SHARE, middle, middle, NUMBERS_SHARE])
+    assert shares["several"] == [HISTOGRAM_SHARE] * 4

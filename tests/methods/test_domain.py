@@ -283,6 +283,16 @@ def test_what_bounds_leave_out_joins_the_outermost_cells_and_is_said() -> None:
     assert told.noise[1] == pytest.approx(10 * np.sqrt(120 - high + 1), rel=0.02)
 
 
+@pytest.mark.parametrize("column", [number(0, 500), number(-3.3, -3.1), number(-1e-3, 1e7, spacing="log")])
+def test_numbers_of_unknown_precision_have_no_more_digits_than_their_cells_tell_apart(column: Column) -> None:
+    cells, rng = public_cells(Schema((column,)))[0], np.random.default_rng(0)
+    codes = rng.integers(0, cells.size, 5000)
+    values = cells.numbers(codes, rng.random(5000))
+    np.testing.assert_array_equal(cells.codes(pd.Series(values)), codes)
+    assert max(len(f"{value:.12g}") for value in values) <= 9
+    assert len(np.unique(values)) > 500
+
+
 @given(st.floats(-1e13, 1e13))
 def test_a_number_without_bounds_has_a_cell_of_nearly_its_own(value: float) -> None:
     cells = micro(Column("x", "continuous", domain="private"))
@@ -378,7 +388,7 @@ def test_a_private_domain_that_cannot_be_is_refused(entry: dict[str, Any], what:
 
 def test_a_method_that_does_not_pay_needs_the_list() -> None:
     with pytest.raises((SchemaError, CohortError), match="categories"):
-        dc.condense(cohort(200, 0), method="published", noise=False, threads=1)
+        dc.condense(cohort(200, 0), method="published", ipc=20, noise=False, threads=1)
 
 
 # ---- the account

@@ -159,6 +159,33 @@ def test_released_numbers_obey_what_was_found_of_them_to_the_last_digit(relation
         np.testing.assert_array_equal(moved[untouched | ~there], codes[untouched | ~there])
 
 
+def test_numbers_a_few_years_apart_are_so_within_wide_cells_too() -> None:
+    wide = tuple(replace(cells, cuts=np.arange(15.0, 120, 15)) for cells in AGES)
+    rng = np.random.default_rng(9)
+    codes = np.repeat(rng.integers(0, 7, (4000, 1)), 3, axis=1)
+    link = Link(0.99, shift=-2.0, spread=1.0)
+    moved, where = in_line({(0, 2): link}, wide, codes, rng.random((4000, 3)))
+    first, second = (wide[k].numbers(moved[:, k], where[:, k]) for k in (0, 2))
+    inside = (first % 15 > 6) & (first % 15 < 12)  # far from the ends of the cell
+    assert np.mean(second[inside] - first[inside]) == pytest.approx(-2, abs=0.2)
+    assert np.abs(second - first).max() <= 8
+    assert np.mean(moved != codes) < 0.01  # they stay in their cells, but for rounding
+    np.testing.assert_array_equal(wide[1].numbers(moved[:, 1], where[:, 1]), wide[1].numbers(codes[:, 1], where[:, 1]))
+
+
+def test_where_a_group_of_rows_has_nobody_near_everybody_says_where_a_number_lies() -> None:
+    shares, groups = np.ones(120) / 120, np.arange(120) // 10
+    rare = np.where(np.arange(120) < 5, 0.2, 0.0)  # the group's own noisy answer: all are young
+    fine = [np.stack([shares, shares]), np.zeros((2, 121)), np.stack([shares, rare])]
+    codes = [np.full(500, 64), np.zeros(500, int), np.full(500, 67)]
+    cell = [np.full(500, 6), np.zeros(500, int), np.full(500, 6)]
+    coarse = [groups, np.zeros(121, int), groups]
+    links = {(0, 2): Link(0.99, spread=1.0)}
+    group = np.ones(500, int)
+    draw_linked(codes, links, coarse, cell, fine, np.array([0.9, 0.1]), AGES, group, np.random.default_rng(0))
+    assert np.abs(codes[2] - codes[0]).max() < 6
+
+
 def test_every_number_is_drawn_after_the_one_it_hangs_on() -> None:
     link = Link(0.9)
     order = in_order({(0, 3): link, (3, 5): link, (1, 2): link})

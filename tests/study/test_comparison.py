@@ -6,11 +6,12 @@ import pandas as pd
 
 from distcondense.evaluation.score import CONDENSED, PLAIN
 from distcondense.methods.base import default_method
-from distcondense.study.comparison import behind, overview, pictures
-from distcondense.study.results import QUICK
+from distcondense.study.answer import against_epsilon, answer
+from distcondense.study.comparison import StudyComparison, behind, overview, pictures
+from distcondense.study.results import QUICK, ScoreRows
 
 
-def results(**means: tuple[str, float]) -> pd.DataFrame:
+def results(**means: tuple[str, float]) -> StudyComparison:
     """Three seeds of each method: its guarantee and mean, all at ε = 1."""
     rows = [
         {
@@ -30,11 +31,12 @@ def results(**means: tuple[str, float]) -> pd.DataFrame:
             "labels": PLAIN,
             "metric": "auroc",
             "seed": seed,
+            "cpu_seconds": 1.0,
         }
         for method, (guarantee, mean) in means.items()
         for seed in range(3)
     ]
-    return pd.DataFrame(rows)
+    return StudyComparison(ScoreRows.from_frame(pd.DataFrame(rows)))
 
 
 def test_an_epsilon_as_published_is_never_held_to_one_end_to_end() -> None:
@@ -59,3 +61,45 @@ def test_methods_of_one_guarantee_are_compared_and_the_guarantee_is_said() -> No
     assert others[-1].endswith("third (as-published).")
     (table,) = overview(found)
     assert "third" not in str(table.rows)
+
+
+def test_the_answer_counts_tables_names_who_is_ahead_and_which_tables_nobody_had_looked_at() -> None:
+    ours = default_method()
+    found = results(**{ours: ("end-to-end", 0.8), "rival": ("end-to-end", 0.9), "third": ("as-published", 0.95)})
+    lines = answer(found, {"ward": [], "seen": [ours]})
+    assert lines[0] == (
+        f"ε = 1 (end-to-end): {ours} teaches best on 0 of 1 table and is clearly behind on 1; level with it or ahead: "
+        "rival on ward (+0.100, clearly)."
+    )
+    assert "third (as-published) +0.150 on 1 table" in lines[-2]
+    assert lines[-1] == (
+        f"Constants of {ours} were set with seen in view, and not with ward: there it is, at ε = 1, by 0.100 behind "
+        "the best other method, mean over 1 table."
+    )
+    assert len(lines) <= 10
+    assert answer(found, {})[-1] == lines[-2]  # a file that does not say who saw a table gets no such line
+    assert answer(results(rival=("end-to-end", 0.9)), {}) == []
+
+
+def test_the_figure_has_a_line_a_method_with_its_guarantee_the_default_first() -> None:
+    ours = default_method()
+    (figure,) = against_epsilon(results(rival=("as-published", 0.9), **{ours: ("end-to-end", 0.8)}))
+    assert [series.name for series in figure.series] == [f"{ours} (end-to-end)", "rival (as-published)"]
+    assert figure.series[0].x == (1.0,)
+    assert abs(figure.series[0].y[0] - 0.801) < 1e-9
+
+
+def test_rows_as_arrays_choose_and_group_as_a_frame_does() -> None:
+    frame = pd.DataFrame(
+        {"method": ["b", "a", None, "b"], "ipc": [2, 1, None, 2], "value": [1.0, 2.0, 3.0, None], "main": [True] * 4}
+    ).astype({"method": "string", "ipc": "Int64"})
+    rows = ScoreRows.from_frame(frame)
+    assert [(key, [*part["value"][~(part["value"] != part["value"])]]) for key, part in rows.groups("method")] == [
+        (("b",), [1.0]),
+        (("a",), [2.0]),
+        ((None,), [3.0]),
+    ]
+    by_both = frame.groupby(["method", "ipc"], sort=False, dropna=False)
+    assert [len(part) for _, part in rows.groups("method", "ipc")] == [len(part) for _, part in by_both]
+    assert len(rows.where(rows["method"] == "b")) == 2
+    assert list(rows.where(rows["value"] > 5).groups("method")) == []

@@ -135,6 +135,15 @@ def run(study: Study, out: Path, tasks: Any = None) -> StudyProgress:
     return run_study(study, out, tasks or LocalTasks(), threads=1)
 
 
+def test_a_report_prepares_no_cell_and_has_the_same_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets of a thousand cells take most of a minute."""
+    cells = [cell.key for cell in study_of(folder, HEAD, BINARY, NONE, PRIVATE).cells]
+    monkeypatch.setattr("distcondense.study.design.prepare", None)
+    assert [cell.key for cell in Study.from_toml(folder / "study.toml", prepared=False).cells] == cells
+    with pytest.raises(TypeError):
+        Study.from_toml(folder / "study.toml")
+
+
 def name_of(study: Study, folder: Path, number: int) -> str:
     """Of a cell's folder in `out`."""
     return StudyFolder(folder / "out").name(study.cells[number])
@@ -162,6 +171,7 @@ def stamps(path: Path) -> dict[str, tuple[bytes, int]]:
         (HEAD + BINARY + NONE.replace("published", "pubished"), ("one of private, published", "Fix: say published")),
         (HEAD + BINARY.replace('"died"', '"dide"') + NONE, ("column 'dide'", "the nearest is 'died'")),
         (HEAD + BINARY + NONE + 'data = ["wrad"]\n', ("no 'wrad'; the nearest is 'ward'",)),
+        (HEAD + BINARY + 'seen_by = ["pubished"]\n' + NONE, ("ward: seen_by: no 'pubished'", "'published'")),
         (HEAD + BINARY + NONE + 'reference = "xbg"\n', ("no 'xbg'; the nearest is 'xgb'",)),
         (HEAD + BINARY + '[[metod]]\nmethod = "private"\n', ("the nearest is 'method'", "must have a [[method]]")),
         (HEAD + '[[data]]\nname = "s"\nsimulated = "seer_lik"\n' + NONE, ("the nearest is 'seer_like'",)),

@@ -41,6 +41,7 @@ def run_audit(
     whole: int = 0,
     neighbours: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    auditor: Auditor | None = None,
 ) -> Audit:
     """Attack a method with canaries on simulated patients, and bound its ε from below.
 
@@ -67,6 +68,8 @@ def run_audit(
         The pairs to look at; all of them if not said.
     progress : callable, optional
         Called with (runs done, runs in all).
+    auditor : Auditor, optional
+        Who attacks, where it is not the method's entry in `AUDITORS`.
 
     Returns
     -------
@@ -77,9 +80,9 @@ def run_audit(
     SettingsError
         For a method without an auditor, and for too few runs to find anything.
     """
-    if method not in AUDITORS:
+    if auditor is None and method not in AUDITORS:
         raise SettingsError("method", f"must be one of {', '.join(AUDITORS)}", found=repr(method))
-    auditor = AUDITORS[method]
+    auditor = AUDITORS[method] if auditor is None else auditor
     epsilon = auditor.claim if epsilon is None else epsilon
     check_budget(epsilon=epsilon, delta=delta)
     if runs < 20 or (canaries != 0 and canaries < 20):

@@ -8,6 +8,7 @@ the union bound an intact build fails an audit with probability at most ALARM = 
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -224,7 +225,7 @@ def settled(pending: Sequence[PendingFinding]) -> tuple[Finding, ...]:
 
 def coins(count: int) -> Flags:
     """Fair and fresh: what is proved about a guesser is proved over these."""
-    return np.random.default_rng().random(count) < 0.5
+    return np.random.default_rng(secrets.randbits(128)).random(count) < 0.5
 
 
 def first_runs(count: int, pilot: float) -> Flags:

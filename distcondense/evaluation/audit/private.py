@@ -134,10 +134,16 @@ Watched = Callable[
 
 
 def losses(
-    name: str, request: AuditRequest, checks: Checks, on_run: Callable[[], None], watched: Watched
+    name: str,
+    request: AuditRequest,
+    checks: Checks,
+    on_run: Callable[[], None],
+    watched: Watched,
+    setting: AuditSetting | None = None,
 ) -> list[PendingFinding]:
     """Runs with and without the canary, told apart by the privacy loss of everything that left the gate."""
-    setting = AuditSetting.calibrate(SCHEMA, SIDES.get(name, CASE), request.epsilon, request.delta)
+    if setting is None:
+        setting = AuditSetting.calibrate(SCHEMA, SIDES.get(name, CASE), request.epsilon, request.delta)
     others, canary = neighbouring(name, request.seed)
     worlds = (others, others.plus(canary))
     member = coins(request.runs)

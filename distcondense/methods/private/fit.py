@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from distcondense.arrays import Floats, Index
 from distcondense.data.cells import FINE, Cells
@@ -82,6 +83,7 @@ class PlannedQueries:
         return answer
 
 
+@threadpool_limits.wrap(1, user_api="blas")  # type: ignore[untyped-decorator]  # small matrices: threads only wait
 def fit_private(
     table: PrivateTable,
     cells: tuple[Cells, ...],
@@ -94,12 +96,17 @@ def fit_private(
 
     `checked`: columns whose categories may be told though they look like identifiers.
     """
-    ask = PlannedQueries(table, plan, progress)
+    with threadpool_limits(limits=1, user_api="blas"):  # of matrices so small more threads wait for each other
+        return _fit(PlannedQueries(table, plan, progress), cells, side, checked)
+
+
+def _fit(ask: PlannedQueries, cells: tuple[Cells, ...], side: PrivateSide, checked: Collection[str]) -> PrivateFit:
+    table, plan = ask.table, ask.plan
     facts = side.begin(ask)
     cells = tuple(_listed(ask, j, cell, cell.column.name in checked) for j, cell in enumerate(cells))
     columns = tuple(range(plan.columns))
     if plan.picks:
-        coarse = [max(1, cell.size // CHOICE_CELLS) if cell.numeric else 1 for cell in cells]
+        coarse = [choice_width(cell) for cell in cells]
         columns = tuple(sorted(int(j) for j in ask.told(table.choose(plan.picks, coarse=coarse))))
     many, rare = _told(side, facts)
     most = FINE if rare is None else plan.number_cells(table.budget, many, rare, side.groups)
@@ -165,8 +172,17 @@ def fit_private(
     return side.completed(learned)
 
 
+def choice_width(cells: Cells) -> int:
+    """Bins of a column that count as one cell while columns are chosen."""
+    return max(1, cells.size // CHOICE_CELLS) if cells.numeric else 1
+
+
 def _choice(plan: Plan, table: PrivateTable) -> ChosenAmong:
-    return ChosenAmong(-(-plan.columns // plan.picks), 2 / table.budget.pick_epsilon) if plan.picks else ChosenAmong()
+    """Of Gaussian answers, without ε₀: as if without noise, by which the luckiest of all rivals looks best."""
+    if not plan.picks:
+        return ChosenAmong()
+    epsilon = table.budget.pick_epsilon
+    return ChosenAmong(-(-plan.columns // plan.picks), 2 / epsilon if epsilon else 0.0)
 
 
 def _listed(ask: PlannedQueries, column: int, cells: Cells, checked: bool) -> Cells:

@@ -37,6 +37,7 @@ BESIDE = 2  # nobody lies in a region where in so many groups beside the others
 SURE = 4.5  # more than so many deviations of their noise were expected,
 ODD = 2.5  # and no more than so many seen,
 FAR = 3.0  # nor than so many in the whole of it
+NEVER = 1e-3  # of two cells that are so much rarer together than by chance
 
 
 @dataclass(frozen=True)
@@ -252,10 +253,16 @@ def draw_linked(
             known = codes[by] < len(given)
             rate = given / np.maximum(overall[column][:inner], 1e-15)
             factor = np.where(known[:, None], rate[np.minimum(codes[by], len(given) - 1)], 1.0)
-            alone = factor * fine[column][:, :inner][group]
-            weight, plain = weight * factor, plain * factor
-            for choice in (plain, alone):  # rather another coarse cell than what is never seen
-                weight = np.where(weight.sum(1, keepdims=True) > 0, weight, choice)
+            everybody = np.maximum(overall[column][:inner], 0.0)
+            here = own[None, :] == cell[column][:, None]
+            weight = weight * factor
+            # what is hardly ever seen is no choice: rather by everybody's shares, then in another coarse cell
+            for choice in (plain, everybody * here, fine[column][:, :inner][group], everybody + 0.0 * plain):
+                never = ~(weight.sum(1) > NEVER * plain.sum(1))
+                weight, plain = (
+                    np.where(never[:, None], choice * factor, weight),
+                    np.where(never[:, None], choice, plain),
+                )
         reached = np.cumsum(weight, axis=1)
         there = (reached[:, -1] > 0) & (cell[column] != _hole(cells[column], coarse[column]))
         u = rng.random(len(group)) * reached[:, -1]
@@ -287,7 +294,10 @@ def in_line(links: Mapping[Pair, Link], cells: Sequence[Cells], codes: Index, in
     for column, by in in_order(links):
         if by is None:
             continue
-        relation = (links[by, column] if (by, column) in links else links[column, by].turned).relation
+        link = links[by, column] if (by, column) in links else links[column, by].turned
+        if link.spread:
+            _differ(link, cells, codes, inside, column, by)
+        relation = link.relation
         if not relation:
             continue
         first, second = (cells[k].numbers(codes[:, k], inside[:, k]) for k in (by, column))
@@ -303,3 +313,19 @@ def in_line(links: Mapping[Pair, Link], cells: Sequence[Cells], codes: Index, in
         wanted = wanted - unit * ((relation == "above") & (wanted > first[there]))
         codes[there, column], inside[there, column] = cells[column].located(np.clip(wanted, low, high))
     return codes, inside
+
+
+def _differ(link: Link, cells: Sequence[Cells], codes: Index, inside: Floats, column: int, by: int) -> None:
+    """Move numbers within their cells, which may be wide, to where a normal difference from the other has them."""
+    first, own = (cells[k].numbers(codes[:, k], inside[:, k]) for k in (by, column))
+    there = np.flatnonzero(~np.isnan(first) & ~np.isnan(own))
+    low, high = cells[column].bounds
+    edges = np.concatenate([[low], cells[column].cuts, [high]])
+    code, middle = codes[there, column], first[there] + link.shift
+    ends = np.stack([edges[code], edges[code + 1]])
+    upto = ndtr((ends - middle) / link.spread)
+    wanted = middle + link.spread * ndtri(upto[0] + inside[there, column] * (upto[1] - upto[0]))
+    wanted = np.clip(np.where(upto[1] - upto[0] > 1e-9, wanted, middle), ends[0], ends[1])
+    codes[there, column], inside[there, column] = cells[column].located(
+        np.clip(cells[column].column.rounded(wanted), low, high)
+    )

@@ -3,7 +3,7 @@
     the kind's own   what must be known first: class counts, a baseline, the outcome's spread   its shares of μ²
     wide tables      PICKS columns are chosen by exponential mechanisms on |gradient sums|      PICK_SHARE of ρ
     numbers          where the rows of each used number lie, on grids too fine to count them all  DOMAIN_SHARE of μ²
-    histograms       every used column by group of rows: start, cells, prevalence               HISTOGRAM_SHARE of μ²
+    histograms       every used column by group of rows: start, cells, prevalence   HISTOGRAM_SHARE of μ², or less
     gradient sums    EPOCHS rounds through the used columns                                     the rest of μ²
     pair terms       what pairs of columns add to what rounds left over, looked for and measured   TERM_SHARE of μ²
     agreement        whether scores and outcomes go together better than by chance              AGREEMENT_SHARE of μ²
@@ -12,6 +12,10 @@
 Wide tables have no pairs, and small ones ask for few or none: as many as the noisy number of rows can measure well.
 The sums get what is left of the pairs' share. Pair terms (terms.py) are looked for where noisy
 answers say that one would stand out, and measured where one does; else the last round of sums gets their share.
+
+Of numbers gradient sums are asked for by strategy (smoothing.py: low_frequencies) and tell more for their share than
+histograms do: the more of a table's columns are such, the less histograms have, down to NUMBERS_SHARE. With several
+scores histograms tell of all of them at once, and keep theirs.
 
 Numbers have fewer cells in their histograms where a rare group's rows would drown in more: as a noisy count tells.
 
@@ -29,14 +33,15 @@ import numpy as np
 from distcondense.data.cells import FINE, Cells
 from distcondense.errors import BudgetError
 from distcondense.methods.private.domain import levels, most_cells
-from distcondense.methods.private.smoothing import LOW
+from distcondense.methods.private.smoothing import LOW, has_frequencies
 from distcondense.outcomes.private_side import PrivateSide
 from distcondense.privacy.accountant import replay
 from distcondense.privacy.budget import Budget
 from distcondense.privacy.events import Event, Query, Unit
 
 EPOCHS = 3
-HISTOGRAM_SHARE = 0.4
+HISTOGRAM_SHARE = 0.4  # of μ², where columns are categories,
+NUMBERS_SHARE = 0.2  # and where all have an order
 CELL_NOISE = 2.0  # rows of a rare group in a number's cell, in deviations of its noise, or there are fewer cells,
 PLACE_NOISE = 8.0  # the same of rows of all groups, where it asks for more cells,
 FEWEST_CELLS = 16  # but so many
@@ -95,6 +100,7 @@ class Plan:
     more: int = 0  # pairs beside them
     terms: int = 0  # columns whose pairs may be terms of the model, at most
     part: float = 1.0  # of μ², which all shares are shares of; less where a run asks something else besides
+    histograms: float = HISTOGRAM_SHARE  # of μ², over all used columns
     choices: bool = True  # by exponential mechanisms; else the gate makes them of Gaussian answers of its own
 
     @classmethod
@@ -108,7 +114,10 @@ class Plan:
         more = min(MORE * forest, among * (among - 1) // 2 - forest)
         own = {**side.questions, "agreement": AGREEMENT_SHARE}
         terms = min(picks or columns, PAIRED)
-        return cls(columns, EPOCHS, picks, own, sum(asked), unlisted, forest, more, terms if terms > 1 else 0)
+        terms = terms if terms > 1 else 0
+        mixed = np.mean([has_frequencies(one) for one in cells]) if cells and side.objective.scores == 1 else 0.0
+        histograms = HISTOGRAM_SHARE + float(mixed) * (NUMBERS_SHARE - HISTOGRAM_SHARE)
+        return cls(columns, EPOCHS, picks, own, sum(asked), unlisted, forest, more, terms=terms, histograms=histograms)
 
     @property
     def used(self) -> int:
@@ -302,7 +311,7 @@ class Plan:
         return int(np.clip(max(of_rare, of_all) * self.histogram_cost(budget), FEWEST_CELLS, FINE))
 
     def histogram_cost(self, budget: Budget) -> float:
-        return float(self._mu(budget) * np.sqrt(HISTOGRAM_SHARE / self.used))
+        return float(self._mu(budget) * np.sqrt(self.histograms / self.used))
 
     def pair_cost(self, budget: Budget, pairs: PairPlan, *, more: bool = False) -> float:
         """μ of one table of a pair of columns: of the forest, or beside it."""
@@ -348,6 +357,6 @@ class Plan:
 
     def sums_cost(self, budget: Budget, *, pairs: float = 1.0, terms: bool = True) -> float:
         """μ of one sum of a round, where `pairs` is the part of their share that tables of pairs have."""
-        share = 1 - HISTOGRAM_SHARE - sum(self.own.values()) - (DOMAIN_SHARE if self.domain + self.unlisted else 0.0)
+        share = 1 - self.histograms - sum(self.own.values()) - (DOMAIN_SHARE if self.domain + self.unlisted else 0.0)
         share -= (PAIR_SHARE * pairs if self.pairs else 0.0) + (TERM_SHARE if terms and self.terms else 0.0)
         return float(self._mu(budget) * np.sqrt(share / (self.epochs * self.used)))

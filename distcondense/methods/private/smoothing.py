@@ -81,6 +81,11 @@ def _centred(kernel: Floats) -> Floats:
     return np.asarray(kernel - kernel.mean(0) - kernel.mean(1)[:, None] + kernel.mean(), np.float64)
 
 
+def has_frequencies(cells: Cells) -> bool:
+    """Whether a column may be asked about by low frequencies: it has an order, and cells enough for a trend."""
+    return cells.ordered and cells.size - cells.hole > LOW
+
+
 def low_frequencies(cells: Cells, varies: Floats, sigma: float) -> Floats | None:
     """(s + LOW, s) a strategy for gradient sums: cells, and low frequencies beside them. None: cells alone.
 
@@ -89,8 +94,7 @@ def low_frequencies(cells: Cells, varies: Floats, sigma: float) -> Floats | None
     hole is the last cell.
     """
     size = varies.shape[1]
-    hole = cells.ordered and cells.hole
-    inner = size - hole
+    inner = size - cells.hole
     if not cells.ordered or inner <= LOW:
         return None
     share = LOW_SHARE * sigma**2 / (sigma**2 + float(varies.mean()))

@@ -195,6 +195,7 @@ def _search(end: SearchResult | None) -> Mapping[str, Any]:
         return {}
     return {
         "sampling": end.history,
+        "tried": end.tried,
         "satisfied": end.satisfied,
         "settings": asdict(end.settings),
         "settings_by_lagrangian": asdict(end.by_lagrangian),

@@ -52,6 +52,7 @@ class SearchResult:
     by_lagrangian: SamplingSettings
     p_min: float
     history: list[dict[str, Any]] = field(default_factory=list)  # a round each: its pair, λ and μ as they weighed it
+    tried: list[dict[str, float]] = field(default_factory=list)  # U and P of each pair, mean over rounds
 
     @property
     def satisfied(self) -> bool:
@@ -90,4 +91,11 @@ def steered(draw: RowSampler, judge: TableScorer, p_min: float, rows: int, round
         else:
             multiplier, bad = multiplier * HALVED, 0
     settings, judged = max(every, key=lambda one: one[1].P)
-    return SearchResult(settings, judged, best, p_min, history)
+    return SearchResult(settings, judged, best, p_min, history, [_mean(pair, every) for pair in pairs])
+
+
+def _mean(pair: SamplingSettings, every: list[tuple[SamplingSettings, TableScores]]) -> dict[str, float]:
+    """U and P that a pair had, over rounds: what lets one see the front that the search went along."""
+    own = [judged for settings, judged in every if settings == pair]
+    U, P = (sum(values) / len(own) for values in ((one.U for one in own), (one.P for one in own)))
+    return {"temperature": pair.temperature, "top_p": pair.top_p, "U": U, "P": P}
