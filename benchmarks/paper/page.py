@@ -19,6 +19,7 @@ from distcondense.privacy.steps import LOWEST_RUNG
 REACHED, NEAR = 0.005, 0.02
 STRONGEST, HAZARDS_SHOWN = 10, 10
 SEEDS = 3
+LEFT_OUT = ("condensed rows", "own rows")  # of the figures: models of other rows than patients'
 
 Done = dict[str, Any]
 
