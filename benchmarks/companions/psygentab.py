@@ -311,8 +311,8 @@ def page(said: dict[str, Any], records: list[dict[str, Any]]) -> str:
             cells = [spread(own[c]) if c in own and own[c].notna().any() else "" for c in columns]
             kinds = own["guarantee"].dropna().unique() if "guarantee" in own else ()
             words = f"{way} ({kinds[0]})" if way == "private" and len(kinds) else way
-            if (own.get("rows", pd.Series([1])) == 0).all():
-                words += ": no answer at this ε"
+            if lacking := int((own.get("rows", pd.Series([1])) == 0).sum()):
+                words += f": no answer at this ε in {lacking} of {len(own)}"
             lines.append(f"| {name} | {words} | {' | '.join(cells)} |")
         alike = here[here["way"] != "private"]  # which has a split of its own
         yard = [

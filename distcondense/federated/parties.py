@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -98,6 +100,25 @@ class Own:
             return dict(parse_json(read_text(file, PARTY, RunFolderError)))
         except (ValueError, TypeError):
             raise RunFolderError(PARTY, "must be as it was written", found="a damaged file") from None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nothing else answers or asks out of this folder meanwhile, however this process ends."""
+        with os_errors(f"folder {self.path}", "must be readable", RunFolderError):
+            folder = os.open(self.path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunFolderError(
+                    f"folder {self.path}",
+                    "must be used by one command at a time",
+                    found="another one at work in it",
+                    fix="wait for it, then say this one again",
+                ) from None
+            yield
+        finally:
+            os.close(folder)
 
     def become(self, party: Mapping[str, Any]) -> None:
         """Note who this is; one that is somebody already stays so."""
@@ -232,11 +253,13 @@ def round_(
     batches then.
     """
     home, folder = Own(own), folder_at(shared, tls, wait=wait, on_wait=on_wait)
-    if home.party["role"] != COORDINATOR:
-        return _answer(home, folder, keys, log, cluster, memory)
-    if cluster is not None or memory is not None:
+    coordinates = home.party["role"] == COORDINATOR
+    if coordinates and (cluster is not None or memory is not None):
         raise SettingsError("--ray and --memory", "are about rows: the coordinator has none", fix="leave them out")
-    return _coordinate(home, folder, log, progress)
+    with home.alone():
+        if coordinates:
+            return _coordinate(home, folder, log, progress)
+        return _answer(home, folder, keys, log, cluster, memory)
 
 
 def _coordinate(home: Own, folder: SharedFolder, log: Log, progress: Progress) -> str:

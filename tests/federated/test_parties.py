@@ -286,6 +286,20 @@ def test_an_agreement_that_was_changed_after_a_site_joined_is_refused_and_nothin
     assert not (region.folder / "east" / "run").exists()
 
 
+def test_two_commands_of_one_party_at_once_are_one_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else both could draw an answer that a kill left in the ledger without one."""
+    monkeypatch.setenv("DISTCONDENSE_STATE", str(tmp_path / "state"))
+    region = Region(tmp_path, 90)
+    for name in NAMES:
+        region.join(name)
+    with pytest.raises(WaitingError):
+        parties.round_(region.shared, region.own)
+    for own in (region.folder / "east", region.own):
+        with parties.Own(own).alone(), pytest.raises(RunFolderError, match="one command at a time"):
+            parties.round_(region.shared, own, keys=region.fingerprint)
+    assert parties.round_(region.shared, region.folder / "east", keys=region.fingerprint).startswith("1 questions")
+
+
 def test_clocks_that_are_years_apart_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No message has a time in it; an account notes what its own clock says, and never compares two."""
     monkeypatch.setenv("DISTCONDENSE_STATE", str(tmp_path / "state"))
