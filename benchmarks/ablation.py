@@ -200,7 +200,7 @@ def main_score(scores: list[dict[str, Any]], way: str) -> Score:
 
 def _mean(scores: list[list[float]], place: int) -> str:
     values = np.array(scores)[:, place]
-    return f"{values.mean():.3f} ± {values.std(ddof=1) if len(values) > 1 else 0:.3f}"
+    return f"{values.mean():.3f} " + (f"± {values.std(ddof=1):.3f}" if len(values) > 1 else "(1 seed)")
 
 
 def page(which: str, found: dict[str, Any], seer: Cohort) -> str:
