@@ -91,7 +91,8 @@ def _say(level: str, text: str) -> None:
     from distcondense.report.terminal import log_entry
 
     structured = os.environ.get("DISTCONDENSE_LOG") == "json"
-    typer.echo(log_entry(level, text=text) if structured else f"{level}: {text}", err=True)
+    # print, not typer's echo: what shows progress takes sys.stderr over, and puts a line above its own
+    print(log_entry(level, text=text) if structured else f"{level}: {text}", file=sys.stderr, flush=True)
 
 
 def _log_first(arguments: list[str]) -> list[str]:
