@@ -137,10 +137,9 @@ def page(done: Done) -> str:
     minutes = sum(entry.get("cpu_seconds", entry["seconds"]) for entry in done.values()) / 60
     wide = done.get("proteomics/published/xgb/1000/2.3/0")
     if wide is not None:
-        (one,) = wide["sets"].values()
         lines.append(
             f"Proteomics at IPC 1000: {wide['cpu_seconds']:.0f} s of a core ({wide['seconds']:.0f} s beside other"
-            f" work), of which the steps and their validation {one['timings'].get('condense', 0):.0f} s, and at most"
+            " work, the same bits as a Ray job: paper-job.md) and at most"
             f" {wide['peak_memory_bytes'] / 1e9:.1f} GB.\n"
         )
     lines.append(
