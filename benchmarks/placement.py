@@ -1,7 +1,7 @@
 """Ways of placing rows after the budget is spent: `python -m benchmarks.placement adult brfss seer --seeds 3`.
 
 One private model per seed (ε end-to-end at δ = 1e-5, a fifth of the persons kept for the test), the same for every way;
-all ways read `PrivateFit` and a seed, no patient:
+all ways read `PrivateFit` and a seed, no patient. curial is simulated: of 30,000 rows 10,000 are learned from.
 
     drawn        whole rows of the joint model, as many of each stratum as a set has
     chosen       `place`, the product's: rows exchanged while a panel of students learns better from them
@@ -29,6 +29,7 @@ import pandas as pd
 import distcondense as dc
 from benchmarks import cohorts, record
 from distcondense.arrays import Matrix
+from distcondense.data import datasets
 from distcondense.data.codec import Codec
 from distcondense.data.cohort import Cohort
 from distcondense.data.persons import HoldoutSplit
@@ -40,6 +41,7 @@ from distcondense.outcomes.base import Kind
 from distcondense.outcomes.private_side import PrivateFit, PrivateSide
 
 DELTA = 1e-5
+TESTED = {"curial": 2 / 3}  # share of the persons that are kept for the test
 PRODUCT = "chosen (the product)"
 
 
@@ -106,9 +108,15 @@ class Test:
             yield name, kind.score("probability", asked(name, here, outcome["label"], there), self.real.outcome)
 
 
+def curial() -> Cohort:
+    """COVID-19 status, simulated, at the first site."""
+    made = datasets.load("curial_like", rows=30_000, seed=1)
+    return Cohort.from_frame(made.frame, owned=True, **made.how)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("data", nargs="+", choices=("adult", "brfss", "diabetes130", "seer"))
+    options.add_argument("data", nargs="+", choices=("adult", "brfss", "diabetes130", "seer", "curial"))
     options.add_argument("--ipc", type=int, nargs="+", default=[100])
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--epsilon", type=float, default=1.0, help="end-to-end")
@@ -118,9 +126,9 @@ def main() -> None:
     ways = {name: way for name, way in WAYS.items() if not said.ways or any(part in name for part in said.ways)}
     records: list[dict[str, Any]] = []
     for data in said.data:
-        cohort = getattr(cohorts, data)(declared=True)
+        cohort = curial() if data == "curial" else getattr(cohorts, data)(declared=True)
         for seed in range(said.seeds):
-            split = HoldoutSplit(0.2, entropy=seed).split(cohort)
+            split = HoldoutSplit(TESTED.get(data, 0.2), entropy=seed).split(cohort)
             train, real = cohort.take(split.train), cohort.take(split.test)
             model = dc.PrivateModel(epsilon=said.epsilon, delta=DELTA).fit(train)
             side = cohort.outcome.kind.private_side()

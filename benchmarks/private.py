@@ -118,11 +118,13 @@ def main() -> None:
         "--published", type=int, default=0, metavar="IPC", help="also the published method at this IPC"
     )
     options.add_argument("--epsilons", type=float, nargs="*", help="other ε (end-to-end) than the plan's")
+    options.add_argument("--model", action="store_true", help="the private model alone, beside the default learner")
     said = options.parse_args()
     warnings.simplefilter("ignore")
     plan = PLANS[said.data]
     cohort = load(said.data, said.prevalence, said.rows)
     name = f"private-{said.data}" + (f"-{said.prevalence:g}" if said.data == "proteomics" else "")
+    name += "-model" if said.model else ""
     records = []
     if said.published:
         records = [r for r in record.read(name)["cells"] if not r["what"].startswith("published")]
@@ -145,7 +147,7 @@ def run(
         for name, score in students(result, train, test, seed, threads).items():
             yield {"what": "published, ε = 2.5 as-published", "ipc": said.published, "student": name, "score": score}
         return
-    for name, score in full(train, test, seed, threads).items():
+    for name, score in full(train, test, seed, threads, alone=said.model).items():
         yield {"what": "full data", "student": name, "score": score}
     for epsilon in epsilons:
         started = time.perf_counter()
@@ -159,6 +161,8 @@ def run(
             "seconds": seconds,
             "no_answer": bool(model.privacy_.answer),
         }
+        if said.model:
+            continue
         if not model.privacy_.answer:
             for name, value in pairs(model.learned_, train, test, seed).items():
                 yield {"what": "pairs", "epsilon_end_to_end": epsilon, "student": name, "score": value}
@@ -181,7 +185,7 @@ def run(
                     "student": "xgb",
                     "score": naive_bayes(train, test, epsilon, ipc, seed, threads),
                 }
-    for ipc in ipcs:
+    for ipc in () if said.model else ipcs:
         rows = random_rows(train, ipc, seed)
         for name, score in full(train.take(rows), test, seed, threads).items():
             yield {"what": "random real rows", "ipc": ipc, "student": name, "score": score}
@@ -195,14 +199,16 @@ def scored(test: Cohort, link: str, score: np.ndarray) -> float:
     return test.outcome.kind.score(link, score, test.outcome)
 
 
-def full(train: Cohort, test: Cohort, seed: int, threads: int) -> dict[str, float]:
-    """Models of real rows, all or a few."""
+def full(train: Cohort, test: Cohort, seed: int, threads: int, *, alone: bool = False) -> dict[str, float]:
+    """Models of real rows, all or a few; `alone`: by the default learner only."""
+    kind = train.outcome.kind
+    learners = {kind.learner().name: kind.learner()} if alone else kind.learners
     try:
         codec = Codec.fit(train.features, train.schema)
         X, X_test = codec.encode(train.features), codec.encode(test.features)
         return {
             name: scored(test, learner.link, learner.fit(X, train.outcome, seed=seed, threads=threads).scores(X_test))
-            for name, learner in train.outcome.kind.learners.items()
+            for name, learner in learners.items()
         }
     except UserError:  # a few rows may hold one class only
         return {}
@@ -302,7 +308,7 @@ def kaplan_meier(time: np.ndarray, event: np.ndarray, at: np.ndarray) -> np.ndar
 
 
 def picture(data: str, cohort: Cohort, results: dict[int, dc.Result]) -> None:
-    """Rows, page and patients in one figure, results/survival-DATA.svg."""
+    """Rows, page and patients in one figure, survival-DATA.svg beside the result."""
     time, event = ends_of(cohort)
     at = np.unique(time)
     lines = [Series("patients", tuple(at.tolist()), tuple(kaplan_meier(time, event, at).tolist()))]
@@ -321,7 +327,8 @@ def picture(data: str, cohort: Cohort, results: dict[int, dc.Result]) -> None:
         tuple(lines),
         y_range=(0.0, 1.0),
     )
-    (record.RESULTS / f"survival-{data}.svg").write_text(alone(str(draw(figure))), encoding="utf-8")
+    record.target().mkdir(parents=True, exist_ok=True)
+    (record.target() / f"survival-{data}.svg").write_text(alone(str(draw(figure))), encoding="utf-8")
 
 
 def pairs(learned: Any, train: Cohort, test: Cohort, seed: int) -> dict[str, float]:

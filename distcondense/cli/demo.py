@@ -36,6 +36,7 @@ def demo(
     from distcondense.api import condense as run
     from distcondense.data.cohort import Cohort
     from distcondense.data.datasets import load
+    from distcondense.evaluation.shortfall import shortfall_of_sets
     from distcondense.report.terminal import Console
 
     datasets = {name: load(name) for name in COHORTS}
@@ -70,10 +71,13 @@ def demo(
                     raise
                 console.log(f"left out: {error}")
         console.methods_table(name, {made: result.internal for made, result in results.items()})
+        poor = {made: shortfall_of_sets(result.internal) for made, result in results.items()}
         for made, result in results.items():
+            if poor[made]:
+                console.out.print(f"{made}: {poor[made]}", style="bold red", markup=False, soft_wrap=True)
             console.out.print(f"{made}: {result.privacy.sentence()}", markup=False, soft_wrap=True)
         shown[name] = {
-            made: {"privacy": result.privacy.to_dict(), "scores": result.internal["scores"]}
+            made: {"poor": poor[made], "privacy": result.privacy.to_dict(), "scores": result.internal["scores"]}
             for made, result in results.items()
         }
     if as_json:

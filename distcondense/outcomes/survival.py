@@ -234,6 +234,12 @@ class Survival(Kind):
             ),
         )
 
+    def write(self, frame: pd.DataFrame, labelled: Labelled) -> None:
+        super().write(frame, labelled)
+        name = self.names[0]
+        if self.time is not None and self.time.kind == "integer" and (frame[name] % 1 == 0).all():
+            frame[name] = frame[name].astype(np.int64)
+
     def recipes(self, table: Released) -> tuple[Recipe, ...]:
         return of_survival(table, self.labels[1])
 

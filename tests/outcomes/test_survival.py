@@ -126,6 +126,7 @@ def test_rows_page_and_patients_have_one_curve_where_half_of_the_deaths_come_ear
     patients = kaplan_meier(time, died, at)
     for ipc, apart in ((100, 0.05), (500, 0.03)):
         rows = made[ipc].frame
+        assert rows["days"].dtype == np.int64  # as patients have them
         own = kaplan_meier(rows["days"].to_numpy(float), rows["died"].to_numpy(bool), at)
         assert np.abs(own - patients).max() < apart
         (page,) = made[ipc].covered["model"][0].series
