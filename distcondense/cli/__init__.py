@@ -91,8 +91,9 @@ def _say(level: str, text: str) -> None:
     from distcondense.report.terminal import log_entry
 
     structured = os.environ.get("DISTCONDENSE_LOG") == "json"
-    # print, not typer's echo: what shows progress takes sys.stderr over, and puts a line above its own
-    print(log_entry(level, text=text) if structured else f"{level}: {text}", file=sys.stderr, flush=True)
+    # not typer's echo: what shows progress takes sys.stderr over, and puts a line above its own
+    sys.stderr.write((log_entry(level, text=text) if structured else f"{level}: {text}") + "\n")
+    sys.stderr.flush()
 
 
 def _log_first(arguments: list[str]) -> list[str]:
