@@ -78,7 +78,7 @@ class Canvas:
         """Series with their marks, levels and the diagonal with their dashes; nothing for a single series alone."""
         entries: list[tuple[str, str]] = []
         if len(figure.series) > 1:
-            entries = [(self._sample(figure, number), series.name) for number, series in enumerate(figure.series)]
+            entries = [(self._sample(figure, look(figure, k)), one.name) for k, one in enumerate(figure.series)]
         for number, (name, y) in enumerate(figure.at):
             if math.isfinite(y):
                 dash = dashed(LEVELS[number % len(LEVELS)])
@@ -120,6 +120,12 @@ class Canvas:
                 )
 
 
+def look(figure: Figure, place: int) -> int:
+    """The number of a series' colour, dash and mark."""
+    own = figure.series[place].look
+    return place if own is None else own
+
+
 def short(value: float) -> str:
     """A coordinate with one decimal at most."""
     return f"{value:.1f}".removesuffix(".0")
@@ -131,7 +137,7 @@ def dashed(dash: str) -> str:
 
 def marker_path(number: int, x: float, y: float, r: float = 4.0) -> str:
     """Circle, square, triangle, diamond, triangle down, cross, plus, bow: a path around a point."""
-    turn = number % COLOURS
+    turn = (number + number // COLOURS) % COLOURS  # the ninth has the first colour and another mark
     if turn == 0:
         return f"M{short(x - r)} {short(y)}a{r:g} {r:g} 0 1 0 {2 * r:g} 0a{r:g} {r:g} 0 1 0 {-2 * r:g} 0z"
     a, b = r * 0.9, r * 0.35

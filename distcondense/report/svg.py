@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from distcondense.errors import SettingsError
 from distcondense.report.axes import Axis, axis_of, span_of
-from distcondense.report.canvas import COLOURS, DASHES, LEVELS, LINE, WIDTH, Canvas, dashed, marker_path, short
+from distcondense.report.canvas import COLOURS, DASHES, LEVELS, LINE, WIDTH, Canvas, dashed, look, marker_path, short
 from distcondense.report.text import clean, digits, estimate, fitted, interval, width_of
 from distcondense.runs.figures import BARS, DOTS, HEAT, LINES, STEPS, Figure, Series, Table
 
@@ -271,7 +271,7 @@ def _across(canvas: Canvas, figure: Figure) -> None:
         if figure.kind in (LINES, STEPS):
             aside = 0.0 if x_axis is not None else DODGE * (number - (count - 1) / 2)
             placed = sorted(((place[p.x] + aside, p) for p in points), key=lambda pair: pair[0])
-            _curve(canvas, figure.kind, number, placed, y_axis)
+            _curve(canvas, figure.kind, look(figure, number), placed, y_axis)
             continue
         marks: list[str] = []
         whiskers: list[str] = []

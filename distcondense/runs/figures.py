@@ -6,7 +6,7 @@ Only aggregates may stand in one: counts, means, curves; never a patient's row o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 BARS, LINES, STEPS, DOTS, HEAT = "bars", "lines", "steps", "dots", "heat"
@@ -14,13 +14,17 @@ BARS, LINES, STEPS, DOTS, HEAT = "bars", "lines", "steps", "dots", "heat"
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one name. `x` are numbers or names; `low` and `high` are 95% intervals where there are any."""
+    """Points of one name. `x` are numbers or names; `low` and `high` are 95% intervals where there are any.
+
+    `look` is the number of its colour, dash and mark, where they are to be the same in several figures; else its place.
+    """
 
     name: str
     x: tuple[float | str, ...]
     y: tuple[float, ...]
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
+    look: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -63,9 +67,8 @@ class Table:
 
 
 def _series(data: Mapping[str, Any]) -> Series:
-    return Series(
-        data["name"], tuple(data["x"]), _numbers(data["y"]) or (), _numbers(data["low"]), _numbers(data["high"])
-    )
+    bounds = _numbers(data["low"]), _numbers(data["high"])
+    return Series(data["name"], tuple(data["x"]), _numbers(data["y"]) or (), *bounds, look=data.get("look"))
 
 
 def _numbers(values: Any) -> tuple[float, ...] | None:

@@ -237,12 +237,14 @@ def against_epsilon(comparison: StudyComparison) -> Iterator[Figure]:
         mean = SeedMean.from_rows(way.measured(PLAIN))
         if mean.seeds and way.ipc == comparison.common_ipc(way.data):
             tables.setdefault(way.data, {})[way] = mean.value
-    there = Counter(method for ways in tables.values() for method in {way.method for way in ways})
+    everywhere = Counter(way.method for ways in tables.values() for way in {way.method: way for way in ways}.values())
+    default = {way.method: way.is_default for ways in tables.values() for way in ways}
+    # the default first, then what most tables have; a method looks alike in all panels
+    looks = {name: k for k, name in enumerate(sorted(default, key=lambda m: (not default[m], -everywhere[m], m)))}
     for number, (data, found) in enumerate(tables.items()):
-        points: dict[str, list[tuple[float, float]]] = {}
-        # the default first, then what most tables have: a method is drawn alike in nearly all panels
-        for way in sorted(found, key=lambda way: (not way.is_default, -there[way.method])):
-            points.setdefault(f"{way.method} ({way.guarantee})", []).append((way.epsilon, found[way]))
+        points: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        for way in sorted(found, key=lambda way: looks[way.method]):
+            points.setdefault((way.method, way.guarantee), []).append((way.epsilon, found[way]))
         ipc = comparison.common_ipc(data)
         levels = ((FULL, "all real rows", None), (RANDOM, "as many real rows", ipc))
         real = [(name, comparison.real(data, trained_on, of)) for trained_on, name, of in levels]
@@ -253,6 +255,9 @@ def against_epsilon(comparison: StudyComparison) -> Iterator[Figure]:
             ABOUT,
             "ε",
             comparison.measure(data),
-            tuple(Series(name, *zip(*sorted(own), strict=True)) for name, own in points.items()),
+            tuple(
+                Series(f"{method} ({guarantee})", *zip(*sorted(own), strict=True), look=looks[method])
+                for (method, guarantee), own in points.items()
+            ),
             at=tuple((name, mean.value) for name, mean in real if mean.seeds),
         )

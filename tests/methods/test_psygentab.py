@@ -408,6 +408,9 @@ def test_the_search_is_that_of_the_program_by_the_loop_and_releases_the_highest_
     assert (end.by_lagrangian.temperature, end.by_lagrangian.top_p) == judge.asked[by_lagrangian][:2]
     assert (end.settings.temperature, end.settings.top_p) == judge.asked[by_privacy][:2] == (1.3, 1.0)
     assert end.satisfied == (max(one.P for one in found) >= 0.8)
+    assert [(one["temperature"], one["top_p"]) for one in end.tried] == [asked[:2] for asked in judge.asked[:25]]
+    assert np.allclose([one["P"] for one in end.tried], np.reshape([one.P for one in found], (4, 25)).mean(axis=0))
+    assert np.allclose([one["U"] for one in end.tried], np.reshape([one.U for one in found], (4, 25)).mean(axis=0))
 
 
 def test_steering_a_network_raises_p_and_a_run_says_what_the_lagrangian_would_have_taken() -> None:

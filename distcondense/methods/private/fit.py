@@ -96,12 +96,7 @@ def fit_private(
 
     `checked`: columns whose categories may be told though they look like identifiers.
     """
-    with threadpool_limits(limits=1, user_api="blas"):  # of matrices so small more threads wait for each other
-        return _fit(PlannedQueries(table, plan, progress), cells, side, checked)
-
-
-def _fit(ask: PlannedQueries, cells: tuple[Cells, ...], side: PrivateSide, checked: Collection[str]) -> PrivateFit:
-    table, plan = ask.table, ask.plan
+    ask = PlannedQueries(table, plan, progress)
     facts = side.begin(ask)
     cells = tuple(_listed(ask, j, cell, cell.column.name in checked) for j, cell in enumerate(cells))
     columns = tuple(range(plan.columns))
