@@ -1,4 +1,7 @@
-"""What each part of the published method is for, and what helps where its noise wins: `python -m benchmarks.ablation`.
+"""What each part of the published method is for, and what helps where its noise wins.
+
+    python -m benchmarks.ablation parts
+    python -m benchmarks.ablation noise
 
 First one part at a time is switched off, or set as Thakur et al. 2026 have it, all else equal, IPC 100 (their
 direction: noise costs utility; the match loss and early stopping help). Then AFT on SEER at IPC 500 and 1000 under the
@@ -151,40 +154,41 @@ LOUD: dict[str, tuple[dict[str, Any], Callable[[], AbstractContextManager[Any]]]
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("which", choices=["parts", "noise"])
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--threads", type=int, default=2)
     said = options.parse_args()
     warnings.simplefilter("ignore")
-    seer = cohorts.seer()
-    problems = {"SEER Cox": (seer, "cox"), "SEER AFT": (seer, "aft"), "Adult XGB": (cohorts.adult(), "xgb")}
-    found: dict[str, Any] = (record.read("ablation") or {}).get("scores", {})
-    for variant, how in PARTS.items():
-        for name, (cohort, reference) in problems.items():
-            _fill(found, variant, name, cohort, {"ipc": 100, "reference": reference, **how}, said)
+    name, seer = f"ablation-{said.which}", cohorts.seer()
+    found: dict[str, Any] = record.read(name) or {}
+    for seed in range(said.seeds):  # the first of everything, then the next
+        for variant, problem, cohort, how, changed in plan(said.which, seer):
+            scores = found.setdefault(variant, {}).setdefault(problem, [])
+            if len(scores) > seed:
+                continue
+            with changed():
+                result = dc.condense(cohort, method="published", seed=seed, soft=True, threads=said.threads, **how)
+            scores.append([main_score(result.internal["scores"], way).value for way in (CONDENSED, RANDOM, FULL)])
+            print(f"{variant}, {problem}: {_mean(scores, 0)}", flush=True)
+            record.write(name, found, seeds=seed + 1)
+        record.write(name, found, seeds=seed + 1, text=page(said.which, found, seer))
+
+
+Changed = Callable[[], AbstractContextManager[Any]]
+
+
+def plan(which: str, seer: Cohort) -> Iterator[tuple[str, str, Cohort, dict[str, Any], Changed]]:
+    """Variant, problem, cohort, settings, and what is changed around the step."""
+    if which == "parts":
+        problems = {"SEER Cox": (seer, "cox"), "SEER AFT": (seer, "aft"), "Adult XGB": (cohorts.adult(), "xgb")}
+        for variant, how in PARTS.items():
+            for name, (cohort, reference) in problems.items():
+                yield variant, name, cohort, {"ipc": 100, "reference": reference, **how}, nullcontext
+        return
     for variant, (how, changed) in LOUD.items():
         for ipc, _, epsilon in row_of("seer", "aft"):
             if ipc >= 500:
-                _fill(found, variant, f"IPC {ipc}", seer, {"ipc": ipc, "epsilon": epsilon, **how}, said, changed)
-    record.write("ablation", {"scores": found}, seeds=said.seeds, text=page(found, seer))
-
-
-def _fill(
-    found: dict[str, Any],
-    variant: str,
-    name: str,
-    cohort: Cohort,
-    how: dict[str, Any],
-    said: argparse.Namespace,
-    changed: Callable[[], AbstractContextManager[Any]] = nullcontext,
-) -> None:
-    """Scores of the seeds that are not there yet, kept after each variant: (condensed, random, all real rows)."""
-    scores = found.setdefault(variant, {}).setdefault(name, [])
-    for seed in range(len(scores), said.seeds):
-        with changed():
-            result = dc.condense(cohort, method="published", seed=seed, soft=True, threads=said.threads, **how)
-        scores.append([main_score(result.internal["scores"], way).value for way in (CONDENSED, RANDOM, FULL)])
-    print(f"{variant}, {name}: {_mean(scores, 0)}", flush=True)
-    record.write("ablation", {"scores": found}, seeds=said.seeds)
+                yield variant, f"IPC {ipc}", seer, {"ipc": ipc, "epsilon": epsilon, **how}, changed
 
 
 def main_score(scores: list[dict[str, Any]], way: str) -> Score:
@@ -196,15 +200,15 @@ def main_score(scores: list[dict[str, Any]], way: str) -> Score:
 
 def _mean(scores: list[list[float]], place: int) -> str:
     values = np.array(scores)[:, place]
-    return f"{values.mean():.3f} ± {values.std(ddof=1) if len(values) > 1 else 0:.3f}"
+    return f"{values.mean():.3f} " + (f"± {values.std(ddof=1):.3f}" if len(values) > 1 else "(1 seed)")
 
 
-def page(found: dict[str, Any], seer: Cohort) -> str:
-    lines = ["# What each part of `published` is for", "", "## IPC 100, ε = 2.5 (as-published), raw rows", ""]
-    lines += _grid(found, PARTS, next(iter(PARTS)))
-    lines += ["", "## AFT on SEER where noise wins, at the printed ε (as-published)", ""]
-    lines += _grid(found, LOUD, next(iter(LOUD)))
+def page(which: str, found: dict[str, Any], seer: Cohort) -> str:
+    if which == "parts":
+        title = "# What each part of `published` is for: IPC 100, ε = 2.5 (as-published), raw rows"
+        return "\n".join([title, "", *_grid(found)])
     aft, cox = row_of("seer", "aft"), row_of("seer", "cox")
+    lines = ["# AFT on SEER where noise wins, at the printed ε (as-published), raw rows", "", *_grid(found)]
     lines += [f"| printed | {aft.scores[2]:.3f} | {aft.scores[3]:.3f} |", ""]
     lines += [
         "ε as-published (δ = 1e-5) of k steps at σ = 1, the most noise that signal-to-noise ≥ 1 allows:",
@@ -219,12 +223,13 @@ def page(found: dict[str, Any], seer: Cohort) -> str:
     return "\n".join(lines)
 
 
-def _grid(found: dict[str, Any], variants: dict[str, Any], first: str) -> list[str]:
-    names = list(found[first])
-    rows = [(variant, [_mean(found[variant][name], 0) for name in names]) for variant in variants]
+def _grid(found: dict[str, Any]) -> list[str]:
+    """Mean ± sd over seeds; the first variant's random and real rows stand for all."""
+    first = next(iter(found.values()))
+    rows = [(variant, [_mean(scores, 0) for scores in by.values()]) for variant, by in found.items()]
     for place, name in ((1, "as many random real rows"), (2, "all real rows")):
-        rows.append((name, [_mean(found[first][one], place) for one in names]))
-    head = ["| variant | " + " | ".join(names) + " |", "| --- " * (1 + len(names)) + "|"]
+        rows.append((name, [_mean(scores, place) for scores in first.values()]))
+    head = ["| variant | " + " | ".join(first) + " |", "| --- " * (1 + len(first)) + "|"]
     return head + ["| " + " | ".join([name, *cells]) + " |" for name, cells in rows]
 
 

@@ -123,8 +123,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     plan = PLANS[said.data]
     cohort = load(said.data, said.prevalence, said.rows)
-    name = f"private-{said.data}" + (f"-{said.prevalence:g}" if said.data == "proteomics" else "")
-    name += "-model" if said.model else ""
+    name = f"private-{said.data}" + ("-model" if said.model else "")
+    name += f"-{said.prevalence:g}" if said.data == "proteomics" else ""
     records = []
     if said.published:
         records = [r for r in record.read(name)["cells"] if not r["what"].startswith("published")]

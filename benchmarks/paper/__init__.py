@@ -11,7 +11,7 @@ there is not run again, so the command may be killed and started at will. The pa
     raw           the same run in real numbers (`--soft`), which is what the paper trains on
     as-printed    `--preset as-printed`, IPC 100
     private       at the ε printed at IPC 100 and at 1, both end-to-end; one run gives all records per class
-    figures       the sections of `evaluate` for Figures 1 to 5A and Table 5, IPC 100, `published` and `private`
+    figures-…     the sections of `evaluate` for Figures 1 to 5A and Table 5, IPC 100, `published` and `private`
     attributes    Figure 5B: R² of each attribute over five seeds
 
 The page sets each printed cell beside ours, with a word. Our cohorts are not the paper's (hospitals, proteomics and

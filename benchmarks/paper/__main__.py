@@ -30,7 +30,7 @@ def main() -> None:
     done: dict[str, Any] = record.read("paper") or {}
     until = time.monotonic() + 60 * said.minutes
     for cell in () if said.page else cells(said.seeds, set(said.only)):
-        if cell.key in done or not cell.method.startswith(tuple(said.methods)):
+        if cell.key in done or cell.method not in said.methods:
             continue
         if time.monotonic() > until:
             print("time is up: the same command goes on from here")

@@ -25,7 +25,7 @@ from benchmarks.paper.printed import (
 from distcondense.evaluation.score import Score
 from distcondense.runs.memory import MemoryPeak
 
-METHODS = ("published", "raw", "as-printed", "private", "figures", "attributes")
+METHODS = ("published", "raw", "as-printed", "private", "figures-published", "figures-private", "attributes")
 FIGURES = {  # cohort → reference: those that figures are made of, each by `published` and by `private`
     "seer": "cox", "diabetes": "cox", "puh": "xgb", "adult": "xgb", "proteomics5": "xgb",
 }  # fmt: skip
@@ -36,7 +36,7 @@ class Cell:
     """One run. `ipc` is 0 for `private`, which makes all of them at once."""
 
     cohort: str
-    method: str  # of `METHODS`; figures-published and figures-private are two
+    method: str  # of `METHODS`
     reference: str
     ipc: int
     epsilon: float
@@ -117,7 +117,7 @@ def scored(cell: Cell, threads: int) -> dict[str, Any]:
             scores += [
                 s for s in dc.evaluate(cohort, result, external=external, threads=threads) if s.tested_on in away
             ]
-        privacy, timings = result.privacy, result.record["timings"]
+        privacy, timings = result.privacy, result.record["timings_seconds"]
         sets[str(ipc)] = {
             "scores": [slim(score) for score in scores],
             "epsilon": privacy.epsilon,

@@ -19,6 +19,7 @@ from distcondense.privacy.steps import LOWEST_RUNG
 REACHED, NEAR = 0.005, 0.02
 STRONGEST, HAZARDS_SHOWN = 10, 10
 SEEDS = 3
+LEFT_OUT = ("condensed rows", "own rows")  # of the figures: models of other rows than patients'
 
 Done = dict[str, Any]
 
@@ -136,10 +137,9 @@ def page(done: Done) -> str:
     minutes = sum(entry.get("cpu_seconds", entry["seconds"]) for entry in done.values()) / 60
     wide = done.get("proteomics/published/xgb/1000/2.3/0")
     if wide is not None:
-        (one,) = wide["sets"].values()
         lines.append(
             f"Proteomics at IPC 1000: {wide['cpu_seconds']:.0f} s of a core ({wide['seconds']:.0f} s beside other"
-            f" work), of which the steps and their validation {one['timings'].get('condense', 0):.0f} s, and at most"
+            " work, the same bits as a Ray job: paper-job.md) and at most"
             f" {wide['peak_memory_bytes'] / 1e9:.1f} GB.\n"
         )
     lines.append(
@@ -252,7 +252,11 @@ def _figures(done: Done) -> Iterator[str]:
         for (cohort, method), entry in sorted(runs.items()):
             part = entry["figures"].get(section, {"scores": (), "titles": {}})
             scores = [Score.from_dict(one) for one in part["scores"]]
-            scores = [s for s in scores if s.measure in measures and not s.group and s.tested_on != "condensed rows"]
+            scores = [
+                s
+                for s in scores
+                if s.measure in measures and not s.group and s.tested_on not in ("condensed rows", "own rows")
+            ]
             kinds = dict.fromkeys((s.measure, s.student, s.tested_on) for s in scores)
             for measure, student, place in kinds:
                 here = [s for s in scores if (s.measure, s.student, s.tested_on) == (measure, student, place)]

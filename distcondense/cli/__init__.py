@@ -91,7 +91,9 @@ def _say(level: str, text: str) -> None:
     from distcondense.report.terminal import log_entry
 
     structured = os.environ.get("DISTCONDENSE_LOG") == "json"
-    typer.echo(log_entry(level, text=text) if structured else f"{level}: {text}", err=True)
+    # not typer's echo: what shows progress takes sys.stderr over, and puts a line above its own
+    sys.stderr.write((log_entry(level, text=text) if structured else f"{level}: {text}") + "\n")
+    sys.stderr.flush()
 
 
 def _log_first(arguments: list[str]) -> list[str]:

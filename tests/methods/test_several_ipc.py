@@ -60,6 +60,14 @@ def ward(rows: int = 900) -> dc.Cohort:
     return dc.Cohort.from_frame(small_frame(rows), target="died", ignore=["months", "event"], schema=schema)
 
 
+def test_released_numbers_have_no_more_digits_than_their_cells_tell_apart() -> None:
+    result = dc.condense(ward(), rows=40, **HOW)
+    numbers = [c.name for c in result.schema.columns if c.kind == "continuous" and c.decimals is None]
+    assert numbers
+    for name in numbers:
+        assert max(len(f"{value:.15g}") for value in result.frame[name].dropna()) <= 9, name
+
+
 def said(run: Path) -> dict[str, Any]:
     return dict(json.loads((run / "release/privacy.json").read_text()))
 

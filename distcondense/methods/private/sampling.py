@@ -66,5 +66,8 @@ def released_rows(
     used = replace(known.only(names), notes=())
     codec, drawn, rules = Codec.public(used), Codec.public(Schema(tuple(own))), Rules(used)
     frame = drawn.decode(drawn.encode(values))
+    for column in own:  # a codec's rows have seven digits
+        if column.numeric and not column.whole and column.decimals is None and column.step is None:
+            frame[column.name] = values[column.name].where(frame[column.name].notna())
     frame = rules.completed(rules.repaired(frame, np.random.default_rng([seed, 0x9005])))[names]
     return frame, used, codec, codec.encode(frame)
