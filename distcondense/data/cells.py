@@ -73,11 +73,11 @@ class Cells:
         code = np.searchsorted(self.cuts, np.where(holes, self.column.stand_in, numbers), side="right")
         return np.where(holes & self.hole, self.size - 1, code).astype(self._kind)
 
-    def values(self, codes: NDArray[np.integer[Any]], inside: Floats) -> Any:
+    def values(self, codes: NDArray[np.integer[Any]], inside: Floats, *, exact: bool = False) -> Any:
         """(m,) legal values in original units, `inside` ∈ [0, 1) of the way through each number's cell."""
         if not self.numeric:
             return written_labels(self.column, codes)
-        return written_numbers(self.column, self.numbers(codes, inside))
+        return written_numbers(self.column, self.numbers(codes, inside, exact=exact))
 
     @property
     def edges(self) -> Floats:
@@ -93,8 +93,11 @@ class Cells:
         """A number's cells with neighbours joined: each new cell begins at one of these old ones, the first at 0."""
         return replace(self, cuts=self.cuts[starts[1:] - 1])
 
-    def numbers(self, codes: NDArray[np.integer[Any]], inside: Floats) -> Floats:
-        """(m,) a legal number in each cell, `inside` ∈ [0, 1) of the way through it; a hole is NaN."""
+    def numbers(self, codes: NDArray[np.integer[Any]], inside: Floats, *, exact: bool = False) -> Floats:
+        """(m,) a legal number in each cell, `inside` ∈ [0, 1) of the way through it; a hole is NaN.
+
+        Where nobody said how a number is measured it has few digits, unless it is to be `exact`.
+        """
         low, high = _bounds(self.column)
         edges = np.concatenate([[low], self.cuts, [high]])
         code = np.minimum(codes, len(edges) - 2)
@@ -102,7 +105,10 @@ class Cells:
         if per is None:
             width = edges[code + 1] - edges[code]
             out = edges[code] + inside * width
-            out = self.column.rounded(out) if self.column.decimals is not None else _rounded(out, edges[code], width)
+            if self.column.decimals is not None:
+                out = self.column.rounded(out)
+            elif not exact:
+                out = _rounded(out, edges[code], width)
         else:
             ticks = _ticks(self.column, edges, per)
             ticks[-1] += 1  # the last cell holds its upper end

@@ -392,7 +392,8 @@ def test_the_kernels_run_clean_under_address_and_undefined_behaviour_sanitizers(
 
 
 def contract() -> list[dict[str, str]]:
-    lines = [line for line in (ROOT / "kernels/README.md").read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
+    section = (ROOT / "kernels/README.md").read_text(encoding="utf-8").partition("## Contract")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line[:1] == "|"]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
 

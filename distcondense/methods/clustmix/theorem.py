@@ -201,7 +201,7 @@ def table_of(cells: Cells) -> Floats:
     """(cells, width) x − c of a value in the middle of each of a column's public cells."""
     units = Units.of_schema(Schema((cells.column,)), one_hot=True)
     codes = np.arange(cells.size)
-    values = pd.DataFrame({cells.column.name: cells.values(codes, np.full(cells.size, 0.5))})
+    values = pd.DataFrame({cells.column.name: cells.values(codes, np.full(cells.size, 0.5), exact=True)})
     return np.asarray(units.encode(values) - centre_of(units), np.float64)
 
 

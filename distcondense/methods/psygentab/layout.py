@@ -132,7 +132,10 @@ class Layout:
         own = places[:, self.first :]
         codes = np.floor(own).astype(np.int64)
         return pd.DataFrame(
-            {one.column.name: one.values(codes[:, j], own[:, j] - codes[:, j]) for j, one in enumerate(self.features)}
+            {
+                one.column.name: one.values(codes[:, j], own[:, j] - codes[:, j], exact=True)
+                for j, one in enumerate(self.features)
+            }
         )
 
     # -- as numbers
