@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks import cohorts
 from distcondense.data.cohort import Cohort
 from distcondense.data.datasets import load
+from distcondense.data.dialect import Dialect
 from distcondense.data.tables import read_table
 
 IPC = (50, 100, 500, 1000)
@@ -95,7 +96,8 @@ def wide(name: str) -> Cohort:
         return Cohort.from_frame(
             read_table(cohorts.path_of("microarray_gravier_168x2905.csv.gz")), target="label", positive="poor"
         )
-    frame = read_table(cohorts.path_of("metaml_microbiome_stool.csv.gz")).drop_duplicates("subjectID")
+    file = cohorts.path_of("metaml_microbiome_stool.csv.gz")
+    frame = read_table(file, dialect=Dialect(separator="comma")).drop_duplicates("subjectID")
     frame = frame.drop(columns=["dataset_name", "subjectID", "disease", "age", "gender", "country"])
     return Cohort.from_frame(frame.reset_index(drop=True), target="label")
 
