@@ -92,10 +92,8 @@ class CondenseRequest:
         }
         if isinstance(schema := reading.get("schema"), str | Path):
             reading["schema"] = Schema.from_toml(schema)
-        method, rows = (
-            method_named(default_method() if arguments["method"] is None else arguments["method"]),
-            arguments["rows"],
-        )
+        method = method_named(default_method() if arguments["method"] is None else arguments["method"])
+        rows, threads = arguments["rows"], arguments["threads"]
         if rows is not None and "ipc" in arguments["options"]:
             raise SettingsError("rows", "and ipc say the same in two ways", found="both", fix="leave one of them out")
         options = options_of(method, arguments["options"])
@@ -107,9 +105,7 @@ class CondenseRequest:
             options=options,
             rows=None if rows is None else whole(rows, "rows", 1),
             about=ReleaseInfo.from_any(arguments["about"]),
-            threads=available_threads()
-            if arguments["threads"] is None
-            else whole(arguments["threads"], "threads", 1, MOST_THREADS),
+            threads=available_threads() if threads is None else whole(threads, "threads", 1, MOST_THREADS),
             out=None if arguments["out"] is None else Path(arguments["out"]),
             resume=arguments["resume"],
             force=arguments["force"],
