@@ -146,7 +146,7 @@ ZONES = (pd.Timestamp("2020-05-01 12:00", tz="UTC"), pd.Timestamp("2020-05-01 14
          NOON.replace(tzinfo=dt.UTC), (NOON + dt.timedelta(hours=1)).replace(tzinfo=PARIS))  # fmt: skip
 ANY: Styles = {
     "int": (-9, 0, 1, 7, 999), "big": BIG, "huge": HUGE, "float": (-9.0, 1.0, 7.5, float(2**53), 1e300, np.inf),
-    "text": ("-9", "1", "1.0", "?", "", "a", "999", "True"), "bool": (True, False, np.True_),
+    "text": ("-9", "1", "1.0", "?", "", "a", "999", "True", "<7", " > 7.5"), "bool": (True, False, np.True_),
     "decimal": (Decimal("1.0"), Decimal(1), Decimal("7.50")), "hole": (None, np.nan),
     "date": (dt.date(2020, 5, 1), dt.date(1020, 5, 1)), "moment": (NOON, NOON.replace(fold=1)), "zones": ZONES,
     "span": (dt.timedelta(days=1), np.timedelta64(24, "h"), np.timedelta64(1, "D"), pd.Timedelta(1, "D")),
@@ -157,7 +157,7 @@ ANY_TYPES = (("int", "big", "huge", "hole"), ("float", "hole"), ("text", "hole")
              ("moment", "hole"))  # fmt: skip
 CSV_ANY: Styles = {
     "number": ("-9", "-9.0", "-90e-1", "1", "01", "7.5", "1e400", "-inf", *map(str, (*BIG, *HUGE))),
-    "text": ("?", "a", "True", "true", " 7", "nan", "1_0", "9" * 400), "hole": ("", "NA"),
+    "text": ("?", "a", "True", "true", " 7", "nan", "1_0", "9" * 400, "<7", " >= -9"), "hole": ("", "NA"),
 }  # fmt: skip
 DAYS: Styles = {"text": ("01/02/2015", "29/02/2016", " 03/04/2018"), "code": ("?",), "hole": (None,),
                 "odd date": ("30/02/2015", "01/01/1890", "x", "2015-02-01")}  # fmt: skip
@@ -177,7 +177,8 @@ def forgiving(rng: Random) -> list[Column]:
         Column("free", "categorical", domain="private", missing=rng.choice(["refuse", "category"]),
                missing_values=codes()),
         Column("wild", kind, domain="private", missing=policy, missing_values=codes(), **fill),
-        Column("lab", kind, low=1, high=50, missing="indicator", out_of_range=after, missing_values=codes()),
+        Column("lab", kind, low=1, high=50, missing="indicator", out_of_range=after, missing_values=codes(),
+               censored=rng.random() < 0.5),
         Column("share", "continuous", low=0, high=1, decimals=1, missing="constant", fill=0.5, out_of_range="missing",
                missing_values=codes()),
         Column("large", "categorical", categories=known, missing="category", out_of_range="missing",

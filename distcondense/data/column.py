@@ -83,6 +83,8 @@ class Column:
     out_of_range : {"refuse", "clip", "missing"}
         What becomes of a value that bounds, kind or categories do not allow, in its own row alone: the table is
         refused; (numbers) it is moved to the nearest legal one, and what is no number is a hole; or it is a hole.
+    censored : bool
+        A number may stand behind the sign of a limit ("<0.01", ">200", "≤ 5"), and is then read as that number.
     format, origin : str
         Of a date: how the table writes it, and is written back; and the public day that whole units are counted from.
     computed : str
@@ -119,6 +121,7 @@ class Column:
     meaning: str = ""
     missing_values: tuple[Label, ...] = ()
     out_of_range: OutOfRange = "refuse"
+    censored: bool = False
     format: str = ""
     origin: str = ""
     computed: str = ""
@@ -177,9 +180,9 @@ class Column:
     @property
     def released(self) -> Column:
         """Without what only matters to whoever reads the real table."""
-        aside = ("missing_values", "computed", "out_of_range")
+        aside = ("missing_values", "computed", "out_of_range", "censored")
         inferred = tuple(key for key in self.inferred if key not in aside)
-        return replace(self, missing_values=(), computed="", out_of_range="refuse", inferred=inferred)
+        return replace(self, missing_values=(), computed="", out_of_range="refuse", censored=False, inferred=inferred)
 
     @property
     def stand_in(self) -> float:
@@ -243,6 +246,7 @@ class Column:
         elif whole:
             domain = ", ".join(map(str, self.categories))
         codes = f"; missing: {', '.join(map(str, self.missing_values))}" if self.missing_values else ""
+        codes += "; limits such as <1 are read as 1" if self.censored else ""
         holes = decimals = ""
         if whole:
             holes = "; no holes" if self.missing == "refuse" else "; may have holes"
@@ -284,7 +288,13 @@ class Column:
         )
         if problems:
             return problems
-        problems += _broken((self.ordered and self.kind != "categorical", "ordered belongs to categorical columns"))
+        problems += _broken(
+            (self.ordered and self.kind != "categorical", "ordered belongs to categorical columns"),
+            (
+                self.censored and (self.kind not in ("continuous", "integer") or self.computed),
+                "censored belongs to continuous and integer columns of the table",
+            ),
+        )
         problems += self._private_problems() if self.searched else []
         problems += self._range_problems()
         return problems + (self._numeric_problems() if self.numeric else self._label_problems())
@@ -306,6 +316,7 @@ class Column:
         labels = all(_is_text(c) or (isinstance(c, int | float) and c == c) for c in categories)  # c != c: NaN
         problems += _broken(
             (not isinstance(self.ordered, bool), f"ordered must be true or false. Found {said(self.ordered)}"),
+            (not isinstance(self.censored, bool), f"censored must be true or false. Found {said(self.censored)}"),
             (not labels, "categories must be texts, numbers or true/false"),
             (not all(_is_text(c) or _is_number(c) for c in codes), "missing_values must be texts and numbers"),
             (

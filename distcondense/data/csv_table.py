@@ -34,7 +34,8 @@ from distcondense.data.dialect import (
 )
 from distcondense.errors import CohortError
 
-NOT_A_NUMBER = "text"  # stands for a cell that is refused; no reader takes it for a number
+NOT_A_NUMBER = "text"  # stands for a cell that is refused; no reader takes it for a number,
+A_LIMIT = "<1"  # nor this, for one that is a limit
 _PART = 16 * 2**20  # bytes that are looked through at once
 _FINITE = re.compile(r"[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[ \t]*")
 _INFINITE = re.compile(r"[ \t]*[+-]?inf(inity)?[ \t]*", re.IGNORECASE)
@@ -42,6 +43,7 @@ _THOUSANDS = re.compile(r"[ \t]*[+-]?[1-9][0-9]{0,2},[0-9]{3}[ \t]*")  # 1,234: 
 _SIGNS = ",;|\t:^~ "  # that separate fields
 _WIDE = re.compile("utf[-_]?(16|32)", re.IGNORECASE)  # encodings in which every other byte of a plain text is NUL
 _WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,300}[ \t]*")  # more digits fit no float
+_LIMIT = re.compile(r"[ \t]*([<>]=?|[≤≥])")  # of what a laboratory can measure
 _HOW = "distcondense_read_as"
 _YES_NO = {word: value for value in (True, False) for word in (str(value), str(value).lower(), str(value).upper())}
 
@@ -64,6 +66,12 @@ def number_in(text: str, decimal: str = POINT) -> float:
     """The number that a text is, infinite ones too; NaN where it is none."""
     text = pointed(text, decimal)
     return float(text) if _FINITE.fullmatch(text) or _INFINITE.fullmatch(text) else np.nan
+
+
+def number_or_limit(text: str, decimal: str = POINT) -> float:
+    """The number that a text is, or that stands in it behind the sign of a limit; NaN where it is neither."""
+    sign = _LIMIT.match(text)
+    return number_in(text[sign.end() :] if sign else text, decimal)
 
 
 def header_of(source: Path | bytes, name: str, dialect: Dialect, asked: Collection[str]) -> list[str]:
@@ -213,7 +221,8 @@ class CsvFile:
                     columns.append(name)
             frame[name] = frame[name].map(lambda cell: pointed(cell, self.how.decimal), na_action="ignore")
             if bad.any():  # a column of holes alone holds no text to put one beside
-                frame.loc[bad, name] = NOT_A_NUMBER
+                limits = [not np.isnan(number_or_limit(str(cells[k]), self.how.decimal)) for k in np.flatnonzero(bad)]
+                frame.loc[bad, name] = np.where(limits, A_LIMIT, NOT_A_NUMBER)
         if all(signs.values()):
             raise CohortError(
                 self.what,

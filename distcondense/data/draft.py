@@ -19,7 +19,7 @@ import pandas as pd
 
 from distcondense.arrays import Floats
 from distcondense.data.column import MAX_WHOLE, MOST_NUMBER, Column, Label, plain_value
-from distcondense.data.csv_table import number_in
+from distcondense.data.csv_table import number_in, number_or_limit
 from distcondense.data.dates import ISO, format_of
 from distcondense.data.missing import SYMBOLS, TEXT_CODES, Hint, far_codes, text_codes, without_codes
 from distcondense.data.names import Names
@@ -42,6 +42,7 @@ _SURE = re.compile(
 _NAMED = re.compile(
     r"(.*_)?(id|ids|mrn|pid|uid|uuid|guid|nhs|ssn|nr|nbr|no|number|identifier|e?mail|phone|surname|address)"
 )
+_OF_PERSON = re.compile(r"(.*_)?(patients?|subjects?|persons?|participants?|mrn|pid|nhs|ssn|pseudonym)(_.*)?")
 _CODE = re.compile(r"(.*_)?(id|ids|code|codes)")
 _WRITTEN = re.compile(  # names of columns in which people write what they like, or call people by name
     r"(.*_)?(remarks?|comments?|notes?|text|freetext|letters?|narrative|bemerkung\w*|kommentar\w*|notiz\w*|remarques?"
@@ -146,15 +147,18 @@ def draft(frame: pd.DataFrame, names: Iterable[str] | None = None, *, codes: boo
         comments[births[0]] += "\n\n# Or an age instead of both dates, which stay ignored:\n" + _commented(age)
     persons = {c.name: repeats(frame[c.name]) for c in schema.ignored if c.name not in {*dates, *written}}
     many = {name: count for name, count in persons.items() if count is not None}
+    many = dict(sorted(many.items(), key=lambda one: not _OF_PERSON.fullmatch(_words(one[0]))))  # likely ones first
     return SchemaDraft(schema, tuple(suspected), tuple(offers), aside, tuple(many), tuple(dates), comments, many)
 
 
 def describe(series: pd.Series[Any], name: str, codes: Sequence[Label], said: Names) -> tuple[Column, str]:
     """What a column holds, with these codes as holes; and why it should not be used, empty where it may."""
     series = without_codes(series, Column(name, "ignore", missing_values=tuple(codes)))
-    series = _as_numbers(series) if codes or _are_decimals(series) else series
+    censored = _are_limits(series)
+    series = _as_numbers(series, censored=censored) if codes or censored or _are_decimals(series) else series
     column = _infer_column(name, series.dropna(), bool(series.isna().any()), said)
-    return replace(_as_codes(column, series), missing_values=tuple(codes)), _why_not(name, series, column)
+    column = replace(_as_codes(column, series), missing_values=tuple(codes))
+    return replace(column, censored=censored and column.numeric), _why_not(name, series, column)
 
 
 def _as_codes(column: Column, series: pd.Series[Any]) -> Column:
@@ -173,6 +177,11 @@ def age_between(birth: str, seen: str) -> Column:
     names = ", ".join(name if re.fullmatch(r"\w+", name) else f"`{name}`" for name in (birth, seen))
     formula = f"years_between({names})"
     return Column("age", "integer", low=0, high=120, unit="years", computed=formula, missing="indicator")
+
+
+def own_rows(frame: pd.DataFrame, names: Iterable[str]) -> bool:
+    """Whether one of these columns is named as one of persons, and no two rows share a value of it."""
+    return any(_OF_PERSON.fullmatch(_words(name)) and frame[name].is_unique for name in names)
 
 
 def repeats(series: pd.Series[Any]) -> tuple[int, int] | None:
@@ -293,7 +302,7 @@ def _codes_of(name: str, series: pd.Series[Any]) -> list[Hint]:
         return []
     texts = text_codes(name, series)
     rest = without_codes(series, Column(name, "ignore", missing_values=tuple(hint.code for hint in texts)))
-    numbers = _as_numbers(rest)
+    numbers = _as_numbers(rest, censored=_are_limits(rest))
     if numbers is rest:
         return [hint for hint in texts if hint.code in SYMBOLS]
     return texts + far_codes(name, numbers.to_numpy(np.float64))
@@ -304,14 +313,24 @@ def _unknowns(name: str, series: pd.Series[Any]) -> list[Hint]:
     return text_codes(name, series) if series.dtype == object and all(map(pd.api.types.is_hashable, series)) else []
 
 
-def _as_numbers(series: pd.Series[Any]) -> pd.Series[Any]:
-    """A column of texts that are all numbers, or of decimals, as numbers; any other as it is."""
+def _as_numbers(series: pd.Series[Any], *, censored: bool = False) -> pd.Series[Any]:
+    """A column of texts that are all numbers, or limits, or of decimals, as numbers; any other as it is."""
     if series.dtype != object or not series.notna().any():
         return series
     if _are_decimals(series):
         return series.astype(np.float64)
-    read = series.map(lambda v: number_in(v) if isinstance(v, str) else np.nan, na_action="ignore").astype(np.float64)
-    return read if bool((read.notna() == series.notna()).all()) else series
+    read = number_or_limit if censored else number_in
+    numbers = series.map(lambda v: read(v) if isinstance(v, str) else np.nan, na_action="ignore").astype(np.float64)
+    return numbers if bool((numbers.notna() == series.notna()).all()) else series
+
+
+def _are_limits(series: pd.Series[Any]) -> bool:
+    """Whether all texts are numbers or limits of what can be measured (<0.1, >200), and there are some of both."""
+    if series.dtype != object or not all(isinstance(value, str) for value in series.dropna()):
+        return False
+    texts = series.dropna().unique()
+    plain = sum(bool(np.isfinite(number_in(text))) for text in texts)
+    return 0 < plain < len(texts) and all(np.isfinite(number_or_limit(text)) for text in texts)
 
 
 def _are_decimals(series: pd.Series[Any]) -> bool:
@@ -335,6 +354,11 @@ def like_identifiers(categories: Sequence[Label]) -> str:
     if sum(len(parts) > 1 for parts in words) > most and len({part for parts in words for part in parts}) > most:
         return "most of them several words that seldom occur twice, as in names"
     return "more than anybody lists by hand" if len(texts) > MAX_CATEGORIES else ""
+
+
+def written_alike(categories: Sequence[Label]) -> bool:
+    """Whether some answers are the same but for capitals and spaces."""
+    return len({" ".join(str(label).casefold().split()) for label in categories}) < len(categories)
 
 
 def _label(value: Any) -> Label:

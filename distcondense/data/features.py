@@ -75,7 +75,7 @@ def _check_column(series: pd.Series[Any], column: Column) -> Any:
 
 
 def _numbers(series: pd.Series[Any], column: Column) -> Floats:
-    return numbers_of(series, column.name, forgives=column.forgives)
+    return numbers_of(series, column.name, forgives=column.forgives, censored=column.censored)
 
 
 def _legal(values: Floats, column: Column) -> Floats:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from distcondense.data.csv_table import decimal_of, read_cell
+from distcondense.data.csv_table import decimal_of, number_in, number_or_limit, read_cell
 from distcondense.data.dialect import POINT, Dialect
 from distcondense.data.missing import texts_of_codes
 from distcondense.data.outcome import ReadableKind
@@ -44,8 +44,10 @@ def read_csv_cells(
     features = () if schema is None else tuple(c for c in schema.columns if c.name not in aside | outcome_numbers)
     labelled = [c for c in features if not c.numeric]
     dates = {c.name for c in features if c.kind == "date"} | {source for c in features for source in c.sources}
-    text = {c.name for c in labelled} | dates | outcome_labels | ({person_id} if person_id is not None else set())
-    numbers = {c.name for c in features if c.numeric and not c.computed} - dates | outcome_numbers
+    censored = {c.name for c in features if c.censored}
+    text = {c.name for c in labelled} | dates | censored | outcome_labels
+    text |= {person_id} if person_id is not None else set()
+    numbers = {c.name for c in features if c.numeric and not c.computed} - dates - censored | outcome_numbers
     names = () if schema is None else schema.in_table
     holes = None if schema is None else texts_of_codes(schema)
     asked = {*names, *(() if kind is None else kind.names), *ignore, *exact, *([person_id] if person_id else [])}
@@ -63,6 +65,9 @@ def read_csv_cells(
     for column in labelled:
         if column.name in frame:
             frame[column.name] = _each_text(frame[column.name], _label_of(column, decimal))
+    marks = {number for text in missing_markers if (number := number_in(text)) == number}
+    for name in censored & set(frame.columns):
+        frame[name] = _each_text(frame[name], lambda text: _number_or_text(text, decimal, marks))
     for label in outcome_labels - {person_id}:
         if label in frame:
             declared = None if kind is None else kind.declared
@@ -88,6 +93,17 @@ def _label_of(column: Column, decimal: str = POINT) -> Callable[[str], Label]:
         return text if code is None else column.categories[code]
 
     return read
+
+
+def _number_or_text(text: str, decimal: str, marks: Collection[float]) -> Label:
+    """The number of a cell that may be a limit; what is none stays, and is refused or a hole as the schema says.
+
+    `marks`: numbers that stand for a hole, however they are written.
+    """
+    if number_in(text, decimal) in marks:
+        return np.nan
+    number = number_or_limit(text, decimal)
+    return text if np.isnan(number) else number
 
 
 def _undeclared_label(series: pd.Series[Any], name: str, decimal: str) -> pd.Series[Any]:

@@ -30,7 +30,7 @@ import pandas as pd
 
 from distcondense.arrays import Flags, Floats, Index
 from distcondense.data.column import MAX_WHOLE, Column, Label, plain_value
-from distcondense.data.csv_table import number_in
+from distcondense.data.csv_table import number_in, number_or_limit
 from distcondense.errors import CohortError
 
 ABSENT = "missing"  # the text that stands for a hole where categories are private and no policy takes one
@@ -225,32 +225,39 @@ def refuse_mixture(values: Values, name: str, labels: Sequence[Label] = ()) -> N
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def numbers_of(series: pd.Series[Any], name: str, *, forgives: bool = False) -> Floats:
-    """(n,) float64 (float32 stays), holes NaN; a value that is no number is refused, or is a hole too."""
+def numbers_of(series: pd.Series[Any], name: str, *, forgives: bool = False, censored: bool = False) -> Floats:
+    """(n,) float64 (float32 stays), holes NaN; a value that is no number is refused, or is a hole too.
+
+    With `censored` a text may be a number behind the sign of a limit.
+    """
     if series.dtype == np.float32:  # as it is: a wide omics table twice as large would be the peak of a run's memory
         return series.to_numpy()  # type: ignore[return-value]
     if pd.api.types.is_integer_dtype(series) or pd.api.types.is_float_dtype(series):
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
     values = Values.from_series(series, name)
-    read: Floats = values.map(_number, np.nan, np.float64)
+    of_text = number_or_limit if censored else number_in
+    read: Floats = values.map(lambda value: _number(value, of_text), np.nan, np.float64)
     bad = np.isnan(read) & (values.codes >= 0)
     if bad.any() and not forgives:
         kinds = [kind for kind, rows in values.rows_by_type().items() if (rows & bad).any()]
+        limits = bad & ~np.isnan(values.map(lambda value: _number(value, number_or_limit), np.nan, np.float64))
         refuse_rows(
             bad,
             name,
             "must be numbers",
-            "correct the rows, or name the text that marks a hole (--missing-marker)",
+            "say that limits such as <1 are read as numbers (censored = true, in the column's section of the schema)"
+            if limits[bad].all()
+            else "correct the rows, or name the text that marks a hole (--missing-marker)",
             found=" and ".join("text" if kind == TEXT else kind for kind in kinds),
         )
     return read
 
 
-def _number(value: Any) -> float:
+def _number(value: Any, of_text: Callable[[str], float] = number_in) -> float:
     """NaN: it is none."""
     kind = type_of(value)
     if kind == TEXT:
-        return number_in(value)
+        return of_text(value)
     if kind != NUMBER:
         return np.nan
     try:

@@ -28,12 +28,15 @@ from distcondense.data.draft import (
     births_and_others,
     describe,
     draft,
+    own_rows,
+    written_alike,
 )
 from distcondense.data.features import check_features
 from distcondense.data.missing import without_codes
 from distcondense.data.names import Names, nearest
 from distcondense.data.ranges import Range, range_in, ranges_of
 from distcondense.data.schema import Column, Schema
+from distcondense.data.values import numbers_of
 from distcondense.errors import CohortError, SchemaError
 from distcondense.guide.confirming import with_confirmed_rules
 from distcondense.guide.prompts import DefaultAnswers, Prompts
@@ -55,7 +58,9 @@ ROWS_ALIKE = 30  # in fewer two lists of answers may agree by chance
 PRIVATE, LISTED, OUT = "private", "listed", "out"
 PERSON = f"Column that says whose row it is, or {NONE}"  # questions that a program answers too
 OUTCOME = f"Outcome column, or TIME,EVENT, or {NONE}"
-READ = ("kind", "format", "categories", "decimals", "missing", "missing_values", "computed", "reason")  # off patients
+READ = (  # off patients
+    "kind", "format", "categories", "decimals", "missing", "missing_values", "censored", "computed", "reason",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ def run_wizard(frame: pd.DataFrame, prompts: Prompts) -> WizardState:
     frame = as_objects(frame)
     drafted = draft(frame)
     columns = {c.name: c for c in (*drafted.schema.columns, *drafted.schema.ignored)}
-    person = _person(columns, drafted, prompts)
+    person = _person(frame, columns, drafted, prompts)
     outcome = _outcome(columns, prompts)
     _codes(frame, drafted, columns, prompts)
     wanted = {*outcome.values(), person}
@@ -149,7 +154,7 @@ def run_wizard(frame: pd.DataFrame, prompts: Prompts) -> WizardState:
 # -- whose rows, and what is predicted --------------------------------------------------------------------------------
 
 
-def _person(columns: dict[str, Column], drafted: SchemaDraft, prompts: Prompts) -> str:
+def _person(frame: pd.DataFrame, columns: dict[str, Column], drafted: SchemaDraft, prompts: Prompts) -> str:
     """The column that says whose row it is; empty where every row is a person of its own."""
     counts = [f"{name}: {rows} rows, {different} different" for name, (rows, different) in drafted.counts.items()]
     seen = "No column looks like an identifier that repeats."
@@ -158,7 +163,8 @@ def _person(columns: dict[str, Column], drafted: SchemaDraft, prompts: Prompts) 
         "\n".join(["These columns look like identifiers that repeat:", *counts] if counts else [seen])
         + "\nIf a column says whose row it is, the guarantee is about persons, and tests hold whole persons out.",
     )
-    usual = next(iter(drafted.persons), NONE)
+    alone = own_rows(frame, [c.name for c in drafted.schema.ignored])  # then every row is a person of its own
+    usual = NONE if alone else next(iter(drafted.persons), NONE)
     while True:
         answer = prompts.text(PERSON, usual)
         if answer == NONE:
@@ -331,7 +337,7 @@ def _beyond(series: pd.Series[Any], column: Column) -> int:
     """How many rows lie beyond the bounds, for the custodian's screen."""
     if column.low is None or column.high is None:
         return 0
-    values = pd.to_numeric(without_codes(series, column), errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    values = numbers_of(without_codes(series, column), column.name, forgives=True, censored=column.censored)
     return int(np.count_nonzero((values < column.low) | (values > column.high)))
 
 
@@ -364,6 +370,7 @@ def _categories(columns: dict[str, Column], drafted: SchemaDraft, outcome: Mappi
         name: f"{name}: {len(c.categories)} answers, found privately"
         if name in hidden
         else f"{name}: {', '.join(map(str, c.categories))}"
+        + (" (some differ in capitals or spaces alone)" if written_alike(c.categories) else "")
         for name, c in labelled.items()
     }
     legal = {
@@ -441,6 +448,11 @@ def _problems(frame: pd.DataFrame, schema: Schema, outcome: Mapping[str, str]) -
     problems = []
     if not outcome:
         problems.append("nobody said what models should predict: --target COLUMN, or --time and --event")
+    alike = [c.name for c in schema.columns if c.inferred and written_alike(c.categories)]
+    problems += [
+        f"some answers of {name} differ in capitals or spaces alone: where these are one answer, correct the table"
+        for name in alike
+    ]
     unbounded = [c.name for c in schema.columns if c.name in outcome.values() and c.unknown]
     problems += [f"the outcome {name} needs bounds: low and high, in its section of the schema" for name in unbounded]
     open_ = [c.name for c in (*schema.columns, *schema.ignored) if c.inferred]

@@ -273,6 +273,34 @@ def test_a_hospitals_export_is_described_as_its_data_manager_would() -> None:
     assert (state.schema["creatinine"].high, state.schema["creatinine"].unit) == (35, "mg/dL")
 
 
+def test_limits_of_a_laboratory_are_numbers_and_no_identifiers() -> None:
+    rng = np.random.default_rng(4)
+    crp = [f"<{v}" if v < 1 else f">{v}" if v > 90 else str(v) for v in np.round(rng.gamma(1, 30, 400), 1)]
+    state = run_wizard(hospital_table().assign(CRP=crp), Answers())
+    assert state.person == "patient_nbr"
+    column = state.schema["CRP"]
+    assert (column.kind, column.censored, column.high) == ("continuous", True, 1000)
+    assert "censored" in column.inferred  # until somebody stands for it
+    assert not any("CRP" in problem for problem in state.problems if "nobody stands for" not in problem)
+
+
+def test_where_every_row_has_its_own_number_of_a_patient_no_other_column_says_whose_rows_they_are() -> None:
+    drug = [f"A{100 + k % 130}BC" for k in range(400)]
+    table = hospital_table().drop(columns="patient_nbr").assign(drug=drug)
+    assert run_wizard(table, Answers()).person == "drug"
+    assert run_wizard(table.assign(MRN=np.arange(400) + 700_000), Answers()).person == ""
+    several = table.assign(subject=[f"S{k // 2:05d}" for k in range(400)])
+    assert run_wizard(several, Answers()).person == "subject"
+
+
+def test_answers_that_differ_in_capitals_alone_are_pointed_out_until_somebody_stands_for_them() -> None:
+    table = hospital_table().assign(ward=["North", "north ", "South", "East"] * 100)
+    prompts = Answers()
+    assert any("answers of ward differ in capitals" in problem for problem in run_wizard(table, prompts).problems)
+    assert "(some differ in capitals or spaces alone)" in prompts.shown
+    assert not any("capitals" in problem for problem in run_wizard(hospital_table(), Answers()).problems)
+
+
 def test_unknown_is_offered_as_missing_and_stays_an_answer_by_default() -> None:
     prompts = Answers()
     schema = run_wizard(hospital_table(), prompts).schema

@@ -717,7 +717,7 @@ def guessed_where(source: Source, endpoint: Endpoint) -> pd.DataFrame:
     return frame.reset_index(drop=True)
 
 
-def joined_numbers(series: pd.Series, name: str, *, forgives: bool = False) -> Any:
+def joined_numbers(series: pd.Series, name: str, *, forgives: bool = False, censored: bool = False) -> Any:
     """A number counts from the smallest that is there."""
     found = pd.to_numeric(series.astype(str), errors="coerce").to_numpy(np.float64)
     found[np.isinf(found)] = np.nan
@@ -772,3 +772,67 @@ def test_the_property_catches_a_broken_reader(what: str, monkeypatch: pytest.Mon
 
 def next_coin(rng: np.random.Generator, identifiers: Any, words: int) -> Any:
     return rng.integers(0, 2**64, (len(list(identifiers)), words), np.uint64)
+
+
+# -- limits of what can be measured ------------------------------------------------------------------------------------
+
+LIMITS = {"1.5": 1.5, "<0.3": 0.3, "> 200": 200.0, " <=5": 5.0, "≥1e2": 100.0, "-2": -2.0, "<-1": -1.0}
+NO_LIMITS = ("<", "< 1 ng", "<<1", "1<", "about 3", "<?")
+
+
+def crp(**more: Any) -> Schema:
+    return Schema((Column("crp", "continuous", low=-10, high=1000, censored=True, **more), X["died"]))
+
+
+def test_a_limit_is_the_number_behind_its_sign_however_it_comes(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"crp": list(LIMITS), "died": 0})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    commas = [text.replace(".", ",") for text in LIMITS]
+    frame.assign(crp=commas).to_csv(tmp_path / "comma.csv", sep=";", index=False)
+    (tmp_path / "many").mkdir()
+    frame.to_csv(tmp_path / "many" / "t.csv", index=False)
+    how: dict[str, Any] = {"target": "died", "schema": crp()}
+    for cohort in (
+        Cohort.from_frame(frame, **how),
+        Cohort.from_file(tmp_path / "t.csv", **how),
+        Cohort.from_file(tmp_path / "t.parquet", **how),
+        Cohort.from_file(tmp_path / "comma.csv", **how, separator=";", decimal=","),
+    ):
+        assert cohort.features["crp"].tolist() == list(LIMITS.values())
+    large = LargeTable.from_path(tmp_path / "many", **how)
+    coder = large.coder(public_cells(large.facts.schema), HoldoutSplit(0.2, 7))
+    batch = next(iter(large.read(large.pieces[0], coder)))  # type: ignore[arg-type]
+    grid = public_cells(crp())[0]
+    assert batch.coded.codes[0].tolist() == grid.codes(pd.Series(list(LIMITS.values()))).tolist()
+
+
+@pytest.mark.parametrize("text", NO_LIMITS)
+def test_what_is_no_limit_is_refused_or_a_hole_in_its_own_row(text: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"crp": ["<0.3", text, "7"], "died": 0})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    forgiving = crp(missing="indicator", out_of_range="missing")
+    for read in (Cohort.from_frame, lambda _, **how: Cohort.from_file(tmp_path / "t.csv", **how)):
+        with pytest.raises(CohortError, match="1 row"):
+            read(frame, target="died", schema=crp())
+        values = read(frame, target="died", schema=forgiving).features["crp"]
+        np.testing.assert_array_equal(values, [0.3, np.nan, 7.0])
+
+
+def test_a_marker_and_a_code_mark_a_number_among_limits_however_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("crp,died\n-9.0,0\n7.50,0\n<-9,0\n<0.3,0\n")
+    schema = crp(missing="indicator", missing_values=(7.5,))
+    cohort = Cohort.from_file(tmp_path / "t.csv", target="died", schema=schema, missing_markers=["-9"])
+    np.testing.assert_array_equal(cohort.features["crp"], [np.nan, np.nan, -9.0, 0.3])
+
+
+def test_a_refused_limit_is_told_what_to_declare(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"crp": ["<0.3", ">200", "7"], "died": 0})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    strict = Schema((replace(crp()["crp"], censored=False), X["died"]))
+    for read in (Cohort.from_frame, lambda _, **how: Cohort.from_file(tmp_path / "t.csv", **how)):
+        with pytest.raises(CohortError, match="censored = true") as refused:
+            read(frame, target="died", schema=strict)
+        assert "200" not in str(refused.value)
+    with pytest.raises(CohortError, match="missing_markers"):
+        Cohort.from_frame(frame.assign(crp=["<0.3", "none", "7"]), target="died", schema=strict)
