@@ -26,9 +26,13 @@ HATCHES = {1: (45, "M0 3h6"), 2: (0, "M2 3h2"), 3: (0, "M0 3h6"), 4: (0, "M0 3h6
 
 @dataclass
 class Canvas:
-    """Elements from top to bottom; `y` is how far down it is filled. `key` begins every id."""
+    """Elements from top to bottom; `y` is how far down it is filled. `key` begins every id.
+
+    Without `keyed` there is no legend: somebody else draws one for several figures.
+    """
 
     key: str
+    keyed: bool = field(default=True, kw_only=True)
     parts: list[str] = field(default_factory=list)
     y: float = 4.0
 
@@ -76,28 +80,39 @@ class Canvas:
 
     def legend(self, figure: Figure) -> None:
         """Series with their marks, levels and the diagonal with their dashes; nothing for a single series alone."""
-        entries: list[tuple[str, str]] = []
-        if len(figure.series) > 1:
-            entries = [(self._sample(figure, look(figure, k)), one.name) for k, one in enumerate(figure.series)]
-        for number, (name, y) in enumerate(figure.at):
-            if math.isfinite(y):
-                dash = dashed(LEVELS[number % len(LEVELS)])
-                entries.append((f'<path class="level" d="M0 0h22"{dash}/>', f"{name}: {y:.3g}".replace("-", "−")))
-        if figure.diagonal:
-            entries.append(('<path class="diagonal" d="M0 0h22"/>', "equal"))
+        if self.keyed:
+            self.entries(self.samples(figure), WIDTH)
+
+    def entries(self, entries: Sequence[tuple[str, str]], width: float) -> None:
+        """Samples and their names, one after the other in lines of this width."""
         x = 2.0
         for number, (sample, name) in enumerate(entries):
-            words = fitted(name, WIDTH - 36)
-            width = 28 + width_of(words) + 12
-            if number and x + width - 12 > WIDTH:
+            words = fitted(name, width - 36)
+            wide = 28 + width_of(words) + 12
+            if number and x + wide - 12 > width:
                 x, self.y = 2.0, self.y + LINE + 2
             self.add(f'<g transform="translate({short(x)} {short(self.y + 8)})">{sample}</g>')
             self.text(x + 28, self.y + 12, words, kind="entry")
-            x += width
+            x += wide
         if entries:
             self.y += LINE + 8
 
-    def _sample(self, figure: Figure, number: int) -> str:
+    def samples(self, figure: Figure, *, values: bool = True) -> list[tuple[str, str]]:
+        """What a legend shows of a figure: how a series, a level or the diagonal is drawn, and its name."""
+        entries: list[tuple[str, str]] = []
+        if len(figure.series) > 1:
+            entries = [(self._sample(figure, k), one.name) for k, one in enumerate(figure.series)]
+        for number, (name, y) in enumerate(figure.at):
+            if math.isfinite(y):
+                dash = dashed(LEVELS[number % len(LEVELS)])
+                words = f"{name}: {y:.3g}".replace("-", "−") if values else name
+                entries.append((f'<path class="level" d="M0 0h22"{dash}/>', words))
+        if figure.diagonal:
+            entries.append(('<path class="diagonal" d="M0 0h22"/>', "equal"))
+        return entries
+
+    def _sample(self, figure: Figure, place: int) -> str:
+        number = look(figure, place)
         colour = f"s{number % COLOURS}"
         if figure.kind == BARS:
             kind, fill = self.fill(figure, number)
@@ -105,7 +120,7 @@ class Canvas:
         marker = f'<path class="mark {colour}" d="{marker_path(number, 11, 0)}"/>'
         if figure.kind == DOTS:
             return marker
-        line = f'<path class="line {colour}" d="M0 0h22"{dashed(DASHES[number % len(DASHES)])}/>'
+        line = f'<path class="line {colour}" d="M0 0h22"{dashed(dash_of(figure, place))}/>'
         return line + (marker if figure.kind == LINES else "")
 
     def hatches(self, figure: Figure) -> None:
@@ -124,6 +139,12 @@ def look(figure: Figure, place: int) -> int:
     """The number of a series' colour, dash and mark."""
     own = figure.series[place].look
     return place if own is None else own
+
+
+def dash_of(figure: Figure, place: int) -> str:
+    """Of a series' line: what it says itself, else one by its look."""
+    broken = figure.series[place].broken
+    return DASHES[look(figure, place) % len(DASHES)] if broken is None else DASHES[int(broken)]
 
 
 def short(value: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from distcondense.report.canvas import WIDTH
+from distcondense.report.canvas import WIDTH, Canvas
 from distcondense.report.svg import draw
 from distcondense.report.text import clean, fitted, width_of, wrapped
 from distcondense.runs.figures import Figure
@@ -47,17 +47,27 @@ def picture(sets: Mapping[str, Result]) -> str | None:
     return panels(figures, f"The model behind the rows: {names}", first.privacy.short()) if figures else None
 
 
-def panels(figures: Sequence[Figure], title: str, under: str, about: str = ABOUT) -> str:
-    """Figures side by side under one heading; each stands where its column has most room left."""
+def panels(figures: Sequence[Figure], title: str, under: str, about: str = ABOUT, *, one_legend: bool = False) -> str:
+    """Figures side by side under one heading; each stands where its column has most room left.
+
+    With `one_legend` there is one above them all, for series that look the same wherever they are.
+    """
     across = min(ACROSS, len(figures))
     width = across * WIDTH + (across + 1) * GAP
     lines = wrapped(about, width - 2 * GAP, lines=3)
-    filled = [HEAD + LINE * len(lines)] * across
-    parts = []
+    top, parts = HEAD + LINE * len(lines), []
+    if one_legend:
+        legend = Canvas("legend")
+        samples = {name: sample for one in figures for sample, name in legend.samples(one, values=False)}
+        legend.entries([(sample, name) for name, sample in samples.items()], width - 2 * GAP)
+        parts.append(f'<g transform="translate({GAP:g} {top:g})">{"".join(legend.parts)}</g>')
+        top += legend.y + GAP / 2
+    filled = [top] * across
     for number, figure in enumerate(figures):
         column = min(range(across), key=lambda k: (filled[k], k))
         x, y = GAP + column * (WIDTH + GAP), filled[column]
-        inside = str(draw(figure, f"panel-{number}"))  # as plain text: what is put in is escaped already
+        drawing = draw(figure, f"panel-{number}", legend=not one_legend)
+        inside = str(drawing)  # as plain text: what is put in is escaped already
         parts.append(f'<text class="panel" x="{x:g}" y="{y + 12:g}">{_text(figure.title, BOLD * WIDTH)}</text>')
         parts.append(inside.replace("<svg ", f'<svg x="{x:g}" y="{y + TITLE:g}" ', 1))
         filled[column] = y + TITLE + _height(inside) + GAP

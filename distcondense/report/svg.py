@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from distcondense.errors import SettingsError
 from distcondense.report.axes import Axis, axis_of, span_of
-from distcondense.report.canvas import COLOURS, DASHES, LEVELS, LINE, WIDTH, Canvas, dashed, look, marker_path, short
+from distcondense.report.canvas import COLOURS, LEVELS, LINE, WIDTH, Canvas, dash_of, dashed, look, marker_path, short
 from distcondense.report.text import clean, digits, estimate, fitted, interval, width_of
 from distcondense.runs.figures import BARS, DOTS, HEAT, LINES, STEPS, Figure, Series, Table
 
@@ -31,14 +31,14 @@ MOST_SERIES = 24  # but for heat maps
 MOST_BARS, MOST_DOTS = 180, 500  # over numbers: beyond it bars become a step curve, and of dots every so many are drawn
 MARKED, WHISKERED = 30, 14  # points up to which a line has markers, and whiskers instead of a band
 FEW = 10  # values of x up to which they may stand evenly where they span powers of ten
-SPREAD = 20.0  # … from this ratio on
+SPREAD = 10.0  # … from this ratio on
 DODGE = 3.0  # between whiskers of several lines over the same names
 LARGEST = 1e100  # numbers beyond it, and those that are none, are not drawn
 STRONGEST = 0.75  # opacity of a heat map's last colour: text on it stays legible
 KIND_WORDS = {BARS: "Bars", LINES: "Lines", STEPS: "Step curves", DOTS: "Dots", HEAT: "A heat map with the rows"}
 
 
-def draw(figure: Figure, key: str = "") -> Markup:
+def draw(figure: Figure, key: str = "", *, legend: bool = True) -> Markup:
     """A figure as one `<svg>` element with title and description.
 
     Parameters
@@ -47,6 +47,8 @@ def draw(figure: Figure, key: str = "") -> Markup:
         What is drawn, as data; names may hold anything.
     key : str
         Begins the drawing's ids, so that several fit into one page; made of the figure where it is empty.
+    legend : bool
+        Whether it says which mark is which.
 
     Returns
     -------
@@ -62,7 +64,7 @@ def draw(figure: Figure, key: str = "") -> Markup:
         rule = f"must be one of {', '.join(KIND_WORDS)}"
         raise SettingsError(f"figure {clean(figure.name)}", rule, found=repr(clean(figure.kind)))
     key = key or "f" + hashlib.sha256(repr(figure).encode("utf-8", "replace")).hexdigest()[:12]
-    canvas = Canvas(key)
+    canvas = Canvas(key, keyed=legend)
     values = [point.y for series in figure.series for point in _points(series)]
     description = "Nothing could be drawn."
     if values:
@@ -149,7 +151,10 @@ def _names(figure: Figure) -> list[float | str]:
 
 
 def _name(value: float | str) -> str:
-    return value if isinstance(value, str) else digits(float(value))
+    if isinstance(value, str):
+        return value
+    text = digits(float(value))
+    return text.rstrip("0").removesuffix(".") if "." in text and "e" not in text else text
 
 
 def _values(figure: Figure) -> list[float]:
@@ -266,12 +271,13 @@ def _across(canvas: Canvas, figure: Figure) -> None:
     gap = min((b - a for a, b in pairwise(sorted(place.values()))), default=60.0)
     width = max(0.82 * gap / count, 0.4)
     base = y_axis(min(max(0.0, y_axis.low), y_axis.high))
-    for number, series in enumerate(figure.series):
+    whiskered = any(series.low is not None for series in figure.series)
+    for number, series in reversed([*enumerate(figure.series)]):  # the first ones on top
         points = [point for point in _points(series) if point.x in place]
         if figure.kind in (LINES, STEPS):
-            aside = 0.0 if x_axis is not None else DODGE * (number - (count - 1) / 2)
+            aside = 0.0 if x_axis is not None or not whiskered else DODGE * (number - (count - 1) / 2)
             placed = sorted(((place[p.x] + aside, p) for p in points), key=lambda pair: pair[0])
-            _curve(canvas, figure.kind, look(figure, number), placed, y_axis)
+            _curve(canvas, figure, number, placed, y_axis)
             continue
         marks: list[str] = []
         whiskers: list[str] = []
@@ -341,8 +347,9 @@ def _evenly(figure: Figure, numbers: Sequence[float]) -> bool:
     )
 
 
-def _curve(canvas: Canvas, kind: str, number: int, points: list[tuple[float, Point]], axis: Axis) -> None:
+def _curve(canvas: Canvas, figure: Figure, series: int, points: list[tuple[float, Point]], axis: Axis) -> None:
     """A line with its band or whiskers; of very long ones every so many points. points: where each stands, and it."""
+    kind, number = figure.kind, look(figure, series)
     if len(points) > MOST_POINTS:
         last = len(points) - 1
         points = [points[round(i * last / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
@@ -355,7 +362,7 @@ def _curve(canvas: Canvas, kind: str, number: int, points: list[tuple[float, Poi
         bounded = []
     if len(points) > 1:
         line = "L".join(_path([(x, axis(p.y)) for x, p in points], kind))
-        canvas.add(f'<path class="line {colour}" d="M{line}"{dashed(DASHES[number % len(DASHES)])}/>')
+        canvas.add(f'<path class="line {colour}" d="M{line}"{dashed(dash_of(figure, series))}/>')
     whiskers = [bit for x, p in bounded for bit in _whisker(axis, p, x, along=False)]
     marked = len(points) == 1 or (kind == LINES and len(points) <= MARKED)
     marks = [marker_path(number, x, axis(p.y), 3.5) for x, p in points] if marked else []

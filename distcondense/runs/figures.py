@@ -17,6 +17,7 @@ class Series:
     """Points of one name. `x` are numbers or names; `low` and `high` are 95% intervals where there are any.
 
     `look` is the number of its colour, dash and mark, where they are to be the same in several figures; else its place.
+    `broken` says whether its line is, where that means something.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Series:
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
     look: int | None = field(default=None, kw_only=True)
+    broken: bool | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class Table:
 
 def _series(data: Mapping[str, Any]) -> Series:
     bounds = _numbers(data["low"]), _numbers(data["high"])
-    return Series(data["name"], tuple(data["x"]), _numbers(data["y"]) or (), *bounds, look=data.get("look"))
+    drawn = {name: data.get(name) for name in ("look", "broken")}
+    return Series(data["name"], tuple(data["x"]), _numbers(data["y"]) or (), *bounds, **drawn)
 
 
 def _numbers(values: Any) -> tuple[float, ...] | None:

@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy import stats
 
+from distcondense.arrays import Floats
 from distcondense.evaluation.score import CONDENSED, FULL, PLAIN, RANDOM, REFERENCE, SOFT
 from distcondense.methods.base import default_method
 from distcondense.outcomes.measures import title
@@ -58,11 +58,6 @@ OVERVIEW = (
 )
 
 
-LOOKED_AT = ("trained_on", "part", "labels", "seed", "value", "low", "high")
-SUMMED_UP = (*LOOKED_AT, "main", "guarantee", "made_by", "metric", "epsilon", "unit", "note", "cpu_seconds",
-             "peak_memory_bytes")  # fmt: skip
-
-
 @dataclass(frozen=True, eq=False)
 class Contender:
     """One way to condense one table at one IPC, with its results of all seeds."""
@@ -94,7 +89,7 @@ class Contender:
 
     @cached_property
     def _main(self) -> ScoreRows:
-        return self.rows.only(*LOOKED_AT).where(self.rows["main"] & ~np.isnan(self.rows["value"]))
+        return self.rows.where(self.rows["main"] & ~np.isnan(self.rows["value"]))
 
     def _measured(self, labels: str) -> ScoreRows:
         main = self._main
@@ -106,15 +101,19 @@ class Contender:
             return students
         return rows.where(rows["part"] == QUICK) if labels == SOFT else rows.where(rows["labels"] == labels)
 
-    def seeds(self, labels: str) -> pd.Series[Any]:
-        """The mean of each seed."""
+    def ahead_of(self, other: Contender, labels: str, theirs: str = "") -> Floats:
+        """On the seeds that both have: the mean of students of these labels, less that of the other's (`theirs`)."""
+        mine, its = self._seeds(labels), other._seeds(theirs or labels)
+        return np.array([mine[seed] - its[seed] for seed in sorted(mine.keys() & its.keys())])
+
+    def _seeds(self, labels: str) -> dict[float, float]:
         if labels not in self._of_seeds:
-            by_seed = {seed: float(part["value"].mean()) for (seed,), part in self.measured(labels).groups("seed")}
-            self._of_seeds[labels] = pd.Series(by_seed, dtype=float)
+            groups = self.measured(labels).groups("seed")
+            self._of_seeds[labels] = {seed: float(part["value"].mean()) for (seed,), part in groups}
         return self._of_seeds[labels]
 
     @cached_property
-    def _of_seeds(self) -> dict[str, pd.Series[Any]]:
+    def _of_seeds(self) -> dict[str, dict[float, float]]:
         return {}
 
     @cached_property
@@ -156,7 +155,7 @@ class StudyComparison:
         trained = self.results["trained_on"]
         rows = self.results.where((trained == CONDENSED) | (trained == REFERENCE))
         return [
-            Contender(data, method, reference, epsilon, int(ipc), group.only(*SUMMED_UP))
+            Contender(data, method, reference, epsilon, int(ipc), group)
             for (data, method, reference, epsilon, ipc), group in rows.groups(
                 "data", "method", "reference", "epsilon_asked", "ipc"
             )
@@ -321,7 +320,7 @@ def _best(others: Sequence[Contender], ours: Contender) -> str:
     """The way that does best against the default on the seeds that both have, and how far it is ahead there."""
     ahead = []
     for way in others:
-        gap = (way.seeds(PLAIN) - ours.seeds(PLAIN)).dropna()
+        gap = way.ahead_of(ours, PLAIN)
         if len(gap):
             ahead.append(
                 (float(gap.mean()), f"{way.method} {_spread(SeedMean.from_rows(way.measured(PLAIN)))}", len(gap))
@@ -355,8 +354,8 @@ def behind(comparison: StudyComparison) -> list[str]:
         if way.is_default or ours is None:
             continue
         for labels, words in COMPARED.items():
-            gap = (ours.seeds(labels) - way.seeds(labels)).dropna()
-            if gap.empty:
+            gap = ours.ahead_of(way, labels)
+            if not len(gap):
                 continue
             clear = is_clear(gap)
             compared, surely_ahead = compared + 1, surely_ahead + (clear and gap.mean() > 0)
@@ -393,8 +392,8 @@ def _not_compared(ways: Sequence[Contender]) -> list[str]:
     return [f"Not compared, as their ε is of another guarantee than that of {default_method()}: {named}."]
 
 
-def is_clear(gap: pd.Series[Any]) -> bool:
-    """Whether its mean differs from zero by more than seeds do."""
+def is_clear(gap: Floats) -> bool:
+    """Whether the mean over seeds differs from zero by more than seeds do."""
     if len(gap) < FEWEST:
         return False
     half = float(stats.t.ppf(0.975, len(gap) - 1)) * float(gap.std(ddof=1)) / math.sqrt(len(gap))
@@ -416,32 +415,31 @@ def in_markdown(
     study: str,
     finished: int,
     cells: int,
-    lines: Sequence[str],
+    advice: Sequence[tuple[str, str]],
     told: Sequence[str],
     tables: Sequence[Table],
     promised: Sequence[str],
 ) -> str:
     """decide.md: the same as the page's first part, for whoever reads text.
 
-    `lines` are those of `answer.answer`, `told` is what `behind` says, `tables` are those of `overview` and
-    `decisions`, `promised` is what `promises` says.
+    `advice` are needs and what the results say to them (`answer.answer`), `told` is what `behind` says, `tables` are
+    those of `overview` and `decisions`, `promised` is what `promises` says.
     """
     lines = [
         f"# Study {study}: which method when",
         "",
         f"{finished} of {cells} cells are in these tables; the numbers "
-        "are computed on patients and not covered by any guarantee.",
+        "are computed on patients and not covered by any guarantee. What a method *teaches* is the score on real test "
+        "rows of students that saw nothing but its rows, with the plain outcome column; differences are of that score.",
         "",
-        *(f"{number}. {line}" for number, line in enumerate(lines, 1)),
-        "",
-        "## Against the default, comparison by comparison",
-        "",
+        *(f"{number}. **{need}:** {words}" for number, (need, words) in enumerate(advice, 1)),
     ]
-    first, *others = told
-    lines += [first, "", *(f"- {sentence}" for sentence in others)]
     for table in tables:
         rows = ([estimate(*cell) if isinstance(cell, tuple) else str(cell) for cell in row] for row in table.rows)
         lines += ["", f"## {table.title}", "", table.about, "", *markdown_table(table.columns, rows)]
+    first, *others = told
+    lines += ["", "## Against the default, comparison by comparison", "", first, ""]
+    lines += [f"- {sentence}" for sentence in others]
     if promised:
         lines += ["", "## What stands behind an ε that is no theorem of ours", "", *(f"- {line}" for line in promised)]
     return "\n".join(lines) + "\n"

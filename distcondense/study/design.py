@@ -85,7 +85,7 @@ class Cell:
     parts: tuple[str, ...] = ()  # of the evaluation; not part of what the run is either
     modules: tuple[str, ...] = ()  # that know its method
 
-    @property
+    @cached_property
     def guarantee(self) -> str:
         """Which ε its ε is."""
         return str(options_of(method_named(self.made_by), self.options).promise)

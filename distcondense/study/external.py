@@ -120,7 +120,8 @@ def _legal(rows: pd.DataFrame, sets: set[tuple[str, int]]) -> bool:
         "outcome": kind_names(),
         "unit": (*get_args(Unit), pd.NA),
     }
-    known = all((key, ipc) in sets for key, ipc in zip(rows["key"], rows["ipc"], strict=True))
+    told = rows[["key", "ipc"]].drop_duplicates().itertuples(index=False, name=None)
+    known = all(one in sets for one in told)
     full = (rows[["measured", "cell"]], failed["note"], scores[["metric", "tested_on"]])
     return (
         known

@@ -38,14 +38,15 @@ class StudyFolder:
         self.cells = path / "cells"
         self.definitions = self.internal / "definitions"
         self.progress_file = self.internal / "study.json"  # how it stands with every cell, as of now
+        self._salt = ""  # once it is there, it stays
 
     @property
     def salt(self) -> str:
         """The secret of this folder's names; empty while there is none."""
-        try:
-            return (self.internal / "salt").read_text(encoding="utf-8").strip()
-        except (FileNotFoundError, NotADirectoryError):
-            return ""
+        if not self._salt:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                self._salt = (self.internal / "salt").read_text(encoding="utf-8").strip()
+        return self._salt
 
     def make_salt(self) -> None:
         """Once, by whoever holds the study's lock; cells that were named with another one would be made again."""

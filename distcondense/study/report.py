@@ -33,7 +33,16 @@ from distcondense.study.comparison import StudyComparison, behind, decisions, in
 from distcondense.study.design import Study
 from distcondense.study.external import NO_RESULTS, ExternalResults
 from distcondense.study.folder import StudyFolder
-from distcondense.study.results import FAILED, QUICK, ScoreRows, SeedMean, mean_of, results_table
+from distcondense.study.results import (
+    FAILED,
+    QUICK,
+    ScoreRows,
+    SeedMean,
+    cells_table,
+    mean_of,
+    results_table,
+    scores_table,
+)
 
 HEAD = """# Study {name}: for the custodian, not for release
 
@@ -46,7 +55,7 @@ patients (its bounds averaged over seeds). IPC is the number of synthetic rows p
 outcome. ε is the largest over seeds. *end-to-end* is a theorem about patients; *conditional* is one only if the schema
 or outcome values that were read off the patients are public anyway; *as-published* is the accounting of Thakur et al.,
 which is not: the end-to-end worst case of the same noise is in the column `worst_case_epsilon_end_to_end` of
-`results.csv`. "Random" is trained on as many random real rows of the same balance, without any privacy. Tables by IPC
+`cells.csv`. "Random" is trained on as many random real rows of the same balance, without any privacy. Tables by IPC
 have the shape of the paper's Table 3, those of all metrics of its Table 2, those of other sites of its Table 4.
 """
 AGAINST = {  # column → a word for it, and what stands below the axis
@@ -58,7 +67,7 @@ LIMIT = "Choosing a cell by these numbers is not covered by its guarantee."
 
 
 def write_report(study: Study, folder: StudyFolder, external: ExternalResults = NO_RESULTS) -> pd.DataFrame:
-    """Write results.parquet, results.csv, tables.md, report.json and the page of the finished cells.
+    """Write results.parquet, results.csv, cells.csv, tables.md, report.json and the page of the finished cells.
 
     Of several methods decide.md and methods.svg, too: which method when.
 
@@ -85,7 +94,8 @@ def write_report(study: Study, folder: StudyFolder, external: ExternalResults = 
         everything = pd.concat([everything, more], ignore_index=True) if len(everything) else more
         read |= {"made elsewhere": f"{_cells(more['key'].nunique())}; what they read is in none of these sums"}
     write_whole(internal / "results.parquet", lambda draft: everything.to_parquet(draft, index=False))
-    write_whole(internal / "results.csv", lambda draft: _write_csv(everything, draft))
+    write_whole(internal / "results.csv", lambda draft: _write_csv(scores_table(everything), draft))
+    write_whole(internal / "cells.csv", lambda draft: _write_csv(cells_table(everything), draft))
     rows = ScoreRows.from_frame(everything)
     failed, results = rows.where(rows["part"] == FAILED), rows.where(rows["part"] != FAILED)
     reasons = {str(cell): str(note) for cell, note in zip(failed["cell"], failed["note"], strict=True)}
@@ -99,7 +109,7 @@ def write_report(study: Study, folder: StudyFolder, external: ExternalResults = 
         report |= plain(
             {
                 "decisions": [asdict(table) for table in tables],
-                "verdict": [*lines, *told, LIMIT],
+                "verdict": [*(f"{need}: {words}" for need, words in lines), *told, LIMIT],
                 "limits": [*promised, LIMIT],
                 "comparisons": [asdict(figure) for figure in pictures(compared)],
             }
@@ -109,17 +119,18 @@ def write_report(study: Study, folder: StudyFolder, external: ExternalResults = 
         write_text(internal / "decide.md", text)
         if drawn := list(against_epsilon(compared)):
             under = f"study {study.name}: {done} of {len(study.cells)} cells"
-            write_text(internal / "methods.svg", panels(drawn, "Which method when", under, ABOUT_EPSILON))
+            picture = panels(drawn, "Which method when", under, ABOUT_EPSILON, one_legend=True)
+            write_text(internal / "methods.svg", picture)
     write_json(internal / "report.json", report)
     write_text(internal / "report.html", study_page(report))
     return everything
 
 
-def _write_csv(everything: pd.DataFrame, draft: Path) -> None:
+def _write_csv(table: pd.DataFrame, draft: Path) -> None:
     """By Arrow, in a tenth of pandas' time."""
     import pyarrow.csv
 
-    pyarrow.csv.write_csv(pyarrow.Table.from_pandas(everything, preserve_index=False), str(draft))
+    pyarrow.csv.write_csv(pyarrow.Table.from_pandas(table, preserve_index=False), str(draft))
 
 
 def _cells(many: int) -> str:

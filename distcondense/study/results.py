@@ -1,7 +1,8 @@
 """The results of a study: the scores of all finished cells, one row each, with what the cell is and promises.
 
 One row per cell × IPC × part × student × tested on × trained on × metric; part "quick" is the run's own scores. A cell
-that failed has one row per IPC, of part "failed", whose note says why.
+that failed has one row per IPC, of part "failed", whose note says why. That is results.parquet; results.csv and
+cells.csv are it for people, each fact once (`scores_table`, `cells_table`).
 `method` is what the study file calls a method, `made_by` which one it is; `main` marks the
 metric that tables by IPC and plots show.
 """
@@ -18,7 +19,7 @@ import pandas as pd
 
 from distcondense.arrays import Floats, Index
 from distcondense.data.outcome import kind_named
-from distcondense.evaluation.score import CONDENSED, Score
+from distcondense.evaluation.score import CONDENSED, FULL, RANDOM, Score
 from distcondense.study.design import STUDENTS, Cell, Study
 from distcondense.study.folder import StudyFolder, read_json
 
@@ -34,11 +35,22 @@ COLUMNS = {  # name → its type
 }  # fmt: skip
 QUICK = "quick"  # the part that every run measures itself
 FAILED = "failed"  # no part: there is nothing to measure
+SCORES = (
+    "data", "method", "reference", "epsilon_asked", "ipc", "seed", "tested_on", "trained_on", "student", "labels",
+    "part", "metric", "main", "value", "low", "high", "rows", "test_rows", "epsilon", "guarantee", "note",
+)  # fmt: skip
+CELLS = (
+    "data", "method", "made_by", "reference", "epsilon_asked", "guarantee_asked", "seed", "outcome", "epsilon",
+    "guarantee", "unit", "delta", "worst_case_epsilon_end_to_end", "privacy", "why", "note", "seconds",
+    "making_seconds", "cpu_seconds", "peak_memory_bytes", "cell", "commit",
+)  # fmt: skip
 ON_PATIENTS = {"guarantee": "none", "privacy": "none: trained on patients"}
 
 
 class ScoreRows:
-    """Rows of the results as arrays: a report chooses rows ten thousand times, each a hundred times as fast as pandas.
+    """Rows of the results: a report chooses rows ten thousand times, each a hundred times as fast as pandas.
+
+    A choice keeps the places of its rows, and takes them out of a column when that is asked for.
 
     Parameters
     ----------
@@ -47,39 +59,45 @@ class ScoreRows:
     """
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
-        self._columns = dict(columns)
+        self._whole: dict[str, Any] = dict(columns)
+        self._codes: dict[str, Index] = {}  # of whole columns, as far as anybody grouped by them
+        self._places: Index | None = None  # all
+        self._taken: dict[str, Any] = {}
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame) -> ScoreRows:
         """Of a results table."""
-        kinds = {name: COLUMNS[name] for name in frame.columns if name in COLUMNS}
-        types = {"string": object, "bool": bool, "Int64": np.float64, "float64": np.float64}
-        return cls(
-            {
-                name: frame[name].astype(object).where(frame[name].notna(), None).to_numpy()
-                if kind == "string"
-                else frame[name].to_numpy(types[kind])
-                for name, kind in kinds.items()
-            }
-        )
+        types = {"bool": bool, "Int64": np.float64, "float64": np.float64}
+        columns = {}
+        for name, kind in ((name, COLUMNS[name]) for name in frame.columns if name in COLUMNS):
+            if kind == "string":  # equal texts become one object
+                codes, values = pd.factorize(frame[name].astype(object), use_na_sentinel=False)
+                columns[name] = np.array([None if pd.isna(value) else value for value in values], object)[codes]
+            else:
+                columns[name] = frame[name].to_numpy(types[kind])
+        return cls(columns)
 
     def __len__(self) -> int:
-        return len(next(iter(self._columns.values())))
+        return len(next(iter(self._whole.values()))) if self._places is None else len(self._places)
 
     def __getitem__(self, name: str) -> Any:
-        return self._columns[name]
+        if self._places is None:
+            return self._whole[name]
+        if name not in self._taken:
+            self._taken[name] = self._whole[name][self._places]
+        return self._taken[name]
 
     def where(self, chosen: Any) -> ScoreRows:
         """The rows of a mask or of places."""
-        return ScoreRows({name: values[chosen] for name, values in self._columns.items()})
-
-    def only(self, *names: str) -> ScoreRows:
-        """Of these columns, those that there are."""
-        return ScoreRows({name: self._columns[name] for name in names if name in self._columns})
+        places = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+        rows = ScoreRows({})
+        rows._whole, rows._codes = self._whole, self._codes
+        rows._places = places if self._places is None else self._places[places]
+        return rows
 
     def plus(self, name: str, values: Any) -> ScoreRows:
         """With one more column."""
-        return ScoreRows({**self._columns, name: values})
+        return ScoreRows({**{other: self[other] for other in self._whole}, name: values})
 
     def groups(self, *names: str) -> Iterator[tuple[tuple[Any, ...], ScoreRows]]:
         """The values of these columns and the rows that have them, in the order in which they first stand there."""
@@ -87,11 +105,16 @@ class ScoreRows:
             return
         code = np.zeros(len(self), np.int64)
         for name in names:
-            own, values = pd.factorize(self[name], use_na_sentinel=False)
-            code = pd.factorize(code * len(values) + own)[0]
+            if name not in self._codes:
+                self._codes[name] = pd.factorize(self._whole[name], use_na_sentinel=False)[0]
+            own = self._codes[name] if self._places is None else self._codes[name][self._places]
+            code = pd.factorize(code * (own.max() + 1) + own)[0]
         order = np.argsort(code, kind="stable")
         for places in np.split(order, np.flatnonzero(np.diff(code[order])) + 1):
-            yield tuple(self[name][places[0]] for name in names), self.where(places)
+            yield tuple(self._whole[name][self._place(places[0])] for name in names), self.where(places)
+
+    def _place(self, row: int) -> int:
+        return row if self._places is None else int(self._places[row])
 
 
 @dataclass(frozen=True)
@@ -159,6 +182,23 @@ def results_table(study: Study, folder: StudyFolder) -> pd.DataFrame:
         measured = {int(ipc): " ".join(sorted(parts)) for ipc, parts in folder.parts(cell).items()}
         rows += [{**row, "measured": measured.get(row["ipc"], "")} for row in _rows_of(study.name, cell, folder)]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+
+
+def scores_table(results: pd.DataFrame) -> pd.DataFrame:
+    """What results.csv holds: SCORES, six decimals, a row a score. What is of a cell is in `cells_table`.
+
+    Models of real rows belong to no method: each stands once, without one, and not with every cell beside it.
+    """
+    table = results[list(SCORES)].round(dict.fromkeys(("value", "low", "high"), 6))
+    real = table["trained_on"].isin([FULL, RANDOM])
+    shared = table[real].assign(method=None, epsilon_asked=np.nan).drop_duplicates()
+    return pd.concat([table[~real], shared.astype(table.dtypes)]).sort_index()
+
+
+def cells_table(results: pd.DataFrame) -> pd.DataFrame:
+    """What cells.csv holds: CELLS, a row a cell. What it promises and why, what it took, which commit made it."""
+    own = results[~results["trained_on"].isin([FULL, RANDOM])]
+    return own.drop_duplicates("cell")[list(CELLS)]
 
 
 def public_columns(cell: Cell) -> dict[str, Any]:

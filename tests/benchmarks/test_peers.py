@@ -408,9 +408,9 @@ def test_what_made_no_table_is_a_row_with_its_reason() -> None:
     assert (picky["IPC"], picky["seeds"]) == (100, 0)
     assert (some_["seeds"], ours["seeds"]) == (1, 2)  # seeds that have numbers
     text = in_markdown(
-        "study", 3, 4, ["One."], behind(results), [*overview(results), *decisions(results)], promises(results)
+        "study", 3, 4, [("Need", "one.")], behind(results), [*overview(results), *decisions(results)], promises(results)
     )
-    assert "\n1. One.\n" in text
+    assert "\n1. **Need:** one.\n" in text
     assert "a theorem about every row of the table | 2.0 CPU s, 1.00 GiB | no table: not finished" in text
 
 

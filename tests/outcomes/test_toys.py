@@ -99,5 +99,5 @@ def test_both_toys_run_in_a_study(call: Call):
     answer = call("study", "study.toml", "--in-process", "--out", "out")
     assert answer.code == 0, answer.err
     results = pd.read_csv("out/internal/results.csv")
-    assert set(results["method"]) == {"uniform", "private"}
+    assert set(results["method"].dropna()) == {"uniform", "private"}  # models of real rows are of no method
     assert set(results["metric"]) == {"mae"}

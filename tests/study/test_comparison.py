@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from distcondense.evaluation.score import CONDENSED, PLAIN
 from distcondense.methods.base import default_method
+from distcondense.report.picture import panels
 from distcondense.study.answer import against_epsilon, answer
 from distcondense.study.comparison import StudyComparison, behind, overview, pictures
 from distcondense.study.results import QUICK, ScoreRows
@@ -68,12 +70,13 @@ def test_the_answer_counts_tables_names_who_is_ahead_and_which_tables_nobody_had
     found = results(**{ours: ("end-to-end", 0.8), "rival": ("end-to-end", 0.9), "third": ("as-published", 0.95)})
     lines = answer(found, {"ward": [], "seen": [ours]})
     assert lines[0] == (
-        f"ε = 1 (end-to-end): {ours} teaches best on 0 of 1 table and is clearly behind on 1; level with it or ahead: "
-        "rival on ward (+0.100, clearly)."
+        "A theorem at ε = 1 (end-to-end)",
+        f"{ours} teaches best on 0 of 1 table and is clearly behind on 1; level with it or ahead: "
+        "rival on ward (+0.100, clearly).",
     )
-    assert "third (as-published) +0.150 on 1 table" in lines[-2]
-    assert lines[-1] == (
-        f"Constants of {ours} were set with seen in view, and not with ward: there it is, at ε = 1, by 0.100 behind "
+    assert "third (as-published) +0.150 on 1 table" in lines[-2].words
+    assert lines[-1].words == (
+        f"constants of {ours} were set with seen in view, and not with ward: there it is, at ε = 1, by 0.100 behind "
         "the best other method, mean over 1 table."
     )
     assert len(lines) <= 10
@@ -85,8 +88,17 @@ def test_the_figure_has_a_line_a_method_with_its_guarantee_the_default_first() -
     ours = default_method()
     (figure,) = against_epsilon(results(rival=("as-published", 0.9), **{ours: ("end-to-end", 0.8)}))
     assert [series.name for series in figure.series] == [f"{ours} (end-to-end)", "rival (as-published)"]
+    assert [series.broken for series in figure.series] == [False, True]  # what has no theorem is seen at once
     assert figure.series[0].x == (1.0,)
     assert abs(figure.series[0].y[0] - 0.801) < 1e-9
+
+
+def test_panels_share_one_legend_with_each_line_once() -> None:
+    ours = default_method()
+    (figure,) = against_epsilon(results(rival=("as-published", 0.9), **{ours: ("end-to-end", 0.8)}))
+    drawn = panels([figure, figure], "Which method when", "", one_legend=True)
+    assert drawn.count(f">{ours} (end-to-end)</text>") == drawn.count(">rival (as-published)</text>") == 1
+    assert panels([figure, figure], "Which method when", "").count(">rival (as-published)</text>") == 2
 
 
 def test_rows_as_arrays_choose_and_group_as_a_frame_does() -> None:
@@ -102,4 +114,7 @@ def test_rows_as_arrays_choose_and_group_as_a_frame_does() -> None:
     by_both = frame.groupby(["method", "ipc"], sort=False, dropna=False)
     assert [len(part) for _, part in rows.groups("method", "ipc")] == [len(part) for _, part in by_both]
     assert len(rows.where(rows["method"] == "b")) == 2
+    later = rows.where(rows["ipc"] != 1).where(np.array([2, 0]))  # a choice of a choice, in its own order
+    assert [key for key, _ in later.groups("method")] == [("b",)]
+    assert list(later["value"][1:]) == [1.0]
     assert list(rows.where(rows["value"] > 5).groups("method")) == []

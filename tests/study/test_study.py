@@ -837,8 +837,18 @@ def test_the_tidy_table_holds_every_number_of_every_cell_and_no_other(reported: 
     found = sorted(map(str, plain.to_numpy().tolist()))
     assert found == sorted(str(list(row)) for row in naive_rows(study, out))
     assert len(found) > 150
-    written = pd.read_csv(out / "internal/results.csv")
-    np.testing.assert_allclose(written["value"], results["value"])
+    written, cells = (pd.read_csv(out / f"internal/{name}.csv") for name in ("results", "cells"))
+    assert sorted(cells["cell"]) == sorted({*results["cell"]})
+    of_cell = cells.set_index("cell")
+    for row in results.itertuples():  # results.csv has every score, and cells.csv what it promises
+        real = row.trained_on in ("full", "random_real")
+        same = written[(written["data"] == row.data) & (written["seed"] == row.seed) & (written["ipc"] == row.ipc)]
+        same = same[same["method"].isna() if real else same["method"] == row.method]
+        here = same[(same["trained_on"] == row.trained_on) & (same["metric"] == row.metric)]
+        here = here[here["tested_on"] == row.tested_on]
+        assert np.isclose(here["value"], row.value, atol=1e-6, equal_nan=True).any()
+        assert real or of_cell.loc[row.cell, "privacy"] == row.privacy
+    assert not written.duplicated().any()  # models of real rows stand there once
     for cell in study.cells:
         privacy = json.loads((StudyFolder(out).run(cell).release / "privacy.json").read_text())
         own = results[results["cell"] == StudyFolder(out).name(cell)]
